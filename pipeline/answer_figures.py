@@ -1,0 +1,141 @@
+"""The report's figures of the answer: what the domain costs on general, and predicted against measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipeline.evidence import Evidence, at_target, predicted
+from pipeline.figures import SHARES
+from pipeline.fits import selected
+from pipeline.marks import (
+    BLACK,
+    GREY,
+    Figure,
+    Key,
+    axis,
+    bar,
+    dots,
+    label,
+    law_colour,
+    law_keys,
+    line,
+    notes,
+    panel,
+    percent,
+    reach,
+)
+
+LABELLED = [0, 50, 25, 5, 10, 20, 30, 40]
+"""Places in SHARES whose share is written beside the curve, those that matter most first."""
+MOST_POINTS = 4000
+"""Fitted points drawn in one panel; a browser is slow beyond."""
+
+
+def trade_off_curve(evidence: Evidence) -> Figure | None:
+    """Rise of the general loss against the domain loss over all shares; None without a target or fits."""
+    if evidence.target is None:
+        return None
+    before = evidence.target.before[evidence.general]
+    traces, xs, ys = [], [], []
+    for law in evidence.laws:
+        frames = [at_target(evidence, law, corpus, SHARES) for corpus in evidence.corpora]
+        if any(frame is None for frame in frames):
+            continue
+        general, domain = (
+            evidence.fits[law][corpus].predict(frame) for corpus, frame in zip(evidence.corpora, frames)
+        )
+        rise, colour, first = 100 * (general / before - 1), law_colour(evidence, law), law == evidence.laws[0]
+        hover = f"{label(law)}, %{{customdata:.0%}} {label(evidence.domain)}: %{{x:.3f}}, %{{y:+.1f}}%"
+        curve = line(domain, rise, colour, "solid" if first else "dash", 2.5, hover)
+        traces.insert(0, {**curve, "customdata": SHARES.round(2).tolist()})
+        if first:
+            traces.append(dots(domain[LABELLED], rise[LABELLED], colour, 7))
+        xs.append(domain)
+        ys.append(rise)
+    if not traces:
+        return None
+    for pair in _confirmed_pairs(evidence):
+        x, y = pair[evidence.domain]["measured"], 100 * (pair[evidence.general]["measured"] / before - 1)
+        share = percent(pair[evidence.domain]["domain_share"])
+        hover = f"measured at {share} {label(evidence.domain)}: %{{x:.4f}}, %{{y:+.2f}}%"
+        traces.append(dots([x], [y], BLACK, 11, "diamond", hover))
+        xs[0], ys[0] = np.append(xs[0], x), np.append(ys[0], y)
+    tolerance = 100 * evidence.question.goal.tolerance
+    answer = evidence.recommendation["predicted"] if evidence.recommendation else {}
+    if answer:
+        traces.append(_answer_mark(evidence, answer, before))
+    # The recommended law decides what is seen; another one that goes astray must not flatten it.
+    x_range, y_range = reach(xs[0], *xs[1:]), reach([*ys[0], 0.0, tolerance], *ys[1:])
+    traces.insert(0, line(x_range, [tolerance] * 2, GREY, "dash", 1.6))
+    x = axis(f"loss on {label(evidence.domain)}, nats a token", range=x_range)
+    y = axis(f"rise of the loss on {label(evidence.general)}", range=y_range, ticksuffix="%")
+    keys = [*law_keys(evidence), Key(f"tolerance, {tolerance:+.3g}%", GREY, "dashed")]
+    if answer:
+        keys.append(Key("the answer, with 90% intervals", BLACK, "ring"))
+    if evidence.confirmations:
+        keys.append(Key("measured by the confirmation", BLACK, "diamond"))
+    words = [percent(at) for at in SHARES[LABELLED]]
+    written = notes(xs[0][LABELLED], ys[0][LABELLED], words, x_range, y_range)
+    return Figure(keys, [panel("", "", traces, x, y, height=430, annotations=written)])
+
+
+def agreement(evidence: Evidence) -> Figure | None:
+    """Predicted against measured loss and the error, fitted and confirmation points; None without fits."""
+    if evidence.points is None or not evidence.fits:
+        return None
+    panels = []
+    for corpus in evidence.corpora:
+        losses, errors, measured, missed = [], [], [], []
+        for law in reversed(evidence.laws):
+            rows = selected(evidence.points, corpus, evidence.question.law[law])
+            rows = rows.iloc[:: 1 + len(rows) * len(evidence.laws) // MOST_POINTS]
+            y, x = predicted(evidence, evidence.fits[law][corpus], rows), rows["loss"].to_numpy()
+            colour = law_colour(evidence, law)
+            losses.insert(0, dots(x, y, colour, 5, opacity=0.55))
+            errors.insert(0, dots(x, 100 * (y / x - 1), colour, 5, opacity=0.55))
+            measured.append(x)
+            missed.append(100 * (y / x - 1))
+            confirmed = [
+                row for row in evidence.confirmations if (row["corpus"], row["law"]) == (corpus, law)
+            ]
+            if not confirmed:
+                continue
+            x = np.array([row["measured"] for row in confirmed])
+            sides = [np.array([row[name] for row in confirmed]) for name in ("low", "predicted", "high")]
+            hover = f"{label(law)}: measured %{{x:.4f}}, predicted %{{y:.4f}}"
+            losses.append(dots(x, sides[1], colour, 12, "diamond", hover) | {"error_y": bar(*sides)})
+            sides = [100 * (side / x - 1) for side in sides]
+            hover = f"{label(law)}: measured %{{x:.4f}}, error %{{y:+.2f}}%"
+            errors.append(dots(x, sides[1], colour, 12, "diamond", hover) | {"error_y": bar(*sides)})
+            measured.append(x)
+            missed += sides
+        bounds = reach(np.concatenate(measured))
+        x = axis("measured loss, nats a token", range=bounds)
+        y = axis("predicted loss, nats a token", range=bounds)
+        traces = [line(bounds, bounds, GREY, "dash", 1.2), *losses]
+        panels.append(panel(f"Loss on {corpus}", "Predicted against measured", traces, x, y, 330))
+        y = axis("error of the prediction", range=reach(np.concatenate([*missed, [0.0]])), ticksuffix="%")
+        traces = [line(bounds, [0, 0], GREY, "dash", 1.2), *errors]
+        panels.append(panel(f"Loss on {corpus}", "Predicted ÷ measured − 1", traces, x, y, 330))
+    keys = [Key(law, law_colour(evidence, law), "dot") for law in evidence.laws]
+    if evidence.confirmations:
+        keys.append(Key("confirmation, with 90% interval", GREY, "diamond"))
+    return Figure([*keys, Key("perfect prediction", GREY, "dashed")], panels)
+
+
+def _answer_mark(evidence: Evidence, answer: dict[str, Any], before: float) -> dict[str, Any]:
+    sides = ("low", "loss", "high")
+    x = [[answer[evidence.domain][side]] for side in sides]
+    y = [[100 * (answer[evidence.general][side] / before - 1)] for side in sides]
+    mark = dots(x[1], y[1], BLACK, 16, "circle-open", "the answer: %{x:.4f}, %{y:+.2f}%")
+    return mark | {"error_x": bar(*x), "error_y": bar(*y)}
+
+
+def _confirmed_pairs(evidence: Evidence) -> list[dict[str, Any]]:
+    """The confirmation runs: corpus -> a row of each."""
+    pairs: dict[str, dict[str, Any]] = {}
+    for row in evidence.confirmations:
+        pairs.setdefault(row["run"], {})[row["corpus"]] = row
+    return [pair for pair in pairs.values() if len(pair) == 2]

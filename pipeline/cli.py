@@ -1,0 +1,183 @@
+"""The command line: a verb and Hydra overrides; a user's mistake is one line and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+WORDS = {
+    "quickstart": "the whole road at once, prepare to report, on this machine",
+    "prepare": "tokenise the corpora, train the tokenizer, measure the precision",
+    "plan": "print runs, tokens, FLOPs, time and disk before anything is spent",
+    "train": "train what is planned; run=HASH trains one, -m sweeps",
+    "status": "how far each run is",
+    "collect": "join all validation losses into points.parquet",
+    "fit": "fit the laws, with intervals",
+    "recommend": "answer the goal: share, interval, losses",
+    "confirm": "train runs that the fit has not seen, and compare",
+    "report": "write report.html",
+}
+"""Verb -> what it does, in the order in which they are used."""
+ON_A_STUDY = ("status", "collect", "fit", "recommend", "confirm", "report")
+"""Verbs that read the question from the study's own study.yaml."""
+_HYDRA_FLAGS = (
+    "-m",
+    "--multirun",
+    "-c",
+    "--cfg",
+    "-i",
+    "--info",
+    "--hydra-help",
+    "-sc",
+    "--shell-completion",
+    "--resolve",
+)
+
+HELP = """cptlaw: how should a language model be continued on a new domain?
+
+A few small real runs, a fitted law with error bars, and confirmation runs that prove the prediction.
+
+usage: cptlaw VERB [STUDY_FOLDER] [key=value ...] [--debug]
+
+{verbs}
+
+examples:
+  cptlaw quickstart                              the embedded question, 12 minutes on two cores
+  cptlaw plan experiment=quickstart 'mixture.domain=[0.1,0.5,0.9]'
+  cptlaw plan experiment=own corpora.sources.general.path=prose/ corpora.sources.domain.path=law.jsonl.gz
+  cptlaw report studies/quickstart               on a study that exists, here or from elsewhere
+
+cptlaw VERB --help lists every key. Keys follow Hydra: group=file of conf/, key=value, 'key=[a,b]'.
+exit codes: 0 done, 1 crash or a failed run, 2 bad configuration, 3 input missing, 75 saved, run me again
+"""
+
+
+def main() -> None:
+    """Entry of the command line."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out a command line; returns the exit code."""
+    words = [word for word in arguments if word != "--debug"]
+    if not words or words[0] in ("-h", "--help", "help"):
+        width = max(map(len, WORDS))
+        print(
+            HELP.format(verbs="\n".join(f"  {verb:{width}}  {what}" for verb, what in WORDS.items())), end=""
+        )
+        return 0 if words else 2
+    verb, rest = words[0], words[1:]
+    if verb in ("--version", "-V"):
+        from importlib.metadata import version
+
+        print(f"cptlaw {version('cptlaw')}")
+        return 0
+    if verb not in WORDS:
+        import difflib
+
+        near = difflib.get_close_matches(verb, WORDS, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        print(f"{verb}: not a verb{hint} allowed: {', '.join(WORDS)}", file=sys.stderr)
+        return 2
+    if any(word in ("-h", "--help") for word in rest):
+        _print_keys(verb)
+        return 0
+    return _carry_out(verb, rest, debug="--debug" in arguments)
+
+
+def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
+    from rich.console import Console
+
+    from fitting import PointsError
+    from pipeline import verbs
+    from pipeline.config import ConfigError
+    from pipeline.study import StudyError
+    from training.corpus_error import CorpusError
+    from training.spec import SpecError
+
+    console = Console()
+    errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    try:
+        if verb == "train" and any(word.split("=")[0] in _HYDRA_FLAGS for word in rest):
+            return _hydra_app(rest)
+        question = _question(verb, rest)
+        return int(verbs.VERBS[verb](question, console))
+    except (ConfigError, PointsError) as error:
+        code, lines = 2, str(error)
+    except (CorpusError, StudyError, SpecError) as error:
+        code, lines = 3, str(error)
+    except OSError as error:
+        from pipeline.worker import DISK_FULL
+
+        if debug or error.errno not in DISK_FULL:
+            raise
+        code, lines = (
+            3,
+            f"{error.filename or 'disk'}: {error.strerror}; make room and give the same command again",
+        )
+    except KeyboardInterrupt:
+        code, lines = 75, "stopped; the same command goes on from here"
+    except Exception as error:
+        if debug:
+            raise
+        code, lines = 1, f"{type(error).__name__}: {error} (--debug shows where)"
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    errors.print(lines)
+    return code
+
+
+def _question(verb: str, rest: list[str]):
+    from pipeline.config import ConfigError, question_of_study, read_question
+
+    folders = [word for word in rest if "=" not in word and not word.startswith(("-", "~", "+"))]
+    overrides = [word for word in rest if word not in folders]
+    if unknown := [word for word in overrides if word.startswith("-")]:
+        raise ConfigError([f"{word}: no such option; see cptlaw {verb} --help" for word in unknown])
+    if len(folders) > 1 or (folders and verb not in ON_A_STUDY):
+        raise ConfigError([f"{folders[-1]}: not key=value; see cptlaw {verb} --help"])
+    if folders:
+        folder = Path(folders[0])
+        return question_of_study(folder, overrides)
+    if verb == "quickstart" and not any(word.startswith("experiment=") for word in overrides):
+        overrides = ["experiment=quickstart", *overrides]
+    question = read_question(overrides)
+    folder = Path(question.studies) / question.name
+    if verb in ON_A_STUDY and (folder / "study.yaml").exists():
+        return question_of_study(folder, overrides)
+    return question
+
+
+def _hydra_app(rest: list[str]) -> int:
+    import hydra
+
+    from pipeline.sweep import job
+
+    sys.argv = ["cptlaw train", *rest]
+    hydra.main(config_path="pkg://conf", config_name="config", version_base="1.3")(job)()
+    return 0
+
+
+def _print_keys(verb: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from pipeline.config import CONF, describe_keys
+
+    console = Console()
+    console.print(f"cptlaw {verb}: {WORDS[verb]}", highlight=False)
+    place = "[STUDY_FOLDER] " if verb in ON_A_STUDY else ""
+    console.print(f"usage: cptlaw {verb} {place}[key=value ...]\n", highlight=False, markup=False)
+    groups = sorted(path for path in CONF.iterdir() if path.is_dir() and list(path.glob("*.yaml")))
+    console.print("groups (group=file):", highlight=False)
+    for path in groups:
+        files = ", ".join(sorted(file.stem for file in path.glob("*.yaml")))
+        console.print(f"  {path.name}: {files}", highlight=False, markup=False)
+    table = Table("key", "default", "what it is", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for key, default, note in describe_keys():
+        table.add_row(key, default, note)
+    console.print(table, highlight=False, markup=False)
+    console.print("files: " + str(CONF), highlight=False, soft_wrap=True)

@@ -1,0 +1,237 @@
+"""Points of all runs in one table: the spec of each run joined to its validation losses."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.json
+import pyarrow.parquet
+
+from fitting import areas
+from pipeline.study import PlannedRun, Study, StudyError
+from training.durable import read_lines_whole, write_whole
+from training.parameters import model_size
+from training.schedule import learning_rates
+from training.spec import RunSpec
+
+SCHEMA = 1
+POINT = pa.schema(
+    [
+        ("step", pa.int64()),
+        ("tokens", pa.int64()),
+        ("corpus", pa.string()),
+        ("loss", pa.float64()),
+        ("loss_stderr", pa.float64()),
+        ("learning_rate", pa.float64()),
+    ]
+)
+COLUMNS = (
+    *(
+        "study",
+        "run",
+        "phase",
+        "role",
+        "model",
+        *POINT.names,
+        "s1_pretrain",
+        "s2_pretrain",
+        "s1",
+        "s2",
+        "ratio",
+    ),
+    *("replay", "n_params", "n_params_non_embedding", "seed", "loss_before", "N", "D", "r", "rho"),
+)
+"""Of points.parquet, and a column mixture.<corpus> for each corpus.
+
+ratio: share of the domain; replay: share of general. N: non-embedding parameters in billions; D: tokens in billions;
+r, rho: share of the row's corpus in the run's mixture and in that of the run it continued (NaN: not known). s1, s2:
+areas of the run's own learning rates up to the step (`fitting.areas`, lambda = decay); *_pretrain: the parent's, at its
+last step. loss_before: loss of the same corpus at the run's step 0. role: pretrain, fit, or confirm."""
+
+Schedules = dict[str, tuple[np.ndarray, float]]
+
+
+def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:
+    """Read the points of every planned run and write points.parquet.
+
+    Args:
+        study: with plan.jsonl; runs without points yet are passed over.
+        general: name of the general corpus.
+        decay: lambda of S2.
+
+    Returns:
+        The table.
+
+    Raises:
+        StudyError: no plan, no points at all, or a damaged line in a points file.
+    """
+    plan = study.read_plan()
+    points = _read_points([(run.name, study.runs / run.name / "points.jsonl") for run in plan])
+    if points.empty:
+        raise StudyError(f"{study.folder}: no points yet; run cptlaw train first")
+    by_hash = {run.spec.hash: run for run in plan}
+    facts = pd.DataFrame([_facts(run, by_hash, study, general) for run in plan])
+    table = points.merge(facts, on="run", how="left", sort=False)
+    table = _with_shares(table, plan, by_hash)
+    table = _with_areas(table, plan, decay)
+    before = table[table["step"] == 0].drop_duplicates(["run", "corpus"]).set_index(["run", "corpus"])["loss"]
+    keys = pd.MultiIndex.from_frame(table[["run", "corpus"]])
+    table["loss_before"] = before.reindex(keys).to_numpy()
+    table["N"] = table["n_params_non_embedding"] / 1e9
+    table["D"] = table["tokens"] / 1e9
+    mixtures = sorted(column for column in table if column.startswith("mixture."))
+    table = table[[*COLUMNS, *mixtures]]
+    _write(table, study.folder / "points.parquet", decay)
+    return table
+
+
+def read_points(study: Study) -> pd.DataFrame:
+    """The collected table.
+
+    Raises:
+        StudyError: missing, of another schema, or lacking columns.
+    """
+    path = study.folder / "points.parquet"
+    if not path.exists():
+        raise StudyError(f"{path}: missing; run cptlaw collect first")
+    try:
+        table = pa.parquet.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise StudyError(f"{path}: not a parquet file any more ({error}); run cptlaw collect again") from None
+    schema = (table.schema.metadata or {}).get(b"cptlaw.points")
+    missing = [column for column in COLUMNS if column not in table.column_names]
+    if schema != str(SCHEMA).encode() or missing:
+        lacks = f", lacks {', '.join(missing)}" if missing else ""
+        found = schema.decode() if schema else "none"
+        raise StudyError(
+            f"{path}: points of schema {found}{lacks}; this version reads {SCHEMA}: run cptlaw collect"
+        )
+    return table.to_pandas()
+
+
+def schedules(plan: list[PlannedRun]) -> Schedules:
+    """Run -> (learning rates, one a step; the rate before), as `fitting.fit` takes them."""
+    return {run.name: (_rates(run.spec), run.spec.learning_rate_before) for run in plan}
+
+
+def _read_points(files: list[tuple[str, Path]]) -> pd.DataFrame:
+    buffer, names, counts = io.BytesIO(), [], []
+    for name, path in files:
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            continue
+        # A run that was killed while writing ends in half a line, which it will write again.
+        whole = data[: data.rfind(b"\n") + 1]
+        buffer.write(whole)
+        names.append(name)
+        counts.append(whole.count(b"\n"))
+    if not sum(counts):
+        return pd.DataFrame(columns=["run", *POINT.names])
+    options = pa.json.ParseOptions(explicit_schema=POINT, unexpected_field_behavior="error")
+    try:
+        # One parse for all files: opening a parser for each of thousands costs more than the reading.
+        table = pa.json.read_json(pa.BufferReader(buffer.getvalue()), parse_options=options)
+        whole = table.num_rows == sum(counts) and not any(column.null_count for column in table.columns)
+    except pa.ArrowInvalid:
+        whole = False
+    if not whole:
+        raise StudyError(_damage(files))
+    frame = table.to_pandas()
+    frame.insert(0, "run", np.repeat(names, counts))
+    return frame
+
+
+def _damage(files: list[tuple[str, Path]]) -> str:
+    for name, path in files:
+        if not path.exists():
+            continue
+        try:
+            for number, point in enumerate(read_lines_whole(path), start=1):
+                if not isinstance(point, dict) or set(point) != set(POINT.names) or None in point.values():
+                    return f"{path} line {number}: not a point ({', '.join(POINT.names)}); delete runs/{name} to train it again"
+        except ValueError as error:
+            return f"{error}; delete runs/{name} to train it again"
+    return "points.jsonl: a value of the wrong type in one of the runs"
+
+
+def _facts(run: PlannedRun, by_hash: Mapping[str, PlannedRun], study: Study, general: str) -> dict[str, Any]:
+    spec = run.spec
+    size = model_size(spec.model, spec.sequence_length)
+    replay = float(Fraction(spec.mixture.get(general, "0")))
+    s1, s2 = np.nan, np.nan
+    if parent := by_hash.get(run.parent or ""):
+        first, second = areas(_rates(parent.spec), 0.999, parent.spec.learning_rate_before)
+        s1, s2 = first[spec.initial.step - 1], second[spec.initial.step - 1]
+    return {
+        "run": run.name,
+        "study": study.folder.name,
+        "phase": spec.phase,
+        "role": run.role,
+        "model": run.model,
+        "s1_pretrain": s1,
+        "s2_pretrain": s2,
+        "ratio": 1.0 - replay,
+        "replay": replay,
+        "n_params": size.total,
+        "n_params_non_embedding": size.non_embedding,
+        "seed": spec.seed,
+        **{f"mixture.{corpus}": float(Fraction(share)) for corpus, share in spec.mixture.items()},
+    }
+
+
+def _with_shares(
+    table: pd.DataFrame, plan: list[PlannedRun], by_hash: Mapping[str, PlannedRun]
+) -> pd.DataFrame:
+    rows = []
+    for run in plan:
+        parent = by_hash.get(run.parent or "")
+        for corpus in run.spec.corpora:
+            rho = float(Fraction(parent.spec.mixture.get(corpus, "0"))) if parent else np.nan
+            rows.append((run.name, corpus, float(Fraction(run.spec.mixture.get(corpus, "0"))), rho))
+    return table.merge(
+        pd.DataFrame(rows, columns=["run", "corpus", "r", "rho"]), on=["run", "corpus"], how="left"
+    )
+
+
+def _with_areas(table: pd.DataFrame, plan: list[PlannedRun], decay: float) -> pd.DataFrame:
+    # Thousands of runs share a handful of schedules.
+    kinds: dict[tuple[Any, ...], int] = {}
+    curves: list[tuple[np.ndarray, np.ndarray]] = []
+    kind_of: dict[str, int] = {}
+    for run in plan:
+        key = (run.spec.schedule, run.spec.steps, run.spec.learning_rate_before)
+        if key not in kinds:
+            kinds[key] = len(curves)
+            first, second = areas(_rates(run.spec), decay, run.spec.learning_rate_before)
+            curves.append((np.concatenate([[0.0], first]), np.concatenate([[0.0], second])))
+        kind_of[run.name] = kinds[key]
+    kind, step = table["run"].map(kind_of).to_numpy(), table["step"].to_numpy()
+    s1, s2 = np.empty(len(table)), np.empty(len(table))
+    for number, (first, second) in enumerate(curves):
+        rows = np.flatnonzero(kind == number)
+        s1[rows], s2[rows] = first[step[rows]], second[step[rows]]
+    return table.assign(s1=s1, s2=s2)
+
+
+def _rates(spec: RunSpec) -> np.ndarray:
+    return learning_rates(spec.schedule, spec.steps, spec.learning_rate_before)
+
+
+def _write(table: pd.DataFrame, path: Path, decay: float) -> None:
+    arrow = pa.Table.from_pandas(table, preserve_index=False)
+    metadata = {
+        **(arrow.schema.metadata or {}),
+        b"cptlaw.points": str(SCHEMA).encode(),
+        b"cptlaw.decay": repr(decay).encode(),
+    }
+    sink = io.BytesIO()
+    pa.parquet.write_table(arrow.replace_schema_metadata(metadata), sink)
+    write_whole(path, sink.getvalue())

@@ -1,0 +1,297 @@
+"""From overrides on the command line to a checked question, or to all that is wrong with them at once."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+import conf
+from fitting import LAWS
+from pipeline.schema import EvaluationConfig, ModelConfig, PhaseConfig, Question
+from training.evaluation_steps import EvaluationPolicy, evaluation_steps
+from training.schedule import Piece, learning_rates
+
+CONF = Path(conf.__file__).parent
+ConfigStore.instance().store(name="schema", node=Question)
+
+
+class ConfigError(ValueError):
+    """What is wrong with a question, a line each."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = list(lines)
+
+
+def read_question(overrides: Sequence[str]) -> Question:
+    """Compose conf/ with overrides as Hydra reads them, and check the result.
+
+    Raises:
+        ConfigError: every mistake that could be found, a line each: key, value, what is allowed.
+
+    >>> read_question(["experiment=quickstart", "mixture.domain=0.3"]).mixture.domain
+    [0.3]
+    """
+    try:
+        with initialize_config_module("conf", version_base="1.3"):
+            composed = compose("config", list(overrides))
+        return checked(composed)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError([_plain(error)]) from None
+
+
+def checked(composed: Any) -> Question:
+    """The question in a composed configuration, after all checks that need no data."""
+    missing = sorted(OmegaConf.missing_keys(composed))
+    if missing:
+        raise ConfigError([f"{key}: has no value; give {key}=..." for key in missing])
+    question = OmegaConf.to_object(composed)
+    assert isinstance(question, Question)
+    if not isinstance(question.mixture.domain, list):
+        question.mixture.domain = [question.mixture.domain]
+    if problems := list(_problems(question)):
+        raise ConfigError(problems)
+    return question
+
+
+def models(question: Question) -> tuple[list[ModelConfig], ModelConfig]:
+    """The models that are continued for the fit, smallest file first as given, and the one that the answer is for.
+
+    Raises:
+        ConfigError: a name in the ladder that is no file of conf/model, or that needs a path.
+    """
+    ladder = [_preset(name) for name in question.ladder]
+    return ladder or [question.model], question.model
+
+
+def pieces(phase: PhaseConfig) -> tuple[Piece, ...]:
+    """The phase's schedule with its rates in place of shares of the peak."""
+
+    def rate(share: float | None) -> float | None:
+        # Rounded to 12 digits: 0.1 x 3e-3 has the same name on every machine.
+        return None if share is None else float(f"{share * phase.peak_learning_rate:.12g}")
+
+    return tuple(
+        Piece(piece.shape, rate(piece.start), rate(piece.end), piece.steps, piece.share)
+        for piece in phase.schedule.pieces
+    )
+
+
+def policy(evaluation: EvaluationConfig) -> EvaluationPolicy:
+    """The evaluation policy as training reads it."""
+    return EvaluationPolicy(
+        evaluation.policy,
+        evaluation.every,
+        evaluation.decay,
+        evaluation.bernoulli,
+        evaluation.seed,
+        tuple(evaluation.steps),
+    )
+
+
+def load_question(path: Path, overrides: Sequence[str] = ()) -> Question:
+    """Read a study.yaml back, with values changed by overrides.
+
+    Raises:
+        ConfigError: it is not one that this version can read, or an override names a group or no key.
+    """
+    try:
+        stored = OmegaConf.merge(OmegaConf.structured(Question), OmegaConf.load(path))
+    except (OmegaConfBaseException, ValueError, OSError) as error:
+        raise ConfigError([f"{path}: cannot be read as a question ({_plain(error)}); plan again"]) from None
+    try:
+        for override in OverridesParser.create().parse_overrides(list(overrides)):
+            key = override.get_key_element()
+            if key == "experiment":
+                continue
+            if (CONF / key).is_dir():
+                raise ConfigError(
+                    [f"{key}: a group; an existing study takes single keys, like goal.tolerance=0.05"]
+                )
+            OmegaConf.update(stored, key, override.value(), merge=True, force_add=False)
+        return checked(stored)
+    except (OmegaConfBaseException, HydraException, AttributeError) as error:
+        raise ConfigError([_plain(error)]) from None
+
+
+def question_of_study(folder: Path, overrides: Sequence[str]) -> Question:
+    """The question of a study that exists, wherever its folder lies now.
+
+    Raises:
+        ConfigError: as `load_question`; the folder has no study.yaml.
+    """
+    if not (folder / "study.yaml").exists():
+        raise ConfigError([f"{folder}: not a study, it has no study.yaml; cptlaw plan makes one"])
+    question = load_question(folder / "study.yaml", overrides)
+    question.name, question.studies = folder.resolve().name, str(folder.parent)
+    return question
+
+
+def describe_keys() -> Iterator[tuple[str, str, str]]:
+    """Every key with its default and its docstring, from the schema's source."""
+    yield from _describe(Question, "")
+
+
+def _problems(question: Question) -> Iterator[str]:
+    yield from _mixture_problems(question)
+    for name in ("pretrain", "continual"):
+        phase: PhaseConfig = getattr(question, name)
+        if name == "pretrain" and question.model.path and not question.ladder:
+            continue
+        if phase.steps < 1:
+            yield f"{name}.steps: {phase.steps}; allowed: 1 or more"
+            continue
+        batch = question.launcher.micro_batch
+        if phase.global_batch < 1:
+            yield f"{name}.global_batch: {phase.global_batch}; allowed: 1 or more"
+        elif batch and phase.global_batch % batch:
+            yield (
+                f"launcher.micro_batch: {batch} does not divide {name}.global_batch {phase.global_batch}; "
+                f"allowed: {', '.join(str(n) for n in range(1, phase.global_batch + 1) if phase.global_batch % n == 0)}"
+            )
+        try:
+            learning_rates(pieces(phase), phase.steps)
+        except ValueError as error:
+            yield f"{name}.{error}"
+        try:
+            evaluation_steps(policy(phase.evaluation), phase.steps)
+        except ValueError as error:
+            yield f"{name}.{error}"
+    allowed = {
+        "precision": ("auto", "fp32", "bf16"),
+        "engine": ("auto", "sdpa", "eager", "sdpa-compiled", "eager-compiled"),
+    }
+    for key, values in allowed.items():
+        if (value := getattr(question, key)) not in values:
+            yield f"{key}: {value!r}; allowed: {', '.join(values)}"
+    for law in question.law:
+        if law not in LAWS:
+            yield f"law: {law!r} is not a law; allowed: {', '.join(LAWS)}{_nearest(law, LAWS)}"
+    for key in ("general", "domain"):
+        corpus = getattr(question.corpora, key)
+        if corpus not in question.corpora.sources:
+            yield f"corpora.{key}: {corpus!r} is not a source; allowed: {', '.join(question.corpora.sources)}"
+    if question.corpora.general == question.corpora.domain:
+        yield f"corpora.domain: {question.corpora.domain!r} is also the general corpus; allowed: another source"
+    for source in question.corpora.sources:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", source):
+            yield f"corpora.sources: {source!r}; allowed: letters, digits, '_', '.' and '-', not first"
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", question.name):
+        yield f"name: {question.name!r}; allowed: letters, digits, '_', '.' and '-', not first"
+    if question.goal.kind != "trade-off":
+        yield f"goal.kind: {question.goal.kind!r}; allowed: trade-off"
+    if not 0 < question.goal.tolerance < 10:
+        yield f"goal.tolerance: {question.goal.tolerance}; allowed: above 0, 0.03 is 3%"
+    if question.confirm.tokens_factor <= 0:
+        yield f"confirm.tokens_factor: {question.confirm.tokens_factor}; allowed: above 0"
+    model = question.model
+    if model.path is None and not (model.hidden_size and model.num_hidden_layers and model.intermediate_size):
+        yield f"model.path: has no value, nor has {model.name} a shape; give model.path=... (a Hugging Face directory)"
+    try:
+        models(question)
+    except ConfigError as error:
+        yield from error.lines
+
+
+def _mixture_problems(question: Question) -> Iterator[str]:
+    shares = question.mixture.domain
+    if not shares:
+        yield "mixture.domain: empty; allowed: shares of the domain corpus, 0 to 1, like [0.1,0.5,0.9]"
+    for share in shares:
+        if (
+            not isinstance(share, int | float)
+            or isinstance(share, bool)
+            or not 0 <= share <= 1
+            or math.isnan(share)
+        ):
+            yield f"mixture.domain: {share!r}; allowed: 0 to 1, the share of the domain corpus"
+    replicate = question.mixture.replicate_at
+    if replicate is not None and replicate not in shares:
+        yield f"mixture.replicate_at: {replicate}; allowed: one of mixture.domain, {shares}, or null"
+    if question.mixture.replicates < 1:
+        yield f"mixture.replicates: {question.mixture.replicates}; allowed: 1 or more"
+
+
+def _preset(name: str) -> ModelConfig:
+    path = CONF / "model" / f"{name}.yaml"
+    names = sorted(file.stem for file in (CONF / "model").glob("*.yaml"))
+    if name not in names:
+        raise ConfigError(
+            [f"ladder: {name!r} is not a model; allowed: {', '.join(names)}{_nearest(name, names)}"]
+        )
+    merged = OmegaConf.merge(OmegaConf.structured(ModelConfig), OmegaConf.load(path))
+    if OmegaConf.missing_keys(merged):
+        raise ConfigError([f"ladder: {name!r} needs a path; use it as model={name} model.path=..."])
+    return OmegaConf.to_object(merged)  # pyright: ignore[reportReturnType]
+
+
+def _plain(error: Exception) -> str:
+    """Hydra's and OmegaConf's messages in one line: the key, the value, what is allowed."""
+    text, cause = str(error), str(error.__cause__ or error)
+    full = re.search(r"full_key: (\S+)", cause)
+    key = full.group(1) if full else ""
+    if re.search(r"Key '[^']+' (is )?not in", cause):
+        return f"{key}: no such key{_nearest(key, [name for name, *_ in describe_keys()])}"
+    if missing := re.search(r"Could not (?:find|load) '([^']+)'", text):
+        group, _, name = missing.group(1).rpartition("/")
+        known = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+        return f"{group}: {name!r} does not exist; allowed: {', '.join(known)}{_nearest(name, known)}"
+    line = next((line.strip() for line in cause.splitlines() if line.strip()), type(error).__name__)
+    return f"{key}: {line}" if key and not line.startswith(key) else line
+
+
+def _nearest(word: str, words: Any) -> str:
+    words = list(words)
+    near = difflib.get_close_matches(word, words, 1, 0.5)
+    if not near:
+        near = [known for known in words if known.split(".")[-1] == word.split(".")[-1]][:1]
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _describe(kind: type, prefix: str) -> Iterator[tuple[str, str, str]]:
+    module = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(module, ast.ClassDef)
+    notes = {
+        before.target.id: " ".join(str(after.value.value).split())
+        for before, after in zip(module.body, module.body[1:])
+        if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name)
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+    }
+    hints = get_type_hints(kind)
+    for item in fields(kind):
+        hint = hints[item.name]
+        inner = next((arg for arg in (hint, *get_args(hint)) if is_dataclass(arg)), None)
+        key = f"{prefix}{item.name}"
+        if inner is None:
+            yield key, _default(item), notes.get(item.name, "")
+        else:
+            star = "" if inner is hint else ".*"
+            yield f"{key}{star}", "", notes.get(item.name, "")
+            yield from _describe(inner, f"{key}{star}.")
+
+
+def _default(item: Field[Any]) -> str:
+    value = item.default_factory() if item.default_factory is not MISSING else item.default
+    return (
+        ""
+        if value == "???"
+        else "null"
+        if value is None
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+    )

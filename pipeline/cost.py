@@ -1,0 +1,78 @@
+"""What a plan costs before anything is spent: runs, tokens, FLOPs, time and disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pipeline.study import PlannedRun
+from training.evaluation_steps import evaluation_steps
+from training.parameters import model_size
+from training.spec import RunSpec
+
+_BYTES_A_POINT = 170
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A group of runs."""
+
+    role: str
+    """pretrain, fit or confirm."""
+    model: str
+    """Name of the model."""
+    non_embedding: int
+    """Its non-embedding parameters."""
+    runs: int
+    """How many."""
+    tokens: int
+    """Trained tokens."""
+    flops: float
+    """Floating-point operations of training and evaluation."""
+    seconds: float | None
+    """Seconds of one worker; None without a measured speed."""
+    disk: int
+    """Bytes of kept weights and points, and of resume states while they run."""
+
+
+def costs(runs: Iterable[PlannedRun], flops_per_second: float | None) -> list[Cost]:
+    """Costs by role and model, in the plan's order.
+
+    Args:
+        runs: what is planned.
+        flops_per_second: speed of one worker, or None.
+    """
+    groups: dict[tuple[str, str], list[PlannedRun]] = {}
+    for run in runs:
+        groups.setdefault((run.role, run.model), []).append(run)
+    rows = []
+    for (role, model), members in groups.items():
+        flops = sum(run_flops(run.spec) for run in members)
+        size = model_size(members[0].spec.model, members[0].spec.sequence_length)
+        rows.append(
+            Cost(
+                role,
+                model,
+                size.non_embedding,
+                len(members),
+                sum(run.spec.tokens for run in members),
+                flops,
+                flops / flops_per_second if flops_per_second else None,
+                sum(_disk(run.spec) for run in members),
+            )
+        )
+    return rows
+
+
+def run_flops(spec: RunSpec) -> float:
+    """Operations of a run's training and evaluations (a forward pass is a third of a training step)."""
+    evaluations = len(evaluation_steps(spec.evaluation, spec.steps))
+    evaluated = evaluations * len(spec.corpora) * spec.validation_windows * spec.sequence_length
+    return model_size(spec.model, spec.sequence_length).flops_per_token * (spec.tokens + evaluated / 3)
+
+
+def _disk(spec: RunSpec) -> int:
+    weights = 4 * model_size(spec.model, spec.sequence_length).total
+    points = len(evaluation_steps(spec.evaluation, spec.steps)) * len(spec.corpora) * _BYTES_A_POINT
+    # Kept weights, and two resume states of weights and both moments while the run lasts.
+    return weights + 2 * 3 * weights + points

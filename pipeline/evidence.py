@@ -1,0 +1,161 @@
+"""What a study has to show so far: all that a report is made from, and a sentence for what is not there."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fitting import LAWS, Fit, PointsError, with_areas
+from pipeline.collect import Schedules, read_points, schedules
+from pipeline.fits import back_test, read_fits
+from pipeline.recommend import Target, find_target, target_columns
+from pipeline.schema import Question
+from pipeline.study import PlannedRun, Study, StudyError
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A study's plan, points, fits and answers, as far as they exist."""
+
+    study: Study
+    """The folder."""
+    question: Question
+    """What was asked."""
+    plan: list[PlannedRun]
+    """The planned runs."""
+    schedules: Schedules
+    """Run -> learning rates."""
+    points: pd.DataFrame | None = None
+    """Collected points of the planned runs."""
+    fits: dict[str, dict[str, Fit]] = field(default_factory=dict)
+    """Law -> corpus -> fit, of the laws that are fitted to both corpora."""
+    tested: pd.DataFrame | None = None
+    """Predictions of held-out points, as `pipeline.fits.back_test` gives them."""
+    target: Target | None = None
+    """The run that the answer is for."""
+    recommendation: dict[str, Any] | None = None
+    """Content of recommendation.json."""
+    confirmations: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of confirmation.json."""
+    missing: list[str] = field(default_factory=list)
+    """A sentence for each thing that is not there yet, and how to get it."""
+
+    @property
+    def general(self) -> str:
+        """Name of the general corpus."""
+        return self.question.corpora.general
+
+    @property
+    def domain(self) -> str:
+        """Name of the domain corpus."""
+        return self.question.corpora.domain
+
+    @property
+    def corpora(self) -> tuple[str, str]:
+        """General, then domain."""
+        return self.general, self.domain
+
+    @property
+    def laws(self) -> list[str]:
+        """The fitted laws, the recommended one first."""
+        first = self.recommendation["law"] if self.recommendation else None
+        return sorted(self.fits, key=lambda law: law != first)
+
+    @property
+    def share(self) -> float | None:
+        """Recommended share of the domain; None without an answer."""
+        mixture = self.recommendation and self.recommendation["mixture"]
+        return float(mixture[self.domain]) if mixture else None
+
+    @property
+    def answered(self) -> list[dict[str, Any]]:
+        """The confirmation's rows of the recommended law at the recommended share."""
+        return [
+            row
+            for row in self.confirmations
+            if row["recommended"] and self.share is not None and abs(row["domain_share"] - self.share) < 5e-4
+        ]
+
+
+def read_evidence(study: Study, question: Question) -> Evidence:
+    """Read all of a study that exists.
+
+    Raises:
+        StudyError: no plan, or a file that is damaged or of another schema.
+    """
+    plan = study.read_plan()
+    found = Evidence(study, question, plan, schedules(plan))
+    missing = []
+
+    def exists(name: str, sentence: str) -> bool:
+        if (study.folder / name).exists():
+            return True
+        missing.append(sentence)
+        return False
+
+    points, tested, target = None, None, None
+    if exists("points.parquet", "No points are collected yet: run cptlaw train, then cptlaw collect."):
+        points = read_points(study)
+        points = points.loc[points["run"].isin(list(found.schedules))].reset_index(drop=True)
+        try:
+            target = find_target(question, points)
+        except StudyError as error:
+            missing.append(f"The model of the answer is not measured yet ({error}).")
+    fits = _fits(study, question, missing)
+    if points is not None and fits:
+        tested = back_test(question, points, found.schedules)
+    recommendation, confirmations = None, []
+    if exists("recommendation.json", "There is no recommendation yet: run cptlaw recommend."):
+        recommendation = study.read_json("recommendation.json", "recommend")
+    if exists("confirmation.json", "The answer is not confirmed yet: run cptlaw confirm."):
+        confirmations = study.read_json("confirmation.json", "confirm")["confirmations"]
+    return dataclasses.replace(
+        found,
+        points=points,
+        fits=fits,
+        tested=tested,
+        target=target,
+        recommendation=recommendation,
+        confirmations=confirmations,
+        missing=missing,
+    )
+
+
+def predicted(evidence: Evidence, fit: Fit, frame: pd.DataFrame) -> np.ndarray:
+    """Loss (n,), nats a token, at rows with a run and a step; NaN where the law reads what is not known."""
+    frame = with_areas(frame, evidence.schedules, fit.params.get("lambda", 0.999))
+    known = np.isfinite(frame[list(LAWS[fit.law].columns)].to_numpy(float)).all(axis=1)
+    losses = np.full(len(frame), np.nan)
+    if known.any():
+        losses[known] = fit.predict(frame.loc[known])
+    return losses
+
+
+def at_target(evidence: Evidence, law: str, corpus: str, shares: np.ndarray) -> pd.DataFrame | None:
+    """The columns of a law at the end of the target's run, a row a domain share; None if one is not known."""
+    fit = evidence.fits[law][corpus]
+    if evidence.target is None:
+        return None
+    columns = target_columns(evidence.question, evidence.target, corpus, fit)
+    frame = pd.DataFrame({"r": 1 - shares if corpus == evidence.general else shares, **columns})
+    try:
+        fit.predict(frame)
+    except PointsError:
+        return None
+    return frame
+
+
+def _fits(study: Study, question: Question, missing: list[str]) -> dict[str, dict[str, Fit]]:
+    corpora = (question.corpora.general, question.corpora.domain)
+    fits = {}
+    for law, section in question.law.items():
+        if all((study.folder / "fits" / f"{corpus}-{law}.json").exists() for corpus in corpora):
+            of_corpus = read_fits(study, dataclasses.replace(question, law={law: section}))
+            fits[law] = {corpus: of_corpus[corpus][law] for corpus in corpora}
+        else:
+            missing.append(f"{law} is not fitted yet: run cptlaw fit.")
+    return fits

@@ -1,0 +1,201 @@
+"""The report's figures of losses: while training, and by the domain share at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pipeline.evidence import Evidence, at_target, predicted
+from pipeline.fits import log_errors
+from pipeline.marks import (
+    BLACK,
+    GREY,
+    Figure,
+    Key,
+    Panel,
+    axis,
+    band,
+    dots,
+    label,
+    law_colour,
+    law_keys,
+    line,
+    panel,
+    percent,
+    quantity,
+    reach,
+    share_colour,
+    token_axis,
+)
+
+SHARES = np.linspace(0.0, 1.0, 51)
+"""Domain shares at which curves are drawn."""
+
+
+def loss_curves(evidence: Evidence) -> Figure | None:
+    """Loss against tokens of every continual run, a panel for each corpus and size; None without points."""
+    points = _continual(evidence)
+    if points.empty:
+        return None
+    laws = [law for law in evidence.laws if law in (evidence.laws[0], "dcpt")]
+    panels = []
+    for corpus in evidence.corpora:
+        own = points.loc[points["corpus"] == corpus]
+        bounds = reach([*own["loss"], *own["loss_before"]])
+        for model, rows in _by_size(own):
+            traces = [line(_ends(rows["tokens"]), [rows["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)]
+            for law in laws:
+                dash, width = ("solid", 1.6) if law == laws[0] else ("dot", 1.3)
+                for share, x, y in _fitted_curves(evidence, law, corpus, rows):
+                    traces.append(line(x, y, share_colour(share), dash, width))
+            for (share, role), runs in rows.groupby(["ratio", "role"]):
+                symbol, size = ("diamond", 8) if role == "confirm" else ("circle", 6)
+                hover = f"{percent(share)} {label(evidence.domain)}: %{{y:.4f}} at %{{x:.3s}} tokens"
+                traces.append(dots(runs["tokens"], runs["loss"], share_colour(share), size, symbol, hover))
+            x = token_axis("tokens of the continual phase", rows["tokens"])
+            y = axis("loss, nats a token", range=bounds)
+            panels.append(panel(f"Loss on {corpus}", _size_title(model, rows), traces, x, y))
+    keys = [
+        Key(f"{percent(at)} {evidence.domain}", share_colour(at), "dot")
+        for at in sorted(set(points["ratio"]))
+    ]
+    keys += [Key(law, GREY, "line" if law == laws[0] else "dotted") for law in laws]
+    keys.append(Key("before the continual phase", GREY, "dashed"))
+    if (points["role"] == "confirm").any():
+        keys.append(Key("confirmation run, seen by no fit", GREY, "diamond"))
+    return Figure(keys, panels)
+
+
+def share_curves(evidence: Evidence) -> Figure | None:
+    """Loss at a run's end against its domain share, at the target and each fitted size; None without fits."""
+    if evidence.points is None or not evidence.fits:
+        return None
+    panels = []
+    for corpus in evidence.corpora:
+        panels += [*_target_panel(evidence, corpus), *_fitted_size_panels(evidence, corpus)]
+    keys = [
+        *law_keys(evidence),
+        Key("90% interval", GREY, "band"),
+        Key("beyond the fitted shares", GREY, "thin"),
+    ]
+    keys += [Key("end of a fitted run", GREY, "dot"), Key("before the continual phase", GREY, "dashed")]
+    if evidence.confirmations:
+        keys.append(Key("confirmation run, seen by no fit", BLACK, "diamond"))
+    if evidence.share is not None:
+        keys.append(Key("recommended share", BLACK, "upright"))
+    return Figure(keys, panels)
+
+
+def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
+    target = evidence.target
+    if target is None:
+        return
+    bands, lines, curves = [], [], []
+    for law in evidence.laws:
+        frame = at_target(evidence, law, corpus, SHARES)
+        if frame is None:
+            continue
+        fit = evidence.fits[law][corpus]
+        losses = fit.predict(frame)
+        lines = _law_lines(evidence, law, corpus, losses) + lines
+        curves.append(losses)
+        if len(fit.draws):
+            spread = None if evidence.tested is None else log_errors(evidence.tested, law, corpus)
+            low, high = fit.predict_interval(frame, 0.9, spread)
+            bands.append(band(100 * SHARES, low, high, law_colour(evidence, law)))
+            curves[-1] = np.concatenate([losses, low, high])
+    if not curves:
+        return
+    rows = [
+        row for row in evidence.confirmations if row["corpus"] == corpus and row["law"] == evidence.laws[0]
+    ]
+    measured = [row["measured"] for row in rows]
+    hover = "measured: %{y:.4f} at %{x:.1f}%"
+    marks = dots([100 * row["domain_share"] for row in rows], measured, BLACK, 11, "diamond", hover)
+    bounds = reach([*curves[0], *measured, target.before[corpus]], *curves[1:])
+    rules = [line([0, 100], [target.before[corpus]] * 2, GREY, "dash", 1.2)]
+    if evidence.share is not None:
+        rules.append(line([100 * evidence.share] * 2, bounds, BLACK, "solid", 1))
+    y = axis("loss, nats a token", range=bounds)
+    title = f"The answer's run: {target.model}, {quantity(target.D * 1e9)} tokens"
+    yield panel(f"Loss on {corpus}", title, [*bands, *rules, *lines, marks], _share_axis(evidence), y)
+
+
+def _fitted_size_panels(evidence: Evidence, corpus: str) -> Iterator[Panel]:
+    points = _continual(evidence)
+    for model, rows in _by_size(points.loc[(points["corpus"] == corpus) & (points["role"] == "fit")]):
+        ends = rows.loc[rows["step"] == rows["step"].max()]
+        frame = pd.DataFrame({**ends.iloc[0].to_dict(), "r": _own_shares(evidence, corpus)})
+        traces = [line([0, 100], [ends["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)]
+        for law in reversed(evidence.laws):
+            losses = predicted(evidence, evidence.fits[law][corpus], frame)
+            traces += _law_lines(evidence, law, corpus, losses)
+        traces.append(
+            dots(100 * ends["ratio"], ends["loss"], GREY, 8, hover="measured: %{y:.4f} at %{x:.1f}%")
+        )
+        bounds = reach([*ends["loss"], *ends["loss_before"]])
+        y = axis("loss, nats a token", range=bounds)
+        title = f"{_size_title(model, rows)}, {quantity(ends['tokens'].max())} tokens"
+        yield panel(f"Loss on {corpus}", title, traces, _share_axis(evidence), y)
+
+
+def _fitted_curves(
+    evidence: Evidence, law: str, corpus: str, rows: pd.DataFrame
+) -> Iterator[tuple[float, list[float], list[float]]]:
+    """Share, tokens and predicted losses of the runs of a panel; runs of one share in one line with gaps."""
+    section = evidence.question.law[law]
+    last = rows.loc[rows["step"] == rows.groupby("run")["step"].transform("max")]
+    last = last[(last["step"] > section.from_step) & (last["r"] >= section.least_share)]
+    for share, runs in last.groupby("ratio"):
+        x, y = [], []
+        for run in runs.to_dict("records"):
+            steps = np.unique(np.geomspace(max(section.from_step, 1), run["step"], 28).round().astype(int))
+            tokens = steps * (run["tokens"] / run["step"])
+            frame = pd.DataFrame({**run, "step": steps, "D": tokens / 1e9})
+            x += [*tokens, np.nan]
+            y += [*predicted(evidence, evidence.fits[law][corpus], frame), np.nan]
+        yield float(share), x, y  # pyright: ignore[reportArgumentType]
+
+
+def _law_lines(evidence: Evidence, law: str, corpus: str, losses: np.ndarray) -> list[dict[str, Any]]:
+    """A law's curve over SHARES, thin where its fit saw no run at that share."""
+    low, high = evidence.fits[law][corpus].ranges.get("r", (0.0, 1.0))
+    own = _own_shares(evidence, corpus)
+    seen = (own >= low - 1e-9) & (own <= high + 1e-9)
+    dash, colour = "solid" if law == evidence.laws[0] else "dash", law_colour(evidence, law)
+    hover = f"{label(law)}: %{{y:.4f}} at %{{x:.0f}}%"
+    # The thin line runs below the whole of the thick one, so that no gap opens where they meet.
+    thin = line(100 * SHARES, losses, colour, "solid", 0.9, hover)
+    return [thin, line(100 * SHARES, np.where(seen, losses, np.nan), colour, dash, 2.5)]
+
+
+def _continual(evidence: Evidence) -> pd.DataFrame:
+    points = evidence.points
+    if points is None:
+        return pd.DataFrame()
+    return points.loc[(points["phase"] == "continual") & (points["step"] > 0)]
+
+
+def _by_size(points: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    groups = [(str(model), rows) for model, rows in points.groupby("model")]
+    return sorted(groups, key=lambda group: (group[1]["N"].iloc[0], group[0]))
+
+
+def _size_title(model: str, rows: pd.DataFrame) -> str:
+    return f"{model}, N = {quantity(rows['N'].iloc[0] * 1e9)}"
+
+
+def _own_shares(evidence: Evidence, corpus: str) -> np.ndarray:
+    return 1 - SHARES if corpus == evidence.general else SHARES
+
+
+def _share_axis(evidence: Evidence) -> dict[str, Any]:
+    title = f"share of {label(evidence.domain)} in the mixture"
+    return axis(title, range=[-3, 103], dtick=25, ticksuffix="%")
+
+
+def _ends(values: pd.Series) -> list[float]:
+    return [float(values.min()), float(values.max())]

@@ -1,0 +1,170 @@
+"""launcher=local: worker processes on this machine, and their progress on the terminal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from pipeline.schema import Question
+from pipeline.status import RunStatus, statuses
+from pipeline.study import PlannedRun, Study
+from pipeline.worker import UNEXPECTED
+from training.run import Exit
+
+_LINE_SECONDS = 15.0
+
+
+def train_locally(study: Study, question: Question, console: Console) -> Exit:
+    """Train the plan with worker processes side by side; returns when nothing is left to do.
+
+    Ctrl-C lets every worker save; the same command goes on from there.
+
+    Returns:
+        DONE, CRASH when a run failed, RUN_ME_AGAIN when stopped, INPUT_MISSING when a worker found its input wrong.
+    """
+    plan = study.read_plan()
+    if all(study.state(run) == "done" for run in plan):
+        console.print(f"all {len(plan)} runs of the plan are done")
+        return Exit.DONE
+    # What is done does not need processes, and a worker without a run to take only costs its start.
+    count = min(workers(question), sum(study.state(run) == "open" for run in plan))
+    (study.folder / "logs").mkdir(exist_ok=True)
+    processes = [_start(study, question, number) for number in range(count)]
+    try:
+        with _Watch(plan, console) as watch:
+            restarts = 0
+            while True:
+                # Polled before the states are read: a dead process that nobody has asked about still counts as alive.
+                died = [number for number, process in enumerate(processes) if _died(process)]
+                now = statuses(study, plan)
+                watch.show(now)
+                if died and any(row.state == "interrupted" for row in now) and restarts < 3 * len(plan):
+                    # What it was training is open again; the number of attempts on a run bounds the retries.
+                    processes[died[0]] = _start(study, question, died[0])
+                    restarts += 1
+                if all(process.poll() is not None for process in processes):
+                    break
+                time.sleep(0.5)
+            watch.show(statuses(study, plan))
+    except KeyboardInterrupt:
+        console.print("stopping: each run saves its state ...")
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
+        return Exit.RUN_ME_AGAIN
+    codes = [process.returncode for process in processes]
+    if any(code in (Exit.INPUT_MISSING, Exit.BAD_CONFIGURATION) for code in codes):
+        return Exit.INPUT_MISSING
+    if Exit.RUN_ME_AGAIN in codes:
+        return Exit.RUN_ME_AGAIN
+    return Exit.DONE if all(study.state(run) == "done" for run in plan) else Exit.CRASH
+
+
+def workers(question: Question) -> int:
+    """How many runs go side by side: as asked, or one for every `threads` cores this process may use."""
+    return question.launcher.workers or max(1, len(os.sched_getaffinity(0)) // question.launcher.threads)
+
+
+def _died(process: subprocess.Popen[bytes]) -> bool:
+    # 70: an error that the worker did not expect; below 0: a signal.
+    return process.poll() is not None and (process.returncode < 0 or process.returncode == UNEXPECTED)
+
+
+def _start(study: Study, question: Question, number: int) -> subprocess.Popen[bytes]:
+    threads = str(question.launcher.threads)
+    environment = os.environ | {
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "TOKENIZERS_PARALLELISM": "0",
+    }
+    command = [sys.executable, "-m", "pipeline.worker", str(study.folder), "--parent", str(os.getpid())]
+    with open(study.folder / "logs" / f"worker-{number}.log", "ab") as log:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+
+
+class _Watch:
+    """Bars on a terminal, plain lines in a log."""
+
+    def __init__(self, plan: list[PlannedRun], console: Console) -> None:
+        self._console = console
+        self._tokens = sum(run.spec.tokens for run in plan)
+        self._told: set[str] = set()
+        self._last_line = 0.0
+        self._first = True
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("runs"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bars.add_task("training", total=len(plan))
+
+    def __enter__(self) -> _Watch:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def show(self, now: list[RunStatus]) -> None:
+        tokens = sum(status.step * status.run.spec.tokens_per_step for status in now)
+        done = sum(status.state == "done" for status in now)
+        running = [
+            f"{status.run.name} {status.step}/{status.run.spec.steps}"
+            for status in now
+            if status.state == "running"
+        ]
+        self._bars.update(
+            self._task,
+            # By tokens, since runs differ a hundredfold in length; shown as runs.
+            completed=tokens / self._tokens * len(now),
+            description="training " + (f"{len(running)} at once" if running else ""),
+        )
+        for status in now:
+            if status.state in ("done", "failed") and status.run.name not in self._told:
+                self._told.add(status.run.name)
+                if not self._first or status.state == "failed":
+                    self._console.print(
+                        f"{status.state:7} {status.run.name}  {status.detail}", highlight=False
+                    )
+        if not self._console.is_terminal and time.monotonic() - self._last_line > _LINE_SECONDS:
+            self._last_line = time.monotonic()
+            share = tokens / self._tokens
+            self._console.print(
+                f"{done}/{len(now)} runs, {share:.0%} of the tokens; {'; '.join(running)}",
+                highlight=False,
+                soft_wrap=True,
+            )
+        self._first = False
+
+
+def failure_log(study: Study) -> str:
+    """The last line that a worker wrote, to say why it ended."""
+    lines = [
+        line
+        for path in sorted(
+            Path(study.folder / "logs").glob("worker-*.log"), key=lambda path: path.stat().st_mtime
+        )
+        for line in path.read_text(errors="replace").splitlines()
+        if line.strip()
+    ]
+    return lines[-1] if lines else ""

@@ -1,0 +1,223 @@
+"""From a question to its runs: which, in which order, and whether the corpora suffice."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from pipeline.config import ConfigError, models, pieces, policy
+from pipeline.schema import ModelConfig, PhaseConfig, Question
+from pipeline.study import PlannedRun
+from training.manifest import Manifest
+from training.schedule import learning_rates
+from training.spec import Initial, Optimizer, RunSpec
+
+
+def data_folder(question: Question) -> Path:
+    """Folder of the prepared corpora of a question; questions with the same corpora share it."""
+    corpora = json.dumps(dataclasses.asdict(question.corpora), sort_keys=True)
+    digest = hashlib.blake2b(corpora.encode(), digest_size=4).hexdigest()
+    return Path(question.data) / f"{question.corpora.general}-{question.corpora.domain}-{digest}"
+
+
+def planned_runs(question: Question, manifest: Manifest, precision: str) -> list[PlannedRun]:
+    """The runs for the fit and the pre-training of all models, parents before children, longest first among equals.
+
+    Raises:
+        ConfigError: a corpus too short for its runs, for all corpora at once.
+    """
+    ladder, target = models(question)
+    pretraining = {
+        model.name: _pretraining(question, model, manifest, precision)
+        for model in [*ladder, target]
+        if not model.path
+    }
+    continual = [
+        continued(
+            question, model, share, question.continual.steps, seed, "fit", pretraining, manifest, precision
+        )
+        for model in ladder
+        for share, seed in _cells(question)
+    ]
+    runs = list({run.spec.hash: run for run in [*pretraining.values(), *continual]}.values())
+    if problems := list(supply_problems(runs, manifest, question)):
+        raise ConfigError(problems)
+    return sorted(runs, key=lambda run: (run.role != "pretrain", -_work(run)))
+
+
+def confirmation_runs(
+    question: Question, shares: list[float], manifest: Manifest, precision: str
+) -> list[PlannedRun]:
+    """The runs that prove an answer: the target model at these domain shares, `confirm.tokens_factor` times as long.
+
+    Raises:
+        ConfigError: a corpus too short for them.
+    """
+    _, target = models(question)
+    pretraining = {} if target.path else {target.name: _pretraining(question, target, manifest, precision)}
+    steps = round(question.continual.steps * question.confirm.tokens_factor)
+    runs = [
+        continued(question, target, share, steps, question.seed, "confirm", pretraining, manifest, precision)
+        for share in shares
+    ]
+    if problems := list(supply_problems(runs, manifest, question)):
+        raise ConfigError(problems)
+    return runs
+
+
+def continued(
+    question: Question,
+    model: ModelConfig,
+    share: float,
+    steps: int,
+    seed: int,
+    role: str,
+    pretraining: dict[str, PlannedRun],
+    manifest: Manifest,
+    precision: str,
+) -> PlannedRun:
+    """One continual run of a model at a domain share."""
+    corpora = question.corpora
+    domain = Fraction(str(share))
+    if parent := pretraining.get(model.name):
+        last = parent.spec.steps
+        initial = Initial("run", run=parent.spec.hash, step=last)
+        start = f"runs/{parent.name}/checkpoints/step-{last}"
+        before = float(learning_rates(parent.spec.schedule, last, parent.spec.learning_rate_before)[-1])
+        shape = parent.spec.model
+    else:
+        shape, fingerprint = _directory(model)
+        initial, start, before = (
+            Initial("directory", fingerprint=fingerprint),
+            str(Path(model.path or "").resolve()),
+            0.0,
+        )
+    phase = dataclasses.replace(question.continual, steps=steps)
+    mixture = {corpora.general: str(1 - domain), corpora.domain: str(domain)}
+    spec = _spec(question, "continual", phase, shape, initial, mixture, before, seed, manifest, precision)
+    slug = f"continual-{model.name}-{corpora.domain}{share:g}-{steps}-seed{seed}"
+    return PlannedRun(f"{slug}-{spec.hash[:8]}", role, model.name, start, spec)
+
+
+def supply_problems(runs: list[PlannedRun], manifest: Manifest, question: Question) -> Iterator[str]:
+    """A line for each corpus that its most demanding run would read more than once."""
+    for corpus, prepared in manifest.corpora.items():
+        need = max(
+            (run for run in runs if corpus in run.spec.mixture),
+            key=lambda run: _demand(run, corpus),
+            default=None,
+        )
+        if need is None:
+            continue
+        length = need.spec.sequence_length
+        have = max(prepared.tokens["train"] - 1, 0) // length * length
+        if have == 0:
+            yield f"corpora.sources.{corpus}: {prepared.tokens['train']} tokens, less than one sequence of {length}"
+        elif _demand(need, corpus) > have and not question.allow_repeats:
+            epochs = _demand(need, corpus) / have
+            yield (
+                f"corpora.sources.{corpus}: {have:,} tokens, {need.name} would read {_demand(need, corpus):,}, "
+                f"{epochs:.2f} epochs; give more text, fewer steps, or allow_repeats=true"
+            )
+
+
+def shape_of(question: Question, model: ModelConfig, manifest: Manifest) -> dict[str, Any]:
+    """The architecture's transformers configuration fields: a directory's own, or the shape with the vocabulary.
+
+    Raises:
+        SpecError: a directory without config.json or weights.
+    """
+    if model.path:
+        return _directory(model)[0]
+    fields = dataclasses.asdict(model)
+    shape = {key: value for key, value in fields.items() if key not in ("name", "path")}
+    shape |= {
+        "vocab_size": manifest.vocabulary,
+        "max_position_embeddings": max(2048, question.sequence_length),
+        "bos_token_id": None,
+        "eos_token_id": manifest.store(question.corpora.general).meta.end_of_text,
+        "pad_token_id": None,
+    }
+    return shape
+
+
+def _cells(question: Question) -> Iterator[tuple[float, int]]:
+    mixture = question.mixture
+    middle = sorted(mixture.domain)[len(mixture.domain) // 2]
+    replicated = middle if mixture.replicate_at is None else mixture.replicate_at
+    for share in mixture.domain:
+        seeds = mixture.replicates if share == replicated else 1
+        yield from ((share, question.seed + number) for number in range(seeds))
+
+
+def _pretraining(question: Question, model: ModelConfig, manifest: Manifest, precision: str) -> PlannedRun:
+    shape = shape_of(question, model, manifest)
+    corpora = question.corpora
+    mixture = {corpora.general: "1", corpora.domain: "0"}
+    spec = _spec(
+        question,
+        "pretrain",
+        question.pretrain,
+        shape,
+        Initial(),
+        mixture,
+        0.0,
+        question.seed,
+        manifest,
+        precision,
+    )
+    name = f"pretrain-{model.name}-{spec.steps}-seed{spec.seed}-{spec.hash[:8]}"
+    return PlannedRun(name, "pretrain", model.name, "", spec)
+
+
+def _spec(
+    question: Question,
+    phase_name: str,
+    phase: PhaseConfig,
+    shape: dict[str, Any],
+    initial: Initial,
+    mixture: dict[str, str],
+    before: float,
+    seed: int,
+    manifest: Manifest,
+    precision: str,
+) -> RunSpec:
+    return RunSpec(
+        phase=phase_name,
+        model=shape,
+        initial=initial,
+        corpora={name: manifest.corpora[name].fingerprint for name in sorted(mixture)},
+        mixture=mixture,
+        sequence_length=question.sequence_length,
+        global_batch=phase.global_batch,
+        steps=phase.steps,
+        schedule=pieces(phase),
+        learning_rate_before=before,
+        optimizer=Optimizer(**dataclasses.asdict(question.optimizer)),
+        precision=precision,
+        seed=seed,
+        evaluation=policy(phase.evaluation),
+        validation_windows=question.validation_windows,
+    )
+
+
+def _directory(model: ModelConfig) -> tuple[dict[str, Any], str]:
+    from training.model import read_model_directory
+
+    return read_model_directory(model.path or "")
+
+
+def _demand(run: PlannedRun, corpus: str) -> int:
+    return math.ceil(Fraction(run.spec.mixture[corpus]) * run.spec.tokens)
+
+
+def _work(run: PlannedRun) -> float:
+    from training.parameters import model_size
+
+    return model_size(run.spec.model, run.spec.sequence_length).flops_per_token * run.spec.tokens

@@ -1,0 +1,115 @@
+"""Answers as tables for the terminal, and the question as YAML."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omegaconf import OmegaConf
+from rich.table import Table
+
+from pipeline.cost import Cost
+from pipeline.launch_local import workers
+from pipeline.schema import Question
+from pipeline.study import Study
+
+
+def question_yaml(question: Question) -> str:
+    """The resolved question, as study.yaml holds it."""
+    return OmegaConf.to_yaml(OmegaConf.structured(question))
+
+
+def cost_table(rows: list[Cost], question: Question) -> Table:
+    """What a plan costs, by role and model."""
+    count = workers(question)
+    table = Table(
+        caption=f"time: with {count} workers of {question.launcher.threads} thread each, from the speed measured by prepare; compiling makes it less"
+    )
+    for name in ("role", "model", "N (non-embedding)", "runs", "tokens", "FLOPs", "time", "disk"):
+        table.add_column(name, justify="left" if name in ("role", "model") else "right")
+    for row in rows:
+        table.add_row(
+            row.role, row.model, f"{row.non_embedding:,}", str(row.runs), f"{row.tokens / 1e6:,.1f} M",
+            f"{row.flops:.2e}", _duration(row.seconds and row.seconds / count), _bytes(row.disk),
+        )  # fmt: skip
+    seconds = [row.seconds for row in rows if row.seconds is not None]
+    table.add_section()
+    table.add_row(
+        "all", "", "", str(sum(row.runs for row in rows)), f"{sum(row.tokens for row in rows) / 1e6:,.1f} M",
+        f"{sum(row.flops for row in rows):.2e}", _duration(sum(seconds) / count if seconds else None),
+        _bytes(sum(row.disk for row in rows)),
+    )  # fmt: skip
+    return table
+
+
+def recommendation_table(content: dict[str, Any], question: Question) -> Table:
+    """The answer: share, losses, what binds."""
+    table = Table(
+        title=f"recommended with {content['law']} for {content['target']['model']}, {content['target']['D'] * 1e3:.2f} M tokens"
+    )
+    for name in ("", "value", "90% interval"):
+        table.add_column(name, justify="left" if not name else "right")
+    domain, general = question.corpora.domain, question.corpora.general
+    if content["mixture"]:
+        table.add_row(
+            f"share of {domain}",
+            f"{content['mixture'][domain]:.3f}",
+            f"{content['low']:.3f} to {content['high']:.3f}",
+        )
+        table.add_row(f"replay of {general}", f"{content['mixture'][general]:.3f}", "")
+        for corpus, loss in content["predicted"].items():
+            table.add_row(
+                f"loss on {corpus}", f"{loss['loss']:.4f}", f"{loss['low']:.4f} to {loss['high']:.4f}"
+            )
+    table.add_row("binding", content["binding"], "")
+    for law, error in content["held_out_error"].items():
+        table.add_row(f"held-out error of {law}", f"{error:.2%}", "")
+    return table
+
+
+def confirmation_table(rows: list[dict[str, Any]]) -> Table:
+    """Predicted against measured, every law."""
+    table = Table(
+        title="confirmation: predicted before, measured after", caption="* the law that the answer came from"
+    )
+    for name in ("share", "corpus", "law", "predicted", "90% interval", "measured", "error", "inside"):
+        table.add_column(name, justify="left" if name in ("corpus", "law") else "right")
+    for row in rows:
+        table.add_row(
+            f"{row['domain_share']:.3f}", row["corpus"], row["law"] + (" *" if row["recommended"] else ""),
+            f"{row['predicted']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}", f"{row['measured']:.4f}",
+            f"{row['relative_error']:+.2%}", "yes" if row["inside"] else "no",
+        )  # fmt: skip
+    return table
+
+
+def answer_table(study: Study, question: Question) -> Table:
+    """The end of the road: ratio and interval, predicted, measured, error, of the law that was used."""
+    content = study.read_json("recommendation.json", "recommend")
+    rows = study.read_json("confirmation.json", "confirm")["confirmations"]
+    domain = question.corpora.domain
+    table = Table(
+        title=f"{content['target']['model']}: continue with {content['mixture'][domain]:.1%} {domain} "
+        f"(90%: {content['low']:.1%} to {content['high']:.1%}), {content['binding']}"
+    )
+    for name in (f"share of {domain}", "corpus", "before", "predicted", "90% interval", "measured", "error"):
+        table.add_column(name, justify="left" if name == "corpus" else "right")
+    for row in rows:
+        if row["recommended"]:
+            table.add_row(
+                f"{row['domain_share']:.3f}", row["corpus"], f"{content['loss_before'][row['corpus']]:.4f}",
+                f"{row['predicted']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}", f"{row['measured']:.4f}",
+                f"{row['relative_error']:+.2%}",
+            )  # fmt: skip
+    return table
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e6:,.0f} MB" if count < 1e10 else f"{count / 1e9:,.0f} GB"

@@ -1,0 +1,190 @@
+"""The report's tables: parameters, held-out errors, confirmation, cost and provenance, each as markup."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from fitting import LAWS
+from fitting.schedule import LAMBDA
+from pipeline.cost import costs
+from pipeline.evidence import Evidence
+from pipeline.marks import CORPUS_COLOURS, law_colour, percent, quantity
+from pipeline.report_page import paragraph, table
+from training.attempt import attempts
+
+_SPLITS = {"size": "the largest size", "steps": "the last third of the tokens", "ratio": "every third share"}
+
+
+def parameters(evidence: Evidence) -> str:
+    """Every fit's parameters with their intervals, and what it was fitted to."""
+    if not evidence.fits:
+        return paragraph("Nothing is fitted yet: run cptlaw fit.", "missing")
+    tables = []
+    note = paragraph(
+        "90% intervals from a bootstrap over runs. A parameter that the points do not fix may still predict "
+        "well inside the fitted range; it is no fact about the model. N and D are in billions.",
+        "note",
+    )
+    for corpus in evidence.corpora:
+        for law in evidence.laws:
+            fit, section = evidence.fits[law][corpus], evidence.question.law[law]
+            units = {one.name: one.unit for one in (*LAWS[law].parameters, LAMBDA)}
+            drawn = len(fit.draws) > 0
+            intervals, identified = (fit.intervals(0.9), fit.identified) if drawn else ({}, {})
+            rows = []
+            for name, value in fit.params.items():
+                between = "no bootstrap"
+                if drawn:
+                    between = " to ".join(f"{side:.4g}" for side in intervals[name])
+                known = ("yes" if identified[name] else "no") if drawn else "not known"
+                rows.append([name, units.get(name, ""), f"{value:.5g}", between, known])
+            read = f"steps from {section.from_step}, shares from {percent(section.least_share)}"
+            caption = (
+                f"{law} on {corpus}: {fit.n_points:,} points of {fit.n_runs} runs ({read}), "
+                f"R² {fit.metrics['r2']:.4f}, mean error {fit.metrics['mae']:.4f} nats"
+            )
+            columns = ["parameter", "unit", "value", "90% interval", "fixed by the points"]
+            tables.append(table(columns, rows, left=2, caption=caption))
+    return f'{note}<div class="tables">{"".join(tables)}</div>'
+
+
+def held_out(evidence: Evidence) -> str:
+    """How far each law missed what it was not fitted to."""
+    if evidence.tested is None or evidence.tested.empty:
+        return paragraph("No law could be tested on held-out runs yet.", "missing")
+    errors = evidence.tested.assign(error=evidence.tested["relative_error"].abs())
+    rows = []
+    for corpus in evidence.corpora:
+        for split, words in _SPLITS.items():
+            for law in evidence.laws:
+                chosen = (errors["corpus"] == corpus) & (errors["split"] == split) & (errors["law"] == law)
+                own = errors.loc[chosen, "error"]
+                if own.empty:
+                    continue
+                corpus_cell = (corpus, CORPUS_COLOURS[evidence.corpora.index(corpus)])
+                law_cell = (law, law_colour(evidence, law))
+                rows.append(
+                    [corpus_cell, words, law_cell, f"{own.mean():.2%}", f"{own.max():.2%}", f"{len(own):,}"]
+                )
+    note = paragraph(
+        "Each law was fitted again without a part of the points and asked for that part. The law with the "
+        "least mean error gave the answer; all are judged on the same points. These errors widen the "
+        "intervals.",
+        "note",
+    )
+    return note + table(["corpus", "held out", "law", "mean error", "largest error", "points"], rows, left=3)
+
+
+def confirmation(evidence: Evidence) -> str:
+    """Every law's prediction of every confirmation run beside what was measured."""
+    if not evidence.confirmations:
+        return paragraph("The answer is not confirmed yet: run cptlaw confirm.", "missing")
+    rows = [
+        [
+            f"{percent(row['domain_share'])} {evidence.domain}",
+            row["corpus"],
+            row["law"] + (", gave the answer" if row["recommended"] else ""),
+            f"{row['predicted']:.4f}",
+            f"{row['low']:.4f} to {row['high']:.4f}",
+            f"{row['measured']:.4f}",
+            f"{row['relative_error']:+.2%}",
+            "yes" if row["inside"] else "no",
+        ]
+        for row in evidence.confirmations
+    ]
+    columns = [
+        "run",
+        "loss on",
+        "law",
+        "predicted",
+        "90% interval",
+        "measured",
+        "error of prediction",
+        "inside",
+    ]
+    model = evidence.confirmations[0]["model"]
+    return table(columns, rows, left=3, caption=f"Confirmation runs of {model}, losses in nats a token")
+
+
+def cost(evidence: Evidence) -> str:
+    """Runs, tokens, FLOPs and measured time by role and model."""
+    seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
+    done: Counter[tuple[str, str]] = Counter()
+    for run in evidence.plan:
+        seconds[run.role, run.model] += sum(_seconds(record) for record in _attempts(evidence, run.name))
+        done[run.role, run.model] += evidence.study.state(run) == "done"
+    groups = costs(evidence.plan, None)
+    rows = [
+        [
+            group.role,
+            group.model,
+            quantity(group.non_embedding),
+            f"{done[group.role, group.model]} of {group.runs}",
+            quantity(group.tokens),
+            f"{group.flops:.2e}",
+            _duration(seconds[group.role, group.model]),
+        ]
+        for group in groups
+    ]
+    tokens, flops = sum(group.tokens for group in groups), sum(group.flops for group in groups)
+    total = f"{sum(done.values())} of {len(evidence.plan)}"
+    rows.append(["all", "", "", total, quantity(tokens), f"{flops:.2e}", _duration(sum(seconds.values()))])
+    note = paragraph(
+        "Tokens and FLOPs are those of the whole plan, the FLOPs of evaluations included. Time is from "
+        "start to end of every attempt that ended, summed: runs side by side count each.",
+        "note",
+    )
+    columns = ["role", "model", "N (non-embedding)", "runs done", "tokens", "FLOPs", "measured time"]
+    return note + table(columns, rows, left=2)
+
+
+def provenance(evidence: Evidence) -> str:
+    """What the runs were made with, from their attempts."""
+    seen: dict[str, Counter[str]] = {}
+    for run in evidence.plan:
+        for record in _attempts(evidence, run.name):
+            facts = dict(record.get("packages", {}))
+            for name in ("python", "git", "device", "engine", "precision", "threads"):
+                facts[_FACTS.get(name, name)] = record.get(name)
+            for name, value in facts.items():
+                if value is not None:
+                    seen.setdefault(name, Counter())[str(value)] += 1
+    seeds = sorted({run.spec.seed for run in evidence.plan})
+    rows = [["study", evidence.study.folder.resolve().name], ["seeds", ", ".join(map(str, seeds))]]
+    rows += [[name, _counted(values)] for name, values in seen.items()]
+    missing = "" if seen else paragraph("No run has been started yet.", "missing")
+    return f"<h3>Provenance</h3>{missing}{table(['what', 'value'], rows, left=2)}"
+
+
+_FACTS = {"git": "git revision of cptlaw", "python": "Python", "threads": "threads a run"}
+
+
+def _counted(values: Counter[str]) -> str:
+    if len(values) == 1:
+        return next(iter(values))
+    return "; ".join(f"{value} ({count} attempts)" for value, count in values.most_common())
+
+
+def _attempts(evidence: Evidence, run: str) -> Iterable[dict[str, Any]]:
+    try:
+        return attempts(evidence.study.runs / run)
+    except (OSError, json.JSONDecodeError):
+        # A record of how a run was made, not of what it found: no reason to have no report.
+        return []
+
+
+def _seconds(record: dict[str, Any]) -> float:
+    if "start" not in record or "end" not in record:
+        return 0.0
+    start, end = (datetime.datetime.fromisoformat(record[side]) for side in ("start", "end"))
+    return (end - start).total_seconds()
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,236 @@
+"""Every key of a question, its type, its unit and its default; Hydra checks what is given against this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+
+@dataclass
+class ModelConfig:
+    name: str = MISSING
+    """Name in run folders and tables."""
+    path: str | None = None
+    """A local Hugging Face directory; the shape below is then read from its config.json."""
+    model_type: str = "qwen2"
+    """Architecture: qwen2, qwen3 or llama."""
+    hidden_size: int = 0
+    """Width."""
+    num_hidden_layers: int = 0
+    """Layers."""
+    num_attention_heads: int = 0
+    """Query heads."""
+    num_key_value_heads: int = 0
+    """Key and value heads."""
+    intermediate_size: int = 0
+    """Width inside the MLP."""
+    tie_word_embeddings: bool = True
+    """Whether the output head is the embedding."""
+
+
+@dataclass
+class SourceConfig:
+    kind: str = "files"
+    """files, or installed-python."""
+    path: str = ""
+    """Of files: a file or folder of .jsonl(.gz|.zst), .parquet or .txt."""
+    column: str = "text"
+    """Of files: the column that holds the text."""
+    part: str = ""
+    """Of installed-python: prose, code, math, graphs or statistics."""
+    exclude: list[str] = field(default_factory=list)
+    """Of installed-python prose: parts to leave out (math, graphs, statistics)."""
+    max_bytes: int | None = None
+    """Most text to take, bytes; documents are then drawn by a hash of their name. null: all."""
+
+
+@dataclass
+class TokenizerConfig:
+    vocabulary: int = 2048
+    """Token ids of a byte-level BPE trained on the corpora."""
+    path: str | None = None
+    """A Hugging Face tokenizer directory to use instead."""
+
+
+@dataclass
+class CorporaConfig:
+    general: str = MISSING
+    """Which source is the general corpus, that is replayed."""
+    domain: str = MISSING
+    """Which source is the domain to continue on."""
+    sources: dict[str, SourceConfig] = field(default_factory=dict)
+    """Corpus name -> where its text comes from."""
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    """How text becomes tokens."""
+    validation_share: float = 0.05
+    """Share of the documents kept for validation, above 0, below 1."""
+
+
+@dataclass
+class MixtureConfig:
+    domain: Any = field(default_factory=list)
+    """Shares of the domain corpus to run, 0 to 1: one or a list; 1 minus it is the replay ratio."""
+    replicate_at: float | None = None
+    """Share at which further seeds are run, to know the noise between seeds; null: the middle one of the list."""
+    replicates: int = 1
+    """Seeds at that share, the first included; 1: no replicates."""
+
+
+@dataclass
+class PieceConfig:
+    shape: str = MISSING
+    """constant, linear, cosine, exponential or one_minus_sqrt."""
+    start: float | None = None
+    """Share of the peak rate it starts from; null: where the piece before, or the run before, ended."""
+    end: float | None = None
+    """Share of the peak rate it ends at."""
+    steps: int | None = None
+    """Length in steps."""
+    share: float | None = None
+    """Length as a share of the phase's steps; one piece may have neither and takes the rest."""
+
+
+@dataclass
+class ScheduleConfig:
+    pieces: list[PieceConfig] = field(default_factory=list)
+    """Pieces in order."""
+
+
+@dataclass
+class EvaluationConfig:
+    policy: str = "decay"
+    """dense, sparse, sectional, decay or explicit."""
+    every: int = 5
+    """Spacing of the dense grid, steps."""
+    decay: float = 0.05
+    """Of decay: point x of the dense grid is kept with density exp(-decay x)."""
+    bernoulli: bool = False
+    """Of decay: draw each point with that probability instead of the deterministic rule."""
+    seed: int = 0
+    """Of decay with bernoulli."""
+    steps: list[int] = field(default_factory=list)
+    """Of explicit: the steps."""
+
+
+@dataclass
+class PhaseConfig:
+    steps: int = 0
+    """Optimizer steps."""
+    global_batch: int = 20
+    """Sequences a step."""
+    peak_learning_rate: float = 1e-3
+    """Largest learning rate; the schedule is in shares of it."""
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    """Learning rate over the phase."""
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    """At which steps to evaluate."""
+
+
+@dataclass
+class OptimizerConfig:
+    beta1: float = 0.9
+    """AdamW: decay of the gradient's mean."""
+    beta2: float = 0.95
+    """AdamW: decay of the gradient's square."""
+    epsilon: float = 1e-8
+    """AdamW: added to the root of the second moment."""
+    weight_decay: float = 0.1
+    """AdamW: decay of matrices; norms and biases have none."""
+    clip: float = 1.0
+    """Largest gradient norm; 0: off."""
+
+
+@dataclass
+class LauncherConfig:
+    kind: str = "local"
+    """local: worker processes on this machine."""
+    workers: int = 0
+    """Runs side by side; 0: one for every `threads` cores."""
+    threads: int = 1
+    """CPU threads a run."""
+    micro_batch: int = 0
+    """Sequences a forward pass; 0: the global batch. Must divide it."""
+    resume_every: int = 200
+    """Steps between states to resume from; 0: only when told to stop."""
+    retries: int = 2
+    """How often a run whose process died is started again before it counts as failed."""
+    stale_after: float = 60.0
+    """Seconds without a heartbeat after which a process on another host is taken for dead."""
+
+
+@dataclass
+class LawConfig:
+    from_step: int = 0
+    """First step whose points are fitted."""
+    least_share: float = 0.0
+    """Least share of the validation corpus in the mixture whose runs are fitted."""
+
+
+@dataclass
+class GoalConfig:
+    kind: str = "trade-off"
+    """trade-off: the largest domain share within a tolerated rise of the general loss."""
+    tolerance: float = 0.03
+    """Relative rise of the general loss over the loss before, 0.03 is 3%."""
+
+
+@dataclass
+class ConfirmConfig:
+    tokens_factor: float = 2.0
+    """Length of the confirmation runs and of the recommendation, in lengths of the continual phase."""
+    neighbour: float = 0.15
+    """Distance of the second confirmation run's domain share from the recommended one; 0: no second run."""
+
+
+@dataclass
+class Question:
+    name: str = "study"
+    """Folder of the study under `studies`."""
+    studies: str = "studies"
+    """Folder that holds the studies."""
+    data: str = "data"
+    """Folder that holds prepared corpora, shared by studies."""
+    seed: int = 0
+    """Of the first weights and the order of sequences; replicates count up from it."""
+    precision: str = "auto"
+    """fp32, bf16 (autocast over fp32 weights), or auto: the faster here, measured once by prepare."""
+    engine: str = "auto"
+    """sdpa, eager, sdpa-compiled, eager-compiled, or auto: the fastest, measured once a shape."""
+    sequence_length: int = 128
+    """Predictions a sequence, tokens."""
+    validation_windows: int = 96
+    """Fixed validation sequences a corpus."""
+    allow_repeats: bool = False
+    """Whether a corpus may be read more than once in a run."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The model that the answer is for: it is confirmed on this one."""
+    ladder: list[str] = field(default_factory=list)
+    """Smaller models (files of conf/model) that are continued for the fit; empty: the model itself."""
+    corpora: CorporaConfig = field(default_factory=CorporaConfig)
+    """What to read."""
+    mixture: MixtureConfig = field(default_factory=MixtureConfig)
+    """Which shares to run."""
+    pretrain: PhaseConfig = field(default_factory=PhaseConfig)
+    """The phase on general text, for models without a path."""
+    continual: PhaseConfig = field(default_factory=PhaseConfig)
+    """The phase on the mixture."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """AdamW."""
+    launcher: LauncherConfig = field(default_factory=LauncherConfig)
+    """How runs are carried out."""
+    law: dict[str, LawConfig] = field(default_factory=dict)
+    """Laws to fit -> which points each reads."""
+    bootstrap: int = 200
+    """Resamples of the runs, for the intervals."""
+    goal: GoalConfig = field(default_factory=GoalConfig)
+    """What is asked of the fit."""
+    confirm: ConfirmConfig = field(default_factory=ConfirmConfig)
+    """How the answer is proven."""
+    run: str | None = None
+    """Of train: only the run with this hash or folder name."""
+    retry_failed: bool = False
+    """Of train: take up runs that are marked FAILED again."""
+    experiment: Any = None
+    """Whole questions, files of conf/experiment."""

@@ -1,0 +1,132 @@
+"""A study on disk: where its files are, and the plan that says which runs belong to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.durable import read_lines_whole, write_whole
+from training.run import state_of
+from training.spec import RunSpec, SpecError
+
+SCHEMA = 1
+ROLES = ("pretrain", "fit", "confirm")
+
+
+class StudyError(ValueError):
+    """A study folder that cannot be used; one line."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A line of plan.jsonl."""
+
+    name: str
+    """Folder below runs/: a readable slug and the first eight digits of the hash."""
+    role: str
+    """pretrain, fit, or confirm (which no fit may see)."""
+    model: str
+    """Name of the model."""
+    start: str
+    """Folder of the first weights: relative to the study for a run's checkpoint, absolute otherwise, '' for scratch."""
+    spec: RunSpec
+    """What to train."""
+
+    @property
+    def parent(self) -> str | None:
+        """Hash of the run that this one continues, if it is one of the study's."""
+        return self.spec.initial.run or None
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(
+            {
+                "schema": SCHEMA,
+                "run": self.name,
+                "role": self.role,
+                "model": self.model,
+                "start": self.start,
+                "hash": self.spec.hash,
+                "spec": self.spec.to_dict(),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Study:
+    """The folder of one question."""
+
+    folder: Path
+    """studies/<name>."""
+
+    @property
+    def runs(self) -> Path:
+        """Folder of the runs."""
+        return self.folder / "runs"
+
+    @property
+    def plan_file(self) -> Path:
+        """One run a line, in the order in which they can start."""
+        return self.folder / "plan.jsonl"
+
+    def state(self, run: PlannedRun) -> str:
+        """done, failed or open."""
+        return state_of(self.runs / run.name)
+
+    def read_plan(self) -> list[PlannedRun]:
+        """The planned runs.
+
+        Raises:
+            StudyError: no plan, or one of another schema, or a damaged line.
+        """
+        if not self.plan_file.exists():
+            raise StudyError(
+                f"{self.plan_file}: missing; run cptlaw plan with the question of this study first"
+            )
+        try:
+            return [_planned(line, self.plan_file) for line in read_lines_whole(self.plan_file)]
+        except (KeyError, TypeError, SpecError, ValueError) as error:
+            raise StudyError(f"{self.plan_file}: {error}; plan again, the finished runs are kept") from None
+
+    def write_plan(self, runs: Iterable[PlannedRun]) -> None:
+        """Replace plan.jsonl."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(self.plan_file, "".join(run.to_json() + "\n" for run in runs))
+
+    def read_json(self, name: str, made_by: str) -> Any:
+        """Read one of the study's JSON files.
+
+        Raises:
+            StudyError: it is missing (made_by says how to make it), damaged or of another schema.
+        """
+        path = self.folder / name
+        try:
+            content = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise StudyError(f"{path}: missing; run cptlaw {made_by} first") from None
+        except ValueError:
+            raise StudyError(f"{path}: not JSON any more; run cptlaw {made_by} again") from None
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            raise StudyError(f"{path}: not of schema {SCHEMA}; run cptlaw {made_by} again")
+        return content
+
+    def write_json(self, name: str, content: dict[str, Any]) -> Path:
+        """Write one of the study's JSON files whole."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps({"schema": SCHEMA, **content}, indent=2, allow_nan=False) + "\n")
+        return path
+
+
+def _planned(line: dict[str, Any], path: Path) -> PlannedRun:
+    if line["schema"] != SCHEMA:
+        raise StudyError(f"schema {line['schema']!r}; this version reads {SCHEMA}")
+    spec = RunSpec.from_dict(line["spec"])
+    name = line["run"]
+    # A name from a file becomes a path: it must be one folder, and the one that its spec asks for.
+    if Path(name).name != name or not name.endswith(f"-{spec.hash[:8]}"):
+        raise StudyError(f"run {name!r} does not belong to its spec {spec.hash[:8]}")
+    return PlannedRun(name, line["role"], line["model"], line["start"], spec)

@@ -1,0 +1,252 @@
+"""What each verb of the command line does with a question."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from pipeline import cost, present
+from pipeline.config import ConfigError
+from pipeline.plan import data_folder, planned_runs
+from pipeline.prepare import decide_precision, known_precision, machine_record, prepare_corpora
+from pipeline.schema import Question
+from pipeline.study import PlannedRun, Study, StudyError
+from training.durable import write_whole
+from training.manifest import Manifest
+from training.run import Exit
+
+
+def study_of(question: Question) -> Study:
+    """The study's folder of a question."""
+    return Study(Path(question.studies) / question.name)
+
+
+def prepare(question: Question, console: Console) -> Exit:
+    """Tokenise the corpora and measure the precision."""
+    study = study_of(question)
+    study.folder.mkdir(parents=True, exist_ok=True)
+    manifest = prepare_corpora(question, console.print)
+    decide_precision(question, study, manifest, console.print)
+    return Exit.DONE
+
+
+def plan(question: Question, console: Console) -> Exit:
+    """Write plan.jsonl and print what it costs; without prepared corpora print the runs only."""
+    study = study_of(question)
+    runs = write_plan(question, study)
+    states = [study.state(run) for run in runs]
+    console.print(present.cost_table(cost.costs(runs, _speed(study)), question))
+    done = states.count("done")
+    console.print(
+        f"{len(runs)} runs, {done} of them done already; written to {study.plan_file}", highlight=False
+    )
+    if runs:
+        console.print("start them: cptlaw train with the same words; watch them: cptlaw status")
+    return Exit.DONE
+
+
+def write_plan(question: Question, study: Study) -> list[PlannedRun]:
+    """Freeze the question and its runs in the study's folder; confirmation runs that are done stay in the plan.
+
+    Raises:
+        CorpusError: the corpora are not prepared.
+        ConfigError: a corpus too short, for all at once.
+    """
+    manifest = Manifest.open(data_folder(question))
+    precision = known_precision(question, study)
+    if precision is None:
+        raise StudyError(
+            f"{study.folder}/machine.json: missing, and precision=auto; run cptlaw prepare first"
+        )
+    runs = planned_runs(question, manifest, precision)
+    if study.plan_file.exists():
+        planned = {run.spec.hash for run in runs}
+        runs += [
+            run
+            for run in study.read_plan()
+            if run.role == "confirm" and run.spec.hash not in planned and run.parent in {*planned, None}
+        ]
+    study.folder.mkdir(parents=True, exist_ok=True)
+    write_whole(study.folder / "study.yaml", present.question_yaml(question))
+    study.write_plan(runs)
+    return runs
+
+
+def train(question: Question, console: Console) -> Exit:
+    """Train the plan of the question, or one run of it."""
+    study = study_of(question)
+    if question.run is None or not study.plan_file.exists():
+        write_plan(question, study)
+    return launch(question, study, console)
+
+
+def launch(question: Question, study: Study, console: Console) -> Exit:
+    """Train what is planned, as the launcher section says."""
+    plan = study.read_plan()
+    failed = [run for run in plan if study.state(run) == "failed"]
+    if question.retry_failed:
+        for run in failed:
+            (study.runs / run.name / "FAILED").unlink()
+    if question.run is not None:
+        from pipeline.worker import guarded
+
+        if not any(question.run in (run.name, run.spec.hash, run.spec.hash[:8]) for run in plan):
+            raise ConfigError([f"run: {question.run!r} is not in {study.plan_file}; see cptlaw status"])
+        return guarded(study, question, question.run)
+    from pipeline.launch_local import failure_log, train_locally
+
+    code = train_locally(study, question, console)
+    if code == Exit.CRASH:
+        for run in plan:
+            if study.state(run) == "failed":
+                reason = (study.runs / run.name / "FAILED").read_text().strip()
+                console.print(
+                    f"failed {run.name}: {reason}; cptlaw train retry_failed=true tries again",
+                    highlight=False,
+                )
+    if code != Exit.DONE and (line := failure_log(study)):
+        console.print(f"last words of the workers: {line}", highlight=False, markup=False)
+    return code
+
+
+def status(question: Question, console: Console) -> Exit:
+    """A table of all runs; on a terminal it stays and is renewed until nothing runs."""
+    from rich.live import Live
+
+    from pipeline.status import status_table, statuses
+
+    study = study_of(question)
+    rows = statuses(study, study.read_plan())
+    if not console.is_terminal:
+        console.print(status_table(rows))
+        return Exit.DONE
+    with Live(status_table(rows), console=console, auto_refresh=False) as live:
+        try:
+            while any(row.state == "running" for row in rows):
+                time.sleep(1.0)
+                rows = statuses(study, study.read_plan())
+                live.update(status_table(rows), refresh=True)
+        except KeyboardInterrupt:
+            pass
+    return Exit.DONE
+
+
+def collect(question: Question, console: Console) -> Exit:
+    """Join all points into points.parquet."""
+    from pipeline import collect as collecting
+
+    study = study_of(question)
+    table = collecting.collect(study, question.corpora.general)
+    console.print(
+        f"{len(table):,} points of {table['run'].nunique()} runs in {study.folder / 'points.parquet'}",
+        highlight=False,
+    )
+    return Exit.DONE
+
+
+def fit(question: Question, console: Console) -> Exit:
+    """Fit every law to every corpus."""
+    from pipeline import collect as collecting
+    from pipeline.fits import fit_all
+
+    study = study_of(question)
+    points = collecting.read_points(study)
+    fit_all(study, question, points, collecting.schedules(study.read_plan()), console.print)
+    return Exit.DONE
+
+
+def recommend(question: Question, console: Console) -> Exit:
+    """Answer the goal and write recommendation.json."""
+    from pipeline import collect as collecting
+    from pipeline.fits import read_fits
+    from pipeline.recommend import recommend as answer
+
+    study = study_of(question)
+    points = collecting.read_points(study)
+    content = answer(
+        study, question, points, read_fits(study, question), collecting.schedules(study.read_plan())
+    )
+    console.print(present.recommendation_table(content, question))
+    for warning in content["warnings"]:
+        console.print(f"note: {warning}", highlight=False, markup=False)
+    return Exit.DONE if content["mixture"] else Exit.CRASH
+
+
+def confirm(question: Question, console: Console) -> Exit:
+    """Train runs that the fit has not seen at the recommended share and a neighbour, and compare."""
+    from pipeline import collect as collecting
+    from pipeline.confirm import add_to_plan, compare, confirmation_plan
+    from pipeline.fits import read_fits
+
+    study = study_of(question)
+    manifest = Manifest.open(data_folder(question))
+    precision = known_precision(question, study) or "fp32"
+    runs = confirmation_plan(question, study, manifest, precision)
+    add_to_plan(study, runs)
+    if (code := launch(question, study, console)) != Exit.DONE:
+        return code
+    points = collecting.collect(study, question.corpora.general)
+    rows = compare(study, question, runs, points, read_fits(study, question))
+    console.print(present.confirmation_table(rows))
+    return Exit.DONE
+
+
+def report(question: Question, console: Console) -> Exit:
+    """Write report.html."""
+    from pipeline.report import write_report
+
+    study = study_of(question)
+    path = write_report(study, question)
+    console.print(f"report: {path}", highlight=False)
+    return Exit.DONE
+
+
+def quickstart(question: Question, console: Console) -> Exit:
+    """The whole road: prepare, plan, train, collect, fit, recommend, confirm, report."""
+    start = time.perf_counter()
+    steps: list[tuple[str, Callable[[Question, Console], Exit]]] = [
+        ("prepare", prepare),
+        ("plan", plan),
+        ("train", train),
+        ("collect", collect),
+        ("fit", fit),
+        ("recommend", recommend),
+        ("confirm", confirm),
+        ("report", report),
+    ]
+    for name, step in steps:
+        console.rule(f"{name} [dim]{time.perf_counter() - start:.0f} s[/]", align="left")
+        if (code := step(question, console)) != Exit.DONE:
+            return code
+    console.rule(f"answer [dim]{time.perf_counter() - start:.0f} s[/]", align="left")
+    study = study_of(question)
+    console.print(present.answer_table(study, question))
+    console.print(
+        f"{time.perf_counter() - start:.0f} s; open {(study.folder / 'report.html').resolve()}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return Exit.DONE
+
+
+def _speed(study: Study) -> float | None:
+    """FLOPs a second of one worker, from what prepare measured."""
+    record = machine_record(study)
+    return record.get("flops_per_second") if record else None
+
+
+VERBS: dict[str, Callable[[Question, Console], Exit]] = {
+    "quickstart": quickstart,
+    "prepare": prepare,
+    "plan": plan,
+    "train": train,
+    "status": status,
+    "collect": collect,
+    "fit": fit,
+    "recommend": recommend,
+    "confirm": confirm,
+    "report": report,
+}

@@ -1,0 +1,170 @@
+"""A process that trains the runs of a plan one after another, beside others that do the same."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+from pipeline.config import load_question
+from pipeline.plan import data_folder
+from pipeline.schema import Question
+from pipeline.study import PlannedRun, Study
+from training.attempt import LeaseLostError, attempts, is_live
+from training.corpus_error import CorpusError
+from training.durable import write_whole
+from training.manifest import Manifest
+from training.run import Exit, Places, run_once
+from training.spec import Execution, SpecError
+
+UNEXPECTED = 70
+"""Exit code of a worker that met an error of the program; its run is tried again."""
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Errors that making room mends."""
+
+
+def work(study: Study, question: Question, *, only: str | None = None) -> Exit:
+    """Train what is open in the plan until nothing is left that this process could do.
+
+    Runs are taken in the plan's order, but those of the shape trained last come first, since its compiled code is here.
+
+    Args:
+        study: with plan.jsonl.
+        question: its launcher section says how to train.
+        only: name or hash of the one run to train.
+
+    Returns:
+        DONE when all runs are done; CRASH when one failed; RUN_ME_AGAIN when asked to stop.
+
+    Raises:
+        CorpusError, SpecError, OSError: as `run_once`.
+    """
+    plan = study.read_plan()
+    done_before = {run.spec.hash for run in plan if study.state(run) == "done"}
+    manifest = Manifest.open(data_folder(question))
+    last_model = ""
+    while True:
+        states = {run.spec.hash: study.state(run) for run in plan}
+        wanted = [run for run in plan if only is None or only in (run.name, run.spec.hash)]
+        open_runs = [run for run in wanted if states[run.spec.hash] == "open"]
+        ready = [run for run in open_runs if run.parent is None or states.get(run.parent, "done") == "done"]
+        waiting = [
+            run for run in open_runs if run not in ready and states.get(run.parent or "", "") == "open"
+        ]
+        if not ready and not (waiting and only is None):
+            failed = any(states[run.spec.hash] != "done" for run in wanted)
+            return Exit.CRASH if failed else Exit.DONE
+        for run in sorted(ready, key=lambda run: run.model != last_model):
+            if _given_up(study.runs / run.name, question, run.name):
+                break
+            outcome = run_once(
+                run.spec,
+                _places(study, run, manifest),
+                _execution(question),
+                tokens_ahead=_tokens_of_shape(plan, run, done_before),
+                stale_after=question.launcher.stale_after,
+                tell=lambda line: print(line, file=sys.stderr, flush=True),
+            )
+            if outcome is None:
+                continue
+            if outcome == Exit.RUN_ME_AGAIN:
+                return outcome
+            last_model = run.model
+            break
+        else:
+            # Everything that could be trained is in other hands, or waits for a parent that is.
+            time.sleep(0.5)
+
+
+def _given_up(folder: Path, question: Question, name: str) -> bool:
+    """Mark a run as failed whose processes died too often."""
+    records = attempts(folder)
+    if not records or is_live(folder, records[-1], question.launcher.stale_after):
+        return False
+    died = [record for record in records if record.get("exit_code", 1) == Exit.CRASH]
+    if len(died) <= question.launcher.retries:
+        return False
+    reason = died[-1].get("reason", "the process died without a word")
+    write_whole(folder / "FAILED", f"{len(died)} attempts ended badly, the last: {reason}\n")
+    print(f"{name}: given up after {len(died)} attempts: {reason}", file=sys.stderr, flush=True)
+    return True
+
+
+def _tokens_of_shape(plan: list[PlannedRun], run: PlannedRun, done: set[str]) -> int:
+    same = [other for other in plan if other.spec.model == run.spec.model and other.spec.hash not in done]
+    return sum(other.spec.tokens for other in same)
+
+
+def _places(study: Study, run: PlannedRun, manifest: Manifest) -> Places:
+    return Places(
+        folder=study.runs / run.name,
+        manifest=manifest,
+        engines=study.folder / "engines",
+        start=(study.folder / run.start) if run.start else None,
+        stop_file=study.folder / "STOP",
+    )
+
+
+def _execution(question: Question) -> Execution:
+    launcher = question.launcher
+    return Execution(
+        micro_batch=launcher.micro_batch,
+        engine=question.engine,
+        threads=launcher.threads,
+        resume_every=launcher.resume_every,
+    )
+
+
+def _stop_with_parent(parent: int) -> None:
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main() -> None:
+    """Entry of the worker process: python -m pipeline.worker STUDY."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("study", type=Path, help="folder of the study")
+    parser.add_argument("--only", help="name or hash of the one run to train")
+    parser.add_argument("--parent", type=int, help="end, saving, when this process is gone")
+    arguments = parser.parse_args()
+    if arguments.parent:
+        _stop_with_parent(arguments.parent)
+    study = Study(arguments.study)
+    try:
+        code = guarded(study, load_question(study.folder / "study.yaml"), arguments.only)
+    except Exception:
+        traceback.print_exc()
+        code = UNEXPECTED
+    sys.exit(code)
+
+
+def guarded(study: Study, question: Question, only: str | None) -> Exit:
+    """`work`, with a user's mistakes and a full disk as one line on stderr and their exit code."""
+    try:
+        return work(study, question, only=only)
+    except (CorpusError, SpecError) as error:
+        print(error, file=sys.stderr)
+        return Exit.INPUT_MISSING
+    except LeaseLostError as error:
+        print(error, file=sys.stderr)
+        return Exit.CRASH
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        where = error.filename or study.folder
+        print(f"{where}: {error.strerror}; make room and give the same command again", file=sys.stderr)
+        return Exit.INPUT_MISSING
+
+
+if __name__ == "__main__":
+    main()

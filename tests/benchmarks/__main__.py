@@ -1,0 +1,46 @@
+"""make bench: every benchmark, peer and ours in turn; prints a table and writes bench.json."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from training.durable import write_whole
+
+BENCHMARKS = ("sample", "fit", "collect", "training", "sweep")
+
+
+def main() -> None:
+    """Run the benchmarks that are named, or all of them."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"which: {', '.join(BENCHMARKS)}; none: all")
+    parser.add_argument("--output", type=Path, default=Path("bench.json"))
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.names if name not in BENCHMARKS]:
+        parser.error(f"{', '.join(unknown)}: not a benchmark; allowed: {', '.join(BENCHMARKS)}")
+    console = Console()
+    table = Table("benchmark", "ours", "peer", "ratio", "unit", "what it means")
+    results = {}
+    for name in arguments.names or BENCHMARKS:
+        start = time.perf_counter()
+        for row in importlib.import_module(f"tests.benchmarks.{name}").measure():
+            results[row["name"]] = {key: value for key, value in row.items() if key != "name"}
+            table.add_row(row["name"], *(_plain(row[key]) for key in ("ours", "peer", "ratio")), row["unit"], row["meaning"])
+        console.print(f"{name}: {time.perf_counter() - start:.0f} s", highlight=False)
+    console.print(table)
+    write_whole(arguments.output, json.dumps(results, indent=2) + "\n")
+    console.print(f"written to {arguments.output}", highlight=False)
+
+
+def _plain(value: object) -> str:
+    return f"{value:,.4g}" if isinstance(value, float | int) else str(value if value is not None else "")
+
+
+if __name__ == "__main__":
+    main()

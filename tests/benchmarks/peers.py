@@ -1,0 +1,106 @@
+"""What people would write instead of our loop: a bare PyTorch loop, and transformers.Trainer."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from training.engine import ready
+from training.loop import adamw
+from training.model import build_model
+from training.schedule import learning_rates
+from training.spec import RunSpec
+
+
+def bare_loop(spec: RunSpec, batches: Iterable[torch.Tensor], engine: str, threads: int, every: int) -> list[float]:
+    """Tokens a second of each block of `every` steps of a loop with nothing in it but training."""
+    network, losses = ready(spec.model, engine, spec.precision, threads)
+    network.train()
+    optimizer = adamw(network, spec)
+    rates = learning_rates(spec.schedule, spec.steps)
+    speeds, start = [], time.perf_counter()
+    for step, tokens in enumerate(batches, start=1):
+        for group in optimizer.param_groups:
+            group["lr"] = rates[step - 1]
+        loss = losses(tokens).sum() / spec.tokens_per_step
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), spec.optimizer.clip)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if step % every == 0:
+            now = time.perf_counter()
+            speeds.append(every * spec.tokens_per_step / (now - start))
+            start = now
+    return speeds
+
+
+def trainer(
+    spec: RunSpec,
+    rows: torch.Tensor,
+    validation: dict[str, torch.Tensor],
+    folder: Path,
+    *,
+    threads: int,
+    attention: str = "sdpa",
+    start: Path | None = None,
+    evaluate_every: int | None = None,
+) -> float:
+    """Seconds that transformers.Trainer takes for a run, bf16, its other settings as they come.
+
+    Args:
+        spec: steps, batch, optimizer and seed.
+        rows: (n, T + 1) token ids, in order.
+        validation: corpus -> (n, T + 1) token ids, evaluated at the end and every `evaluate_every` steps.
+        folder: for its output.
+        threads: CPU threads.
+        attention: of transformers.
+        start: a Hugging Face directory to start from.
+        evaluate_every: steps between evaluations; None evaluates nothing.
+    """
+    from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+    torch.set_num_threads(threads)
+    model = (
+        AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32, attn_implementation=attention)
+        if start
+        else build_model(spec.model, attention, spec.seed)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        arguments = TrainingArguments(
+            output_dir=str(folder),
+            max_steps=spec.steps,
+            per_device_train_batch_size=spec.global_batch,
+            per_device_eval_batch_size=spec.global_batch,
+            learning_rate=1e-3,
+            lr_scheduler_type="cosine",
+            weight_decay=spec.optimizer.weight_decay,
+            bf16=spec.precision == "bf16",
+            use_cpu=True,
+            eval_strategy="steps" if evaluate_every else "no",
+            eval_steps=evaluate_every,
+            save_strategy="no",
+            logging_strategy="steps",
+            logging_steps=20,
+            report_to=[],
+            disable_tqdm=True,
+            prediction_loss_only=True,
+        )
+        hands = Trainer(
+            model=model,
+            args=arguments,
+            train_dataset=_rows(rows),
+            eval_dataset={name: _rows(windows) for name, windows in validation.items()} if evaluate_every else None,
+        )
+        begin = time.perf_counter()
+        hands.train()
+        return time.perf_counter() - begin
+
+
+def _rows(tokens: torch.Tensor) -> torch.utils.data.Dataset:
+    # Inputs and labels as Trainer wants them; the model shifts by itself, so T + 1 tokens give T predictions.
+    return [{"input_ids": row, "labels": row} for row in tokens]  # pyright: ignore[reportReturnType]

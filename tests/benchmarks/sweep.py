@@ -1,0 +1,74 @@
+"""Fourteen continual runs: launcher=local against transformers.Trainer, one run after another with all threads."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from pipeline import verbs
+from pipeline.config import read_question
+from tests.benchmarks.peers import trainer
+from training.evaluation_steps import evaluation_steps
+from training.loop import training_batches
+from training.manifest import Manifest
+from training.run import Exit
+
+QUESTION = ["experiment=quickstart", "ladder=[qwen2-0.05m,qwen2-0.15m]", "model=qwen2-0.15m", "mixture.replicates=1"]
+
+
+def measure() -> list[dict[str, Any]]:
+    """Both from the same pre-trained weights, with the same steps, batch, precision and number of evaluations."""
+    console = Console()
+    with tempfile.TemporaryDirectory() as folder:
+        question = read_question([*QUESTION, f"studies={folder}", "precision=bf16"])
+        study = verbs.study_of(question)
+        verbs.prepare(question, console)
+        plan = verbs.write_plan(question, study)
+        runs = [run for run in plan if run.role == "fit"]
+        assert len(runs) == 14
+        # Pre-training is the same for both and belongs to neither: done first, it also leaves compiled code in
+        # inductor's cache, as any earlier study of these shapes does.
+        study.write_plan([run for run in plan if run.role == "pretrain"])
+        assert verbs.launch(question, study, console) == Exit.DONE
+        study.write_plan(plan)
+
+        start = time.perf_counter()
+        assert verbs.launch(question, study, console) == Exit.DONE
+        ours = time.perf_counter() - start
+
+        manifest = Manifest.open(verbs.data_folder(question))
+        threads = len(os.sched_getaffinity(0))
+        start = time.perf_counter()
+        for run in runs:
+            stores = {corpus: manifest.store(corpus) for corpus in run.spec.corpora}
+            length = run.spec.sequence_length
+            validation = {
+                corpus: torch.from_numpy(
+                    store.batch("validation", store.validation_positions(run.spec.validation_windows, length), length)
+                )
+                for corpus, store in stores.items()
+            }
+            evaluations = len(evaluation_steps(run.spec.evaluation, run.spec.steps))
+            trainer(
+                run.spec,
+                torch.cat(list(training_batches(stores, run.spec, first_step=1))),
+                validation,
+                Path(folder) / "trainer",
+                threads=threads,
+                start=study.folder / run.start,
+                evaluate_every=max(1, run.spec.steps // evaluations),
+            )
+            console.print(f"Trainer: {run.name}, {time.perf_counter() - start:.0f} s so far", highlight=False)
+        peer = time.perf_counter() - start
+    meaning = "wall time of 14 continual runs; peer: transformers.Trainer, bf16, all threads, one after another; bar 3.0"
+    return [{"name": "sweep", "ours": ours, "peer": peer, "ratio": peer / ours, "unit": "s", "meaning": meaning}]
+
+
+if __name__ == "__main__":
+    print(measure())

@@ -1,0 +1,73 @@
+"""Small real corpora and runs that tests share."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from training.evaluation_steps import EvaluationPolicy
+from training.manifest import Manifest
+from training.prepare import Source, TokenizerChoice, prepare
+from training.schedule import Piece
+from training.spec import Initial, RunSpec
+
+SHAPE = {
+    "model_type": "qwen2",
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "intermediate_size": 32,
+    "tie_word_embeddings": True,
+    "max_position_embeddings": 64,
+    "bos_token_id": None,
+    "eos_token_id": 0,
+    "pad_token_id": None,
+}
+
+
+def write_text(path: Path, seed: int, documents: int = 120) -> None:
+    """Text files of made-up words: another seed, another language."""
+    draw = random.Random(seed)
+    words = ["".join(draw.choices("abcdefghijklmnop", k=draw.randint(2, 6))) for _ in range(60)]
+    path.mkdir(parents=True)
+    for number in range(documents):
+        text = " ".join(draw.choices(words, weights=range(60, 0, -1), k=draw.randint(40, 120)))
+        (path / f"{number:03d}.txt").write_text(text)
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with general/ and code/, text files each."""
+    folder = tmp_path_factory.mktemp("texts")
+    write_text(folder / "general", 1)
+    write_text(folder / "code", 2)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def manifest(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    """Both corpora, tokenised."""
+    sources = {name: Source(kind="files", path=str(texts / name)) for name in ("general", "code")}
+    folder = tmp_path_factory.mktemp("data")
+    return prepare(sources, TokenizerChoice(vocabulary=300), folder, validation_share=0.1, progress=lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def spec(manifest: Manifest) -> RunSpec:
+    """Twenty steps of a model of some thousand parameters, four evaluations."""
+    return RunSpec(
+        phase="pretrain",
+        model={**SHAPE, "vocab_size": manifest.vocabulary},
+        initial=Initial(),
+        corpora={name: corpus.fingerprint for name, corpus in manifest.corpora.items()},
+        mixture={"general": "3/4", "code": "1/4"},
+        sequence_length=16,
+        global_batch=4,
+        steps=20,
+        schedule=(Piece("linear", 0.0, 3e-3, share=0.1), Piece("cosine", end=3e-4)),
+        evaluation=EvaluationPolicy("explicit", steps=(1, 7, 14)),
+        validation_windows=6,
+    )

@@ -1,0 +1,120 @@
+"""As much of the domain as the general loss can bear."""
+
+import numpy as np
+import pytest
+
+import fitting
+from tests.fitting.synthetic import TRUE, grid, measured, scheduled
+
+N, D = 1.8, 20.0
+BEFORE = 2.3
+
+
+@pytest.fixture(scope="module")
+def general() -> fitting.Fit:
+    return fitting.fit(measured(PLAN, "dcpt", TRUE["dcpt"], 0.001, run_noise=0.001), "dcpt", bootstrap=60)
+
+
+@pytest.fixture(scope="module")
+def domain() -> fitting.Fit:
+    truth = {**TRUE["dcpt"], "E": 0.4, "C": 0.9}
+    return fitting.fit(measured(PLAN, "dcpt", truth, 0.001, seed=1, run_noise=0.001), "dcpt", bootstrap=60)
+
+
+PLAN = grid(evaluations=12, every=15_000)
+
+
+def true_general_loss(r_d: float) -> float:
+    p, r = TRUE["dcpt"], 1 - r_d
+    return (
+        p["E"] + p["A"] / N ** p["alpha"] + p["B"] * r ** p["eta"] / D ** p["beta"]
+        + p["C"] / (r + p["eps"]) ** p["gamma"]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("r_true", [0.3, 0.6, 0.95])
+def test_the_ratio_is_where_the_general_loss_meets_its_cap(general, domain, r_true):
+    tolerance = true_general_loss(r_true) / BEFORE - 1
+    answer = fitting.trade_off(general, domain, N, D, tolerance, BEFORE)
+    assert answer.domain_ratio == pytest.approx(r_true, abs=0.02)
+    assert answer.low <= answer.domain_ratio <= answer.high
+    assert answer.high - answer.low < 0.1
+    loss, low, high = answer.predicted["general"]
+    assert loss == pytest.approx(BEFORE * (1 + tolerance), rel=1e-6)
+    assert low < loss < high
+    assert answer.predicted["domain"][1] < answer.predicted["domain"][0] < answer.predicted["domain"][2]
+    assert answer.binding == f"general loss reaches {tolerance:+.1%}"
+    assert answer.warnings == []
+
+
+def test_more_tolerance_gives_more_domain(general, domain):
+    start = true_general_loss(0.0) / BEFORE - 1
+    ratios = [
+        fitting.trade_off(general, domain, N, D, start + t, BEFORE).domain_ratio for t in (0.01, 0.03, 0.06)
+    ]
+    assert ratios == sorted(ratios)
+    assert ratios[0] < ratios[2]
+
+
+def test_all_domain_when_nothing_binds(general, domain):
+    answer = fitting.trade_off(general, domain, N, D, 10.0, BEFORE)
+    assert (answer.domain_ratio, answer.high) == (1.0, 1.0)
+    assert answer.binding == "nothing: all-domain is within tolerance"
+
+
+def test_none_when_nothing_helps(general, domain):
+    answer = fitting.trade_off(general, domain, N, D, -0.9, BEFORE)
+    assert answer.domain_ratio is answer.low is answer.high is None
+    assert answer.binding.startswith("infeasible even at r_d=0: general loss would reach ")
+
+
+def test_held_out_errors_widen_the_interval(general, domain):
+    tolerance = true_general_loss(0.6) / BEFORE - 1
+    plain = fitting.trade_off(general, domain, N, D, tolerance, BEFORE)
+    wide = fitting.trade_off(
+        general, domain, N, D, tolerance, BEFORE, general_spread=np.array([-0.02, 0.0, 0.02])
+    )
+    assert wide.low < plain.low <= plain.high < wide.high
+    assert wide.predicted["general"][2] > plain.predicted["general"][2]
+    assert wide.predicted["domain"] == plain.predicted["domain"]
+
+
+def test_extrapolation_is_said(general, domain):
+    lines = fitting.trade_off(general, domain, 8.0, 260.0, 0.1, BEFORE).warnings
+    assert "general: N = 8 is beyond the points, 2 times the largest fitted (4)" in lines
+    assert any(line.startswith("domain: D = 260 is beyond the points, 11") for line in lines)
+    cut = fitting.fit(
+        measured(PLAN[PLAN["r"].between(0.3, 0.9)], "dcpt", TRUE["dcpt"], 0.001), "dcpt", bootstrap=20
+    )
+    lines = fitting.trade_off(cut, domain, N, D, 10.0, BEFORE).warnings
+    assert any(line.startswith("general: r = 0 is beyond the points") for line in lines)
+
+
+def test_the_transfer_law_needs_its_columns_and_takes_the_loss_before(domain):
+    frame, _ = scheduled(0.5)
+    points = measured(frame, "transfer-anchored", TRUE["transfer-anchored"], noise=0.001)
+    points = points.assign(rho=1.0)
+    points["loss"] = fitting.LAWS["transfer-anchored"].loss(
+        {name: points[name].to_numpy(float) for name in fitting.LAWS["transfer-anchored"].columns},
+        TRUE["transfer-anchored"],
+    )
+    general = fitting.fit(points, "transfer-anchored", bootstrap=20)
+    with pytest.raises(
+        fitting.PointsError, match="general law transfer-anchored reads rho, s1, s2, s1_pretrain"
+    ):
+        fitting.trade_off(general, domain, N, D, 0.03, 3.0)
+    at = {"rho": 1.0, "s1": 0.2, "s2": 0.001, "s1_pretrain": 3.0}
+    answer = fitting.trade_off(general, domain, N, D, 0.03, 3.0, general_at=at)
+    t = TRUE["transfer-anchored"]
+    steady = -t["C2"] * 0.001 - t["G"] * np.log1p(0.2 / 3.0)
+    way = np.exp((0.09 - steady) / (t["C"] * np.log1p(t["E"] * 0.2)))
+    assert answer.domain_ratio == pytest.approx(1 - ((1 + t["eps"]) / way - t["eps"]), abs=1e-4)
+
+
+def test_bad_questions(general, domain):
+    with pytest.raises(fitting.PointsError, match="general_before = 0"):
+        fitting.trade_off(general, domain, N, D, 0.03, 0.0)
+    with pytest.raises(fitting.PointsError, match="looks like raw tokens"):
+        fitting.trade_off(general, domain, N, 20e9, 0.03, BEFORE)
+    with pytest.raises(fitting.PointsError, match="tolerance"):
+        fitting.trade_off(general, domain, N, D, float("nan"), BEFORE)

@@ -1,0 +1,133 @@
+"""Questions that compose, and mistakes that are told in one line with key, value and what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import run
+from pipeline.config import CONF, ConfigError, describe_keys, load_question, pieces, read_question
+from pipeline.present import question_yaml
+
+GROUPS = sorted(
+    (path.parent.name, path.stem)
+    for path in CONF.glob("*/*.yaml")
+    if path.parent.name not in ("schedule", "evaluation")
+)
+NEEDED = {
+    "local": ["model.path=there", "corpora.sources.general.path=a", "corpora.sources.domain.path=b"],
+    "own": ["corpora.sources.general.path=a", "corpora.sources.domain.path=b"],
+}
+
+
+@pytest.mark.parametrize(("group", "name"), GROUPS)
+def test_every_file_composes(group: str, name: str) -> None:
+    needed = [word for word in NEEDED.get(name, []) if group == "experiment" or word.startswith(group)]
+    value = f"[{name}]" if group == "law" else name
+    assert read_question([f"{group}={value}", *needed])
+
+
+@pytest.mark.parametrize("phase", ["pretrain", "continual"])
+@pytest.mark.parametrize("path", sorted((CONF / "schedule").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_schedule_composes(path: Path, phase: str) -> None:
+    question = read_question([f"schedule@{phase}.schedule={path.stem}"])
+    assert pieces(getattr(question, phase))
+
+
+@pytest.mark.parametrize("path", sorted((CONF / "evaluation").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_evaluation_composes(path: Path) -> None:
+    name = read_question([f"evaluation@continual.evaluation={path.stem}"]).continual.evaluation.policy
+    assert name == path.stem
+
+
+MISTAKES = {
+    "mixture.domian=0.3": ["mixture.domian: no such key", "mixture.domain"],
+    "mixture.domain=[0.5,1.5]": ["mixture.domain: 1.5; allowed: 0 to 1"],
+    "mixture.domain=-0.1": ["mixture.domain: -0.1; allowed: 0 to 1"],
+    "mixture.domain=[]": ["mixture.domain: empty"],
+    "mixture.replicate_at=0.33": ["mixture.replicate_at: 0.33; allowed: one of"],
+    "continual.steps=many": ["continual.steps", "many", "Integer"],
+    "continual.steps=0": ["continual.steps: 0; allowed: 1 or more"],
+    "model=qwen9": ["model: 'qwen9' does not exist; allowed:", "qwen2-0.3m"],
+    "ladder=[qwen2-0.3]": ["ladder: 'qwen2-0.3' is not a model", "did you mean qwen2-0.3m?"],
+    "model=local": ["model.path: has no value", "give model.path=..."],
+    "corpora.domain=law": ["corpora.domain: 'law' is not a source; allowed: general, code"],
+    "corpora.domain=general": ["corpora.domain: 'general' is also the general corpus"],
+    "precision=fp8": ["precision: 'fp8'; allowed: auto, fp32, bf16"],
+    "engine=fast": ["engine: 'fast'; allowed: auto, sdpa"],
+    "name='../out'": ["name: '../out'; allowed: letters"],
+    "goal.tolerance=0": ["goal.tolerance: 0"],
+    "law=[dcpt-l9]": ["law: 'dcpt-l9' does not exist; allowed:"],
+    "continual.evaluation.policy=often": [
+        "continual.evaluation.policy: 'often' is no policy; allowed: dense"
+    ],
+}
+
+
+@pytest.mark.parametrize("override", MISTAKES)
+def test_a_mistake_is_one_line(override: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["plan", "experiment=quickstart", f"studies={tmp_path}", override]) == 2
+    error = capsys.readouterr().err
+    assert len(error.strip().splitlines()) == 1, error
+    for part in MISTAKES[override]:
+        assert part in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_all_mistakes_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        run(["plan", "mixture.domain=[2]", "precision=fp8", "continual.steps=0", "launcher.micro_batch=7"])
+        == 2
+    )
+    error = capsys.readouterr().err
+    for key in ("mixture.domain", "precision", "continual.steps", "launcher.micro_batch"):
+        assert f"{key}: " in error
+    assert "7 does not divide pretrain.global_batch 20; allowed: 1, 2, 4, 5, 10, 20" in error
+
+
+def test_a_schedule_that_does_not_fill_the_steps_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"continual\.schedule"):
+        read_question(["continual.schedule.pieces=[{shape: constant, start: 1.0, steps: 400}]"])
+
+
+def test_study_yaml_gives_the_question_back(tmp_path: Path) -> None:
+    question = read_question(
+        ["experiment=quickstart", "mixture.domain=[0.2,0.4]", "mixture.replicate_at=null"]
+    )
+    path = tmp_path / "study.yaml"
+    path.write_text(question_yaml(question))
+    assert load_question(path) == question
+    assert load_question(path, ["goal.tolerance=0.05"]).goal.tolerance == 0.05
+    with pytest.raises(ConfigError, match="no such key"):
+        load_question(path, ["goal.tolerence=0.05"])
+    path.write_text(path.read_text().replace("ladder:", "leader:"))
+    with pytest.raises(ConfigError, match="plan again"):
+        load_question(path)
+
+
+def test_every_key_is_documented() -> None:
+    assert [key for key, _, note in describe_keys() if not note] == []
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["plan", "--help"], ["--version"]])
+def test_help_teaches(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words) == (0 if words else 2)
+    assert "cptlaw" in capsys.readouterr().out
+
+
+def test_a_misspelt_verb_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["reccomend"]) == 2
+    assert "did you mean recommend?" in capsys.readouterr().err
+
+
+def test_looking_does_not_load_torch() -> None:
+    import subprocess
+    import sys
+
+    script = (
+        "import sys; from pipeline.cli import run; run(['plan', 'experiment=quickstart', 'data=/nowhere']);"
+        "import pipeline.verbs, pipeline.fits, pipeline.collect, pipeline.status;"
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules, 'torch was loaded'"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode == 0

@@ -1,0 +1,306 @@
+"""The whole road in small: real preparation, training, fits, answer and proof, and what happens on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import run
+from pipeline.collect import read_points
+from pipeline.study import Study, StudyError
+
+SMALL = [
+    "experiment=own",
+    "name=small",
+    "model=qwen2-0.15m",
+    "ladder=[qwen2-0.05m]",
+    "mixture.domain=[0.1,0.5,0.9]",
+    "mixture.replicates=1",
+    "corpora.tokenizer.vocabulary=300",
+    "corpora.validation_share=0.1",
+    "law=transfer-anchored",
+    "precision=fp32",
+    "engine=eager",
+    "sequence_length=16",
+    "validation_windows=8",
+    "bootstrap=20",
+    "pretrain.steps=30",
+    "pretrain.global_batch=4",
+    "continual.steps=24",
+    "continual.global_batch=4",
+    "continual.evaluation.every=2",
+    "law.transfer-anchored.from_step=2",
+    "goal.tolerance=0.5",
+    "launcher.resume_every=5",
+]
+
+
+@pytest.fixture(scope="module")
+def words(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("road")
+    return [
+        *SMALL,
+        f"studies={folder / 'studies'}",
+        f"data={folder / 'data'}",
+        f"corpora.sources.general.path={texts / 'general'}",
+        f"corpora.sources.domain.path={texts / 'code'}",
+    ]
+
+
+@pytest.fixture(scope="module")
+def trained(words: list[str]) -> Study:
+    """A study whose fit runs two processes trained at once."""
+    for verb in ("prepare", "plan"):
+        assert run([verb, *words]) == 0
+    command = [sys.executable, "-m", "pipeline.cli", "train", *words]
+    processes = [subprocess.Popen([*command, "launcher.workers=1"]) for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
+    return _study(words)
+
+
+def _study(words: list[str]) -> Study:
+    return Study(Path(next(word for word in words if word.startswith("studies=")).removeprefix("studies=")) / "small")
+
+
+def test_two_processes_train_every_run_once(trained: Study) -> None:
+    plan = trained.read_plan()
+    assert len(plan) == 5
+    for planned in plan:
+        folder = trained.runs / planned.name
+        assert (folder / "DONE").exists()
+        assert len(list((folder / "attempts").glob("*.json"))) == 1
+    assert {path.name for path in trained.runs.iterdir()} == {planned.name for planned in plan}
+
+
+def test_training_again_trains_nothing(trained: Study, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in trained.runs.rglob("*") if path.is_file()}
+    assert run(["train", *words]) == 0
+    assert "all 5 runs of the plan are done" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in trained.runs.rglob("*") if path.is_file()} == before
+
+
+def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp_path: Path) -> None:
+    for verb in ("collect", "fit", "recommend", "confirm", "report"):
+        assert run([verb, *words]) == 0, verb
+    recommendation = trained.read_json("recommendation.json", "recommend")
+    assert recommendation["law"] == "transfer-anchored"
+    share = recommendation["mixture"]["domain"]
+    assert 0 < share <= 1
+    assert recommendation["low"] <= share + 0.001
+    rows = trained.read_json("confirmation.json", "confirm")["confirmations"]
+    assert len(rows) == 4
+    assert {row["corpus"] for row in rows} == {"general", "domain"}
+    for row in rows:
+        assert row["relative_error"] == pytest.approx(row["predicted"] / row["measured"] - 1)
+        assert row["inside"] == (row["low"] <= row["measured"] <= row["high"])
+    confirmed = [planned for planned in trained.read_plan() if planned.role == "confirm"]
+    assert {planned.spec.steps for planned in confirmed} == {48}
+    # Planning again keeps what was confirmed, and a copy elsewhere answers by itself.
+    assert run(["plan", *words]) == 0
+    assert len(trained.read_plan()) == 7
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(trained.folder, copy)
+    for name in ("points.parquet", "recommendation.json", "report.html"):
+        (copy / name).unlink()
+    for verb in ("status", "collect", "fit", "recommend", "report"):
+        assert run([verb, str(copy)]) == 0, verb
+    again = json.loads((copy / "recommendation.json").read_text())
+    assert again["mixture"] == recommendation["mixture"]
+
+
+def test_the_fit_never_sees_the_confirmation(trained: Study, words: list[str]) -> None:
+    from pipeline.fits import read_fits, selected
+    from pipeline.schema import LawConfig
+    from pipeline.config import question_of_study
+
+    points = read_points(trained)
+    assert set(points["role"]) == {"pretrain", "fit", "confirm"}
+    assert set(selected(points, "domain", LawConfig())["role"]) == {"fit"}
+    fits = read_fits(trained, question_of_study(trained.folder, []))
+    assert fits["domain"]["transfer-anchored"].n_runs == 3
+
+
+def test_points_carry_what_the_laws_read(trained: Study) -> None:
+    points = read_points(trained)
+    run_points = points[(points["role"] == "fit") & (points["corpus"] == "domain")]
+    assert (run_points["r"] == run_points["ratio"]).all()
+    assert (run_points["rho"] == 0).all()
+    assert run_points["replay"].to_numpy() == pytest.approx(1 - run_points["ratio"].to_numpy())
+    parent = points[(points["role"] == "pretrain") & (points["model"] == "qwen2-0.05m")]
+    last = parent[parent["step"] == 30]
+    assert run_points["s1_pretrain"].unique() == pytest.approx(last["s1"].unique())
+    before = last[last["corpus"] == "domain"]["loss"].item()
+    assert run_points["loss_before"].to_numpy() == pytest.approx(before)
+    assert run_points["D"].max() == pytest.approx(24 * 4 * 16 / 1e9)
+
+
+def test_a_killed_driver_leaves_nothing_half(words: list[str], tmp_path: Path) -> None:
+    mine = [*words, f"studies={tmp_path}", "seed=7"]
+    assert run(["plan", *mine]) == 0
+    driver = subprocess.Popen([sys.executable, "-m", "pipeline.cli", "train", *mine, "launcher.workers=2"])
+    study = Study(tmp_path / "small")
+    deadline = time.time() + 120
+    while not list(study.runs.glob("*/points.jsonl")) and time.time() < deadline:
+        time.sleep(0.05)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    assert run(["train", *mine]) == 0
+    assert all(study.state(planned) == "done" for planned in study.read_plan())
+
+
+def test_a_stopped_run_saves_and_says_run_me_again(words: list[str], tmp_path: Path) -> None:
+    mine = [*words, f"studies={tmp_path}", "seed=8", "pretrain.steps=3000", "launcher.resume_every=0"]
+    assert run(["plan", *mine, "allow_repeats=true"]) == 0
+    driver = subprocess.Popen([sys.executable, "-m", "pipeline.cli", "train", *mine, "allow_repeats=true"])
+    study = Study(tmp_path / "small")
+    deadline = time.time() + 120
+    while not list(study.runs.glob("*/metrics.jsonl")) and time.time() < deadline:
+        time.sleep(0.05)
+    driver.send_signal(signal.SIGINT)
+    assert driver.wait() == 75
+    assert list(study.runs.glob("*/resume/step-*/DONE"))
+    records = [json.loads(path.read_text()) for path in study.runs.glob("*/attempts/*.json")]
+    assert {record["exit_code"] for record in records} == {75}
+
+
+def test_a_worker_that_is_killed_is_replaced(words: list[str], tmp_path: Path) -> None:
+    mine = [*words, f"studies={tmp_path}", "seed=9"]
+    assert run(["plan", *mine]) == 0
+    driver = subprocess.Popen([sys.executable, "-m", "pipeline.cli", "train", *mine, "launcher.workers=1"])
+    study = Study(tmp_path / "small")
+    deadline = time.time() + 120
+    records: list[Path] = []
+    while not records and time.time() < deadline:
+        records = list(study.runs.glob("*/attempts/*.json"))
+        time.sleep(0.01)
+    os.kill(json.loads(records[0].read_text())["pid"], signal.SIGKILL)
+    assert driver.wait() == 0
+    assert all(study.state(planned) == "done" for planned in study.read_plan())
+
+
+# What is wrong with input, told in one line, with exit code 3 and nothing lost.
+
+
+def _refused(words: list[str], code: int, capsys: pytest.CaptureFixture[str], *parts: str) -> None:
+    capsys.readouterr()
+    assert run(words) == code
+    error = capsys.readouterr().err.strip()
+    assert len(error.splitlines()) == 1, error
+    for part in parts:
+        assert part in error
+
+
+def test_input_that_is_missing_or_wrong(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    elsewhere = [*words, f"studies={tmp_path / 's'}", f"data={tmp_path / 'd'}"]
+    _refused(["train", *elsewhere], 3, capsys, "prepare the corpora first")
+    domain = "corpora.sources.domain.path="
+    _refused(["prepare", *elsewhere, f"{domain}{tmp_path / 'none'}"], 3, capsys, "none", "domain")
+    (tmp_path / "empty.txt").write_text("")
+    _refused(["prepare", *elsewhere, f"{domain}{tmp_path / 'empty.txt'}"], 3, capsys, "empty.txt")
+    (tmp_path / "latin.txt").write_bytes("caf\u00e9 ".encode("latin-1") * 100)
+    _refused(["prepare", *elsewhere, f"{domain}{tmp_path / 'latin.txt'}"], 3, capsys, "latin.txt", "UTF-8")
+    (tmp_path / "model").mkdir()
+    local = [*words, "model=local", f"model.path={tmp_path / 'model'}", "ladder=[]"]
+    _refused(["plan", *local], 3, capsys, "config.json")
+
+
+def test_a_corpus_that_is_too_short_says_how_many_epochs(
+    trained: Study, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _refused(["plan", *words, "pretrain.steps=20000"], 2, capsys, "general", "epochs", "allow_repeats=true")
+    assert run(["plan", *words, "pretrain.steps=20000", "allow_repeats=true", "name=repeats"]) == 0
+
+
+@pytest.fixture
+def copy(trained: Study, tmp_path: Path) -> Study:
+    """A copy of the trained study to damage."""
+    shutil.copytree(trained.folder, tmp_path / "copy")
+    return Study(tmp_path / "copy")
+
+
+def test_a_plan_of_another_schema(copy: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    copy.plan_file.write_text(copy.plan_file.read_text().replace('{"schema": 1, "run"', '{"schema": 9, "run"'))
+    _refused(["status", str(copy.folder)], 3, capsys, "plan.jsonl", "schema 9", "plan again")
+
+
+def test_a_plan_that_points_outside(copy: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    line = json.loads(copy.plan_file.read_text().splitlines()[0])
+    copy.plan_file.write_text(json.dumps({**line, "run": f"../../evil-{line['hash'][:8]}"}) + "\n")
+    _refused(["status", str(copy.folder)], 3, capsys, "evil")
+
+
+def test_points_cut_in_a_line_and_points_damaged(copy: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    points = sorted(copy.runs.glob("continual*/points.jsonl"))[0]
+    text = points.read_text()
+    points.write_text(text[:-30])
+    assert run(["collect", str(copy.folder)]) == 0
+    assert len(read_points(copy)) > 0
+    points.write_text("what is this\n" + text)
+    _refused(["collect", str(copy.folder)], 3, capsys, "points.jsonl line 1", "delete runs/")
+    points.write_text(text.replace('"loss":', '"lose":', 1))
+    _refused(["collect", str(copy.folder)], 3, capsys, "points.jsonl line 1", "not a point")
+
+
+def test_a_points_table_of_another_schema(copy: Study) -> None:
+    import pandas as pd
+
+    assert run(["collect", str(copy.folder)]) == 0
+    pd.read_parquet(copy.folder / "points.parquet").drop(columns="rho").to_parquet(copy.folder / "points.parquet")
+    with pytest.raises(StudyError, match="lacks rho"):
+        read_points(copy)
+
+
+def test_too_few_points_or_one_ratio_only(copy: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = [line for line in copy.plan_file.read_text().splitlines() if '"pretrain"' in line or "domain0.5" in line]
+    copy.plan_file.write_text("\n".join(kept) + "\n")
+    assert run(["collect", str(copy.folder)]) == 0
+    capsys.readouterr()
+    assert run(["fit", str(copy.folder)]) == 3
+    assert "ratio" in capsys.readouterr().err
+    assert run(["fit", str(copy.folder), "law.transfer-anchored.from_step=24"]) == 3
+    assert "points" in capsys.readouterr().err
+
+
+def test_a_full_disk_loses_nothing(copy: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    planned = next(planned for planned in copy.read_plan() if planned.role == "fit")
+    folder = copy.runs / planned.name
+    whole = (folder / "points.jsonl").read_bytes()
+    (folder / "DONE").unlink()
+    shutil.rmtree(folder / "checkpoints")
+    (folder / "points.jsonl").unlink()
+    # The kernel's own full disk: every write to it fails with ENOSPC.
+    (folder / "points.jsonl").symlink_to("/dev/full")
+    from pipeline.config import question_of_study
+    from pipeline.worker import guarded
+
+    question = question_of_study(copy.folder, [])
+    assert guarded(copy, question, planned.name) == 3
+    assert "No space left on device; make room" in capsys.readouterr().err
+    (folder / "points.jsonl").unlink()
+    assert guarded(copy, question, planned.name) == 0
+    assert (folder / "points.jsonl").read_bytes() == whole
+
+
+def test_a_run_that_dies_too_often_fails_with_the_reason(copy: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    from pipeline.config import question_of_study
+    from pipeline.worker import guarded
+
+    planned = next(planned for planned in copy.read_plan() if planned.role == "fit")
+    folder = copy.runs / planned.name
+    (folder / "DONE").unlink()
+    record = json.loads((folder / "attempts" / "001.json").read_text())
+    for number in (1, 2, 3):
+        died = {**record, "attempt": number, "exit_code": 1, "reason": "RuntimeError: boom"}
+        (folder / "attempts" / f"{number:03d}.json").write_text(json.dumps(died))
+    assert guarded(copy, question_of_study(copy.folder, []), planned.name) == 1
+    assert (folder / "FAILED").read_text() == "3 attempts ended badly, the last: RuntimeError: boom\n"
+    assert run(["status", str(copy.folder)]) == 0
+    assert "boom" in capsys.readouterr().out

@@ -1,0 +1,81 @@
+"""The lease: one holder, a dead one replaced, a sleeping one stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from training.attempt import LeaseLostError, attempts, claim, is_live
+
+
+def test_one_of_many_claimants_wins(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        claims = [attempt for attempt in pool.map(lambda _: claim(tmp_path), range(16)) if attempt]
+    assert len(claims) == 1
+    assert claim(tmp_path) is None
+    claims[0].end(0)
+    second = claim(tmp_path)
+    assert second is not None
+    assert second.number == 2
+    second.end(0)
+
+
+def test_a_killed_holder_on_this_host_is_replaced_at_once(tmp_path: Path) -> None:
+    script = f"import os, pathlib; from training.attempt import claim; claim(pathlib.Path({str(tmp_path)!r})); os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", script], check=False)
+    assert "end" not in attempts(tmp_path)[0]
+    attempt = claim(tmp_path)
+    assert attempt is not None
+    attempt.end(0)
+
+
+def test_a_holder_on_another_host_is_alive_while_its_heart_beats(tmp_path: Path) -> None:
+    attempt = claim(tmp_path, heartbeat_seconds=1000)
+    assert attempt is not None
+    record = {**attempt.record, "host": "elsewhere"}
+    (tmp_path / "attempts" / "001.json").write_text(json.dumps(record))
+    assert is_live(tmp_path, record, stale_after=5.0)
+    assert claim(tmp_path, stale_after=5.0) is None
+    old = time.time() - 10
+    os.utime(tmp_path / "attempts" / "001.heartbeat", (old, old))
+    assert not is_live(tmp_path, record, stale_after=5.0)
+    successor = claim(tmp_path, stale_after=5.0)
+    assert successor is not None
+    with pytest.raises(LeaseLostError, match="taken over"):
+        attempt.check()
+    successor.check()
+    successor.end(0)
+
+
+def test_the_heart_beats(tmp_path: Path) -> None:
+    attempt = claim(tmp_path, heartbeat_seconds=0.05)
+    assert attempt is not None
+    heart = tmp_path / "attempts" / "001.heartbeat"
+    os.utime(heart, (0, 0))
+    deadline = time.time() + 5
+    while heart.stat().st_mtime == 0 and time.time() < deadline:
+        time.sleep(0.01)
+    assert heart.stat().st_mtime > 0
+    attempt.end(75, "asked to stop")
+    assert attempts(tmp_path)[0]["exit_code"] == 75
+
+
+def test_an_attempt_tells_versions_but_no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "a-secret-of-mine")
+    attempt = claim(tmp_path)
+    assert attempt is not None
+    attempt.note(engine="eager")
+    attempt.end(0)
+    text = (tmp_path / "attempts" / "001.json").read_text()
+    assert "a-secret-of-mine" not in text
+    record = json.loads(text)
+    assert record["packages"]["torch"]
+    assert record["engine"] == "eager"
+    assert record["exit_code"] == 0

@@ -1,0 +1,132 @@
+"""Files are whole after any failure."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from training.durable import append_flushed, read_lines_whole, whole_folder, write_whole
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_write_whole_replaces_and_keeps_line_ends(tmp_path):
+    path = tmp_path / "a.txt"
+    write_whole(path, "old\r\n")
+    write_whole(path, "né\r\n")
+    assert path.read_bytes() == "né\r\n".encode()
+    write_whole(path, b"\xff")
+    assert path.read_bytes() == b"\xff"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    write_whole(path, "old")
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(path, "new")
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_reader_never_sees_a_part_and_neither_does_a_kill(tmp_path):
+    path = tmp_path / "a.txt"
+    code = (
+        "import sys; from training.durable import write_whole\n"
+        "while True:\n"
+        "    for letter in 'ab': write_whole(sys.argv[1], letter * 3_000_000)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(path)])
+    seen = set()
+    try:
+        deadline = time.monotonic() + 20
+        while len(seen) < 2 and time.monotonic() < deadline:
+            if path.exists():
+                content = path.read_text()
+                assert len(content) == 3_000_000
+                seen |= set(content)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert seen == {"a", "b"}
+    assert len(path.read_text()) == 3_000_000
+
+
+def test_append_adds_and_creates(tmp_path):
+    path = tmp_path / "a.jsonl"
+    append_flushed(path, '{"a": 1}\n')
+    append_flushed(path, '{"a": "é"}\n')
+    assert read_lines_whole(path) == [{"a": 1}, {"a": "é"}]
+
+
+@pytest.mark.parametrize("torn", ['{"a": 2', '{"a": 2}', "{", "é".encode()[:1].decode("latin-1")])
+def test_an_unfinished_last_line_is_left_out(tmp_path, torn):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": 1}\n\n' + torn.encode("latin-1"))
+    assert read_lines_whole(path) == [{"a": 1}]
+
+
+def test_an_empty_file_has_no_lines(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b"")
+    assert read_lines_whole(tmp_path / "a.jsonl") == []
+
+
+@pytest.mark.parametrize("bad", [b'{"a": 2', b"\xff"])
+def test_a_malformed_finished_line_is_named(tmp_path, bad):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": 1}\n' + bad + b'\n{"a": 3}\n')
+    with pytest.raises(ValueError, match=r"a\.jsonl line 2: not a JSON line"):
+        read_lines_whole(path)
+
+
+def test_a_missing_file_raises(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_lines_whole(tmp_path / "none.jsonl")
+
+
+def test_a_whole_folder_appears_at_the_end(tmp_path):
+    folder = tmp_path / "deep" / "store"
+    with whole_folder(folder) as temporary:
+        (temporary / "inner").mkdir()
+        (temporary / "inner" / "a").write_text("x")
+        assert not folder.exists()
+    assert (folder / "inner" / "a").read_text() == "x"
+    assert names(folder.parent) == ["store"]
+
+
+def test_a_failed_whole_folder_leaves_nothing(tmp_path):
+    def fail():
+        with whole_folder(tmp_path / "store") as temporary:
+            (temporary / "a").write_text("x")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert names(tmp_path) == []
+
+
+def test_a_whole_folder_never_replaces(tmp_path):
+    (tmp_path / "store").mkdir()
+    with pytest.raises(FileExistsError), whole_folder(tmp_path / "store"):
+        pass
+
+    def overtaken():
+        with whole_folder(tmp_path / "late") as temporary:
+            (temporary / "a").write_text("mine")
+            (tmp_path / "late").mkdir()
+            (tmp_path / "late" / "a").write_text("theirs")
+
+    with pytest.raises(FileExistsError):
+        overtaken()
+    assert (tmp_path / "late" / "a").read_text() == "theirs"
+    assert names(tmp_path) == ["late", "store"]

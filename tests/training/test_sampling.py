@@ -1,0 +1,225 @@
+"""The order of sequences: shares after every prefix, every window once an epoch, no memory."""
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.sampling import Sampler, _passed, permuted
+
+FAR = 10**12
+quick = settings(deadline=None, max_examples=60)
+
+weights = st.lists(st.integers(0, 1000), min_size=1, max_size=7).filter(any)
+# Denominators that no 64-bit product of an index and a share survives.
+large_weights = st.lists(st.integers(1, 2**61), min_size=2, max_size=5)
+
+
+def sampler_of(parts, windows=50, seed=0):
+    shares = {f"c{number}": Fraction(part, sum(parts)) for number, part in enumerate(parts)}
+    return shares, Sampler(shares, dict.fromkeys(shares, windows), seed)
+
+
+def bound(shares):
+    return 1 if len(shares) == 2 else math.log2(len(shares)) + 1
+
+
+@quick
+@given(weights)
+def test_shares_hold_after_every_prefix(parts):
+    shares, sampler = sampler_of(parts)
+    corpus, _, _ = sampler.sample(np.arange(3000))
+    for place, name in enumerate(sampler.corpora):
+        had = np.cumsum(corpus == place)
+        due = np.arange(1, 3001) * float(shares[name])
+        assert np.abs(had - due).max() <= bound(shares) + 1e-9
+
+
+@quick
+@given(st.one_of(weights, large_weights), st.integers(0, 2 * FAR), st.integers(1, 300))
+def test_shares_hold_far_out_and_counts_agree_with_the_sequences(parts, start, length):
+    shares, sampler = sampler_of(parts)
+    before, after = sampler.counts(start), sampler.counts(start + length)
+    corpus, _, _ = sampler.sample(np.arange(start, start + length))
+    for place, name in enumerate(sampler.corpora):
+        assert after[name] - before[name] == (corpus == place).sum()
+        assert abs(after[name] - (start + length) * shares[name]) <= bound(shares)
+    assert sum(after.values()) == start + length
+
+
+@quick
+@given(weights, st.integers(1, 40), st.integers(0, 2**70))
+def test_every_window_comes_once_an_epoch(parts, windows, seed):
+    _, sampler = sampler_of(parts, windows, seed)
+    corpus, position, epoch = sampler.sample(np.arange(1500))
+    for place in range(len(parts)):
+        mine = corpus == place
+        rank = np.arange(mine.sum())
+        np.testing.assert_array_equal(epoch[mine], rank // windows)
+        for number in range(len(rank) // windows):
+            read = position[mine][number * windows : (number + 1) * windows]
+            np.testing.assert_array_equal(np.sort(read), np.arange(windows))
+
+
+def test_the_split_is_exact_where_products_overflow():
+    draw = np.random.default_rng(0)
+    for _ in range(300):
+        whole = int(2 ** draw.uniform(1, 50))
+        part = int(draw.integers(1, whole))
+        ranks = draw.integers(0, 2 ** int(draw.integers(1, 62)), 20)
+        lefts, is_left = _passed(ranks, part, whole)
+        before, after = (
+            [((int(rank) + more) * part + whole // 2) // whole for rank in ranks] for more in (0, 1)
+        )
+        assert lefts.tolist() == before
+        assert is_left.tolist() == [one < other for one, other in zip(before, after, strict=True)]
+
+
+def test_every_window_comes_once_in_an_epoch_far_out():
+    windows = 100_003
+    sampler = Sampler({"a": "1/4", "b": "3/4"}, {"a": windows, "b": 10}, 5)
+    number = 10**12 // windows // 4
+    corpus, position, epoch = sampler.sample(np.arange(number * windows * 4, (number + 1) * windows * 4))
+    read = position[(corpus == 0) & (epoch == number)]
+    np.testing.assert_array_equal(np.sort(read), np.arange(windows))
+
+
+@quick
+@given(weights, st.integers(0, FAR), st.lists(st.integers(0, 200), max_size=8), st.randoms())
+def test_the_cut_into_batches_and_their_order_are_nothing(parts, start, cuts, random):
+    _, sampler = sampler_of(parts)
+    whole = sampler.sample(np.arange(start, start + 200))
+    edges = sorted({0, 200, *cuts})
+    for low, high in pairwise(edges):
+        piece = sampler.sample(np.arange(start + low, start + high))
+        for one, other in zip(piece, whole):
+            np.testing.assert_array_equal(one, other[low:high])
+    order = list(range(200))
+    random.shuffle(order)
+    shuffled = sampler.sample(start + np.array(order))
+    for one, other in zip(shuffled, whole):
+        np.testing.assert_array_equal(one, other[order])
+
+
+def test_blocks_inside_one_call_are_nothing():
+    _, sampler = sampler_of([3, 5, 1], 1000)
+    whole = sampler.sample(np.arange(50_000))
+    for low in (0, 16_300, 32_700, 49_900):
+        half = sampler.sample(np.arange(low, low + 100))
+        for one, other in zip(half, whole):
+            np.testing.assert_array_equal(one, other[low : low + 100])
+
+
+@quick
+@given(weights, weights, st.integers(0, 9))
+def test_runs_at_different_ratios_read_the_same_kth_sequence_of_a_corpus(parts, others, seed):
+    reads = []
+    for some in (parts, others):
+        _, sampler = sampler_of(some, 30, seed)
+        corpus, position, _ = sampler.sample(np.arange(2000))
+        reads.append({name: position[corpus == place] for place, name in enumerate(sampler.corpora)})
+    for name in reads[0].keys() & reads[1].keys():
+        shorter = min(len(reads[0][name]), len(reads[1][name]))
+        np.testing.assert_array_equal(reads[0][name][:shorter], reads[1][name][:shorter])
+
+
+def test_seed_corpus_and_epoch_each_change_the_order():
+    def first(seed=0, name="a", epoch=0):
+        return Sampler({name: 1.0}, {name: 1000}, seed).sample(np.arange(epoch * 1000, epoch * 1000 + 1000))[
+            1
+        ]
+
+    orders = [first(), first(seed=1), first(name="b"), first(epoch=1), first(epoch=2**32)]
+    for number, order in enumerate(orders):
+        for other in orders[number + 1 :]:
+            assert (order == other).mean() < 0.01
+
+
+def test_the_order_does_not_change_from_release_to_release():
+    sampler = Sampler({"general": 0.3, "law": 0.7}, {"general": 1000, "law": 333}, 7)
+    corpus, position, epoch = sampler.sample(np.concatenate([np.arange(6), FAR + np.arange(4)]))
+    assert corpus.tolist() == [1, 0, 1, 1, 0, 1, 1, 0, 1, 1]
+    assert position.tolist() == [277, 559, 259, 176, 691, 138, 134, 747, 30, 104]
+    assert epoch.tolist() == [0, 0, 0, 0, 0, 0, 2102102102, 300000000, 2102102102, 2102102102]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 16, 17, 1000, 4096, 4097])
+def test_permutations_are_one_to_one(size):
+    for key in range(5):
+        sent = permuted(np.arange(size), size, np.full(size, key, np.uint64))
+        np.testing.assert_array_equal(np.sort(sent), np.arange(size))
+
+
+def test_permutations_look_drawn():
+    # Where 20,000 keys send one value of 10: a flat histogram (chi-square with 9 degrees, 1 in 10^5).
+    for value in (0, 9):
+        sent = permuted(np.full(20_000, value), 10, np.arange(20_000, dtype=np.uint64))
+        counts = np.bincount(sent, minlength=10)
+        assert ((counts - 2000) ** 2 / 2000).sum() < 40
+    # Neighbours in rank are no neighbours in the corpus.
+    order = permuted(np.arange(100_000), 100_000, np.zeros(100_000, np.uint64)).astype(float)
+    for lag in (1, 2, 7):
+        assert abs(np.corrcoef(order[lag:], order[:-lag])[0, 1]) < 0.02
+    # A prefix of an epoch covers the corpus evenly.
+    counts = np.bincount((order[:20_000] // 1000).astype(int), minlength=100)
+    assert ((counts - 200) ** 2 / 200).sum() < 170
+
+
+def test_the_order_of_the_mapping_and_corpora_without_a_share_are_nothing():
+    plain = Sampler({"a": 0.3, "c": 0.7}, {"a": 9, "c": 9}, 1)
+    other = Sampler({"c": 0.7, "b": 0, "a": 0.3}, {"c": 9, "a": 9}, 1)
+    assert other.corpora == ("a", "b", "c")
+    one, two = plain.sample(np.arange(500)), other.sample(np.arange(500))
+    assert [plain.corpora[c] for c in one[0]] == [other.corpora[c] for c in two[0]]
+    np.testing.assert_array_equal(one[1], two[1])
+    assert other.counts(10) == {"a": 3, "b": 0, "c": 7}
+
+
+def test_a_share_of_one():
+    corpus, position, epoch = Sampler({"a": 1, "b": 0.0}, {"a": 3}, 0).sample(np.arange(7))
+    assert corpus.tolist() == [0] * 7
+    assert epoch.tolist() == [0, 0, 0, 1, 1, 1, 2]
+    assert sorted(position[:3].tolist()) == [0, 1, 2]
+
+
+def test_floats_mean_the_short_number_that_they_stand_for():
+    third = Sampler({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}, dict.fromkeys("abc", 1), 0)
+    assert third.counts(3 * 10**15) == dict.fromkeys("abc", 10**15)
+    sloppy = Sampler({"a": 0.1 + 0.2, "b": 0.7}, dict.fromkeys("ab", 1), 0)
+    assert sloppy.counts(10**16)["a"] == 3 * 10**15
+    fine = Sampler({"a": 0.5000000004, "b": 0.4999999996}, dict.fromkeys("ab", 1), 0)
+    assert fine.counts(10**10)["a"] == 5_000_000_004
+
+
+def test_results_have_their_types_and_an_empty_request_is_fine():
+    corpus, position, epoch = Sampler({"a": 1}, {"a": 3}, 0).sample(np.arange(0))
+    assert (corpus.dtype, position.dtype, epoch.dtype) == (np.int16, np.int64, np.int64)
+    assert corpus.shape == position.shape == epoch.shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("shares", "windows", "message"),
+    [
+        ({"a": 0.5, "b": 0.4}, {"a": 1, "b": 1}, "mixture: its shares sum to 0.9; allowed: 1"),
+        ({"a": 1.2, "b": -0.2}, {"a": 1, "b": 1}, r"mixture\.a: 1\.2 is not a share; allowed: 0 to 1"),
+        ({"a": float("nan")}, {"a": 1}, r"mixture\.a: nan"),
+        ({"a": "much"}, {"a": 1}, r"mixture\.a: 'much'"),
+        ({"a": "1/0"}, {"a": 1}, r"mixture\.a: '1/0'"),
+        ({"a": 1.0}, {}, r"mixture\.a: its share is 1\.0 and it has 0 windows"),
+        ({"a": 1.0}, {"a": 0}, r"mixture\.a: its share is 1\.0 and it has 0 windows"),
+        ({}, {}, "mixture: its shares sum to 0"),
+    ],
+)
+def test_mistakes_are_named(shares, windows, message):
+    with pytest.raises(ValueError, match=message):
+        Sampler(shares, windows, 0)
+
+
+@pytest.mark.parametrize("indices", [np.array([0.5]), np.array([[1]]), np.array([-1])])
+def test_impossible_indices(indices):
+    with pytest.raises(ValueError, match="indices: "):
+        Sampler({"a": 1}, {"a": 3}, 0).sample(indices)

@@ -1,0 +1,49 @@
+"""Identity: what changes a run's name and what does not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from training.schedule import Piece
+from training.spec import Initial, RunSpec, SpecError
+
+
+def test_every_field_changes_the_hash(spec: RunSpec) -> None:
+    changed = {
+        "phase": "continual",
+        "model": {**spec.model, "hidden_size": 32},
+        "initial": Initial("run", run="ab", step=1),
+        "corpora": {"general": "x"},
+        "mixture": {"general": "1/2", "code": "1/2"},
+        "sequence_length": 32,
+        "global_batch": 8,
+        "steps": 21,
+        "schedule": (Piece("constant", 1e-3),),
+        "learning_rate_before": 1e-4,
+        "optimizer": dataclasses.replace(spec.optimizer, clip=2.0),
+        "precision": "bf16",
+        "seed": 1,
+        "evaluation": dataclasses.replace(spec.evaluation, steps=(2,)),
+        "validation_windows": 7,
+    }
+    assert set(changed) == {field.name for field in dataclasses.fields(RunSpec)}
+    hashes = {dataclasses.replace(spec, **{name: value}).hash for name, value in changed.items()}
+    assert len(hashes) == len(changed)
+    assert spec.hash not in hashes
+
+
+def test_the_hash_is_that_of_the_file_read_back(spec: RunSpec) -> None:
+    assert RunSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    assert RunSpec.from_dict(json.loads(spec.canonical())).hash == spec.hash
+    backwards = dict(reversed(spec.to_dict().items()))
+    assert RunSpec.from_dict(backwards).hash == spec.hash
+
+
+def test_another_schema_or_field_is_refused(spec: RunSpec) -> None:
+    with pytest.raises(SpecError, match="schema 2; this version reads schema 1"):
+        RunSpec.from_dict({**spec.to_dict(), "schema": 2})
+    with pytest.raises(SpecError, match="colour"):
+        RunSpec.from_dict({**spec.to_dict(), "colour": "red"})

@@ -1,0 +1,1 @@
+"""One run: corpora, tokens, batches, model, losses and checkpoints."""

@@ -1,0 +1,181 @@
+"""One process working on a run: who holds it, since when, and how it ended.
+
+The attempt file is the lease. To work on a run is to create the next `attempts/NNN.json`, which only one process can
+do; its holder touches a heartbeat beside it. An attempt without an end whose heartbeat is old, or whose process is gone
+from this host, is dead, and the next number may be taken. A holder that was only asleep sees the higher number and stops.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from training.durable import flush_folder, write_whole
+
+_PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "deepspeed", "numpy", "cptlaw")
+
+
+class LeaseLostError(RuntimeError):
+    """Another process took the run over; this one must stop without writing anything more."""
+
+
+class Attempt:
+    """The right to write into a run's folder; from `claim`."""
+
+    def __init__(self, folder: Path, number: int, record: dict[str, Any], heartbeat_seconds: float) -> None:
+        self.folder = folder
+        self.number = number
+        self.record = record
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, args=(heartbeat_seconds,), daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise LeaseLostError if the run was taken over meanwhile."""
+        if _path(self.folder, self.number + 1).exists():
+            raise LeaseLostError(
+                f"{self.folder.name}: attempt {self.number} was taken over by another process"
+            )
+
+    def note(self, **facts: Any) -> None:
+        """Add facts (device, engine, step it resumed from) to the attempt's file."""
+        self.record.update(facts)
+        write_whole(_path(self.folder, self.number), json.dumps(self.record, indent=2) + "\n")
+
+    def end(self, exit_code: int, reason: str = "") -> None:
+        """Write how the attempt ended and let the run go."""
+        self._ended.set()
+        self._thread.join()
+        self.note(end=_now(), exit_code=exit_code, **({"reason": reason} if reason else {}))
+        _heartbeat(self.folder, self.number).unlink(missing_ok=True)
+
+    def _beat(self, seconds: float) -> None:
+        while not self._ended.wait(seconds):
+            try:
+                os.utime(_heartbeat(self.folder, self.number))
+            except OSError:
+                return
+
+
+def claim(folder: Path, *, stale_after: float = 60.0, heartbeat_seconds: float = 5.0) -> Attempt | None:
+    """Take a run to work on it, or learn that another process has it.
+
+    Args:
+        folder: the run's folder; made if it is not there.
+        stale_after: seconds without a heartbeat after which a holder on another host is given up.
+        heartbeat_seconds: seconds between this holder's heartbeats.
+
+    Returns:
+        The attempt, or None while another process works on the run.
+    """
+    (folder / "attempts").mkdir(parents=True, exist_ok=True)
+    last = next(reversed(attempts(folder)), None)
+    number = last["attempt"] + 1 if last else 1
+    if last and is_live(folder, last, stale_after):
+        return None
+    record = {"attempt": number, **_surroundings()}
+    temporary = folder / "attempts" / f".{secrets.token_hex(4)}.part"
+    temporary.write_text(json.dumps(record, indent=2) + "\n")
+    _heartbeat(folder, number).touch()
+    try:
+        # A link appears with its content and fails if the name exists: of two claimants one wins.
+        os.link(temporary, _path(folder, number))
+    except FileExistsError:
+        return None
+    finally:
+        temporary.unlink()
+    flush_folder(folder / "attempts")
+    return Attempt(folder, number, record, heartbeat_seconds)
+
+
+def attempts(folder: Path) -> list[dict[str, Any]]:
+    """The records of all attempts on a run, oldest first."""
+    return [json.loads(path.read_text()) for path in sorted((folder / "attempts").glob("[0-9]*.json"))]
+
+
+def is_live(folder: Path, record: dict[str, Any], stale_after: float = 60.0) -> bool:
+    """Whether the process of an attempt still works on the run, as far as can be told from here."""
+    if "end" in record:
+        return False
+    if record["host"] == socket.gethostname() and record["boot"] == _boot():
+        try:
+            # Not exactly equal: the start is counted from a boot time that clock corrections move.
+            return abs(psutil.Process(record["pid"]).create_time() - record["process_start"]) < 2.0
+        except psutil.NoSuchProcess:
+            return False
+    try:
+        beat = _heartbeat(folder, record["attempt"]).stat().st_mtime
+    except FileNotFoundError:
+        return False
+    return _file_system_now(folder) - beat < stale_after
+
+
+def _file_system_now(folder: Path) -> float:
+    # Both times from the file system's clock, since clocks of two hosts may differ.
+    probe = folder / "attempts" / f".{secrets.token_hex(4)}.now"
+    probe.touch()
+    now = probe.stat().st_mtime
+    probe.unlink()
+    return now
+
+
+def _surroundings() -> dict[str, Any]:
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "host": socket.gethostname(),
+        "boot": _boot(),
+        "pid": os.getpid(),
+        "process_start": psutil.Process().create_time(),
+        "start": _now(),
+        "python": platform.python_version(),
+        "packages": versions,
+        "git": _revision(),
+    }
+
+
+def _revision() -> str:
+    try:
+        return subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+            cwd=Path(__file__).parent,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def _boot() -> str:
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text().strip() if path.exists() else f"{sys.platform}-{psutil.boot_time():.0f}"
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / "attempts" / f"{number:03d}.json"
+
+
+def _heartbeat(folder: Path, number: int) -> Path:
+    return folder / "attempts" / f"{number:03d}.heartbeat"

@@ -1,0 +1,180 @@
+"""How a shape runs fastest here: which attention, compiled or not, and in which precision; measured, then kept."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from training.durable import write_whole
+from training.model import build_model, sequence_losses
+from training.parameters import model_size
+
+Losses = Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An attention implementation of transformers, with torch.compile or without."""
+
+    attention: str
+    compiled: bool
+
+
+ENGINES = {
+    "sdpa": Engine("sdpa", False),
+    "eager": Engine("eager", False),
+    "sdpa-compiled": Engine("sdpa", True),
+    "eager-compiled": Engine("eager", True),
+}
+# Compilation of one shape took 20 to 30 s on the slowest core tried; a shape with less work left is not worth it.
+COMPILE_SECONDS = 30.0
+# Eager attention keeps each layer's square of scores, which only short sequences can afford.
+LONGEST_EAGER = 512
+
+
+def ready(
+    model: Mapping[str, Any], engine: str, precision: str, threads: int
+) -> tuple[PreTrainedModel, Losses]:
+    """A model of a shape and its loss function; compiled ones are made once a process and shared by its runs.
+
+    The weights are whatever the last run left: load them before use.
+    """
+    torch.set_num_threads(threads)
+    return _ready(json.dumps(dict(model), sort_keys=True), engine, precision)
+
+
+@functools.lru_cache(maxsize=4)
+def _ready(model: str, engine: str, precision: str) -> tuple[PreTrainedModel, Losses]:
+    chosen = ENGINES[engine]
+    network = build_model(json.loads(model), chosen.attention, seed=0)
+
+    def losses(tokens: torch.Tensor) -> torch.Tensor:
+        return sequence_losses(network, tokens, precision)
+
+    # One thread a process compiles; the default pool of one worker a core would cost memory in every process.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    return network, torch.compile(losses, dynamic=False) if chosen.compiled else losses
+
+
+def choose_engine(
+    model: Mapping[str, Any],
+    precision: str,
+    batch: int,
+    sequence_length: int,
+    threads: int,
+    tokens_ahead: int,
+    folder: Path,
+) -> dict[str, Any]:
+    """The fastest engine for a shape on this machine: from `folder` if it was measured before, else measured now.
+
+    Args:
+        model: architecture.
+        precision: fp32 or bf16.
+        batch: sequences a forward pass.
+        sequence_length: tokens a sequence.
+        threads: CPU threads.
+        tokens_ahead: tokens that are to be trained at this shape; compiling must pay for itself within them.
+        folder: where choices are kept, one file a shape and machine.
+
+    Returns:
+        A record: engine, measured (engine -> tokens a second), device. The same for every caller, since a run that
+        is resumed must not change its arithmetic.
+    """
+    key = _key(model, precision, batch, sequence_length, threads)
+    path = folder / f"{key}.json"
+    if not path.exists():
+        measured = {
+            name: tokens_per_second(model, name, precision, batch, sequence_length, threads)
+            for name in (["sdpa", "eager"] if sequence_length <= LONGEST_EAGER else ["sdpa"])
+        }
+        plain = max(measured.values())
+        # Compiled code was seen 1.5 to 2.2 times as fast as plain code at the sizes where it matters.
+        if shutil.which(os.environ.get("CXX", "g++")) and tokens_ahead / plain * 0.3 > COMPILE_SECONDS:
+            compiled = "eager-compiled" if "eager" in measured else "sdpa-compiled"
+            measured[compiled] = tokens_per_second(
+                model, compiled, precision, batch, sequence_length, threads
+            )
+        record = {
+            "engine": max(measured, key=measured.__getitem__),
+            "measured": {name: round(value) for name, value in measured.items()},
+            "precision": precision,
+            "device": device_name(),
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_once(path, record)
+    return json.loads(path.read_text())
+
+
+def tokens_per_second(
+    model: Mapping[str, Any], engine: str, precision: str, batch: int, sequence_length: int, threads: int
+) -> float:
+    """Tokens a second of forward and backward with an engine: the best of four passes after two to warm up."""
+    network, losses = ready(model, engine, precision, threads)
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, network.config.vocab_size, (batch, sequence_length + 1), generator=generator)
+    best = float("inf")
+    for turn in range(6):
+        start = time.perf_counter()
+        (losses(tokens).sum() / tokens.numel()).backward()
+        network.zero_grad(set_to_none=True)
+        if turn >= 2:
+            best = min(best, time.perf_counter() - start)
+    return batch * sequence_length / best
+
+
+def faster_precision(model: Mapping[str, Any], batch: int, sequence_length: int) -> dict[str, Any]:
+    """Whether this processor trains a shape faster in fp32 or with bf16 autocast, on one thread, not compiled.
+
+    Returns:
+        A record: precision, measured (precision -> tokens a second), device.
+    """
+    measured = {
+        precision: tokens_per_second(model, "eager", precision, batch, sequence_length, threads=1)
+        for precision in ("fp32", "bf16")
+    }
+    fastest = max(measured, key=measured.__getitem__)
+    return {
+        "precision": fastest,
+        "flops_per_second": measured[fastest] * model_size(model, sequence_length).flops_per_token,
+        "measured": {name: round(value) for name, value in measured.items()},
+        "device": device_name(),
+    }
+
+
+def device_name() -> str:
+    """The processor's name, as it tells it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _key(model: Mapping[str, Any], precision: str, batch: int, sequence_length: int, threads: int) -> str:
+    shape = [dict(model), precision, batch, sequence_length, threads, device_name(), torch.__version__]
+    import hashlib
+
+    return hashlib.blake2b(json.dumps(shape, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def _write_once(path: Path, record: dict[str, Any]) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    write_whole(part, json.dumps(record, indent=2) + "\n")
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        pass
+    finally:
+        part.unlink()

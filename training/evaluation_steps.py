@@ -1,0 +1,92 @@
+"""At which steps a run is validated, or saved: a pure function of a policy and the run's length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+POLICIES = ("dense", "sparse", "sectional", "decay", "explicit")
+
+
+@dataclass(frozen=True)
+class EvaluationPolicy:
+    """Which steps to take; D-CPT law, appendix I.1, methods M1 to M4, or a list.
+
+    >>> evaluation_steps(EvaluationPolicy("sparse", every=10), 120)
+    [0, 50, 100, 120]
+    """
+
+    policy: str = "dense"
+    """dense (M1): every `every` steps. sparse (M2): every 5 x `every`. sectional (M3): every 4 x `every` in
+    the first 60% of the steps and every 8 x `every` after. decay (M4): points of the dense grid, fewer and
+    fewer of them. explicit: the list in `steps`."""
+    every: int = 1000
+    """Spacing of the dense grid, in steps, 1 or more."""
+    decay: float = 0.02
+    """Of decay: point x of the dense grid (1, 2, ...) is kept with density exp(-decay x); 0 keeps all."""
+    bernoulli: bool = False
+    """Of decay: False takes x where the densities' running sum passes a whole number; True draws each x."""
+    seed: int = 0
+    """Of decay with bernoulli: seed of the draw. A longer run repeats the draws of a shorter one."""
+    steps: tuple[int, ...] = ()
+    """Of explicit: the steps, in any order, none beyond the run's last."""
+
+
+def evaluation_steps(policy: EvaluationPolicy, steps: int) -> list[int]:
+    """The steps to take, rising, each once; step 0 (before training) and the last step are always among them.
+
+    Args:
+        policy: which steps.
+        steps: length of the run, 0 or more.
+
+    Raises:
+        ValueError: an impossible setting; one line with the key, its value and what is allowed.
+
+    >>> len(evaluation_steps(EvaluationPolicy("decay", every=1000, decay=0.02), 200_000))
+    50
+    """
+    if steps < 0:
+        raise ValueError(f"steps: {steps!r} is not a number of steps; allowed: 0 or more")
+    if policy.policy not in POLICIES:
+        raise ValueError(f"evaluation.policy: {policy.policy!r} is no policy; allowed: {', '.join(POLICIES)}")
+    if policy.every < 1:
+        raise ValueError(f"evaluation.every: {policy.every!r} is not a spacing; allowed: 1 step or more")
+    if policy.policy == "explicit":
+        taken = _explicit(policy, steps)
+    elif policy.policy == "decay":
+        taken = _thinned(policy, steps)
+    elif policy.policy == "sectional":
+        taken = _sectional(policy.every, steps)
+    else:
+        spacing = policy.every * (5 if policy.policy == "sparse" else 1)
+        taken = list(range(spacing, steps + 1, spacing))
+    return sorted({0, *taken, steps})
+
+
+def _explicit(policy: EvaluationPolicy, steps: int) -> list[int]:
+    for step in policy.steps:
+        if not 0 <= step <= steps:
+            raise ValueError(f"evaluation.steps: {step!r} is not in the run; allowed: 0 to {steps}")
+    return [int(step) for step in policy.steps]
+
+
+def _sectional(every: int, steps: int) -> list[int]:
+    # In whole numbers, so that the border falls on the same step on every machine.
+    dense = range(4 * every, steps * 6 // 10 + 1, 4 * every)
+    border = dense[-1] if dense else 0
+    return [*dense, *range(border + 8 * every, steps + 1, 8 * every)]
+
+
+def _thinned(policy: EvaluationPolicy, steps: int) -> list[int]:
+    if not 0.0 <= policy.decay < float("inf"):
+        raise ValueError(f"evaluation.decay: {policy.decay!r} is not a rate of decay; allowed: 0 or more")
+    grid = np.arange(1, steps // policy.every + 1)
+    density = np.exp(-policy.decay * grid)
+    if policy.bernoulli:
+        kept = np.random.Generator(np.random.PCG64(policy.seed)).random(grid.size) < density
+    else:
+        passed = np.floor(np.fromiter(accumulate(density.tolist()), np.float64, grid.size))
+        kept = np.diff(passed, prepend=0.0) > 0
+    return (grid[kept] * policy.every).tolist()

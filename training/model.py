@@ -1,0 +1,92 @@
+"""Language models by configuration or from a Hugging Face directory, in fp32, and their loss by sequence."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from training.spec import SpecError
+
+
+def build_model(model: Mapping[str, Any], attention: str, seed: int) -> PreTrainedModel:
+    """A new model with weights drawn from a seed.
+
+    Args:
+        model: the architecture's transformers configuration fields, with model_type.
+        attention: sdpa or eager, as transformers names them.
+        seed: of the weights; the same on every machine and for either attention.
+
+    Raises:
+        SpecError: transformers does not know the model_type or refuses a field.
+    """
+    fields = dict(model)
+    try:
+        config = AutoConfig.for_model(fields.pop("model_type", ""), **fields)
+    except (ValueError, TypeError) as error:
+        raise SpecError(f"model: {str(error).splitlines()[0]}") from None
+    torch.manual_seed(seed)
+    # transformers 5 makes bf16 weights of a configuration that names bf16, unless told otherwise.
+    return AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float32)
+
+
+def model_from_directory(path: str | Path, attention: str) -> PreTrainedModel:
+    """A model with the weights of a local Hugging Face directory, as fp32.
+
+    Raises:
+        SpecError: no config.json there, or no weights that fit it.
+    """
+    read_model_directory(path)
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            path,
+            attn_implementation=attention,
+            dtype=torch.float32,
+            local_files_only=True,
+            use_safetensors=True,
+        )
+    except (OSError, ValueError) as error:
+        raise SpecError(f"{path}: {str(error).splitlines()[0]}") from None
+
+
+def read_model_directory(path: str | Path) -> tuple[dict[str, Any], str]:
+    """A Hugging Face directory's configuration and the fingerprint of its configuration and weights.
+
+    Raises:
+        SpecError: no config.json there, or no *.safetensors.
+    """
+    path = Path(path)
+    if not (path / "config.json").is_file():
+        raise SpecError(f"{path}: no config.json; a model directory holds config.json and model.safetensors")
+    weights = sorted(path.glob("*.safetensors"))
+    if not weights:
+        raise SpecError(f"{path}: no *.safetensors; save the model with model.save_pretrained(...)")
+    digest = hashlib.blake2b(digest_size=16)
+    for file in [path / "config.json", *weights]:
+        with open(file, "rb") as stream:
+            while block := stream.read(1 << 22):
+                digest.update(block)
+    return json.loads((path / "config.json").read_text()), digest.hexdigest()
+
+
+def sequence_losses(model: torch.nn.Module, tokens: torch.Tensor, precision: str) -> torch.Tensor:
+    """Cross-entropy of each sequence, summed over its predictions, in nats.
+
+    Args:
+        model: a causal language model of transformers.
+        tokens: (n, T + 1) token ids; row[1:] is predicted from row[:-1].
+        precision: fp32, or bf16 for autocast; the cross-entropy is fp32 either way.
+
+    Returns:
+        Tensor (n,) of fp32.
+    """
+    with torch.autocast(tokens.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        logits = model(input_ids=tokens[:, :-1], use_cache=False).logits
+    losses = functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten(), reduction="none")
+    return losses.view(len(tokens), -1).sum(1)

@@ -1,0 +1,189 @@
+"""The learning rate as a pure function of the step: a chain of pieces, no scheduler with a state to lose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One stretch of a schedule.
+
+    Step j of a piece of n steps (j = 1 .. n) trains with the rate at j/n of the way from start to end: the
+    last step of a piece has exactly its end, and a piece that starts where the one before it ended joins it
+    without a repeat.
+
+    >>> learning_rates([Piece("linear", end=1.0, steps=2), Piece("cosine", end=0.0)], 4).tolist()
+    [0.5, 1.0, 0.5, 0.0]
+    """
+
+    shape: str
+    """Way from start to end: constant, linear, cosine (half a wave), exponential or one_minus_sqrt."""
+    start: float | None = None
+    """Learning rate that the piece starts from; None: where the piece before ended, or the rate before the
+    run."""
+    end: float | None = None
+    """Learning rate of the piece's last step; needed by all shapes but constant, which holds its start."""
+    steps: int | None = None
+    """Length in steps; 0 is allowed and takes no step. None: see share."""
+    share: float | None = None
+    """Length as a share of the run's steps. One piece may have neither steps nor share: it takes the rest."""
+
+
+def learning_rates(pieces: Sequence[Piece], steps: int, before: float = 0.0) -> np.ndarray:
+    """The learning rate of every step of a run.
+
+    Args:
+        pieces: the chain, in order; together they must cover the steps exactly.
+        steps: length of the run, at least 1.
+        before: learning rate before the first step: 0 from scratch, the last rate of the run continued
+            otherwise.
+
+    Returns:
+        Array (steps,) of float64; element i is the rate that step i + 1 trains with.
+
+    Raises:
+        ValueError: a piece is not possible or the chain does not cover the steps; one line with the key and
+            its value.
+
+    >>> warm, decay = Piece("linear", end=3e-4, share=0.1), Piece("exponential", end=3e-5, share=0.2)
+    >>> learning_rates([warm, Piece("constant"), decay], 10)[[0, 5, 9]].tolist()
+    [0.0003, 0.0003, 3e-05]
+    """
+    if not _whole(steps) or steps < 1:
+        raise ValueError(f"steps: {steps!r} is not a number of steps; allowed: a whole number, 1 or more")
+    _check_rate("before", before)
+    lengths = piece_lengths(pieces, steps)
+    rates = np.empty(steps, dtype=np.float64)
+    rate, position = float(before), 0
+    for number, (piece, length) in enumerate(zip(pieces, lengths, strict=True)):
+        start = rate if piece.start is None else float(piece.start)
+        end = start if piece.end is None else float(piece.end)
+        _check_ends(f"schedule[{number}]", piece.shape, start, end)
+        way = np.arange(1, length + 1, dtype=np.float64) / max(length, 1)
+        rates[position : position + length] = _SHAPES[piece.shape](start, end, way)
+        if length:
+            # Rounding inside a shape must not leave a decay to zero a hair above it.
+            rates[position + length - 1] = end
+        rate, position = end, position + length
+    return rates
+
+
+def piece_lengths(pieces: Sequence[Piece], steps: int) -> list[int]:
+    """How many steps each piece takes; their sum is `steps`.
+
+    Shares are rounded together by largest remainder, in exact arithmetic, the earlier first among equals.
+
+    Raises:
+        ValueError: as `learning_rates`.
+
+    >>> piece_lengths([Piece("linear", end=1.0, share=0.015), Piece("constant")], 100)
+    [2, 98]
+    """
+    for number, piece in enumerate(pieces):
+        _check_piece(f"schedule[{number}]", piece)
+    quotas = [Fraction(piece.steps or 0) for piece in pieces]
+    for number, piece in enumerate(pieces):
+        if piece.share is not None:
+            # Through repr, so that 0.1 means one tenth and not the binary number next to it.
+            quotas[number] = Fraction(repr(float(piece.share))) * steps
+    taken = sum(quotas, Fraction(0))
+    opened = [number for number, piece in enumerate(pieces) if piece.steps is None and piece.share is None]
+    if len(opened) > 1:
+        keys = ", ".join(f"schedule[{number}]" for number in opened)
+        raise ValueError(f"{keys}: without steps and share; allowed: one piece that takes the rest")
+    if opened and taken > steps:
+        raise ValueError(f"schedule: its pieces take {_plain(taken)} steps; allowed: at most {steps}")
+    # Shares of a run that they do not divide may miss it by a part of a step.
+    if not opened and abs(steps - taken) >= 1:
+        raise ValueError(f"schedule: its pieces take {_plain(taken)} steps; allowed: {steps}, the run's")
+    if opened:
+        quotas[opened[0]] = steps - taken
+    return _largest_remainders(quotas, [piece.steps is None for piece in pieces], steps)
+
+
+def _largest_remainders(quotas: list[Fraction], flexible: list[bool], total: int) -> list[int]:
+    lengths = [math.floor(quota) for quota in quotas]
+    order = sorted(
+        (number for number, free in enumerate(flexible) if free),
+        key=lambda number: (lengths[number] - quotas[number], number),
+    )
+    missing = total - sum(lengths)
+    for number in order[:missing]:
+        lengths[number] += 1
+    return lengths
+
+
+def _cosine(start: float, end: float, way: np.ndarray) -> np.ndarray:
+    return end + (start - end) * (1.0 + np.cos(np.pi * way)) / 2.0
+
+
+def _exponential(start: float, end: float, way: np.ndarray) -> np.ndarray:
+    return start * (end / start) ** way
+
+
+def _one_minus_sqrt(start: float, end: float, way: np.ndarray) -> np.ndarray:
+    return end + (start - end) * (1.0 - np.sqrt(way))
+
+
+def _linear(start: float, end: float, way: np.ndarray) -> np.ndarray:
+    return start + (end - start) * way
+
+
+_SHAPES: dict[str, Callable[[float, float, np.ndarray], np.ndarray]] = {
+    "constant": _linear,
+    "linear": _linear,
+    "cosine": _cosine,
+    "exponential": _exponential,
+    "one_minus_sqrt": _one_minus_sqrt,
+}
+
+
+def _check_piece(key: str, piece: Piece) -> None:
+    if piece.shape not in _SHAPES:
+        raise ValueError(f"{key}.shape: {piece.shape!r} is not a shape; allowed: {', '.join(_SHAPES)}")
+    if piece.steps is not None and piece.share is not None:
+        raise ValueError(f"{key}: has steps {piece.steps!r} and share {piece.share!r}; allowed: one of them")
+    if piece.steps is not None and (not _whole(piece.steps) or piece.steps < 0):
+        raise ValueError(f"{key}.steps: {piece.steps!r} is not a length; allowed: a whole number, 0 or more")
+    if piece.share is not None and not (_number(piece.share) and 0.0 <= piece.share <= 1.0):
+        raise ValueError(f"{key}.share: {piece.share!r} is not a share of the steps; allowed: 0 to 1")
+    if piece.start is not None:
+        _check_rate(f"{key}.start", piece.start)
+    if piece.end is not None:
+        _check_rate(f"{key}.end", piece.end)
+    elif piece.shape != "constant":
+        raise ValueError(f"{key}.end: missing; a {piece.shape} piece needs the learning rate that it ends at")
+
+
+def _check_ends(key: str, shape: str, start: float, end: float) -> None:
+    if shape == "constant" and start != end:
+        raise ValueError(
+            f"{key}.end: {end:g} differs from its start {start:g}; allowed: a constant piece has one rate"
+        )
+    if shape == "exponential" and not (start > 0.0 and end > 0.0):
+        raise ValueError(
+            f"{key}: from {start:g} to {end:g}; allowed: an exponential piece has both ends above 0"
+        )
+
+
+def _check_rate(key: str, rate: float) -> None:
+    if not (_number(rate) and math.isfinite(rate) and rate >= 0.0):
+        raise ValueError(f"{key}: {rate!r} is not a learning rate; allowed: a finite number, 0 or more")
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _plain(value: Fraction) -> str:
+    return str(value) if value.denominator == 1 else f"{float(value):.6g}"

@@ -1,0 +1,150 @@
+"""What a run is: all that can change its losses, in plain data, and the name that follows from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from training.evaluation_steps import EvaluationPolicy
+from training.schedule import Piece
+
+SCHEMA = 1
+PHASES = ("pretrain", "continual")
+PRECISIONS = ("fp32", "bf16")
+
+
+class SpecError(ValueError):
+    """A run specification that cannot be read or cannot be run; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """AdamW, with decay on matrices only."""
+
+    beta1: float = 0.9
+    """Decay of the gradient's mean, a step."""
+    beta2: float = 0.95
+    """Decay of the gradient's square, a step."""
+    epsilon: float = 1e-8
+    """Added to the root of the second moment."""
+    weight_decay: float = 0.1
+    """Decoupled decay times the learning rate; norms and biases have none."""
+    clip: float = 1.0
+    """Largest gradient norm; 0 is off."""
+
+
+@dataclass(frozen=True)
+class Initial:
+    """Where the first weights come from."""
+
+    kind: str = "scratch"
+    """scratch (drawn with the run's seed), run (another run's checkpoint) or directory (a Hugging Face one)."""
+    run: str = ""
+    """Of run: the parent's hash."""
+    step: int = 0
+    """Of run: the parent's step."""
+    fingerprint: str = ""
+    """Of directory: hash of its weights."""
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """All that decides a run's losses. Paths, launcher, tracking and the number of devices stay out."""
+
+    phase: str
+    """pretrain or continual."""
+    model: dict[str, Any]
+    """Configuration of the architecture, as transformers names its fields, with model_type."""
+    initial: Initial
+    """First weights."""
+    corpora: dict[str, str]
+    """Corpus -> fingerprint of its tokens; every one of them is evaluated."""
+    mixture: dict[str, str]
+    """Corpus -> share of the training tokens, as an exact decimal or fraction; they sum to 1."""
+    sequence_length: int
+    """Predictions a sequence, tokens."""
+    global_batch: int
+    """Sequences a step, over all devices and accumulation."""
+    steps: int
+    """Optimizer steps."""
+    schedule: tuple[Piece, ...]
+    """Learning-rate pieces in order."""
+    learning_rate_before: float = 0.0
+    """Rate of the step before the first: the parent's last, 0 from scratch."""
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    """AdamW's settings."""
+    precision: str = "fp32"
+    """Arithmetic of forward and backward: fp32, or bf16 by autocast. Master weights are fp32 either way."""
+    seed: int = 0
+    """Decides first weights and the order of sequences."""
+    evaluation: EvaluationPolicy = field(default_factory=EvaluationPolicy)
+    """At which steps to evaluate."""
+    validation_windows: int = 96
+    """Fixed validation sequences a corpus."""
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens that one optimizer step trains on."""
+        return self.global_batch * self.sequence_length
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the run trains on."""
+        return self.steps * self.tokens_per_step
+
+    @property
+    def hash(self) -> str:
+        """16 hexadecimal digits of the canonical JSON: equal specs, equal runs."""
+        return hashlib.blake2b(self.canonical().encode(), digest_size=8).hexdigest()
+
+    def canonical(self) -> str:
+        """The spec as JSON with sorted keys, no spaces and its schema version."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionaries, lists, strings and numbers."""
+        return json.loads(json.dumps({"schema": SCHEMA, **dataclasses.asdict(self)}))
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> RunSpec:
+        """Read what `to_dict` gave.
+
+        Raises:
+            SpecError: another schema version, a missing or unknown field.
+        """
+        values = dict(values)
+        if (schema := values.pop("schema", None)) != SCHEMA:
+            raise SpecError(f"run spec of schema {schema!r}; this version reads schema {SCHEMA}")
+        try:
+            values["initial"] = Initial(**values["initial"])
+            values["schedule"] = tuple(Piece(**piece) for piece in values["schedule"])
+            values["optimizer"] = Optimizer(**values["optimizer"])
+            policy = dict(values["evaluation"])
+            policy["steps"] = tuple(policy["steps"])
+            values["evaluation"] = EvaluationPolicy(**policy)
+            return cls(**values)
+        except (TypeError, KeyError) as error:
+            raise SpecError(f"run spec: {error}") from None
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a run is carried out; none of it changes what the run means."""
+
+    micro_batch: int = 0
+    """Sequences a forward pass on one device; 0 is the whole global batch."""
+    engine: str = "auto"
+    """auto (measured once a shape), or attention and compilation by name: sdpa, eager, eager-compiled, sdpa-compiled."""
+    threads: int = 1
+    """CPU threads of the process."""
+    resume_every: int = 200
+    """Steps between resume states; 0 saves only when told to stop."""
+    keep_last: int = 2
+    """Resume states kept."""
+    metrics_every: int = 20
+    """Steps between lines of metrics.jsonl."""
+    checkpoints: tuple[int, ...] = ()
+    """Steps whose weights are kept as Hugging Face directories; the last step always is."""
