@@ -17,15 +17,14 @@ from pipeline.marks import (
     axis,
     bar,
     dots,
-    label,
     law_colour,
     law_keys,
     line,
     notes,
     panel,
-    percent,
     reach,
 )
+from pipeline.wording import label, percent, short
 
 LABELLED = [0, 50, 25, 5, 10, 20, 30, 40]
 """Places in SHARES whose share is written beside the curve, those that matter most first."""
@@ -40,12 +39,9 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
     before = evidence.target.before[evidence.general]
     traces, xs, ys = [], [], []
     for law in evidence.laws:
-        frames = [at_target(evidence, law, corpus, SHARES) for corpus in evidence.corpora]
-        if any(frame is None for frame in frames):
+        general, domain = (_at_target(evidence, law, corpus) for corpus in evidence.corpora)
+        if general is None or domain is None:
             continue
-        general, domain = (
-            evidence.fits[law][corpus].predict(frame) for corpus, frame in zip(evidence.corpora, frames)
-        )
         rise, colour, first = 100 * (general / before - 1), law_colour(evidence, law), law == evidence.laws[0]
         hover = f"{label(law)}, %{{customdata:.0%}} {label(evidence.domain)}: %{{x:.3f}}, %{{y:+.1f}}%"
         curve = line(domain, rise, colour, "solid" if first else "dash", 2.5, hover)
@@ -69,8 +65,8 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
     # The recommended law decides what is seen; another one that goes astray must not flatten it.
     x_range, y_range = reach(xs[0], *xs[1:]), reach([*ys[0], 0.0, tolerance], *ys[1:])
     traces.insert(0, line(x_range, [tolerance] * 2, GREY, "dash", 1.6))
-    x = axis(f"loss on {label(evidence.domain)}, nats a token", range=x_range)
-    y = axis(f"rise of the loss on {label(evidence.general)}", range=y_range, ticksuffix="%")
+    x = axis(f"loss on {short(evidence.domain)}, nats a token", range=x_range)
+    y = axis(f"rise of the loss on {short(evidence.general)}", range=y_range, ticksuffix="%")
     keys = [*law_keys(evidence), Key(f"tolerance, {tolerance:+.3g}%", GREY, "dashed")]
     if answer:
         keys.append(Key("the answer, with 90% intervals", BLACK, "ring"))
@@ -123,6 +119,11 @@ def agreement(evidence: Evidence) -> Figure | None:
     if evidence.confirmations:
         keys.append(Key("confirmation, with 90% interval", GREY, "diamond"))
     return Figure([*keys, Key("perfect prediction", GREY, "dashed")], panels)
+
+
+def _at_target(evidence: Evidence, law: str, corpus: str) -> np.ndarray | None:
+    frame = at_target(evidence, law, corpus, SHARES)
+    return None if frame is None else evidence.fits[law][corpus].predict(frame)
 
 
 def _answer_mark(evidence: Evidence, answer: dict[str, Any], before: float) -> dict[str, Any]:

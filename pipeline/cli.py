@@ -181,3 +181,7 @@ def _print_keys(verb: str) -> None:
         table.add_row(key, default, note)
     console.print(table, highlight=False, markup=False)
     console.print("files: " + str(CONF), highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -111,8 +111,14 @@ def read_evidence(study: Study, question: Question) -> Evidence:
     recommendation, confirmations = None, []
     if exists("recommendation.json", "There is no recommendation yet: run cptlaw recommend."):
         recommendation = study.read_json("recommendation.json", "recommend")
+        if recommendation["law"] not in question.law or not set(found.corpora) <= {
+            *recommendation["loss_before"]
+        }:
+            missing.append("The recommendation is of another question: run cptlaw recommend again.")
+            recommendation = None
     if exists("confirmation.json", "The answer is not confirmed yet: run cptlaw confirm."):
-        confirmations = study.read_json("confirmation.json", "confirm")["confirmations"]
+        rows = study.read_json("confirmation.json", "confirm")["confirmations"]
+        confirmations = [row for row in rows if row["corpus"] in found.corpora and row["law"] in question.law]
     return dataclasses.replace(
         found,
         points=points,
@@ -127,7 +133,8 @@ def read_evidence(study: Study, question: Question) -> Evidence:
 
 def predicted(evidence: Evidence, fit: Fit, frame: pd.DataFrame) -> np.ndarray:
     """Loss (n,), nats a token, at rows with a run and a step; NaN where the law reads what is not known."""
-    frame = with_areas(frame, evidence.schedules, fit.params.get("lambda", 0.999))
+    memory = fit.params.get("lambda", 0.999)
+    frame = with_areas(frame, evidence.schedules, memory)  # pyright: ignore[reportArgumentType]
     known = np.isfinite(frame[list(LAWS[fit.law].columns)].to_numpy(float)).all(axis=1)
     losses = np.full(len(frame), np.nan)
     if known.any():
@@ -151,11 +158,13 @@ def at_target(evidence: Evidence, law: str, corpus: str, shares: np.ndarray) -> 
 
 def _fits(study: Study, question: Question, missing: list[str]) -> dict[str, dict[str, Fit]]:
     corpora = (question.corpora.general, question.corpora.domain)
-    fits = {}
+    fits, absent = {}, []
     for law, section in question.law.items():
         if all((study.folder / "fits" / f"{corpus}-{law}.json").exists() for corpus in corpora):
             of_corpus = read_fits(study, dataclasses.replace(question, law={law: section}))
             fits[law] = {corpus: of_corpus[corpus][law] for corpus in corpora}
         else:
-            missing.append(f"{law} is not fitted yet: run cptlaw fit.")
+            absent.append(law)
+    if absent:
+        missing.append(f"Not fitted yet: {', '.join(absent)}; run cptlaw fit.")
     return fits

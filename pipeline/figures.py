@@ -19,17 +19,15 @@ from pipeline.marks import (
     axis,
     band,
     dots,
-    label,
     law_colour,
     law_keys,
     line,
     panel,
-    percent,
-    quantity,
     reach,
     share_colour,
     token_axis,
 )
+from pipeline.wording import label, percent, quantity, short
 
 SHARES = np.linspace(0.0, 1.0, 51)
 """Domain shares at which curves are drawn."""
@@ -46,13 +44,23 @@ def loss_curves(evidence: Evidence) -> Figure | None:
         own = points.loc[points["corpus"] == corpus]
         bounds = reach([*own["loss"], *own["loss_before"]])
         for model, rows in _by_size(own):
-            traces = [line(_ends(rows["tokens"]), [rows["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)]
+            traces = [
+                line(
+                    [rows["tokens"].min(), rows["tokens"].max()],
+                    [rows["loss_before"].iloc[0]] * 2,
+                    GREY,
+                    "dash",
+                    1.2,
+                )
+            ]
             for law in laws:
                 dash, width = ("solid", 1.6) if law == laws[0] else ("dot", 1.3)
                 for share, x, y in _fitted_curves(evidence, law, corpus, rows):
                     traces.append(line(x, y, share_colour(share), dash, width))
-            for (share, role), runs in rows.groupby(["ratio", "role"]):
-                symbol, size = ("diamond", 8) if role == "confirm" else ("circle", 6)
+            for share, runs in rows.groupby("ratio"):
+                confirms = set(runs["role"]) == {"confirm"}
+                symbol, size = ("diamond", 8) if confirms else ("circle", 6)
+                share = float(share)  # pyright: ignore[reportArgumentType]
                 hover = f"{percent(share)} {label(evidence.domain)}: %{{y:.4f}} at %{{x:.3s}} tokens"
                 traces.append(dots(runs["tokens"], runs["loss"], share_colour(share), size, symbol, hover))
             x = token_axis("tokens of the continual phase", rows["tokens"])
@@ -64,7 +72,7 @@ def loss_curves(evidence: Evidence) -> Figure | None:
     ]
     keys += [Key(law, GREY, "line" if law == laws[0] else "dotted") for law in laws]
     keys.append(Key("before the continual phase", GREY, "dashed"))
-    if (points["role"] == "confirm").any():
+    if "confirm" in set(points["role"]):
         keys.append(Key("confirmation run, seen by no fit", GREY, "diamond"))
     return Figure(keys, panels)
 
@@ -93,34 +101,31 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
     target = evidence.target
     if target is None:
         return
-    bands, lines, curves = [], [], []
+    bands, lines, curves, shown = [], [], [], []
     for law in evidence.laws:
         frame = at_target(evidence, law, corpus, SHARES)
         if frame is None:
             continue
         fit = evidence.fits[law][corpus]
-        losses = fit.predict(frame)
-        lines = _law_lines(evidence, law, corpus, losses) + lines
-        curves.append(losses)
+        sides = [fit.predict(frame)]
+        lines = _law_lines(evidence, law, corpus, sides[0]) + lines
         if len(fit.draws):
             spread = None if evidence.tested is None else log_errors(evidence.tested, law, corpus)
-            low, high = fit.predict_interval(frame, 0.9, spread)
-            bands.append(band(100 * SHARES, low, high, law_colour(evidence, law)))
-            curves[-1] = np.concatenate([losses, low, high])
+            sides += fit.predict_interval(frame, 0.9, spread)
+            bands.append(band(100 * SHARES, sides[1], sides[2], law_colour(evidence, law)))
+        curves += sides
+        shown = shown or [side[_seen(evidence, law, corpus)] for side in sides]
     if not curves:
         return
-    rows = [
-        row for row in evidence.confirmations if row["corpus"] == corpus and row["law"] == evidence.laws[0]
-    ]
-    measured = [row["measured"] for row in rows]
-    hover = "measured: %{y:.4f} at %{x:.1f}%"
-    marks = dots([100 * row["domain_share"] for row in rows], measured, BLACK, 11, "diamond", hover)
-    bounds = reach([*curves[0], *measured, target.before[corpus]], *curves[1:])
+    measured = {row["run"]: row for row in evidence.confirmations if row["corpus"] == corpus}.values()
+    x, y = [100 * row["domain_share"] for row in measured], [row["measured"] for row in measured]
+    marks = dots(x, y, BLACK, 11, "diamond", "measured: %{y:.4f} at %{x:.1f}%")
+    bounds = reach([*np.concatenate(shown), *y, target.before[corpus]], *curves)
     rules = [line([0, 100], [target.before[corpus]] * 2, GREY, "dash", 1.2)]
     if evidence.share is not None:
         rules.append(line([100 * evidence.share] * 2, bounds, BLACK, "solid", 1))
     y = axis("loss, nats a token", range=bounds)
-    title = f"The answer's run: {target.model}, {quantity(target.D * 1e9)} tokens"
+    title = f"The answer: {target.model}, {quantity(target.D * 1e9)} tokens"
     yield panel(f"Loss on {corpus}", title, [*bands, *rules, *lines, marks], _share_axis(evidence), y)
 
 
@@ -130,15 +135,17 @@ def _fitted_size_panels(evidence: Evidence, corpus: str) -> Iterator[Panel]:
         ends = rows.loc[rows["step"] == rows["step"].max()]
         frame = pd.DataFrame({**ends.iloc[0].to_dict(), "r": _own_shares(evidence, corpus)})
         traces = [line([0, 100], [ends["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)]
-        for law in reversed(evidence.laws):
+        curves = []
+        for law in evidence.laws:
             losses = predicted(evidence, evidence.fits[law][corpus], frame)
-            traces += _law_lines(evidence, law, corpus, losses)
-        traces.append(
-            dots(100 * ends["ratio"], ends["loss"], GREY, 8, hover="measured: %{y:.4f} at %{x:.1f}%")
-        )
-        bounds = reach([*ends["loss"], *ends["loss_before"]])
+            traces[1:1] = _law_lines(evidence, law, corpus, losses)
+            curves.append(losses)
+        hover = "measured: %{y:.4f} at %{x:.1f}%"
+        traces.append(dots(100 * ends["ratio"], ends["loss"], GREY, 8, hover=hover))
+        seen = curves[0][_seen(evidence, evidence.laws[0], corpus)]
+        bounds = reach([*ends["loss"], *ends["loss_before"], *seen], *curves)
         y = axis("loss, nats a token", range=bounds)
-        title = f"{_size_title(model, rows)}, {quantity(ends['tokens'].max())} tokens"
+        title = f"{model}, {quantity(ends['tokens'].max())} tokens"
         yield panel(f"Loss on {corpus}", title, traces, _share_axis(evidence), y)
 
 
@@ -162,14 +169,14 @@ def _fitted_curves(
 
 def _law_lines(evidence: Evidence, law: str, corpus: str, losses: np.ndarray) -> list[dict[str, Any]]:
     """A law's curve over SHARES, thin where its fit saw no run at that share."""
-    low, high = evidence.fits[law][corpus].ranges.get("r", (0.0, 1.0))
-    own = _own_shares(evidence, corpus)
-    seen = (own >= low - 1e-9) & (own <= high + 1e-9)
     dash, colour = "solid" if law == evidence.laws[0] else "dash", law_colour(evidence, law)
     hover = f"{label(law)}: %{{y:.4f}} at %{{x:.0f}}%"
     # The thin line runs below the whole of the thick one, so that no gap opens where they meet.
     thin = line(100 * SHARES, losses, colour, "solid", 0.9, hover)
-    return [thin, line(100 * SHARES, np.where(seen, losses, np.nan), colour, dash, 2.5)]
+    return [
+        thin,
+        line(100 * SHARES, np.where(_seen(evidence, law, corpus), losses, np.nan), colour, dash, 2.5),
+    ]
 
 
 def _continual(evidence: Evidence) -> pd.DataFrame:
@@ -188,14 +195,16 @@ def _size_title(model: str, rows: pd.DataFrame) -> str:
     return f"{model}, N = {quantity(rows['N'].iloc[0] * 1e9)}"
 
 
+def _seen(evidence: Evidence, law: str, corpus: str) -> np.ndarray:
+    """Which of SHARES lie between the least and the largest that the fit saw."""
+    low, high = evidence.fits[law][corpus].ranges.get("r", (0.0, 1.0))
+    own = _own_shares(evidence, corpus)
+    return (own >= low - 1e-9) & (own <= high + 1e-9)
+
+
 def _own_shares(evidence: Evidence, corpus: str) -> np.ndarray:
     return 1 - SHARES if corpus == evidence.general else SHARES
 
 
 def _share_axis(evidence: Evidence) -> dict[str, Any]:
-    title = f"share of {label(evidence.domain)} in the mixture"
-    return axis(title, range=[-3, 103], dtick=25, ticksuffix="%")
-
-
-def _ends(values: pd.Series) -> list[float]:
-    return [float(values.min()), float(values.max())]
+    return axis(f"share of {short(evidence.domain)}", range=[-3, 103], dtick=25, ticksuffix="%")

@@ -118,10 +118,13 @@ def back_test(question: Question, points: pd.DataFrame, schedules: Schedules) ->
 
 
 def log_errors(tested: pd.DataFrame, law: str, corpus: str) -> np.ndarray | None:
-    """log(measured / predicted) of what a law missed when a size or the last tokens were held out; None without."""
-    rows = tested[
-        (tested["law"] == law) & (tested["corpus"] == corpus) & tested["split"].isin(["size", "steps"])
-    ]
+    """What a law missed when the largest size or the last tokens were held out, as log(measured / predicted).
+
+    Each error is given with both signs: that the law was too high there does not say on which side it will be next time.
+    None when nothing could be held out.
+    """
+    rows = tested[(tested["law"] == law) & (tested["corpus"] == corpus) & tested["split"].isin(["size", "steps"])]
     if rows.empty:
         return None
-    return np.log(rows["measured"].to_numpy(float) / rows["predicted"].to_numpy(float))
+    errors = np.log(rows["measured"].to_numpy(float) / rows["predicted"].to_numpy(float))
+    return np.concatenate([errors, -errors])

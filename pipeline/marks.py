@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.evidence import Evidence
+from pipeline.wording import label, quantity
 
 GREY, BLACK = "#5f6773", "#111111"
 CORPUS_COLOURS = ("#0072B2", "#D55E00")
@@ -238,36 +238,6 @@ def share_colour(share: float) -> str:
     ends = [[int(_VIRIDIS[first + k][at : at + 2], 16) for at in (1, 3, 5)] for k in (0, 1)]
     mixed = (round(a + (b - a) * (place - first)) for a, b in zip(*ends))
     return "#" + "".join(f"{value:02x}" for value in mixed)
-
-
-def label(text: str) -> str:
-    """Text for plotly, which reads a few tags.
-
-    >>> label("a<b>")
-    'a&lt;b&gt;'
-    """
-    return html.escape(text, quote=False)
-
-
-def percent(share: float) -> str:
-    """A share as it is read.
-
-    >>> percent(0.25), percent(0.253)
-    ('25%', '25.3%')
-    """
-    return f"{100 * share:.1f}".removesuffix(".0") + "%"
-
-
-def quantity(count: float) -> str:
-    """A count of tokens, parameters or operations, three digits and a unit.
-
-    >>> quantity(1_536_000), quantity(7e9), quantity(12)
-    ('1.54 M', '7 B', '12')
-    """
-    for size, unit in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k")):
-        if count >= size:
-            return f"{count / size:.3g}{unit}"
-    return f"{count:.3g}"
 
 
 def numbers(values: Iterable[Any]) -> list[float | None]:

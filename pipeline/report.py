@@ -7,11 +7,12 @@ from pathlib import Path
 from pipeline.answer_figures import agreement, trade_off_curve
 from pipeline.evidence import Evidence, read_evidence
 from pipeline.figures import loss_curves, share_curves
-from pipeline.marks import CORPUS_COLOURS, Figure, percent, quantity
+from pipeline.marks import CORPUS_COLOURS, Figure
 from pipeline.report_page import Section, bullets, figure, page, paragraph, table, text
 from pipeline.report_tables import confirmation, cost, held_out, parameters, provenance
 from pipeline.schema import Question
 from pipeline.study import Study
+from pipeline.wording import percent, quantity
 from training.durable import write_whole
 
 _SHARES = (
@@ -28,7 +29,9 @@ _LOSSES = (
     "Every point is a validation loss, every line a law over the points. Each panel is a model size, "
     "colours are shares of the domain in the mixture."
 )
-_AGREEMENT = "Small dots are the points that the laws were fitted to, diamonds the confirmation runs, which they had not seen."
+_AGREEMENT = (
+    "Small dots are the points that the laws were fitted to; diamonds are confirmation runs, seen by no fit."
+)
 _READING = (
     "Losses are in nats a token on fixed validation text; lower is better, and 0.01 nats is about 1% of "
     "perplexity.",
@@ -214,7 +217,16 @@ def _answer_table(evidence: Evidence) -> str:
             change, error = f"{row['measured'] / before - 1:+.2%}", f"{row['relative_error']:+.2%}"
             found = (f"{row['measured']:.4f}", change, error, "yes" if row["inside"] else "no")
         rows.append([(corpus, colour), *said, *found])
-    return table(_ANSWER_COLUMNS, rows) if rows else ""
+    others = [
+        f"{law} {percent(other['domain_ratio'])} (90% interval {other['low']:.1%} to {other['high']:.1%})"
+        if other["domain_ratio"] is not None
+        else f"{law}: {other['binding']}"
+        for law, other in content["answers"].items()
+        if law != content["law"]
+    ]
+    note = f"By other laws the share of {evidence.domain} would be: {'; '.join(others)}."
+    shown = table(_ANSWER_COLUMNS, rows) if rows else ""
+    return shown + (paragraph(note, "note") if others else "")
 
 
 def _notes(evidence: Evidence) -> str:

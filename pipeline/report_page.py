@@ -79,13 +79,13 @@ def figure(shown: Figure, caption: str) -> str:
         title = f"<h4>{text(panel.title)}</h4>" if panel.title else ""
         height = panel.spec["layout"]["height"]
         # The height stands before the plot does, so that anchors do not move while the page draws.
-        place = f'<div class="plot" style="height:{height}px"></div>'
+        name = text(f"{panel.group} {panel.title}".strip() or caption)
+        place = f'<div class="plot" role="img" aria-label="{name}" style="height:{height}px"></div>'
         groups.setdefault(panel.group, []).append(f'<div class="panel">{title}{place}</div>')
     parts = []
     for group, panels in groups.items():
         heading = f"<h3>{text(group)}</h3>" if group else ""
-        wide = " wide" if len(panels) == 1 else ""
-        parts.append(f'{heading}<div class="panels{wide}">{"".join(panels)}</div>')
+        parts.append(f'{heading}<div class="panels">{"".join(panels)}</div>')
     keys = "".join(_key(key) for key in shown.keys)
     head = f'<figcaption>{text(caption)}</figcaption><ul class="key">{keys}</ul>'
     return f"<figure>{head}{''.join(parts)}</figure>"
@@ -204,12 +204,8 @@ figure { margin: 8px 0 0; }
 .spot { display: inline-block; width: 10px; height: 10px; border-radius: 50%; margin-right: 7px; }
 .panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(262px, 100%), 1fr));
   gap: 18px 14px; }
-.panels.wide { max-width: 860px; }
-.panel { min-width: 0; }
+.panel { min-width: 0; display: flex; flex-direction: column; justify-content: flex-end; }
 .plot { width: 100%; }
-.tables { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(530px, 100%), 1fr));
-  gap: 0 32px; }
-.tables .scroll { min-width: 0; }
 .scroll { overflow-x: auto; margin: 10px 0 18px; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums;
   overflow-wrap: normal; }

@@ -8,48 +8,53 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from fitting import LAWS
+from fitting import LAWS, Fit
 from fitting.schedule import LAMBDA
 from pipeline.cost import costs
 from pipeline.evidence import Evidence
-from pipeline.marks import CORPUS_COLOURS, law_colour, percent, quantity
+from pipeline.marks import CORPUS_COLOURS, law_colour
 from pipeline.report_page import paragraph, table
+from pipeline.wording import percent, quantity
 from training.attempt import attempts
 
 _SPLITS = {"size": "the largest size", "steps": "the last third of the tokens", "ratio": "every third share"}
 
 
 def parameters(evidence: Evidence) -> str:
-    """Every fit's parameters with their intervals, and what it was fitted to."""
+    """What each fit was made from and how well it holds, and every parameter with its interval."""
     if not evidence.fits:
         return paragraph("Nothing is fitted yet: run cptlaw fit.", "missing")
-    tables = []
     note = paragraph(
         "90% intervals from a bootstrap over runs. A parameter that the points do not fix may still predict "
         "well inside the fitted range; it is no fact about the model. N and D are in billions.",
         "note",
     )
-    for corpus in evidence.corpora:
+    summaries, tables = [], []
+    for corpus, colour in zip(evidence.corpora, CORPUS_COLOURS):
+        rows = []
         for law in evidence.laws:
             fit, section = evidence.fits[law][corpus], evidence.question.law[law]
-            units = {one.name: one.unit for one in (*LAWS[law].parameters, LAMBDA)}
-            drawn = len(fit.draws) > 0
-            intervals, identified = (fit.intervals(0.9), fit.identified) if drawn else ({}, {})
-            rows = []
-            for name, value in fit.params.items():
-                between = "no bootstrap"
-                if drawn:
-                    between = " to ".join(f"{side:.4g}" for side in intervals[name])
-                known = ("yes" if identified[name] else "no") if drawn else "not known"
-                rows.append([name, units.get(name, ""), f"{value:.5g}", between, known])
-            read = f"steps from {section.from_step}, shares from {percent(section.least_share)}"
-            caption = (
-                f"{law} on {corpus}: {fit.n_points:,} points of {fit.n_runs} runs ({read}), "
-                f"R² {fit.metrics['r2']:.4f}, mean error {fit.metrics['mae']:.4f} nats"
-            )
-            columns = ["parameter", "unit", "value", "90% interval", "fixed by the points"]
-            tables.append(table(columns, rows, left=2, caption=caption))
-    return f'{note}<div class="tables">{"".join(tables)}</div>'
+            named = (law, law_colour(evidence, law))
+            read = (f"{fit.n_points:,}", str(fit.n_runs), str(max(section.from_step, 1)))
+            quality = (f"{fit.metrics['r2']:.4f}", f"{fit.metrics['mae']:.4f}")
+            summaries.append([(corpus, colour), named, *read, percent(section.least_share), *quality])
+            rows += [[named, *cells] for cells in _values(fit)]
+        columns = ["law", "parameter", "unit", "value", "90% interval", "fixed by the points"]
+        tables.append(table(columns, rows, left=3, caption=f"Loss on {corpus}"))
+    columns = ["loss on", "law", "points", "runs", "from step", "from share", "R²", "mean error, nats"]
+    return note + table(columns, summaries, left=2, caption="Fits") + "".join(tables)
+
+
+def _values(fit: Fit) -> Iterable[list[str]]:
+    units = {one.name: one.unit for one in (*LAWS[fit.law].parameters, LAMBDA)}
+    drawn = len(fit.draws) > 0
+    intervals, identified = (fit.intervals(0.9), fit.identified) if drawn else ({}, {})
+    for name, value in fit.params.items():
+        between, known = "no bootstrap", "not known"
+        if drawn:
+            between = " to ".join(f"{side:.4g}" for side in intervals[name])
+            known = "yes" if identified[name] else "no"
+        yield [name, units.get(name, ""), f"{value:.4g}", between, known]
 
 
 def held_out(evidence: Evidence) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import zlib
 from fractions import Fraction
@@ -31,11 +32,21 @@ BEFORE = {"general": (3.9, 0.07), "domain": (4.9, 0.06)}
 """Corpus -> loss of a model of a million parameters before, and how it falls with its size's logarithm."""
 
 
+HOSTILE_NAME = '<b>study & "co"'
+HOSTILE_CORPUS = "<img src=x onerror=alert(1)>"
+
+
 class _Corpora(Manifest):
     """A manifest of corpora that nobody prepared, long enough for every run."""
 
     def store(self, corpus: str) -> Any:
         return SimpleNamespace(meta=SimpleNamespace(end_of_text=0))
+
+
+@functools.cache
+def whole_study(studies: Path) -> tuple[Study, Question]:
+    """A confirmed study whose corpus and folder have names that want to be markup; made once a process."""
+    return make_study(studies, name=HOSTILE_NAME, domain=HOSTILE_CORPUS, bootstrap=12)
 
 
 def make_study(

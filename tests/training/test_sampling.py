@@ -79,6 +79,15 @@ def test_the_split_is_exact_where_products_overflow():
         assert is_left.tolist() == [one < other for one, other in zip(before, after, strict=True)]
 
 
+@pytest.mark.parametrize("corpora", [1, 2, 5, 8, 100])
+def test_a_sequence_takes_as_many_splits_as_the_logarithm_of_the_corpora(corpora):
+    def depth(node):
+        return 0 if isinstance(node, int) else 1 + max(depth(node.left), depth(node.right))
+
+    _, sampler = sampler_of([1] * corpora)
+    assert depth(sampler._tree) == math.ceil(math.log2(corpora))
+
+
 def test_every_window_comes_once_in_an_epoch_far_out():
     windows = 100_003
     sampler = Sampler({"a": "1/4", "b": "3/4"}, {"a": windows, "b": 10}, 5)

@@ -1,0 +1,44 @@
+"""Shares, counts and names as a reader of the report sees them."""
+
+from __future__ import annotations
+
+import html
+
+
+def label(text: str) -> str:
+    """Text for plotly, which reads a few tags.
+
+    >>> label("a<b>")
+    'a&lt;b&gt;'
+    """
+    return html.escape(text, quote=False)
+
+
+def short(text: str) -> str:
+    """A name that fits under an axis, for plotly.
+
+    >>> short("a corpus with a very long name"), short("code")
+    ('a corpus with a…', 'code')
+    """
+    return label(text if len(text) <= 16 else text[:15].rstrip() + "…")
+
+
+def percent(share: float) -> str:
+    """A share as it is read.
+
+    >>> percent(0.25), percent(0.253)
+    ('25%', '25.3%')
+    """
+    return f"{100 * share:.1f}".removesuffix(".0") + "%"
+
+
+def quantity(count: float) -> str:
+    """A count of tokens, parameters or operations, three digits and a unit.
+
+    >>> quantity(1_536_000), quantity(7e9), quantity(12)
+    ('1.54 M', '7 B', '12')
+    """
+    for size, unit in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k")):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count:.3g}"
