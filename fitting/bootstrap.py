@@ -22,9 +22,7 @@ LARGEST_LEVERAGE = 0.95
 SMALLEST_FREEDOM = 4
 
 
-def resample(
-    problem: Problem, theta: np.ndarray, runs: np.ndarray, draws: int, rng
-) -> list[dict[str, float]]:
+def resample(problem: Problem, theta: np.ndarray, runs: np.ndarray, draws: int, rng) -> list[dict[str, float]]:
     """Parameters of `draws` refits, each started from theta. `runs` (n,) numbers the run of each point."""
     fitted, residuals = restore_spread(problem, theta, runs)
     parameters = []

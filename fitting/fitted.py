@@ -113,9 +113,7 @@ class Fit:
         plain = json.loads(text)
         schema = plain.pop("schema", None)
         if schema != SCHEMA:
-            raise PointsError(
-                f"this fit was written with schema {schema}, this version reads {SCHEMA}: fit again"
-            )
+            raise PointsError(f"this fit was written with schema {schema}, this version reads {SCHEMA}: fit again")
         if plain["law"] not in LAWS:
             raise PointsError(f"this fit is of the law {plain['law']!r}, which this version does not have")
         for name in ("draws", "run_errors", "point_errors"):

@@ -88,7 +88,5 @@ def check_enough(x: dict[str, np.ndarray], law: Law, n_parameters: int) -> None:
         if len(values) > 1:
             continue
         only = f"{ {'N': 'one size', 'r': 'one ratio'}.get(name, 'one value') } only ({name} = {values[0]:g})"
-        advice = (
-            "fit chinchilla, or add runs at another ratio" if name == "r" else f"add runs at another {name}"
-        )
+        advice = "fit chinchilla, or add runs at another ratio" if name == "r" else f"add runs at another {name}"
         raise PointsError(f"{only}: {law.name} needs two or more; {advice}")

@@ -11,9 +11,7 @@ from fitting.points import PointsError
 
 Schedules = Mapping[Hashable, tuple[np.ndarray, float]]
 
-LAMBDA = Parameter(
-    "lambda", "decay of S2 a step", 0.0, 0.9999, linear=False, start=(0.3, 0.999), scale="memory"
-)
+LAMBDA = Parameter("lambda", "decay of S2 a step", 0.0, 0.9999, linear=False, start=(0.3, 0.999), scale="memory")
 """The decay of S2, a parameter of every fit that knows its schedules."""
 
 
@@ -65,9 +63,7 @@ def annealing_curve(points: pd.DataFrame, schedules: Schedules) -> CubicSpline:
     for rates, before, rows, steps in _by_schedule(points, schedules):
         rates = rates[: steps.max()]
         for i, coordinate in enumerate(grid):
-            table[i, rows] = np.concatenate([[0.0], _annealing(rates, LAMBDA.value(coordinate), before)])[
-                steps
-            ]
+            table[i, rows] = np.concatenate([[0.0], _annealing(rates, LAMBDA.value(coordinate), before)])[steps]
     return CubicSpline(grid, table)
 
 

@@ -65,9 +65,7 @@ def trade_off(
     Source: Que et al. 2024, sec. 4.3, usage 1.
     """
     if not general_before > 0:
-        raise PointsError(
-            f"general_before = {general_before:g} must be above 0: the general loss before the run"
-        )
+        raise PointsError(f"general_before = {general_before:g} must be above 0: the general loss before the run")
     if not np.isfinite(tolerance):
         raise PointsError("tolerance must be a finite relative change of the general loss: 0.03 is 3%")
     general_at = {"loss_before": general_before, **(general_at or {})}
@@ -151,7 +149,5 @@ def _beyond(name: str, fit: Fit, frame: pd.DataFrame) -> list[str]:
             continue
         end, side = (high, "largest") if value > high else (low, "smallest")
         far = f"{value / end:.3g} times" if end > 0 and value > 0 else f"{value - end:+.3g} from"
-        lines.append(
-            f"{name}: {column} = {value:.4g} is beyond the points, {far} the {side} fitted ({end:.4g})"
-        )
+        lines.append(f"{name}: {column} = {value:.4g} is beyond the points, {far} the {side} fitted ({end:.4g})")
     return lines

@@ -93,9 +93,7 @@ def agreement(evidence: Evidence) -> Figure | None:
             errors.insert(0, dots(x, 100 * (y / x - 1), colour, 5, opacity=0.55))
             measured.append(x)
             missed.append(100 * (y / x - 1))
-            confirmed = [
-                row for row in evidence.confirmations if (row["corpus"], row["law"]) == (corpus, law)
-            ]
+            confirmed = [row for row in evidence.confirmations if (row["corpus"], row["law"]) == (corpus, law)]
             if not confirmed:
                 continue
             x = np.array([row["measured"] for row in confirmed])

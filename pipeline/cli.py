@@ -63,9 +63,7 @@ def run(arguments: Sequence[str]) -> int:
     words = [word for word in arguments if word != "--debug"]
     if not words or words[0] in ("-h", "--help", "help"):
         width = max(map(len, WORDS))
-        print(
-            HELP.format(verbs="\n".join(f"  {verb:{width}}  {what}" for verb, what in WORDS.items())), end=""
-        )
+        print(HELP.format(verbs="\n".join(f"  {verb:{width}}  {what}" for verb, what in WORDS.items())), end="")
         return 0 if words else 2
     verb, rest = words[0], words[1:]
     if verb in ("--version", "-V"):

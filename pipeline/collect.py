@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,9 @@ r, rho: share of the row's corpus in the run's mixture and in that of the run it
 areas of the run's own learning rates up to the step (`fitting.areas`, lambda = decay); *_pretrain: the parent's, at its
 last step. loss_before: loss of the same corpus at the run's step 0. role: pretrain, fit, or confirm."""
 
-Schedules = dict[str, tuple[np.ndarray, float]]
+OPEN_S1 = 1e3
+"""s1_pretrain of a model brought along, whose own schedule is not known: so much longer than any continual phase that
+training which simply goes on is linear in S1. Its rho is taken as 1 for the general corpus and 0 for any other."""
 
 
 def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:
@@ -79,7 +81,7 @@ def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:
     by_hash = {run.spec.hash: run for run in plan}
     facts = pd.DataFrame([_facts(run, by_hash, study, general) for run in plan])
     table = points.merge(facts, on="run", how="left", sort=False)
-    table = _with_shares(table, plan, by_hash)
+    table = _with_shares(table, plan, by_hash, general)
     table = _with_areas(table, plan, decay)
     before = table[table["step"] == 0].drop_duplicates(["run", "corpus"]).set_index(["run", "corpus"])["loss"]
     keys = pd.MultiIndex.from_frame(table[["run", "corpus"]])
@@ -110,13 +112,11 @@ def read_points(study: Study) -> pd.DataFrame:
     if schema != str(SCHEMA).encode() or missing:
         lacks = f", lacks {', '.join(missing)}" if missing else ""
         found = schema.decode() if schema else "none"
-        raise StudyError(
-            f"{path}: points of schema {found}{lacks}; this version reads {SCHEMA}: run cptlaw collect"
-        )
+        raise StudyError(f"{path}: points of schema {found}{lacks}; this version reads {SCHEMA}: run cptlaw collect")
     return table.to_pandas()
 
 
-def schedules(plan: list[PlannedRun]) -> Schedules:
+def schedules(plan: list[PlannedRun]) -> dict[Hashable, tuple[np.ndarray, float]]:
     """Run -> (learning rates, one a step; the rate before), as `fitting.fit` takes them."""
     return {run.name: (_rates(run.spec), run.spec.learning_rate_before) for run in plan}
 
@@ -166,7 +166,7 @@ def _facts(run: PlannedRun, by_hash: Mapping[str, PlannedRun], study: Study, gen
     spec = run.spec
     size = model_size(spec.model, spec.sequence_length)
     replay = float(Fraction(spec.mixture.get(general, "0")))
-    s1, s2 = np.nan, np.nan
+    s1, s2 = (OPEN_S1, 0.0) if spec.initial.kind == "directory" else (np.nan, np.nan)
     if parent := by_hash.get(run.parent or ""):
         first, second = areas(_rates(parent.spec), 0.999, parent.spec.learning_rate_before)
         s1, s2 = first[spec.initial.step - 1], second[spec.initial.step - 1]
@@ -188,17 +188,18 @@ def _facts(run: PlannedRun, by_hash: Mapping[str, PlannedRun], study: Study, gen
 
 
 def _with_shares(
-    table: pd.DataFrame, plan: list[PlannedRun], by_hash: Mapping[str, PlannedRun]
+    table: pd.DataFrame, plan: list[PlannedRun], by_hash: Mapping[str, PlannedRun], general: str
 ) -> pd.DataFrame:
     rows = []
     for run in plan:
         parent = by_hash.get(run.parent or "")
         for corpus in run.spec.corpora:
-            rho = float(Fraction(parent.spec.mixture.get(corpus, "0"))) if parent else np.nan
+            if parent:
+                rho = float(Fraction(parent.spec.mixture.get(corpus, "0")))
+            else:
+                rho = float(corpus == general) if run.spec.initial.kind == "directory" else np.nan
             rows.append((run.name, corpus, float(Fraction(run.spec.mixture.get(corpus, "0"))), rho))
-    return table.merge(
-        pd.DataFrame(rows, columns=["run", "corpus", "r", "rho"]), on=["run", "corpus"], how="left"
-    )
+    return table.merge(pd.DataFrame(rows, columns=["run", "corpus", "r", "rho"]), on=["run", "corpus"], how="left")
 
 
 def _with_areas(table: pd.DataFrame, plan: list[PlannedRun], decay: float) -> pd.DataFrame:

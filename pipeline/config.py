@@ -119,9 +119,7 @@ def load_question(path: Path, overrides: Sequence[str] = ()) -> Question:
             if key == "experiment":
                 continue
             if (CONF / key).is_dir():
-                raise ConfigError(
-                    [f"{key}: a group; an existing study takes single keys, like goal.tolerance=0.05"]
-                )
+                raise ConfigError([f"{key}: a group; an existing study takes single keys, like goal.tolerance=0.05"])
             OmegaConf.update(stored, key, override.value(), merge=True, force_add=False)
         return checked(stored)
     except (OmegaConfBaseException, HydraException, AttributeError) as error:
@@ -212,12 +210,7 @@ def _mixture_problems(question: Question) -> Iterator[str]:
     if not shares:
         yield "mixture.domain: empty; allowed: shares of the domain corpus, 0 to 1, like [0.1,0.5,0.9]"
     for share in shares:
-        if (
-            not isinstance(share, int | float)
-            or isinstance(share, bool)
-            or not 0 <= share <= 1
-            or math.isnan(share)
-        ):
+        if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1 or math.isnan(share):
             yield f"mixture.domain: {share!r}; allowed: 0 to 1, the share of the domain corpus"
     replicate = question.mixture.replicate_at
     if replicate is not None and replicate not in shares:
@@ -230,9 +223,7 @@ def _preset(name: str) -> ModelConfig:
     path = CONF / "model" / f"{name}.yaml"
     names = sorted(file.stem for file in (CONF / "model").glob("*.yaml"))
     if name not in names:
-        raise ConfigError(
-            [f"ladder: {name!r} is not a model; allowed: {', '.join(names)}{_nearest(name, names)}"]
-        )
+        raise ConfigError([f"ladder: {name!r} is not a model; allowed: {', '.join(names)}{_nearest(name, names)}"])
     merged = OmegaConf.merge(OmegaConf.structured(ModelConfig), OmegaConf.load(path))
     if OmegaConf.missing_keys(merged):
         raise ConfigError([f"ladder: {name!r} needs a path; use it as model={name} model.path=..."])

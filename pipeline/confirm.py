@@ -7,8 +7,7 @@ from typing import Any
 import pandas as pd
 
 from fitting import Fit
-from pipeline.collect import schedules
-from pipeline.fits import back_test, log_errors
+from pipeline.fits import log_errors, read_back_test
 from pipeline.plan import confirmation_runs
 from pipeline.recommend import find_target, target_columns
 from pipeline.schema import Question
@@ -16,9 +15,7 @@ from pipeline.study import PlannedRun, Study, StudyError
 from training.manifest import Manifest
 
 
-def confirmation_plan(
-    question: Question, study: Study, manifest: Manifest, precision: str
-) -> list[PlannedRun]:
+def confirmation_plan(question: Question, study: Study, manifest: Manifest, precision: str) -> list[PlannedRun]:
     """The runs at the recommended domain share and at its neighbour.
 
     Raises:
@@ -56,17 +53,14 @@ def compare(
     Raises:
         StudyError: a confirmation run has not ended.
     """
-    plan = study.read_plan()
     recommendation = study.read_json("recommendation.json", "recommend")
     target = find_target(question, points)
-    tested = back_test(question, points, schedules(plan))
+    tested = read_back_test(study)
     rows = []
     for run in runs:
         for corpus in (question.corpora.general, question.corpora.domain):
             measured = points[
-                (points["run"] == run.name)
-                & (points["corpus"] == corpus)
-                & (points["step"] == run.spec.steps)
+                (points["run"] == run.name) & (points["corpus"] == corpus) & (points["step"] == run.spec.steps)
             ]
             if measured.empty:
                 raise StudyError(f"{run.name}: has not ended; run cptlaw confirm")
@@ -76,8 +70,7 @@ def compare(
                 frame = pd.DataFrame([{**at, "r": measured["r"].iloc[0]}])
                 loss = float(fit.predict(frame)[0])
                 low, high = (
-                    float(side[0])
-                    for side in fit.predict_interval(frame, 0.9, log_errors(tested, law, corpus))
+                    float(side[0]) for side in fit.predict_interval(frame, 0.9, log_errors(tested, law, corpus))
                 )
                 found = float(measured["loss"].iloc[0])
                 rows.append(

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from fitting import LAWS, Fit, PointsError, with_areas
-from pipeline.collect import Schedules, read_points, schedules
-from pipeline.fits import back_test, read_fits
+from fitting.schedule import Schedules
+from pipeline.collect import read_points, schedules
+from pipeline.fits import read_back_test, read_fits
 from pipeline.recommend import Target, find_target, target_columns
 from pipeline.schema import Question
 from pipeline.study import PlannedRun, Study, StudyError
@@ -106,14 +107,12 @@ def read_evidence(study: Study, question: Question) -> Evidence:
         except StudyError as error:
             missing.append(f"The model of the answer is not measured yet ({error}).")
     fits = _fits(study, question, missing)
-    if points is not None and fits:
-        tested = back_test(question, points, found.schedules)
+    if fits and exists("fits/held_out.parquet", "No law is tested on held-out points yet: run cptlaw fit."):
+        tested = read_back_test(study)
     recommendation, confirmations = None, []
     if exists("recommendation.json", "There is no recommendation yet: run cptlaw recommend."):
         recommendation = study.read_json("recommendation.json", "recommend")
-        if recommendation["law"] not in question.law or not set(found.corpora) <= {
-            *recommendation["loss_before"]
-        }:
+        if recommendation["law"] not in question.law or not set(found.corpora) <= {*recommendation["loss_before"]}:
             missing.append("The recommendation is of another question: run cptlaw recommend again.")
             recommendation = None
     if exists("confirmation.json", "The answer is not confirmed yet: run cptlaw confirm."):

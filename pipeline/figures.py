@@ -66,10 +66,7 @@ def loss_curves(evidence: Evidence) -> Figure | None:
             x = token_axis("tokens of the continual phase", rows["tokens"])
             y = axis("loss, nats a token", range=bounds)
             panels.append(panel(f"Loss on {corpus}", _size_title(model, rows), traces, x, y))
-    keys = [
-        Key(f"{percent(at)} {evidence.domain}", share_colour(at), "dot")
-        for at in sorted(set(points["ratio"]))
-    ]
+    keys = [Key(f"{percent(at)} {evidence.domain}", share_colour(at), "dot") for at in sorted(set(points["ratio"]))]
     keys += [Key(law, GREY, "line" if law == laws[0] else "dotted") for law in laws]
     keys.append(Key("before the continual phase", GREY, "dashed"))
     if "confirm" in set(points["role"]):

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 
 from fitting import Fit, PointsError, fit, held_out
-from pipeline.collect import Schedules
+from fitting.schedule import Schedules
 from pipeline.schema import LawConfig, Question
 from pipeline.study import Study, StudyError
 from training.durable import write_whole
 
-SPLITS = ("size", "steps", "ratio")
+SPLITS = ("size", "steps", "ratio", "reach")
 
 
 def selected(points: pd.DataFrame, corpus: str, law: LawConfig) -> pd.DataFrame:
@@ -86,11 +86,12 @@ def read_fits(study: Study, question: Question) -> dict[str, dict[str, Fit]]:
     return fits
 
 
-def back_test(question: Question, points: pd.DataFrame, schedules: Schedules) -> pd.DataFrame:
-    """Each law fitted to a part of the points and asked for the rest.
+def back_test(study: Study, question: Question, points: pd.DataFrame, schedules: Schedules) -> pd.DataFrame:
+    """Each law fitted to a part of the points and asked for the rest; writes fits/held_out.parquet.
 
-    The largest size, the last third of the tokens and every third ratio are held out in turn. Only points that every
-    law's section admits are judged, so that no law is blamed for what another was never asked.
+    The largest size, the last third of the tokens, every third ratio, and a larger model for longer
+    (`fitting.held_out`) are held out in turn. Only points that every law's section admits are judged, so that no law is
+    blamed for what another was never asked.
 
     Returns:
         A row a held-out point: law, corpus, split, run, step, predicted, measured, relative_error.
@@ -111,19 +112,39 @@ def back_test(question: Question, points: pd.DataFrame, schedules: Schedules) ->
                 rows = rows[pd.MultiIndex.from_frame(rows[["run", "step"]]).isin(judged)]
                 rows = rows[["run", "step", "predicted", "measured", "relative_error"]]
                 parts.append(rows.assign(law=name, corpus=corpus, split=split))
-    if not parts:
-        columns = ["run", "step", "predicted", "measured", "relative_error", "law", "corpus", "split"]
-        return pd.DataFrame(columns=columns)
-    return pd.concat(parts, ignore_index=True)
+    columns = ["run", "step", "predicted", "measured", "relative_error", "law", "corpus", "split"]
+    tested = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+    (study.folder / "fits").mkdir(parents=True, exist_ok=True)
+    write_whole(study.folder / "fits" / "held_out.parquet", tested.to_parquet(index=False))
+    return tested
+
+
+def read_back_test(study: Study) -> pd.DataFrame:
+    """The predictions of held-out points that `back_test` wrote.
+
+    Raises:
+        StudyError: missing or damaged.
+    """
+    path = study.folder / "fits" / "held_out.parquet"
+    try:
+        return pd.read_parquet(path)
+    except FileNotFoundError:
+        raise StudyError(f"{path}: missing; run cptlaw fit first") from None
+    except (OSError, ValueError) as error:
+        raise StudyError(f"{path}: {error}; run cptlaw fit again") from None
 
 
 def log_errors(tested: pd.DataFrame, law: str, corpus: str) -> np.ndarray | None:
-    """What a law missed when the largest size or the last tokens were held out, as log(measured / predicted).
+    """What a law missed when it was asked for a larger model trained for longer, as log(measured / predicted).
 
-    Each error is given with both signs: that the law was too high there does not say on which side it will be next time.
-    None when nothing could be held out.
+    That is the kind of question a recommendation is; without it, the errors on the largest size and the last tokens.
+    Each error is given with both signs: that the law was too high there does not say on which side it will be next
+    time. None when nothing could be held out.
     """
-    rows = tested[(tested["law"] == law) & (tested["corpus"] == corpus) & tested["split"].isin(["size", "steps"])]
+    own = tested[(tested["law"] == law) & (tested["corpus"] == corpus)]
+    rows = own[own["split"] == "reach"]
+    if rows.empty:
+        rows = own[own["split"].isin(["size", "steps"])]
     if rows.empty:
         return None
     errors = np.log(rows["measured"].to_numpy(float) / rows["predicted"].to_numpy(float))

@@ -129,9 +129,7 @@ class _Watch:
         tokens = sum(status.step * status.run.spec.tokens_per_step for status in now)
         done = sum(status.state == "done" for status in now)
         running = [
-            f"{status.run.name} {status.step}/{status.run.spec.steps}"
-            for status in now
-            if status.state == "running"
+            f"{status.run.name} {status.step}/{status.run.spec.steps}" for status in now if status.state == "running"
         ]
         self._bars.update(
             self._task,
@@ -143,9 +141,7 @@ class _Watch:
             if status.state in ("done", "failed") and status.run.name not in self._told:
                 self._told.add(status.run.name)
                 if not self._first or status.state == "failed":
-                    self._console.print(
-                        f"{status.state:7} {status.run.name}  {status.detail}", highlight=False
-                    )
+                    self._console.print(f"{status.state:7} {status.run.name}  {status.detail}", highlight=False)
         if not self._console.is_terminal and time.monotonic() - self._last_line > _LINE_SECONDS:
             self._last_line = time.monotonic()
             share = tokens / self._tokens
@@ -161,9 +157,7 @@ def failure_log(study: Study) -> str:
     """The last line that a worker wrote, to say why it ended."""
     lines = [
         line
-        for path in sorted(
-            Path(study.folder / "logs").glob("worker-*.log"), key=lambda path: path.stat().st_mtime
-        )
+        for path in sorted(Path(study.folder / "logs").glob("worker-*.log"), key=lambda path: path.stat().st_mtime)
         for line in path.read_text(errors="replace").splitlines()
         if line.strip()
     ]

@@ -143,9 +143,7 @@ def dots(
     opacity: float = 1.0,
 ) -> dict[str, Any]:
     """Marks, size in pixels."""
-    edge = (
-        {"width": 0.8, "color": "#ffffff"} if not symbol.endswith("open") else {"width": 2.5, "color": colour}
-    )
+    edge = {"width": 0.8, "color": "#ffffff"} if not symbol.endswith("open") else {"width": 2.5, "color": colour}
     trace = {
         "type": "scatter",
         "mode": "markers",
@@ -222,9 +220,7 @@ def law_colour(evidence: Evidence, law: str) -> str:
 def law_keys(evidence: Evidence) -> list[Key]:
     """The key's lines of all laws, the recommended one first and solid."""
     first = evidence.laws[:1]
-    return [
-        Key(law, law_colour(evidence, law), "line" if law in first else "dashed") for law in evidence.laws
-    ]
+    return [Key(law, law_colour(evidence, law), "line" if law in first else "dashed") for law in evidence.laws]
 
 
 def share_colour(share: float) -> str:

@@ -34,14 +34,10 @@ def planned_runs(question: Question, manifest: Manifest, precision: str) -> list
     """
     ladder, target = models(question)
     pretraining = {
-        model.name: _pretraining(question, model, manifest, precision)
-        for model in [*ladder, target]
-        if not model.path
+        model.name: _pretraining(question, model, manifest, precision) for model in [*ladder, target] if not model.path
     }
     continual = [
-        continued(
-            question, model, share, question.continual.steps, seed, "fit", pretraining, manifest, precision
-        )
+        continued(question, model, share, question.continual.steps, seed, "fit", pretraining, manifest, precision)
         for model in ladder
         for share, seed in _cells(question)
     ]
@@ -51,9 +47,7 @@ def planned_runs(question: Question, manifest: Manifest, precision: str) -> list
     return sorted(runs, key=lambda run: (run.role != "pretrain", -_work(run)))
 
 
-def confirmation_runs(
-    question: Question, shares: list[float], manifest: Manifest, precision: str
-) -> list[PlannedRun]:
+def confirmation_runs(question: Question, shares: list[float], manifest: Manifest, precision: str) -> list[PlannedRun]:
     """The runs that prove an answer: the target model at these domain shares, `confirm.tokens_factor` times as long.
 
     Raises:

@@ -31,18 +31,12 @@ def prepare_corpora(question: Question, tell: Callable[[str], object]) -> Manife
         for name, source in question.corpora.sources.items()
     }
     path = question.corpora.tokenizer.path or question.model.path
-    choice = (
-        TokenizerChoice(path=path)
-        if path
-        else TokenizerChoice(vocabulary=question.corpora.tokenizer.vocabulary)
-    )
+    choice = TokenizerChoice(path=path) if path else TokenizerChoice(vocabulary=question.corpora.tokenizer.vocabulary)
     share = question.corpora.validation_share
     return prepare(sources, choice, data_folder(question), validation_share=share, progress=tell)
 
 
-def decide_precision(
-    question: Question, study: Study, manifest: Manifest, tell: Callable[[str], object]
-) -> str:
+def decide_precision(question: Question, study: Study, manifest: Manifest, tell: Callable[[str], object]) -> str:
     """fp32 or bf16 for the whole study: as asked, or the faster one here, measured once and kept in machine.json."""
     if question.precision != "auto":
         return question.precision

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
 from omegaconf import OmegaConf
 from rich.table import Table
 
@@ -41,6 +42,18 @@ def cost_table(rows: list[Cost], question: Question) -> Table:
     return table
 
 
+def held_out_table(tested: pd.DataFrame) -> Table:
+    """How each law did on what it was not fitted to."""
+    table = Table(title="mean relative error on held-out points")
+    splits = list(dict.fromkeys(tested["split"]))
+    for name in ("corpus", "law", *splits):
+        table.add_column(name, justify="left" if name in ("corpus", "law") else "right")
+    for (corpus, law), rows in tested.groupby(["corpus", "law"], sort=False):  # pyright: ignore[reportGeneralTypeIssues]
+        errors = rows["relative_error"].abs().groupby(rows["split"]).mean()
+        table.add_row(corpus, law, *(f"{errors[split]:.2%}" if split in errors else "" for split in splits))
+    return table
+
+
 def recommendation_table(content: dict[str, Any], question: Question) -> Table:
     """The answer: share, losses, what binds."""
     table = Table(
@@ -57,9 +70,7 @@ def recommendation_table(content: dict[str, Any], question: Question) -> Table:
         )
         table.add_row(f"replay of {general}", f"{content['mixture'][general]:.3f}", "")
         for corpus, loss in content["predicted"].items():
-            table.add_row(
-                f"loss on {corpus}", f"{loss['loss']:.4f}", f"{loss['low']:.4f} to {loss['high']:.4f}"
-            )
+            table.add_row(f"loss on {corpus}", f"{loss['loss']:.4f}", f"{loss['low']:.4f} to {loss['high']:.4f}")
     table.add_row("binding", content["binding"], "")
     for law, error in content["held_out_error"].items():
         table.add_row(f"held-out error of {law}", f"{error:.2%}", "")
@@ -68,9 +79,7 @@ def recommendation_table(content: dict[str, Any], question: Question) -> Table:
 
 def confirmation_table(rows: list[dict[str, Any]]) -> Table:
     """Predicted against measured, every law."""
-    table = Table(
-        title="confirmation: predicted before, measured after", caption="* the law that the answer came from"
-    )
+    table = Table(title="confirmation: predicted before, measured after", caption="* the law that the answer came from")
     for name in ("share", "corpus", "law", "predicted", "90% interval", "measured", "error", "inside"):
         table.add_column(name, justify="left" if name in ("corpus", "law") else "right")
     for row in rows:

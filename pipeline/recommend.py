@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 
 from fitting import Fit, areas, trade_off
-from pipeline.collect import Schedules
 from pipeline.config import models, pieces
-from pipeline.fits import back_test, log_errors
+from pipeline.fits import log_errors, read_back_test
 from pipeline.schema import Question
 from pipeline.study import Study, StudyError
 from training.schedule import learning_rates
@@ -42,11 +41,7 @@ class Target:
 
 
 def recommend(
-    study: Study,
-    question: Question,
-    points: pd.DataFrame,
-    fits: dict[str, dict[str, Fit]],
-    schedules: Schedules,
+    study: Study, question: Question, points: pd.DataFrame, fits: dict[str, dict[str, Fit]]
 ) -> dict[str, Any]:
     """Answer the question's goal with the law that predicts held-out runs best, and write recommendation.json.
 
@@ -55,12 +50,14 @@ def recommend(
     """
     target = find_target(question, points)
     general, domain = question.corpora.general, question.corpora.domain
-    tested = back_test(question, points, schedules)
+    tested = read_back_test(study)
     scores = score(tested)
     law = min(question.law, key=lambda name: scores.get(name, math.inf))
     answers = {name: _answer(question, target, fits, name, tested) for name in question.law}
     answer = answers[law]
-    warnings = list(answer.warnings)
+    # The fitter speaks of the general and the domain law; people know their corpora by name.
+    names = {"general": general, "domain": domain}
+    warnings = [_named(warning, names) for warning in answer.warnings]
     if not scores:
         warnings.append("no law could be tested on held-out runs; the first one was taken")
     for corpus in (general, domain):
@@ -117,11 +114,9 @@ def find_target(question: Question, points: pd.DataFrame) -> Target:
     else:
         before = own[own["step"] == 0].drop_duplicates("corpus")
         rho = dict(zip(before["corpus"], before["rho"]))
-        s1_pretrain, rate = math.nan, 0.0
+        s1_pretrain, rate = float(before["s1_pretrain"].iloc[0]) if len(before) else math.nan, 0.0
     losses = dict(zip(before["corpus"], before["loss"]))
-    lacking = [
-        corpus for corpus in (question.corpora.general, question.corpora.domain) if corpus not in losses
-    ]
+    lacking = [corpus for corpus in (question.corpora.general, question.corpora.domain) if corpus not in losses]
     if lacking:
         raise StudyError(
             f"{model.name}: no loss on {', '.join(lacking)} before the continual phase; train its pre-training, then collect"
@@ -160,9 +155,12 @@ def score(tested: pd.DataFrame) -> dict[str, float]:
     return {str(law): float(value) for law, value in means.items() if np.isfinite(value)}
 
 
-def _answer(
-    question: Question, target: Target, fits: dict[str, dict[str, Fit]], law: str, tested: pd.DataFrame
-):
+def _named(warning: str, names: dict[str, str]) -> str:
+    kind, colon, rest = warning.partition(":")
+    return f"{names.get(kind, kind)}{colon}{rest}"
+
+
+def _answer(question: Question, target: Target, fits: dict[str, dict[str, Fit]], law: str, tested: pd.DataFrame):
     general, domain = question.corpora.general, question.corpora.domain
     at = {corpus: target_columns(question, target, corpus, fits[corpus][law]) for corpus in (general, domain)}
     for columns in at.values():
@@ -185,7 +183,5 @@ def _held_out_table(tested: pd.DataFrame) -> list[dict[str, Any]]:
     if tested.empty:
         return []
     error = tested.assign(error=tested["relative_error"].abs())
-    groups = error.groupby(["corpus", "split", "law"])["error"].agg(
-        mean_error="mean", max_error="max", points="size"
-    )
+    groups = error.groupby(["corpus", "split", "law"])["error"].agg(mean_error="mean", max_error="max", points="size")
     return groups.reset_index().to_dict("records")

@@ -29,17 +29,13 @@ _LOSSES = (
     "Every point is a validation loss, every line a law over the points. Each panel is a model size, "
     "colours are shares of the domain in the mixture."
 )
-_AGREEMENT = (
-    "Small dots are the points that the laws were fitted to; diamonds are confirmation runs, seen by no fit."
-)
+_AGREEMENT = "Small dots are the points that the laws were fitted to; diamonds are confirmation runs, seen by no fit."
 _READING = (
-    "Losses are in nats a token on fixed validation text; lower is better, and 0.01 nats is about 1% of "
-    "perplexity.",
+    "Losses are in nats a token on fixed validation text; lower is better, and 0.01 nats is about 1% of perplexity.",
     "A 90% interval says where a newly measured loss lies nine times in ten. It joins the bootstrap over "
     "runs with the errors that the law made on held-out runs; it does not know of changes in the data or "
     "the optimizer.",
-    "N is the number of non-embedding parameters, D the tokens of the continual phase. Shares are of "
-    "training tokens.",
+    "N is the number of non-embedding parameters, D the tokens of the continual phase. Shares are of training tokens.",
     "A law is asked beyond its points whenever the answer's model is larger or its run longer than those "
     "fitted: the warnings say how far, the confirmation says how well that went.",
     "Error of a prediction is predicted / measured - 1: above zero, the law expected a higher loss.",
@@ -77,9 +73,7 @@ def report(evidence: Evidence) -> str:
     domain, general = evidence.domain, evidence.general
     sections = [
         Section("shares", f"Loss against the share of {domain}", drawn(share_curves(evidence), _SHARES)),
-        Section(
-            "trade-off", f"What {domain} costs on {general}", drawn(trade_off_curve(evidence), _TRADE_OFF)
-        ),
+        Section("trade-off", f"What {domain} costs on {general}", drawn(trade_off_curve(evidence), _TRADE_OFF)),
         Section("losses", "Losses while training", drawn(loss_curves(evidence), _LOSSES)),
         Section(
             "agreement",
@@ -162,8 +156,7 @@ def _mixture_bar(evidence: Evidence, share: float) -> str:
         (f"{percent(1 - share)} {evidence.general}", blue),
     )
     spots = "".join(
-        f'<span><span class="spot" style="background:{colour}"></span>{text(words)}</span>'
-        for words, colour in names
+        f'<span><span class="spot" style="background:{colour}"></span>{text(words)}</span>' for words, colour in names
     )
     return (
         '<div class="mixture"><div class="shares">'
@@ -232,9 +225,7 @@ def _answer_table(evidence: Evidence) -> str:
 def _notes(evidence: Evidence) -> str:
     warnings = list((evidence.recommendation or {}).get("warnings", []))
     for law, of_corpus in evidence.fits.items():
-        warnings += [
-            f"{law} on {corpus}: {line}" for corpus, fit in of_corpus.items() for line in fit.warnings
-        ]
+        warnings += [f"{law} on {corpus}: {line}" for corpus, fit in of_corpus.items() for line in fit.warnings]
     states = [evidence.study.state(run) for run in evidence.plan]
     for state, words in (("failed", "failed"), ("open", "not done")):
         if count := states.count(state):

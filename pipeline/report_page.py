@@ -45,9 +45,7 @@ def page(title: str, summary: str, head: str, sections: Sequence[Section], figur
     scripts = (get_plotlyjs(), _DRAW)
     assert not any("</script" in script.lower() for script in scripts)
     links = "".join(f'<a href="#{part.name}">{text(part.title)}</a>' for part in sections)
-    body = "".join(
-        f'<section id="{part.name}"><h2>{text(part.title)}</h2>{part.body}</section>\n' for part in sections
-    )
+    body = "".join(f'<section id="{part.name}"><h2>{text(part.title)}</h2>{part.body}</section>\n' for part in sections)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -96,8 +94,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], left: int = 1,
     side = ["" if at < left else ' class="number"' for at in range(len(columns))]
     heads = "".join(f'<th scope="col"{of}>{text(name)}</th>' for name, of in zip(columns, side))
     lines = "".join(
-        "<tr>" + "".join(f"<td{of}>{_cell(cell)}</td>" for cell, of in zip(row, side)) + "</tr>"
-        for row in rows
+        "<tr>" + "".join(f"<td{of}>{_cell(cell)}</td>" for cell, of in zip(row, side)) + "</tr>" for row in rows
     )
     under = f"<caption>{text(caption)}</caption>" if caption else ""
     # Scrolls inside its own box on a narrow screen; reachable by keyboard.

@@ -17,7 +17,12 @@ from pipeline.report_page import paragraph, table
 from pipeline.wording import percent, quantity
 from training.attempt import attempts
 
-_SPLITS = {"size": "the largest size", "steps": "the last third of the tokens", "ratio": "every third share"}
+_SPLITS = {
+    "size": "the largest size",
+    "steps": "the last third of the tokens",
+    "ratio": "every third share",
+    "reach": "a larger model for longer",
+}
 
 
 def parameters(evidence: Evidence) -> str:
@@ -72,9 +77,7 @@ def held_out(evidence: Evidence) -> str:
                     continue
                 corpus_cell = (corpus, CORPUS_COLOURS[evidence.corpora.index(corpus)])
                 law_cell = (law, law_colour(evidence, law))
-                rows.append(
-                    [corpus_cell, words, law_cell, f"{own.mean():.2%}", f"{own.max():.2%}", f"{len(own):,}"]
-                )
+                rows.append([corpus_cell, words, law_cell, f"{own.mean():.2%}", f"{own.max():.2%}", f"{len(own):,}"])
     note = paragraph(
         "Each law was fitted again without a part of the points and asked for that part. The law with the "
         "least mean error gave the answer; all are judged on the same points. These errors widen the "

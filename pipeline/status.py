@@ -67,9 +67,7 @@ def _status(study: Study, run: PlannedRun) -> RunStatus:
         state = "waiting" if not records else "running" if is_live(folder, records[-1]) else "interrupted"
     step = run.spec.steps if state == "done" else _step(folder)
     metrics = _last_line(folder / "metrics.jsonl")
-    return RunStatus(
-        run, state, step, metrics.get("tokens_per_second"), _losses(folder, len(run.spec.corpora))
-    )
+    return RunStatus(run, state, step, metrics.get("tokens_per_second"), _losses(folder, len(run.spec.corpora)))
 
 
 def _step(folder: Path) -> int:

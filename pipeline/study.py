@@ -83,9 +83,7 @@ class Study:
             StudyError: no plan, or one of another schema, or a damaged line.
         """
         if not self.plan_file.exists():
-            raise StudyError(
-                f"{self.plan_file}: missing; run cptlaw plan with the question of this study first"
-            )
+            raise StudyError(f"{self.plan_file}: missing; run cptlaw plan with the question of this study first")
         try:
             return [_planned(line, self.plan_file) for line in read_lines_whole(self.plan_file)]
         except (KeyError, TypeError, SpecError, ValueError) as error:

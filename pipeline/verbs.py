@@ -40,9 +40,7 @@ def plan(question: Question, console: Console) -> Exit:
     states = [study.state(run) for run in runs]
     console.print(present.cost_table(cost.costs(runs, _speed(study)), question))
     done = states.count("done")
-    console.print(
-        f"{len(runs)} runs, {done} of them done already; written to {study.plan_file}", highlight=False
-    )
+    console.print(f"{len(runs)} runs, {done} of them done already; written to {study.plan_file}", highlight=False)
     if runs:
         console.print("start them: cptlaw train with the same words; watch them: cptlaw status")
     return Exit.DONE
@@ -58,9 +56,7 @@ def write_plan(question: Question, study: Study) -> list[PlannedRun]:
     manifest = Manifest.open(data_folder(question))
     precision = known_precision(question, study)
     if precision is None:
-        raise StudyError(
-            f"{study.folder}/machine.json: missing, and precision=auto; run cptlaw prepare first"
-        )
+        raise StudyError(f"{study.folder}/machine.json: missing, and precision=auto; run cptlaw prepare first")
     runs = planned_runs(question, manifest, precision)
     if study.plan_file.exists():
         planned = {run.spec.hash for run in runs}
@@ -150,11 +146,13 @@ def collect(question: Question, console: Console) -> Exit:
 def fit(question: Question, console: Console) -> Exit:
     """Fit every law to every corpus."""
     from pipeline import collect as collecting
-    from pipeline.fits import fit_all
+    from pipeline.fits import back_test, fit_all
 
     study = study_of(question)
     points = collecting.read_points(study)
-    fit_all(study, question, points, collecting.schedules(study.read_plan()), console.print)
+    schedules = collecting.schedules(study.read_plan())
+    fit_all(study, question, points, schedules, console.print)
+    console.print(present.held_out_table(back_test(study, question, points, schedules)))
     return Exit.DONE
 
 
@@ -166,9 +164,7 @@ def recommend(question: Question, console: Console) -> Exit:
 
     study = study_of(question)
     points = collecting.read_points(study)
-    content = answer(
-        study, question, points, read_fits(study, question), collecting.schedules(study.read_plan())
-    )
+    content = answer(study, question, points, read_fits(study, question))
     console.print(present.recommendation_table(content, question))
     for warning in content["warnings"]:
         console.print(f"note: {warning}", highlight=False, markup=False)

@@ -54,9 +54,7 @@ def work(study: Study, question: Question, *, only: str | None = None) -> Exit:
         wanted = [run for run in plan if only is None or only in (run.name, run.spec.hash)]
         open_runs = [run for run in wanted if states[run.spec.hash] == "open"]
         ready = [run for run in open_runs if run.parent is None or states.get(run.parent, "done") == "done"]
-        waiting = [
-            run for run in open_runs if run not in ready and states.get(run.parent or "", "") == "open"
-        ]
+        waiting = [run for run in open_runs if run not in ready and states.get(run.parent or "", "") == "open"]
         if not ready and not (waiting and only is None):
             failed = any(states[run.spec.hash] != "done" for run in wanted)
             return Exit.CRASH if failed else Exit.DONE

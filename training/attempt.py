@@ -45,9 +45,7 @@ class Attempt:
     def check(self) -> None:
         """Raise LeaseLostError if the run was taken over meanwhile."""
         if _path(self.folder, self.number + 1).exists():
-            raise LeaseLostError(
-                f"{self.folder.name}: attempt {self.number} was taken over by another process"
-            )
+            raise LeaseLostError(f"{self.folder.name}: attempt {self.number} was taken over by another process")
 
     def note(self, **facts: Any) -> None:
         """Add facts (device, engine, step it resumed from) to the attempt's file."""

@@ -19,9 +19,7 @@ from training.spec import SpecError
 _STATE = "state.safetensors"
 
 
-def save_state(
-    folder: Path, step: int, model: PreTrainedModel, optimizer: torch.optim.Optimizer, keep: int
-) -> None:
+def save_state(folder: Path, step: int, model: PreTrainedModel, optimizer: torch.optim.Optimizer, keep: int) -> None:
     """Save weights and optimizer after a step, then drop all states but the newest `keep`."""
     tensors = {f"weight.{name}": tensor for name, tensor in _weights(model).items()}
     for name, parameter in model.named_parameters():
@@ -49,9 +47,7 @@ def load_state(folder: Path, model: PreTrainedModel, optimizer: torch.optim.Opti
         for name, parameter in model.named_parameters():
             prefix = f"optimizer.{name}."
             # A state is not there for a parameter that has had no gradient yet.
-            if state := {
-                key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)
-            }:
+            if state := {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}:
                 optimizer.state[parameter] = state
         return step
     return None

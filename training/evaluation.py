@@ -41,6 +41,6 @@ def evaluate(
         for start in range(0, count, micro_batch):
             interrupt()
             rows = torch.arange(start, start + micro_batch) % count
-            sums.append(losses(windows[rows])[: count - start].double().cpu().numpy())
+            sums.append(losses(windows[rows]).detach()[: count - start].double().cpu().numpy())
     per_token = np.concatenate(sums) / predictions
     return Validation(math.fsum(per_token) / count, float(per_token.std(ddof=1) / math.sqrt(count)))

@@ -116,9 +116,7 @@ def _files(part: str, exclude: Sequence[str]) -> list[tuple[str, Path]]:
         root = Path(sysconfig.get_path("stdlib"))
         found = _python_files(root, "", _TEST_FOLDERS | _NOT_CODE)
         # Written at build time, with the paths of the machine that built this Python.
-        return [
-            file for file in found if not file[0].startswith(("_sysconfigdata", "sitecustomize", "config-"))
-        ]
+        return [file for file in found if not file[0].startswith(("_sysconfigdata", "sitecustomize", "config-"))]
     left_out = tuple(f"{place}/" for name in exclude for place in PARTS[name])
     files = []
     for place in PARTS[part]:
@@ -143,9 +141,7 @@ def _package_folder(package: str) -> Path:
     # Of a package at the top, find_spec reads where it is without running it.
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise CorpusError(
-            f"corpora: installed-python needs the package {package}; install it, or name other corpora"
-        )
+        raise CorpusError(f"corpora: installed-python needs the package {package}; install it, or name other corpora")
     return Path(next(iter(spec.submodule_search_locations)))
 
 

@@ -110,18 +110,14 @@ def train(
                 for corpus, windows in validation.items():
                     result = evaluate(losses, windows, micro_batch, check)
                     if not math.isfinite(result.loss):
-                        raise NonFiniteLossError(
-                            f"validation loss on {corpus} is {result.loss} at step {step}"
-                        )
+                        raise NonFiniteLossError(f"validation loss on {corpus} is {result.loss} at step {step}")
                     lines.append(_point(spec, step, corpus, result.loss, result.stderr, rates))
                 check()
                 append_flushed(points, "".join(lines))
 
             if step > done and (step % execution.metrics_every == 0 or step == spec.steps):
                 seconds = time.perf_counter() - log_start
-                _append_metrics(
-                    folder, spec, step, step - logged, loss_sum, gradient_norm, rates, seconds, waited
-                )
+                _append_metrics(folder, spec, step, step - logged, loss_sum, gradient_norm, rates, seconds, waited)
                 logged, log_start, waited, loss_sum = step, time.perf_counter(), 0.0, 0.0
 
             if step in kept:
@@ -137,9 +133,7 @@ def train(
         raise
 
 
-def training_batches(
-    stores: Mapping[str, TokenStore], spec: RunSpec, first_step: int
-) -> Iterator[torch.Tensor]:
+def training_batches(stores: Mapping[str, TokenStore], spec: RunSpec, first_step: int) -> Iterator[torch.Tensor]:
     """The run's batches from a step on, each (global_batch, T + 1) of token ids, in the order that the spec decides."""
     windows = {corpus: stores[corpus].windows("train", spec.sequence_length) for corpus in spec.mixture}
     sampler = Sampler(spec.mixture, windows, spec.seed)
@@ -191,9 +185,7 @@ def _first_weights(spec: RunSpec, start: Path | None, network: PreTrainedModel) 
 def _store(manifest: Manifest, corpus: str, fingerprint: str) -> TokenStore:
     store = manifest.store(corpus)
     if store.fingerprint != fingerprint:
-        raise CorpusError(
-            f"{corpus}: its tokens are not those of the plan; plan again, or prepare the corpus of then"
-        )
+        raise CorpusError(f"{corpus}: its tokens are not those of the plan; plan again, or prepare the corpus of then")
     return store
 
 

@@ -60,9 +60,7 @@ class Manifest:
             fields: dict[str, Any] = json.loads(path.read_bytes())
             schema = fields.pop("schema")
             if schema != SCHEMA:
-                raise CorpusError(
-                    f"{path}: schema {schema!r}; this version reads {SCHEMA}; prepare the corpora again"
-                )
+                raise CorpusError(f"{path}: schema {schema!r}; this version reads {SCHEMA}; prepare the corpora again")
             corpora = {name: PreparedCorpus(**corpus) for name, corpus in fields.pop("corpora").items()}
             return cls(folder=Path(folder), corpora=corpora, **fields)
         except FileNotFoundError as error:

@@ -79,9 +79,7 @@ def prepare(
             place = folder / f"{name}-{_key([SCHEMA, origin, fingerprint, float(validation_share)])}"
             store = _standing_store(place)
             if store is None:
-                store = _new_store(
-                    place, reader.documents(name), tokenizer_folder, name, validation_share, progress
-                )
+                store = _new_store(place, reader.documents(name), tokenizer_folder, name, validation_share, progress)
             else:
                 progress(f"{name}: prepared already, {_numbers(store)}")
             stores[name] = store
@@ -205,9 +203,7 @@ def _check(sources: Mapping[str, Source], tokenizer: TokenizerChoice, validation
         raise CorpusError("corpora: none named; allowed: at least one")
     for name, source in sources.items():
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
-            raise CorpusError(
-                f"corpora: {name!r} is no name for a corpus; allowed: letters, digits, '-', '_', '.'"
-            )
+            raise CorpusError(f"corpora: {name!r} is no name for a corpus; allowed: letters, digits, '-', '_', '.'")
         source.check(f"corpora.{name}")
     if (tokenizer.vocabulary is None) == (tokenizer.path is None):
         raise CorpusError(

@@ -50,9 +50,7 @@ class Sampler:
     """Names of the corpora; `sample` gives places in this tuple. Sorted, so that the order of `shares` is
     nothing."""
 
-    def __init__(
-        self, shares: Mapping[str, Fraction | str | float], windows: Mapping[str, int], seed: int
-    ) -> None:
+    def __init__(self, shares: Mapping[str, Fraction | str | float], windows: Mapping[str, int], seed: int) -> None:
         self.corpora = tuple(sorted(shares))
         weights = _weights({name: shares[name] for name in self.corpora})
         for name, weight in weights.items():
@@ -63,9 +61,7 @@ class Sampler:
                 )
         self._windows = [int(windows.get(name, 0)) for name in self.corpora]
         self._keys = [_corpus_key(seed, name) for name in self.corpora]
-        self._tree = _tree(
-            [(place, weights[name]) for place, name in enumerate(self.corpora) if weights[name]]
-        )
+        self._tree = _tree([(place, weights[name]) for place, name in enumerate(self.corpora) if weights[name]])
 
     def sample(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What the sequences with these indices are.
@@ -82,9 +78,7 @@ class Sampler:
         """
         indices = np.asarray(indices)
         if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
-            raise ValueError(
-                f"indices: {indices.dtype} of shape {indices.shape}; allowed: a row of whole numbers"
-            )
+            raise ValueError(f"indices: {indices.dtype} of shape {indices.shape}; allowed: a row of whole numbers")
         indices = indices.astype(np.int64)
         if indices.size and indices.min() < 0:
             raise ValueError(f"indices: {indices.min()}; allowed: 0 or more")
@@ -200,9 +194,9 @@ def _mixed(values: np.ndarray) -> np.ndarray:
 def _passed(ranks: np.ndarray, part: int, whole: int) -> tuple[np.ndarray, np.ndarray]:
     """Of the sequences before each rank, how many went left; and whether the one at that rank does.
 
-    Bresenham's line: floor((rank part + whole/2) / whole) went left before. The products overflow 64 bits, but
-    their difference does not when the quotient is estimated in floating point first: the estimate is off by
-    less than 2^12, and `whole` is at most 2^50. The exact remainder then puts it right.
+    Bresenham's line: floor((rank part + whole/2) / whole) went left before it. The products overflow 64
+    bits, but their difference does not when the quotient is first estimated in floating point: the estimate
+    is off by less than 2^12, and `whole` is at most 2^50. The exact remainder then puts it right.
     """
     estimate = (ranks * (part / whole)).astype(np.int64)
     remainder = ranks * part - estimate * whole + whole // 2
@@ -247,7 +241,5 @@ def _exact_share(name: str, share: Fraction | str | float) -> Fraction:
 
 
 def _corpus_key(seed: int, name: str) -> np.uint64:
-    digest = hashlib.blake2b(
-        name.encode(), digest_size=8, key=str(int(seed)).encode(), person=b"cptlaw.sample"
-    )
+    digest = hashlib.blake2b(name.encode(), digest_size=8, key=str(int(seed)).encode(), person=b"cptlaw.sample")
     return np.uint64(int.from_bytes(digest.digest(), "big"))

@@ -163,13 +163,9 @@ def _check_piece(key: str, piece: Piece) -> None:
 
 def _check_ends(key: str, shape: str, start: float, end: float) -> None:
     if shape == "constant" and start != end:
-        raise ValueError(
-            f"{key}.end: {end:g} differs from its start {start:g}; allowed: a constant piece has one rate"
-        )
+        raise ValueError(f"{key}.end: {end:g} differs from its start {start:g}; allowed: a constant piece has one rate")
     if shape == "exponential" and not (start > 0.0 and end > 0.0):
-        raise ValueError(
-            f"{key}: from {start:g} to {end:g}; allowed: an exponential piece has both ends above 0"
-        )
+        raise ValueError(f"{key}: from {start:g} to {end:g}; allowed: an exponential piece has both ends above 0")
 
 
 def _check_rate(key: str, rate: float) -> None:

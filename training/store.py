@@ -73,9 +73,7 @@ class TokenStore:
             fields = json.loads(path.read_bytes())
             schema = fields["schema"]
         except (ValueError, TypeError, KeyError) as error:
-            raise CorpusError(
-                f"{path}: not the meta.json of a token store; prepare the corpora again"
-            ) from error
+            raise CorpusError(f"{path}: not the meta.json of a token store; prepare the corpora again") from error
         if schema != SCHEMA:
             raise CorpusError(
                 f"{path}: schema {schema!r}; this version reads schema {SCHEMA}; prepare the corpora again"
@@ -83,9 +81,7 @@ class TokenStore:
         try:
             meta = StoreMeta(**fields)
         except TypeError as error:
-            raise CorpusError(
-                f"{path}: its fields are not those of schema {SCHEMA}; prepare again"
-            ) from error
+            raise CorpusError(f"{path}: its fields are not those of schema {SCHEMA}; prepare again") from error
         for split in SPLITS:
             _check_size(folder, split, meta)
         return cls(folder, meta)
@@ -126,8 +122,7 @@ class TokenStore:
         windows = self.windows(split, sequence_length)
         if positions.size and not (positions.min() >= 0 and positions.max() < windows):
             raise IndexError(
-                f"{self.folder} {split}: windows {positions.min()} to {positions.max()}; "
-                f"allowed: 0 to {windows - 1}"
+                f"{self.folder} {split}: windows {positions.min()} to {positions.max()}; allowed: 0 to {windows - 1}"
             )
         places = positions[:, None] * sequence_length + np.arange(sequence_length + 1)
         return self._tokens[split][places].astype(np.int64)

@@ -65,10 +65,7 @@ def write_store(
     if not 0 <= end_of_text < vocabulary:
         raise CorpusError(f"end_of_text: {end_of_text}; allowed: 0 to {vocabulary - 1}")
     with whole_folder(folder) as temporary:
-        writers = {
-            split: _SplitWriter(temporary / f"{split}.bin", dtype, vocabulary, end_of_text)
-            for split in SPLITS
-        }
+        writers = {split: _SplitWriter(temporary / f"{split}.bin", dtype, vocabulary, end_of_text) for split in SPLITS}
         try:
             for document in documents:
                 split = "validation" if in_validation(document.name, validation_share) else "train"
@@ -170,8 +167,7 @@ def _fitting_dtype(dtype: str | None, vocabulary: int) -> str:
         raise CorpusError(f"dtype: {dtype!r}; allowed: {', '.join(_LARGEST)}")
     if vocabulary > _LARGEST[dtype]:
         raise CorpusError(
-            f"dtype: {dtype} holds ids below {_LARGEST[dtype]}, the tokenizer has {vocabulary}; "
-            "allowed: uint32"
+            f"dtype: {dtype} holds ids below {_LARGEST[dtype]}, the tokenizer has {vocabulary}; allowed: uint32"
         )
     return dtype
 

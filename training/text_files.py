@@ -151,9 +151,7 @@ def _row_documents(
 ) -> Iterator[tuple[str, str]]:
     for number, text, key in rows:
         if not isinstance(text, str):
-            raise CorpusError(
-                f"{file} row {number}: column {column} is {type(text).__name__}; allowed: a text"
-            )
+            raise CorpusError(f"{file} row {number}: column {column} is {type(text).__name__}; allowed: a text")
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -195,9 +193,7 @@ def _opened(file: Path) -> BinaryIO:
 def _check_columns(place: str, wanted: tuple[str | None, ...], columns: list[str]) -> None:
     for name in wanted:
         if name is not None and name not in columns:
-            raise CorpusError(
-                f"{place}: no column {name!r}; its columns: {', '.join(map(str, columns)) or 'none'}"
-            )
+            raise CorpusError(f"{place}: no column {name!r}; its columns: {', '.join(map(str, columns)) or 'none'}")
 
 
 def _first_line(error: BaseException) -> str:

@@ -45,9 +45,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, folder: str | os.Path
         CorpusError: the vocabulary is too small.
     """
     if vocabulary < SMALLEST_VOCABULARY:
-        raise CorpusError(
-            f"vocabulary: {vocabulary}; allowed: {SMALLEST_VOCABULARY} (256 bytes, end of text) or more"
-        )
+        raise CorpusError(f"vocabulary: {vocabulary}; allowed: {SMALLEST_VOCABULARY} (256 bytes, end of text) or more")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -106,13 +104,9 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> PreTrainedTokenizerFast:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # what transformers raises here differs from version to version
         reason = str(error).strip().split("\n")[0]
-        raise CorpusError(
-            f"tokenizer: {folder} holds no tokenizer that transformers loads ({reason})"
-        ) from error
+        raise CorpusError(f"tokenizer: {folder} holds no tokenizer that transformers loads ({reason})") from error
     if getattr(tokenizer, "backend_tokenizer", None) is None:
-        raise CorpusError(
-            f"tokenizer: {folder} has no tokenizers-library form; allowed: one with tokenizer.json"
-        )
+        raise CorpusError(f"tokenizer: {folder} has no tokenizers-library form; allowed: one with tokenizer.json")
     return tokenizer
 
 

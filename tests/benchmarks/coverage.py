@@ -24,9 +24,7 @@ def coverage(law: str, repeats: int = 200, bootstrap: int = 100, level: float = 
     own quantiles; "measured" that of a new, noisy run within `predict_interval`.
     """
     plan, truth = small_plan(law), TRUE[law]
-    cells = (
-        plan.iloc[:: max(1, len(plan) // 40)].reset_index(drop=True).assign(run=lambda f: np.arange(len(f)))
-    )
+    cells = plan.iloc[:: max(1, len(plan) // 40)].reset_index(drop=True).assign(run=lambda f: np.arange(len(f)))
     true_loss = measured(cells, law, truth, 0.0)["loss"].to_numpy()
     hits = []
     for repeat in range(repeats):
@@ -37,9 +35,7 @@ def coverage(law: str, repeats: int = 200, bootstrap: int = 100, level: float = 
         }
         low, high = np.quantile(fit.predict_draws(cells), [(1 - level) / 2, (1 + level) / 2], axis=0)
         row["loss"] = float(np.mean((low <= true_loss) & (true_loss <= high)))
-        new = measured(cells, law, truth, POINT_NOISE, seed=10_000 + repeat, run_noise=RUN_NOISE)[
-            "loss"
-        ].to_numpy()
+        new = measured(cells, law, truth, POINT_NOISE, seed=10_000 + repeat, run_noise=RUN_NOISE)["loss"].to_numpy()
         low, high = fit.predict_interval(cells, level)
         row["measured"] = float(np.mean((low <= new) & (new <= high)))
         hits.append(row)

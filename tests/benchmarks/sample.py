@@ -37,9 +37,7 @@ def measure() -> list[dict]:
         _row("sample a million at 0", at_start / 1e6, peer / 1e6, "million indices/s", "higher is better"),
         _row("sample a million at 10^12", at_far / 1e6, None, "million indices/s", "higher is better"),
         _row("sample a batch of 20 at 10^12", batch, None, "microseconds", "lower is better"),
-        _row(
-            "memory to know one batch", memory, peer_memory, "MB", "lower is better; the peer keeps its order"
-        ),
+        _row("memory to know one batch", memory, peer_memory, "MB", "lower is better; the peer keeps its order"),
     ]
 
 

@@ -19,7 +19,12 @@ from training.loop import training_batches
 from training.manifest import Manifest
 from training.run import Exit
 
-QUESTION = ["experiment=quickstart", "ladder=[qwen2-0.05m,qwen2-0.15m]", "model=qwen2-0.15m", "mixture.replicates=1"]
+QUESTION = [
+    "experiment=quickstart",
+    "ladder=[qwen2-0.05m,qwen2-0.15m]",
+    "model=qwen2-0.15m",
+    "mixture.replicates=1",
+]
 
 
 def measure() -> list[dict[str, Any]]:
@@ -66,7 +71,9 @@ def measure() -> list[dict[str, Any]]:
             )
             console.print(f"Trainer: {run.name}, {time.perf_counter() - start:.0f} s so far", highlight=False)
         peer = time.perf_counter() - start
-    meaning = "wall time of 14 continual runs; peer: transformers.Trainer, bf16, all threads, one after another; bar 3.0"
+    meaning = (
+        "wall time of 14 continual runs; peer: transformers.Trainer, bf16, all threads, one after another; bar 3.0"
+    )
     return [{"name": "sweep", "ours": ours, "peer": peer, "ratio": peer / ours, "unit": "s", "meaning": meaning}]
 
 

@@ -30,9 +30,14 @@ def measure() -> list[dict[str, Any]]:
     manifest = prepare_corpora(question, print)
     rows = []
     for model in ("qwen2-0.05m", "qwen2-0.3m"):
-        run = next(run for run in planned_runs(question, manifest, "bf16") if (run.role, run.model) == ("pretrain", model))
+        run = next(
+            run for run in planned_runs(question, manifest, "bf16") if (run.role, run.model) == ("pretrain", model)
+        )
         spec = dataclasses.replace(
-            run.spec, steps=STEPS, evaluation=EvaluationPolicy("explicit"), validation_windows=run.spec.global_batch
+            run.spec,
+            steps=STEPS,
+            evaluation=EvaluationPolicy("explicit"),
+            validation_windows=run.spec.global_batch,
         )
         rows += _measure_shape(model, spec, manifest)
     return rows
@@ -56,7 +61,12 @@ def _measure_shape(model: str, spec: RunSpec, manifest: Manifest) -> list[dict[s
     hands = spec.tokens / seconds
     middle = {engine: statistics.median(speeds) for engine, speeds in ours.items()}
     rows = [
-        _row(f"training {model} {engine}", middle[engine], statistics.median(bare[engine]), "peer: bare PyTorch loop; bar .97")
+        _row(
+            f"training {model} {engine}",
+            middle[engine],
+            statistics.median(bare[engine]),
+            "peer: bare PyTorch loop; bar .97",
+        )
         for engine in ours
     ]
     rows.append(_row(f"training {model} Trainer", middle["eager"], hands, "peer: transformers.Trainer, same attention"))
@@ -65,7 +75,14 @@ def _measure_shape(model: str, spec: RunSpec, manifest: Manifest) -> list[dict[s
     wait = statistics.mean(waits)
     meaning = "share of the time spent waiting for data; bar .01"
     rows.append(
-        {"name": f"data wait {model}", "ours": wait, "peer": None, "ratio": None, "unit": "share", "meaning": meaning}
+        {
+            "name": f"data wait {model}",
+            "ours": wait,
+            "peer": None,
+            "ratio": None,
+            "unit": "share",
+            "meaning": meaning,
+        }
     )
     return rows
 
@@ -93,7 +110,14 @@ def _batches(manifest: Manifest, spec: RunSpec) -> Any:
 
 
 def _row(name: str, ours: float, peer: float, meaning: str) -> dict[str, Any]:
-    return {"name": name, "ours": ours, "peer": peer, "ratio": ours / peer, "unit": "tokens/s", "meaning": meaning}
+    return {
+        "name": name,
+        "ours": ours,
+        "peer": peer,
+        "ratio": ours / peer,
+        "unit": "tokens/s",
+        "meaning": meaning,
+    }
 
 
 if __name__ == "__main__":

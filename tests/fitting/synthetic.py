@@ -34,14 +34,11 @@ def schedules(steps=400, before=3e-4) -> dict[int, tuple[np.ndarray, float]]:
     t = np.arange(steps) / steps
     shapes = [0.1 + 0.45 * (1 + np.cos(np.pi * t)), np.ones(steps), np.clip(1 - (t - 0.7) / 0.3, 0.1, 1.0)]
     return {
-        run: (peak * shape, before)
-        for run, (peak, shape) in enumerate((p, s) for p in (1e-3, 3e-4) for s in shapes)
+        run: (peak * shape, before) for run, (peak, shape) in enumerate((p, s) for p in (1e-3, 3e-4) for s in shapes)
     }
 
 
-def scheduled(
-    decay: float, ratios=(0.0, 0.05, 0.25, 0.5, 0.75, 1.0), sizes=(0.1, 0.4)
-) -> tuple[pd.DataFrame, dict]:
+def scheduled(decay: float, ratios=(0.0, 0.05, 0.25, 0.5, 0.75, 1.0), sizes=(0.1, 0.4)) -> tuple[pd.DataFrame, dict]:
     """A plan for the transfer law, a run for each schedule, ratio and size; and each run's schedule."""
     evaluated = np.unique(np.r_[0, np.geomspace(5, 400, 14).astype(int)])
     plans, of_run = [], {}
@@ -51,9 +48,7 @@ def scheduled(
             for N in sizes:
                 run = len(of_run)
                 of_run[run] = (learning_rates, before)
-                plans.append(
-                    pd.DataFrame({"run": run, "step": evaluated, "s1": s1, "s2": s2, "r": r, "N": N})
-                )
+                plans.append(pd.DataFrame({"run": run, "step": evaluated, "s1": s1, "s2": s2, "r": r, "N": N}))
     frame = pd.concat(plans, ignore_index=True)
     loss_before = 3.4 - 0.3 * np.log(frame["N"])
     return frame.assign(rho=0.0, s1_pretrain=3.0, loss_before=loss_before, D=frame["step"] * 1e-4), of_run
@@ -69,9 +64,7 @@ def small_plan(law: str) -> pd.DataFrame:
     return grid(evaluations=26, every=7000)
 
 
-def measured(
-    frame: pd.DataFrame, law: str, params: dict, noise: float, seed=0, run_noise=0.0
-) -> pd.DataFrame:
+def measured(frame: pd.DataFrame, law: str, params: dict, noise: float, seed=0, run_noise=0.0) -> pd.DataFrame:
     """The frame with the law's loss under noise: relative, of each point and of each whole run."""
     rng = np.random.default_rng(seed)
     chosen = LAWS[law]

@@ -38,9 +38,7 @@ def test_held_out_points_are_not_fitted(points):
     """Spoil the largest size: predictions of it must not notice."""
     spoiled = points.assign(loss=np.where(points["N"] == 4.0, 9.0, points["loss"]))
     honest = fitting.held_out(points, "dcpt", "size")["predicted"]
-    assert fitting.held_out(spoiled, "dcpt", "size")["predicted"].to_numpy() == pytest.approx(
-        honest.to_numpy()
-    )
+    assert fitting.held_out(spoiled, "dcpt", "size")["predicted"].to_numpy() == pytest.approx(honest.to_numpy())
 
 
 def test_the_transfer_law_is_held_out_by_size_with_its_schedules():
@@ -53,9 +51,7 @@ def test_the_transfer_law_is_held_out_by_size_with_its_schedules():
 
 def test_what_cannot_be_held_out_is_said(points):
     two_sizes = points[points["N"] < 1]
-    with pytest.raises(
-        fitting.PointsError, match=r"holding out N = 0\.5 leaves too little to fit: one size only"
-    ):
+    with pytest.raises(fitting.PointsError, match=r"holding out N = 0\.5 leaves too little to fit: one size only"):
         fitting.held_out(two_sizes, "dcpt", "size")
     with pytest.raises(fitting.PointsError, match="three ratios or more"):
         fitting.held_out(points[points["r"].isin([0.0, 1.0])], "dcpt", "ratio")

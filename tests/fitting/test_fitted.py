@@ -12,9 +12,7 @@ from tests.fitting.synthetic import TRUE, measured, small_plan
 
 @pytest.fixture(scope="module")
 def fit() -> fitting.Fit:
-    points = measured(
-        small_plan("chinchilla"), "chinchilla", TRUE["chinchilla"], noise=0.002, run_noise=0.002
-    )
+    points = measured(small_plan("chinchilla"), "chinchilla", TRUE["chinchilla"], noise=0.002, run_noise=0.002)
     return fitting.fit(points, "chinchilla", bootstrap=60)
 
 
@@ -39,9 +37,7 @@ def test_json_of_another_schema_or_law_is_refused(fit):
 
 
 def test_one_seed_one_fit(fit):
-    points = measured(
-        small_plan("chinchilla"), "chinchilla", TRUE["chinchilla"], noise=0.002, run_noise=0.002
-    )
+    points = measured(small_plan("chinchilla"), "chinchilla", TRUE["chinchilla"], noise=0.002, run_noise=0.002)
     again = fitting.fit(points, "chinchilla", bootstrap=60)
     assert again.to_json() == fit.to_json()
     assert not np.array_equal(fitting.fit(points, "chinchilla", bootstrap=60, seed=1).draws, fit.draws)
@@ -70,9 +66,7 @@ def test_intervals_come_from_runs_not_points():
     noise = {"noise": 0.0, "run_noise": 0.003, "seed": 2}
     dense = fitting.fit(measured(plan, "chinchilla", TRUE["chinchilla"], **noise), "chinchilla", bootstrap=80)
     sparse_plan = plan[plan.groupby("run").cumcount() % 5 == 0].reset_index(drop=True)
-    sparse = fitting.fit(
-        measured(sparse_plan, "chinchilla", TRUE["chinchilla"], **noise), "chinchilla", bootstrap=80
-    )
+    sparse = fitting.fit(measured(sparse_plan, "chinchilla", TRUE["chinchilla"], **noise), "chinchilla", bootstrap=80)
     widths = [np.ptp(fit.intervals()["alpha"]) for fit in (dense, sparse)]
     assert widths[0] > 0.6 * widths[1]
 

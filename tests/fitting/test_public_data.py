@@ -93,9 +93,7 @@ def test_transfer_anchored_explains_the_trial_and_predicts_the_fourth_size(trial
     out = fitting.held_out(one_schedule(points), "transfer-anchored", "size", schedules=schedules)
     assert set(out["N"]) == {976128 / 1e9}
     assert out["relative_error"].abs().mean() < fourth_size
-    again = [
-        fitting.fit(points, "transfer-anchored", schedules=schedules, bootstrap=0, seed=s) for s in (1, 2)
-    ]
+    again = [fitting.fit(points, "transfer-anchored", schedules=schedules, bootstrap=0, seed=s) for s in (1, 2)]
     assert [f.objective for f in again] == pytest.approx([fit.objective] * 2, rel=1e-6)
 
 

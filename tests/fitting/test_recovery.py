@@ -76,9 +76,7 @@ def test_weights_count_points():
     twice = pd.concat([points, points.iloc[:100]], ignore_index=True)
     weights = np.where(points.index < 100, 2.0, 1.0)
     weighted = fitting.fit(points, "chinchilla", bootstrap=0, weights=weights)
-    assert weighted.objective == pytest.approx(
-        fitting.fit(twice, "chinchilla", bootstrap=0).objective, rel=1e-6
-    )
+    assert weighted.objective == pytest.approx(fitting.fit(twice, "chinchilla", bootstrap=0).objective, rel=1e-6)
 
 
 @settings(max_examples=15, deadline=None)

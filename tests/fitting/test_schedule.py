@@ -32,9 +32,7 @@ def test_a_rewarmup_makes_s2_negative_and_a_decay_makes_it_positive():
 
 def test_with_areas_takes_each_runs_schedule_and_zero_at_step_zero():
     of_run = {"a": ([1e-3, 5e-4], 0.0), "b": ([2e-3, 2e-3], 2e-3)}
-    points = pd.DataFrame(
-        {"run": ["b", "a", "a", "b"], "step": [0, 1, 2, 2], "loss": 3.0}, index=[7, 7, 3, 0]
-    )
+    points = pd.DataFrame({"run": ["b", "a", "a", "b"], "step": [0, 1, 2, 2], "loss": 3.0}, index=[7, 7, 3, 0])
     filled = fitting.with_areas(points, of_run, decay=0.5)
     assert filled["s1"].tolist() == pytest.approx([0.0, 1e-3, 1.5e-3, 4e-3])
     assert filled["s2"].tolist() == pytest.approx([0.0, -1e-3, -1e-3, 0.0])
@@ -44,9 +42,7 @@ def test_with_areas_takes_each_runs_schedule_and_zero_at_step_zero():
 @pytest.mark.parametrize("decay", [0.0, 0.31, 0.9, 0.999, 0.9999])
 def test_the_tabulated_curve_is_s2(decay):
     of_run = {run: (np.asarray(eta), before) for run, (eta, before) in schedules(steps=3000).items()}
-    points = pd.DataFrame(
-        [(run, step) for run in of_run for step in (0, 1, 10, 500, 3000)], columns=["run", "step"]
-    )
+    points = pd.DataFrame([(run, step) for run in of_run for step in (0, 1, 10, 500, 3000)], columns=["run", "step"])
     exact = fitting.with_areas(points, of_run, decay)["s2"].to_numpy()
     curve = annealing_curve(points, of_run)(LAMBDA.coordinate(decay))
     assert curve == pytest.approx(exact, abs=1e-4 * np.abs(exact).max())

@@ -49,9 +49,7 @@ def test_the_ratio_is_where_the_general_loss_meets_its_cap(general, domain, r_tr
 
 def test_more_tolerance_gives_more_domain(general, domain):
     start = true_general_loss(0.0) / BEFORE - 1
-    ratios = [
-        fitting.trade_off(general, domain, N, D, start + t, BEFORE).domain_ratio for t in (0.01, 0.03, 0.06)
-    ]
+    ratios = [fitting.trade_off(general, domain, N, D, start + t, BEFORE).domain_ratio for t in (0.01, 0.03, 0.06)]
     assert ratios == sorted(ratios)
     assert ratios[0] < ratios[2]
 
@@ -71,9 +69,7 @@ def test_none_when_nothing_helps(general, domain):
 def test_held_out_errors_widen_the_interval(general, domain):
     tolerance = true_general_loss(0.6) / BEFORE - 1
     plain = fitting.trade_off(general, domain, N, D, tolerance, BEFORE)
-    wide = fitting.trade_off(
-        general, domain, N, D, tolerance, BEFORE, general_spread=np.array([-0.02, 0.0, 0.02])
-    )
+    wide = fitting.trade_off(general, domain, N, D, tolerance, BEFORE, general_spread=np.array([-0.02, 0.0, 0.02]))
     assert wide.low < plain.low <= plain.high < wide.high
     assert wide.predicted["general"][2] > plain.predicted["general"][2]
     assert wide.predicted["domain"] == plain.predicted["domain"]
@@ -83,9 +79,7 @@ def test_extrapolation_is_said(general, domain):
     lines = fitting.trade_off(general, domain, 8.0, 260.0, 0.1, BEFORE).warnings
     assert "general: N = 8 is beyond the points, 2 times the largest fitted (4)" in lines
     assert any(line.startswith("domain: D = 260 is beyond the points, 11") for line in lines)
-    cut = fitting.fit(
-        measured(PLAN[PLAN["r"].between(0.3, 0.9)], "dcpt", TRUE["dcpt"], 0.001), "dcpt", bootstrap=20
-    )
+    cut = fitting.fit(measured(PLAN[PLAN["r"].between(0.3, 0.9)], "dcpt", TRUE["dcpt"], 0.001), "dcpt", bootstrap=20)
     lines = fitting.trade_off(cut, domain, N, D, 10.0, BEFORE).warnings
     assert any(line.startswith("general: r = 0 is beyond the points") for line in lines)
 
@@ -99,9 +93,7 @@ def test_the_transfer_law_needs_its_columns_and_takes_the_loss_before(domain):
         TRUE["transfer-anchored"],
     )
     general = fitting.fit(points, "transfer-anchored", bootstrap=20)
-    with pytest.raises(
-        fitting.PointsError, match="general law transfer-anchored reads rho, s1, s2, s1_pretrain"
-    ):
+    with pytest.raises(fitting.PointsError, match="general law transfer-anchored reads rho, s1, s2, s1_pretrain"):
         fitting.trade_off(general, domain, N, D, 0.03, 3.0)
     at = {"rho": 1.0, "s1": 0.2, "s2": 0.001, "s1_pretrain": 3.0}
     answer = fitting.trade_off(general, domain, N, D, 0.03, 3.0, general_at=at)

@@ -17,7 +17,7 @@ from fitting import areas
 from pipeline.collect import collect, schedules
 from pipeline.config import read_question
 from pipeline.confirm import add_to_plan, compare
-from pipeline.fits import fit_all
+from pipeline.fits import back_test, fit_all
 from pipeline.plan import confirmation_runs, planned_runs
 from pipeline.recommend import recommend
 from pipeline.schema import Question
@@ -69,9 +69,10 @@ def make_study(
     if until == "points":
         return study, question
     fits = fit_all(study, question, points, schedules(plan), lambda line: None)
+    back_test(study, question, points, schedules(plan))
     if until == "fits":
         return study, question
-    answer = recommend(study, question, points, fits, schedules(plan))
+    answer = recommend(study, question, points, fits)
     if until == "recommendation":
         return study, question
     share = answer["mixture"][domain]

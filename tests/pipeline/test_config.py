@@ -59,9 +59,7 @@ MISTAKES = {
     "name='../out'": ["name: '../out'; allowed: letters"],
     "goal.tolerance=0": ["goal.tolerance: 0"],
     "law=[dcpt-l9]": ["law: 'dcpt-l9' does not exist; allowed:"],
-    "continual.evaluation.policy=often": [
-        "continual.evaluation.policy: 'often' is no policy; allowed: dense"
-    ],
+    "continual.evaluation.policy=often": ["continual.evaluation.policy: 'often' is no policy; allowed: dense"],
 }
 
 
@@ -76,10 +74,7 @@ def test_a_mistake_is_one_line(override: str, capsys: pytest.CaptureFixture[str]
 
 
 def test_all_mistakes_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        run(["plan", "mixture.domain=[2]", "precision=fp8", "continual.steps=0", "launcher.micro_batch=7"])
-        == 2
-    )
+    assert run(["plan", "mixture.domain=[2]", "precision=fp8", "continual.steps=0", "launcher.micro_batch=7"]) == 2
     error = capsys.readouterr().err
     for key in ("mixture.domain", "precision", "continual.steps", "launcher.micro_batch"):
         assert f"{key}: " in error
@@ -92,9 +87,7 @@ def test_a_schedule_that_does_not_fill_the_steps_is_refused() -> None:
 
 
 def test_study_yaml_gives_the_question_back(tmp_path: Path) -> None:
-    question = read_question(
-        ["experiment=quickstart", "mixture.domain=[0.2,0.4]", "mixture.replicate_at=null"]
-    )
+    question = read_question(["experiment=quickstart", "mixture.domain=[0.2,0.4]", "mixture.replicate_at=null"])
     path = tmp_path / "study.yaml"
     path.write_text(question_yaml(question))
     assert load_question(path) == question

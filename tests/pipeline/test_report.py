@@ -12,8 +12,6 @@ import plotly.graph_objects
 import pyarrow.parquet
 import pytest
 
-from pipeline.collect import read_points, schedules
-from pipeline.fits import back_test
 from pipeline.marks import notes, reach
 from pipeline.report import write_report
 from pipeline.schema import Question
@@ -65,16 +63,9 @@ def page(whole) -> Page:
     return Page(write_report(*whole))
 
 
-@pytest.fixture(scope="module")
-def tested(whole):
-    study, question = whole
-    return back_test(question, read_points(study), schedules(study.read_plan()))
-
-
 @pytest.fixture
-def copied(whole, tested, tmp_path, monkeypatch) -> tuple[Study, Question]:
-    """A study to take things away from; its laws are tested once, since that takes seconds."""
-    monkeypatch.setattr("pipeline.evidence.back_test", lambda *_: tested)
+def copied(whole, tmp_path) -> tuple[Study, Question]:
+    """A study to take things away from."""
     study, question = whole
     shutil.copytree(study.folder, tmp_path / "copy")
     return Study(tmp_path / "copy"), question
@@ -136,9 +127,7 @@ def test_it_is_one_small_file_that_fetches_nothing(whole, page):
     for _, of in page.elements:
         assert "src" not in of
         assert (of.get("href") or "#").startswith(("#", "data:"))
-    policy = next(
-        of["content"] for _, of in page.elements if of.get("http-equiv") == "Content-Security-Policy"
-    )
+    policy = next(of["content"] for _, of in page.elements if of.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
 
 

@@ -67,9 +67,7 @@ def trained(words: list[str]) -> Study:
 
 
 def _study(words: list[str]) -> Study:
-    return Study(
-        Path(next(word for word in words if word.startswith("studies=")).removeprefix("studies=")) / "small"
-    )
+    return Study(Path(next(word for word in words if word.startswith("studies=")).removeprefix("studies=")) / "small")
 
 
 def test_two_processes_train_every_run_once(trained: Study) -> None:
@@ -82,9 +80,7 @@ def test_two_processes_train_every_run_once(trained: Study) -> None:
     assert {path.name for path in trained.runs.iterdir()} == {planned.name for planned in plan}
 
 
-def test_training_again_trains_nothing(
-    trained: Study, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_training_again_trains_nothing(trained: Study, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in trained.runs.rglob("*") if path.is_file()}
     assert run(["train", *words]) == 0
     assert "all 5 runs of the plan are done" in capsys.readouterr().out
@@ -202,9 +198,7 @@ def _refused(words: list[str], code: int, capsys: pytest.CaptureFixture[str], *p
         assert part in error
 
 
-def test_input_that_is_missing_or_wrong(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_input_that_is_missing_or_wrong(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     elsewhere = [*words, f"studies={tmp_path / 's'}", f"data={tmp_path / 'd'}"]
     _refused(["train", *elsewhere], 3, capsys, "prepare the corpora first")
     domain = "corpora.sources.domain.path="
@@ -233,9 +227,7 @@ def copy(trained: Study, tmp_path: Path) -> Study:
 
 
 def test_a_plan_of_another_schema(copy: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    copy.plan_file.write_text(
-        copy.plan_file.read_text().replace('{"schema": 1, "run"', '{"schema": 9, "run"')
-    )
+    copy.plan_file.write_text(copy.plan_file.read_text().replace('{"schema": 1, "run"', '{"schema": 9, "run"'))
     _refused(["status", str(copy.folder)], 3, capsys, "plan.jsonl", "schema 9", "plan again")
 
 
@@ -261,19 +253,13 @@ def test_a_points_table_of_another_schema(copy: Study) -> None:
     import pandas as pd
 
     assert run(["collect", str(copy.folder)]) == 0
-    pd.read_parquet(copy.folder / "points.parquet").drop(columns="rho").to_parquet(
-        copy.folder / "points.parquet"
-    )
+    pd.read_parquet(copy.folder / "points.parquet").drop(columns="rho").to_parquet(copy.folder / "points.parquet")
     with pytest.raises(StudyError, match="lacks rho"):
         read_points(copy)
 
 
 def test_too_few_points_or_one_ratio_only(copy: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    kept = [
-        line
-        for line in copy.plan_file.read_text().splitlines()
-        if '"pretrain"' in line or "domain0.5" in line
-    ]
+    kept = [line for line in copy.plan_file.read_text().splitlines() if '"pretrain"' in line or "domain0.5" in line]
     copy.plan_file.write_text("\n".join(kept) + "\n")
     assert run(["collect", str(copy.folder)]) == 0
     capsys.readouterr()
@@ -303,9 +289,7 @@ def test_a_full_disk_loses_nothing(copy: Study, capsys: pytest.CaptureFixture[st
     assert (folder / "points.jsonl").read_bytes() == whole
 
 
-def test_a_run_that_dies_too_often_fails_with_the_reason(
-    copy: Study, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_dies_too_often_fails_with_the_reason(copy: Study, capsys: pytest.CaptureFixture[str]) -> None:
     from pipeline.config import question_of_study
     from pipeline.worker import guarded
 

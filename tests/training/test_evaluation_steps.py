@@ -35,15 +35,11 @@ def test_decay_takes_the_step_at_which_the_sum_passes_a_whole_number():
 
 
 def test_decay_of_zero_is_dense():
-    assert evaluation_steps(EvaluationPolicy("decay", 7, 0.0), 100) == evaluation_steps(
-        EvaluationPolicy(every=7), 100
-    )
+    assert evaluation_steps(EvaluationPolicy("decay", 7, 0.0), 100) == evaluation_steps(EvaluationPolicy(every=7), 100)
 
 
 def test_bernoulli_is_a_draw_by_seed_whose_shorter_runs_agree():
-    draws = [
-        evaluation_steps(EvaluationPolicy("decay", bernoulli=True, seed=seed), LONG) for seed in range(60)
-    ]
+    draws = [evaluation_steps(EvaluationPolicy("decay", bernoulli=True, seed=seed), LONG) for seed in range(60)]
     counts = np.array([len(set(steps) - {0, LONG}) for steps in draws])
     assert abs(counts.mean() - 48.6) < 3
     assert 3 < counts.std() < 8

@@ -103,9 +103,7 @@ def test_fingerprint_follows_versions_and_arguments(monkeypatch):
         installed_fingerprint("math"),
         installed_fingerprint("code"),
     ]
-    assert installed_fingerprint("prose", ("math", "graphs")) == installed_fingerprint(
-        "prose", ("graphs", "math")
-    )
+    assert installed_fingerprint("prose", ("math", "graphs")) == installed_fingerprint("prose", ("graphs", "math"))
     before = installed_fingerprint("graphs")
     monkeypatch.setattr(installed_python, "_version", lambda package: "0" if package == "sympy" else "1")
     prints.append(installed_fingerprint("math"))

@@ -12,7 +12,13 @@ from training.parameters import model_size
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_count(kind: str, tied: bool) -> None:
-    shape = {**SHAPE, "model_type": kind, "vocab_size": 300, "tie_word_embeddings": tied, "num_key_value_heads": 1}
+    shape = {
+        **SHAPE,
+        "model_type": kind,
+        "vocab_size": 300,
+        "tie_word_embeddings": tied,
+        "num_key_value_heads": 1,
+    }
     shape["head_dim"] = 8
     model = build_model(shape, "eager", 0)
     total = sum(parameter.numel() for parameter in model.parameters())

@@ -31,9 +31,7 @@ def sources(tmp_path):
 
 @pytest.fixture
 def brought(tmp_path):
-    return TokenizerChoice(
-        path=str(train_tokenizer(["general law 1 2 3 4 5"] * 9, 265, tmp_path / "brought"))
-    )
+    return TokenizerChoice(path=str(train_tokenizer(["general law 1 2 3 4 5"] * 9, 265, tmp_path / "brought")))
 
 
 def quiet(*_):

@@ -72,9 +72,7 @@ def test_the_split_is_exact_where_products_overflow():
         part = int(draw.integers(1, whole))
         ranks = draw.integers(0, 2 ** int(draw.integers(1, 62)), 20)
         lefts, is_left = _passed(ranks, part, whole)
-        before, after = (
-            [((int(rank) + more) * part + whole // 2) // whole for rank in ranks] for more in (0, 1)
-        )
+        before, after = ([((int(rank) + more) * part + whole // 2) // whole for rank in ranks] for more in (0, 1))
         assert lefts.tolist() == before
         assert is_left.tolist() == [one < other for one, other in zip(before, after, strict=True)]
 
@@ -138,9 +136,7 @@ def test_runs_at_different_ratios_read_the_same_kth_sequence_of_a_corpus(parts, 
 
 def test_seed_corpus_and_epoch_each_change_the_order():
     def first(seed=0, name="a", epoch=0):
-        return Sampler({name: 1.0}, {name: 1000}, seed).sample(np.arange(epoch * 1000, epoch * 1000 + 1000))[
-            1
-        ]
+        return Sampler({name: 1.0}, {name: 1000}, seed).sample(np.arange(epoch * 1000, epoch * 1000 + 1000))[1]
 
     orders = [first(), first(seed=1), first(name="b"), first(epoch=1), first(epoch=2**32)]
     for number, order in enumerate(orders):

@@ -74,9 +74,7 @@ def test_shares_are_rounded_by_less_than_a_step(parts, steps):
 def test_shares_are_rounded_by_largest_remainder_and_exactly():
     assert piece_lengths([Piece("constant", share=share) for share in (0.25, 0.35, 0.4)], 10) == [3, 3, 4]
     # In binary 0.1 * 30 is a little above 3 and 0.7 * 30 a little below 21.
-    assert piece_lengths(
-        [Piece("constant", share=0.1), Piece("constant", share=0.7), Piece("constant")], 30
-    ) == [
+    assert piece_lengths([Piece("constant", share=0.1), Piece("constant", share=0.7), Piece("constant")], 30) == [
         3,
         21,
         6,

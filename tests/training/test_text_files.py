@@ -25,9 +25,7 @@ def write(path, content=LINES):
     elif path.name.endswith(".zst"):
         path.write_bytes(pyarrow.compress(content, codec="zstd", asbytes=True))
     elif path.name.endswith(".parquet"):
-        parquet.write_table(
-            pyarrow.Table.from_pylist([json.loads(line) for line in content.splitlines()]), path
-        )
+        parquet.write_table(pyarrow.Table.from_pylist([json.loads(line) for line in content.splitlines()]), path)
     else:
         path.write_bytes(content)
     return path
