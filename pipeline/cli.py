@@ -129,7 +129,7 @@ def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
 
 
 def _question(verb: str, rest: list[str]):
-    from pipeline.config import ConfigError, question_of_study, read_question
+    from pipeline.config import CONF, ConfigError, question_of_study, read_question
 
     folders = [word for word in rest if "=" not in word and not word.startswith(("-", "~", "+"))]
     overrides = [word for word in rest if word not in folders]
@@ -144,9 +144,15 @@ def _question(verb: str, rest: list[str]):
         overrides = ["experiment=quickstart", *overrides]
     question = read_question(overrides)
     folder = Path(question.studies) / question.name
-    if verb in ON_A_STUDY and (folder / "study.yaml").exists():
+    # Words that choose whole groups are the question anew; single keys are changes to the study's own.
+    groups = [word for word in overrides if (CONF / word.split("=")[0].split("@")[0]).is_dir()]
+    if verb in ON_A_STUDY and (folder / "study.yaml").exists() and not set(groups) - _experiments(groups):
         return question_of_study(folder, overrides)
     return question
+
+
+def _experiments(words: list[str]) -> set[str]:
+    return {word for word in words if word.startswith("experiment=")}
 
 
 def _hydra_app(rest: list[str]) -> int:

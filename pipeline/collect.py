@@ -79,7 +79,7 @@ def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:
     if points.empty:
         raise StudyError(f"{study.folder}: no points yet; run cptlaw train first")
     by_hash = {run.spec.hash: run for run in plan}
-    facts = pd.DataFrame([_facts(run, by_hash, study, general) for run in plan])
+    facts = pd.DataFrame([_facts(run, by_hash, study, general, decay) for run in plan])
     table = points.merge(facts, on="run", how="left", sort=False)
     table = _with_shares(table, plan, by_hash, general)
     table = _with_areas(table, plan, decay)
@@ -156,19 +156,22 @@ def _damage(files: list[tuple[str, Path]]) -> str:
         try:
             for number, point in enumerate(read_lines_whole(path), start=1):
                 if not isinstance(point, dict) or set(point) != set(POINT.names) or None in point.values():
-                    return f"{path} line {number}: not a point ({', '.join(POINT.names)}); delete runs/{name} to train it again"
+                    wanted = ", ".join(POINT.names)
+                    return f"{path} line {number}: not a point ({wanted}); delete runs/{name} to train it again"
         except ValueError as error:
             return f"{error}; delete runs/{name} to train it again"
     return "points.jsonl: a value of the wrong type in one of the runs"
 
 
-def _facts(run: PlannedRun, by_hash: Mapping[str, PlannedRun], study: Study, general: str) -> dict[str, Any]:
+def _facts(
+    run: PlannedRun, by_hash: Mapping[str, PlannedRun], study: Study, general: str, decay: float
+) -> dict[str, Any]:
     spec = run.spec
     size = model_size(spec.model, spec.sequence_length)
     replay = float(Fraction(spec.mixture.get(general, "0")))
     s1, s2 = (OPEN_S1, 0.0) if spec.initial.kind == "directory" else (np.nan, np.nan)
     if parent := by_hash.get(run.parent or ""):
-        first, second = areas(_rates(parent.spec), 0.999, parent.spec.learning_rate_before)
+        first, second = areas(_rates(parent.spec), decay, parent.spec.learning_rate_before)
         s1, s2 = first[spec.initial.step - 1], second[spec.initial.step - 1]
     return {
         "run": run.name,

@@ -169,6 +169,10 @@ def _problems(question: Question) -> Iterator[str]:
             evaluation_steps(policy(phase.evaluation), phase.steps)
         except ValueError as error:
             yield f"{name}.{error}"
+        try:
+            evaluation_steps(policy(phase.checkpoints), phase.steps)
+        except ValueError as error:
+            yield f"{name}.{str(error).replace('evaluation.', 'checkpoints.')}"
     allowed = {
         "precision": ("auto", "fp32", "bf16"),
         "engine": ("auto", "sdpa", "eager", "sdpa-compiled", "eager-compiled"),
@@ -190,6 +194,8 @@ def _problems(question: Question) -> Iterator[str]:
             yield f"corpora.sources: {source!r}; allowed: letters, digits, '_', '.' and '-', not first"
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", question.name):
         yield f"name: {question.name!r}; allowed: letters, digits, '_', '.' and '-', not first"
+    if question.launcher.kind != "local":
+        yield f"launcher.kind: {question.launcher.kind!r}; allowed: local"
     if question.goal.kind != "trade-off":
         yield f"goal.kind: {question.goal.kind!r}; allowed: trade-off"
     if not 0 < question.goal.tolerance < 10:

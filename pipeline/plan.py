@@ -14,7 +14,7 @@ from typing import Any
 from pipeline.config import ConfigError, models, pieces, policy
 from pipeline.schema import ModelConfig, PhaseConfig, Question
 from pipeline.study import PlannedRun
-from training.manifest import Manifest
+from training.manifest import Manifest, PreparedCorpus
 from training.schedule import learning_rates
 from training.spec import Initial, Optimizer, RunSpec
 
@@ -24,6 +24,19 @@ def data_folder(question: Question) -> Path:
     corpora = json.dumps(dataclasses.asdict(question.corpora), sort_keys=True)
     digest = hashlib.blake2b(corpora.encode(), digest_size=4).hexdigest()
     return Path(question.data) / f"{question.corpora.general}-{question.corpora.domain}-{digest}"
+
+
+def unprepared(question: Question) -> Manifest:
+    """What stands in for the manifest when a plan is only to be priced: corpora of any length, the vocabulary asked."""
+    endless = PreparedCorpus("", "not prepared", "", {"train": 2**62, "validation": 2**62}, {}, {})
+    return Manifest(
+        folder=data_folder(question),
+        tokenizer_folder="",
+        tokenizer="",
+        vocabulary=question.corpora.tokenizer.vocabulary,
+        validation_share=question.corpora.validation_share,
+        corpora=dict.fromkeys((question.corpora.general, question.corpora.domain), endless),
+    )
 
 
 def planned_runs(question: Question, manifest: Manifest, precision: str) -> list[PlannedRun]:
@@ -135,7 +148,7 @@ def shape_of(question: Question, model: ModelConfig, manifest: Manifest) -> dict
         "vocab_size": manifest.vocabulary,
         "max_position_embeddings": max(2048, question.sequence_length),
         "bos_token_id": None,
-        "eos_token_id": manifest.store(question.corpora.general).meta.end_of_text,
+        "eos_token_id": manifest.store(question.corpora.general).meta.end_of_text if manifest.tokenizer else 0,
         "pad_token_id": None,
     }
     return shape

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pipeline.config import models
 from pipeline.plan import data_folder
 from pipeline.schema import Question
 from pipeline.study import Study, StudyError
+from training.corpus_error import CorpusError
 from training.manifest import Manifest
 from training.prepare import Source, TokenizerChoice, prepare
 
@@ -19,6 +21,13 @@ def prepare_corpora(question: Question, tell: Callable[[str], object]) -> Manife
     Raises:
         CorpusError: a corpus or the tokenizer cannot be used.
     """
+    absent = [
+        f"corpora.sources.{name}.path: {source.path!r} does not exist; give a file or folder of text"
+        for name, source in question.corpora.sources.items()
+        if source.kind == "files" and not Path(source.path).exists()
+    ]
+    if absent:
+        raise CorpusError("\n".join(absent))
     sources = {
         name: Source(
             kind=source.kind,

@@ -23,13 +23,14 @@ def cost_table(rows: list[Cost], question: Question) -> Table:
     """What a plan costs, by role and model."""
     count = workers(question)
     table = Table(
-        caption=f"time: with {count} workers of {question.launcher.threads} thread each, from the speed measured by prepare; compiling makes it less"
+        caption=f"N: non-embedding parameters. Time: {count} workers of {question.launcher.threads} thread, at the "
+        "speed that prepare measured; compiling makes it less. Disk: while training"
     )
-    for name in ("role", "model", "N (non-embedding)", "runs", "tokens", "FLOPs", "time", "disk"):
-        table.add_column(name, justify="left" if name in ("role", "model") else "right")
+    for name in ("role", "model", "N", "runs", "tokens", "FLOPs", "time", "disk"):
+        table.add_column(name, justify="left" if name in ("role", "model") else "right", no_wrap=True)
     for row in rows:
         table.add_row(
-            row.role, row.model, f"{row.non_embedding:,}", str(row.runs), f"{row.tokens / 1e6:,.1f} M",
+            row.role, row.model, f"{row.non_embedding / 1e6:.3g} M", str(row.runs), f"{row.tokens / 1e6:,.1f} M",
             f"{row.flops:.2e}", _duration(row.seconds and row.seconds / count), _bytes(row.disk),
         )  # fmt: skip
     seconds = [row.seconds for row in rows if row.seconds is not None]
@@ -56,9 +57,8 @@ def held_out_table(tested: pd.DataFrame) -> Table:
 
 def recommendation_table(content: dict[str, Any], question: Question) -> Table:
     """The answer: share, losses, what binds."""
-    table = Table(
-        title=f"recommended with {content['law']} for {content['target']['model']}, {content['target']['D'] * 1e3:.2f} M tokens"
-    )
+    target = content["target"]
+    table = Table(title=f"recommended with {content['law']} for {target['model']}, {target['D'] * 1e3:.2f} M tokens")
     for name in ("", "value", "90% interval"):
         table.add_column(name, justify="left" if not name else "right")
     domain, general = question.corpora.domain, question.corpora.general

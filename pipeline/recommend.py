@@ -55,9 +55,7 @@ def recommend(
     law = min(question.law, key=lambda name: scores.get(name, math.inf))
     answers = {name: _answer(question, target, fits, name, tested) for name in question.law}
     answer = answers[law]
-    # The fitter speaks of the general and the domain law; people know their corpora by name.
-    names = {"general": general, "domain": domain}
-    warnings = [_named(warning, names) for warning in answer.warnings]
+    warnings = _by_corpus(answer.warnings, {"general": general, "domain": domain})
     if not scores:
         warnings.append("no law could be tested on held-out runs; the first one was taken")
     for corpus in (general, domain):
@@ -119,7 +117,8 @@ def find_target(question: Question, points: pd.DataFrame) -> Target:
     lacking = [corpus for corpus in (question.corpora.general, question.corpora.domain) if corpus not in losses]
     if lacking:
         raise StudyError(
-            f"{model.name}: no loss on {', '.join(lacking)} before the continual phase; train its pre-training, then collect"
+            f"{model.name}: no loss on {', '.join(lacking)} before the continual phase; train its pre-training, "
+            "then collect"
         )
     steps = round(question.continual.steps * question.confirm.tokens_factor)
     tokens = steps * question.continual.global_batch * question.sequence_length
@@ -155,9 +154,13 @@ def score(tested: pd.DataFrame) -> dict[str, float]:
     return {str(law): float(value) for law, value in means.items() if np.isfinite(value)}
 
 
-def _named(warning: str, names: dict[str, str]) -> str:
-    kind, colon, rest = warning.partition(":")
-    return f"{names.get(kind, kind)}{colon}{rest}"
+def _by_corpus(warnings: list[str], names: dict[str, str]) -> list[str]:
+    """The fitter's warnings with the corpora's own names, and one line where both laws are warned of the same."""
+    merged: dict[str, list[str]] = {}
+    for warning in warnings:
+        kind, _, rest = warning.partition(": ")
+        merged.setdefault(rest, []).append(names.get(kind, kind))
+    return [f"{', '.join(corpora)}: {rest}" for rest, corpora in merged.items()]
 
 
 def _answer(question: Question, target: Target, fits: dict[str, dict[str, Fit]], law: str, tested: pd.DataFrame):

@@ -126,6 +126,8 @@ class PhaseConfig:
     """Learning rate over the phase."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     """At which steps to evaluate."""
+    checkpoints: EvaluationConfig = field(default_factory=lambda: EvaluationConfig(policy="explicit"))
+    """After which steps to keep the weights as a Hugging Face directory; the last step's always are."""
 
 
 @dataclass

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from pipeline import cost, present
 from pipeline.config import ConfigError
-from pipeline.plan import data_folder, planned_runs
+from pipeline.plan import data_folder, planned_runs, unprepared
 from pipeline.prepare import decide_precision, known_precision, machine_record, prepare_corpora
 from pipeline.schema import Question
 from pipeline.study import PlannedRun, Study, StudyError
@@ -36,6 +36,13 @@ def prepare(question: Question, console: Console) -> Exit:
 def plan(question: Question, console: Console) -> Exit:
     """Write plan.jsonl and print what it costs; without prepared corpora print the runs only."""
     study = study_of(question)
+    if not (data_folder(question) / "manifest.json").exists():
+        runs = planned_runs(question, unprepared(question), known_precision(question, study) or "fp32")
+        console.print(present.cost_table(cost.costs(runs, _speed(study)), question))
+        console.print(
+            "only a price: the corpora are not prepared, nothing is written; run cptlaw prepare, then plan again"
+        )
+        return Exit.DONE
     runs = write_plan(question, study)
     states = [study.state(run) for run in runs]
     console.print(present.cost_table(cost.costs(runs, _speed(study)), question))
@@ -89,9 +96,10 @@ def launch(question: Question, study: Study, console: Console) -> Exit:
     if question.run is not None:
         from pipeline.worker import guarded
 
-        if not any(question.run in (run.name, run.spec.hash, run.spec.hash[:8]) for run in plan):
+        named = [run for run in plan if question.run in (run.name, run.spec.hash, run.spec.hash[:8])]
+        if not named:
             raise ConfigError([f"run: {question.run!r} is not in {study.plan_file}; see cptlaw status"])
-        return guarded(study, question, question.run)
+        return guarded(study, question, named[0].name)
     from pipeline.launch_local import failure_log, train_locally
 
     code = train_locally(study, question, console)
@@ -103,7 +111,7 @@ def launch(question: Question, study: Study, console: Console) -> Exit:
                     f"failed {run.name}: {reason}; cptlaw train retry_failed=true tries again",
                     highlight=False,
                 )
-    if code != Exit.DONE and (line := failure_log(study)):
+    if code in (Exit.CRASH, Exit.INPUT_MISSING) and (line := failure_log(study)):
         console.print(f"last words of the workers: {line}", highlight=False, markup=False)
     return code
 

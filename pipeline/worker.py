@@ -12,20 +12,21 @@ import time
 import traceback
 from pathlib import Path
 
-from pipeline.config import load_question
+from pipeline.config import load_question, policy
 from pipeline.plan import data_folder
 from pipeline.schema import Question
 from pipeline.study import PlannedRun, Study
 from training.attempt import LeaseLostError, attempts, is_live
 from training.corpus_error import CorpusError
 from training.durable import write_whole
+from training.evaluation_steps import evaluation_steps
 from training.manifest import Manifest
 from training.run import Exit, Places, run_once
 from training.spec import Execution, SpecError
 
 UNEXPECTED = 70
 """Exit code of a worker that met an error of the program; its run is tried again."""
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """Errors that making room mends."""
 
 
@@ -55,7 +56,9 @@ def work(study: Study, question: Question, *, only: str | None = None) -> Exit:
         open_runs = [run for run in wanted if states[run.spec.hash] == "open"]
         ready = [run for run in open_runs if run.parent is None or states.get(run.parent, "done") == "done"]
         waiting = [run for run in open_runs if run not in ready and states.get(run.parent or "", "") == "open"]
-        if not ready and not (waiting and only is None):
+        if only is not None and open_runs and not ready:
+            raise SpecError(f"{open_runs[0].name}: the run that it continues is not done; train that one first")
+        if not ready and not waiting:
             failed = any(states[run.spec.hash] != "done" for run in wanted)
             return Exit.CRASH if failed else Exit.DONE
         for run in sorted(ready, key=lambda run: run.model != last_model):
@@ -64,7 +67,7 @@ def work(study: Study, question: Question, *, only: str | None = None) -> Exit:
             outcome = run_once(
                 run.spec,
                 _places(study, run, manifest),
-                _execution(question),
+                _execution(question, run),
                 tokens_ahead=_tokens_of_shape(plan, run, done_before),
                 stale_after=question.launcher.stale_after,
                 tell=lambda line: print(line, file=sys.stderr, flush=True),
@@ -82,7 +85,7 @@ def work(study: Study, question: Question, *, only: str | None = None) -> Exit:
 
 def _given_up(folder: Path, question: Question, name: str) -> bool:
     """Mark a run as failed whose processes died too often."""
-    records = attempts(folder)
+    records = [] if question.retry_failed else attempts(folder)
     if not records or is_live(folder, records[-1], question.launcher.stale_after):
         return False
     died = [record for record in records if record.get("exit_code", 1) == Exit.CRASH]
@@ -109,13 +112,16 @@ def _places(study: Study, run: PlannedRun, manifest: Manifest) -> Places:
     )
 
 
-def _execution(question: Question) -> Execution:
+def _execution(question: Question, run: PlannedRun) -> Execution:
     launcher = question.launcher
+    phase = question.pretrain if run.role == "pretrain" else question.continual
+    kept = evaluation_steps(policy(phase.checkpoints), run.spec.steps)
     return Execution(
         micro_batch=launcher.micro_batch,
         engine=question.engine,
         threads=launcher.threads,
         resume_every=launcher.resume_every,
+        checkpoints=tuple(step for step in kept if step > 0),
     )
 
 

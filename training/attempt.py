@@ -2,7 +2,8 @@
 
 The attempt file is the lease. To work on a run is to create the next `attempts/NNN.json`, which only one process can
 do; its holder touches a heartbeat beside it. An attempt without an end whose heartbeat is old, or whose process is gone
-from this host, is dead, and the next number may be taken. A holder that was only asleep sees the higher number and stops.
+from this host, is dead, and the next number may be taken. A holder that was only asleep sees the higher number and
+stops.
 """
 
 from __future__ import annotations

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
@@ -26,7 +30,8 @@ def save_state(folder: Path, step: int, model: PreTrainedModel, optimizer: torch
         for key, value in optimizer.state[parameter].items():
             tensors[f"optimizer.{name}.{key}"] = value.detach().contiguous()
     part = _part(folder / "resume", step)
-    save_file(tensors, part / _STATE, metadata={"step": str(step)})
+    with _disk_errors(part):
+        save_file(tensors, part / _STATE, metadata={"step": str(step)})
     _publish(part, folder / "resume" / f"step-{step}", [_STATE])
     for old in saved_states(folder)[keep:]:
         shutil.rmtree(folder / "resume" / f"step-{old}")
@@ -64,7 +69,8 @@ def save_weights(folder: Path, step: int, model: PreTrainedModel, tokenizer: Pat
     if is_whole(target):
         return
     part = _part(folder / "checkpoints", step)
-    model.save_pretrained(part)
+    with _disk_errors(part):
+        model.save_pretrained(part)
     for file in tokenizer.iterdir():
         shutil.copy(file, part / file.name)
     _publish(part, target, ["config.json", "model.safetensors"])
@@ -124,6 +130,18 @@ def _publish(part: Path, target: Path, checked: list[str]) -> None:
         shutil.rmtree(target)
     os.rename(part, target)
     flush_folder(target.parent)
+
+
+@contextlib.contextmanager
+def _disk_errors(part: Path) -> Iterator[None]:
+    try:
+        yield
+    except SafetensorError as error:
+        shutil.rmtree(part, ignore_errors=True)
+        # It hides what the kernel said, such as a full disk, in its text.
+        if code := re.search(r"os error (\d+)", str(error)):
+            raise OSError(int(code.group(1)), os.strerror(int(code.group(1))), str(part)) from error
+        raise
 
 
 def _digest(path: Path) -> str:

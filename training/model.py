@@ -11,8 +11,12 @@ from typing import Any
 import torch
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.utils.logging import disable_progress_bar
 
 from training.spec import SpecError
+
+# A bar for each checkpoint would bury a worker's log.
+disable_progress_bar()
 
 
 def build_model(model: Mapping[str, Any], attention: str, seed: int) -> PreTrainedModel:

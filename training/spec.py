@@ -137,7 +137,7 @@ class Execution:
     micro_batch: int = 0
     """Sequences a forward pass on one device; 0 is the whole global batch."""
     engine: str = "auto"
-    """auto (measured once a shape), or attention and compilation by name: sdpa, eager, eager-compiled, sdpa-compiled."""
+    """auto (measured once a shape), sdpa, eager, sdpa-compiled or eager-compiled."""
     threads: int = 1
     """CPU threads of the process."""
     resume_every: int = 200

@@ -1,4 +1,4 @@
-"""Our loop against a bare PyTorch loop and transformers.Trainer: same model, batch and precision, in turn, one thread."""
+"""Our loop against a bare PyTorch loop and transformers.Trainer: same model, batch, precision; in turn, one thread."""
 
 from __future__ import annotations
 

@@ -58,6 +58,8 @@ MISTAKES = {
     "engine=fast": ["engine: 'fast'; allowed: auto, sdpa"],
     "name='../out'": ["name: '../out'; allowed: letters"],
     "goal.tolerance=0": ["goal.tolerance: 0"],
+    "launcher.kind=slurm": ["launcher.kind: 'slurm'; allowed: local"],
+    "continual.checkpoints.steps=[9999]": ["continual.checkpoints.steps: 9999 is not in the run"],
     "law=[dcpt-l9]": ["law: 'dcpt-l9' does not exist; allowed:"],
     "continual.evaluation.policy=often": ["continual.evaluation.policy: 'often' is no policy; allowed: dense"],
 }
@@ -84,6 +86,14 @@ def test_all_mistakes_at_once(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_schedule_that_does_not_fill_the_steps_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"continual\.schedule"):
         read_question(["continual.schedule.pieces=[{shape: constant, start: 1.0, steps: 400}]"])
+
+
+def test_an_experiment_has_the_last_word_but_for_the_command_line() -> None:
+    assert read_question(["experiment=quickstart"]).continual.peak_learning_rate == 6e-4
+    assert (
+        read_question(["experiment=quickstart", "continual.peak_learning_rate=1e-4"]).continual.peak_learning_rate
+        == 1e-4
+    )
 
 
 def test_study_yaml_gives_the_question_back(tmp_path: Path) -> None:

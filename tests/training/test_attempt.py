@@ -28,7 +28,8 @@ def test_one_of_many_claimants_wins(tmp_path: Path) -> None:
 
 
 def test_a_killed_holder_on_this_host_is_replaced_at_once(tmp_path: Path) -> None:
-    script = f"import os, pathlib; from training.attempt import claim; claim(pathlib.Path({str(tmp_path)!r})); os.kill(os.getpid(), 9)"
+    claimed = f"from training.attempt import claim; claim(pathlib.Path({str(tmp_path)!r}))"
+    script = f"import os, pathlib; {claimed}; os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", script], check=False)
     assert "end" not in attempts(tmp_path)[0]
     attempt = claim(tmp_path)
