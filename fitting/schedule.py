@@ -86,7 +86,7 @@ def _by_schedule(points: pd.DataFrame, schedules: Schedules):
     for run, rows in points.reset_index(drop=True).groupby("run").indices.items():
         rates, before = schedules[run]
         rates = np.asarray(rates, dtype=float)
-        groups.setdefault((rates.tobytes(), float(before)), (rates, []))[1].append(rows)
+        groups.setdefault((rates.tobytes(), float(before)), (rates, []))[1].append(np.asarray(rows))
     step = points["step"].to_numpy()
     for (_, before), (rates, parts) in groups.items():
         rows = np.concatenate(parts)

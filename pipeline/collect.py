@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.json
-import pyarrow.parquet
+from pyarrow import json as arrow_json
+from pyarrow import parquet
 
 from fitting import areas
 from pipeline.study import PlannedRun, Study, StudyError
@@ -88,7 +88,7 @@ def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:
     table["loss_before"] = before.reindex(keys).to_numpy()
     table["N"] = table["n_params_non_embedding"] / 1e9
     table["D"] = table["tokens"] / 1e9
-    mixtures = sorted(column for column in table if column.startswith("mixture."))
+    mixtures = sorted(column for column in map(str, table.columns) if column.startswith("mixture."))
     table = table[[*COLUMNS, *mixtures]]
     _write(table, study.folder / "points.parquet", decay)
     return table
@@ -104,7 +104,7 @@ def read_points(study: Study) -> pd.DataFrame:
     if not path.exists():
         raise StudyError(f"{path}: missing; run cptlaw collect first")
     try:
-        table = pa.parquet.read_table(path)
+        table = parquet.read_table(path)
     except (OSError, pa.ArrowException) as error:
         raise StudyError(f"{path}: not a parquet file any more ({error}); run cptlaw collect again") from None
     schema = (table.schema.metadata or {}).get(b"cptlaw.points")
@@ -135,10 +135,10 @@ def _read_points(files: list[tuple[str, Path]]) -> pd.DataFrame:
         counts.append(whole.count(b"\n"))
     if not sum(counts):
         return pd.DataFrame(columns=["run", *POINT.names])
-    options = pa.json.ParseOptions(explicit_schema=POINT, unexpected_field_behavior="error")
+    options = arrow_json.ParseOptions(explicit_schema=POINT, unexpected_field_behavior="error")
     try:
         # One parse for all files: opening a parser for each of thousands costs more than the reading.
-        table = pa.json.read_json(pa.BufferReader(buffer.getvalue()), parse_options=options)
+        table = arrow_json.read_json(pa.BufferReader(buffer.getvalue()), parse_options=options)
         whole = table.num_rows == sum(counts) and not any(column.null_count for column in table.columns)
     except pa.ArrowInvalid:
         whole = False
@@ -237,5 +237,5 @@ def _write(table: pd.DataFrame, path: Path, decay: float) -> None:
         b"cptlaw.decay": repr(decay).encode(),
     }
     sink = io.BytesIO()
-    pa.parquet.write_table(arrow.replace_schema_metadata(metadata), sink)
+    parquet.write_table(arrow.replace_schema_metadata(metadata), sink)
     write_whole(path, sink.getvalue())

@@ -271,7 +271,7 @@ def _describe(kind: type, prefix: str) -> Iterator[tuple[str, str, str]]:
     hints = get_type_hints(kind)
     for item in fields(kind):
         hint = hints[item.name]
-        inner = next((arg for arg in (hint, *get_args(hint)) if is_dataclass(arg)), None)
+        inner = next((arg for arg in (hint, *get_args(hint)) if isinstance(arg, type) and is_dataclass(arg)), None)
         key = f"{prefix}{item.name}"
         if inner is None:
             yield key, _default(item), notes.get(item.name, "")

@@ -134,7 +134,8 @@ def predicted(evidence: Evidence, fit: Fit, frame: pd.DataFrame) -> np.ndarray:
     """Loss (n,), nats a token, at rows with a run and a step; NaN where the law reads what is not known."""
     memory = fit.params.get("lambda", 0.999)
     frame = with_areas(frame, evidence.schedules, memory)  # pyright: ignore[reportArgumentType]
-    known = np.isfinite(frame[list(LAWS[fit.law].columns)].to_numpy(float)).all(axis=1)
+    columns = frame[list(LAWS[fit.law].columns)].to_numpy(float)
+    known: np.ndarray = np.isfinite(columns).all(axis=1)
     losses = np.full(len(frame), np.nan)
     if known.any():
         losses[known] = fit.predict(frame.loc[known])

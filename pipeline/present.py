@@ -51,7 +51,7 @@ def held_out_table(tested: pd.DataFrame) -> Table:
         table.add_column(name, justify="left" if name in ("corpus", "law") else "right")
     for (corpus, law), rows in tested.groupby(["corpus", "law"], sort=False):  # pyright: ignore[reportGeneralTypeIssues]
         errors = rows["relative_error"].abs().groupby(rows["split"]).mean()
-        table.add_row(corpus, law, *(f"{errors[split]:.2%}" if split in errors else "" for split in splits))
+        table.add_row(str(corpus), str(law), *(f"{errors[split]:.2%}" if split in errors else "" for split in splits))
     return table
 
 

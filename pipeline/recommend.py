@@ -187,4 +187,4 @@ def _held_out_table(tested: pd.DataFrame) -> list[dict[str, Any]]:
         return []
     error = tested.assign(error=tested["relative_error"].abs())
     groups = error.groupby(["corpus", "split", "law"])["error"].agg(mean_error="mean", max_error="max", points="size")
-    return groups.reset_index().to_dict("records")
+    return [{str(key): value for key, value in row.items()} for row in groups.reset_index().to_dict("records")]

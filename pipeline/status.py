@@ -37,14 +37,8 @@ def statuses(study: Study, plan: list[PlannedRun]) -> list[RunStatus]:
 def status_table(rows: list[RunStatus]) -> Table:
     """A table for the terminal."""
     table = Table(title=None, show_lines=False)
-    for name, justify in (
-        ("run", "left"),
-        ("state", "left"),
-        ("step", "right"),
-        ("tokens/s", "right"),
-        ("loss", "left"),
-    ):
-        table.add_column(name, justify=justify, overflow="fold")
+    for name in ("run", "state", "step", "tokens/s", "loss"):
+        table.add_column(name, justify="right" if name in ("step", "tokens/s") else "left", overflow="fold")
     colours = {"done": "green", "failed": "red", "running": "cyan", "interrupted": "yellow", "waiting": "dim"}
     for row in rows:
         table.add_row(

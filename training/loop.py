@@ -70,6 +70,8 @@ def train(
 
     _first_weights(spec, start, network)
     network.train()
+    # A run before this one that failed in the middle of a step leaves its gradient in a shared model.
+    network.zero_grad(set_to_none=True)
     optimizer = adamw(network, spec)
     done = load_state(folder, network, optimizer) or 0
     # The evaluation at the step of the state may have been cut off: it is made again, and gives the same bytes.

@@ -18,6 +18,7 @@ import pytest
 from pipeline.cli import run
 from pipeline.collect import read_points
 from pipeline.study import Study, StudyError
+from training.durable import read_lines_whole
 
 SMALL = [
     "experiment=own",
@@ -189,6 +190,26 @@ def test_a_worker_that_is_killed_is_replaced(words: list[str], tmp_path: Path) -
     os.kill(json.loads(records[0].read_text())["pid"], signal.SIGKILL)
     assert driver.wait() == 0
     assert all(study.state(planned) == "done" for planned in study.read_plan())
+
+
+def test_a_model_directory_of_ones_own(trained: Study, words: list[str], tmp_path: Path) -> None:
+    pretrained = next(planned for planned in trained.read_plan() if planned.role == "pretrain")
+    directory = trained.runs / pretrained.name / "checkpoints" / "step-30"
+    mine = [*words, "name=mine", "model=local", f"model.path={directory}", "ladder=[]", f"data={tmp_path}"]
+    for verb in ("prepare", "plan", "train"):
+        assert run([verb, *mine]) == 0, verb
+    study = trained.folder.with_name("mine")
+    plan = Study(study).read_plan()
+    assert [planned.role for planned in plan] == ["fit"] * 3
+    assert {planned.spec.initial.kind for planned in plan} == {"directory"}
+    for verb in ("collect", "fit", "recommend"):
+        assert run([verb, str(study)]) == 0, verb
+    points = read_points(Study(study))
+    parent = read_lines_whole(trained.runs / pretrained.name / "points.jsonl")
+    last = next(point["loss"] for point in reversed(parent) if point["corpus"] == "domain")
+    before = points[(points["step"] == 0) & (points["corpus"] == "domain")]["loss"]
+    assert before.to_numpy() == pytest.approx(last, abs=1e-6)
+    assert set(points["rho"]) == {0.0, 1.0}
 
 
 def test_every_command_of_the_readme_runs(trained: Study, words: list[str], texts: Path) -> None:

@@ -117,7 +117,11 @@ def test_a_loss_that_is_not_finite_fails_the_run_and_names_the_step(
         spec, schedule=(dataclasses.replace(spec.schedule[0], end=1e20, share=None, steps=None),),
         optimizer=dataclasses.replace(spec.optimizer, clip=0.0),
     )  # fmt: skip
-    places = Places(folder=tmp_path, manifest=manifest, engines=tmp_path)
+    before = trained(spec, manifest, tmp_path / "before")
+    folder = tmp_path / "wild"
+    places = Places(folder=folder, manifest=manifest, engines=tmp_path)
     assert run_once(wild, places, Execution(engine="eager"), tell=lambda _: None) == Exit.CRASH
-    assert " at step " in (tmp_path / "FAILED").read_text()
-    assert not (tmp_path / "DONE").exists()
+    assert " at step " in (folder / "FAILED").read_text()
+    assert not (folder / "DONE").exists()
+    # The next run of the shape in this process, which shares the model, is not touched by it.
+    assert trained(spec, manifest, tmp_path / "after") == before
