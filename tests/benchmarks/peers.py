@@ -84,8 +84,6 @@ def trainer(
             eval_strategy="steps" if evaluate_every else "no",
             eval_steps=evaluate_every,
             save_strategy="no",
-            logging_strategy="steps",
-            logging_steps=20,
             report_to=[],
             disable_tqdm=True,
             prediction_loss_only=True,
