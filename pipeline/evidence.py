@@ -135,10 +135,10 @@ def predicted(evidence: Evidence, fit: Fit, frame: pd.DataFrame) -> np.ndarray:
     memory = fit.params.get("lambda", 0.999)
     frame = with_areas(frame, evidence.schedules, memory)  # pyright: ignore[reportArgumentType]
     columns = frame[list(LAWS[fit.law].columns)].to_numpy(float)
-    known: np.ndarray = np.isfinite(columns).all(axis=1)
+    known = np.all(np.isfinite(columns), axis=1)
     losses = np.full(len(frame), np.nan)
     if known.any():
-        losses[known] = fit.predict(frame.loc[known])
+        losses[known] = fit.predict(frame.iloc[np.flatnonzero(known)])
     return losses
 
 
