@@ -237,7 +237,7 @@ def test_every_command_of_the_readme_runs(trained: Study, words: list[str], text
 # What is wrong with input, told in one line, with exit code 3 and nothing lost.
 
 
-def _refused(words: list[str], code: int, capsys: pytest.CaptureFixture[str], *parts: str) -> None:
+def _expect_refusal(words: list[str], code: int, capsys: pytest.CaptureFixture[str], *parts: str) -> None:
     capsys.readouterr()
     assert run(words) == code
     error = capsys.readouterr().err.strip()
@@ -248,22 +248,22 @@ def _refused(words: list[str], code: int, capsys: pytest.CaptureFixture[str], *p
 
 def test_input_that_is_missing_or_wrong(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     elsewhere = [*words, f"studies={tmp_path / 's'}", f"data={tmp_path / 'd'}"]
-    _refused(["train", *elsewhere], 3, capsys, "prepare the corpora first")
+    _expect_refusal(["train", *elsewhere], 3, capsys, "prepare the corpora first")
     domain = "corpora.sources.domain.path="
-    _refused(["prepare", *elsewhere, f"{domain}{tmp_path / 'none'}"], 3, capsys, "none", "domain")
+    _expect_refusal(["prepare", *elsewhere, f"{domain}{tmp_path / 'none'}"], 3, capsys, "none", "domain")
     (tmp_path / "empty.txt").write_text("")
-    _refused(["prepare", *elsewhere, f"{domain}{tmp_path / 'empty.txt'}"], 3, capsys, "empty.txt")
+    _expect_refusal(["prepare", *elsewhere, f"{domain}{tmp_path / 'empty.txt'}"], 3, capsys, "empty.txt")
     (tmp_path / "latin.txt").write_bytes("caf\u00e9 ".encode("latin-1") * 100)
-    _refused(["prepare", *elsewhere, f"{domain}{tmp_path / 'latin.txt'}"], 3, capsys, "latin.txt", "UTF-8")
+    _expect_refusal(["prepare", *elsewhere, f"{domain}{tmp_path / 'latin.txt'}"], 3, capsys, "latin.txt", "UTF-8")
     (tmp_path / "model").mkdir()
     local = [*words, "model=local", f"model.path={tmp_path / 'model'}", "ladder=[]"]
-    _refused(["plan", *local], 3, capsys, "config.json")
+    _expect_refusal(["plan", *local], 3, capsys, "config.json")
 
 
 def test_a_corpus_that_is_too_short_says_how_many_epochs(
     trained: Study, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _refused(["plan", *words, "pretrain.steps=20000"], 2, capsys, "general", "epochs", "allow_repeats=true")
+    _expect_refusal(["plan", *words, "pretrain.steps=20000"], 2, capsys, "general", "epochs", "allow_repeats=true")
     assert run(["plan", *words, "pretrain.steps=20000", "allow_repeats=true", "name=repeats"]) == 0
 
 
@@ -276,13 +276,13 @@ def copy(trained: Study, tmp_path: Path) -> Study:
 
 def test_a_plan_of_another_schema(copy: Study, capsys: pytest.CaptureFixture[str]) -> None:
     copy.plan_file.write_text(copy.plan_file.read_text().replace('{"schema": 1, "run"', '{"schema": 9, "run"'))
-    _refused(["status", str(copy.folder)], 3, capsys, "plan.jsonl", "schema 9", "plan again")
+    _expect_refusal(["status", str(copy.folder)], 3, capsys, "plan.jsonl", "schema 9", "plan again")
 
 
 def test_a_plan_that_points_outside(copy: Study, capsys: pytest.CaptureFixture[str]) -> None:
     line = json.loads(copy.plan_file.read_text().splitlines()[0])
     copy.plan_file.write_text(json.dumps({**line, "run": f"../../evil-{line['hash'][:8]}"}) + "\n")
-    _refused(["status", str(copy.folder)], 3, capsys, "evil")
+    _expect_refusal(["status", str(copy.folder)], 3, capsys, "evil")
 
 
 def test_points_cut_in_a_line_and_points_damaged(copy: Study, capsys: pytest.CaptureFixture[str]) -> None:
@@ -292,9 +292,9 @@ def test_points_cut_in_a_line_and_points_damaged(copy: Study, capsys: pytest.Cap
     assert run(["collect", str(copy.folder)]) == 0
     assert len(read_points(copy)) > 0
     points.write_text("what is this\n" + text)
-    _refused(["collect", str(copy.folder)], 3, capsys, "points.jsonl line 1", "delete runs/")
+    _expect_refusal(["collect", str(copy.folder)], 3, capsys, "points.jsonl line 1", "delete runs/")
     points.write_text(text.replace('"loss":', '"lose":', 1))
-    _refused(["collect", str(copy.folder)], 3, capsys, "points.jsonl line 1", "not a point")
+    _expect_refusal(["collect", str(copy.folder)], 3, capsys, "points.jsonl line 1", "not a point")
 
 
 def test_a_points_table_of_another_schema(copy: Study) -> None:
