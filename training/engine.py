@@ -65,6 +65,13 @@ def _ready(model: str, engine: str, precision: str) -> tuple[PreTrainedModel, Lo
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     if not chosen.compiled:
         return network, losses
+    import torch._inductor.config as inductor  # two seconds, which plain engines need not spend
+
+    # Autocast's arguments are constants of the graph and so part of its key, but without this word they keep the traced
+    # forward and backward out of the cache: each process would spend half its start on tracing them again.
+    inductor.unsafe_marked_cacheable_functions.update(
+        {f"torch.amp.autocast_mode.{name}": torch.__version__ for name in ("_enter_autocast", "_exit_autocast")}
+    )
     compiled = torch.compile(losses, dynamic=False)
 
     def one_graph(tokens: torch.Tensor) -> torch.Tensor:
