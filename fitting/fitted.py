@@ -1,16 +1,19 @@
 """The result of a fit: parameters, how well they are known, and predictions from them."""
 
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 
 import numpy as np
 import pandas as pd
 
-from fitting.laws import LAWS
+from fitting.laws import LAWS, Law
+from fitting.laws.unknown import with_unknown
 from fitting.points import PointsError, columns_of
+from fitting.profile import Optimum, Profile, profile
+from fitting.sandwich import rows_by_run
 from fitting.schedule import LAMBDA
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,11 +21,16 @@ class Fit:
     """A law fitted to the points of one validation corpus.
 
     `params`: name -> value, as the law's equation writes them (lambda too, where it was fitted). `metrics`:
-    r2, mae and rmse of the loss in nats, huber (the unweighted sum at delta 1e-3 of log residuals).
+    r2, mae and rmse of the loss in nats, huber (the unweighted sum at delta 1e-3 of log residuals), aicc.
     `objective`: the weighted Huber sum that was minimised. `ranges`: column -> (smallest, largest) among the
-    fitted points. `constants`: what the law took from the points and holds fixed. `draws`: (draws,
-    parameters), bootstrap refits in the order of `params`. `run_errors` (runs,) and `point_errors` (points,):
-    log residuals as the mean of a run and what is left within it, leverage undone. `warnings`: one line each.
+    fitted points. `constants`: what the law took from the points and holds fixed. `columns`: those that it reads;
+    `unknown`: those that became parameters; `fixed`: parameters that were given. `profiles`: profile likelihood of
+    each parameter that was searched for, as far as 90% intervals need it; empty without a bootstrap. `draws`: (draws,
+    parameters), bootstrap refits in the order of `params`. `run_errors` (runs,) and `point_errors` (points,): log
+    residuals as the mean of a run and what is left within it, leverage undone. `seed_noise`: standard deviation of
+    log losses between runs that differ in their seed alone, None without such runs. `residuals`: log residual of
+    each point, indexed as the points were. `warnings`: one line each. What takes draws is empty without a bootstrap;
+    residuals, `leverage` and `profile` are not kept in a file.
     """
 
     law: str
@@ -32,11 +40,34 @@ class Fit:
     n_points: int
     n_runs: int
     ranges: dict[str, tuple[float, float]]
+    columns: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    fixed: list[str] = field(default_factory=list)
+    profiles: dict[str, Profile] = field(default_factory=dict)
     constants: dict[str, float] = field(default_factory=dict)
+    seed_noise: float | None = None
     warnings: list[str] = field(default_factory=list)
     draws: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     run_errors: np.ndarray = field(default_factory=lambda: np.zeros(0))
     point_errors: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    residuals: pd.Series = field(default_factory=lambda: pd.Series(dtype=float))
+    optimum: Optimum | None = None
+
+    @property
+    def equation(self) -> Law:
+        """The law as it was fitted: for the corpora of the points, unknown columns as parameters."""
+        law = LAWS[self.law]
+        if law.among is not None:
+            law = law.among(self.columns)
+        for name in self.unknown:
+            law = with_unknown(law, name)
+        return law
+
+    @property
+    def printed(self) -> dict[str, float]:
+        """The parameters as the law's paper prints them, where what is fitted is written otherwise."""
+        law = LAWS[self.law]
+        return law.printed(self.params) if law.printed else dict(self.params)
 
     def predict(self, frame: pd.DataFrame) -> np.ndarray:
         """Loss (n,), in nats per token, at the rows of a frame with the law's columns.
@@ -44,23 +75,50 @@ class Fit:
         A law that reads s2 takes it from the frame: compute it with `with_areas(…,
         decay=fit.params["lambda"])`. Raises PointsError for missing or impossible columns.
         """
-        law = LAWS[self.law]
+        law = self.equation
         return law.loss(columns_of(frame, law.columns), self.params)
 
     def predict_draws(self, frame: pd.DataFrame) -> np.ndarray:
         """Loss (draws, n) by each bootstrap refit. Raises PointsError if the fit holds none."""
         if not len(self.draws):
             raise PointsError("this fit has no bootstrap draws: fit again with bootstrap=200")
-        law = LAWS[self.law]
+        law = self.equation
         x = columns_of(frame, law.columns)
         return np.array([law.loss(x, dict(zip(self.params, draw, strict=True))) for draw in self.draws])
 
-    def intervals(self, level: float = 0.9) -> dict[str, tuple[float, float]]:
-        """Name -> (low, high): central interval of each parameter over the bootstrap draws."""
+    def intervals(self, level: float = 0.9, method: str = "profile") -> dict[str, tuple[float, float]]:
+        """Name -> (low, high) of each parameter.
+
+        `method`: "profile", by profile likelihood, which held the truth more exactly in tests/benchmarks/coverage.py,
+        for levels up to 0.9; or "bootstrap", the central interval over the draws. A parameter that was given has none.
+        Raises PointsError for a fit without bootstrap.
+        """
+        tails = _tails(level)
+        if method not in ("profile", "bootstrap"):
+            raise PointsError(f"method = {method!r} is unknown: there are 'profile' and 'bootstrap'")
         if not len(self.draws):
             raise PointsError("this fit has no bootstrap draws: fit again with bootstrap=200")
-        low, high = np.quantile(self.draws, _tails(level), axis=0)
-        return {name: (float(a), float(b)) for name, a, b in zip(self.params, low, high, strict=True)}
+        if method == "profile" and level <= 0.9:
+            return {name: found.interval(level) for name, found in self.profiles.items()}
+        low, high = np.quantile(self.draws, tails, axis=0)
+        ends = zip(self.params, low, high, strict=True)
+        return {name: (float(a), float(b)) for name, a, b in ends if name not in self.fixed}
+
+    @property
+    def identified(self) -> dict[str, bool]:
+        """Name -> whether the points pin the parameter down.
+
+        False if the 90% interval of its profile likelihood is open on a side, touches a bound of the law, or is wider
+        than the estimate is large. A parameter that is not identified may still predict well inside the fitted
+        ranges; it must not be read as a fact. Raises PointsError for a fit without bootstrap.
+        """
+        bounds = {p.name: (p.low, p.high) for p in (*self.equation.parameters, LAMBDA)}
+        known = {}
+        for name, (low, high) in self.intervals().items():
+            floor, ceiling = bounds[name]
+            touches = low <= floor + 1e-6 * abs(floor) or high >= ceiling * (1 - 1e-6)
+            known[name] = all(self.profiles[name].closed) and not touches and high - low <= abs(self.params[name])
+        return known
 
     def predict_interval(
         self, frame: pd.DataFrame, level: float = 0.9, spread: np.ndarray | None = None
@@ -71,7 +129,12 @@ class Fit:
         run, resampled from the fit's residuals. `spread` (k,), log errors of predictions that were held out,
         takes their place when given: outside the fitted points the law's own error outgrows the noise.
         """
-        predicted = self.predict_draws(frame)
+        return self.measured_interval(self.predict_draws(frame), level, spread)
+
+    def measured_interval(
+        self, predicted: np.ndarray, level: float = 0.9, spread: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(low, high), each (n,), as `predict_interval`, for losses (draws, n) that the refits predict."""
         rng = np.random.default_rng(0)
         if spread is not None:
             errors = np.asarray(spread, dtype=float)
@@ -80,30 +143,74 @@ class Fit:
             noise = rng.choice(errors, (ERRORS_PER_DRAW, len(predicted), 1))
         else:
             shape = (ERRORS_PER_DRAW, len(predicted), 1)
-            noise = rng.choice(self.run_errors, shape) + rng.choice(self.point_errors, shape)
+            noise = self._wide_enough() * rng.choice(self.run_errors, shape) + rng.choice(self.point_errors, shape)
         measured = (predicted * np.exp(noise)).reshape(-1, predicted.shape[1])
         low, high = np.quantile(measured, _tails(level), axis=0)
         return low, high
 
-    @property
-    def identified(self) -> dict[str, bool]:
-        """Name -> whether the points pin the parameter down.
+    def _wide_enough(self) -> float:
+        """Factor on the errors of runs: residuals of a few runs may be smaller than the noise between seeds."""
+        seen = float(np.sqrt(np.mean(self.run_errors**2)))
+        return max(1.0, self.seed_noise / seen) if self.seed_noise and seen > 0 else 1.0
 
-        False if its 90% interval touches a bound of the law or is wider than the estimate is large. A
-        parameter that is not identified may still predict well inside the fitted ranges; it must not be read
-        as a fact.
+    @property
+    def leverage(self) -> pd.Series:
+        """Share of the fit's freedom that each run holds, by run; it sums to the number of parameters that are felt.
+
+        Raises PointsError for a fit that was read from a file.
         """
-        bounds = {p.name: (p.low, p.high) for p in (*LAWS[self.law].parameters, LAMBDA)}
-        known = {}
-        for name, (low, high) in self.intervals(0.9).items():
-            floor, ceiling = bounds[name]
-            touches = low <= floor + 1e-6 * abs(floor) or high >= ceiling * (1 - 1e-6)
-            known[name] = not touches and high - low <= abs(self.params[name])
-        return known
+        optimum = self._own_points()
+        every = pd.Series(optimum.spread.leverage, index=optimum.names, name="leverage")
+        return every[every.index.notna()]
+
+    def _own_points(self) -> Optimum:
+        if self.optimum is None:
+            raise PointsError("a fit that was read from a file does not have its points any more: fit again")
+        return self.optimum
+
+    def profile(self, parameter: str, level: float = 0.9) -> Profile:
+        """Profile likelihood of a parameter: see `fitting.profile`.
+
+        Raises PointsError for a parameter that the fit did not search for, and for a fit that was read from a file.
+        """
+        optimum = self._own_points()
+        if parameter not in self.params or parameter in self.fixed:
+            searched = ", ".join(name for name in self.params if name not in self.fixed)
+            raise PointsError(f"{self.law} did not search for a parameter {parameter!r}; it did for {searched}")
+        _tails(level)
+        return profile(optimum, optimum.problem.reader(parameter), level)
+
+    def explain(self) -> str:
+        """A paragraph for people: how well the law fits, what it knows, and what it does not."""
+        m = self.metrics
+        lines = [
+            f"{self.law} was fitted to {self.n_points} points of {self.n_runs} runs: R2 {m['r2']:.4f}, "
+            f"mean error {m['mae']:.4f} nats per token."
+        ]
+        pinned = self.identified if len(self.draws) else {}
+        intervals = self.intervals() if len(self.draws) else {}
+        known = [name for name, yes in pinned.items() if yes]
+        free = [name for name, yes in pinned.items() if not yes]
+        if known:
+            told = (f"{n} = {self.params[n]:.4g} ({intervals[n][0]:.4g} to {intervals[n][1]:.4g})" for n in known)
+            lines.append(f"The points pin down, with 90% intervals: {', '.join(told)}.")
+        if free:
+            lines.append(
+                f"They do not pin down {', '.join(free)}: other values fit as well, so that these must not be read "
+                "as facts, nor a prediction be trusted far outside the fitted points."
+            )
+        if self.fixed:
+            lines.append(f"Given and not fitted: {', '.join(f'{n} = {self.params[n]:.4g}' for n in self.fixed)}.")
+        inside = (f"{name} {low:.4g} to {high:.4g}" for name, (low, high) in self.ranges.items())
+        lines.append(f"Fitted points: {', '.join(inside)}.")
+        if self.seed_noise is not None:
+            lines.append(f"Runs that differ in their seed alone differ by {self.seed_noise:.2%} of the loss.")
+        return " ".join([*lines, *(f"{warning[:1].upper()}{warning[1:]}." for warning in self.warnings)])
 
     def to_json(self) -> str:
         """The whole fit, bootstrap draws included, as one line of JSON. Floats survive to the last bit."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in UNSAVED}
+        plain["profiles"] = {name: asdict(found) for name, found in self.profiles.items()}
         arrays = {name: value.tolist() for name, value in plain.items() if isinstance(value, np.ndarray)}
         return json.dumps({"schema": SCHEMA, **plain, **arrays})
 
@@ -114,15 +221,41 @@ class Fit:
         schema = plain.pop("schema", None)
         if schema != SCHEMA:
             raise PointsError(f"this fit was written with schema {schema}, this version reads {SCHEMA}: fit again")
-        if plain["law"] not in LAWS:
-            raise PointsError(f"this fit is of the law {plain['law']!r}, which this version does not have")
+        if plain.get("law") not in LAWS:
+            raise PointsError(f"this fit is of the law {plain.get('law')!r}, which this version does not have")
         for name in ("draws", "run_errors", "point_errors"):
             plain[name] = np.array(plain[name], dtype=float)
+        plain["draws"] = plain["draws"].reshape(len(plain["draws"]), -1 if len(plain["draws"]) else 0)
+        plain["profiles"] = {name: Profile(**found) for name, found in plain["profiles"].items()}
+        for found in plain["profiles"].values():
+            object.__setattr__(found, "closed", tuple(found.closed))
         plain["ranges"] = {name: (low, high) for name, (low, high) in plain["ranges"].items()}
         return cls(**plain)
 
 
 ERRORS_PER_DRAW = 10
+DECIDES = ("N", "D", "r", "rho", "s1", "s2", "s1_pretrain", "s2_pretrain", "step", "x", "k1", "k2", "k3")
+"""Columns in which two runs that differ in their seed alone agree."""
+UNSAVED = ("residuals", "optimum")
+
+
+def profiles(optimum: Optimum) -> dict[str, Profile]:
+    """The profile likelihood of every parameter that was searched for."""
+    problem = optimum.problem
+    names = [name for name in problem.parameters(optimum.theta) if name not in problem.fixed]
+    return {name: profile(optimum, problem.reader(name)) for name in names}
+
+
+def noise_between_seeds(points: pd.DataFrame, errors: np.ndarray, runs: np.ndarray) -> float | None:
+    """Standard deviation of the mean log error of runs that agree in all that decides a run; None without such runs."""
+    known = [name for name in map(str, points.columns) if name in DECIDES or name.startswith("mixture.")]
+    columns = np.round(points[known].to_numpy(dtype=float), 12)
+    groups: dict[bytes, list[float]] = {}
+    for rows in rows_by_run(runs):
+        groups.setdefault(np.sort(columns[rows], axis=0).tobytes(), []).append(float(errors[rows].mean()))
+    twins = [np.array(values) for values in groups.values() if len(values) > 1]
+    freedom = sum(len(values) - 1 for values in twins)
+    return float(np.sqrt(sum(((v - v.mean()) ** 2).sum() for v in twins) / freedom)) if freedom else None
 
 
 def _tails(level: float) -> list[float]:

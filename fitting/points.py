@@ -1,7 +1,8 @@
 """What a table of points must be before a law is fitted to it, and the one line that says what is wrong."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,11 +18,20 @@ ALLOWED = {
     "rho": ("in [0, 1]", lambda v: (v >= 0) & (v <= 1)),
     "s1": ("0 or more", lambda v: v >= 0),
     "s1_pretrain": ("above 0", lambda v: v > 0),
+    "k1": ("above 0", lambda v: v > 0),
+    "k2": ("above 0", lambda v: v > 0),
+    "k3": ("above 0", lambda v: v > 0),
+    "x": ("above 0", lambda v: v > 0),
 }
 """Column -> what its values must be, in words and as a test."""
 
-LARGEST = {"N": (1e5, "parameters"), "D": (1e6, "tokens")}
-"""A hundred trillion parameters, a quadrillion tokens: beyond them the column holds raw counts."""
+LARGEST = {"N": (1e4, "parameters"), "D": (1e5, "tokens")}
+"""Ten trillion parameters, a hundred trillion tokens: beyond them the column holds raw counts."""
+LARGEST_LOSS = 1e3
+"""Nats a token. Bits and perplexities are often below and cannot be told from nats, so that nothing is guessed."""
+SHARES = ("r", "rho")
+NAMES_A_POINT = ("run", "step", "corpus", "domain")
+"""What a point is told from others by, as far as the table has it."""
 
 
 class PointsError(ValueError):
@@ -32,7 +42,7 @@ def law_named(name: str, laws: dict[str, Law]) -> Law:
     """The law of that name. Raises PointsError with the nearest names if there is none."""
     if name in laws:
         return laws[name]
-    near = difflib.get_close_matches(name, laws, n=2, cutoff=0.3)
+    near = difflib.get_close_matches(name, laws, n=2, cutoff=0.7) or difflib.get_close_matches(name, laws, 1, 0.3)
     meant = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(laws)}"
     raise PointsError(f"no law is called {name!r}; {meant}")
 
@@ -41,52 +51,133 @@ def columns_of(frame: pd.DataFrame, names: Iterable[str]) -> dict[str, np.ndarra
     """The named columns as float arrays, checked: all present, finite and in range, or PointsError."""
     x = numbers_of(frame, names)
     for name, values in x.items():
-        if name in LARGEST and len(values) and np.median(values) > LARGEST[name][0]:
-            raw = f"{name} = {values.max():g} looks like raw {LARGEST[name][1]}"
-            raise PointsError(f"{raw}: give billions (divide by 1e9)")
-        rule, allowed = ALLOWED.get(name, ("any", np.isfinite))
-        bad = np.flatnonzero(~allowed(values))
-        if len(bad):
-            found = f"{name} = {values[bad[0]]:g} (row {bad[0]})"
-            raise PointsError(f"{found} is not allowed: {name} must be {rule}")
+        if line := out_of_range(name, values, frame.index):
+            raise PointsError(line)
     return x
 
 
 def numbers_of(frame: pd.DataFrame, names: Iterable[str]) -> dict[str, np.ndarray]:
     """The named columns as finite float arrays of any size, or PointsError."""
     names = list(names)
-    missing = [name for name in names if name not in frame.columns]
-    if missing:
-        raise PointsError(f"missing column{'s' * (len(missing) > 1)}: {', '.join(missing)}")
+    if line := missing(frame, names):
+        raise PointsError(line)
     x = {}
     for name in names:
-        try:
-            x[name] = frame[name].to_numpy(dtype=float)
-        except (TypeError, ValueError):
-            raise PointsError(f"column {name} holds something that is not a number") from None
-        bad = np.flatnonzero(~np.isfinite(x[name]))
-        if len(bad):
-            where = f"{len(bad)} of {len(frame)} points (first: row {bad[0]})"
-            raise PointsError(f"column {name} is not finite in {where}")
+        if line := not_numbers(frame, name):
+            raise PointsError(line)
+        x[name] = frame[name].to_numpy(dtype=float)
     return x
+
+
+def missing(frame: pd.DataFrame, names: Iterable[str]) -> str | None:
+    """The line that says which of the columns a table lacks, and which it has."""
+    absent = [name for name in dict.fromkeys(names) if name not in frame.columns]
+    if not absent:
+        return None
+    has = [str(name) for name in frame.columns]
+    some = ", ".join(has[:12]) + (f" and {len(has) - 12} more" if len(has) > 12 else "")
+    return f"missing column{'s' * (len(absent) > 1)}: {', '.join(absent)}; the table has {some or 'none'}"
+
+
+def _row(rows: pd.Index, position: int | np.integer) -> Any:
+    """What the table itself calls the row, if it calls no other so."""
+    return rows[int(position)] if rows.is_unique else position
+
+
+def not_numbers(frame: pd.DataFrame, name: str) -> str | None:
+    """The line that says that a column holds something else than finite numbers."""
+    column = frame[name]
+    if not isinstance(column, pd.Series):
+        return f"column {name} is there {column.shape[1]} times: keep one"
+    try:
+        values = column.to_numpy(dtype=float)
+    except (TypeError, ValueError):
+        values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+        words = np.flatnonzero(np.isnan(values) & column.notna().to_numpy())
+        if len(words):
+            found = f"{column.iloc[words[0]]!r} (row {_row(frame.index, words[0])})"
+            return f"column {name} holds something that is not a number: {found}"
+    bad = np.flatnonzero(~np.isfinite(values))
+    if not len(bad):
+        return None
+    where = f"{len(bad)} of {len(frame)} points (first: row {_row(frame.index, bad[0])})"
+    return f"column {name} is not finite in {where}: leave them out"
+
+
+def out_of_range(name: str, values: np.ndarray, rows: pd.Index) -> str | None:
+    """The line that says that a column's finite values cannot be, and which unit they likely have."""
+    if name in LARGEST and len(values) and np.median(values) > LARGEST[name][0]:
+        raw = f"{name} = {values.max():g} looks like raw {LARGEST[name][1]}"
+        return f"{raw}: give billions (divide by 1e9)"
+    share = name in SHARES or name.startswith("mixture.")
+    if share and len(values) and 2 < values.max() <= 100 and values.min() >= 0:
+        return f"{name} = {values.max():g} looks like percent: give shares (divide by 100)"
+    if name == "loss" and len(values) and values.max() > LARGEST_LOSS:
+        found = f"loss = {values.max():g} (row {_row(rows, values.argmax())}) is not a mean in nats per token"
+        return f"{found}, where blind guessing among 250,000 tokens has 12.4: is it a sum, or another column?"
+    rule, allowed = ALLOWED.get("r" if share else name, ("any", np.isfinite))
+    bad = np.flatnonzero(~allowed(values))
+    if not len(bad):
+        return None
+    return f"{name} = {values[bad[0]]:g} (row {_row(rows, bad[0])}) is not allowed: {name} must be {rule}"
+
+
+def duplicated(points: pd.DataFrame) -> str | None:
+    """The line that says which point is there twice: the same run, step and corpus. None without runs and steps."""
+    keys = [name for name in NAMES_A_POINT if name in points.columns]
+    if not {"run", "step"} <= set(keys):
+        return None
+    again = (points.duplicated(keys) & points[keys].notna().all(axis=1)).to_numpy()
+    if not again.any():
+        return None
+    second = int(np.flatnonzero(again)[0])
+    point = {name: points[name].iloc[second] for name in keys}
+    same = np.logical_and.reduce([(points[name] == value).to_numpy() for name, value in point.items()])
+    first = int(np.flatnonzero(same)[0])
+    named = ", ".join(f"{name} {value}" for name, value in point.items())
+    rows = f"rows {_row(points.index, first)} and {_row(points.index, second)}; {again.sum()} points in all"
+    return f"{named} is there twice ({rows}): keep one of each, or give every run a name of its own"
 
 
 def with_value(points: pd.DataFrame, law: Law) -> np.ndarray:
     """Mask (n,) of the points where the law has a value: one that reads D has none before the first step."""
-    if "D" in law.columns and "D" in points.columns:
-        return (points["D"] != 0).to_numpy()
-    return np.ones(len(points), dtype=bool)
+    usable = np.ones(len(points), dtype=bool)
+    for name in law.positive:
+        if name in points.columns:
+            usable &= ~(points[name] == 0).to_numpy(dtype=bool, na_value=False)
+    return usable
 
 
-def check_enough(x: dict[str, np.ndarray], law: Law, n_parameters: int) -> None:
+def check_enough(x: dict[str, np.ndarray], law: Law, n_parameters: int, fixed: Collection[str] = ()) -> None:
     """Raises PointsError when the points cannot tell the law's parameters apart, whatever their noise."""
+    for line in not_enough(x, law, n_parameters, fixed):
+        raise PointsError(line)
+
+
+def not_enough(x: dict[str, np.ndarray], law: Law, n_parameters: int, fixed: Collection[str] = ()) -> Iterator[str]:
+    """The lines that say why points, fine as they are, cannot tell the law's parameters apart."""
     n = len(x["loss"])
     if n < n_parameters:
-        raise PointsError(f"{n} points are too few: {law.name} has {n_parameters} parameters")
-    for name in law.varies:
-        values = np.unique(x[name])
-        if len(values) > 1:
+        yield f"{n} points are too few: {law.name} has {n_parameters} parameters"
+        if not n:
+            return
+    for name, parameter in law.varies.items():
+        if parameter in fixed or len(np.unique(x[name])) > 1:
             continue
-        only = f"{ {'N': 'one size', 'r': 'one ratio'}.get(name, 'one value') } only ({name} = {values[0]:g})"
-        advice = "fit chinchilla, or add runs at another ratio" if name == "r" else f"add runs at another {name}"
-        raise PointsError(f"{only}: {law.name} needs two or more; {advice}")
+        only = f"{ {'N': 'one size', 'r': 'one ratio'}.get(name, 'one value') } only ({name} = {x[name][0]:g})"
+        simpler = "dynamics" if "s1" in law.columns else "chinchilla"
+        advice = f"fit {simpler}, or add runs at another ratio" if name == "r" else f"add runs at another {name}"
+        yield f"{only}: {law.name} needs two or more; {advice}"
+
+
+def mixture_columns(points: pd.DataFrame) -> list[str]:
+    """The columns mixture.<corpus> of a table. Raises PointsError for fewer than two, and sums that are not 1."""
+    names = [name for name in map(str, points.columns) if name.startswith("mixture.")]
+    if len(names) < 2:
+        found = ", ".join(names) or "none"
+        raise PointsError(f"columns mixture.<corpus>, one a corpus, are needed, two or more; there is {found}")
+    totals = points[names].to_numpy(dtype=float).sum(axis=1)
+    wrong = np.flatnonzero(~(np.abs(totals - 1) < 0.02))
+    if len(wrong):
+        raise PointsError(f"the shares {', '.join(names)} sum to {totals[wrong[0]]:g} in row {wrong[0]}, not to 1")
+    return names

@@ -5,50 +5,71 @@ only) and that of the quadratic which lies above it (iteratively reweighted leas
 afar. The second also serves as the damping, so no scale has to be chosen.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 
-from fitting.problem import Problem
-
-DELTA = 1e-3
-"""Hoffmann et al. 2022, eq. 3; Que et al. 2024, app. E.3."""
+from fitting.problem import DELTA, Problem
 
 
-def huber(residuals: np.ndarray) -> np.ndarray:
-    """Huber loss at delta 1e-3: quadratic inside, linear outside."""
+@dataclass(frozen=True)
+class Pull:
+    """A spring on one number: strength / 2 (value(theta) - target)^2 is added to the objective."""
+
+    value: Callable[[np.ndarray], float]
+    target: float
+    strength: float
+
+
+def huber(residuals: np.ndarray, delta: float = DELTA) -> np.ndarray:
+    """Huber loss: quadratic up to delta, linear beyond."""
     size = np.abs(residuals)
-    return np.where(size <= DELTA, 0.5 * size**2, DELTA * (size - 0.5 * DELTA))
+    return np.where(size <= delta, 0.5 * size**2, delta * (size - 0.5 * delta))
 
 
-def polish(problem: Problem, theta: np.ndarray, tolerance: float = 1e-9) -> tuple[np.ndarray, float]:
-    """The (theta, objective) that the descent from theta ends at."""
-    theta, objective = _descend(problem, theta, tolerance)
+def polish(
+    problem: Problem, theta: np.ndarray, tolerance: float = 1e-9, pull: Pull | None = None, most: int = 500
+) -> tuple[np.ndarray, float]:
+    """The (theta, objective) that the descent from theta ends at; the objective is without the pull.
+
+    `most`: steps, for those who need not see the end of a valley that is all but flat.
+    """
+    theta, objective = _descend(problem, theta, tolerance, pull, most)
     for _ in range(5):
         awake = _wake(problem, theta)
         if awake is None:
             break
-        theta, objective = _descend(problem, awake, tolerance)
+        theta, objective = _descend(problem, awake, tolerance, pull, most)
     return theta, objective
 
 
-def _descend(problem: Problem, theta: np.ndarray, tolerance: float) -> tuple[np.ndarray, float]:
-    m = len(theta) - len(problem.nonlinear)
+def _descend(
+    problem: Problem, theta: np.ndarray, tolerance: float, pull: Pull | None, most: int
+) -> tuple[np.ndarray, float]:
+    m, delta = len(theta) - len(problem.nonlinear), problem.delta
     lower = np.concatenate([np.zeros(m), problem.lower])
     upper = np.concatenate([np.full(m, np.inf), problem.upper])
     weights = problem.weights
-    objective, at, columns, residuals = _evaluate(problem, theta)
+    objective, at, columns, residuals = _evaluate(problem, theta, pull)
     damping, stalled = 1e-4, 0
-    for _ in range(500):
+    for _ in range(most):
         jacobian = np.hstack([columns, problem.slopes(theta[m:], theta[:m], at)]) / at[:, None]
         size = np.abs(residuals)
-        gradient = jacobian.T @ (weights * np.clip(residuals, -DELTA, DELTA))
-        above = (jacobian.T * (weights * DELTA / np.maximum(size, DELTA))) @ jacobian
-        close = size <= DELTA
+        gradient = jacobian.T @ (weights * np.clip(residuals, -delta, delta))
+        above = (jacobian.T * (weights * delta / np.maximum(size, delta))) @ jacobian
+        close = size <= delta
         newton = (jacobian[close].T * weights[close]) @ jacobian[close]
+        if pull is not None:
+            away, slope = pull.value(theta) - pull.target, gradient_of(pull.value, theta, lower, upper)
+            gradient = gradient + pull.strength * away * slope
+            newton = newton + pull.strength * np.outer(slope, slope)
+            above = above + pull.strength * np.outer(slope, slope)
         before = objective
         while damping < 1e8:
             hessian = newton + np.sqrt(damping) * above + damping * np.diag(np.diag(above))
             trial = np.clip(theta + _step(hessian, gradient, lower - theta, upper - theta), lower, upper)
-            found = _evaluate(problem, trial)
+            found = _evaluate(problem, trial, pull)
             if found[0] < objective:
                 theta, (objective, at, columns, residuals) = trial, found
                 damping = max(damping / 30, 1e-14)
@@ -57,10 +78,26 @@ def _descend(problem: Problem, theta: np.ndarray, tolerance: float) -> tuple[np.
         stalled = stalled + 1 if before - objective <= tolerance * objective else 0
         if stalled == 2 or damping >= 1e8:
             break
+    if pull is not None:
+        objective = _evaluate(problem, theta, None)[0]
     return theta, objective
 
 
-def _evaluate(problem: Problem, theta: np.ndarray):
+def gradient_of(
+    value: Callable[[np.ndarray], float], theta: np.ndarray, lower: np.ndarray, upper: np.ndarray
+) -> np.ndarray:
+    """Derivative (p,) of a number in theta, by differences that stay within the bounds."""
+    here, slope = value(theta), np.empty(len(theta))
+    for j in range(len(theta)):
+        step = 1e-6 * max(1.0, abs(theta[j]))
+        step = step if theta[j] + step <= upper[j] else -step
+        moved = theta.copy()
+        moved[j] += step
+        slope[j] = (value(moved) - here) / step
+    return slope
+
+
+def _evaluate(problem: Problem, theta: np.ndarray, pull: Pull | None):
     """Objective, loss (n,), columns (n, m), log residuals (n,); infinite where a loss is not positive."""
     m = len(theta) - len(problem.nonlinear)
     offset, columns = problem.columns(theta[m:])
@@ -68,7 +105,10 @@ def _evaluate(problem: Problem, theta: np.ndarray):
     if not np.all(at > 0):
         return np.inf, at, columns, at
     residuals = np.log(at) - np.log(problem.loss)
-    return float(problem.weights @ huber(residuals)), at, columns, residuals
+    objective = float(problem.weights @ huber(residuals, problem.delta))
+    if pull is not None:
+        objective += pull.strength / 2 * (pull.value(theta) - pull.target) ** 2
+    return objective, at, columns, residuals
 
 
 def _wake(problem: Problem, theta: np.ndarray) -> np.ndarray | None:
@@ -80,8 +120,8 @@ def _wake(problem: Problem, theta: np.ndarray) -> np.ndarray | None:
     m = len(theta) - len(problem.nonlinear)
     if np.all(theta[:m] > 0):
         return None
-    _, at, _, residuals = _evaluate(problem, theta)
-    pull = problem.weights * np.clip(residuals, -DELTA, DELTA) / at
+    _, at, _, residuals = _evaluate(problem, theta, None)
+    pull = problem.weights * np.clip(residuals, -problem.delta, problem.delta) / at
     asleep = np.flatnonzero(~problem.slopes(theta[m:], theta[:m], at).any(axis=0))
     for j in asleep:
         for z in np.linspace(problem.lower[j], problem.upper[j], 9):

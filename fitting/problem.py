@@ -2,41 +2,71 @@
 
 theta = (u_1 … u_m, z_1 … z_q): u >= 0 are amounts of the generators of the law's cone of coefficients, each
 measured in nats (its columns are scaled to a root mean square of one, or a change of exponents would drag the
-amounts along by decades); z are the coordinates of the nonlinear parameters (and of lambda, last, when the
-schedules are known).
+amounts along by decades); z are the coordinates of the nonlinear parameters that are free (and of lambda,
+last, when the schedules are known). Parameters given in `fixed` are in neither.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 
 import numpy as np
 
 from fitting.laws.law import Law, Parameter
+from fitting.points import PointsError
 from fitting.schedule import LAMBDA
 
 STEP = 1e-6
 """Forward differences in z: the coordinates are of order one, so this balances truncation and rounding."""
+DELTA = 1e-3
+"""Hoffmann et al. 2022, eq. 3; Que et al. 2024, app. E.3."""
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Points to be fitted: x (name -> (n,)), loss (n,), weights (n,), and S2 over lambda's coordinate."""
+    """Points to be fitted: x (name -> (n,)), loss (n,), weights (n,), and the areas S2 over lambda's coordinate.
+
+    `delta`: where the Huber loss of log residuals turns from square to straight. `fixed`: name -> value of parameters
+    that are not searched. Raises PointsError for values that the law does not allow.
+    """
 
     law: Law
     x: dict[str, np.ndarray]
     loss: np.ndarray
     weights: np.ndarray
     constants: dict[str, float]
-    curve: Callable[[float], np.ndarray] | None = None
+    curve: Callable[[float], dict[str, np.ndarray]] | None = None
+    delta: float = DELTA
+    fixed: Mapping[str, float] = field(default_factory=dict)
     nonlinear: tuple[Parameter, ...] = field(init=False)
     lower: np.ndarray = field(init=False)
     upper: np.ndarray = field(init=False)
+    _last: list = field(init=False, repr=False)
 
     def __post_init__(self):
-        nonlinear = self.law.nonlinear + ((LAMBDA,) if self.curve is not None else ())
+        object.__setattr__(self, "_last", [])
+        free = tuple(p for p in self.law.nonlinear if p.name not in self.fixed)
+        nonlinear = free + ((LAMBDA,) if self.curve is not None else ())
         object.__setattr__(self, "nonlinear", nonlinear)
         object.__setattr__(self, "lower", np.array([p.coordinate(p.low) for p in nonlinear]))
         object.__setattr__(self, "upper", np.array([p.coordinate(p.high) for p in nonlinear]))
+        psi = [self.fixed.get(p.name, np.nan) for p in self.law.nonlinear]
+        object.__setattr__(self, "_psi", np.array(psi))
+        object.__setattr__(self, "_free", np.array([p.name not in self.fixed for p in self.law.nonlinear], dtype=bool))
+        linear = self.law.linear
+        held = [j for j, p in enumerate(linear) if p.name in self.fixed]
+        mirrored = [j for j, p in enumerate(linear) if p.low == -inf] if self.law.cone is None else []
+        count = len(linear) + len(mirrored)
+        dropped = {*held, *(len(linear) + i for i, j in enumerate(mirrored) if j in held)}
+        object.__setattr__(self, "_kept", np.array([j for j in range(count) if j not in dropped], dtype=int))
+        object.__setattr__(self, "_held", np.array(held, dtype=int))
+        object.__setattr__(self, "_held_values", np.array([self.fixed[linear[j].name] for j in held]))
+
+    @property
+    def searched(self) -> int:
+        """How many parameters are searched for."""
+        held = sum(name in self.fixed for name in (p.name for p in self.law.parameters))
+        return len(self.law.parameters) - held + (self.curve is not None)
 
     def part(self, rows: np.ndarray) -> "Problem":
         """The same problem on some of its points."""
@@ -46,47 +76,169 @@ class Problem:
             x={name: values[rows] for name, values in self.x.items()},
             loss=self.loss[rows],
             weights=self.weights[rows],
-            curve=None if curve is None else lambda z: curve(z)[rows],
+            curve=None if curve is None else lambda z: {name: values[rows] for name, values in curve(z).items()},
         )
 
     def rescaled(self, theta: np.ndarray, other: "Problem") -> np.ndarray:
         """The theta of this problem that stands for the parameters which `theta` stands for in the other."""
-        z = theta[-len(self.nonlinear) :]
-        return np.concatenate([theta[: -len(z)] / other._scaled(z)[2] * self._scaled(z)[2], z])
+        m = len(theta) - len(self.nonlinear)
+        z = theta[m:]
+        return np.concatenate([theta[:m] / other._scaled(z).size * self._scaled(z).size, z])
 
     def values(self, z: np.ndarray) -> np.ndarray:
-        """Values of the nonlinear parameters at coordinates z."""
-        return np.array([p.value(c) for p, c in zip(self.nonlinear, z, strict=True)])
+        """Values of all nonlinear parameters of the law at coordinates z, and of lambda."""
+        found = np.array([p.value(c) for p, c in zip(self.nonlinear, z, strict=True)])
+        psi = self._psi.copy()  # pyright: ignore[reportAttributeAccessIssue]
+        count = int(self._free.sum())  # pyright: ignore[reportAttributeAccessIssue]
+        psi[self._free] = found[:count]  # pyright: ignore[reportAttributeAccessIssue]
+        return np.concatenate([psi, found[count:]])
 
     def columns(self, z: np.ndarray) -> tuple[np.ndarray | float, np.ndarray]:
         """The offset and the (n, m) matrix of scaled generator columns at z: loss = offset + columns @ u."""
-        offset, columns, size = self._scaled(z)
-        return offset, columns / size
+        scaled = self._scaled(z)
+        return scaled.offset, scaled.columns / scaled.size
 
-    def _scaled(self, z: np.ndarray) -> tuple[np.ndarray | float, np.ndarray, np.ndarray]:
+    def _cone(self, psi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Generators (k, m) of the coefficients that are searched, and the coefficients (k,) that are fixed."""
+        cone = self.law.generators(psi, self.constants)
+        held = cone[:, self._held] @ self._held_values  # pyright: ignore[reportAttributeAccessIssue]
+        return cone[:, self._kept], held  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _scaled(self, z: np.ndarray) -> "_Scaled":
+        # The solvers ask for the value and then for the slopes at one z, a moment apart.
+        if self._last and np.array_equal(self._last[0], z):
+            return self._last[1]
+        scaled = self._scaled_anew(z)
+        self._last[:] = [z.copy(), scaled]
+        return scaled
+
+    def _scaled_anew(self, z: np.ndarray) -> "_Scaled":
         x, psi = self.x, self.values(z)
         if self.curve is not None:
-            x, psi = {**x, "s2": self.curve(z[-1])}, psi[:-1]
-        columns = self.law.basis(x, psi) @ self.law.generators(psi, self.constants)
+            x, psi = {**x, **self.curve(z[-1])}, psi[:-1]
+        basis = self.law.basis(x, psi)
+        cone, held = self._cone(psi)
+        columns = basis @ cone
         size = np.sqrt(np.einsum("ij,ij->j", columns, columns) / len(columns))
-        return self.law.offset(x), columns, np.where(size > 0, size, 1.0)
+        offset = self.law.offset(x, psi) + (basis @ held if held.any() else 0.0)
+        return _Scaled(psi, x, basis, cone, held, offset, columns, np.where(size > 0, size, 1.0))
 
-    def slopes(self, z: np.ndarray, u: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """Derivatives (n, q) of the loss in z with u held fixed; `at` is the loss at (u, z)."""
+    def sizes(self, z: np.ndarray) -> np.ndarray:
+        """Root mean square (m,) of each generator's column at z: an amount divided by it is a coefficient."""
+        return self._scaled(z).size
+
+    def slopes(self, z: np.ndarray, u: np.ndarray, at: np.ndarray, scaled: bool = True) -> np.ndarray:
+        """Derivatives (n, q) of the loss in z; `at` is the loss at (u, z).
+
+        With the amounts u held, or with the coefficients held where `scaled` is false.
+        """
         slopes = np.empty((len(at), len(z)))
+        known = range(0)
+        if self.law.slopes is not None:
+            known = range(len(z) - (self.curve is not None))
+            self._analytic(z, u, slopes, scaled)
         for j in range(len(z)):
+            if j in known:
+                continue
             step = STEP if z[j] + STEP <= self.upper[j] else -STEP
             moved = z.copy()
             moved[j] += step
-            offset, columns = self.columns(moved)
-            slopes[:, j] = (offset + columns @ u - at) / step
+            there = self._scaled(moved)
+            size = there.size if scaled else self.sizes(z)
+            slopes[:, j] = (there.offset + there.columns @ (u / size) - at) / step
         return slopes
+
+    def _analytic(self, z: np.ndarray, u: np.ndarray, slopes: np.ndarray, scaled: bool) -> None:
+        at = self._scaled(z)
+        amounts = u / at.size
+        coefficients = at.cone @ amounts + at.held
+        n = len(at.basis)
+        assert self.law.slopes is not None
+        parts = self.law.slopes(at.x, at.psi, at.basis)
+        free = np.flatnonzero(self._free)  # pyright: ignore[reportAttributeAccessIssue]
+        turns = self._turns(at.psi, free)
+        for column, j in enumerate(free):
+            value = at.psi[j]
+            own = {k: d for (k, number), d in parts.items() if number == j}
+            turn = turns.get(int(j))
+            total = np.zeros(n) if turn is None else at.basis @ (turn[0] @ amounts + turn[1])
+            for k, d in own.items():
+                total = total + coefficients[k] * d
+            # The columns are scaled to one: what their size gains, the amount stands for less.
+            for m in np.flatnonzero(u > 0) if scaled else ():
+                moved = sum((at.cone[k, m] * d for k, d in own.items() if at.cone[k, m]), start=0.0)
+                if turn is not None and turn[0][:, m].any():
+                    moved = moved + at.basis @ turn[0][:, m]
+                if np.ndim(moved):
+                    growth = at.columns[:, m] @ moved / (n * at.size[m])
+                    total = total - at.columns[:, m] * (amounts[m] / at.size[m] * growth)
+            slopes[:, column] = total * self.nonlinear[column].speed(value)
+
+    def _turns(self, psi: np.ndarray, free: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """Derivatives of `_cone` in the free psi, for those that turn it."""
+        if self.law.cone is None:
+            return {}
+        found = {}
+        for j in free:
+            step = np.zeros(len(psi))
+            step[j] = STEP * max(1.0, abs(psi[j]))
+            above, below = self._cone(psi + step), self._cone(psi - step)
+            turn = tuple((up - down) / (2 * step[j]) for up, down in zip(above, below, strict=True))
+            if turn[0].any() or turn[1].any():
+                found[int(j)] = turn
+        return found
+
+    def reader(self, name: str) -> Callable[[np.ndarray], float]:
+        """theta -> the value of one parameter."""
+        m = len(self._kept)  # pyright: ignore[reportAttributeAccessIssue]
+        for j, p in enumerate(self.nonlinear):
+            if p.name == name:
+                return lambda theta: p.value(theta[m + j])
+        row = [p.name for p in self.law.linear].index(name)
+
+        def coefficient(theta: np.ndarray) -> float:
+            scaled = self._scaled(theta[m:])
+            return float(scaled.cone[row] @ (theta[:m] / scaled.size) + scaled.held[row])
+
+        return coefficient
 
     def parameters(self, theta: np.ndarray) -> dict[str, float]:
         """The parameters as the law reports them, by name, in the law's order."""
         u, z = np.split(theta, [len(theta) - len(self.nonlinear)])
-        psi = self.values(z)
-        shaping = psi[: len(self.law.nonlinear)]
-        coefficients = self.law.generators(shaping, self.constants) @ (u / self._scaled(z)[2])
-        names = [p.name for p in self.law.linear] + [p.name for p in self.nonlinear]
-        return dict(zip(names, np.concatenate([coefficients, psi]).tolist(), strict=True))
+        scaled = self._scaled(z)
+        coefficients = scaled.cone @ (u / scaled.size) + scaled.held
+        names = [p.name for p in self.law.parameters] + [p.name for p in self.nonlinear[-1:] if p is LAMBDA]
+        return dict(zip(names, np.concatenate([coefficients, self.values(z)]).tolist(), strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class _Scaled:
+    """What the law is at one z: basis (n, k), cone (k, m), held (k,), offset, columns (n, m) and their size (m,)."""
+
+    psi: np.ndarray
+    x: dict[str, np.ndarray]
+    basis: np.ndarray
+    cone: np.ndarray
+    held: np.ndarray
+    offset: np.ndarray | float
+    columns: np.ndarray
+    size: np.ndarray
+
+
+def check_fixed(law: Law, fixed: Mapping[str, float], has_lambda: bool) -> None:
+    """Raises PointsError for a parameter that the law does not have, cannot hold, or not at that value."""
+    parameters = {p.name: p for p in law.parameters} | ({LAMBDA.name: LAMBDA} if has_lambda else {})
+    for name, value in fixed.items():
+        if name not in parameters:
+            raise PointsError(f"fix: {law.name} has no parameter {name!r}; it has {', '.join(parameters)}")
+        p = parameters[name]
+        if not (np.isfinite(value) and p.low <= value <= p.high):
+            raise PointsError(f"fix: {name} = {value:g} is outside {p.low:g} to {p.high:g}, the bounds of {law.name}")
+        if p.linear and law.cone is not None:
+            j = [q.name for q in law.linear].index(name)
+            middle = np.array(
+                [q.value((q.coordinate(q.start[0]) + q.coordinate(q.start[1])) / 2) for q in law.nonlinear]
+            )
+            others = np.delete(law.cone(middle, law.constants({"D": np.ones(1)})), j, axis=1)
+            if others[j].any():
+                raise PointsError(f"fix: {name} of {law.name} cannot be fixed, since its least value follows another's")

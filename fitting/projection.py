@@ -15,6 +15,8 @@ STARTS = 5
 
 def starting_points(problem: Problem, rng: np.random.Generator) -> list[np.ndarray]:
     """The distinct least-squares optima theta, best first, that the best of many random psi lead to."""
+    if not problem.nonlinear:
+        return [_Projected(problem).solve(np.zeros(0))]
     low = np.array([p.coordinate(p.start[0]) for p in problem.nonlinear])
     high = np.array([p.coordinate(p.start[1]) for p in problem.nonlinear])
     candidates = rng.uniform(low, high, (CANDIDATES, len(low)))
@@ -60,7 +62,7 @@ class _Projected:
             self.matrix = columns * self.rows[:, None]
             self.right = (self.problem.loss - offset) * self.rows
             triangle = np.asarray(np.linalg.qr(np.column_stack([self.matrix, self.right]), mode="r"))
-            self.u = nnls(triangle[:, :-1], triangle[:, -1])[0]
+            self.u = nnls(triangle[:, :-1], triangle[:, -1])[0] if columns.shape[1] else np.zeros(0)
         return self.u
 
     def residual(self, z: np.ndarray) -> np.ndarray:

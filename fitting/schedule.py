@@ -1,31 +1,51 @@
 """A learning-rate schedule as two areas: S1, what was learned; S2, what annealing has gained."""
 
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from scipy.interpolate import CubicSpline
 
 from fitting.laws.law import Parameter
-from fitting.points import PointsError
+from fitting.points import PointsError, numbers_of
 
-Schedules = Mapping[Hashable, tuple[np.ndarray, float]]
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rates of a run.
+
+    `rates` (steps,), raw, one a step; `before`, the rate that it starts from (the last of pre-training; 0 where
+    unknown). `pretrain` (steps,), the rates of the run that it continues, None where unknown. `is_pretraining`:
+    the run is pre-training itself, so that its steps count in s1_pretrain and s2_pretrain. A warm-up from 0 at the
+    start of pre-training counts in S1 and not in S2 (Tissue et al. 2024).
+    """
+
+    rates: np.ndarray
+    before: float = 0.0
+    pretrain: np.ndarray | None = None
+    is_pretraining: bool = False
+
+
+Schedules = Mapping[Hashable, Schedule]
+"""Run -> its schedule."""
 
 LAMBDA = Parameter("lambda", "decay of S2 a step", 0.0, 0.9999, linear=False, start=(0.3, 0.999), scale="memory")
 """The decay of S2, a parameter of every fit that knows its schedules."""
 
 
-def areas(learning_rates, decay: float = 0.999, before: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+def areas(
+    learning_rates, decay: float = 0.999, before: float = 0.0, rate_power: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Forward area S1 and annealing area S2 after each step of a schedule.
 
-    S1(t) = sum_{i<=t} eta_i and S2(t) = sum_{i<=t} m_i, with m_i = decay m_{i-1} + eta_{i-1} - eta_i.
+    S1(t) = sum_{i<=t} eta_i and S2(t) = sum_{i<=t} eta_i^p m_i, with m_i = decay m_{i-1} + eta_{i-1} - eta_i.
 
     Parameters: `learning_rates`, shape (steps,), raw rates, one a step; `decay`, the lambda of S2, in [0, 1);
     `before`, the rate that the run starts from (the last of pre-training; 0 for a model whose schedule is
-    unknown). Returns two arrays of shape (steps,). Raises PointsError for a decay outside [0, 1) and rates
-    that are not a finite one-dimensional array.
+    unknown); `rate_power`, p, 0 but for the variant of eq. 9. Returns two arrays of shape (steps,). Raises
+    PointsError for a decay outside [0, 1) and rates that are not a finite one-dimensional array.
 
-    Source: Wang et al., ICML 2025, eq. 1 and 4.
+    Source: Wang et al., ICML 2025, eq. 1, 4 and 9.
 
     >>> s1, s2 = areas([2.0, 2.0, 1.0], decay=0.5, before=2.0)
     >>> s1.tolist(), s2.tolist()
@@ -36,61 +56,94 @@ def areas(learning_rates, decay: float = 0.999, before: float = 0.0) -> tuple[np
         raise PointsError("learning rates must be a one-dimensional array of finite numbers, one a step")
     if not 0 <= decay < 1:
         raise PointsError(f"decay = {decay:g} is outside [0, 1)")
-    return np.cumsum(rates), _annealing(rates, decay, before)
+    return np.cumsum(rates), _annealing(rates, decay, before, rate_power)
 
 
-def with_areas(points: pd.DataFrame, schedules: Schedules, decay: float = 0.999) -> pd.DataFrame:
+def with_areas(
+    points: pd.DataFrame, schedules: Schedules, decay: float = 0.999, rate_power: float = 0.0
+) -> pd.DataFrame:
     """A copy of the points with s1 and s2 filled in from the schedule of each point's run.
 
-    `points` needs the columns run and step (0 before the first update: both areas are 0 there); `schedules`
-    maps a run to its (learning rates, one a step; rate before the run). Raises PointsError for a run without
-    a schedule and a step beyond its end.
+    `points` needs the columns run and step (0 before the first update: both areas are 0 there). s1_pretrain and
+    s2_pretrain are filled in too where the schedules tell them, and stay what they were where not. Other
+    arguments as in `areas`. Raises PointsError for a run without a schedule and a step beyond its end.
     """
-    s1 = np.zeros(len(points))
-    s2 = np.zeros(len(points))
-    for rates, before, rows, steps in _by_schedule(points, schedules):
-        first, second = areas(rates, decay, before)
-        s1[rows] = np.concatenate([[0.0], first])[steps]
-        s2[rows] = np.concatenate([[0.0], second])[steps]
-    return points.assign(s1=s1, s2=s2)
+    filled = _areas_of(points, schedules, decay, rate_power, forward=True)
+    known = {name: ~np.isnan(values) for name, values in filled.items()}
+    kept = {name: points[name].to_numpy() if name in points else np.nan for name in filled}
+    return points.assign(**{n: np.where(known[n], filled[n], kept[n]) for n in filled if known[n].any()})
 
 
-def annealing_curve(points: pd.DataFrame, schedules: Schedules) -> CubicSpline:
-    """S2 of every point over lambda's coordinate, tabulated once so that a solver may walk in lambda."""
-    last = LAMBDA.coordinate(LAMBDA.high)
-    grid = np.linspace(0.0, last, 65)
-    table = np.zeros((len(grid), len(points)))
-    for rates, before, rows, steps in _by_schedule(points, schedules):
-        rates = rates[: steps.max()]
-        for i, coordinate in enumerate(grid):
-            table[i, rows] = np.concatenate([[0.0], _annealing(rates, LAMBDA.value(coordinate), before)])[steps]
-    return CubicSpline(grid, table)
+def annealing_curve(points: pd.DataFrame, schedules: Schedules, rate_power: float = 0.0):
+    """S2 of every point over lambda's coordinate, as name -> (n,), tabulated once so that a solver may walk in it."""
+    from scipy.interpolate import CubicSpline  # half a second to import, and most callers never need it
+
+    grid = np.linspace(0.0, LAMBDA.coordinate(LAMBDA.high), 65)
+    table = [_areas_of(points, schedules, LAMBDA.value(z), rate_power, forward=False) for z in grid]
+    splines = {
+        name: CubicSpline(grid, np.array([row[name] for row in table]))
+        for name in ("s2", "s2_pretrain")
+        if not any(np.isnan(row[name]).any() for row in table)
+    }
+    return lambda z: {name: spline(z) for name, spline in splines.items()}
 
 
-def _annealing(rates: np.ndarray, decay: float, before: float) -> np.ndarray:
+def _areas_of(
+    points: pd.DataFrame, schedules: Schedules, decay: float, rate_power: float, forward: bool
+) -> dict[str, np.ndarray]:
+    """s1, s2, s1_pretrain and s2_pretrain of each point; NaN where the schedule of pre-training is not known."""
+    found = {name: np.zeros(len(points)) for name in ("s1", "s2", "s1_pretrain", "s2_pretrain")}
+    for schedule, rows, steps in _by_schedule(points, schedules):
+        suffix = "_pretrain" if schedule.is_pretraining else ""
+        rates = schedule.rates[: steps.max()]
+        walked = lifted(rates) if schedule.is_pretraining else rates
+        before = walked[0] if schedule.is_pretraining and len(walked) else schedule.before
+        found[f"s2{suffix}"][rows] = np.concatenate([[0.0], _annealing(walked, decay, before, rate_power)])[steps]
+        if forward:
+            found[f"s1{suffix}"][rows] = np.concatenate([[0.0], np.cumsum(rates)])[steps]
+        if not schedule.is_pretraining:
+            past = np.zeros(0) if schedule.pretrain is None else np.asarray(schedule.pretrain, dtype=float)
+            raised = lifted(past)
+            annealed = _annealing(raised, decay, raised[0], rate_power)[-1] if len(past) else np.nan
+            found["s2_pretrain"][rows] = annealed
+            found["s1_pretrain"][rows] = past.sum() if len(past) else np.nan
+    return found
+
+
+def lifted(rates: np.ndarray) -> np.ndarray:
+    """The rates with the warm-up that they begin with raised to the rate that it leads to."""
+    rising = np.flatnonzero(np.diff(rates) <= 0)
+    end = int(rising[0]) if len(rising) else len(rates) - 1
+    return np.concatenate([np.full(end, rates[end]), rates[end:]]) if len(rates) else rates
+
+
+def _annealing(rates: np.ndarray, decay: float, before: float, rate_power: float) -> np.ndarray:
     from scipy.signal import lfilter  # a third of a second to import, and most callers never need it
 
     if not len(rates):
         return np.zeros(0)
-    return np.cumsum(lfilter([1.0], [1.0, -decay], -np.diff(rates, prepend=before)))
+    memory = np.asarray(lfilter([1.0], [1.0, -decay], -np.diff(rates, prepend=before)))
+    return np.cumsum(memory * rates**rate_power if rate_power else memory)
 
 
 def _by_schedule(points: pd.DataFrame, schedules: Schedules):
-    """Yields (rates, before, rows, steps): the rows of the points that share one schedule."""
+    """Yields (schedule, rows, steps): the rows of the points that share one schedule."""
     unknown = [run for run in points["run"].unique() if run not in schedules]
     if unknown:
         raise PointsError(
             f"no schedule for run {', '.join(map(str, unknown[:5]))}: give one for each run of the points"
         )
-    groups: dict[tuple[bytes, float], tuple[np.ndarray, list[np.ndarray]]] = {}
+    groups: dict[tuple, tuple[Schedule, list[np.ndarray]]] = {}
     for run, rows in points.reset_index(drop=True).groupby("run").indices.items():
-        rates, before = schedules[run]
-        rates = np.asarray(rates, dtype=float)
-        groups.setdefault((rates.tobytes(), float(before)), (rates, []))[1].append(np.asarray(rows))
-    step = points["step"].to_numpy()
-    for (_, before), (rates, parts) in groups.items():
+        schedule = schedules[run]
+        past = b"" if schedule.pretrain is None else np.asarray(schedule.pretrain, dtype=float).tobytes()
+        rates = np.asarray(schedule.rates, dtype=float)
+        key = (rates.tobytes(), float(schedule.before), past, schedule.is_pretraining)
+        groups.setdefault(key, (replace(schedule, rates=rates), []))[1].append(np.asarray(rows))
+    step = numbers_of(points, ["step"])["step"]
+    for schedule, parts in groups.values():
         rows = np.concatenate(parts)
         steps = step[rows].astype(int)
-        if steps.max() > len(rates) or steps.min() < 0:
-            raise PointsError(f"step {steps.max()} is beyond its run's schedule of {len(rates)} steps")
-        yield rates, before, rows, steps
+        if steps.max() > len(schedule.rates) or steps.min() < 0:
+            raise PointsError(f"step {steps.max()} is beyond its run's schedule of {len(schedule.rates)} steps")
+        yield schedule, rows, steps

@@ -1,21 +1,36 @@
 """points + law -> Fit: check, project, polish, resample."""
 
 import warnings as python_warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from fitting.bootstrap import resample, restore_spread
-from fitting.fitted import Fit
+from fitting.bootstrap import resample
+from fitting.fitted import Fit, noise_between_seeds, profiles
 from fitting.laws import LAWS, Law
-from fitting.points import PointsError, check_enough, columns_of, law_named, numbers_of, with_value
+from fitting.laws.unknown import UNKNOWN, with_unknown
+from fitting.lbfgs_grid import lbfgs_grid
+from fitting.points import (
+    PointsError,
+    check_enough,
+    columns_of,
+    duplicated,
+    law_named,
+    mixture_columns,
+    numbers_of,
+    with_value,
+)
 from fitting.polish import huber, polish
-from fitting.problem import Problem
+from fitting.problem import DELTA, Problem, check_fixed
+from fitting.profile import Optimum
 from fitting.projection import starting_points
 from fitting.schedule import Schedules, annealing_curve, with_areas
 
 SUBSAMPLE = 300
 """Points that the search for the right valley looks at."""
+METHODS = ("varpro", "lbfgs_grid")
 
 
 def fit(
@@ -26,18 +41,30 @@ def fit(
     seed: int = 0,
     schedules: Schedules | None = None,
     bootstrap: int = 200,
-    weights: np.ndarray | None = None,
+    weights: np.ndarray | str | None = None,
+    delta: float = DELTA,
+    fix: Mapping[str, float] | None = None,
+    unknown: Iterable[str] = (),
+    grid: Mapping[str, Iterable[float]] | None = None,
+    screened: int | None = 20,
+    workers: int | None = None,
 ) -> Fit:
     """Fit a law to the measured losses of one validation corpus.
 
     Parameters: `points`, one row a point, with the law's columns, `loss` (nats per token) and `run`, which
     names the run that a point belongs to; N in billions of parameters, D in billions of tokens, r and rho in
-    [0, 1]. `law`, a name in `fitting.LAWS`. `seed` decides first guesses and bootstrap draws. `schedules`,
-    run -> (learning rates, one a step; the rate before the run): with them a law that reads s2 gets lambda,
-    the decay of S2, as one more parameter, and S2 is computed at each point's `step`. `bootstrap`, number of
-    refits for the intervals (0: none). `weights` (n,), non-negative, one a point.
+    [0, 1]. `law`, a name in `fitting.LAWS`. `method`, "varpro" (variable projection, then Newton) or
+    "lbfgs_grid", the papers' way. `seed` decides first guesses and bootstrap draws. `schedules`, run ->
+    `Schedule`: with them a law that reads s2 gets lambda, the decay of S2, as one more parameter, and S2 is
+    computed at each point's `step`. `bootstrap`, number of refits for the intervals (0: none, and no profiles).
+    `weights` (n,), non-negative, one a point, or "loss_stderr" for the inverse variance by that column.
+    `delta`, of the Huber loss of log residuals. `fix`, parameter -> value that it keeps (lambda too). `unknown`,
+    columns that nobody knows and that become one parameter each: "s1_pretrain" and "rho" of an open model.
+    `grid`, for lbfgs_grid: parameter -> starting values, in place of the law's own; `screened`, how many of
+    the grid's best starts are followed, None for all of them. `workers`, processes of the bootstrap, None for
+    one a core where that pays; the result does not depend on it.
 
-    Points at D = 0 are left out, and `warnings` says so, when the law reads D: it has no value there.
+    Points where the law has no value (D = 0, say) are left out, and `warnings` says so.
 
     Raises PointsError, one line, for points that cannot be used.
 
@@ -49,42 +76,110 @@ def fit(
     >>> round(fit(points, "chinchilla", bootstrap=0).params["alpha"], 3)
     0.5
     """
-    chosen = law_named(law, LAWS)
-    if method != "varpro":
-        raise PointsError(f"method {method!r} is unknown: there is 'varpro'")
-    notes: list[str] = []
-    points, weights, runs = _prepare(points, chosen, weights, notes)
-    problem, points = _problem(points, chosen, weights, schedules)
-
-    rng = np.random.default_rng(seed)
-    theta, objective = _minimise(problem, rng)
+    if method not in METHODS:
+        raise PointsError(f"method {method!r} is unknown: there are {' and '.join(METHODS)}")
+    if not delta > 0:
+        raise PointsError(f"delta = {delta:g} must be above 0: where the Huber loss of log residuals turns straight")
+    ready = prepare(points, law, weights, schedules, delta, fix or {}, unknown)
+    problem, rng = ready.problem, np.random.default_rng(seed)
+    if method == "varpro":
+        theta, objective = minimise(problem, rng)
+    else:
+        theta, objective = lbfgs_grid(problem, grid or {}, screened)
     params = problem.parameters(theta)
-    x = {name: points[name].to_numpy(dtype=float) for name in chosen.columns}
-    if "lambda" in params:
-        x["s2"] = with_areas(points, schedules or {}, params["lambda"])["s2"].to_numpy()
-    n_runs = int(runs.max()) + 1
+    x = {**problem.x, **(problem.curve(problem.nonlinear[-1].coordinate(params["lambda"])) if problem.curve else {})}
+    notes = list(ready.notes)
+    n_runs = int(ready.runs.max()) + 1
     if n_runs < 5:
         notes.append(f"{n_runs} runs only: intervals rest on how runs differ, which so few cannot show")
-    draws = resample(problem, theta, runs, bootstrap, rng)
-    _, errors = restore_spread(problem, theta, runs)
-    run_errors = np.bincount(runs, errors) / np.bincount(runs)
-    return Fit(
+    optimum = Optimum(problem, theta, objective, ready.runs, ready.names)
+    predicted = problem.law.loss(x, params)
+    found = Fit(
         law=law,
+        unknown=list(unknown),
+        columns=list(problem.law.columns),
         params=params,
-        metrics=_metrics(problem.loss, chosen.loss(x, params)),
+        metrics=metrics(problem, predicted),
         objective=objective,
-        n_points=len(points),
+        n_points=len(problem.loss),
         n_runs=n_runs,
-        ranges=_ranges(x, points),
+        ranges=ranges(x, ready.points),
+        fixed=sorted(problem.fixed),
         constants=problem.constants,
         warnings=notes,
-        draws=np.array([list(draw.values()) for draw in draws]),
+        residuals=pd.Series(np.log(problem.loss) - np.log(predicted), index=ready.rows, name="log_residual"),
+        optimum=optimum,
+    )
+    if not bootstrap:
+        return found
+    spread = optimum.spread
+    run_errors = np.bincount(ready.runs, spread.errors) / np.bincount(ready.runs)
+    return replace(
+        found,
+        draws=resample(problem, theta, spread, ready.runs, bootstrap, rng, workers),
+        profiles=profiles(optimum),
+        seed_noise=noise_between_seeds(ready.points, spread.errors, ready.runs),
         run_errors=run_errors,
-        point_errors=errors - run_errors[runs],
+        point_errors=spread.errors - run_errors[ready.runs],
     )
 
 
-def _minimise(problem: Problem, rng: np.random.Generator) -> tuple[np.ndarray, float]:
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """Points that a law can be fitted to: the problem, its table sorted by run, and what had to be said."""
+
+    problem: Problem
+    points: pd.DataFrame
+    runs: np.ndarray
+    names: list
+    rows: np.ndarray
+    notes: list[str]
+
+
+def prepare(
+    points: pd.DataFrame,
+    law: str | Law,
+    weights: np.ndarray | str | None,
+    schedules: Schedules | None,
+    delta: float,
+    fix: Mapping[str, float],
+    unknown: Iterable[str],
+) -> Ready:
+    """Check points against a law; arguments as in `fit`. Raises PointsError."""
+    chosen = law if isinstance(law, Law) else law_named(law, LAWS)
+    if chosen.among is not None:
+        chosen = chosen.among(mixture_columns(points))
+    for name in unknown:
+        if name not in UNKNOWN or name not in chosen.columns:
+            could = ", ".join(column for column in UNKNOWN if column in chosen.columns) or "none"
+            raise PointsError(f"unknown: {name!r} cannot be fitted for {chosen.name}; columns that can be: {could}")
+        chosen = with_unknown(chosen, name)
+    if line := duplicated(points):
+        raise PointsError(line)
+    notes: list[str] = []
+    points, weight, runs, rows = _sorted_by_run(points, chosen, weights, notes)
+
+    reads_s2 = schedules is not None and "s2" in chosen.columns
+    held_lambda = fix.get("lambda")
+    check_fixed(chosen, fix, has_lambda=reads_s2)
+    if reads_s2 and schedules is not None and held_lambda is not None:
+        areas = with_areas(points, schedules, held_lambda, chosen.rate_power)
+        points = points.assign(**{name: areas[name] for name in ("s2", "s2_pretrain") if name in areas})
+        notes.append(f"lambda = {held_lambda:g} was given, not fitted")
+    curve = None
+    if reads_s2 and schedules is not None and held_lambda is None:
+        curve = annealing_curve(points, schedules, chosen.rate_power)
+    filled = curve(0.0) if curve else {}
+    names = [name for name in chosen.columns if name not in filled]
+    x = columns_of(points, [*names, "loss", *(["step"] if curve else [])])
+    fixed = {name: float(value) for name, value in fix.items() if name != "lambda"}
+    check_enough(x, chosen, len(chosen.parameters) - len(fixed) + (curve is not None), fixed)
+    constants = chosen.constants(x) | ({} if held_lambda is None or not reads_s2 else {"lambda": float(held_lambda)})
+    problem = Problem(chosen, {name: x[name] for name in names}, x["loss"], weight, constants, curve, delta, fixed)
+    return Ready(problem, points, runs, list(pd.factorize(points["run"])[1]), rows, notes)
+
+
+def minimise(problem: Problem, rng: np.random.Generator) -> tuple[np.ndarray, float]:
     """The (theta, objective) at the least objective: searched on a part of the points, finished on all."""
     n = len(problem.loss)
     # the points come sorted by run, so that equal spacing takes from every run in proportion
@@ -94,53 +189,64 @@ def _minimise(problem: Problem, rng: np.random.Generator) -> tuple[np.ndarray, f
     return polish(problem, problem.rescaled(theta, part))
 
 
-def _prepare(points: pd.DataFrame, law: Law, weights, notes: list[str]):
-    """The points that the law can use, sorted by run, with the weight and the run's number of each."""
+def _sorted_by_run(points: pd.DataFrame, law: Law, weights, notes: list[str]):
+    """The points that the law can use, sorted by run: table, weights, number of the run and original row of each."""
+    rows = points.index.to_numpy()
     points = points.reset_index(drop=True)
-    weights = np.ones(len(points)) if weights is None else np.asarray(weights, dtype=float)
-    if weights.shape != (len(points),) or not np.isfinite(weights).all() or (weights < 0).any():
-        raise PointsError(f"weights must be {len(points)} finite numbers, none negative: one a point")
+    weight = _weights(points, weights)
     if "run" not in points.columns:
         note = "no column run: every point counts as a run of its own, and intervals come out too narrow"
         notes.append(note)
-        python_warnings.warn(note, stacklevel=3)
+        python_warnings.warn(note, stacklevel=4)
         points = points.assign(run=np.arange(len(points)))
     unnamed = int(points["run"].isna().to_numpy().sum())
     if unnamed:
         raise PointsError(f"column run is empty in {unnamed} points: name the run of each")
     usable = with_value(points, law)
     if not usable.all():
-        notes.append(f"{(~usable).sum()} points at D = 0 left out: {law.name} has no value there")
-        points, weights = points.loc[usable], weights[usable]
+        where = " or ".join(f"{name} = 0" for name in law.positive)
+        notes.append(f"{(~usable).sum()} points at {where} left out: {law.name} has no value there")
+        points, weight, rows = points.loc[usable], weight[usable], rows[usable]
     order = np.argsort(pd.factorize(points["run"])[0], kind="stable")
-    points = points.iloc[order].reset_index(drop=True)
-    return points, weights[order], pd.factorize(points["run"])[0]
+    points = points.iloc[order]
+    points.index = pd.Index(rows[order])
+    return points, weight[order], pd.factorize(points["run"])[0], rows[order]
 
 
-def _problem(points: pd.DataFrame, law: Law, weights: np.ndarray, schedules: Schedules | None):
-    fits_lambda = schedules is not None and "s2" in law.columns
-    names = [name for name in law.columns if not (fits_lambda and name == "s2")]
-    x = columns_of(points, [*names, "loss", *(["step"] if fits_lambda else [])])
-    check_enough(x, law, len(law.parameters) + fits_lambda)
-    curve = annealing_curve(points, schedules) if fits_lambda and schedules is not None else None
-    if curve is not None:
-        points = points.assign(s2=0.0)
-    problem = Problem(law, {name: x[name] for name in names}, x["loss"], weights, law.constants(x), curve)
-    return problem, points
+def _weights(points: pd.DataFrame, weights: np.ndarray | str | None) -> np.ndarray:
+    if weights is None:
+        return np.ones(len(points))
+    if isinstance(weights, str):
+        if weights != "loss_stderr":
+            raise PointsError(f"weights = {weights!r} is unknown: give an array, one a point, or 'loss_stderr'")
+        stderr = numbers_of(points, ["loss_stderr"])["loss_stderr"]
+        if (stderr <= 0).any():
+            raise PointsError(f"loss_stderr is not above 0 in {(stderr <= 0).sum()} points: it cannot weigh them")
+        inverse = stderr**-2.0
+        return inverse / inverse.mean()
+    given = np.asarray(weights, dtype=float)
+    if given.shape != (len(points),) or not np.isfinite(given).all() or (given < 0).any():
+        raise PointsError(f"weights must be {len(points)} finite numbers, none negative: one a point")
+    return given
 
 
-def _ranges(x: dict[str, np.ndarray], points: pd.DataFrame) -> dict[str, tuple[float, float]]:
+def ranges(x: dict[str, np.ndarray], points: pd.DataFrame) -> dict[str, tuple[float, float]]:
     """Column -> (smallest, largest). Size and tokens are kept even for a law that reads neither."""
     extra = numbers_of(points, [name for name in ("N", "D") if name in points and name not in x])
     return {name: (float(values.min()), float(values.max())) for name, values in {**x, **extra}.items()}
 
 
-def _metrics(loss: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+def metrics(problem: Problem, predicted: np.ndarray) -> dict[str, float]:
+    """The `Fit.metrics` of predicted losses (n,)."""
+    loss, n, k = problem.loss, len(problem.loss), problem.searched
     errors = predicted - loss
     spread = np.sum((loss - loss.mean()) ** 2)
+    squares = float(np.mean((np.log(predicted) - np.log(loss)) ** 2))
     return {
         "r2": float(1 - np.sum(errors**2) / spread) if spread else float("nan"),
         "mae": float(np.abs(errors).mean()),
         "rmse": float(np.sqrt(np.mean(errors**2))),
         "huber": float(np.sum(huber(np.log(predicted) - np.log(loss)))),
+        # Of Gaussian log residuals, corrected for few points (Hurvich & Tsai 1989); infinite without points to spare.
+        "aicc": float(n * np.log(max(squares, 1e-300)) + 2 * (k + 1) * n / (n - k - 2)) if n > k + 2 else float("inf"),
     }

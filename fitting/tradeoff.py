@@ -7,12 +7,11 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import root_scalar
 
+from fitting.answer import beyond, question
 from fitting.fitted import Fit
-from fitting.laws import LAWS
 from fitting.points import PointsError
 
 GRID = np.linspace(0.0, 1.0, 1001)
-EXTRAPOLATED = ("N", "D", "r", "s1")
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ def trade_off(
     if not len(inside):
         domain.predict(domain_frame(0.0))
         binding = f"infeasible even at r_d=0: general loss would reach {_percent(curve[0], general_before)}"
-        warnings = _beyond("general", general, general_frame(0.0))
+        warnings = beyond("general", general, general_frame(0.0))
         return TradeOff(None, None, None, {}, binding, warnings)
 
     last = inside[-1]
@@ -106,18 +105,14 @@ def trade_off(
     for name, (fit, spread) in fits.items():
         bottom, top = fit.predict_interval(at[name], level, spread)
         predicted[name] = (float(fit.predict(at[name])[0]), float(bottom[0]), float(top[0]))
-        warnings += _beyond(name, fit, at[name])
+        warnings += beyond(name, fit, at[name])
     if infeasible:
         warnings.append(f"general: {infeasible:.0%} of the bootstrap fits are infeasible even at r_d=0")
     return TradeOff(r_d, min(float(low), r_d), max(float(high), r_d), predicted, binding, warnings)
 
 
 def _frame(fit: Fit, N: float, D: float, r: np.ndarray, at: Mapping[str, float], name: str) -> pd.DataFrame:
-    frame = pd.DataFrame({"r": r, "N": N, "D": D, **{column: float(value) for column, value in at.items()}})
-    missing = [column for column in LAWS[fit.law].columns if column not in frame.columns]
-    if missing:
-        raise PointsError(f"the {name} law {fit.law} reads {', '.join(missing)}: give them in {name}_at")
-    return frame
+    return question(fit, name, {"r": r, "N": N, "D": D, **at}, f"{name}_at")
 
 
 def _crossings(curves: np.ndarray, caps: np.ndarray) -> tuple[np.ndarray, float]:
@@ -134,20 +129,3 @@ def _crossings(curves: np.ndarray, caps: np.ndarray) -> tuple[np.ndarray, float]
 
 def _percent(loss: float, before: float) -> str:
     return f"{loss / before - 1:+.1%}"
-
-
-def _beyond(name: str, fit: Fit, frame: pd.DataFrame) -> list[str]:
-    """One line for each column in which the frame's row lies outside the fitted points."""
-    lines = []
-    for column in EXTRAPOLATED:
-        if column not in fit.ranges or column not in frame.columns:
-            continue
-        low, high = fit.ranges[column]
-        value = float(frame[column].iloc[0])
-        margin = 1e-9 * max(abs(low), abs(high))
-        if low - margin <= value <= high + margin:
-            continue
-        end, side = (high, "largest") if value > high else (low, "smallest")
-        far = f"{value / end:.3g} times" if end > 0 and value > 0 else f"{value - end:+.3g} from"
-        lines.append(f"{name}: {column} = {value:.4g} is beyond the points, {far} the {side} fitted ({end:.4g})")
-    return lines

@@ -13,7 +13,7 @@ WORDS = {
     "train": "train what is planned; run=HASH trains one, -m sweeps",
     "status": "how far each run is",
     "collect": "join all validation losses into points.parquet",
-    "fit": "fit the laws, with intervals",
+    "fit": "fit the laws, with intervals; points=FILE fits any table of losses",
     "recommend": "answer the goal: share, interval, losses",
     "confirm": "train runs that the fit has not seen, and compare",
     "report": "write report.html",
@@ -47,6 +47,7 @@ examples:
   cptlaw plan experiment=quickstart 'mixture.domain=[0.1,0.5,0.9]'
   cptlaw plan experiment=own corpora.sources.general.path=prose/ corpora.sources.domain.path=law.jsonl.gz
   cptlaw report studies/quickstart               on a study that exists, here or from elsewhere
+  cptlaw fit points=runs.csv 'law=[dcpt,chinchilla]' columns='{{N: params_b, D: tokens_b, loss: val_loss}}'
 
 cptlaw VERB --help lists every key. Keys follow Hydra: group=file of conf/, key=value, 'key=[a,b]'.
 exit codes: 0 done, 1 crash or a failed run, 2 bad configuration, 3 input missing, 75 saved, run me again
@@ -99,6 +100,10 @@ def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
     try:
         if verb == "train" and any(word.split("=")[0] in _HYDRA_FLAGS for word in rest):
             return _hydra_app(rest)
+        if verb == "fit" and any(word.startswith("points=") for word in rest):
+            from pipeline.fit_table import fit_table
+
+            return int(fit_table(rest, console))
         question = _question(verb, rest)
         return int(verbs.VERBS[verb](question, console))
     except (ConfigError, PointsError) as error:
@@ -175,6 +180,11 @@ def _print_keys(verb: str) -> None:
     console.print(f"cptlaw {verb}: {WORDS[verb]}", highlight=False)
     place = "[STUDY_FOLDER] " if verb in ON_A_STUDY else ""
     console.print(f"usage: cptlaw {verb} {place}[key=value ...]\n", highlight=False, markup=False)
+    if verb == "fit":
+        from pipeline.fit_table import print_help
+
+        print_help(console)
+        console.print("A study:", highlight=False)
     groups = sorted(path for path in CONF.iterdir() if path.is_dir() and list(path.glob("*.yaml")))
     console.print("groups (group=file):", highlight=False)
     for path in groups:

@@ -14,14 +14,15 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 from pyarrow import parquet
 
-from fitting import areas
+from fitting import with_areas
+from fitting.schedule import Schedule
 from pipeline.study import PlannedRun, Study, StudyError
 from training.durable import read_lines_whole, write_whole
 from training.parameters import model_size
 from training.schedule import learning_rates
 from training.spec import RunSpec
 
-SCHEMA = 1
+SCHEMA = 2
 POINT = pa.schema(
     [
         ("step", pa.int64()),
@@ -52,8 +53,9 @@ COLUMNS = (
 
 ratio: share of the domain; replay: share of general. N: non-embedding parameters in billions; D: tokens in billions;
 r, rho: share of the row's corpus in the run's mixture and in that of the run it continued (NaN: not known). s1, s2:
-areas of the run's own learning rates up to the step (`fitting.areas`, lambda = decay); *_pretrain: the parent's, at its
-last step. loss_before: loss of the same corpus at the run's step 0. role: pretrain, fit, or confirm."""
+areas of the continual run's learning rates up to the step; *_pretrain: those of the run that it continued, at the step
+that it continued from, or of a pre-training run's own rates up to the step (`fitting.with_areas`, lambda = decay).
+loss_before: loss of the same corpus at the run's step 0. role: pretrain, fit, or confirm."""
 
 OPEN_S1 = 1e3
 """s1_pretrain of a model brought along, whose own schedule is not known: so much longer than any continual phase that
@@ -79,10 +81,10 @@ def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:
     if points.empty:
         raise StudyError(f"{study.folder}: no points yet; run cptlaw train first")
     by_hash = {run.spec.hash: run for run in plan}
-    facts = pd.DataFrame([_facts(run, by_hash, study, general, decay) for run in plan])
+    facts = pd.DataFrame([_facts(run, study, general) for run in plan])
     table = points.merge(facts, on="run", how="left", sort=False)
     table = _with_shares(table, plan, by_hash, general)
-    table = _with_areas(table, plan, decay)
+    table = with_areas(table, schedules(plan), decay)
     before = table[table["step"] == 0].drop_duplicates(["run", "corpus"]).set_index(["run", "corpus"])["loss"]
     keys = pd.MultiIndex.from_frame(table[["run", "corpus"]])
     table["loss_before"] = before.reindex(keys).to_numpy()
@@ -116,9 +118,27 @@ def read_points(study: Study) -> pd.DataFrame:
     return table.to_pandas()
 
 
-def schedules(plan: list[PlannedRun]) -> dict[Hashable, tuple[np.ndarray, float]]:
-    """Run -> (learning rates, one a step; the rate before), as `fitting.fit` takes them."""
-    return {run.name: (_rates(run.spec), run.spec.learning_rate_before) for run in plan}
+def schedules(plan: list[PlannedRun]) -> dict[Hashable, Schedule]:
+    """Run -> its learning rates and those of the run that it continued, as `fitting.fit` takes them."""
+    known: dict[tuple[Any, ...], np.ndarray] = {}
+
+    def rates(spec: RunSpec) -> np.ndarray:
+        # Thousands of runs share a handful of schedules.
+        key = (spec.schedule, spec.steps, spec.learning_rate_before)
+        if key not in known:
+            known[key] = learning_rates(*key)
+        return known[key]
+
+    parents = {run.parent for run in plan if run.parent}
+    ends = {parent[:8] for parent in parents}
+    # A name ends in its hash's first digits: most runs need not be hashed again to know that nobody continues them.
+    by_hash = {run.spec.hash: run for run in plan if run.name[-8:] in ends}
+    found: dict[Hashable, Schedule] = {}
+    for run in plan:
+        spec, parent = run.spec, by_hash.get(run.parent or "")
+        pretrain = rates(parent.spec)[: spec.initial.step] if parent else None
+        found[run.name] = Schedule(rates(spec), spec.learning_rate_before, pretrain, spec.phase == "pretrain")
+    return found
 
 
 def _read_points(files: list[tuple[str, Path]]) -> pd.DataFrame:
@@ -163,16 +183,11 @@ def _damage(files: list[tuple[str, Path]]) -> str:
     return "points.jsonl: a value of the wrong type in one of the runs"
 
 
-def _facts(
-    run: PlannedRun, by_hash: Mapping[str, PlannedRun], study: Study, general: str, decay: float
-) -> dict[str, Any]:
+def _facts(run: PlannedRun, study: Study, general: str) -> dict[str, Any]:
     spec = run.spec
     size = model_size(spec.model, spec.sequence_length)
     replay = float(Fraction(spec.mixture.get(general, "0")))
     s1, s2 = (OPEN_S1, 0.0) if spec.initial.kind == "directory" else (np.nan, np.nan)
-    if parent := by_hash.get(run.parent or ""):
-        first, second = areas(_rates(parent.spec), decay, parent.spec.learning_rate_before)
-        s1, s2 = first[spec.initial.step - 1], second[spec.initial.step - 1]
     return {
         "run": run.name,
         "study": study.folder.name,
@@ -203,30 +218,6 @@ def _with_shares(
                 rho = float(corpus == general) if run.spec.initial.kind == "directory" else np.nan
             rows.append((run.name, corpus, float(Fraction(run.spec.mixture.get(corpus, "0"))), rho))
     return table.merge(pd.DataFrame(rows, columns=["run", "corpus", "r", "rho"]), on=["run", "corpus"], how="left")
-
-
-def _with_areas(table: pd.DataFrame, plan: list[PlannedRun], decay: float) -> pd.DataFrame:
-    # Thousands of runs share a handful of schedules.
-    kinds: dict[tuple[Any, ...], int] = {}
-    curves: list[tuple[np.ndarray, np.ndarray]] = []
-    kind_of: dict[str, int] = {}
-    for run in plan:
-        key = (run.spec.schedule, run.spec.steps, run.spec.learning_rate_before)
-        if key not in kinds:
-            kinds[key] = len(curves)
-            first, second = areas(_rates(run.spec), decay, run.spec.learning_rate_before)
-            curves.append((np.concatenate([[0.0], first]), np.concatenate([[0.0], second])))
-        kind_of[run.name] = kinds[key]
-    kind, step = table["run"].map(kind_of).to_numpy(), table["step"].to_numpy()
-    s1, s2 = np.empty(len(table)), np.empty(len(table))
-    for number, (first, second) in enumerate(curves):
-        rows = np.flatnonzero(kind == number)
-        s1[rows], s2[rows] = first[step[rows]], second[step[rows]]
-    return table.assign(s1=s1, s2=s2)
-
-
-def _rates(spec: RunSpec) -> np.ndarray:
-    return learning_rates(spec.schedule, spec.steps, spec.learning_rate_before)
 
 
 def _write(table: pd.DataFrame, path: Path, decay: float) -> None:

@@ -51,7 +51,7 @@ def read_question(overrides: Sequence[str]) -> Question:
             composed = compose("config", list(overrides))
         return checked(composed)
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError([_plain(error)]) from None
+        raise ConfigError([plain(error)]) from None
 
 
 def checked(composed: Any) -> Question:
@@ -112,7 +112,7 @@ def load_question(path: Path, overrides: Sequence[str] = ()) -> Question:
     try:
         stored = OmegaConf.merge(OmegaConf.structured(Question), OmegaConf.load(path))
     except (OmegaConfBaseException, ValueError, OSError) as error:
-        raise ConfigError([f"{path}: cannot be read as a question ({_plain(error)}); plan again"]) from None
+        raise ConfigError([f"{path}: cannot be read as a question ({plain(error)}); plan again"]) from None
     try:
         for override in OverridesParser.create().parse_overrides(list(overrides)):
             key = override.get_key_element()
@@ -123,7 +123,7 @@ def load_question(path: Path, overrides: Sequence[str] = ()) -> Question:
             OmegaConf.update(stored, key, override.value(), merge=True, force_add=False)
         return checked(stored)
     except (OmegaConfBaseException, HydraException, AttributeError) as error:
-        raise ConfigError([_plain(error)]) from None
+        raise ConfigError([plain(error)]) from None
 
 
 def question_of_study(folder: Path, overrides: Sequence[str]) -> Question:
@@ -139,9 +139,9 @@ def question_of_study(folder: Path, overrides: Sequence[str]) -> Question:
     return question
 
 
-def describe_keys() -> Iterator[tuple[str, str, str]]:
+def describe_keys(kind: type = Question) -> Iterator[tuple[str, str, str]]:
     """Every key with its default and its docstring, from the schema's source."""
-    yield from _describe(Question, "")
+    yield from _describe(kind, "")
 
 
 def _problems(question: Question) -> Iterator[str]:
@@ -236,13 +236,13 @@ def _preset(name: str) -> ModelConfig:
     return OmegaConf.to_object(merged)  # pyright: ignore[reportReturnType]
 
 
-def _plain(error: Exception) -> str:
+def plain(error: Exception, kind: type = Question) -> str:
     """Hydra's and OmegaConf's messages in one line: the key, the value, what is allowed."""
     text, cause = str(error), str(error.__cause__ or error)
     full = re.search(r"full_key: (\S+)", cause)
     key = full.group(1) if full else ""
     if re.search(r"Key '[^']+' (is )?not in", cause):
-        return f"{key}: no such key{_nearest(key, [name for name, *_ in describe_keys()])}"
+        return f"{key}: no such key{_nearest(key, [name for name, *_ in describe_keys(kind)])}"
     if missing := re.search(r"Could not (?:find|load) '([^']+)'", text):
         group, _, name = missing.group(1).rpartition("/")
         known = sorted(path.stem for path in (CONF / group).glob("*.yaml"))

@@ -133,8 +133,8 @@ def read_evidence(study: Study, question: Question) -> Evidence:
 def predicted(evidence: Evidence, fit: Fit, frame: pd.DataFrame) -> np.ndarray:
     """Loss (n,), nats a token, at rows with a run and a step; NaN where the law reads what is not known."""
     memory = fit.params.get("lambda", 0.999)
-    frame = with_areas(frame, evidence.schedules, memory)  # pyright: ignore[reportArgumentType]
-    columns = frame[list(LAWS[fit.law].columns)].to_numpy(float)
+    frame = with_areas(frame, evidence.schedules, memory, LAWS[fit.law].rate_power)
+    columns = frame[fit.columns].to_numpy(float)
     known = np.all(np.isfinite(columns), axis=1)
     losses = np.full(len(frame), np.nan)
     if known.any():

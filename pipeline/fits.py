@@ -7,13 +7,14 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from fitting import Fit, PointsError, fit, held_out
+from fitting import Fit, PointsError, advise, fit, held_out
 from fitting.schedule import Schedules
 from pipeline.schema import LawConfig, Question
 from pipeline.study import Study, StudyError
 from training.durable import write_whole
 
-SPLITS = ("size", "steps", "ratio", "reach")
+SPLITS = ("largest-size", "last-third", "every-third-ratio", "reach")
+"""What `back_test` holds out: one fold of each kind, as a recommendation is asked (`fitting.folds`)."""
 
 
 def selected(points: pd.DataFrame, corpus: str, law: LawConfig) -> pd.DataFrame:
@@ -89,8 +90,7 @@ def read_fits(study: Study, question: Question) -> dict[str, dict[str, Fit]]:
 def back_test(study: Study, question: Question, points: pd.DataFrame, schedules: Schedules) -> pd.DataFrame:
     """Each law fitted to a part of the points and asked for the rest; writes fits/held_out.parquet.
 
-    The largest size, the last third of the tokens, every third ratio, and a larger model for longer
-    (`fitting.held_out`) are held out in turn. Only points that every law's section admits are judged, so that no law is
+    The SPLITS are held out in turn. Only points that every law's section admits are judged, so that no law is
     blamed for what another was never asked.
 
     Returns:
@@ -119,6 +119,14 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
     return tested
 
 
+def trust(tested: pd.DataFrame) -> list[str]:
+    """Which law the back test trusts for what, a line for each corpus and split (`fitting.advise`)."""
+    folds = tested.assign(by=tested["split"], row=tested["step"])
+    return [
+        f"{corpus}, {line}" for corpus in folds["corpus"].unique() for line in advise(folds[folds["corpus"] == corpus])
+    ]
+
+
 def read_back_test(study: Study) -> pd.DataFrame:
     """The predictions of held-out points that `back_test` wrote.
 
@@ -144,7 +152,7 @@ def log_errors(tested: pd.DataFrame, law: str, corpus: str) -> np.ndarray | None
     own = tested[(tested["law"] == law) & (tested["corpus"] == corpus)]
     rows = own[own["split"] == "reach"]
     if rows.empty:
-        rows = own[own["split"].isin(["size", "steps"])]
+        rows = own[own["split"].isin(["largest-size", "last-third"])]
     if rows.empty:
         return None
     errors = np.log(rows["measured"].to_numpy(float) / rows["predicted"].to_numpy(float))

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fitting import Fit, areas, trade_off
+from fitting import LAWS, Fit, trade_off, with_areas
+from fitting.schedule import Schedule
 from pipeline.config import models, pieces
 from pipeline.fits import log_errors, read_back_test
 from pipeline.schema import Question
@@ -38,6 +39,8 @@ class Target:
     """Corpus -> share of it in pre-training; NaN: not known."""
     s1_pretrain: float
     """Summed learning rate of pre-training; NaN: not known."""
+    pretrain: np.ndarray | None = None
+    """Learning rates (steps,) of pre-training; None: not known."""
 
 
 def recommend(
@@ -107,12 +110,12 @@ def find_target(question: Question, points: pd.DataFrame) -> Target:
     if not pretrained.empty:
         before = pretrained[pretrained["step"] == pretrained["step"].max()]
         rho = dict(zip(before["corpus"], before["r"]))
-        s1_pretrain = float(before["s1"].iloc[0])
         rate = float(before["learning_rate"].iloc[0])
+        rates = learning_rates(pieces(question.pretrain), question.pretrain.steps)
     else:
         before = own[own["step"] == 0].drop_duplicates("corpus")
         rho = dict(zip(before["corpus"], before["rho"]))
-        s1_pretrain, rate = float(before["s1_pretrain"].iloc[0]) if len(before) else math.nan, 0.0
+        rate, rates = 0.0, None
     losses = dict(zip(before["corpus"], before["loss"]))
     lacking = [corpus for corpus in (question.corpora.general, question.corpora.domain) if corpus not in losses]
     if lacking:
@@ -122,20 +125,23 @@ def find_target(question: Question, points: pd.DataFrame) -> Target:
         )
     steps = round(question.continual.steps * question.confirm.tokens_factor)
     tokens = steps * question.continual.global_batch * question.sequence_length
-    n = float(before["N"].iloc[0])
-    return Target(model.name, n, tokens / 1e9, steps, rate, losses, rho, s1_pretrain)
+    n, s1_pretrain = (float(before[name].iloc[0]) for name in ("N", "s1_pretrain"))
+    return Target(model.name, n, tokens / 1e9, steps, rate, losses, rho, s1_pretrain, rates)
 
 
 def target_columns(question: Question, target: Target, corpus: str, fit: Fit) -> dict[str, float]:
     """The columns of a law at the end of the target's run, its share apart."""
     phase = dataclasses.replace(question.continual, steps=target.steps)
     rates = learning_rates(pieces(phase), target.steps, target.rate_before)
-    s1, s2 = areas(rates, fit.params.get("lambda", 0.999), target.rate_before)
+    end = pd.DataFrame({"run": [target.model], "step": [target.steps]})
+    schedule = Schedule(rates, target.rate_before, target.pretrain)
+    at = with_areas(end, {target.model: schedule}, fit.params.get("lambda", 0.999), LAWS[fit.law].rate_power)
+    found = {name: float(at[name].iloc[0]) for name in ("s1", "s2", "s2_pretrain") if name in at}
     return {
         "N": target.N,
         "D": target.D,
-        "s1": float(s1[-1]),
-        "s2": float(s2[-1]),
+        "s2_pretrain": 0.0,
+        **found,
         "s1_pretrain": target.s1_pretrain,
         "loss_before": target.before[corpus],
         "rho": target.rho[corpus],

@@ -18,9 +18,9 @@ from pipeline.wording import percent, quantity
 from training.attempt import attempts
 
 _SPLITS = {
-    "size": "the largest size",
-    "steps": "the last third of the tokens",
-    "ratio": "every third share",
+    "largest-size": "the largest size",
+    "last-third": "the last third of the tokens",
+    "every-third-ratio": "every third share",
     "reach": "a larger model for longer",
 }
 

@@ -154,13 +154,16 @@ def collect(question: Question, console: Console) -> Exit:
 def fit(question: Question, console: Console) -> Exit:
     """Fit every law to every corpus."""
     from pipeline import collect as collecting
-    from pipeline.fits import back_test, fit_all
+    from pipeline.fits import back_test, fit_all, trust
 
     study = study_of(question)
     points = collecting.read_points(study)
     schedules = collecting.schedules(study.read_plan())
     fit_all(study, question, points, schedules, console.print)
-    console.print(present.held_out_table(back_test(study, question, points, schedules)))
+    tested = back_test(study, question, points, schedules)
+    console.print(present.held_out_table(tested))
+    for line in trust(tested):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     return Exit.DONE
 
 

@@ -5,45 +5,91 @@ L falls with r everywhere in r <= 1, D >= D_min exactly when C >= B c0(psi), wit
 two edges take the place of the axes and non-negative least squares keeps the law monotone.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
-from fitting.laws.law import Columns, Constants, Law, Parameter
+from fitting.laws.law import Columns, Constants, Law, Parameter, Slopes, exponent, no_constants, power, share
 
 
-def _basis(x: Columns, psi: np.ndarray) -> np.ndarray:
+def dcpt_basis(x: Columns, psi: np.ndarray) -> np.ndarray:
+    """Columns 1, N^-alpha, r^eta D^-beta, (r + eps)^-gamma, for psi = alpha, beta, gamma, eta, eps."""
     alpha, beta, gamma, eta, eps = psi
     N, D, r = x["N"], x["D"], x["r"]
-    return np.column_stack([np.ones_like(N), N**-alpha, r**eta * D**-beta, (r + eps) ** -gamma])
+    with np.errstate(divide="ignore"):
+        of_r = np.exp(eta * np.log(r))
+    return np.column_stack([np.ones_like(N), power(N, -alpha), of_r * power(D, -beta), power(r + eps, -gamma)])
 
 
-def _constants(x: Columns) -> dict[str, float]:
+def dcpt_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
+    """Derivatives of `dcpt_basis`."""
+    _, _, gamma, _, eps = psi
+    r = x["r"]
+    return {
+        (1, 0): -np.log(x["N"]) * basis[:, 1],
+        (2, 1): -np.log(x["D"]) * basis[:, 2],
+        (2, 3): np.log(np.where(r > 0, r, 1.0)) * basis[:, 2],
+        (3, 2): -np.log(r + eps) * basis[:, 3],
+        (3, 4): -gamma / (r + eps) * basis[:, 3],
+    }
+
+
+def dcpt_constants(x: Columns) -> dict[str, float]:
+    """The smallest D among the fitted points, from which on the law is monotone in r."""
     return {"D_min": float(np.min(x["D"]))}
 
 
-def _cone(psi: np.ndarray, constants: Constants) -> np.ndarray:
+def dcpt_cone(psi: np.ndarray, constants: Constants) -> np.ndarray:
+    """Edges (4, 4) of the coefficients for which the law falls with r."""
     _, beta, gamma, eta, eps = psi
     edges = np.eye(4)
     edges[3, 2] = eta * (1 + eps) ** (gamma + 1) / (gamma * constants["D_min"] ** beta)
     return edges
 
 
+LINEAR = (
+    Parameter("E", "nats per token"),
+    Parameter("A", "nats per token, at N = 1"),
+    Parameter("B", "nats per token, at D = 1, r = 1"),
+    Parameter("C", "nats per token, at r + eps = 1"),
+)
+NONLINEAR = (
+    exponent("alpha", "N"),
+    exponent("beta", "D"),
+    exponent("gamma", "r + eps"),
+    Parameter("eta", "exponent of r", 1.0, 10.0, linear=False, start=(1.05, 3.0)),
+    share("eps"),
+)
+
 DCPT = Law(
     name="dcpt",
+    equation=r"L = E + A\,N^{-\alpha} + B\,r^{\eta} D^{-\beta} + C\,(r+\epsilon)^{-\gamma}",
     source="Que et al. 2024, arXiv:2406.01375, eq. 6 (L3), monotone by eq. 26 and 40",
-    parameters=(
-        Parameter("E", "nats per token"),
-        Parameter("A", "nats per token, at N = 1"),
-        Parameter("B", "nats per token, at D = 1, r = 1"),
-        Parameter("C", "nats per token, at r + eps = 1"),
-        Parameter("alpha", "exponent of N", 0.01, 3.0, linear=False, start=(0.05, 1.0)),
-        Parameter("beta", "exponent of D", 0.01, 3.0, linear=False, start=(0.05, 1.0)),
-        Parameter("gamma", "exponent of r + eps", 0.01, 3.0, linear=False, start=(0.05, 1.0)),
-        Parameter("eta", "exponent of r", 1.0, 10.0, linear=False, start=(1.05, 3.0)),
-        Parameter("eps", "share", 1e-4, 1.0, linear=False, start=(0.01, 0.5), scale="log"),
-    ),
+    parameters=LINEAR + NONLINEAR,
     columns=("N", "D", "r"),
-    varies=("N", "D", "r"),
-    basis=_basis,
-    constants=_constants,
-    cone=_cone,
+    varies={"N": "alpha", "D": "beta", "r": "gamma"},
+    positive=("D",),
+    basis=dcpt_basis,
+    slopes=dcpt_slopes,
+    constants=dcpt_constants,
+    cone=dcpt_cone,
 )
+
+DCPT_FREE = replace(
+    DCPT,
+    name="dcpt-free",
+    source="Que et al. 2024, arXiv:2406.01375, eq. 6 (L3) without eq. 26 and 40: the loss may rise with r",
+    parameters=LINEAR
+    + tuple(
+        replace(
+            p,
+            **{"eta": {"low": 0.01, "start": (0.1, 3.0)}, "eps": {"high": 10.0}, "gamma": {"high": 5.0}}.get(
+                p.name, {}
+            ),
+        )
+        for p in NONLINEAR
+    ),
+    constants=no_constants,
+    cone=None,
+)
+"""For one schedule's points close together, where the constraint costs more than it is worth."""

@@ -1,12 +1,12 @@
 """What a law is: a linear combination of columns whose shape depends on a few nonlinear parameters.
 
-    loss(x) = offset(x) + sum_j c_j phi_j(x; psi),        c = K(psi) u,  u >= 0
+    loss(x) = offset(x; psi) + sum_j c_j phi_j(x; psi),        c = K(psi) u,  u >= 0
 
 Fixing psi leaves a non-negative least-squares problem in u, which is what the solver exploits. K is the
 identity unless a law ties its coefficients together (see `dcpt`) or lets one of them change sign.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import exp, inf, log, log1p
 
@@ -14,15 +14,17 @@ import numpy as np
 
 Columns = Mapping[str, np.ndarray]
 Constants = Mapping[str, float]
+Slopes = dict[tuple[int, int], np.ndarray]
+"""(column of the basis, nonlinear parameter) -> derivative (n,); pairs that are not there are zero."""
 
 
 @dataclass(frozen=True)
 class Parameter:
     """One parameter of a law.
 
-    `start` is the range that the solver draws its first guesses from (nonlinear parameters only). `scale` is
-    the coordinate in which the solver walks: "linear", "log" (log value) or "memory" (-log(1 - value), for
-    decays close to 1).
+    `low`, `high`: its bounds; a linear parameter with low = -inf may have either sign. `start` is the range
+    that the solver draws its first guesses from (nonlinear parameters only). `scale` is the coordinate in
+    which the solver walks: "linear", "log" (log value) or "memory" (-log(1 - value), for decays close to 1).
     """
 
     name: str
@@ -41,9 +43,28 @@ class Parameter:
         """The value at a solver's coordinate."""
         return {"linear": float, "log": exp, "memory": lambda c: 1.0 - exp(-c)}[self.scale](coordinate)
 
+    def speed(self, value: float) -> float:
+        """Derivative of the value in its coordinate."""
+        return {"linear": 1.0, "log": value, "memory": 1.0 - value}[self.scale]
 
-def no_offset(x: Columns) -> np.ndarray | float:
-    """The known part of a law that has none."""
+
+def exponent(name: str, of: str, high: float = 3.0) -> Parameter:
+    """An exponent of a power law, as the scaling laws have them."""
+    return Parameter(name, f"exponent of {of}", 0.01, high, linear=False, start=(0.05, 1.0))
+
+
+def share(name: str, low: float = 1e-4, start: tuple[float, float] = (0.01, 0.5)) -> Parameter:
+    """A small share that is added to a ratio, so that the law stays finite at none."""
+    return Parameter(name, "share", low, 1.0, linear=False, start=start, scale="log")
+
+
+def power(base: np.ndarray, exponent: float) -> np.ndarray:
+    """base ** exponent of a positive base: twice as fast as numpy's own power, and to the last few bits the same."""
+    return np.exp(exponent * np.log(base))
+
+
+def no_offset(x: Columns, psi: np.ndarray) -> np.ndarray | float:
+    """The part without coefficient of a law that has none."""
     return 0.0
 
 
@@ -54,27 +75,39 @@ def no_constants(x: Columns) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Law:
-    """A scaling law, as plain data and up to four small functions.
+    """A scaling law, as plain data and a few small functions.
 
-    Linear parameters come first in `parameters`, in the order of the basis columns; then the nonlinear ones,
-    in the order in which `basis` takes them.
+    `equation` is LaTeX. Linear parameters come first in `parameters`, in the order of the basis columns; then
+    the nonlinear ones, in the order in which `basis` takes them. `columns` are read from the points; `varies`
+    maps those that must take at least two values, or the law cannot be told from a simpler one, to a parameter that
+    need not be fitted then; where a column of `positive` is 0 the law has no value.
 
     `basis(x, psi)` maps columns (name -> array of n) and the nonlinear values to an (n, k) matrix.
-    `offset(x)` is the part that needs no fitting. `constants(x)` reads from the fitted points what `cone`
+    `slopes(x, psi, basis)` are its derivatives, where the law gives them (else differences are taken).
+    `offset(x, psi)` is the part without coefficient. `constants(x)` reads from the fitted points what `cone`
     needs, and `cone(psi, constants)` is the (k, m) matrix whose non-negative combinations are the
-    coefficients allowed. `varies` names the columns that must take at least two values, or the law cannot be
-    told from a simpler one.
+    coefficients allowed. `separable`: False where the law as printed is linear in none of its parameters and
+    was rewritten with an amplitude; `printed(params)` then gives the paper's own parameters. `among(names)`,
+    for a law that reads a column for each corpus: the law for the columns that points have. `rate_power`: the
+    power of the learning rate that each step of S2 is weighted with, for a law that reads S2.
     """
 
     name: str
+    equation: str
     source: str
     parameters: tuple[Parameter, ...]
     columns: tuple[str, ...]
-    varies: tuple[str, ...]
+    varies: Mapping[str, str]
     basis: Callable[[Columns, np.ndarray], np.ndarray]
-    offset: Callable[[Columns], np.ndarray | float] = no_offset
+    slopes: Callable[[Columns, np.ndarray, np.ndarray], Slopes] | None = None
+    offset: Callable[[Columns, np.ndarray], np.ndarray | float] = no_offset
     constants: Callable[[Columns], dict[str, float]] = no_constants
     cone: Callable[[np.ndarray, Constants], np.ndarray] | None = None
+    positive: tuple[str, ...] = ()
+    separable: bool = True
+    printed: Callable[[Mapping[str, float]], dict[str, float]] | None = None
+    among: "Callable[[Iterable[str]], Law] | None" = None
+    rate_power: float = 0.0
 
     @property
     def linear(self) -> tuple[Parameter, ...]:
@@ -98,4 +131,4 @@ class Law:
         """The loss in nats per token at columns x, for parameters as a fit reports them."""
         psi = np.array([params[p.name] for p in self.nonlinear])
         coefficients = np.array([params[p.name] for p in self.linear])
-        return self.offset(x) + self.basis(x, psi) @ coefficients
+        return self.offset(x, psi) + self.basis(x, psi) @ coefficients

@@ -35,8 +35,16 @@ BAD = {
     "one size only .N = 1.8.*two or more": lambda p: p[p["N"] == 1.8],
     "D = .* looks like raw tokens": lambda p: p.assign(D=p["D"] * 1e9),
     "N = .* looks like raw parameters": lambda p: p.assign(N=p["N"] * 1e9),
-    "column r holds something that is not a number": lambda p: p.assign(r="half"),
+    r"column r holds something that is not a number: 'half' \(row 0\)": lambda p: p.assign(r="half"),
+    "column D is not finite in 1 of 162": lambda p: p.assign(D=p["D"].astype("Float64").where(p.index != 3)),
+    "column N is there 2 times": lambda p: pd.concat([p, p["N"]], axis=1),
     "column run is empty in 162": lambda p: p.assign(run=None),
+    r"loss = 3e\+09 \(row 3\) is not a mean in nats per token": set_first("loss", 3e9),
+    r"r = 100 looks like percent: give shares \(divide by 100\)": lambda p: p.assign(r=100 * p["r"]),
+    r"r = -0.5 \(row 3\) is not allowed: r must be in \[0, 1\]": set_first("r", -0.5),
+    r"run 0, step 1000 is there twice \(rows 0 and 162; 2 points in all\): keep one": lambda p: pd.concat(
+        [p, p.iloc[[0, 7]]]
+    ),
 }
 
 
@@ -50,6 +58,8 @@ def test_bad_points_are_one_clear_line(message):
 def test_bad_areas():
     frame, of_run = scheduled(0.5)
     points = measured(frame, "transfer-anchored", TRUE["transfer-anchored"], 0.0)
+    with pytest.raises(fitting.PointsError, match=r"one ratio only .r = 0\.25.*fit dynamics, or add runs at another"):
+        fitting.fit(points[points["r"] == 0.25], "transfer-anchored", bootstrap=0)
     points.loc[5, "s1"] = -1.0
     with pytest.raises(fitting.PointsError, match="s1 = -1 "):
         fitting.fit(points, "transfer-anchored", bootstrap=0)
@@ -63,7 +73,7 @@ def test_bad_names_and_settings():
     points = dcpt_points()
     with pytest.raises(fitting.PointsError, match="did you mean dcpt"):
         fitting.fit(points, "dctp")
-    with pytest.raises(fitting.PointsError, match="there are chinchilla"):
+    with pytest.raises(fitting.PointsError, match="there are openai, chinchilla"):
         fitting.fit(points, "zzz")
     with pytest.raises(fitting.PointsError, match="method 'magic' is unknown"):
         fitting.fit(points, "dcpt", method="magic")
@@ -80,7 +90,7 @@ def test_points_without_runs_are_taken_with_a_warning():
 
 def test_points_before_the_first_step_are_left_out_and_said_so():
     points = dcpt_points()
-    start = points.groupby("run", as_index=False).first().assign(D=0.0)
+    start = points.groupby("run", as_index=False).first().assign(D=0.0, step=0)
     fit = fitting.fit(pd.concat([start, points]), "dcpt", bootstrap=0)
     assert fit.n_points == 162
     assert fit.warnings == ["27 points at D = 0 left out: dcpt has no value there"]
@@ -90,3 +100,56 @@ def test_few_runs_are_said_so():
     points = dcpt_points()
     fit = fitting.fit(points[points["run"].isin([1, 20])], "dcpt", bootstrap=0)
     assert "2 runs only" in fit.warnings[0]
+
+
+def test_raw_counts_of_small_models_are_known_too():
+    points = measured(grid(sizes=(5e-5, 4e-4, 1e-3), evaluations=6), "dcpt", TRUE["dcpt"], 0.0)
+    with pytest.raises(fitting.PointsError, match="N = 1e\\+06 looks like raw parameters"):
+        fitting.fit(points.assign(N=points["N"] * 1e9), "dcpt", bootstrap=0)
+    with pytest.raises(fitting.PointsError, match="D = 900000 looks like raw tokens"):
+        fitting.fit(points.assign(D=150.0 * points["step"]), "dcpt", bootstrap=0)
+
+
+def test_bits_and_perplexities_are_not_guessed_at():
+    points = dcpt_points()
+    for same in (points["loss"] / np.log(2), np.exp(points["loss"])):
+        assert fitting.problems(points.assign(loss=same), "dcpt") == []
+
+
+def test_the_same_step_of_two_corpora_is_no_duplicate():
+    points = dcpt_points()
+    both = pd.concat([points.assign(corpus="law"), points.assign(corpus="general", loss=points["loss"] + 0.01)])
+    assert fitting.problems(both, "dcpt") == []
+    (line,) = fitting.problems(pd.concat([both, both.iloc[[3]]]), "dcpt")
+    assert line.startswith("run 0, step 4000, corpus law is there twice (rows 3 and 324; 1 points in all)")
+
+
+def test_all_problems_at_once():
+    points = dcpt_points().assign(D=lambda p: p["D"] * 1e9, r=lambda p: p["r"] * 100).drop(columns="N")
+    points.loc[2, "loss"] = np.nan
+    points = pd.concat([points, points.iloc[[0]]], ignore_index=True)
+    assert fitting.problems(points, "dcpt") == [
+        "missing column: N; the table has r, step, run, D, loss",
+        "D = 7.86432e+08 looks like raw tokens: give billions (divide by 1e9)",
+        "r = 100 looks like percent: give shares (divide by 100)",
+        "column loss is not finite in 1 of 163 points (first: row 2): leave them out",
+        "run 0, step 1000 is there twice (rows 0 and 162; 1 points in all): keep one of each, or give every run a name "
+        "of its own",
+    ]
+
+
+def test_problems_says_too_that_points_do_not_suffice():
+    points = dcpt_points()
+    assert fitting.problems(points, "dcpt") == []
+    assert fitting.problems(points[(points["N"] == 0.5) & (points["r"] == 0.5)], "dcpt") == [
+        "6 points are too few: dcpt has 9 parameters",
+        "one size only (N = 0.5): dcpt needs two or more; add runs at another N",
+        "one ratio only (r = 0.5): dcpt needs two or more; fit chinchilla, or add runs at another ratio",
+    ]
+    assert fitting.problems(points, "dctp") == ["no law is called 'dctp'; did you mean dcpt?"]
+    frame, _ = scheduled(0.5)
+    transfer = measured(frame, "transfer-anchored", TRUE["transfer-anchored"], 0.0).drop(columns="s1_pretrain")
+    assert fitting.problems(transfer, "transfer-anchored")[0].startswith("missing column: s1_pretrain; the table has")
+    assert fitting.problems(transfer, "transfer-anchored", unknown=["s1_pretrain"]) == []
+    fixed = fitting.problems(points.iloc[[0, 30, 60, 90, 120, 150, 161]], "dcpt", fix={"E": 0.9})
+    assert fixed == ["7 points are too few: dcpt has 8 parameters"]

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import fitting
+from fitting.schedule import Schedule
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / os.environ.get("CPTLAW_PUBLIC_DATA", "../shared/data")
@@ -54,7 +55,7 @@ def trial() -> tuple[dict[str, pd.DataFrame], dict]:
     table = read("transfer_trials/code.csv", "this project's own trials of 2026-11-20")
     table = table[table["phase"] == "continual"]
     runs = table.groupby("run")[["schedule", "peak", "steps"]].first()
-    schedules = {run: (continual_rates(*settings), 3e-4) for run, *settings in runs.itertuples()}
+    schedules = {run: Schedule(continual_rates(*settings), 3e-4) for run, *settings in runs.itertuples()}
     step = np.arange(1200)
     pretraining = 3e-3 * np.minimum(1, (step + 1) / 50) * np.clip(1 - 0.9 * (step - 960) / 240, 0.1, 1.0)
     corpora = {}
@@ -90,7 +91,7 @@ def test_transfer_anchored_explains_the_trial_and_predicts_the_fourth_size(trial
     assert fit.n_runs == 54
     assert fit.metrics["r2"] > r2
     assert 0.2 < fit.params["lambda"] < 0.65
-    out = fitting.held_out(one_schedule(points), "transfer-anchored", "size", schedules=schedules)
+    out = fitting.held_out(one_schedule(points), "transfer-anchored", "largest-size", schedules=schedules)
     assert set(out["N"]) == {976128 / 1e9}
     assert out["relative_error"].abs().mean() < fourth_size
     again = [fitting.fit(points, "transfer-anchored", schedules=schedules, bootstrap=0, seed=s) for s in (1, 2)]
@@ -115,5 +116,5 @@ def test_seeds_agree_even_where_a_law_fits_badly(trial, corpus, law):
 @pytest.mark.parametrize("corpus", ["general", "code"])
 def test_dcpt_predicts_the_fourth_size_worse(trial, corpus):
     points = trial[0][corpus]
-    out = fitting.held_out(one_schedule(points), "dcpt", "size")
+    out = fitting.held_out(one_schedule(points), "dcpt", "largest-size")
     assert 0.03 < out["relative_error"].abs().mean() < 0.065

@@ -73,7 +73,8 @@ def test_outliers_barely_move_the_fit(outliers):
 
 def test_weights_count_points():
     points = measured(small_plan("chinchilla"), "chinchilla", TRUE["chinchilla"], noise=0.003)
-    twice = pd.concat([points, points.iloc[:100]], ignore_index=True)
+    again = points.iloc[:100].assign(run=points["run"].iloc[:100] + 1000)
+    twice = pd.concat([points, again], ignore_index=True)
     weights = np.where(points.index < 100, 2.0, 1.0)
     weighted = fitting.fit(points, "chinchilla", bootstrap=0, weights=weights)
     assert weighted.objective == pytest.approx(fitting.fit(twice, "chinchilla", bootstrap=0).objective, rel=1e-6)

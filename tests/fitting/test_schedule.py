@@ -3,16 +3,18 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitting
-from fitting.schedule import LAMBDA, annealing_curve
+from fitting.schedule import LAMBDA, Schedule, annealing_curve, lifted
 from tests.fitting.synthetic import schedules
 
 rates = st.lists(st.floats(0, 1e-2), min_size=1, max_size=30)
 
 
+# the first call imports scipy.signal, which is no slowness of areas
+@settings(deadline=None)
 @given(rates, st.floats(0, 0.9999), st.floats(0, 1e-2))
 def test_areas_are_the_double_sums_of_the_paper(eta, decay, before):
     s1, s2 = fitting.areas(eta, decay, before)
@@ -31,7 +33,7 @@ def test_a_rewarmup_makes_s2_negative_and_a_decay_makes_it_positive():
 
 
 def test_with_areas_takes_each_runs_schedule_and_zero_at_step_zero():
-    of_run = {"a": ([1e-3, 5e-4], 0.0), "b": ([2e-3, 2e-3], 2e-3)}
+    of_run = {"a": Schedule(np.array([1e-3, 5e-4])), "b": Schedule(np.array([2e-3, 2e-3]), before=2e-3)}
     points = pd.DataFrame({"run": ["b", "a", "a", "b"], "step": [0, 1, 2, 2], "loss": 3.0}, index=[7, 7, 3, 0])
     filled = fitting.with_areas(points, of_run, decay=0.5)
     assert filled["s1"].tolist() == pytest.approx([0.0, 1e-3, 1.5e-3, 4e-3])
@@ -41,11 +43,12 @@ def test_with_areas_takes_each_runs_schedule_and_zero_at_step_zero():
 
 @pytest.mark.parametrize("decay", [0.0, 0.31, 0.9, 0.999, 0.9999])
 def test_the_tabulated_curve_is_s2(decay):
-    of_run = {run: (np.asarray(eta), before) for run, (eta, before) in schedules(steps=3000).items()}
+    of_run = schedules(steps=3000)
     points = pd.DataFrame([(run, step) for run in of_run for step in (0, 1, 10, 500, 3000)], columns=["run", "step"])
     exact = fitting.with_areas(points, of_run, decay)["s2"].to_numpy()
     curve = annealing_curve(points, of_run)(LAMBDA.coordinate(decay))
-    assert curve == pytest.approx(exact, abs=1e-4 * np.abs(exact).max())
+    assert list(curve) == ["s2"], "nothing is known of pre-training here"
+    assert curve["s2"] == pytest.approx(exact, abs=1e-4 * np.abs(exact).max())
 
 
 def test_bad_schedules_say_what_is_wrong():
@@ -53,8 +56,41 @@ def test_bad_schedules_say_what_is_wrong():
     with pytest.raises(fitting.PointsError, match="no schedule for run a"):
         fitting.with_areas(points, {})
     with pytest.raises(fitting.PointsError, match="step 3 is beyond its run's schedule of 2 steps"):
-        fitting.with_areas(points, {"a": ([1e-3, 1e-3], 0.0)})
+        fitting.with_areas(points, {"a": Schedule(np.array([1e-3, 1e-3]))})
     with pytest.raises(fitting.PointsError, match="decay = 1 is outside"):
         fitting.areas([1e-3], decay=1.0)
     with pytest.raises(fitting.PointsError, match="one-dimensional"):
         fitting.areas([[1e-3]])
+
+
+def test_pretraining_counts_its_own_areas_and_those_who_continue_it_keep_the_last():
+    """The warm-up is learned from (S1) and anneals nothing (S2)."""
+    first = np.array([1e-3, 2e-3, 2e-3, 1e-3])
+    of_run = {
+        "first": Schedule(first, is_pretraining=True),
+        "then": Schedule(np.array([5e-4, 5e-4]), before=1e-3, pretrain=first),
+    }
+    points = pd.DataFrame({"run": ["first", "first", "first", "then", "then"], "step": [1, 3, 4, 0, 2]})
+    filled = fitting.with_areas(points, of_run, decay=0.5)
+    assert filled["s1_pretrain"].tolist() == pytest.approx([1e-3, 5e-3, 6e-3, 6e-3, 6e-3])
+    assert filled["s2_pretrain"].tolist() == pytest.approx([0.0, 0.0, 1e-3, 1e-3, 1e-3])
+    assert filled["s1"].tolist() == pytest.approx([0.0, 0.0, 0.0, 0.0, 1e-3])
+    assert filled["s2"].tolist() == pytest.approx([0.0, 0.0, 0.0, 0.0, 5e-4 + 2.5e-4])
+    curve = annealing_curve(points, of_run)(LAMBDA.coordinate(0.5))
+    assert curve["s2_pretrain"] == pytest.approx(filled["s2_pretrain"].to_numpy(), abs=1e-9)
+
+
+def test_lifted_raises_the_warm_up_alone():
+    assert lifted(np.array([1.0, 2.0, 3.0, 1.0, 2.0])).tolist() == [3.0, 3.0, 3.0, 1.0, 2.0]
+    assert lifted(np.array([2.0, 2.0, 1.0])).tolist() == [2.0, 2.0, 1.0]
+    assert not len(lifted(np.zeros(0)))
+
+
+def test_what_the_schedules_do_not_tell_stays_what_it_was():
+    first = np.array([1e-3, 1e-3])
+    of_run = {"open": Schedule(first), "ours": Schedule(first, before=1e-3, pretrain=first)}
+    points = pd.DataFrame({"run": ["open", "ours"], "step": [1, 1], "s1_pretrain": [50.0, np.nan]})
+    assert fitting.with_areas(points, of_run)["s1_pretrain"].tolist() == pytest.approx([50.0, 2e-3])
+    only_open = fitting.with_areas(points.iloc[:1], of_run)
+    assert only_open["s1_pretrain"].tolist() == [50.0]
+    assert "s2_pretrain" not in only_open

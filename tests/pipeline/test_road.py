@@ -142,7 +142,7 @@ def test_points_carry_what_the_laws_read(trained: Study) -> None:
     assert run_points["replay"].to_numpy() == pytest.approx(1 - run_points["ratio"].to_numpy())
     parent = points[(points["role"] == "pretrain") & (points["model"] == "qwen2-0.05m")]
     last = parent[parent["step"] == 30]
-    assert run_points["s1_pretrain"].unique() == pytest.approx(last["s1"].unique())
+    assert run_points["s1_pretrain"].unique() == pytest.approx(last["s1_pretrain"].unique())
     before = last[last["corpus"] == "domain"]["loss"].item()
     assert run_points["loss_before"].to_numpy() == pytest.approx(before)
     assert run_points["D"].max() == pytest.approx(24 * 4 * 16 / 1e9)

@@ -1,0 +1,102 @@
+"""What an answer is: values with intervals, the losses that they imply, what binds, and how far it reaches."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fitting.fitted import Fit
+from fitting.points import PointsError
+
+EXTRAPOLATED = ("N", "D", "r", "s1", "s2", "s1_pretrain", "s2_pretrain")
+"""Columns that are compared with the fitted points."""
+
+
+class Estimate(NamedTuple):
+    """A number and its interval; low and high are NaN where the fit holds no bootstrap draws."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a fit answers.
+
+    `values`: name -> estimate, its interval over the bootstrap draws. `predicted`: name -> the loss that this
+    implies, in nats per token, with the interval in which a new run will measure it. `binding`: what stopped it.
+    `warnings`: one line each, where the fit was asked beyond its points (how far, in which column) or cannot know.
+    """
+
+    values: dict[str, Estimate]
+    predicted: dict[str, Estimate]
+    binding: str
+    warnings: list[str]
+
+    def __getitem__(self, name: str) -> float:
+        """The value of that name, without its interval."""
+        return self.values[name].value
+
+
+def estimate(value: float, draws: np.ndarray, level: float = 0.9) -> Estimate:
+    """The value with the central interval of its draws (k,), which may be infinite; it always holds the value."""
+    if not 0 < level < 1:
+        raise PointsError(f"level = {level:g} is outside (0, 1): 0.9 is a 90% interval")
+    draws = np.asarray(draws, dtype=float)
+    known = draws[~np.isnan(draws)]
+    if not len(known):
+        return Estimate(float(value), float("nan"), float("nan"))
+    # between a finite and an infinite draw there is nothing to interpolate
+    method = "linear" if np.isfinite(known).all() else "inverted_cdf"
+    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2], method=method)
+    return Estimate(float(value), min(float(low), float(value)), max(float(high), float(value)))
+
+
+def implied(
+    fit: Fit, frame: pd.DataFrame, level: float = 0.9, spread: np.ndarray | None = None, draws: np.ndarray | None = None
+) -> Estimate:
+    """The loss at the frame's first row; `spread` as in `Fit.predict_interval`.
+
+    `draws` (k, 1): the same by each bootstrap refit, where a refit needs another row (its own lambda).
+    """
+    loss = float(fit.predict(frame.iloc[:1])[0])
+    if not len(fit.draws):
+        return Estimate(loss, float("nan"), float("nan"))
+    drawn = fit.predict_draws(frame.iloc[:1]) if draws is None else draws
+    low, high = fit.measured_interval(drawn, level, spread)
+    return Estimate(loss, float(low[0]), float(high[0]))
+
+
+def question(fit: Fit, name: str, columns: Mapping, where: str = "at") -> pd.DataFrame:
+    """The columns as a frame. Raises PointsError for those that the fit's law reads and that are not there."""
+    missing = [column for column in fit.equation.columns if column not in columns]
+    if missing:
+        raise PointsError(f"the {name} law {fit.law} reads {', '.join(missing)}: give them in {where}")
+    size = max((np.size(values) for values in columns.values()), default=1)
+    return pd.DataFrame({key: np.broadcast_to(np.asarray(v, dtype=float), size) for key, v in columns.items()})
+
+
+def beyond(name: str, fit: Fit, frame: pd.DataFrame) -> list[str]:
+    """One line for each column in which a row of the frame lies outside the fitted points, at the row farthest out."""
+    lines = []
+    read = {*fit.equation.columns, "N", "D"}
+    for column in EXTRAPOLATED:
+        if column not in fit.ranges or column not in frame.columns or column not in read:
+            continue
+        low, high = fit.ranges[column]
+        margin = 1e-9 * max(abs(low), abs(high))
+        values = frame[column].to_numpy(dtype=float)
+        for value, end, side in ((values.max(), high, "largest"), (values.min(), low, "smallest")):
+            if low - margin <= value <= high + margin or (value < low) != (side == "smallest"):
+                continue
+            far = f"{value / end:.3g} times" if end > 0 and value > 0 else f"{value - end:+.3g} from"
+            lines.append(f"{name}: {column} = {value:.4g} is beyond the points, {far} the {side} fitted ({end:.4g})")
+    return lines
+
+
+def unknown_interval(name: str, fit: Fit) -> list[str]:
+    """The line that says why an interval is NaN."""
+    return [] if len(fit.draws) else [f"{name}: no intervals, this fit has no bootstrap draws: fit with bootstrap=200"]

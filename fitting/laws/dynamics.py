@@ -1,0 +1,162 @@
+"""Learning dynamics: pre-training and what follows it as one curve, moved by the shift to another corpus.
+
+Points of pre-training (s1 = s2 = 0) and of continual pre-training are fitted together, one fit a validation
+corpus. B is above 0 on the corpus of pre-training, which is forgotten, and below 0 on the new one.
+"""
+
+from collections.abc import Callable, Mapping
+from math import inf
+from types import MappingProxyType
+
+import numpy as np
+
+from fitting.laws.law import Columns, Law, Parameter, exponent, power
+
+_L0 = Parameter("L0", "nats per token")
+_A = Parameter("A", "nats per token, at S1 = 1")
+_C1 = Parameter("C1", "nats per token and unit of S2 of pre-training")
+_C2 = Parameter("C2", "nats per token and unit of S2")
+_B = Parameter("B", "nats per token", low=-inf)
+_ALPHA = exponent("alpha", "S1")
+_E = Parameter("E", "per unit of S1", 1e-4, 1e8, linear=False, start=(1e-1, 1e4), scale="log")
+_BETA = exponent("beta", "1 + E S1")
+
+
+def _trunk(x: Columns, alpha: float) -> np.ndarray:
+    return power(x["s1_pretrain"] + x["s1"], -alpha)
+
+
+def shift(x: Columns, E: float, beta: float) -> np.ndarray:
+    """How far the shift of distributions has gone: 0 before the first step, 1 in the end."""
+    return -np.expm1(-beta * np.log1p(E * x["s1"]))
+
+
+def signed_power(values: np.ndarray, exponent: float) -> np.ndarray:
+    """|v|^exponent with the sign of v: a warm-up makes S2 negative."""
+    return np.sign(values) * np.abs(values) ** exponent
+
+
+def _plain(x: Columns, psi: np.ndarray) -> np.ndarray:
+    alpha, E, beta = psi
+    one = np.ones_like(x["s1"])
+    return np.column_stack([one, _trunk(x, alpha), -x["s2_pretrain"], -x["s2"], shift(x, E, beta)])
+
+
+def _size(x: Columns, psi: np.ndarray) -> np.ndarray:
+    alpha, E, beta, g1, g2, g3 = psi
+    N = x["N"]
+    s2_pretrain, s2 = x["s2_pretrain"] * power(N, g1), x["s2"] * power(N, g2)
+    one = np.ones_like(N)
+    return np.column_stack([one, _trunk(x, alpha), -s2_pretrain, -s2, shift(x, E, beta), power(N, -g3)])
+
+
+def _replay(x: Columns, psi: np.ndarray) -> np.ndarray:
+    a1, a2 = psi[3:]
+    columns = _plain(x, psi[:3])
+    columns[:, 3] *= np.exp(a1 * x["r"])
+    columns[:, 4] *= -np.expm1(-a2 * (1 - x["r"]))
+    return columns
+
+
+def _replay_domain(x: Columns, psi: np.ndarray) -> np.ndarray:
+    a1, a2 = psi[3:]
+    columns = _plain(x, psi[:3])
+    columns[:, 3] *= np.exp(a1 * x["r"])
+    columns[:, 4] *= np.expm1(a2 * x["r"])
+    return columns
+
+
+def _power(x: Columns, psi: np.ndarray) -> np.ndarray:
+    zeta1, zeta2 = psi[3:]
+    columns = _plain(x, psi[:3])
+    columns[:, 2] = -signed_power(x["s2_pretrain"], zeta1)
+    columns[:, 3] = -signed_power(x["s2"], zeta2)
+    return columns
+
+
+def _law(
+    name: str,
+    equation: str,
+    number: str,
+    basis: Callable[[Columns, np.ndarray], np.ndarray],
+    linear: tuple[Parameter, ...] = (),
+    nonlinear: tuple[Parameter, ...] = (),
+    varies: Mapping[str, str] = MappingProxyType({}),
+    rate_power: float = 0.0,
+) -> Law:
+    return Law(
+        name=name,
+        equation=equation,
+        source=f"Wang et al., ICML 2025, {number}",
+        parameters=(_L0, _A, _C1, _C2, _B, *linear, _ALPHA, _E, _BETA, *nonlinear),
+        columns=("s1_pretrain", "s2_pretrain", "s1", "s2", *varies),
+        varies={"s1": "E", **varies},
+        positive=("s1_pretrain",),
+        basis=basis,
+        rate_power=rate_power,
+    )
+
+
+def _size_power(name: str, of: str, low: float = -2.0) -> Parameter:
+    return Parameter(name, f"exponent of N in {of}", low, 2.0, linear=False, start=(max(low, -0.3), 0.5))
+
+
+_START = r"L = L_0 + A\,(S_1^{pt}+S_1)^{-\alpha}"
+_SHIFT = r"B\left(1-(1+E S_1)^{-\beta}\right)"
+_A1 = Parameter("a1", "per unit of r, in the term of S2", -5.0, 5.0, linear=False, start=(-1.0, 1.0))
+_A2 = Parameter("a2", "per unit of r, in the shift", 0.01, 50.0, linear=False, start=(0.1, 10.0), scale="log")
+_ZETAS = tuple(
+    Parameter(name, f"exponent of {of}", 0.05, 3.0, linear=False, start=(0.5, 1.5))
+    for name, of in (("zeta1", "S2 of pre-training"), ("zeta2", "S2"))
+)
+
+DYNAMICS = (
+    _law("dynamics", rf"{_START} - C_1 S_2^{{pt}} - C_2 S_2 + {_SHIFT}", "eq. 4", _plain),
+    _law(
+        "dynamics-size",
+        rf"{_START} - C_1 S_2^{{pt}} N^{{g_1}} - C_2 S_2 N^{{g_2}} + F N^{{-g_3}} + {_SHIFT}",
+        "eq. 7",
+        _size,
+        linear=(Parameter("F", "nats per token, at N = 1"),),
+        nonlinear=(
+            _size_power("g1", "the term of S2 of pre-training"),
+            _size_power("g2", "the term of S2"),
+            exponent("g3", "N"),
+        ),
+        varies={"N": "g3"},
+    ),
+    _law(
+        "dynamics-replay",
+        rf"{_START} - C_1 S_2^{{pt}} - C_2 S_2 e^{{a_1 r}} + {_SHIFT}\left(1-e^{{-a_2 (1-r)}}\right)",
+        "eq. 8, corpus of pre-training",
+        _replay,
+        nonlinear=(_A1, _A2),
+        varies={"r": "a2"},
+    ),
+    _law(
+        "dynamics-replay-domain",
+        rf"{_START} - C_1 S_2^{{pt}} - C_2 S_2 e^{{a_1 r}} + {_SHIFT}\left(e^{{a_2 r}}-1\right)",
+        "eq. 8, corpus of continual pre-training",
+        _replay_domain,
+        nonlinear=(_A1, _A2),
+        varies={"r": "a2"},
+    ),
+    *(
+        _law(
+            name,
+            rf"{_START} - C_1 \tilde S_2^{{pt}} - C_2 \tilde S_2 + {_SHIFT},\quad"
+            rf"\tilde S_2 = \sum_i \eta_i^{{{weight}}} m_i",
+            "eq. 9",
+            _plain,
+            rate_power=weight,
+        )
+        for name, weight in (("dynamics-lr-weighted", 0.1), ("dynamics-lr-weighted-0.2", 0.2))
+    ),
+    _law(
+        "dynamics-power",
+        rf"{_START} - C_1 (S_2^{{pt}})^{{\zeta_1}} - C_2 S_2^{{\zeta_2}} + {_SHIFT}",
+        "eq. 10",
+        _power,
+        nonlinear=_ZETAS,
+    ),
+)

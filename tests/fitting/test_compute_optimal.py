@@ -1,0 +1,104 @@
+"""Size and tokens for a budget of compute."""
+
+import numpy as np
+import pytest
+
+import fitting
+from fitting.compute_optimal import closed_form
+from tests.fitting.given import given
+from tests.fitting.synthetic import TRUE, measured, small_plan
+
+
+def test_the_papers_worked_number():
+    """App. G.3: a = 0.6252, b = 0.3748, G = 4.1282, C = 5e19 give N = 15.54, D = 0.536."""
+    beta, alpha = 0.6252, 0.3748
+    A = 4.1282 ** (alpha + beta) * beta / alpha
+    law = {"E": 1.0, "A": A, "B": 1.0, "alpha": alpha, "beta": beta}
+    answer = fitting.compute_optimal(given("chinchilla", law), 5e19)
+    assert (answer["a"], answer["b"], answer["G"]) == pytest.approx((0.6252, 0.3748, 4.1282))
+    assert answer["N"] == pytest.approx(15.54, abs=0.005)
+    assert answer["D"] == pytest.approx(0.536, abs=0.0005)
+    assert 6 * answer["N"] * answer["D"] * 1e18 == pytest.approx(5e19)
+    assert answer.binding == "compute: 6 N D = 5e+19 FLOPs"
+
+
+def brute(law: str, params: dict, budget: float, ratio: float | None = None) -> float:
+    N = np.geomspace(1e-3, 1e4, 700_001)
+    x = {"N": N, "D": budget / N, **({} if ratio is None else {"r": np.full(len(N), ratio)})}
+    return N[np.argmin(fitting.LAWS[law].loss(x, params))]
+
+
+@pytest.mark.parametrize("flops", [1e18, 5e19, 1e21])
+@pytest.mark.parametrize(("law", "ratio"), [("chinchilla", None), ("dcpt", 0.3), ("dcpt", 1.0)])
+def test_the_closed_form_is_the_least_of_a_fine_grid(law, ratio, flops):
+    answer = fitting.compute_optimal(given(law, TRUE[law]), flops, ratio)
+    assert answer["N"] == pytest.approx(brute(law, TRUE[law], flops / 6e18, ratio), rel=3e-5)
+
+
+def test_at_a_ratio_the_law_is_chinchillas():
+    p, r = TRUE["dcpt"], 0.3
+    answer = fitting.compute_optimal(given("dcpt", p), 1e20, r)
+    assert answer["E"] == pytest.approx(p["E"] + p["C"] / (r + p["eps"]) ** p["gamma"])
+    assert answer["B"] == pytest.approx(p["B"] * r ** p["eta"])
+    loss = answer["E"] + p["A"] / answer["N"] ** p["alpha"] + answer["B"] / answer["D"] ** p["beta"]
+    assert answer.predicted["loss"].value == pytest.approx(loss)
+
+
+def test_the_search_agrees_with_openais_own_closed_form_and_with_brute_force():
+    params = {"A": 2.0, "aN": 0.076, "aD": 0.095, "d": 0.5}
+    budget = 5e19 / 6e18
+    answer = fitting.compute_optimal(given("openai", params), 5e19)
+    p = params["aN"] / params["aD"]
+    assert answer["N"] == pytest.approx((p * budget / params["d"]) ** (1 / (p + 1)), rel=1e-6)
+    found = fitting.compute_optimal(given("dcpt-l1", TRUE["dcpt-l1"], draws=20), 5e19, 0.4)
+    assert found["N"] == pytest.approx(brute("dcpt-l1", TRUE["dcpt-l1"], budget, 0.4), rel=3e-5)
+    assert found["N"] * found["D"] == pytest.approx(budget)
+    assert set(found.values) == {"N", "D"}
+
+
+def test_the_search_is_the_closed_form_in_its_draws_too():
+    """dcpt-l1 at a ratio is Chinchilla's law as well, with its own B."""
+    fit = given("dcpt-l1", TRUE["dcpt-l1"], draws=30)
+    answer = fitting.compute_optimal(fit, 5e19, 0.4)
+    sizes = [closed_form(dict(zip(fit.params, draw)), 5e19 / 6e18)["N"] for draw in fit.draws]
+    assert answer.values["N"].low == pytest.approx(np.quantile(sizes, 0.05), rel=1e-4)
+    assert answer.values["N"].high == pytest.approx(np.quantile(sizes, 0.95), rel=1e-4)
+
+
+def test_intervals_hold_the_truth_and_extrapolation_is_said():
+    fit = fitting.fit(
+        measured(small_plan("chinchilla"), "chinchilla", TRUE["chinchilla"], 0.002, seed=1), "chinchilla", bootstrap=60
+    )
+    answer = fitting.compute_optimal(fit, 2e23, level=0.99)
+    truth = closed_form(TRUE["chinchilla"], 2e23 / 6e18)
+    for name in ("N", "D"):
+        assert answer.values[name].low < truth[name] < answer.values[name].high
+    assert answer.predicted["loss"].low < answer.predicted["loss"].value < answer.predicted["loss"].high
+    assert [line.split(" = ")[0] for line in answer.warnings] == ["fit: N", "fit: D"]
+
+
+def test_a_law_that_knows_no_best_size_says_so():
+    with pytest.raises(fitting.PointsError, match="size does not matter"):
+        fitting.compute_optimal(given("chinchilla", {**TRUE["chinchilla"], "A": 0.0}), 5e19)
+    with pytest.raises(fitting.PointsError, match="number of tokens does not matter"):
+        fitting.compute_optimal(given("dcpt", {**TRUE["dcpt"], "B": 0.0}), 5e19, 0.5)
+    with pytest.raises(fitting.PointsError, match=r"the best N is .*e\+13 billion, which cannot be meant"):
+        fitting.compute_optimal(given("chinchilla", {**TRUE["chinchilla"], "B": 1e-9}), 5e19)
+    answer = fitting.compute_optimal(given("dcpt-l1", {**TRUE["dcpt-l1"], "A": 0.0}), 5e19, 0.5)
+    assert answer.binding.startswith("the search ends at N = ")
+
+
+@pytest.mark.parametrize(
+    ("law", "flops", "ratio", "message"),
+    [
+        ("chinchilla", 50.0, None, "flops = 50 is not allowed: give raw FLOPs"),
+        ("chinchilla", float("nan"), None, "flops = nan"),
+        ("chinchilla", 5e19, 0.5, "reads no r: leave it out"),
+        ("dcpt", 5e19, None, "reads r: give ratio"),
+        ("dcpt", 5e19, 1.5, r"ratio = 1.5 is outside \[0, 1\]"),
+        ("transfer-anchored", 5e19, 0.5, "reads no N and no D"),
+    ],
+)
+def test_bad_questions(law, flops, ratio, message):
+    with pytest.raises(fitting.PointsError, match=message):
+        fitting.compute_optimal(given(law, TRUE[law]), flops, ratio)

@@ -1,0 +1,156 @@
+"""Every law that is registered: it comes back from its own points, from any seed, and its slopes are right."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fitting
+from fitting.laws import LAWS, Law
+from fitting.problem import Problem
+
+OF_SHIFT = {"E": 20.0, "beta": 0.35}
+DYNAMICS = {"L0": 2.6, "A": 0.9, "C1": 0.5, "C2": 0.6, "B": 0.5, "alpha": 0.45, **OF_SHIFT}
+DCPT = {"E": 0.9, "A": 0.45, "B": 0.05, "C": 0.8, "alpha": 0.35, "beta": 0.25, "gamma": 0.2, "eta": 1.4, "eps": 0.08}
+CROSS = {**DCPT, "F": 0.4, "mu": 0.8}
+ANCHORED = {"C2": 0.3, "C": 0.08, "G": 0.4, "eps": 0.02, "E": 50.0}
+TRUTH: dict[str, dict[str, float]] = {
+    "openai": {"A": 2.2, "aN": 0.15, "aD": 0.2, "d": 0.5},
+    "chinchilla": {"E": 1.7, "A": 0.4, "B": 0.9, "alpha": 0.35, "beta": 0.3},
+    "dcpt-l1": {"E": 0.9, "A": 0.45, "B": 0.3, "C": 0.5, "alpha": 0.35, "beta": 0.3, "gamma": 0.4, "eps": 0.08},
+    "dcpt-l2": {
+        **{"E": 0.9, "A": 0.45, "B^eta": 0.4, "alpha": 0.35, "beta": 0.4, "gamma": 0.6, "eta": 0.7},
+        **{"C/B": 0.5, "eps": 0.1},
+    },
+    "dcpt": DCPT,
+    "dcpt-free": {**DCPT, "C": 0.3, "B": 0.4, "eta": 0.6},
+    "dcpt-l4": {"E": 0.9, "A": 0.45, "B": 0.3, "C": 0.6, "alpha": 0.35, "beta": 0.3, "b": 0.5, "c": 5.0},
+    "dcpt-l5": {"E": 0.9, "A": 0.45, "B": 0.8, "alpha": 0.35, "beta": 0.3, "sigma": 0.4},
+    "cross-domain-k1": CROSS,
+    "cross-domain-k2": CROSS,
+    "cross-domain-k3": {**CROSS, "w2": 0.7},
+    "cross-domain-k4": {**CROSS, "w2": 0.7, "w3": 0.02},
+    "annealing": {"L0": 2.6, "A": 0.9, "C": 0.5, "alpha": 0.45},
+    "dynamics": DYNAMICS,
+    "dynamics-size": {**DYNAMICS, "F": 0.3, "g1": 0.1, "g2": 0.2, "g3": 0.4},
+    "dynamics-replay": {**DYNAMICS, "a1": 0.5, "a2": 2.0},
+    "dynamics-replay-domain": {**DYNAMICS, "B": -0.2, "a1": 0.5, "a2": 1.0},
+    "dynamics-lr-weighted": DYNAMICS,
+    "dynamics-lr-weighted-0.2": DYNAMICS,
+    "dynamics-power": {**DYNAMICS, "zeta1": 0.8, "zeta2": 1.2},
+    "transfer-anchored": ANCHORED,
+    "transfer": {**ANCHORED, "L0": 2.0, "F": 0.5, "g": 0.3},
+    "transfer-rate": {**ANCHORED, "kappa": 0.4},
+    "transfer-saturating": {**ANCHORED, "C": 0.3, "beta": 0.5},
+    "ddo": {"c": 0.4, "a": 2.0, "b": 1.2},
+    "data-mixing": {"c": 1.5, "k": 2.0, "t.first": -1.5, "t.second": -0.6},
+}
+
+
+def plan(law: Law) -> pd.DataFrame:
+    """Some hundred points that hold whatever the laws read, varied independently."""
+    rng = np.random.default_rng(7)
+    n = 400
+    shares = rng.dirichlet([1, 1, 1], n)
+    frame = pd.DataFrame(
+        {
+            "run": np.arange(n) // 10,
+            "N": rng.choice([0.2, 0.5, 1.8, 4.0], n),
+            "D": rng.uniform(0.5, 30, n),
+            "r": rng.choice([0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0], n),
+            "rho": 1.0,
+            "s1": rng.uniform(0.0, 3.0, n),
+            "s2": rng.uniform(-0.1, 0.5, n),
+            "s1_pretrain": rng.uniform(0.5, 6.0, n),
+            "s2_pretrain": rng.uniform(0.0, 0.5, n),
+            "loss_before": rng.uniform(3.0, 4.0, n),
+            "k1": rng.choice([2.0, 2.5, 3.0, 3.5], n),
+            "k2": rng.choice([0.2, 0.4, 0.7, 1.0], n),
+            "k3": rng.choice([0.01, 0.02, 0.05], n),
+            "x": rng.uniform(0.2, 4.0, n),
+            **{f"mixture.{name}": shares[:, j] for j, name in enumerate(("first", "second", "third"))},
+        }
+    )
+    if law.name == "annealing":
+        frame["s1"] += 0.1
+    return frame
+
+
+def bound(name: str, frame: pd.DataFrame) -> Law:
+    law = LAWS[name]
+    return law.among([c for c in frame.columns if c.startswith("mixture.")]) if law.among else law
+
+
+def with_loss(name: str, noise: float) -> pd.DataFrame:
+    frame = plan(LAWS[name])
+    law = bound(name, frame)
+    loss = law.loss({column: frame[column].to_numpy(float) for column in law.columns}, TRUTH[name])
+    errors = noise * np.random.default_rng(1).standard_normal(len(frame))
+    return frame.assign(loss=loss * np.exp(errors))
+
+
+def test_every_law_of_the_papers_is_there():
+    assert set(TRUTH) == set(LAWS)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_a_law_says_what_it_is(name):
+    law = LAWS[name]
+    assert law.name == name
+    assert law.equation.startswith("L")
+    assert law.source
+    assert all(p.unit and p.low < p.high for p in law.parameters)
+    assert [p.linear for p in law.parameters] == sorted((p.linear for p in law.parameters), reverse=True)
+    assert set(law.varies) <= set(law.columns)
+    assert law.separable or law.printed is not None
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_exact_points_give_back_the_law(name):
+    points = with_loss(name, noise=0.0)
+    fit = fitting.fit(points, name, bootstrap=0)
+    assert fit.objective < 1e-9
+    assert fit.params == pytest.approx(TRUTH[name], rel=2e-2)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_seeds_end_at_one_optimum(name):
+    points = with_loss(name, noise=0.003)
+    objectives = [fitting.fit(points, name, bootstrap=0, seed=seed).objective for seed in range(6)]
+    assert max(objectives) <= min(objectives) * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name, law in LAWS.items() if law.slopes])
+@pytest.mark.parametrize("fixed", [False, True])
+def test_slopes_are_those_of_the_law(name, fixed):
+    points = with_loss(name, noise=0.0)
+    law = bound(name, points)
+    fix = {law.linear[0].name: TRUTH[name][law.linear[0].name]} if fixed else {}
+    x = {column: points[column].to_numpy(float) for column in law.columns}
+    problem = Problem(law, x, points["loss"].to_numpy(), np.ones(len(points)), law.constants(x), fixed=fix)
+    z = np.array([p.coordinate(TRUTH[name][p.name]) for p in problem.nonlinear])
+    u = np.linspace(0.5, 1.0, problem.columns(z)[1].shape[1])
+    for scaled in (True, False):
+        offset, columns = problem.columns(z)
+        slopes = problem.slopes(z, u, offset + columns @ u, scaled=scaled)
+        for j in range(len(z)):
+            step = np.zeros(len(z))
+            step[j] = 1e-5
+            ends = []
+            for moved in (z + step, z - step):
+                offset, columns = problem.columns(moved)
+                amounts = u if scaled else u * problem.sizes(moved) / problem.sizes(z)
+                ends.append(offset + columns @ amounts)
+            assert slopes[:, j] == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5, abs=1e-7)
+
+
+def test_what_a_paper_prints_otherwise_is_given_back():
+    points = with_loss("openai", noise=0.0)
+    fit = fitting.fit(points, "openai", bootstrap=0)
+    p = fit.printed
+    inner = (p["Nc"] / points["N"]) ** (p["aN"] / p["aD"]) + p["Dc"] / points["D"]
+    assert (inner ** p["aD"]).to_numpy() == pytest.approx(points["loss"].to_numpy(), rel=1e-6)
+    points = with_loss("dcpt-l2", noise=0.0)
+    p = fitting.fit(points, "dcpt-l2", bootstrap=0).printed
+    bracket = p["B"] * points["D"] ** -p["beta"] + p["C"] * (points["r"] + p["eps"]) ** -p["gamma"]
+    loss = p["E"] + p["A"] * points["N"] ** -p["alpha"] + bracket ** p["eta"]
+    assert loss.to_numpy() == pytest.approx(points["loss"].to_numpy(), rel=1e-5)

@@ -1,0 +1,107 @@
+"""Which law to trust: on points whose law is known."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fitting
+from tests.fitting.synthetic import TRUE, grid, measured, scheduled
+
+LAWS = ("dcpt", "dcpt-l1")
+BY = ("size", "ratio", "reach")
+
+
+@pytest.fixture(scope="module")
+def points():
+    plan = grid(sizes=(0.2, 0.5, 1.8, 4.0), ratios=(0.1, 0.33, 0.67, 0.9), evaluations=6, every=30_000)
+    truth = {**TRUE["dcpt"], "B": 0.3, "C": 2.0}
+    return measured(plan, "dcpt", truth, noise=0.001, run_noise=0.001)
+
+
+@pytest.fixture(scope="module")
+def tried(points):
+    return fitting.try_out(points, [*LAWS, "transfer-anchored"], BY)
+
+
+def test_the_table_prefers_the_law_that_made_the_points(points, tried):
+    table = fitting.compare(points, [*LAWS, "transfer-anchored"], BY, tried=tried)
+    own, other = table.loc["dcpt"], table.loc["dcpt-l1"]
+    assert own["parameters"] == 9
+    assert other["parameters"] == 8
+    assert own["r2"] > other["r2"]
+    assert own["aicc"] < other["aicc"]
+    assert own["mae"] < other["mae"]
+    assert own["huber_sum"] == pytest.approx(own["huber_mean"] * len(points))
+    for split in BY:
+        assert own[split] < 0.02
+    assert own["ratio"] < other["ratio"]
+    assert "missing columns: loss_before" in table.loc["transfer-anchored", "reason"]
+    assert table.loc["transfer-anchored", ["r2", "size"]].isna().all()
+    assert own["reason"] == ""
+
+
+def test_held_out_errors_are_those_of_held_out(points, tried):
+    out = fitting.held_out(points, "dcpt", "size")
+    error = out["relative_error"].abs().groupby(out["run"]).mean().mean()
+    assert fitting.compare(points, LAWS, BY, tried=tried).loc["dcpt", "size"] == pytest.approx(error)
+
+
+def test_advice_names_the_law_the_number_and_what_could_not_be_fitted(tried):
+    lines = {line.split(" ")[0]: line for line in fitting.advise(tried)}
+    assert list(lines) == list(BY)
+    assert lines["ratio"].startswith("ratio (a ratio that was not run): trust dcpt: mean error ")
+    assert "16 held-out runs, against dcpt-l1 (" in lines["ratio"]
+    for line in lines.values():
+        assert "; transfer-anchored could not be judged: holding out" in line
+        assert "missing columns: loss_before" in line
+        assert "\n" not in line
+
+
+def table(errors: dict[str, list[float]]) -> pd.DataFrame:
+    rows = [
+        {"law": law, "by": "size", "split": "N = 1", "row": run, "run": run, "relative_error": error}
+        for law, own in errors.items()
+        for run, error in enumerate(own)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_what_is_within_its_standard_error_is_a_tie_and_the_short_law_is_named():
+    (line,) = fitting.advise(table({"dcpt": [0.010, 0.030, 0.020], "dcpt-l1": [0.025, 0.010, 0.028]}))
+    assert "a tie of dcpt (2.00%) with dcpt-l1 (2.10%, 0.10% more, give or take 1.07%) over 3 held-out runs" in line
+    assert line.endswith("of these dcpt-l1 has the fewest parameters")
+
+
+def test_pairing_sees_a_small_difference_that_every_run_shares():
+    first = np.array([0.01, 0.05, 0.002, 0.09])
+    (line,) = fitting.advise(table({"dcpt-l1": [*(first + 0.001)], "dcpt": [*-first]}))
+    assert "trust dcpt: mean error 3.80% of 4 held-out runs, against dcpt-l1 (3.90%, 0.10% more" in line
+
+
+def test_one_run_decides_nothing():
+    (line,) = fitting.advise(table({"dcpt": [0.01], "dcpt-l1": [0.5]}))
+    assert "a tie of dcpt" in line
+    assert "which has no spread" in line
+
+
+def test_laws_are_judged_on_the_points_that_all_predicted():
+    both = table({"dcpt": [0.01, 0.01, 0.9], "dcpt-l1": [0.02, 0.021]})
+    (line,) = fitting.advise(both)
+    assert "trust dcpt: mean error 1.00% of 2 held-out runs" in line
+
+
+def test_all_laws_are_fitted_to_the_same_points():
+    """dcpt has no value at the first step, so the transfer law must not earn an AICc there either."""
+    frame, _ = scheduled(0.5, ratios=(0.1, 0.5, 1.0))
+    points = measured(frame, "transfer-anchored", TRUE["transfer-anchored"], noise=0.002)
+    chosen = fitting.compare(points, ["transfer-anchored", "dcpt"], by=[])
+    alone = fitting.compare(points[points["step"] > 0], ["transfer-anchored"], by=[])
+    assert chosen["reason"].tolist() == ["", ""]
+    assert chosen.loc["transfer-anchored", "aicc"] == pytest.approx(alone.loc["transfer-anchored", "aicc"])
+
+
+def test_unknown_names(points):
+    with pytest.raises(fitting.PointsError, match="did you mean dcpt"):
+        fitting.compare(points, ["dctp"])
+    with pytest.raises(fitting.PointsError, match="cannot hold out by 'seed'"):
+        fitting.compare(points, ["dcpt"], by=["seed"])
