@@ -74,7 +74,7 @@ def profile(optimum: Optimum, value: Callable[[np.ndarray], float], level: float
     lower = np.concatenate([np.zeros(len(theta) - len(problem.nonlinear)), problem.lower])
     best, slope = value(theta), gradient_of(value, theta, lower, upper)
     bread, spread = optimum.spread.variances(slope)
-    freedom = max(optimum.spread.freedom(slope) - 1, LEAST_FREEDOM)
+    freedom = max(optimum.spread.freedom(slope), LEAST_FREEDOM)
     if not (bread > 0 and spread > 0):
         # Nothing moves the number, or no error does: its column is not felt.
         return Profile([best], [0.0], freedom, (False, False))

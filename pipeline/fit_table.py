@@ -191,16 +191,17 @@ def parameter_table(fitted: Fit, named: str) -> Table:
 
 def selection_table(chosen: pd.DataFrame, by: list[str], corpus: str) -> Table:
     """`fitting.compare` for the terminal."""
-    on = f" on {corpus}" if corpus else ""
-    table = Table(
-        title=f"laws compared{on}", caption=f"{', '.join(by)}: mean error on what was held out" if by else None
-    )
-    for name in ("law", "parameters", "R2", "MAE", "Huber sum", "Huber mean", "AICc", *by):
-        table.add_column(name, justify="left" if name == "law" else "right")
-    for law, row in chosen.iterrows():
-        quality = (f"{row[name]:{form}}" for name, form in _FORMS.items())
-        held_out = ("" if pd.isna(row[split]) else f"{row[split]:.2%}" for split in by)
-        table.add_row(str(law), *(quality if not row["reason"] else ("",) * len(_FORMS)), *held_out)
+    table = Table(title=f"laws compared{f' on {corpus}' if corpus else ''}")
+    table.add_column("")
+    # A column a law: with the measures across, a terminal of 80 columns cuts every number short.
+    for law in chosen.index:
+        table.add_column(str(law), justify="right")
+    for name, (label, form) in _FORMS.items():
+        values = ("" if row["reason"] else f"{row[name]:{form}}" for _, row in chosen.iterrows())
+        table.add_row(label, *values)
+    for split in by:
+        values = ("" if pd.isna(error) else f"{error:.2%}" for error in chosen[split])
+        table.add_row(f"held out: {split}", *values)
     return table
 
 
@@ -213,4 +214,11 @@ def _file_name(corpus: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", corpus) + "-" * bool(corpus)
 
 
-_FORMS = {"parameters": "g", "r2": ".4f", "mae": ".4f", "huber_sum": ".4g", "huber_mean": ".3g", "aicc": ".1f"}
+_FORMS = {
+    "parameters": ("parameters", "g"),
+    "r2": ("R2", ".4f"),
+    "mae": ("mean error, nats", ".4f"),
+    "huber_sum": ("Huber sum", ".4g"),
+    "huber_mean": ("Huber mean", ".3g"),
+    "aicc": ("AICc", ".1f"),
+}
