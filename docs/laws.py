@@ -1,0 +1,143 @@
+"""Writes what the laws say of themselves into laws.md, between marked lines, and the pictures beside it.
+
+    .venv/bin/python -m docs.laws
+
+What stands outside the marks is written by hand. A law without a section stops the script.
+"""
+
+import re
+from math import inf
+from pathlib import Path
+
+import numpy as np
+
+from docs.pictures import FOLDER, PICTURES
+from fitting import LAWS, Law, Parameter
+from fitting.laws.law import no_constants, no_offset
+from fitting.points import ALLOWED
+
+PAGE = Path(__file__).parent / "laws.md"
+COLUMNS = {
+    "N": "size of the model, billions of parameters",
+    "D": "tokens of the run so far, billions",
+    "r": "share of the validation corpus in the mixture of the run",
+    "rho": "share of the validation corpus in pre-training",
+    "k1": "validation loss before training, nats per token",
+    "k2": "what the first 5,000 steps gain, nats per token",
+    "k3": "mean bend of the loss over the first 11,000 steps, nats per token",
+    "s1": "S1 of the run so far: its learning rates summed",
+    "s2": "S2 of the run so far: what annealing has gained, by `fitting.areas`",
+    "s1_pretrain": "S1 of the pre-training that came before",
+    "s2_pretrain": "S2 of the pre-training that came before",
+    "loss_before": "validation loss before the run, nats per token",
+    "x": "tokens of one domain over those that it has in the base run",
+    "mixture.<corpus>": "share of each corpus in the mixture; they sum to 1",
+}
+"""Column -> what it holds; the laws' docstrings in one place."""
+PUNCTUATION = {r"\,": r"\thinspace "}
+"""LaTeX that Markdown would take for an escaped character, and the same in letters."""
+
+
+def block(law: Law) -> str:
+    """Equation, source, parameters and columns of a law, as Markdown."""
+    equation = law.equation
+    for mark, word in PUNCTUATION.items():
+        equation = equation.replace(mark, word)
+    rows = [f"| `{p.name}` | {p.unit} | {bounds(p)} |" for p in law.parameters]
+    lines = ["$$", equation, "$$", "", "| parameter | unit | bounds |", "|---|---|---|", *rows, ""]
+    return "\n".join([*lines, f"Source: {law.source}.", "", " ".join(sentences(law))])
+
+
+def sentences(law: Law) -> list[str]:
+    """What a law reads and takes from the points, and how it is solved."""
+    if law.among is not None:
+        told = [
+            "Reads a column `mixture.<corpus>` for each corpus, and has a `t` for each but the last (here: of two)."
+        ]
+    else:
+        told = [f"Reads {_named(law.columns)}."]
+    if law.varies:
+        told.append(f"Must vary: {', '.join(f'`{name}` (for `{p}`)' for name, p in law.varies.items())}.")
+    if law.positive:
+        told.append(f"Has no value at {' or '.join(f'`{name}` = 0' for name in law.positive)}.")
+    linear, shapes = (_named(p.name for p in some) for some in (law.linear, law.nonlinear))
+    if law.separable:
+        told.append(f"Separable: linear in {linear} for given {shapes}.")
+    else:
+        printed = _named(law.printed(dict.fromkeys((p.name for p in law.parameters), 1.0))) if law.printed else ""
+        told.append(
+            f"Not separable as printed; fitted with an amplitude, linear in {linear} for given {shapes}, and "
+            f"`Fit.printed` has the paper's {printed}."
+        )
+    if law.constants is not no_constants:
+        held = law.constants({name: np.ones(1) for name in law.columns})
+        told.append(f"Takes from the fitted points and holds fixed: {_named(held)}.")
+    if law.cone is not None:
+        told.append("The coefficients are tied together by a constraint, so that none of them can be shared or signed.")
+    if law.offset is not no_offset:
+        told.append("Has a part without coefficient.")
+    if law.rate_power:
+        told.append(f"Each step of S2 is weighted with its learning rate to the power {law.rate_power:g}.")
+    return told
+
+
+def bounds(p: Parameter) -> str:
+    """Where a parameter may lie, in words."""
+    if p.low == -inf:
+        return "either sign"
+    return f"{p.low:g} or more" if p.high == inf else f"{p.low:g} to {p.high:g}"
+
+
+def overview() -> str:
+    """A table of all laws."""
+    rows = [
+        f"| [`{law.name}`](#{law.name.replace('.', '')}) | {len(law.parameters)} | {_named(_columns(law))} | "
+        f"{'yes' if law.separable else 'rewritten'} |"
+        for law in LAWS.values()
+    ]
+    return "\n".join(["| law | parameters | reads | separable |", "|---|---|---|---|", *rows])
+
+
+def columns() -> str:
+    """A table of the columns that laws read."""
+    rows = []
+    for name, words in COLUMNS.items():
+        rule = ALLOWED.get("r" if name.startswith("mixture.") else name, ("any number", None))[0]
+        readers = sum(name in _columns(law) for law in LAWS.values())
+        rows.append(f"| `{name}` | {words} | {rule.split(', in ')[0]} | {readers} |")
+    return "\n".join(["| column | holds | allowed | laws that read it |", "|---|---|---|---|", *rows])
+
+
+def generated() -> dict[str, str]:
+    """Mark -> what stands under it."""
+    return {"overview": overview(), "columns": columns(), **{f"law {name}": block(law) for name, law in LAWS.items()}}
+
+
+def renewed(page: str) -> str:
+    """The page with what is generated as it is now. Raises ValueError for what has no place in it, or no law."""
+    made = generated()
+    places = re.findall(r"^<!-- begin (.+?) -->$", page, flags=re.MULTILINE)
+    if lacking := [mark for mark in made if places.count(mark) != 1]:
+        raise ValueError(f"laws.md must have exactly one line <!-- begin {lacking[0]} -->, and <!-- end --> after it")
+    if strange := [mark for mark in places if mark not in made]:
+        raise ValueError(f"laws.md has a place for {strange[0]}, which fitting.LAWS does not have")
+
+    def filled(found: re.Match) -> str:
+        return f"<!-- begin {found[1]} -->\n\n{made[found[1]]}\n\n<!-- end -->"
+
+    return re.sub(r"^<!-- begin (.+?) -->$.*?^<!-- end -->$", filled, page, flags=re.MULTILINE | re.DOTALL)
+
+
+def _columns(law: Law) -> tuple[str, ...]:
+    return ("mixture.<corpus>",) if law.among is not None else law.columns
+
+
+def _named(names) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    FOLDER.mkdir(exist_ok=True)
+    for name, picture in PICTURES.items():
+        (FOLDER / f"{name}.svg").write_text(picture(), encoding="utf-8")

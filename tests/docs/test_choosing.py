@@ -1,0 +1,44 @@
+"""docs/choosing.md does what it says."""
+
+import re
+
+import pandas as pd
+import pytest
+
+import fitting
+from tests.docs.pages import ROOT, assert_same, run
+
+PAGE = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
+
+
+def test_the_page_prints_what_it_says():
+    namespace = {"__name__": "page"}
+    found = run("choosing.md", namespace)
+    assert sum(bool(said) for said, _ in found) >= 8
+    for said, printed in found:
+        assert_same(said, printed)
+    answer = namespace["answer"]
+    general = namespace["fits"]["general"]
+    at = {"N": 1.5, "D": 12.0, "r": 1 - answer.domain_ratio}
+    assert general.predict(pd.DataFrame([at]))[0] == pytest.approx(1.03 * namespace["before"])
+
+
+def test_the_names_in_the_table_are_there():
+    table = PAGE.split("## From the question to the runs")[1].split("\n## ")[0]
+    rows = [row.split("|") for row in re.findall(r"^\| .+ \|$", table, flags=re.M)[1:]]
+    assert len(rows) >= 10
+    for row in rows:
+        for name in re.findall(r"`(\w+)`", row[2]):
+            assert name == "predict" or name in fitting.__all__, name
+        for name in re.findall(r"`([\w-]+)`", row[3]):
+            assert name in fitting.LAWS or name == "at", name
+        for name in re.findall(r"`([\w-]+)`", row[5]):
+            assert name in fitting.crossval.SPLITS or name in ("r2", "fit"), name
+
+
+def test_words_are_compared_as_words_and_numbers_as_numbers():
+    assert_same("R2 0.98, 5 runs\n", "R2 0.97, 5 runs\n")
+    with pytest.raises(AssertionError, match=r"0\.98"):
+        assert_same("R2 0.98\n", "R2 0.93\n")
+    with pytest.raises(AssertionError, match="the page says"):
+        assert_same("identified True\n", "identified False\n")

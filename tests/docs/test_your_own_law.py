@@ -1,0 +1,81 @@
+"""The law of docs/your-own-law.md, which is not in the package, works like one that is."""
+
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fitting
+from tests.docs.pages import BLOCK, ROOT, assert_same, run
+
+PAGE = (ROOT / "docs" / "your-own-law.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page():
+    """What the page leaves behind when it is run; the law is taken out again after the tests."""
+    namespace: dict = {"__name__": "page"}
+    try:
+        printed = run("your-own-law.md", namespace)
+        yield SimpleNamespace(printed=printed, **namespace)
+    finally:
+        fitting.LAWS.pop("repeated", None)
+
+
+def test_the_page_prints_what_it_says(page):
+    assert sum(bool(said) for said, _ in page.printed) == 3
+    for said, printed in page.printed:
+        assert_same(said, printed)
+
+
+def test_the_law_is_one_file_of_some_thirty_lines():
+    blocks = list(BLOCK.finditer(PAGE))
+    written = [line for line in blocks[0]["code"].splitlines() if line.strip()]
+    assert len(written) <= 35
+    assert not re.search(r"^(import|from) (?!numpy|fitting)", blocks[0]["code"], flags=re.M)
+
+
+def test_its_parameters_come_back(page):
+    for name, true in page.truth.items():
+        low, high = page.fit.intervals()[name]
+        assert page.fit.params[name] == pytest.approx(true, rel=0.05)
+        assert low < page.fit.params[name] < high
+    assert all(page.fit.identified.values())
+
+
+def test_profile_and_cross_validation_work_with_it(page):
+    profile = page.fit.profile("R")
+    low, high = profile.interval(0.9)
+    assert profile.closed == (True, True)
+    assert low < page.truth["R"] < high
+    for by in ("size", "tokens", "compute"):
+        missed = fitting.held_out(page.points, "repeated", by)["relative_error"].abs().mean()
+        without = fitting.held_out(page.points, "chinchilla", by)["relative_error"].abs().mean()
+        assert missed < 0.005 < without
+
+
+def test_slopes_change_nothing_but_the_time(page):
+    assert fitting.LAWS["repeated"].slopes is not None
+    fit = fitting.fit(page.points, "repeated", bootstrap=0)
+    assert fit.objective == pytest.approx(page.fit.objective, rel=1e-6)
+    assert fit.params == pytest.approx(page.fit.params, rel=1e-3)
+
+
+def test_what_else_the_page_promises(page):
+    fit = fitting.Fit.from_json(page.fit.to_json())
+    frame = pd.DataFrame({"N": [1.0], "D": [6.0], "U": [2.0]})
+    assert fit.predict(frame) == pytest.approx(page.fit.predict(frame))
+    once, thrice = (page.worth({"D": np.array([tokens]), "U": np.array([2.0])}, 12.0)[0] for tokens in (2.0, 6.0))
+    assert once == 2.0
+    assert 2.0 < thrice < 6.0
+    given = fitting.fit(page.points, "repeated", fix={"R": 12.0}, weights=np.ones(len(page.points)), bootstrap=0)
+    assert given.params["R"] == 12.0
+    best = fitting.compute_optimal(fit, 1e19, at={"U": 1.0})
+    assert best["N"] * best["D"] == pytest.approx(1e19 / 6e18)
+    both = pd.concat([page.points.assign(corpus=name) for name in ("one", "other")])
+    shared = fitting.fit_shared(both, "repeated", ["R"], bootstrap=0)
+    assert shared["one"].params["R"] == shared["other"].params["R"] == pytest.approx(12.0, rel=0.05)
+    zero = pd.concat([page.points, page.points.head(1).assign(D=0.0)], ignore_index=True)
+    assert fitting.fit(zero, "repeated", bootstrap=0).warnings[0].startswith("1 points at D = 0 or U = 0 left out")
