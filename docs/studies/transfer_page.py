@@ -1,0 +1,250 @@
+"""The numbers of docs/transfer-law.md, made from docs/results/transfer-law.csv alone.
+
+The page holds marked blocks, <!-- name --> … <!-- /name -->; all between the marks is written here.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from docs.studies import transfer_pictures
+from docs.studies.transfer_points import ROOT
+from docs.studies.transfer_questions import ANCHORED, COMPARED, OWN_GROUND, QUESTIONS
+
+Row = dict[Any, Any]
+RESULTS = ROOT / "docs" / "results" / "transfer-law.csv"
+PAGE = ROOT / "docs" / "transfer-law.md"
+SERIES = ("general (code)", "code", "general (law)", "law", "general (chemistry)", "chemistry")
+RIVALS = ("transfer-rate", "dcpt-free", "dcpt-free-anchored", "dynamics-replay-size", "dynamics-replay-anchored")
+PROPOSALS = ("transfer-anchored, C N^nu", "transfer-anchored, G N^nu", "transfer-grown", "transfer-rate")
+CLAIMED = {
+    "dcpt": "`dcpt`",
+    "dcpt-free": "`dcpt-free`, which is dcpt without its constraint,",
+    "dcpt-free-anchored": "the same given the loss before",
+    "dcpt-areas": "the same given S1, S2 and the loss before",
+    "dynamics-replay-anchored": "eq. 8 given the loss before",
+    "transfer-rate": "`transfer-rate`",
+}
+"""Law -> how the claim names it."""
+
+
+def write() -> None:
+    """Renew the pictures that need no points, and every block of the page."""
+    table = read()
+    transfer_pictures.errors(table)
+    transfer_pictures.size(table)
+    PAGE.write_text(filled(PAGE.read_text(), table))
+
+
+def read() -> pd.DataFrame:
+    """The results."""
+    return pd.read_csv(RESULTS)
+
+
+def filled(text: str, table: pd.DataFrame) -> str:
+    """The page with each block written anew. Raises KeyError for a mark that no block has."""
+
+    def block(found: re.Match[str]) -> str:
+        name = found[1]
+        return f"<!-- {name} -->\n{BLOCKS[name](table)}\n<!-- /{name} -->"
+
+    return re.sub(r"<!-- ([\w-]+) -->\n.*?<!-- /\1 -->", block, text, flags=re.DOTALL)
+
+
+def standing(table: pd.DataFrame) -> str:
+    """Law, parameters, R2 of what was fitted, and the tally of held-out cells against transfer-anchored."""
+    fitted = table[table["section"] == "fitted"].pivot(index="law", columns="series", values="low")
+    rows = []
+    for law in COMPARED:
+        own = table[(table["section"] == "held-out") & (table["law"] == law)]
+        cells, pooled = own[own["series"] != "all"], own[own["series"] == "all"]
+        tally = ["", "", ""]
+        if law != ANCHORED:
+            worse, better = (pooled["difference"] > pooled["stderr"]), (pooled["difference"] < -pooled["stderr"])
+            tally = [
+                f"{(cells['difference'] > 0).sum()} of {len(cells)}",
+                f"{worse.sum()} / {(~worse & ~better).sum()} / {better.sum()}",
+                f"{_times(cells, table):.2f}",
+            ]
+        r2 = [f"{fitted.loc[law, name]:.3f}".lstrip("0") for name in SERIES]
+        rows.append([f"`{law}`", str(int(own["parameters"].iloc[0])), *r2, *tally])
+    heads = ["law", "parameters", *(f"R2 {name}" for name in SERIES)]
+    return _markdown([*heads, "cells it misses by more", "questions lost / tied / won", "error, times"], rows)
+
+
+def claim(table: pd.DataFrame) -> str:
+    """The tally in words, for the laws that a reader asks about first."""
+    told = []
+    for law, words in CLAIMED.items():
+        own = table[(table["section"] == "held-out") & (table["law"] == law) & (table["series"] != "all")]
+        told.append(f"{words} in {(own['difference'] > 0).sum()} of {len(own)} (error {_times(own, table):.2f} times)")
+    fitted = table[table["section"] == "fitted"]
+    count = int(fitted.loc[fitted["law"] == ANCHORED, "parameters"].iloc[0])
+    return f"Held-out cells in which `{ANCHORED}` ({count} parameters) misses by less than {', '.join(told)}."
+
+
+def _times(cells: pd.DataFrame, table: pd.DataFrame) -> float:
+    """Geometric mean over the cells of a law's error over that of transfer-anchored."""
+    anchored = table[(table["section"] == "held-out") & (table["law"] == ANCHORED)]
+    against = anchored.set_index(["series", "question"])["value"]
+    ratio = cells.set_index(["series", "question"])["value"] / against
+    return float(np.exp(np.log(ratio.dropna()).mean()))
+
+
+def questions(table: pd.DataFrame, kind: str, section: str = "held-out", rivals: tuple[str, ...] = RIVALS) -> str:
+    """Question by law, over the three pairs: mean error, and how much more than transfer-anchored's."""
+    chosen = (table["section"] == section) & (table["series"] == "all") & (table["kind"] == kind)
+    own = _by(table[chosen], "question", "law")
+    rows = []
+    for question in QUESTIONS:
+        if (question, ANCHORED) not in own:
+            continue
+        first = own[question, ANCHORED]
+        cells = [_compared(own[question, law]) for law in rivals]
+        rows.append([question, str(int(first["runs"])), _percent(first["value"]), *cells])
+    return _markdown(["fitted to predicted", "runs", f"`{ANCHORED}`", *(f"`{law}`" for law in rivals)], rows)
+
+
+def _compared(row: Row) -> str:
+    found, give = f"{_percent(row['value'])} ({100 * row['difference']:+.2f}", ""
+    if np.isfinite(row["stderr"]):
+        give = f" ± {100 * row['stderr']:.2f}"
+    better = row["difference"] < -row["stderr"]
+    return f"**{found}{give})**" if better else f"{found}{give})"
+
+
+def worst(table: pd.DataFrame) -> str:
+    """The cells that transfer-anchored misses by most, with its bias."""
+    own = table[(table["section"] == "held-out") & (table["law"] == ANCHORED) & (table["series"] != "all")]
+    held = table[(table["section"] == "held-out") & (table["series"] != "all")]
+    rows = []
+    for row in own.sort_values("value", ascending=False).head(10).to_dict("records"):
+        others = held[(held["series"] == row["series"]) & (held["question"] == row["question"])]
+        best = others.sort_values("value").to_dict("records")[0]
+        told = [row["series"], row["question"], str(int(row["runs"])), _percent(row["value"])]
+        rows.append([*told, f"{100 * row['bias']:+.2f}%", f"`{best['law']}`, {_percent(best['value'])}"])
+    return _markdown(["series", "question", "runs", "error", "bias", "best of all laws"], rows)
+
+
+def exponents(table: pd.DataFrame) -> str:
+    """nu of each term by series."""
+    own = _by(table[(table["section"] == "size") & (table["question"] == "exponent")], "name", "series")
+    rows = []
+    for term in ("C2", "C", "E", "G", "C, beside G", "G, beside C"):
+        cells = []
+        for name in SERIES:
+            e = own[term, name]
+            interval = f"{e['low']:.2f} to {e['high']:.2f}"
+            told = f"{e['value']:.3f} ({interval})" if bool(e["known"]) else f"not identified ({interval})"
+            cells.append(f"{told}; {e['bias']:.2f}")
+        rows.append([f"N^nu on {term}", *cells])
+    return _markdown(["factor", *SERIES], rows)
+
+
+def gains(table: pd.DataFrame) -> str:
+    """The gain of general where nothing shifts, by size, as one sentence."""
+    chosen = (table["section"] == "size") & (table["question"] == "gain at r = 1")
+    own = table[chosen & (table["series"] == "general (code)")].sort_values("low")
+    told = ", ".join(f"{row['value']:.3f} ({row['name']})" for row in own.to_dict("records"))
+    power = np.polyfit(np.log(own["low"]), np.log(own["value"]), 1)[0]
+    return f"Gain of the general loss over 360 steps at r = rho = 1, in nats: {told}; as a power of N, {power:.2f}."
+
+
+def proposals(table: pd.DataFrame) -> str:
+    """How the proposals fare against transfer-anchored: cells and pooled questions, by kind of corpus."""
+    rows = []
+    for law in PROPOSALS:
+        for kind in ("general", "domain"):
+            own = table[(table["section"] == "held-out") & (table["law"] == law) & (table["kind"] == kind)]
+            cells, pooled = own[own["series"] != "all"], own[own["series"] == "all"]
+            won, lost = (pooled["difference"] < -pooled["stderr"]), (pooled["difference"] > pooled["stderr"])
+            rows.append(
+                [
+                    *(f"`{law}`", str(int(own["parameters"].iloc[0])), kind),
+                    f"{(cells['difference'] < 0).sum()} of {len(cells)}",
+                    f"{_beyond(cells)} of {int(cells['stderr'].notna().sum())}",
+                    f"{won.sum()} / {(~won & ~lost).sum()} / {lost.sum()}",
+                    f"{_times(cells, table):.2f}",
+                ]
+            )
+    heads = ["law", "parameters", "corpus", "cells won", "won by more than a tie, of those with two runs or more"]
+    return _markdown([*heads, "questions won / tied / lost", "error, times"], rows)
+
+
+def _beyond(cells: pd.DataFrame) -> int:
+    return int((cells["difference"] < -cells["stderr"]).sum())
+
+
+def parameters(table: pd.DataFrame) -> str:
+    """Each parameter with its 90% profile interval."""
+    own = _by(table[table["section"] == "identified"], "name", "series")
+    rows = []
+    for name in ("C2", "C", "G", "eps", "E", "lambda"):
+        cells = []
+        for series in SERIES:
+            e = own[name, series]
+            told = f"{e['value']:.3g} ({e['low']:.3g} to {e['high']:.3g})"
+            cells.append(told if bool(e["known"]) else f"*{told}*")
+        rows.append([name, *cells])
+    return _markdown(["parameter", *SERIES], rows)
+
+
+def closed(table: pd.DataFrame) -> str:
+    """Closed forms beside numerical answers and measurements."""
+    own = _by(table[table["section"] == "closed form"], "name", "series")
+    rows = []
+    for name in dict.fromkeys(name for name, _ in own):
+        for pair in ("code", "law", "chemistry"):
+            e = own[name, pair]
+            never = name == "ratio of no return" and e["value"] < 0
+            told = ["none", "none", ""] if never else [_number(e[column]) for column in ("value", "low", "high")]
+            rows.append([name, pair, *told])
+    return _markdown(["asked", "pair", "closed form", "numerical", "measured"], rows)
+
+
+def elsewhere(table: pd.DataFrame) -> str:
+    """Pythia-70M."""
+    own = _by(table[table["section"] == "public"], "series", "law", "question")
+    rows = []
+    for series, law in dict.fromkeys((series, law) for series, law, _ in own):
+        out = [_percent(own[series, law, q]["value"]) for q in ("a ratio left out", "the second half of the steps")]
+        fitted = own[series, law, "fitted"]
+        rows.append([series, f"`{law}`", str(int(fitted["parameters"])), f"{fitted['value']:.3f}", *out])
+    return _markdown(["corpus", "law", "parameters", "R2", "each ratio left out", "second half left out"], rows)
+
+
+BLOCKS: dict[str, Callable[[pd.DataFrame], str]] = {
+    "claim": claim,
+    "standing": standing,
+    "general": lambda table: questions(table, "general"),
+    "domain": lambda table: questions(table, "domain"),
+    "ground-general": lambda table: questions(table, "general", "own ground", OWN_GROUND),
+    "ground-domain": lambda table: questions(table, "domain", "own ground", OWN_GROUND),
+    "worst": worst,
+    "exponents": exponents,
+    "gains": gains,
+    "proposals": proposals,
+    "parameters": parameters,
+    "closed": closed,
+    "elsewhere": elsewhere,
+}
+
+
+def _by(rows: pd.DataFrame, *columns: str) -> dict[tuple[str, ...], Row]:
+    return {tuple(str(row[name]) for name in columns): row for row in rows.to_dict("records")}
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.2f}%"
+
+
+def _number(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.4g}"
+
+
+def _markdown(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

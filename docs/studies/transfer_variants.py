@@ -1,0 +1,198 @@
+"""Laws that only this study fits: the others' given what the transfer law is given, and the transfer law bent.
+
+They are written as any law of one's own is, and are in `fitting.LAWS` only while the study runs.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from fitting.laws import LAWS
+from fitting.laws.dcpt import DCPT, DCPT_FREE
+from fitting.laws.law import Columns, Law, Parameter, Slopes, power
+from fitting.laws.transfer import TRANSFER
+
+ANCHORED = TRANSFER[0]
+MIDDLE = 3e-4
+"""Billions of parameters at which a factor N^nu is 1: the middle of the trials' sizes."""
+DOWN = 10.0
+"""Nats by which the anchor is lowered, so that a constant that may have either sign is one that is not negative."""
+
+_NU = Parameter("nu", "exponent of N / 0.3 M", -2.0, 2.0, linear=False, start=(-0.3, 0.3))
+
+
+def _lowered(x: Columns, psi: np.ndarray) -> np.ndarray:
+    return x["loss_before"] - DOWN
+
+
+def _before(x: Columns, psi: np.ndarray) -> np.ndarray:
+    return x["loss_before"]
+
+
+def anchored_dcpt(law: Law, name: str) -> Law:
+    """D-CPT for the change of the loss: L_before + (E - 10) + A/N^alpha + B r^eta/D^beta + C/(r+eps)^gamma."""
+    return replace(law, name=name, columns=("loss_before", *law.columns), offset=_lowered)
+
+
+def _areas(x: Columns, psi: np.ndarray) -> np.ndarray:
+    beta, gamma, eta, eps = psi
+    with np.errstate(divide="ignore"):
+        of_r = np.exp(eta * np.log(x["r"]))
+    tokens = of_r * power(x["s1"], -beta)
+    return np.column_stack([np.ones_like(x["r"]), tokens, power(x["r"] + eps, -gamma), -x["s2"]])
+
+
+def _areas_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
+    _, gamma, _, eps = psi
+    r = x["r"]
+    return {
+        (1, 0): -np.log(x["s1"]) * basis[:, 1],
+        (1, 2): np.log(np.where(r > 0, r, 1.0)) * basis[:, 1],
+        (2, 1): -np.log(r + eps) * basis[:, 2],
+        (2, 3): -gamma / (r + eps) * basis[:, 2],
+    }
+
+
+DCPT_AREAS = Law(
+    name="dcpt-areas",
+    equation=r"L = L_{before} + E' + B\,r^{\eta} S_1^{-\beta} + C\,(r+\epsilon)^{-\gamma} - C_2 S_2",
+    source="eq. 6 of Que et al. 2024 with S1 for D, the term of S2 and the loss before in place of A/N^alpha",
+    parameters=(
+        *(Parameter(name, "nats per token") for name in ("E", "B", "C", "C2")),
+        *(p for p in DCPT_FREE.nonlinear if p.name != "alpha"),
+    ),
+    columns=("loss_before", "s1", "r", "s2"),
+    varies={"s1": "beta", "r": "gamma"},
+    positive=("s1",),
+    basis=_areas,
+    slopes=_areas_slopes,
+    offset=_lowered,
+)
+
+
+def _replay(x: Columns, psi: np.ndarray) -> np.ndarray:
+    alpha, E, beta, a1, a2 = psi
+    P, s1, r = x["s1_pretrain"], x["s1"], x["r"]
+    trunk = power(P + s1, -alpha) - power(P, -alpha)
+    shift = -np.expm1(-beta * np.log1p(E * s1))
+    mixed = np.where(x["rho"] > 0, -np.expm1(-a2 * (1 - r)), -np.expm1(a2 * r))
+    return np.column_stack([trunk, -x["s2"] * np.exp(a1 * r), shift * mixed])
+
+
+def _replay_sized(x: Columns, psi: np.ndarray) -> np.ndarray:
+    alpha, E, beta, a1, a2, g1, g2, g3 = psi
+    N, r = x["N"], x["r"]
+    shift = -np.expm1(-beta * np.log1p(E * x["s1"]))
+    mixed = np.where(x["rho"] > 0, -np.expm1(-a2 * (1 - r)), np.expm1(a2 * r))
+    return np.column_stack(
+        [
+            np.ones_like(N),
+            power(x["s1_pretrain"] + x["s1"], -alpha),
+            -x["s2_pretrain"] * power(N, g1),
+            -x["s2"] * power(N, g2) * np.exp(a1 * r),
+            shift * mixed,
+            power(N, -g3),
+        ]
+    )
+
+
+_REPLAY, _SIZE = LAWS["dynamics-replay"], LAWS["dynamics-size"]
+_REPLAY_PARAMETERS = {p.name: p for p in _REPLAY.parameters}
+
+REPLAY_ANCHORED = Law(
+    name="dynamics-replay-anchored",
+    equation=r"L = L_{before} + A\left((S_1^{pt}+S_1)^{-\alpha} - (S_1^{pt})^{-\alpha}\right) - C_2 S_2 e^{a_1 r} + …",
+    source="Wang et al., ICML 2025, eq. 8, less its own value at the first step",
+    parameters=tuple(_REPLAY_PARAMETERS[name] for name in ("A", "C2", "B", "alpha", "E", "beta", "a1", "a2")),
+    columns=("loss_before", "s1_pretrain", "s1", "s2", "r", "rho"),
+    varies={"s1": "E", "r": "a2"},
+    positive=("s1_pretrain",),
+    basis=_replay,
+    offset=_before,
+)
+REPLAY_SIZED = Law(
+    name="dynamics-replay-size",
+    equation=r"eq. 8 with the three terms of N of eq. 7",
+    source="Wang et al., ICML 2025, eq. 7 and 8",
+    parameters=(
+        *(_REPLAY_PARAMETERS[name] for name in ("L0", "A", "C1", "C2", "B")),
+        *(p for p in _SIZE.linear if p.name == "F"),
+        *(_REPLAY_PARAMETERS[name] for name in ("alpha", "E", "beta", "a1", "a2")),
+        *(p for p in _SIZE.nonlinear if p.name in ("g1", "g2", "g3")),
+    ),
+    columns=("s1_pretrain", "s2_pretrain", "s1", "s2", "r", "rho", "N"),
+    varies={"s1": "E", "r": "a2", "N": "g3"},
+    positive=("s1_pretrain",),
+    basis=_replay_sized,
+)
+
+
+def with_size(term: str) -> Law:
+    """transfer-anchored with C2, C, G or E times (N / 0.3 M)^nu."""
+
+    def basis(x: Columns, psi: np.ndarray) -> np.ndarray:
+        eps, E, nu = psi
+        factor = power(x["N"] / MIDDLE, nu)
+        columns = ANCHORED.basis(x, np.array([eps, E]))
+        if term == "E":
+            columns[:, 1] *= np.log1p(E * factor * x["s1"]) / np.log1p(E * x["s1"])
+        else:
+            columns[:, ("C2", "C", "G").index(term)] *= factor
+        return columns
+
+    return replace(
+        ANCHORED,
+        name=f"transfer-anchored, {term} N^nu",
+        parameters=(*ANCHORED.parameters, _NU),
+        columns=(*ANCHORED.columns, "N"),
+        varies={**ANCHORED.varies, "N": "nu"},
+        basis=basis,
+    )
+
+
+def _both(x: Columns, psi: np.ndarray) -> np.ndarray:
+    columns, relative = ANCHORED.basis(x, psi[:2]), x["N"] / MIDDLE
+    columns[:, 1] *= power(relative, psi[2])
+    columns[:, 2] *= power(relative, psi[3])
+    return columns
+
+
+C_AND_G = replace(
+    ANCHORED,
+    name="transfer-anchored, C N^nu_C and G N^nu_G",
+    parameters=(*ANCHORED.parameters, replace(_NU, name="nu_C"), replace(_NU, name="nu_G")),
+    columns=(*ANCHORED.columns, "N"),
+    varies={**ANCHORED.varies, "N": "nu_G"},
+    basis=_both,
+)
+
+
+def _third(x: Columns, psi: np.ndarray) -> np.ndarray:
+    columns = ANCHORED.basis(x, psi)
+    columns[:, 2] *= np.cbrt(x["N"] / MIDDLE)
+    return columns
+
+
+THIRD = replace(ANCHORED, name="transfer-grown", columns=(*ANCHORED.columns, "N"), basis=_third)
+"""G N^(1/3), as the gain grows where nothing shifts: it costs no parameter."""
+PROPOSED = "transfer-anchored, C N^nu"
+
+VARIANTS = (
+    anchored_dcpt(DCPT, "dcpt-anchored"),
+    anchored_dcpt(DCPT_FREE, "dcpt-free-anchored"),
+    *(DCPT_AREAS, REPLAY_ANCHORED, REPLAY_SIZED, C_AND_G, THIRD),
+    *(with_size(term) for term in ("C2", "C", "G", "E")),
+)
+
+
+@contextmanager
+def registered() -> Iterator[None]:
+    """The variants among `fitting.LAWS`, for as long as this lasts."""
+    LAWS.update({law.name: law for law in VARIANTS})
+    try:
+        yield
+    finally:
+        for law in VARIANTS:
+            del LAWS[law.name]

@@ -1,0 +1,92 @@
+"""docs/transfer-law.md says what docs/results/transfer-law.csv holds, and the study's code still measures it."""
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fitting
+from docs.studies import transfer_page, transfer_pictures, transfer_points
+from docs.studies.transfer_closed import best_under_cap
+from docs.studies.transfer_questions import ANCHORED, asked, missed
+from docs.studies.transfer_variants import PROPOSED, VARIANTS, registered
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    return transfer_page.read()
+
+
+def test_every_number_of_the_page_is_the_results(table):
+    text = transfer_page.PAGE.read_text()
+    assert transfer_page.filled(text, table) == text, "run python -m docs.studies.transfer_law page"
+    assert set(re.findall(r"<!-- (\w[\w-]*) -->", text)) == set(transfer_page.BLOCKS)
+
+
+def test_a_changed_result_changes_the_page(table):
+    moved = table.assign(value=table["value"] * 1.5)
+    text = transfer_page.PAGE.read_text()
+    assert transfer_page.filled(text, moved) != text
+
+
+@pytest.mark.parametrize("name", ["curves", "errors", "size"])
+def test_the_page_shows_each_picture_and_it_can_be_drawn(name):
+    path = transfer_pictures.DOCS / f"transfer-law-{name}.svg"
+    assert f"]({path.name})" in transfer_page.PAGE.read_text()
+    root = ElementTree.fromstring(path.read_text())
+    width, height = (float(root.attrib[side]) for side in ("width", "height"))
+    dots = [e for e in root.iter() if e.tag.endswith("circle")]
+    assert len(dots) > 10
+    assert all(0 <= float(e.attrib["cx"]) <= width and 0 <= float(e.attrib["cy"]) <= height for e in dots)
+
+
+def test_the_largest_share_under_a_cap_is_where_the_law_meets_it():
+    p = {"C2": 30.0, "C": 0.05, "G": 0.6, "eps": 0.002, "E": 150.0}
+    share = best_under_cap(p, 2.9, 0.03, 0.2, 4e-4, 3.1)
+    assert 0 < share < 1
+    x = {"loss_before": 2.9, "rho": 1.0, "r": 1 - share, "s1": 0.2, "s2": 4e-4, "s1_pretrain": 3.1}
+    columns = {name: np.array([value]) for name, value in x.items()}
+    assert fitting.LAWS[ANCHORED].loss(columns, p)[0] == pytest.approx(2.9 * 1.03, rel=1e-12)
+
+
+def test_the_studys_laws_are_registered_only_while_it_runs():
+    with registered():
+        assert {law.name for law in VARIANTS} <= set(fitting.LAWS)
+    assert not {law.name for law in VARIANTS} & set(fitting.LAWS)
+
+
+@pytest.mark.skipif(
+    not transfer_points.there(),
+    reason=f"no transfer_trials in CPTLAW_PUBLIC_DATA ({transfer_points.DATA}): this project's own trials",
+)
+@pytest.mark.parametrize("law", [ANCHORED, "transfer-grown", "dcpt-free-anchored"])
+def test_a_cell_of_the_table_again(table, law):
+    series = transfer_points.read_series()[2]
+    assert series.name == "general (law)"
+    assert len(series.points) == 195
+    question = "peak 1e-3 to 3e-4"
+    assert question in asked(series)
+    with registered():
+        found = missed(series, law, question)
+    cells = table[(table["section"] == "held-out") & (table["law"] == law) & (table["question"] == question)]
+    row = cells[cells["series"] == series.name].iloc[0]
+    assert (len(found.errors), found.points) == (row["runs"], row["points"])
+    assert found.errors["error"].mean() == pytest.approx(row["value"], rel=0.01)
+    assert found.errors["bias"].mean() == pytest.approx(row["bias"], rel=0.01)
+
+
+def test_the_pages_proposal_is_the_law_that_was_judged():
+    code = re.search(r"```python\n(.*?)```", transfer_page.PAGE.read_text(), re.DOTALL)
+    assert code
+    made: dict = {}
+    exec(code[1], made)
+    proposed, judged = made["TRANSFER_SIZED"], next(law for law in VARIANTS if law.name == PROPOSED)
+    ones = np.ones(3)
+    x = {"loss_before": 3 * ones, "rho": ones, "r": np.array([0.0, 0.5, 1.0]), "s1": 0.2 * ones, "s2": 1e-4 * ones}
+    x |= {"s1_pretrain": 3 * ones, "N": np.array([1e-4, 3e-4, 1e-3])}
+    psi = np.array([0.01, 100.0, -0.1])
+    assert [p.name for p in proposed.parameters] == [p.name for p in judged.parameters]
+    np.testing.assert_allclose(proposed.basis(x, psi), judged.basis(x, psi), rtol=1e-14)
+    assert proposed.basis(x, psi)[0, 1] != proposed.basis({**x, "N": 3e-4 * ones}, psi)[0, 1]
