@@ -65,22 +65,43 @@ def _descend(
             gradient = gradient + pull.strength * away * slope
             newton = newton + pull.strength * np.outer(slope, slope)
             above = above + pull.strength * np.outer(slope, slope)
-        before = objective
+        before, refused = objective, 0
         while damping < 1e8:
             hessian = newton + np.sqrt(damping) * above + damping * np.diag(np.diag(above))
             trial = np.clip(theta + _step(hessian, gradient, lower - theta, upper - theta), lower, upper)
             found = _evaluate(problem, trial, pull)
+            if m and pull is None and not found[0] < objective and np.isfinite(found[0]):
+                trial, found = _settle(problem, trial, found)
             if found[0] < objective:
                 theta, (objective, at, columns, residuals) = trial, found
-                damping = max(damping / 30, 1e-14)
+                # After a refusal the next step is likely refused at once if the damping is let go altogether.
+                damping = max(damping / (3 if refused else 30), 1e-14)
                 break
             damping *= 5
+            refused += 1
         stalled = stalled + 1 if before - objective <= tolerance * objective else 0
         if stalled == 2 or damping >= 1e8:
             break
     if pull is not None:
         objective = _evaluate(problem, theta, None)[0]
     return theta, objective
+
+
+def _settle(problem: Problem, theta: np.ndarray, found: tuple) -> tuple[np.ndarray, tuple]:
+    """One step of the coefficients alone, the shapes held: in a curved valley a joint step leaves them behind.
+
+    This is what variable projection does in one go, where the loss is not a sum of squares.
+    """
+    objective, at, columns, residuals = found
+    m, delta, weights = columns.shape[1], problem.delta, problem.weights
+    scaled = columns / at[:, None]
+    size = np.abs(residuals)
+    gradient = scaled.T @ (weights * np.clip(residuals, -delta, delta))
+    hessian = (scaled.T * (weights * delta / np.maximum(size, delta))) @ scaled
+    moved = theta.copy()
+    moved[:m] = np.maximum(theta[:m] + _step(hessian, gradient, -theta[:m], np.full(m, np.inf)), 0.0)
+    tried = _evaluate(problem, moved, None)
+    return (moved, tried) if tried[0] < objective else (theta, found)
 
 
 def gradient_of(

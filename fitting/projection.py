@@ -11,6 +11,9 @@ from fitting.problem import Problem
 
 CANDIDATES = 48
 STARTS = 5
+AGREEMENT = 3
+"""Descents that end at the least cost, after which no more are made."""
+SAME = 1e-5
 
 
 def starting_points(problem: Problem, rng: np.random.Generator) -> list[np.ndarray]:
@@ -22,10 +25,17 @@ def starting_points(problem: Problem, rng: np.random.Generator) -> list[np.ndarr
     candidates = rng.uniform(low, high, (CANDIDATES, len(low)))
     projected = _Projected(problem)
     promising = np.argsort([np.sum(projected.residual(z) ** 2) for z in candidates])[:STARTS]
+    ends = []
+    for i in promising:
+        ends.append(_descend(problem, candidates[i]))
+        least = min(end.cost for end in ends)
+        # Found three times from far apart, it is the valley that is looked for.
+        if sum(end.cost <= least * (1 + SAME) for end in ends) == AGREEMENT:
+            break
     optima: list[np.ndarray] = []
     cost = 0.0
-    for found in sorted((_descend(problem, candidates[i]) for i in promising), key=lambda found: found.cost):
-        if not optima or found.cost > cost * (1 + 1e-5):
+    for found in sorted(ends, key=lambda end: end.cost):
+        if not optima or found.cost > cost * (1 + SAME):
             optima.append(np.concatenate([projected.solve(found.x), found.x]))
             cost = found.cost
     return optima

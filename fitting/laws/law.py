@@ -50,7 +50,7 @@ class Parameter:
 
 def exponent(name: str, of: str, high: float = 3.0) -> Parameter:
     """An exponent of a power law, as the scaling laws have them."""
-    return Parameter(name, f"exponent of {of}", 0.01, high, linear=False, start=(0.05, 1.0))
+    return Parameter(name, f"exponent of {of}", 0.01, high, linear=False, start=(0.05, 1.0), scale="log")
 
 
 def share(name: str, low: float = 1e-4, start: tuple[float, float] = (0.01, 0.5)) -> Parameter:
