@@ -56,7 +56,7 @@ class Problem:
         linear = self.law.linear
         held = [j for j, p in enumerate(linear) if p.name in self.fixed]
         mirrored = [j for j, p in enumerate(linear) if p.low == -inf] if self.law.cone is None else []
-        count = len(linear) + len(mirrored)
+        count = self.law.generators(self.law.middle, self.constants).shape[1]
         dropped = {*held, *(len(linear) + i for i, j in enumerate(mirrored) if j in held)}
         object.__setattr__(self, "_kept", np.array([j for j in range(count) if j not in dropped], dtype=int))
         object.__setattr__(self, "_held", np.array(held, dtype=int))
@@ -236,9 +236,6 @@ def check_fixed(law: Law, fixed: Mapping[str, float], has_lambda: bool) -> None:
             raise PointsError(f"fix: {name} = {value:g} is outside {p.low:g} to {p.high:g}, the bounds of {law.name}")
         if p.linear and law.cone is not None:
             j = [q.name for q in law.linear].index(name)
-            middle = np.array(
-                [q.value((q.coordinate(q.start[0]) + q.coordinate(q.start[1])) / 2) for q in law.nonlinear]
-            )
-            others = np.delete(law.cone(middle, law.constants({"D": np.ones(1)})), j, axis=1)
+            others = np.delete(law.cone(law.middle, law.constants({"D": np.ones(1)})), j, axis=1)
             if others[j].any():
                 raise PointsError(f"fix: {name} of {law.name} cannot be fixed, since its least value follows another's")

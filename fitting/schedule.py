@@ -1,6 +1,6 @@
 """A learning-rate schedule as two areas: S1, what was learned; S2, what annealing has gained."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -68,7 +68,7 @@ def with_areas(
     s2_pretrain are filled in too where the schedules tell them, and stay what they were where not. Other
     arguments as in `areas`. Raises PointsError for a run without a schedule and a step beyond its end.
     """
-    filled = _areas_of(points, schedules, decay, rate_power, forward=True)
+    filled = _areas_of(len(points), _by_schedule(points, schedules), decay, rate_power, forward=True)
     known = {name: ~np.isnan(values) for name, values in filled.items()}
     kept = {name: points[name].to_numpy() if name in points else np.nan for name in filled}
     return points.assign(**{n: np.where(known[n], filled[n], kept[n]) for n in filled if known[n].any()})
@@ -79,7 +79,8 @@ def annealing_curve(points: pd.DataFrame, schedules: Schedules, rate_power: floa
     from scipy.interpolate import CubicSpline  # half a second to import, and most callers never need it
 
     grid = np.linspace(0.0, LAMBDA.coordinate(LAMBDA.high), 65)
-    table = [_areas_of(points, schedules, LAMBDA.value(z), rate_power, forward=False) for z in grid]
+    groups = list(_by_schedule(points, schedules))
+    table = [_areas_of(len(points), groups, LAMBDA.value(z), rate_power, forward=False) for z in grid]
     splines = {
         name: CubicSpline(grid, np.array([row[name] for row in table]))
         for name in ("s2", "s2_pretrain")
@@ -89,11 +90,15 @@ def annealing_curve(points: pd.DataFrame, schedules: Schedules, rate_power: floa
 
 
 def _areas_of(
-    points: pd.DataFrame, schedules: Schedules, decay: float, rate_power: float, forward: bool
+    count: int,
+    groups: Iterable[tuple[Schedule, np.ndarray, np.ndarray]],
+    decay: float,
+    rate_power: float,
+    forward: bool,
 ) -> dict[str, np.ndarray]:
     """s1, s2, s1_pretrain and s2_pretrain of each point; NaN where the schedule of pre-training is not known."""
-    found = {name: np.zeros(len(points)) for name in ("s1", "s2", "s1_pretrain", "s2_pretrain")}
-    for schedule, rows, steps in _by_schedule(points, schedules):
+    found = {name: np.zeros(count) for name in ("s1", "s2", "s1_pretrain", "s2_pretrain")}
+    for schedule, rows, steps in groups:
         suffix = "_pretrain" if schedule.is_pretraining else ""
         rates = schedule.rates[: steps.max()]
         walked = lifted(rates) if schedule.is_pretraining else rates

@@ -119,6 +119,11 @@ class Law:
         """The parameters that shape the columns of the basis."""
         return tuple(p for p in self.parameters if not p.linear)
 
+    @property
+    def middle(self) -> np.ndarray:
+        """Nonlinear values in the middle of where the solver starts."""
+        return np.array([p.value((p.coordinate(p.start[0]) + p.coordinate(p.start[1])) / 2) for p in self.nonlinear])
+
     def generators(self, psi: np.ndarray, constants: Constants) -> np.ndarray:
         """The (k, m) matrix K of coefficients K u, u >= 0; a free coefficient takes two opposite columns."""
         if self.cone is not None:
