@@ -12,14 +12,11 @@ are, which narrows a fit by least absolute errors (Feng, He & Hu 2011), and that
 above delta.
 """
 
-import multiprocessing
-import os
-import sys
-import threading
 from dataclasses import replace
 
 import numpy as np
 
+from fitting.cores import over_cores
 from fitting.polish import polish
 from fitting.problem import Problem
 from fitting.sandwich import Sandwich
@@ -29,8 +26,6 @@ FEW = 10
 SMALLEST_FREEDOM = 4
 MANY = 10
 """Runs a parameter from which on runs may be weighed anew."""
-WORTH_A_PROCESS = 400_000
-"""Points times draws from which on a second process pays for its start."""
 
 
 def resample(
@@ -52,25 +47,7 @@ def resample(
         freedom = max(np.median([spread.freedom(one) for one in np.eye(len(theta))]) - 1, SMALLEST_FREEDOM)
         factors *= np.sqrt(freedom / rng.chisquare(freedom, (draws, 1)))
     job = (problem, theta, spread, runs, weigh)
-    if workers is None:
-        workers = _cores() if draws * len(problem.loss) > WORTH_A_PROCESS else 1
-    if workers > 1 and _may_fork():
-        _JOB.append(job)
-        try:
-            with multiprocessing.get_context("fork").Pool(workers) as pool:
-                found = pool.map(_forked, list(factors), chunksize=4)
-        finally:
-            _JOB.pop()
-    else:
-        found = [_refit(job, row) for row in factors]
-    return np.array(found)
-
-
-_JOB: list[tuple] = []
-
-
-def _forked(factors: np.ndarray) -> list[float]:
-    return _refit(_JOB[-1], factors)
+    return np.array(over_cores(lambda row: _refit(job, row), list(factors), workers))
 
 
 def _refit(job: tuple, factors: np.ndarray) -> list[float]:
@@ -80,12 +57,3 @@ def _refit(job: tuple, factors: np.ndarray) -> list[float]:
     else:
         drawn = replace(problem, loss=np.exp(spread.log_fitted + factors[runs] * spread.errors))
     return list(problem.parameters(polish(drawn, theta, tolerance=1e-6, most=60)[0]).values())
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _may_fork() -> bool:
-    """A process with threads of its own must not be forked: a lock that one of them holds would stay shut."""
-    return sys.platform == "linux" and threading.active_count() == 1

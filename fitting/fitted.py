@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 import numpy as np
 import pandas as pd
 
+from fitting.cores import over_cores
 from fitting.laws import LAWS, Law
 from fitting.laws.unknown import with_unknown
 from fitting.points import PointsError, columns_of
@@ -239,11 +240,13 @@ DECIDES = ("N", "D", "r", "rho", "s1", "s2", "s1_pretrain", "s2_pretrain", "step
 UNSAVED = ("residuals", "optimum")
 
 
-def profiles(optimum: Optimum) -> dict[str, Profile]:
-    """The profile likelihood of every parameter that was searched for."""
+def profiles(optimum: Optimum, workers: int | None = None) -> dict[str, Profile]:
+    """The profile likelihood of every parameter that was searched for. `workers`: as in `fit`."""
     problem = optimum.problem
     names = [name for name in problem.parameters(optimum.theta) if name not in problem.fixed]
-    return {name: profile(optimum, problem.reader(name)) for name in names}
+    return dict(
+        zip(names, over_cores(lambda name: profile(optimum, problem.reader(name)), names, workers), strict=True)
+    )
 
 
 def noise_between_seeds(points: pd.DataFrame, errors: np.ndarray, runs: np.ndarray) -> float | None:

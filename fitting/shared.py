@@ -80,7 +80,7 @@ def fit_shared(
     draws, found = np.zeros((0, 0)), {}
     if bootstrap:
         draws = resample(ready.problem, theta, optimum.spread, ready.runs, bootstrap, rng, workers)
-        found = profiles(optimum)
+        found = profiles(optimum, workers)
     return {
         code: _of_corpus(number, str(code), one, shared, ready, optimum, draws, found, law, unknown, sorted(fix))
         for number, code in enumerate(codes)

@@ -61,8 +61,8 @@ def fit(
     `delta`, of the Huber loss of log residuals. `fix`, parameter -> value that it keeps (lambda too). `unknown`,
     columns that nobody knows and that become one parameter each: "s1_pretrain" and "rho" of an open model.
     `grid`, for lbfgs_grid: parameter -> starting values, in place of the law's own; `screened`, how many of
-    the grid's best starts are followed, None for all of them. `workers`, processes of the bootstrap, None for
-    one a core where that pays; the result does not depend on it.
+    the grid's best starts are followed, None for all of them. `workers`, processes of the bootstrap and the profiles,
+    None for one a core where that pays; the result does not depend on it.
 
     Points where the law has no value (D = 0, say) are left out, and `warnings` says so.
 
@@ -117,7 +117,7 @@ def fit(
     return replace(
         found,
         draws=resample(problem, theta, spread, ready.runs, bootstrap, rng, workers),
-        profiles=profiles(optimum),
+        profiles=profiles(optimum, workers),
         seed_noise=noise_between_seeds(ready.points, spread.errors, ready.runs),
         run_errors=run_errors,
         point_errors=spread.errors - run_errors[ready.runs],

@@ -1,0 +1,54 @@
+"""Work spread over the cores, where that pays."""
+
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+WORTH_FORKING = 1.0
+"""Seconds of work left from which on more processes pay for their start."""
+_WORK: list[Callable] = []
+
+
+def over_cores(work: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None) -> list[Result]:
+    """`[work(item) for item in items]`, by forked processes once the first items show that it pays.
+
+    `workers`: processes; None: one a core. The results do not depend on it. A process that runs threads of its own is
+    not forked, as a lock that one of them holds would stay shut: there the work is done in turn.
+    """
+    items = list(items)
+    workers = workers or _cores()
+    results: list[Result] = []
+    start = time.perf_counter()
+    while len(results) < len(items):
+        results.append(work(items[len(results)]))
+        left = len(items) - len(results)
+        seconds = (time.perf_counter() - start) / len(results) * left
+        if left > 1 and seconds > WORTH_FORKING and workers > 1 and _may_fork():
+            _WORK.append(work)
+            try:
+                with multiprocessing.get_context("fork").Pool(min(workers, left)) as pool:
+                    results += pool.map(_forked, items[-left:], chunksize=max(1, left // (4 * workers)))
+            finally:
+                _WORK.pop()
+    return results
+
+
+def _forked(item):
+    # Inherited, not sent: the work closes over arrays and laws that need not be copied.
+    return _WORK[-1](item)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _may_fork() -> bool:
+    return (
+        sys.platform == "linux" and threading.active_count() == 1 and multiprocessing.current_process().daemon is False
+    )

@@ -1,0 +1,57 @@
+"""Work spread over the cores gives what it gives in turn."""
+
+import os
+import threading
+import time
+
+import pytest
+
+import fitting
+from fitting import cores
+from fitting.cores import over_cores
+from tests.fitting.synthetic import TRUE, measured, small_plan
+
+
+def test_forked_work_gives_the_same_in_the_same_order(monkeypatch):
+    monkeypatch.setattr(cores, "WORTH_FORKING", 0.0)
+    offset = 3
+    found = over_cores(lambda item: (item + offset, os.getpid()), range(20), workers=2)
+    assert [value for value, _ in found] == list(range(3, 23))
+    assert len({pid for _, pid in found}) > 1, "nothing was forked, so that this test shows nothing"
+
+
+def test_short_work_and_one_worker_stay_in_this_process():
+    assert set(over_cores(lambda _: os.getpid(), range(50), workers=2)) == {os.getpid()}
+    assert set(over_cores(lambda _: time.sleep(0.02) or os.getpid(), range(60), workers=1)) == {os.getpid()}
+    assert over_cores(str, []) == []
+
+
+def test_a_process_with_threads_is_not_forked(monkeypatch):
+    monkeypatch.setattr(cores, "WORTH_FORKING", 0.0)
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    try:
+        assert set(over_cores(lambda _: os.getpid(), range(4), workers=2)) == {os.getpid()}
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_an_error_in_a_forked_process_is_not_lost(monkeypatch):
+    monkeypatch.setattr(cores, "WORTH_FORKING", 0.0)
+    with pytest.raises(fitting.PointsError, match="item 7"):
+        over_cores(fail_at_seven, range(10), workers=2)
+
+
+def fail_at_seven(item: int) -> int:
+    if item == 7:
+        raise fitting.PointsError("item 7")
+    return item
+
+
+def test_a_fit_does_not_depend_on_its_workers(monkeypatch):
+    points = measured(small_plan("chinchilla"), "chinchilla", TRUE["chinchilla"], noise=0.002, run_noise=0.002)
+    alone = fitting.fit(points, "chinchilla", bootstrap=12, workers=1)
+    monkeypatch.setattr(cores, "WORTH_FORKING", 0.0)
+    assert fitting.fit(points, "chinchilla", bootstrap=12, workers=2).to_json() == alone.to_json()
