@@ -165,7 +165,11 @@ def test_a_killed_driver_leaves_nothing_half(words: list[str], tmp_path: Path) -
 def test_a_stopped_run_saves_and_says_run_me_again(words: list[str], tmp_path: Path) -> None:
     mine = [*words, f"studies={tmp_path}", "seed=8", "pretrain.steps=3000", "launcher.resume_every=0"]
     assert run(["plan", *mine, "allow_repeats=true"]) == 0
-    driver = subprocess.Popen([sys.executable, "-m", "pipeline.cli", "train", *mine, "allow_repeats=true"])
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "pipeline.cli", "train", *mine, "allow_repeats=true"],
+        # Tests that a shell runs in the background inherit an ignored Ctrl-C, and so would their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     study = Study(tmp_path / "small")
     deadline = time.time() + 120
     while not list(study.runs.glob("*/metrics.jsonl")) and time.time() < deadline:
