@@ -91,7 +91,8 @@ def _start(study: Study, question: Question, number: int) -> subprocess.Popen[by
         "MKL_NUM_THREADS": threads,
         "TOKENIZERS_PARALLELISM": "0",
     }
-    command = [sys.executable, "-m", "pipeline.worker", str(study.folder), "--parent", str(os.getpid())]
+    command = [sys.executable, "-m", "pipeline.worker", str(study.folder)]
+    command += ["--number", str(number), "--parent", str(os.getpid())]
     with open(study.folder / "logs" / f"worker-{number}.log", "ab") as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 

@@ -30,15 +30,17 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """Errors that making room mends."""
 
 
-def work(study: Study, question: Question, *, only: str | None = None) -> Exit:
+def work(study: Study, question: Question, *, only: str | None = None, number: int = 0) -> Exit:
     """Train what is open in the plan until nothing is left that this process could do.
 
-    Runs are taken in the plan's order, but those of the shape trained last come first, since its compiled code is here.
+    Runs are taken in the plan's order, but those of the shape trained last come first, since its compiled code is here,
+    and workers of different numbers begin with different shapes, so that not all of them need the code of all.
 
     Args:
         study: with plan.jsonl.
         question: its launcher section says how to train.
         only: name or hash of the one run to train.
+        number: of this worker among those that start together.
 
     Returns:
         DONE when all runs are done; CRASH when one failed; RUN_ME_AGAIN when asked to stop.
@@ -49,7 +51,7 @@ def work(study: Study, question: Question, *, only: str | None = None) -> Exit:
     plan = study.read_plan()
     done_before = {run.spec.hash for run in plan if study.state(run) == "done"}
     manifest = Manifest.open(data_folder(question))
-    last_model = ""
+    last_model = None
     while True:
         states = {run.spec.hash: study.state(run) for run in plan}
         wanted = [run for run in plan if only is None or only in (run.name, run.spec.hash)]
@@ -61,6 +63,9 @@ def work(study: Study, question: Question, *, only: str | None = None) -> Exit:
         if not ready and not waiting:
             failed = any(states[run.spec.hash] != "done" for run in wanted)
             return Exit.CRASH if failed else Exit.DONE
+        if last_model is None:
+            shapes = list(dict.fromkeys(run.model for run in ready))
+            last_model = shapes[number % len(shapes)] if shapes else None
         for run in sorted(ready, key=lambda run: run.model != last_model):
             if _given_up(study.runs / run.name, question, run.name):
                 break
@@ -139,23 +144,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("study", type=Path, help="folder of the study")
     parser.add_argument("--only", help="name or hash of the one run to train")
+    parser.add_argument("--number", type=int, default=0, help="of this worker among those that start together")
     parser.add_argument("--parent", type=int, help="end, saving, when this process is gone")
     arguments = parser.parse_args()
     if arguments.parent:
         _stop_with_parent(arguments.parent)
     study = Study(arguments.study)
     try:
-        code = guarded(study, load_question(study.folder / "study.yaml"), arguments.only)
+        code = guarded(study, load_question(study.folder / "study.yaml"), arguments.only, arguments.number)
     except Exception:
         traceback.print_exc()
         code = UNEXPECTED
     sys.exit(code)
 
 
-def guarded(study: Study, question: Question, only: str | None) -> Exit:
+def guarded(study: Study, question: Question, only: str | None, number: int = 0) -> Exit:
     """`work`, with a user's mistakes and a full disk as one line on stderr and their exit code."""
     try:
-        return work(study, question, only=only)
+        return work(study, question, only=only, number=number)
     except (CorpusError, SpecError) as error:
         print(error, file=sys.stderr)
         return Exit.INPUT_MISSING

@@ -17,7 +17,7 @@ import torch
 from transformers import PreTrainedModel
 
 from training.durable import write_whole
-from training.model import build_model, sequence_losses
+from training.model import build_model, has_linear_head, sequence_losses, sequence_losses_by_rows
 from training.parameters import model_size
 
 Losses = Callable[[torch.Tensor], torch.Tensor]
@@ -58,8 +58,11 @@ def _ready(model: str, engine: str, precision: str) -> tuple[PreTrainedModel, Lo
     chosen = ENGINES[engine]
     network = build_model(json.loads(model), chosen.attention, seed=0)
 
+    # In compiled code the loss by rows was 2 to 6% faster at 0.056 M to 0.333 M; in plain code it is slower.
+    by_sequence = sequence_losses_by_rows if chosen.compiled and has_linear_head(network) else sequence_losses
+
     def losses(tokens: torch.Tensor) -> torch.Tensor:
-        return sequence_losses(network, tokens, precision)
+        return by_sequence(network, tokens, precision)
 
     # One thread a process compiles; the default pool of one worker a core would cost memory in every process.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")

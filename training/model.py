@@ -94,3 +94,30 @@ def sequence_losses(model: torch.nn.Module, tokens: torch.Tensor, precision: str
         logits = model(input_ids=tokens[:, :-1], use_cache=False).logits
     losses = functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten(), reduction="none")
     return losses.view(len(tokens), -1).sum(1)
+
+
+def sequence_losses_by_rows(model: PreTrainedModel, tokens: torch.Tensor, precision: str) -> torch.Tensor:
+    """As `sequence_losses`, with the logit of each next token from its row of the head instead of from the logits.
+
+    The gradient then never scatters into the (n T, vocabulary) logits, which compiled code fuses badly. For models
+    that `has_linear_head` says yes of.
+    """
+    head = model.get_output_embeddings()
+    assert head is not None
+    with torch.autocast(tokens.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        hidden = model.base_model(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state
+        logits = functional.linear(hidden, head.weight)
+    of_next = (hidden.float() * functional.embedding(tokens[:, 1:], head.weight)).sum(-1)
+    return (logits.float().logsumexp(-1) - of_next).sum(1)
+
+
+def has_linear_head(model: PreTrainedModel) -> bool:
+    """Whether the logits are the last hidden states times the head's rows and nothing more: no bias, scale or cap."""
+    head = model.get_output_embeddings()
+    if head is None:
+        return False
+    tokens = torch.arange(8, device=model.device)[None] % model.config.vocab_size
+    with torch.no_grad():
+        logits = model(input_ids=tokens, use_cache=False).logits
+        hidden = model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+        return torch.allclose(logits, functional.linear(hidden, head.weight), atol=1e-6)
