@@ -74,8 +74,24 @@ def models(question: Question) -> tuple[list[ModelConfig], ModelConfig]:
     Raises:
         ConfigError: a name in the ladder that is no file of conf/model, or that needs a path.
     """
-    ladder = [_preset(name) for name in question.ladder]
+    ladder = [preset(name) for name in question.ladder]
     return ladder or [question.model], question.model
+
+
+def preset(name: str) -> ModelConfig:
+    """A file of conf/model.
+
+    Raises:
+        ConfigError: no such file, or one that wants a path.
+    """
+    path = CONF / "model" / f"{name}.yaml"
+    names = sorted(file.stem for file in (CONF / "model").glob("*.yaml"))
+    if name not in names:
+        raise ConfigError([f"ladder: {name!r} is not a model; allowed: {', '.join(names)}{_nearest(name, names)}"])
+    merged = OmegaConf.merge(OmegaConf.structured(ModelConfig), OmegaConf.load(path))
+    if OmegaConf.missing_keys(merged):
+        raise ConfigError([f"ladder: {name!r} needs a path; use it as model={name} model.path=..."])
+    return OmegaConf.to_object(merged)  # pyright: ignore[reportReturnType]
 
 
 def pieces(phase: PhaseConfig) -> tuple[Piece, ...]:
@@ -223,17 +239,6 @@ def _mixture_problems(question: Question) -> Iterator[str]:
         yield f"mixture.replicate_at: {replicate}; allowed: one of mixture.domain, {shares}, or null"
     if question.mixture.replicates < 1:
         yield f"mixture.replicates: {question.mixture.replicates}; allowed: 1 or more"
-
-
-def _preset(name: str) -> ModelConfig:
-    path = CONF / "model" / f"{name}.yaml"
-    names = sorted(file.stem for file in (CONF / "model").glob("*.yaml"))
-    if name not in names:
-        raise ConfigError([f"ladder: {name!r} is not a model; allowed: {', '.join(names)}{_nearest(name, names)}"])
-    merged = OmegaConf.merge(OmegaConf.structured(ModelConfig), OmegaConf.load(path))
-    if OmegaConf.missing_keys(merged):
-        raise ConfigError([f"ladder: {name!r} needs a path; use it as model={name} model.path=..."])
-    return OmegaConf.to_object(merged)  # pyright: ignore[reportReturnType]
 
 
 def plain(error: Exception, kind: type = Question) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import ConfigError, models, pieces, policy
+from pipeline.model_shape import configuration_of, directory_of
 from pipeline.schema import ModelConfig, PhaseConfig, Question
 from pipeline.study import PlannedRun
 from training.manifest import Manifest, PreparedCorpus
@@ -99,12 +100,11 @@ def continued(
         before = float(learning_rates(parent.spec.schedule, last, parent.spec.learning_rate_before)[-1])
         shape = parent.spec.model
     else:
-        shape, fingerprint = _directory(model)
-        initial, start, before = (
-            Initial("directory", fingerprint=fingerprint),
-            str(Path(model.path or "").resolve()),
-            0.0,
-        )
+        from training.model import read_model_directory
+
+        directory = directory_of(model)
+        shape, fingerprint = read_model_directory(directory)
+        initial, start, before = Initial("directory", fingerprint=fingerprint), str(directory), 0.0
     phase = dataclasses.replace(question.continual, steps=steps)
     mixture = {corpora.general: str(1 - domain), corpora.domain: str(domain)}
     spec = _spec(question, "continual", phase, shape, initial, mixture, before, seed, manifest, precision)
@@ -135,23 +135,13 @@ def supply_problems(runs: list[PlannedRun], manifest: Manifest, question: Questi
 
 
 def shape_of(question: Question, model: ModelConfig, manifest: Manifest) -> dict[str, Any]:
-    """The architecture's transformers configuration fields: a directory's own, or the shape with the vocabulary.
+    """The configuration that a model of the question is built from, with the prepared vocabulary.
 
     Raises:
-        SpecError: a directory without config.json or weights.
+        SpecError, ConfigError: as `configuration_of`.
     """
-    if model.path:
-        return _directory(model)[0]
-    fields = dataclasses.asdict(model)
-    shape = {key: value for key, value in fields.items() if key not in ("name", "path")}
-    shape |= {
-        "vocab_size": manifest.vocabulary,
-        "max_position_embeddings": max(2048, question.sequence_length),
-        "bos_token_id": None,
-        "eos_token_id": manifest.store(question.corpora.general).meta.end_of_text if manifest.tokenizer else 0,
-        "pad_token_id": None,
-    }
-    return shape
+    end = manifest.store(question.corpora.general).meta.end_of_text if manifest.tokenizer else 0
+    return configuration_of(model, manifest.vocabulary, question.sequence_length, end)
 
 
 def _cells(question: Question) -> Iterator[tuple[float, int]]:
@@ -212,12 +202,6 @@ def _spec(
         evaluation=policy(phase.evaluation),
         validation_windows=question.validation_windows,
     )
-
-
-def _directory(model: ModelConfig) -> tuple[dict[str, Any], str]:
-    from training.model import read_model_directory
-
-    return read_model_directory(model.path or "")
 
 
 def _demand(run: PlannedRun, corpus: str) -> int:

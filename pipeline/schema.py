@@ -13,9 +13,11 @@ class ModelConfig:
     name: str = MISSING
     """Name in run folders and tables."""
     path: str | None = None
-    """A local Hugging Face directory; the shape below is then read from its config.json."""
+    """A Hugging Face directory, or a hub name like Qwen/Qwen2.5-0.5B; its own config.json then gives the shape."""
+    revision: str | None = None
+    """Of a hub name: branch, tag or commit; plan.jsonl keeps the commit that it meant. null: the main branch."""
     model_type: str = "qwen2"
-    """Architecture: qwen2, qwen3 or llama."""
+    """Architecture: qwen2 (also Qwen1.5 and 2.5), qwen3, llama, gpt2, or bert with objective=masked."""
     hidden_size: int = 0
     """Width."""
     num_hidden_layers: int = 0
@@ -23,9 +25,15 @@ class ModelConfig:
     num_attention_heads: int = 0
     """Query heads."""
     num_key_value_heads: int = 0
-    """Key and value heads."""
+    """Key and value heads; 0: as many as query heads."""
+    head_dim: int | None = None
+    """Width of a head; null: hidden_size / num_attention_heads."""
     intermediate_size: int = 0
     """Width inside the MLP."""
+    rope_theta: float | None = None
+    """Base of the rotary positions; null: 10,000."""
+    vocab_size: int | None = None
+    """Rows of the embedding; null: as many as the tokenizer has token ids."""
     tie_word_embeddings: bool = True
     """Whether the output head is the embedding."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch.nn import functional
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
 from training.spec import SpecError
@@ -19,16 +19,20 @@ from training.spec import SpecError
 disable_progress_bar()
 
 
-def build_model(model: Mapping[str, Any], attention: str, seed: int) -> PreTrainedModel:
+_CLASSES = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}
+
+
+def build_model(model: Mapping[str, Any], attention: str, seed: int, *, objective: str = "causal") -> PreTrainedModel:
     """A new model with weights drawn from a seed.
 
     Args:
         model: the architecture's transformers configuration fields, with model_type.
         attention: sdpa or eager, as transformers names them.
         seed: of the weights; the same on every machine and for either attention.
+        objective: causal or masked, which decides the head.
 
     Raises:
-        SpecError: transformers does not know the model_type or refuses a field.
+        SpecError: transformers does not know the model_type, refuses a field, or has no such head for it.
     """
     fields = dict(model)
     try:
@@ -36,11 +40,14 @@ def build_model(model: Mapping[str, Any], attention: str, seed: int) -> PreTrain
     except (ValueError, TypeError) as error:
         raise SpecError(f"model: {str(error).splitlines()[0]}") from None
     torch.manual_seed(seed)
-    # transformers 5 makes bf16 weights of a configuration that names bf16, unless told otherwise.
-    return AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float32)
+    try:
+        # transformers 5 makes bf16 weights of a configuration that names bf16, unless told otherwise.
+        return _CLASSES[objective].from_config(config, attn_implementation=attention, dtype=torch.float32)
+    except ValueError as error:
+        raise SpecError(f"model: no {objective} head for {config.model_type}: {str(error).splitlines()[0]}") from None
 
 
-def model_from_directory(path: str | Path, attention: str) -> PreTrainedModel:
+def model_from_directory(path: str | Path, attention: str, *, objective: str = "causal") -> PreTrainedModel:
     """A model with the weights of a local Hugging Face directory, as fp32.
 
     Raises:
@@ -48,7 +55,7 @@ def model_from_directory(path: str | Path, attention: str) -> PreTrainedModel:
     """
     read_model_directory(path)
     try:
-        return AutoModelForCausalLM.from_pretrained(
+        return _CLASSES[objective].from_pretrained(
             path,
             attn_implementation=attention,
             dtype=torch.float32,

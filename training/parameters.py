@@ -14,7 +14,8 @@ class Size:
     total: int
     """All parameters; a head tied to the embedding counts once."""
     non_embedding: int
-    """Parameters outside the token embedding and, when it is not tied, the output head: the N of the laws."""
+    """Parameters outside the embeddings (tokens, learned positions, token types) and, when it is not tied, the output
+    head: the N of the laws."""
     flops_per_token: float
     """Floating-point operations to train on one token, forward and backward, attention and output head included."""
 
@@ -23,30 +24,96 @@ def model_size(model: Mapping[str, Any], sequence_length: int) -> Size:
     """Count a model from its transformers configuration fields.
 
     Training FLOPs are 6 a matrix weight and token, the output head included, plus attention's 6 x layers x
-    hidden x sequence length (causal, so half of the full square).
+    hidden x sequence length (causal, so half of the full square; twice that for BERT, which sees both ways).
+
+    Architectures beside qwen2, qwen3, llama, gpt2 and bert are built without memory to be counted, which loads torch.
 
     Raises:
-        ValueError: a model_type whose shape is not known here.
+        ValueError: a model_type that transformers does not know.
 
     >>> model_size(dict(model_type="qwen2", vocab_size=2048, hidden_size=64, num_hidden_layers=3,
     ...     num_attention_heads=2, num_key_value_heads=2, intermediate_size=176, tie_word_embeddings=True), 128).total
     282624
     """
-    if model.get("model_type") not in _BIASED_QKV:
-        raise ValueError(f"model_type: {model.get('model_type')!r}; allowed: {', '.join(_BIASED_QKV)}")
+    kind = model.get("model_type")
+    if kind in _BIASED_QKV:
+        return _gated(model, sequence_length, _BIASED_QKV[kind])
+    if kind == "gpt2":
+        return _gpt2(model, sequence_length)
+    if kind == "bert":
+        return _bert(model, sequence_length)
+    return _built(model, sequence_length)
+
+
+def _gated(model: Mapping[str, Any], sequence_length: int, biased: bool) -> Size:
     hidden, layers = model["hidden_size"], model["num_hidden_layers"]
     head = model.get("head_dim") or hidden // model["num_attention_heads"]
     queries = model["num_attention_heads"] * head
-    keys = model.get("num_key_value_heads", model["num_attention_heads"]) * head
+    keys = (model.get("num_key_value_heads") or model["num_attention_heads"]) * head
     matrices = hidden * (queries + 2 * keys) + queries * hidden + 3 * hidden * model["intermediate_size"]
-    vectors = 2 * hidden + (queries + 2 * keys if _BIASED_QKV[model["model_type"]] else 0)
+    vectors = 2 * hidden + (queries + 2 * keys if biased else 0)
     if model["model_type"] == "qwen3":
         vectors += 2 * head
-    non_embedding = layers * (matrices + vectors) + hidden
     embedding = model["vocab_size"] * hidden
-    total = non_embedding + embedding * (1 if model.get("tie_word_embeddings") else 2)
-    flops = 6.0 * (layers * matrices + embedding) + 6.0 * layers * queries * sequence_length
-    return Size(total, non_embedding, flops)
+    heads = 1 if model.get("tie_word_embeddings") else 2
+    return _size(layers, matrices, vectors, hidden, heads * embedding, embedding, queries, sequence_length)
+
+
+def _gpt2(model: Mapping[str, Any], sequence_length: int) -> Size:
+    hidden, inner = model["n_embd"], model.get("n_inner") or 4 * model["n_embd"]
+    matrices, vectors = 4 * hidden**2 + 2 * hidden * inner, 4 * hidden + 4 * hidden + inner + hidden
+    tokens, positions = model["vocab_size"] * hidden, model.get("n_positions", 1024) * hidden
+    # transformers ties GPT-2's head unless told otherwise.
+    heads = 1 if model.get("tie_word_embeddings", True) else 2
+    return _size(
+        model["n_layer"], matrices, vectors, 2 * hidden, heads * tokens + positions, tokens, hidden, sequence_length
+    )
+
+
+def _bert(model: Mapping[str, Any], sequence_length: int) -> Size:
+    hidden, inner = model["hidden_size"], model["intermediate_size"]
+    matrices, vectors = 4 * hidden**2 + 2 * hidden * inner, 4 * hidden + 4 * hidden + inner + hidden
+    # Behind the layers: a square matrix with bias, a norm, and the head's bias; before them a norm.
+    outside = hidden**2 + 5 * hidden + model["vocab_size"]
+    tokens = model["vocab_size"] * hidden
+    embeddings = tokens + (model.get("max_position_embeddings", 512) + model.get("type_vocab_size", 2)) * hidden
+    layers = model["num_hidden_layers"]
+    return _size(layers, matrices, vectors, outside, embeddings, tokens + hidden**2, 2 * hidden, sequence_length)
+
+
+def _size(
+    layers: int,
+    matrices: int,
+    vectors: int,
+    outside: int,
+    embeddings: int,
+    head: int,
+    attended: int,
+    sequence_length: int,
+) -> Size:
+    non_embedding = layers * (matrices + vectors) + outside
+    flops = 6.0 * (layers * matrices + head) + 6.0 * layers * attended * sequence_length
+    return Size(non_embedding + embeddings, non_embedding, flops)
+
+
+def _built(model: Mapping[str, Any], sequence_length: int) -> Size:
+    import torch
+
+    from training.model import SpecError, build_model
+
+    try:
+        with torch.device("meta"):
+            network = build_model(model, "eager", seed=0)
+    except SpecError as error:
+        raise ValueError(str(error)) from None
+    total = sum(parameter.numel() for parameter in network.parameters())
+    tokens = network.get_input_embeddings().get_parameter("weight")
+    head = network.get_output_embeddings()
+    tied = head is None or head.weight is tokens
+    config = network.config.get_text_config()
+    outside = total - tokens.numel() * (1 if tied else 2)
+    attention = 6.0 * config.num_hidden_layers * config.hidden_size * sequence_length
+    return Size(total, outside, 6.0 * (outside + tokens.numel()) + attention)
 
 
 _BIASED_QKV = {"qwen2": True, "qwen3": False, "llama": False}

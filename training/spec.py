@@ -11,9 +11,10 @@ from typing import Any
 from training.evaluation_steps import EvaluationPolicy
 from training.schedule import Piece
 
-SCHEMA = 1
+SCHEMA = 2
 PHASES = ("pretrain", "continual")
 PRECISIONS = ("fp32", "bf16")
+OBJECTIVES = ("causal", "masked")
 
 
 class SpecError(ValueError):
@@ -48,6 +49,20 @@ class Initial:
     """Of run: the parent's step."""
     fingerprint: str = ""
     """Of directory: hash of its weights."""
+    moments: bool = False
+    """Of run: whether the optimizer's moments go on too, as in a decay branched off a trunk."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is predicted."""
+
+    kind: str = "causal"
+    """causal: each next token; masked: tokens that were hidden, as BERT is trained."""
+    mask_share: float = 0.15
+    """Of masked: share of the tokens that are predicted, rounded to a number a sequence."""
+    mask_token: int = -1
+    """Of masked: token id that stands for a hidden token."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +99,12 @@ class RunSpec:
     """At which steps to evaluate."""
     validation_windows: int = 96
     """Fixed validation sequences a corpus."""
+    objective: Objective = field(default_factory=Objective)
+    """What is predicted."""
+    boundaries: str = "none"
+    """none: attention sees across the documents of a sequence; documents: only within each."""
+    first_sequence: int = 0
+    """Number in the run's order of sequences of the first one read: a branch goes on where its trunk was."""
 
     @property
     def tokens_per_step(self) -> int:
@@ -122,6 +143,7 @@ class RunSpec:
             values["initial"] = Initial(**values["initial"])
             values["schedule"] = tuple(Piece(**piece) for piece in values["schedule"])
             values["optimizer"] = Optimizer(**values["optimizer"])
+            values["objective"] = Objective(**values["objective"])
             policy = dict(values["evaluation"])
             policy["steps"] = tuple(policy["steps"])
             values["evaluation"] = EvaluationPolicy(**policy)

@@ -16,6 +16,7 @@ GROUPS = sorted(
     if path.parent.name not in ("schedule", "evaluation")
 )
 NEEDED = {
+    "hf": ["model.path=some/model"],
     "local": ["model.path=there", "corpora.sources.general.path=a", "corpora.sources.domain.path=b"],
     "own": ["corpora.sources.general.path=a", "corpora.sources.domain.path=b"],
 }

@@ -1,12 +1,41 @@
-"""Counting without building agrees with counting what was built."""
+"""Counting without building agrees with counting what was built, for the presets too."""
 
 from __future__ import annotations
 
-import pytest
+import dataclasses
 
+import pytest
+import torch
+
+from pipeline.config import CONF, preset
+from pipeline.model_shape import configuration_of
 from tests.conftest import SHAPE
 from training.model import build_model
 from training.parameters import model_size
+
+PRESETS = sorted(path.stem for path in (CONF / "model").glob("*.yaml") if path.stem not in ("local", "hf"))
+PAPERS = {
+    # Name -> non-embedding parameters that its paper or model card prints, in millions, and how exactly.
+    "qwen1.5-0.5b": (308, 0.01),
+    "qwen2.5-0.5b": (360, 0.01),
+    "qwen2.5-1.5b": (1310, 0.01),
+    "qwen2.5-3b": (2770, 0.01),
+    "qwen3-0.6b": (440, 0.01),
+    "qwen3-1.7b": (1400, 0.01),
+    "qwen3-4b": (3600, 0.02),
+    "llama-106m": (106, 0.005),
+    "llama-594m": (594, 0.005),
+    "llama-1720m": (1720, 0.005),
+}
+
+
+def counted(shape: dict) -> tuple[int, int]:
+    with torch.device("meta"):
+        model = build_model(shape, "eager", 0, objective="masked" if shape["model_type"] == "bert" else "causal")
+    total = sum(parameter.numel() for parameter in model.parameters())
+    names = ("wte", "wpe", "word_embeddings", "position_embeddings", "token_type_embeddings", "embed_tokens", "lm_head")
+    embeddings = sum(p.numel() for name, p in model.named_parameters() if name.split(".")[-2] in names)
+    return total, total - embeddings
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama"])
@@ -20,14 +49,33 @@ def test_count(kind: str, tied: bool) -> None:
         "num_key_value_heads": 1,
     }
     shape["head_dim"] = 8
-    model = build_model(shape, "eager", 0)
-    total = sum(parameter.numel() for parameter in model.parameters())
-    embedding = model.get_input_embeddings().weight.numel()
     size = model_size(shape, 16)
-    assert size.total == total
-    assert size.non_embedding == total - embedding * (1 if tied else 2)
+    assert (size.total, size.non_embedding) == counted(shape)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_counts_as_it_is_built(name: str) -> None:
+    model = preset(name)
+    size = model_size(configuration_of(model, model.vocab_size or 2048, 1024, 0), 1024)
+    assert (size.total, size.non_embedding) == counted(configuration_of(model, model.vocab_size or 2048, 1024, 0))
+    if name in PAPERS:
+        millions, within = PAPERS[name]
+        assert size.non_embedding / 1e6 == pytest.approx(millions, rel=within)
+
+
+def test_an_architecture_without_a_formula_is_built_to_be_counted() -> None:
+    shape = {**SHAPE, "model_type": "mistral", "vocab_size": 300, "tie_word_embeddings": True, "head_dim": 8}
+    size = model_size(shape, 16)
+    same = model_size({**shape, "model_type": "llama"}, 16)
+    assert (size.total, size.non_embedding) == counted(shape) == (same.total, same.non_embedding)
+    assert size.flops_per_token == pytest.approx(same.flops_per_token, rel=0.02)
 
 
 def test_an_unknown_architecture_is_named() -> None:
-    with pytest.raises(ValueError, match="mamba"):
-        model_size({"model_type": "mamba"}, 16)
+    with pytest.raises(ValueError, match="mamber"):
+        model_size({"model_type": "mamber"}, 16)
+
+
+def test_fields_change_together() -> None:
+    longer = dataclasses.replace(preset("gpt2-large"), num_hidden_layers=1)
+    assert configuration_of(longer, 60_000 - 9_743, 4096, 0)["n_positions"] == 4096

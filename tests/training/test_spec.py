@@ -8,7 +8,7 @@ import json
 import pytest
 
 from training.schedule import Piece
-from training.spec import Initial, RunSpec, SpecError
+from training.spec import Initial, Objective, RunSpec, SpecError
 
 
 def test_every_field_changes_the_hash(spec: RunSpec) -> None:
@@ -28,6 +28,9 @@ def test_every_field_changes_the_hash(spec: RunSpec) -> None:
         "seed": 1,
         "evaluation": dataclasses.replace(spec.evaluation, steps=(2,)),
         "validation_windows": 7,
+        "objective": Objective("masked", mask_token=3),
+        "boundaries": "documents",
+        "first_sequence": 8,
     }
     assert set(changed) == {field.name for field in dataclasses.fields(RunSpec)}
     hashes = {dataclasses.replace(spec, **{name: value}).hash for name, value in changed.items()}
@@ -43,7 +46,7 @@ def test_the_hash_is_that_of_the_file_read_back(spec: RunSpec) -> None:
 
 
 def test_another_schema_or_field_is_refused(spec: RunSpec) -> None:
-    with pytest.raises(SpecError, match="schema 2; this version reads schema 1"):
-        RunSpec.from_dict({**spec.to_dict(), "schema": 2})
+    with pytest.raises(SpecError, match="schema 3; this version reads schema 2"):
+        RunSpec.from_dict({**spec.to_dict(), "schema": 3})
     with pytest.raises(SpecError, match="colour"):
         RunSpec.from_dict({**spec.to_dict(), "colour": "red"})

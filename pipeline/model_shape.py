@@ -1,0 +1,111 @@
+"""From a model as it is asked for to the configuration that transformers builds it from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pipeline.config import ConfigError
+from pipeline.schema import ModelConfig
+from training.spec import SpecError
+
+MODEL_TYPES = ("qwen2", "qwen3", "llama", "gpt2", "bert")
+"""Architectures that a shape can be given for; a directory or hub name may have any."""
+
+
+def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, end_of_text: int) -> dict[str, Any]:
+    """The architecture's fields as transformers names them: of a directory its own, else the shape asked for.
+
+    Args:
+        model: a shape, or a path.
+        vocabulary: token ids of the tokenizer.
+        sequence_length: the longest that it will see, tokens.
+        end_of_text: token id between documents.
+
+    Raises:
+        SpecError: a directory without config.json or weights, or a hub name that cannot be had.
+        ConfigError: an embedding smaller than the tokenizer's vocabulary.
+    """
+    if model.path:
+        from training.model import read_model_directory
+
+        return read_model_directory(directory_of(model))[0]
+    if model.vocab_size is not None and model.vocab_size < vocabulary:
+        raise ConfigError(
+            [f"model.vocab_size: {model.vocab_size}; allowed: {vocabulary} or more, which the tokenizer has, or null"]
+        )
+    common = {
+        "model_type": model.model_type,
+        "vocab_size": model.vocab_size or vocabulary,
+        "bos_token_id": None,
+        "eos_token_id": end_of_text,
+        "pad_token_id": None,
+    }
+    positions = max(2048, sequence_length)
+    if model.model_type == "gpt2":
+        return common | {
+            "n_embd": model.hidden_size,
+            "n_layer": model.num_hidden_layers,
+            "n_head": model.num_attention_heads,
+            "n_inner": model.intermediate_size,
+            # Learned, so a parameter each.
+            "n_positions": max(1024, sequence_length),
+            # Without dropout a run is decided by its spec; GPT-2's default is a tenth.
+            "resid_pdrop": 0.0,
+            "embd_pdrop": 0.0,
+            "attn_pdrop": 0.0,
+        }
+    shape = common | {
+        "hidden_size": model.hidden_size,
+        "num_hidden_layers": model.num_hidden_layers,
+        "num_attention_heads": model.num_attention_heads,
+        "intermediate_size": model.intermediate_size,
+    }
+    if model.model_type == "bert":
+        return shape | {
+            "max_position_embeddings": max(512, sequence_length),
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+        }
+    shape |= {
+        "num_key_value_heads": model.num_key_value_heads or model.num_attention_heads,
+        "tie_word_embeddings": model.tie_word_embeddings,
+        "max_position_embeddings": positions,
+    }
+    if model.head_dim:
+        shape["head_dim"] = model.head_dim
+    if model.rope_theta:
+        shape["rope_theta"] = model.rope_theta
+    return shape
+
+
+def directory_of(model: ModelConfig) -> Path:
+    """The local Hugging Face directory of a model with a path: the path itself, or the hub's snapshot of a name.
+
+    A snapshot is downloaded once into Hugging Face's cache; its folder is named by the commit, so that a plan pins it.
+    HF_HUB_OFFLINE=1 takes what is in the cache.
+
+    Raises:
+        SpecError: neither a folder nor a name that the hub, or its cache, has.
+    """
+    path = Path(model.path or "")
+    if path.is_dir():
+        return path.resolve()
+    if path.is_absolute() or len(path.parts) != 2 or str(model.path).startswith((".", "~")):
+        raise SpecError(f"model.path: {model.path}: no such folder; allowed: a Hugging Face directory, or a hub name")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        snapshot = snapshot_download(
+            str(model.path), revision=model.revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model"]
+        )
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
+        revision = f" at {model.revision}" if model.revision else ""
+        reason = str(error).strip().splitlines()[0]
+        raise SpecError(
+            f"model.path: {model.path}{revision}: no folder here, and not to be had from the hub{offline}: {reason}"
+        ) from None
+    return Path(snapshot)
