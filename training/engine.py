@@ -17,11 +17,12 @@ import torch
 from transformers import PreTrainedModel
 
 from training.durable import write_whole
-from training.model import build_model, has_linear_head, sequence_losses, sequence_losses_by_rows
+from training.model import build_model, has_linear_head, masked_losses, sequence_losses, sequence_losses_by_rows
 from training.parameters import model_size
 
 Losses = Callable[[torch.Tensor], torch.Tensor]
-"""(n, T + 1) token ids -> (n,) summed cross-entropy of each sequence, nats."""
+"""(n, T + 1) token ids, or (n, 2, T) inputs and targets of a masked objective -> (n,) summed cross-entropy of each
+sequence, nats."""
 
 
 @dataclass(frozen=True)
@@ -44,25 +45,46 @@ COMPILE_SECONDS = 30.0
 LONGEST_EAGER = 512
 
 
-def ready(model: Mapping[str, Any], engine: str, precision: str, threads: int) -> tuple[PreTrainedModel, Losses]:
+def ready(
+    model: Mapping[str, Any],
+    engine: str,
+    precision: str,
+    threads: int,
+    *,
+    objective: str = "causal",
+    end_of_text: int | None = None,
+) -> tuple[PreTrainedModel, Losses]:
     """A model of a shape and its loss function; compiled ones are made once a process and shared by its runs.
 
     The weights are whatever the last run left: load them before use.
+
+    Args:
+        model: architecture.
+        engine: a name of ENGINES.
+        precision: fp32 or bf16.
+        threads: CPU threads.
+        objective: causal or masked.
+        end_of_text: token id behind each document, where attention shall stop; None: it sees the whole sequence.
     """
     torch.set_num_threads(threads)
-    return _ready(json.dumps(dict(model), sort_keys=True), engine, precision)
+    return _ready(json.dumps(dict(model), sort_keys=True), engine, precision, objective, end_of_text)
 
 
 @functools.lru_cache(maxsize=4)
-def _ready(model: str, engine: str, precision: str) -> tuple[PreTrainedModel, Losses]:
+def _ready(
+    model: str, engine: str, precision: str, objective: str, end_of_text: int | None
+) -> tuple[PreTrainedModel, Losses]:
     chosen = ENGINES[engine]
-    network = build_model(json.loads(model), chosen.attention, seed=0)
+    network = build_model(json.loads(model), chosen.attention, seed=0, objective=objective)
 
     # In compiled code the loss by rows was 2 to 6% faster at 0.056 M to 0.333 M; in plain code it is slower.
-    by_sequence = sequence_losses_by_rows if chosen.compiled and has_linear_head(network) else sequence_losses
+    by_rows = chosen.compiled and objective == "causal" and has_linear_head(network)
+    by_sequence = sequence_losses_by_rows if by_rows else sequence_losses
 
     def losses(tokens: torch.Tensor) -> torch.Tensor:
-        return by_sequence(network, tokens, precision)
+        if objective == "masked":
+            return masked_losses(network, tokens, precision)
+        return by_sequence(network, tokens, precision, end_of_text)
 
     # One thread a process compiles; the default pool of one worker a core would cost memory in every process.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")

@@ -86,24 +86,29 @@ def read_model_directory(path: str | Path) -> tuple[dict[str, Any], str]:
     return json.loads((path / "config.json").read_text()), digest.hexdigest()
 
 
-def sequence_losses(model: torch.nn.Module, tokens: torch.Tensor, precision: str) -> torch.Tensor:
+def sequence_losses(
+    model: torch.nn.Module, tokens: torch.Tensor, precision: str, end_of_text: int | None = None
+) -> torch.Tensor:
     """Cross-entropy of each sequence, summed over its predictions, in nats.
 
     Args:
         model: a causal language model of transformers.
         tokens: (n, T + 1) token ids; row[1:] is predicted from row[:-1].
         precision: fp32, or bf16 for autocast; the cross-entropy is fp32 either way.
+        end_of_text: token id behind each document, where attention and positions shall stop; None: nowhere.
 
     Returns:
         Tensor (n,) of fp32.
     """
     with torch.autocast(tokens.device.type, torch.bfloat16, enabled=precision == "bf16"):
-        logits = model(input_ids=tokens[:, :-1], use_cache=False).logits
+        logits = model(**_inputs(tokens, end_of_text)).logits
     losses = functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten(), reduction="none")
     return losses.view(len(tokens), -1).sum(1)
 
 
-def sequence_losses_by_rows(model: PreTrainedModel, tokens: torch.Tensor, precision: str) -> torch.Tensor:
+def sequence_losses_by_rows(
+    model: PreTrainedModel, tokens: torch.Tensor, precision: str, end_of_text: int | None = None
+) -> torch.Tensor:
     """As `sequence_losses`, with the logit of each next token from its row of the head instead of from the logits.
 
     The gradient then never scatters into the (n T, vocabulary) logits, which compiled code fuses badly. For models
@@ -112,10 +117,53 @@ def sequence_losses_by_rows(model: PreTrainedModel, tokens: torch.Tensor, precis
     head = model.get_output_embeddings()
     assert head is not None
     with torch.autocast(tokens.device.type, torch.bfloat16, enabled=precision == "bf16"):
-        hidden = model.base_model(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state
+        hidden = model.base_model(**_inputs(tokens, end_of_text)).last_hidden_state
         logits = functional.linear(hidden, head.weight)
     of_next = (hidden.float() * functional.embedding(tokens[:, 1:], head.weight)).sum(-1)
     return (logits.float().logsumexp(-1) - of_next).sum(1)
+
+
+def masked_losses(model: torch.nn.Module, pairs: torch.Tensor, precision: str) -> torch.Tensor:
+    """Cross-entropy of each sequence, summed over its hidden tokens, in nats.
+
+    Args:
+        model: a masked language model of transformers.
+        pairs: (n, 2, T) inputs and targets, from `masking.masked`.
+        precision: as `sequence_losses`.
+
+    Returns:
+        Tensor (n,) of fp32.
+    """
+    with torch.autocast(pairs.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        logits = model(input_ids=pairs[:, 0]).logits
+    losses = functional.cross_entropy(logits.flatten(0, 1).float(), pairs[:, 1].flatten(), reduction="none")
+    return losses.view(len(pairs), -1).sum(1)
+
+
+def document_positions(tokens: torch.Tensor, end_of_text: int) -> torch.Tensor:
+    """Position of each token in its document, or in what the sequence holds of it.
+
+    Args:
+        tokens: (n, T) token ids.
+        end_of_text: the last token of a document.
+
+    Returns:
+        (n, T), from 0.
+
+    >>> document_positions(torch.tensor([[7, 7, 0, 7, 0, 0, 7]]), end_of_text=0).tolist()
+    [[0, 1, 2, 0, 1, 0, 0]]
+    """
+    place = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+    behind = functional.pad(tokens[:, :-1] == end_of_text, (1, 0))
+    return place - torch.where(behind, place, 0).cummax(1).values
+
+
+def _inputs(tokens: torch.Tensor, end_of_text: int | None) -> dict[str, Any]:
+    inputs = {"input_ids": tokens[:, :-1], "use_cache": False}
+    if end_of_text is None:
+        return inputs
+    # transformers keeps attention inside documents where it sees positions start again.
+    return inputs | {"position_ids": document_positions(tokens[:, :-1], end_of_text)}
 
 
 def has_linear_head(model: PreTrainedModel) -> bool:

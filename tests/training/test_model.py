@@ -1,9 +1,12 @@
 """The two ways to the same loss, and which models allow the second."""
 
+import numpy as np
 import pytest
 import torch
 
-from training.model import build_model, has_linear_head, sequence_losses, sequence_losses_by_rows
+from training.masking import IGNORED, masked, predictions
+from training.model import build_model, has_linear_head, masked_losses, sequence_losses, sequence_losses_by_rows
+from training.spec import Objective
 
 TINY = {
     "vocab_size": 64,
@@ -42,3 +45,45 @@ def test_a_model_that_scales_or_caps_its_logits_is_told_from_one_that_does_not(s
     if scaled["model_type"] == "gemma2":
         scaled = scaled | {"final_logit_softcapping": 0.05, "head_dim": 8}
     assert not has_linear_head(build_model({**TINY, **scaled}, "eager", seed=0))
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("losses", [sequence_losses, sequence_losses_by_rows])
+def test_attention_within_documents_is_that_of_the_documents_alone(attention, losses):
+    model = build_model({"model_type": "qwen2", **TINY}, attention, seed=0)
+    first, second = torch.tensor([[5, 9, 3, 0]]), torch.tensor([[8, 2, 7, 4, 6, 1]])
+    together = torch.cat([first, second], dim=1)
+    # The end of the first document predicts the start of the second, which neither holds alone.
+    alone = losses(model, first, "fp32") + losses(model, second, "fp32")
+    across = losses(model, torch.tensor([[5, 9, 3, 0, 8]]), "fp32") - losses(model, first, "fp32")
+    apart = losses(model, together, "fp32", end_of_text=0)
+    torch.testing.assert_close(apart, alone + across, rtol=1e-5, atol=1e-5)
+    assert abs(losses(model, together, "fp32") - apart) > 1e-4
+
+
+def test_masks_hide_the_same_number_of_tokens_and_know_no_batch():
+    objective = Objective("masked", mask_share=0.15, mask_token=64)
+    tokens = np.random.default_rng(0).integers(0, 64, (400, 40))
+    pairs = masked(tokens, np.arange(400), objective, vocabulary=64, seed=3)
+    predicted = pairs[:, 1] != IGNORED
+    assert (predicted.sum(1) == predictions(objective, 40)).all()
+    assert (pairs[:, 1][predicted] == tokens[predicted]).all()
+    assert (pairs[:, 0][~predicted] == tokens[~predicted]).all()
+    hidden = pairs[:, 0][predicted]
+    assert np.mean(hidden == 64) == pytest.approx(0.8, abs=0.03)
+    assert np.mean(hidden == tokens[predicted]) == pytest.approx(0.1 + 0.1 / 64, abs=0.02)
+    # Every position is chosen about as often.
+    assert predicted.mean(0).min() > 0.08
+    np.testing.assert_array_equal(masked(tokens[7:9], np.array([7, 8]), objective, 64, seed=3), pairs[7:9])
+    assert (masked(tokens, np.arange(400), objective, 64, seed=4) != pairs).any()
+
+
+def test_the_masked_loss_is_that_of_the_hidden_tokens():
+    shape = {"model_type": "bert", **TINY, "vocab_size": 65, "max_position_embeddings": 16}
+    shape |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = build_model(shape, "eager", seed=0, objective="masked")
+    tokens = np.random.default_rng(0).integers(0, 64, (3, 12))
+    pairs = torch.from_numpy(masked(tokens, np.arange(3), Objective("masked", 0.25, 64), 64, seed=0))
+    found = masked_losses(model, pairs, "fp32")
+    expected = model(input_ids=pairs[:, 0], labels=pairs[:, 1].contiguous()).loss
+    torch.testing.assert_close(found.sum() / 9, expected)
