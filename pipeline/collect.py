@@ -55,7 +55,8 @@ ratio: share of the domain; replay: share of general. N: non-embedding parameter
 r, rho: share of the row's corpus in the run's mixture and in that of the run it continued (NaN: not known). s1, s2:
 areas of the continual run's learning rates up to the step; *_pretrain: those of the run that it continued, at the step
 that it continued from, or of a pre-training run's own rates up to the step (`fitting.with_areas`, lambda = decay).
-loss_before: loss of the same corpus at the run's step 0. role: pretrain, fit, or confirm."""
+loss_before: loss of the same corpus at the run's step 0. role: pretrain, fit, or confirm. A branch counts its steps and
+tokens from the start of the phase that it left a trunk in."""
 
 OPEN_S1 = 1e3
 """s1_pretrain of a model brought along, whose own schedule is not known: so much longer than any continual phase that
@@ -84,9 +85,14 @@ def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:
     facts = pd.DataFrame([_facts(run, study, general) for run in plan])
     table = points.merge(facts, on="run", how="left", sort=False)
     table = _with_shares(table, plan, by_hash, general)
+    trunks = {run.name: _trunk(run, by_hash) for run in plan}
+    behind = {run.name: _behind(run, by_hash) for run in plan if run.spec.initial.moments}
+    table["step"] += table["run"].map({name: steps for name, (steps, _) in behind.items()}).fillna(0).astype(int)
+    table["tokens"] += table["run"].map({name: tokens for name, (_, tokens) in behind.items()}).fillna(0).astype(int)
     table = with_areas(table, schedules(plan), decay)
     before = table[table["step"] == 0].drop_duplicates(["run", "corpus"]).set_index(["run", "corpus"])["loss"]
-    keys = pd.MultiIndex.from_frame(table[["run", "corpus"]])
+    firsts = {name: trunk.name for name, trunk in trunks.items()}
+    keys = pd.MultiIndex.from_arrays([table["run"].map(firsts), table["corpus"]])
     table["loss_before"] = before.reindex(keys).to_numpy()
     table["N"] = table["n_params_non_embedding"] / 1e9
     table["D"] = table["tokens"] / 1e9
@@ -133,12 +139,41 @@ def schedules(plan: list[PlannedRun]) -> dict[Hashable, Schedule]:
     ends = {parent[:8] for parent in parents}
     # A name ends in its hash's first digits: most runs need not be hashed again to know that nobody continues them.
     by_hash = {run.spec.hash: run for run in plan if run.name[-8:] in ends}
+
+    def in_phase(run: PlannedRun) -> np.ndarray:
+        if not run.spec.initial.moments:
+            return rates(run.spec)
+        trunk = by_hash[run.spec.initial.run]
+        past = in_phase(trunk)[: _behind(run, by_hash)[0]]
+        return np.concatenate([past, rates(run.spec)])
+
     found: dict[Hashable, Schedule] = {}
     for run in plan:
-        spec, parent = run.spec, by_hash.get(run.parent or "")
-        pretrain = rates(parent.spec)[: spec.initial.step] if parent else None
-        found[run.name] = Schedule(rates(spec), spec.learning_rate_before, pretrain, spec.phase == "pretrain")
+        trunk = _trunk(run, by_hash)
+        parent = by_hash.get(trunk.parent or "")
+        pretrain = in_phase(parent)[: _behind(trunk, by_hash)[0]] if parent else None
+        is_pretraining = run.spec.phase == "pretrain"
+        found[run.name] = Schedule(in_phase(run), trunk.spec.learning_rate_before, pretrain, is_pretraining)
     return found
+
+
+def _trunk(run: PlannedRun, by_hash: Mapping[str, PlannedRun]) -> PlannedRun:
+    """The run that began the phase: the run itself, or what it branched off."""
+    while run.spec.initial.moments:
+        run = by_hash[run.spec.initial.run]
+    return run
+
+
+def _behind(run: PlannedRun, by_hash: Mapping[str, PlannedRun]) -> tuple[int, int]:
+    """Steps and tokens of its parent's phase before the run's own first."""
+    steps, tokens = 0, 0
+    while True:
+        parent = by_hash[run.spec.initial.run]
+        steps += run.spec.initial.step
+        tokens += run.spec.initial.step * parent.spec.tokens_per_step
+        if not parent.spec.initial.moments:
+            return steps, tokens
+        run = parent
 
 
 def _read_points(files: list[tuple[str, Path]]) -> pd.DataFrame:
@@ -210,7 +245,7 @@ def _with_shares(
 ) -> pd.DataFrame:
     rows = []
     for run in plan:
-        parent = by_hash.get(run.parent or "")
+        parent = by_hash.get(_trunk(run, by_hash).parent or "")
         for corpus in run.spec.corpora:
             if parent:
                 rho = float(Fraction(parent.spec.mixture.get(corpus, "0")))

@@ -8,10 +8,11 @@ import inspect
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import numpy as np
 from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -21,9 +22,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 import conf
 from fitting import LAWS
-from pipeline.schema import EvaluationConfig, ModelConfig, PhaseConfig, Question
+from pipeline.schema import BranchConfig, EvaluationConfig, MixtureConfig, ModelConfig, PhaseConfig, Question
 from training.evaluation_steps import EvaluationPolicy, evaluation_steps
 from training.schedule import Piece, learning_rates
+from training.spec import OBJECTIVES
 
 CONF = Path(conf.__file__).parent
 ConfigStore.instance().store(name="schema", node=Question)
@@ -102,9 +104,14 @@ def pieces(phase: PhaseConfig) -> tuple[Piece, ...]:
         return None if share is None else float(f"{share * phase.peak_learning_rate:.12g}")
 
     return tuple(
-        Piece(piece.shape, rate(piece.start), rate(piece.end), piece.steps, piece.share)
+        Piece(piece.shape, rate(piece.start), rate(piece.end), piece.steps, piece.share, piece.power)
         for piece in phase.schedule.pieces
     )
+
+
+def branch_phase(phase: PhaseConfig, branch: BranchConfig) -> PhaseConfig:
+    """A branch as a phase of its own."""
+    return replace(phase, steps=branch.steps, schedule=branch.schedule, branches=[])
 
 
 def policy(evaluation: EvaluationConfig) -> EvaluationPolicy:
@@ -178,9 +185,11 @@ def _problems(question: Question) -> Iterator[str]:
                 f"allowed: {', '.join(str(n) for n in range(1, phase.global_batch + 1) if phase.global_batch % n == 0)}"
             )
         try:
-            learning_rates(pieces(phase), phase.steps)
+            rates = learning_rates(pieces(phase), phase.steps)
         except ValueError as error:
             yield f"{name}.{error}"
+        else:
+            yield from _branch_problems(name, phase, rates)
         try:
             evaluation_steps(policy(phase.evaluation), phase.steps)
         except ValueError as error:
@@ -192,10 +201,15 @@ def _problems(question: Question) -> Iterator[str]:
     allowed = {
         "precision": ("auto", "fp32", "bf16"),
         "engine": ("auto", "sdpa", "eager", "sdpa-compiled", "eager-compiled"),
+        "boundaries": ("none", "documents"),
     }
     for key, values in allowed.items():
         if (value := getattr(question, key)) not in values:
             yield f"{key}: {value!r}; allowed: {', '.join(values)}"
+    yield from _objective_problems(question)
+    for step in question.transfer_steps:
+        if not 1 <= step <= question.pretrain.steps:
+            yield f"transfer_steps: {step}; allowed: 1 to pretrain.steps, {question.pretrain.steps}"
     for law in question.law:
         if law not in LAWS:
             yield f"law: {law!r} is not a law; allowed: {', '.join(LAWS)}{_nearest(law, LAWS)}"
@@ -227,6 +241,44 @@ def _problems(question: Question) -> Iterator[str]:
         yield from error.lines
 
 
+def _branch_problems(name: str, phase: PhaseConfig, rates: np.ndarray) -> Iterator[str]:
+    for number, branch in enumerate(phase.branches):
+        key = f"{name}.branches[{number}]"
+        if not 1 <= branch.step <= phase.steps:
+            yield f"{key}.step: {branch.step}; allowed: 1 to {name}.steps, {phase.steps}"
+            continue
+        try:
+            learning_rates(pieces(branch_phase(phase, branch)), branch.steps, float(rates[branch.step - 1]))
+        except ValueError as error:
+            yield f"{key}.{error}"
+
+
+def _objective_problems(question: Question) -> Iterator[str]:
+    kind, share = question.objective.kind, question.objective.mask_share
+    if kind not in OBJECTIVES:
+        yield f"objective.kind: {kind!r}; allowed: {', '.join(OBJECTIVES)}"
+    if not 0.0 < share < 1.0:
+        yield f"objective.mask_share: {share}; allowed: above 0, below 1"
+    if kind == "masked" and question.boundaries == "documents":
+        yield "boundaries: 'documents' with objective.kind=masked; allowed: none"
+    try:
+        ladder, target = models(question)
+    except ConfigError:
+        return
+    for model in [*ladder, target]:
+        if not model.path and (model.model_type == "bert") != (kind == "masked"):
+            want = "masked" if model.model_type == "bert" else "causal"
+            yield f"objective.kind: {kind!r} with {model.name}; allowed: {want}, or models of another model_type"
+            return
+
+
+def replicated(mixture: MixtureConfig) -> list[float]:
+    """The domain shares at which further seeds are run."""
+    if mixture.replicate_at is None:
+        return [sorted(mixture.domain)[len(mixture.domain) // 2]]
+    return mixture.replicate_at if isinstance(mixture.replicate_at, list) else [mixture.replicate_at]
+
+
 def _mixture_problems(question: Question) -> Iterator[str]:
     shares = question.mixture.domain
     if not shares:
@@ -234,9 +286,9 @@ def _mixture_problems(question: Question) -> Iterator[str]:
     for share in shares:
         if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1 or math.isnan(share):
             yield f"mixture.domain: {share!r}; allowed: 0 to 1, the share of the domain corpus"
-    replicate = question.mixture.replicate_at
-    if replicate is not None and replicate not in shares:
-        yield f"mixture.replicate_at: {replicate}; allowed: one of mixture.domain, {shares}, or null"
+    for replicate in replicated(question.mixture) if shares else []:
+        if replicate not in shares:
+            yield f"mixture.replicate_at: {replicate}; allowed: one of mixture.domain, {shares}, or null"
     if question.mixture.replicates < 1:
         yield f"mixture.replicates: {question.mixture.replicates}; allowed: 1 or more"
 

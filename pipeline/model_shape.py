@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import ConfigError
-from pipeline.schema import ModelConfig
-from training.spec import SpecError
+from pipeline.schema import ModelConfig, Question
+from training.manifest import Manifest
+from training.spec import Objective, SpecError
 
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "gpt2", "bert")
 """Architectures that a shape can be given for; a directory or hub name may have any."""
@@ -78,6 +79,27 @@ def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, 
     if model.rope_theta:
         shape["rope_theta"] = model.rope_theta
     return shape
+
+
+def with_rope_theta(shape: dict[str, Any], theta: float) -> dict[str, Any]:
+    """A configuration with another base of its rotary positions."""
+    if "rope_parameters" in shape:
+        # As transformers 5 writes it into a config.json.
+        return shape | {"rope_parameters": {**(shape["rope_parameters"] or {}), "rope_theta": theta}}
+    return shape | {"rope_theta": theta}
+
+
+def objective_of(question: Question, manifest: Manifest) -> Objective:
+    """The objective with the tokenizer's mask token, or the first token id behind its vocabulary if it has none."""
+    if question.objective.kind == "causal":
+        return Objective()
+    token = manifest.vocabulary
+    if question.corpora.tokenizer.path or question.model.path:
+        from training.tokenizer import load_tokenizer
+
+        found = load_tokenizer(manifest.tokenizer_path).mask_token_id if manifest.tokenizer else None
+        token = found if isinstance(found, int) else token
+    return Objective("masked", question.objective.mask_share, token)
 
 
 def directory_of(model: ModelConfig) -> Path:

@@ -11,9 +11,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import ConfigError, models, pieces, policy
-from pipeline.model_shape import configuration_of, directory_of
-from pipeline.schema import ModelConfig, PhaseConfig, Question
+from pipeline.config import ConfigError, branch_phase, models, pieces, policy, replicated
+from pipeline.model_shape import configuration_of, directory_of, objective_of, with_rope_theta
+from pipeline.schema import BranchConfig, ModelConfig, PhaseConfig, Question
 from pipeline.study import PlannedRun
 from training.manifest import Manifest, PreparedCorpus
 from training.schedule import learning_rates
@@ -50,15 +50,23 @@ def planned_runs(question: Question, manifest: Manifest, precision: str) -> list
     pretraining = {
         model.name: _pretraining(question, model, manifest, precision) for model in [*ladder, target] if not model.path
     }
+    steps = question.continual.steps
     continual = [
-        continued(question, model, share, question.continual.steps, seed, "fit", pretraining, manifest, precision)
+        continued(question, model, share, steps, seed, "fit", pretraining, manifest, precision, transfer)
         for model in ladder
+        for transfer in ([None] if model.path else question.transfer_steps or [None])
         for share, seed in _cells(question)
     ]
-    runs = list({run.spec.hash: run for run in [*pretraining.values(), *continual]}.values())
+    branches = [
+        branched(run, phase, branch)
+        for phase, trunks in ((question.pretrain, pretraining.values()), (question.continual, continual))
+        for run in trunks
+        for branch in phase.branches
+    ]
+    runs = list({run.spec.hash: run for run in [*pretraining.values(), *continual, *branches]}.values())
     if problems := list(supply_problems(runs, manifest, question)):
         raise ConfigError(problems)
-    return sorted(runs, key=lambda run: (run.role != "pretrain", -_work(run)))
+    return sorted(runs, key=lambda run: (run.role != "pretrain", run.spec.initial.moments, -_work(run)))
 
 
 def confirmation_runs(question: Question, shares: list[float], manifest: Manifest, precision: str) -> list[PlannedRun]:
@@ -89,15 +97,16 @@ def continued(
     pretraining: dict[str, PlannedRun],
     manifest: Manifest,
     precision: str,
+    transfer: int | None = None,
 ) -> PlannedRun:
-    """One continual run of a model at a domain share."""
+    """One continual run of a model at a domain share, from the end of its pre-training or from a step of it."""
     corpora = question.corpora
     domain = Fraction(str(share))
     if parent := pretraining.get(model.name):
-        last = parent.spec.steps
-        initial = Initial("run", run=parent.spec.hash, step=last)
-        start = f"runs/{parent.name}/checkpoints/step-{last}"
-        before = float(learning_rates(parent.spec.schedule, last, parent.spec.learning_rate_before)[-1])
+        step = transfer or parent.spec.steps
+        initial = Initial("run", run=parent.spec.hash, step=step)
+        start = f"runs/{parent.name}/checkpoints/step-{step}"
+        before = _rate_at(parent.spec, step)
         shape = parent.spec.model
     else:
         from training.model import read_model_directory
@@ -108,8 +117,23 @@ def continued(
     phase = dataclasses.replace(question.continual, steps=steps)
     mixture = {corpora.general: str(1 - domain), corpora.domain: str(domain)}
     spec = _spec(question, "continual", phase, shape, initial, mixture, before, seed, manifest, precision)
-    slug = f"continual-{model.name}-{corpora.domain}{share:g}-{steps}-seed{seed}"
+    at = f"-from{initial.step}" if transfer else ""
+    slug = f"continual-{model.name}-{corpora.domain}{share:g}{at}-{steps}-seed{seed}"
     return PlannedRun(f"{slug}-{spec.hash[:8]}", role, model.name, start, spec)
+
+
+def branched(trunk: PlannedRun, phase: PhaseConfig, branch: BranchConfig) -> PlannedRun:
+    """A run that leaves another at a step with its weights, moments and order of sequences, and ends on its own."""
+    spec = dataclasses.replace(
+        trunk.spec,
+        initial=Initial("run", run=trunk.spec.hash, step=branch.step, moments=True),
+        steps=branch.steps,
+        schedule=pieces(branch_phase(phase, branch)),
+        learning_rate_before=_rate_at(trunk.spec, branch.step),
+        first_sequence=trunk.spec.first_sequence + branch.step * trunk.spec.global_batch,
+    )
+    name = f"{trunk.name[:-9]}-branch{branch.step}-{branch.steps}-{spec.hash[:8]}"
+    return PlannedRun(name, trunk.role, trunk.model, f"runs/{trunk.name}/checkpoints/step-{branch.step}", spec)
 
 
 def supply_problems(runs: list[PlannedRun], manifest: Manifest, question: Question) -> Iterator[str]:
@@ -141,15 +165,16 @@ def shape_of(question: Question, model: ModelConfig, manifest: Manifest) -> dict
         SpecError, ConfigError: as `configuration_of`.
     """
     end = manifest.store(question.corpora.general).meta.end_of_text if manifest.tokenizer else 0
-    return configuration_of(model, manifest.vocabulary, question.sequence_length, end)
+    lengths = [question.sequence_length, question.pretrain.sequence_length, question.continual.sequence_length]
+    # A mask token that the tokenizer does not have is one row more.
+    rows = max(manifest.vocabulary, objective_of(question, manifest).mask_token + 1)
+    return configuration_of(model, rows, max(length or 0 for length in lengths), end)
 
 
 def _cells(question: Question) -> Iterator[tuple[float, int]]:
     mixture = question.mixture
-    middle = sorted(mixture.domain)[len(mixture.domain) // 2]
-    replicated = middle if mixture.replicate_at is None else mixture.replicate_at
     for share in mixture.domain:
-        seeds = mixture.replicates if share == replicated else 1
+        seeds = mixture.replicates if share in replicated(mixture) else 1
         yield from ((share, question.seed + number) for number in range(seeds))
 
 
@@ -173,6 +198,10 @@ def _pretraining(question: Question, model: ModelConfig, manifest: Manifest, pre
     return PlannedRun(name, "pretrain", model.name, "", spec)
 
 
+def _rate_at(spec: RunSpec, step: int) -> float:
+    return float(learning_rates(spec.schedule, spec.steps, spec.learning_rate_before)[step - 1])
+
+
 def _spec(
     question: Question,
     phase_name: str,
@@ -187,11 +216,11 @@ def _spec(
 ) -> RunSpec:
     return RunSpec(
         phase=phase_name,
-        model=shape,
+        model=shape if phase.rope_theta is None else with_rope_theta(shape, phase.rope_theta),
         initial=initial,
         corpora={name: manifest.corpora[name].fingerprint for name in sorted(mixture)},
         mixture=mixture,
-        sequence_length=question.sequence_length,
+        sequence_length=phase.sequence_length or question.sequence_length,
         global_batch=phase.global_batch,
         steps=phase.steps,
         schedule=pieces(phase),
@@ -201,6 +230,8 @@ def _spec(
         seed=seed,
         evaluation=policy(phase.evaluation),
         validation_windows=question.validation_windows,
+        objective=objective_of(question, manifest),
+        boundaries=question.boundaries,
     )
 
 

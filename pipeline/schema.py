@@ -80,16 +80,16 @@ class CorporaConfig:
 class MixtureConfig:
     domain: Any = field(default_factory=list)
     """Shares of the domain corpus to run, 0 to 1: one or a list; 1 minus it is the replay ratio."""
-    replicate_at: float | None = None
-    """Share at which further seeds are run, to know the noise between seeds; null: the middle one of the list."""
+    replicate_at: Any = None
+    """Share, or list of shares, at which further seeds are run, to know their noise; null: the middle of the list."""
     replicates: int = 1
-    """Seeds at that share, the first included; 1: no replicates."""
+    """Seeds at those shares, the first included; 1: no replicates."""
 
 
 @dataclass
 class PieceConfig:
     shape: str = MISSING
-    """constant, linear, cosine, exponential or one_minus_sqrt."""
+    """constant, linear, cosine, exponential, one_minus_sqrt or polynomial."""
     start: float | None = None
     """Share of the peak rate it starts from; null: where the piece before, or the run before, ended."""
     end: float | None = None
@@ -98,6 +98,8 @@ class PieceConfig:
     """Length in steps."""
     share: float | None = None
     """Length as a share of the phase's steps; one piece may have neither and takes the rest."""
+    power: float = 1.0
+    """Of polynomial: power of the way that is left."""
 
 
 @dataclass
@@ -123,6 +125,24 @@ class EvaluationConfig:
 
 
 @dataclass
+class BranchConfig:
+    step: int = MISSING
+    """Step of the phase after which it leaves; weights, moments and the order of sequences go on."""
+    steps: int = MISSING
+    """Its length, optimizer steps."""
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    """Its learning rate, in shares of the phase's peak; it begins from the rate that it left at."""
+
+
+@dataclass
+class ObjectiveConfig:
+    kind: str = "causal"
+    """causal: each next token; masked: hidden tokens, for model_type bert."""
+    mask_share: float = 0.15
+    """Of masked: share of the tokens that are predicted."""
+
+
+@dataclass
 class PhaseConfig:
     steps: int = 0
     """Optimizer steps."""
@@ -130,8 +150,14 @@ class PhaseConfig:
     """Sequences a step."""
     peak_learning_rate: float = 1e-3
     """Largest learning rate; the schedule is in shares of it."""
+    sequence_length: int | None = None
+    """Predictions a sequence in this phase, tokens; null: the question's sequence_length."""
+    rope_theta: float | None = None
+    """Base of the rotary positions in this phase; null: the model's."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     """Learning rate over the phase."""
+    branches: list[BranchConfig] = field(default_factory=list)
+    """Runs that leave the phase's runs at a step and end on their own, like several decays off one constant rate."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     """At which steps to evaluate."""
     checkpoints: EvaluationConfig = field(default_factory=lambda: EvaluationConfig(policy="explicit"))
@@ -212,6 +238,12 @@ class Question:
     """Predictions a sequence, tokens."""
     validation_windows: int = 96
     """Fixed validation sequences a corpus."""
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    """What is predicted."""
+    boundaries: str = "none"
+    """none: attention sees across the documents of a sequence; documents: it stays within each."""
+    transfer_steps: list[int] = field(default_factory=list)
+    """Steps of the pre-training that continual runs are started from; empty: its last. Answers are for the last."""
     allow_repeats: bool = False
     """Whether a corpus may be read more than once in a run."""
     model: ModelConfig = field(default_factory=ModelConfig)

@@ -23,7 +23,7 @@ class Piece:
     """
 
     shape: str
-    """Way from start to end: constant, linear, cosine (half a wave), exponential or one_minus_sqrt."""
+    """Way from start to end: constant, linear, cosine (half a wave), exponential, one_minus_sqrt or polynomial."""
     start: float | None = None
     """Learning rate that the piece starts from; None: where the piece before ended, or the rate before the
     run."""
@@ -33,6 +33,8 @@ class Piece:
     """Length in steps; 0 is allowed and takes no step. None: see share."""
     share: float | None = None
     """Length as a share of the run's steps. One piece may have neither steps nor share: it takes the rest."""
+    power: float = 1.0
+    """Of polynomial: power of the way that is left."""
 
 
 def learning_rates(pieces: Sequence[Piece], steps: int, before: float = 0.0) -> np.ndarray:
@@ -66,7 +68,7 @@ def learning_rates(pieces: Sequence[Piece], steps: int, before: float = 0.0) -> 
         end = start if piece.end is None else float(piece.end)
         _check_ends(f"schedule[{number}]", piece.shape, start, end)
         way = np.arange(1, length + 1, dtype=np.float64) / max(length, 1)
-        rates[position : position + length] = _SHAPES[piece.shape](start, end, way)
+        rates[position : position + length] = _SHAPES[piece.shape](start, end, way, piece.power)
         if length:
             # Rounding inside a shape must not leave a decay to zero a hair above it.
             rates[position + length - 1] = end
@@ -119,28 +121,33 @@ def _largest_remainders(quotas: list[Fraction], flexible: list[bool], total: int
     return lengths
 
 
-def _cosine(start: float, end: float, way: np.ndarray) -> np.ndarray:
+def _cosine(start: float, end: float, way: np.ndarray, power: float) -> np.ndarray:
     return end + (start - end) * (1.0 + np.cos(np.pi * way)) / 2.0
 
 
-def _exponential(start: float, end: float, way: np.ndarray) -> np.ndarray:
+def _exponential(start: float, end: float, way: np.ndarray, power: float) -> np.ndarray:
     return start * (end / start) ** way
 
 
-def _one_minus_sqrt(start: float, end: float, way: np.ndarray) -> np.ndarray:
+def _one_minus_sqrt(start: float, end: float, way: np.ndarray, power: float) -> np.ndarray:
     return end + (start - end) * (1.0 - np.sqrt(way))
 
 
-def _linear(start: float, end: float, way: np.ndarray) -> np.ndarray:
+def _linear(start: float, end: float, way: np.ndarray, power: float) -> np.ndarray:
     return start + (end - start) * way
 
 
-_SHAPES: dict[str, Callable[[float, float, np.ndarray], np.ndarray]] = {
+def _polynomial(start: float, end: float, way: np.ndarray, power: float) -> np.ndarray:
+    return end + (start - end) * (1.0 - way) ** power
+
+
+_SHAPES: dict[str, Callable[[float, float, np.ndarray, float], np.ndarray]] = {
     "constant": _linear,
     "linear": _linear,
     "cosine": _cosine,
     "exponential": _exponential,
     "one_minus_sqrt": _one_minus_sqrt,
+    "polynomial": _polynomial,
 }
 
 
@@ -157,7 +164,9 @@ def _check_piece(key: str, piece: Piece) -> None:
         _check_rate(f"{key}.start", piece.start)
     if piece.end is not None:
         _check_rate(f"{key}.end", piece.end)
-    elif piece.shape != "constant":
+    if not (_number(piece.power) and 0.0 < piece.power < math.inf):
+        raise ValueError(f"{key}.power: {piece.power!r}; allowed: above 0")
+    if piece.end is None and piece.shape != "constant":
         raise ValueError(f"{key}.end: missing; a {piece.shape} piece needs the learning rate that it ends at")
 
 

@@ -16,6 +16,7 @@ GROUPS = sorted(
     if path.parent.name not in ("schedule", "evaluation")
 )
 NEEDED = {
+    "bert-base": ["objective.kind=masked"],
     "hf": ["model.path=some/model"],
     "local": ["model.path=there", "corpora.sources.general.path=a", "corpora.sources.domain.path=b"],
     "own": ["corpora.sources.general.path=a", "corpora.sources.domain.path=b"],
@@ -24,7 +25,7 @@ NEEDED = {
 
 @pytest.mark.parametrize(("group", "name"), GROUPS)
 def test_every_file_composes(group: str, name: str) -> None:
-    needed = [word for word in NEEDED.get(name, []) if group == "experiment" or word.startswith(group)]
+    needed = [word for word in NEEDED.get(name, []) if group == "experiment" or word.startswith((group, "objective"))]
     value = f"[{name}]" if group == "law" else name
     assert read_question([f"{group}={value}", *needed])
 
