@@ -200,7 +200,7 @@ def _problems(question: Question) -> Iterator[str]:
             yield f"{name}.{str(error).replace('evaluation.', 'checkpoints.')}"
     allowed = {
         "precision": ("auto", "fp32", "bf16"),
-        "engine": ("auto", "sdpa", "eager", "sdpa-compiled", "eager-compiled"),
+        "engine": ("auto", "sdpa", "eager", "sdpa-compiled", "eager-compiled", "sdpa-chunked"),
         "boundaries": ("none", "documents"),
     }
     for key, values in allowed.items():

@@ -41,17 +41,35 @@ class ModelConfig:
 @dataclass
 class SourceConfig:
     kind: str = "files"
-    """files, or installed-python."""
+    """files, hub (a data set of the Hugging Face hub, streamed), or installed-python."""
     path: str = ""
-    """Of files: a file or folder of .jsonl(.gz|.zst), .parquet or .txt."""
+    """Of files: a file or folder of .jsonl(.gz|.zst), .parquet or .txt; from corpora.folder on, if that is given."""
+    name: str = ""
+    """Of hub: owner/name, or a local folder of data files that `datasets` opens."""
+    subset: str | None = None
+    """Of hub: its configuration; null: the only one."""
+    split: str = "train"
+    """Of hub: which split of it."""
+    revision: str | None = None
+    """Of hub: commit, branch or tag; prepare writes the commit into the manifest. null: the newest."""
     column: str = "text"
-    """Of files: the column that holds the text."""
+    """Of files and hub: the column that holds the text."""
+    group: str | None = None
+    """Of files and hub: a column whose value keeps documents, like chapters of a book, on one side of the split."""
+    min_characters: int = 0
+    """Shortest text that is taken, characters."""
+    max_characters: int | None = None
+    """Longest text that is taken, characters; null: any."""
+    where: dict[str, Any] = field(default_factory=dict)
+    """Column -> list of values that are taken, or a regular expression to find in it; meta.lang looks into meta."""
     part: str = ""
     """Of installed-python: prose, code, math, graphs or statistics."""
     exclude: list[str] = field(default_factory=list)
     """Of installed-python prose: parts to leave out (math, graphs, statistics)."""
     max_bytes: int | None = None
-    """Most text to take, bytes; documents are then drawn by a hash of their name. null: all."""
+    """Most text to take, bytes; documents are drawn by a hash of their name, of hub the first. null: all."""
+    validation: str | None = None
+    """File or folder of validation text; it, and what nearly repeats it, stays out of training. null: a share."""
 
 
 @dataclass
@@ -72,8 +90,26 @@ class CorporaConfig:
     """Corpus name -> where its text comes from."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     """How text becomes tokens."""
+    folder: str = ""
+    """Folder that the paths of the sources start from; empty: where the command is given."""
     validation_share: float = 0.05
     """Share of the documents kept for validation, above 0, below 1."""
+    validation: str | None = None
+    """Folder of validation sets, <corpus>.jsonl each; prepare validation writes them, prepare reads them. null: none"""
+
+
+@dataclass
+class ValidationConfig:
+    models: list[str] = field(default_factory=list)
+    """Of prepare validation: Hugging Face directories, hub names, or studies whose pre-trained models are meant."""
+    sample: int = 5000
+    """Of prepare validation: documents drawn from each corpus."""
+    keep: int = 1000
+    """Of prepare validation: documents kept of them."""
+    worst: float = 0.1
+    """Of prepare validation: noise is what is in this share of the highest perplexities under all models."""
+    tokens: int = 1024
+    """Of prepare validation: tokens looked at of each document."""
 
 
 @dataclass
@@ -233,7 +269,8 @@ class Question:
     precision: str = "auto"
     """fp32, bf16 (autocast over fp32 weights), or auto: the faster here, measured once by prepare."""
     engine: str = "auto"
-    """sdpa, eager, sdpa-compiled, eager-compiled, or auto: the fastest, measured once a shape."""
+    """sdpa, eager, sdpa-compiled, eager-compiled, sdpa-chunked (for large vocabularies), or auto: the fastest, measured
+    once a shape."""
     sequence_length: int = 128
     """Predictions a sequence, tokens."""
     validation_windows: int = 96
@@ -252,6 +289,8 @@ class Question:
     """Smaller models (files of conf/model) that are continued for the fit; empty: the model itself."""
     corpora: CorporaConfig = field(default_factory=CorporaConfig)
     """What to read."""
+    validation: ValidationConfig = field(default_factory=ValidationConfig)
+    """How validation documents are chosen."""
     mixture: MixtureConfig = field(default_factory=MixtureConfig)
     """Which shares to run."""
     pretrain: PhaseConfig = field(default_factory=PhaseConfig)

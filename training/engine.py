@@ -17,7 +17,14 @@ import torch
 from transformers import PreTrainedModel
 
 from training.durable import write_whole
-from training.model import build_model, has_linear_head, masked_losses, sequence_losses, sequence_losses_by_rows
+from training.model import (
+    build_model,
+    has_linear_head,
+    masked_losses,
+    sequence_losses,
+    sequence_losses_by_rows,
+    sequence_losses_chunked,
+)
 from training.parameters import model_size
 
 Losses = Callable[[torch.Tensor], torch.Tensor]
@@ -27,10 +34,11 @@ sequence, nats."""
 
 @dataclass(frozen=True)
 class Engine:
-    """An attention implementation of transformers, with torch.compile or without."""
+    """An attention implementation of transformers, with torch.compile or without, and whole or chunked logits."""
 
     attention: str
     compiled: bool
+    chunked: bool = False
 
 
 ENGINES = {
@@ -38,11 +46,14 @@ ENGINES = {
     "eager": Engine("eager", False),
     "sdpa-compiled": Engine("sdpa", True),
     "eager-compiled": Engine("eager", True),
+    "sdpa-chunked": Engine("sdpa", False, chunked=True),
 }
 # Compilation of one shape took 20 to 30 s on the slowest core tried; a shape with less work left is not worth it.
 COMPILE_SECONDS = 30.0
 # Eager attention keeps each layer's square of scores, which only short sequences can afford.
 LONGEST_EAGER = 512
+# Logits of fewer bytes are better made at once: chunked ones were 0.2 to 0.6 times as fast on a processor.
+LARGEST_LOGITS = 2**32
 
 
 def ready(
@@ -78,8 +89,9 @@ def _ready(
     network = build_model(json.loads(model), chosen.attention, seed=0, objective=objective)
 
     # In compiled code the loss by rows was 2 to 6% faster at 0.056 M to 0.333 M; in plain code it is slower.
-    by_rows = chosen.compiled and objective == "causal" and has_linear_head(network)
-    by_sequence = sequence_losses_by_rows if by_rows else sequence_losses
+    by_sequence = sequence_losses
+    if (chosen.compiled or chosen.chunked) and objective == "causal" and has_linear_head(network):
+        by_sequence = sequence_losses_chunked if chosen.chunked else sequence_losses_by_rows
 
     def losses(tokens: torch.Tensor) -> torch.Tensor:
         if objective == "masked":
@@ -105,6 +117,11 @@ def _ready(
             return compiled(tokens)
 
     return network, one_graph
+
+
+def forget() -> None:
+    """Drop the models that `ready` keeps: a run that spreads its model over processes leaves it of no use to the next."""
+    _ready.cache_clear()
 
 
 def choose_engine(
@@ -134,13 +151,20 @@ def choose_engine(
     key = _key(model, precision, batch, sequence_length, threads)
     path = folder / f"{key}.json"
     if not path.exists():
+        # A shape of the hub without the word is taken for a vocabulary that does no harm.
+        logits = 4 * batch * sequence_length * model.get("vocab_size", 0)
+        names = ["sdpa", "eager"] if sequence_length <= LONGEST_EAGER else ["sdpa"]
         measured = {
             name: tokens_per_second(model, name, precision, batch, sequence_length, threads)
-            for name in (["sdpa", "eager"] if sequence_length <= LONGEST_EAGER else ["sdpa"])
+            for name in (names if logits <= LARGEST_LOGITS else ["sdpa-chunked"])
         }
         plain = max(measured.values())
         # Compiled code was seen 1.5 to 2.2 times as fast as plain code at the sizes where it matters.
-        if shutil.which(os.environ.get("CXX", "g++")) and tokens_ahead / plain * 0.3 > COMPILE_SECONDS:
+        if (
+            logits <= LARGEST_LOGITS
+            and shutil.which(os.environ.get("CXX", "g++"))
+            and tokens_ahead / plain * 0.3 > COMPILE_SECONDS
+        ):
             compiled = "eager-compiled" if "eager" in measured else "sdpa-compiled"
             measured[compiled] = tokens_per_second(model, compiled, precision, batch, sequence_length, threads)
         record = {

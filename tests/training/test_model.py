@@ -5,7 +5,14 @@ import pytest
 import torch
 
 from training.masking import IGNORED, masked, predictions
-from training.model import build_model, has_linear_head, masked_losses, sequence_losses, sequence_losses_by_rows
+from training.model import (
+    build_model,
+    has_linear_head,
+    masked_losses,
+    sequence_losses,
+    sequence_losses_by_rows,
+    sequence_losses_chunked,
+)
 from training.spec import Objective
 
 TINY = {
@@ -26,12 +33,13 @@ GPT2 = {"model_type": "gpt2", "vocab_size": 64, "n_embd": 16, "n_layer": 1, "n_h
 
 
 @pytest.mark.parametrize("shape", [{"model_type": "qwen2", **TINY}, GPT2], ids=["tied", "gpt2"])
-def test_the_loss_by_rows_and_its_gradient_are_those_of_the_logits(shape):
+@pytest.mark.parametrize("other", [sequence_losses_by_rows, sequence_losses_chunked])
+def test_the_loss_by_rows_or_chunks_and_its_gradient_are_those_of_the_logits(shape, other):
     model = build_model(shape, "eager", seed=0)
     assert has_linear_head(model)
     tokens = torch.randint(0, 64, (3, 9), generator=torch.Generator().manual_seed(0))
     found = []
-    for losses in (sequence_losses, sequence_losses_by_rows):
+    for losses in (sequence_losses, other):
         model.zero_grad()
         by_sequence = losses(model, tokens, "fp32")
         by_sequence.sum().backward()
@@ -48,7 +56,7 @@ def test_a_model_that_scales_or_caps_its_logits_is_told_from_one_that_does_not(s
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("losses", [sequence_losses, sequence_losses_by_rows])
+@pytest.mark.parametrize("losses", [sequence_losses, sequence_losses_by_rows, sequence_losses_chunked])
 def test_attention_within_documents_is_that_of_the_documents_alone(attention, losses):
     model = build_model({"model_type": "qwen2", **TINY}, attention, seed=0)
     first, second = torch.tensor([[5, 9, 3, 0]]), torch.tensor([[8, 2, 7, 4, 6, 1]])

@@ -1,0 +1,73 @@
+"""metrics.jsonl and its warnings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from training.spec import RunSpec
+from training.telemetry import Telemetry, peak_flops, peak_memory
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def telemetry(spec: RunSpec, tmp_path: Path, told: list[str]) -> Telemetry:
+    return Telemetry(tmp_path, spec, flops_per_token=100.0, peak=1e6, tell=told.append)
+
+
+def test_a_line_says_speed_and_share_of_the_peak(
+    telemetry: Telemetry, spec: RunSpec, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    telemetry._since = 0.0
+    monkeypatch.setattr("training.telemetry.time.perf_counter", lambda: 2.0)
+    telemetry.waited(0.5)
+    for step in (1, 2, 3):
+        telemetry.step(step, loss=float(step))
+    telemetry.write(3, learning_rate=1e-3, gradient_norm=0.5)
+    telemetry.write(3, learning_rate=1e-3, gradient_norm=0.5)
+    (line,) = map(json.loads, (telemetry.folder / "metrics.jsonl").read_text().splitlines())
+    assert line["loss"] == 2.0
+    assert line["tokens_per_second"] == round(3 * spec.tokens_per_step / 2)
+    assert line["mfu"] == pytest.approx(line["tokens_per_second"] * 100.0 / 1e6, rel=1e-3)
+    assert line["data_wait"] == 0.25
+    assert line["memory"] > 1e7
+    assert told == []
+
+
+def test_a_spike_is_told_and_noise_is_not(telemetry: Telemetry, told: list[str]) -> None:
+    for step in range(200):
+        telemetry.step(step, loss=3.0 + 0.05 * (step % 7))
+    assert told == []
+    telemetry.step(200, loss=4.5)
+    assert len(told) == 1
+    assert "step 200: training loss 4.500, 3.150 before: a spike" in told[0]
+
+
+def test_a_drop_of_the_speed_is_told(telemetry: Telemetry, told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([1.0, 2.0, 3.0, 4.0, 7.0])
+    telemetry._since = 0.0
+    monkeypatch.setattr("training.telemetry.time.perf_counter", lambda: next(clock))
+    for step in (1, 2, 3, 4):
+        telemetry.step(step, 1.0)
+        telemetry.write(step, 1e-3, 1.0)
+    assert told == []
+    telemetry.step(5, 1.0)
+    telemetry.write(5, 1e-3, 1.0)
+    assert len(told) == 1
+    assert "slow" in told[0]
+
+
+def test_an_unknown_device_has_no_share_of_a_peak(spec: RunSpec, tmp_path: Path) -> None:
+    telemetry = Telemetry(tmp_path, spec, 100.0, None, print)
+    telemetry.step(1, 1.0)
+    telemetry.write(1, 1e-3, 1.0)
+    assert json.loads((tmp_path / "metrics.jsonl").read_text())["mfu"] is None
+    assert peak_flops("NVIDIA H100 PCIe") == 756e12
+    assert peak_flops("AMD EPYC") is None
+    assert peak_memory() > 1e7

@@ -1,0 +1,126 @@
+"""What people watch while a run trains: metrics.jsonl every so many steps, and a word when something looks wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+import statistics
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from training.spec import RunSpec
+
+_REMEMBERED = 64
+_SPIKE = 6.0
+"""Robust standard deviations above the median of the last losses; a Gaussian step goes there once in 10^9."""
+_SMALLEST_SPIKE = 0.2
+_SLOW = 0.5
+
+DENSE_PEAKS = {
+    "B200": 2250e12,
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,
+    "GH200": 989e12,
+    "A100": 312e12,
+    "A800": 312e12,
+    "H800": 989e12,
+    "L40S": 362e12,
+    "L40": 181e12,
+    "L4": 121e12,
+    "A10G": 70e12,
+    "A40": 150e12,
+    "A6000": 155e12,
+    "RTX 4090": 165e12,
+    "MI300X": 1307e12,
+    "MI250X": 383e12,
+}
+"""Part of a device's name -> bf16 multiply-adds without sparsity, FLOP a second, from its maker's data sheet."""
+
+
+def peak_flops(device: str) -> float | None:
+    """The dense bf16 peak of a device by its name, FLOP a second; None for one that is not known.
+
+    >>> peak_flops("NVIDIA H200"), peak_flops("a processor")
+    (989000000000000.0, None)
+    """
+    # The longest name that fits: H100 PCIe is slower than H100.
+    names = sorted((name for name in DENSE_PEAKS if name in device), key=len)
+    return DENSE_PEAKS[names[-1]] if names else None
+
+
+@dataclass
+class Telemetry:
+    """Gathers what each step tells and writes a line of metrics.jsonl when asked."""
+
+    folder: Path
+    """The run's folder."""
+    spec: RunSpec
+    """The run."""
+    flops_per_token: float
+    """Of training, forward and backward."""
+    peak: float | None
+    """Dense peak of all devices of the run together, FLOP a second; None where it is not known."""
+    tell: Callable[[str], object]
+    """Gets the warnings, a line each."""
+    _losses: list[float] = field(default_factory=list)
+    _recent: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    _speeds: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    _waited: float = 0.0
+    _since: float = field(default_factory=time.perf_counter)
+
+    def waited(self, seconds: float) -> None:
+        """Count time in which the devices had nothing to do but wait for tokens."""
+        self._waited += seconds
+
+    def step(self, step: int, loss: float) -> None:
+        """Note a step's training loss, nats a predicted token."""
+        self._losses.append(loss)
+        if len(self._recent) == _REMEMBERED:
+            middle = statistics.median(self._recent)
+            spread = 1.4826 * statistics.median(abs(value - middle) for value in self._recent)
+            if loss > middle + max(_SPIKE * spread, _SMALLEST_SPIKE):
+                self.tell(f"{self.folder.name}: step {step}: training loss {loss:.3f}, {middle:.3f} before: a spike")
+        self._recent.append(loss)
+
+    def write(self, step: int, learning_rate: float, gradient_norm: float) -> None:
+        """Append a line about the steps since the last one."""
+        now = time.perf_counter()
+        seconds, steps = now - self._since, len(self._losses)
+        if not steps:
+            return
+        speed = steps * self.spec.tokens_per_step / seconds
+        if len(self._speeds) >= 3 and speed < _SLOW * (usual := statistics.median(self._speeds)):
+            self.tell(f"{self.folder.name}: step {step}: {speed:,.0f} tokens/s, {usual:,.0f} before: slow")
+        self._speeds.append(speed)
+        line = {
+            "step": step,
+            "loss": math.fsum(self._losses) / steps,
+            "gradient_norm": gradient_norm,
+            "learning_rate": learning_rate,
+            # Evaluations and saving are in the seconds: this is the speed that a plan should count on.
+            "tokens_per_second": round(speed),
+            "mfu": round(speed * self.flops_per_token / self.peak, 4) if self.peak else None,
+            "data_wait": round(self._waited / seconds, 5),
+            "memory": peak_memory(),
+            "seconds": round(seconds, 3),
+        }
+        with open(self.folder / "metrics.jsonl", "a") as stream:
+            stream.write(json.dumps(line) + "\n")
+        self._losses, self._waited, self._since = [], 0.0, now
+
+
+def peak_memory() -> int:
+    """Most bytes that this process has held so far: on its GPU where it has one, else in main memory."""
+    if torch.cuda.is_initialized():
+        return torch.cuda.max_memory_allocated()
+    # Linux counts in KiB, macOS in bytes.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
