@@ -39,12 +39,14 @@ class Problem:
     delta: float = DELTA
     fixed: Mapping[str, float] = field(default_factory=dict)
     nonlinear: tuple[Parameter, ...] = field(init=False)
+    log_loss: np.ndarray = field(init=False)
     lower: np.ndarray = field(init=False)
     upper: np.ndarray = field(init=False)
     _last: list = field(init=False, repr=False)
 
     def __post_init__(self):
         object.__setattr__(self, "_last", [])
+        object.__setattr__(self, "log_loss", np.log(self.loss))
         free = tuple(p for p in self.law.nonlinear if p.name not in self.fixed)
         nonlinear = free + ((LAMBDA,) if self.curve is not None else ())
         object.__setattr__(self, "nonlinear", nonlinear)
@@ -96,7 +98,7 @@ class Problem:
     def columns(self, z: np.ndarray) -> tuple[np.ndarray | float, np.ndarray]:
         """The offset and the (n, m) matrix of scaled generator columns at z: loss = offset + columns @ u."""
         scaled = self._scaled(z)
-        return scaled.offset, scaled.columns / scaled.size
+        return scaled.offset, scaled.columns
 
     def _cone(self, psi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Generators (k, m) of the coefficients that are searched, and the coefficients (k,) that are fixed."""
@@ -118,10 +120,12 @@ class Problem:
             x, psi = {**x, **self.curve(z[-1])}, psi[:-1]
         basis = self.law.basis(x, psi)
         cone, held = self._cone(psi)
-        columns = basis @ cone
-        size = np.sqrt(np.einsum("ij,ij->j", columns, columns) / len(columns))
+        rows = cone.T @ basis.T
+        size = np.sqrt(np.einsum("mn,mn->m", rows, rows) / len(basis))
+        size = np.where(size > 0, size, 1.0)
+        rows /= size[:, None]
         offset = self.law.offset(x, psi) + (basis @ held if held.any() else 0.0)
-        return _Scaled(psi, x, basis, cone, held, offset, columns, np.where(size > 0, size, 1.0))
+        return _Scaled(psi, x, basis, cone, held, offset, rows.T, size)
 
     def sizes(self, z: np.ndarray) -> np.ndarray:
         """Root mean square (m,) of each generator's column at z: an amount divided by it is a coefficient."""
@@ -132,52 +136,58 @@ class Problem:
 
         With the amounts u held, or with the coefficients held where `scaled` is false.
         """
-        slopes = np.empty((len(at), len(z)))
+        slopes = np.empty((len(z), len(at)))
         known = range(0)
         if self.law.slopes is not None:
             known = range(len(z) - (self.curve is not None))
-            self._analytic(z, u, slopes, scaled)
-        for j in range(len(z)):
-            if j in known:
-                continue
+            slopes[: len(known)] = self._analytic(z, u, scaled)
+        for j in range(len(known), len(z)):
             step = STEP if z[j] + STEP <= self.upper[j] else -STEP
             moved = z.copy()
             moved[j] += step
             there = self._scaled(moved)
-            size = there.size if scaled else self.sizes(z)
-            slopes[:, j] = (there.offset + there.columns @ (u / size) - at) / step
-        return slopes
+            amounts = u if scaled else u / self.sizes(z) * there.size
+            slopes[j] = (there.offset + there.columns @ amounts - at) / step
+        return slopes.T
 
-    def _analytic(self, z: np.ndarray, u: np.ndarray, slopes: np.ndarray, scaled: bool) -> None:
+    def _analytic(self, z: np.ndarray, u: np.ndarray, scaled: bool) -> np.ndarray:
+        """Rows (q, n) of `slopes` from the law's own: sums of its parts and of its basis."""
         at = self._scaled(z)
         amounts = u / at.size
         coefficients = at.cone @ amounts + at.held
-        n = len(at.basis)
+        place = {int(j): row for row, j in enumerate(np.flatnonzero(self._free))}  # pyright: ignore[reportAttributeAccessIssue]
         assert self.law.slopes is not None
-        parts = self.law.slopes(at.x, at.psi, at.basis)
-        free = np.flatnonzero(self._free)  # pyright: ignore[reportAttributeAccessIssue]
-        turns = self._turns(at.psi, free)
-        for column, j in enumerate(free):
-            value = at.psi[j]
-            own = {k: d for (k, number), d in parts.items() if number == j}
-            turn = turns.get(int(j))
-            total = np.zeros(n) if turn is None else at.basis @ (turn[0] @ amounts + turn[1])
-            for k, d in own.items():
-                total = total + coefficients[k] * d
+        found = self.law.slopes(at.x, at.psi, at.basis)
+        pairs = [(k, place[j]) for k, j in found if j in place]
+        parts = np.array([part for (_, j), part in found.items() if j in place]).reshape(-1, len(at.basis))
+        of_parts, of_basis = np.zeros((len(place), len(pairs))), np.zeros((len(place), len(at.cone)))
+        for i, (k, row) in enumerate(pairs):
+            of_parts[row, i] = coefficients[k]
+        turns = {place[j]: turn for j, turn in self._turns(at.psi, list(place)).items()}
+        for row, (turn, held) in turns.items():
+            of_basis[row] = turn @ amounts + held
+        if scaled:
             # The columns are scaled to one: what their size gains, the amount stands for less.
-            for m in np.flatnonzero(u > 0) if scaled else ():
-                moved = sum((at.cone[k, m] * d for k, d in own.items() if at.cone[k, m]), start=0.0)
-                if turn is not None and turn[0][:, m].any():
-                    moved = moved + at.basis @ turn[0][:, m]
-                if np.ndim(moved):
-                    growth = at.columns[:, m] @ moved / (n * at.size[m])
-                    total = total - at.columns[:, m] * (amounts[m] / at.size[m] * growth)
-            slopes[:, column] = total * self.nonlinear[column].speed(value)
+            growth = np.zeros((len(place), len(u)))
+            felt = parts @ at.columns
+            for i, (k, row) in enumerate(pairs):
+                growth[row] += at.cone[k] * felt[i]
+            if turns:
+                own = at.basis.T @ at.columns
+                for row, (turn, _) in turns.items():
+                    growth[row] += np.einsum("km,km->m", turn, own)
+            of_basis -= (growth * (amounts / at.size / len(at.basis))) @ at.cone.T
+        speeds = np.array([p.speed(v) for p, v in zip(self.nonlinear, at.psi[list(place)], strict=False)])
+        return (of_parts @ parts + of_basis @ at.basis.T) * speeds[:, None]
 
-    def _turns(self, psi: np.ndarray, free: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    def _turns(self, psi: np.ndarray, free: list[int]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
         """Derivatives of `_cone` in the free psi, for those that turn it."""
         if self.law.cone is None:
             return {}
+        if self.law.turns is not None:
+            kept, held, values = self._kept, self._held, self._held_values  # pyright: ignore[reportAttributeAccessIssue]
+            turns = self.law.turns(psi, self.constants)
+            return {j: (turns[j][:, kept], turns[j][:, held] @ values) for j in free if j in turns}
         found = {}
         for j in free:
             step = np.zeros(len(psi))
@@ -185,7 +195,7 @@ class Problem:
             above, below = self._cone(psi + step), self._cone(psi - step)
             turn = tuple((up - down) / (2 * step[j]) for up, down in zip(above, below, strict=True))
             if turn[0].any() or turn[1].any():
-                found[int(j)] = turn
+                found[j] = turn
         return found
 
     def reader(self, name: str) -> Callable[[np.ndarray], float]:
@@ -213,7 +223,7 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class _Scaled:
-    """What the law is at one z: basis (n, k), cone (k, m), held (k,), offset, columns (n, m) and their size (m,)."""
+    """What the law is at one z: basis (n, k), cone (k, m), held (k,), offset, scaled columns (n, m), size (m,)."""
 
     psi: np.ndarray
     x: dict[str, np.ndarray]

@@ -30,6 +30,8 @@ from fitting.schedule import Schedules, annealing_curve, with_areas
 
 SUBSAMPLE = 300
 """Points that the search for the right valley looks at."""
+NEAR = 0.1
+"""By how much more than the least objective on these a valley may have that is looked at on all points."""
 METHODS = ("varpro", "lbfgs_grid")
 
 
@@ -185,8 +187,9 @@ def minimise(problem: Problem, rng: np.random.Generator) -> tuple[np.ndarray, fl
     # the points come sorted by run, so that equal spacing takes from every run in proportion
     part = problem if n <= SUBSAMPLE else problem.part(np.linspace(0, n - 1, SUBSAMPLE).astype(int))
     ends = [polish(part, theta, tolerance=1e-7) for theta in starting_points(part, rng)]
-    theta = min(ends, key=lambda end: end[1])[0]
-    return polish(problem, problem.rescaled(theta, part))
+    least = min(objective for _, objective in ends)
+    near = [theta for theta, objective in ends if objective <= least * (1 + NEAR)]
+    return min((polish(problem, problem.rescaled(theta, part)) for theta in near), key=lambda end: end[1])
 
 
 def _sorted_by_run(points: pd.DataFrame, law: Law, weights, notes: list[str]):

@@ -18,7 +18,7 @@ def dcpt_basis(x: Columns, psi: np.ndarray) -> np.ndarray:
     N, D, r = x["N"], x["D"], x["r"]
     with np.errstate(divide="ignore"):
         of_r = np.exp(eta * np.log(r))
-    return np.column_stack([np.ones_like(N), power(N, -alpha), of_r * power(D, -beta), power(r + eps, -gamma)])
+    return np.array([np.ones_like(N), power(N, -alpha), of_r * power(D, -beta), power(r + eps, -gamma)]).T
 
 
 def dcpt_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
@@ -47,6 +47,14 @@ def dcpt_cone(psi: np.ndarray, constants: Constants) -> np.ndarray:
     return edges
 
 
+def dcpt_turns(psi: np.ndarray, constants: Constants) -> dict[int, np.ndarray]:
+    """Derivatives of `dcpt_cone`, which beta, gamma, eta and eps turn."""
+    _, _, gamma, eta, eps = psi
+    logs = {1: -np.log(constants["D_min"]), 2: np.log1p(eps) - 1 / gamma, 3: 1 / eta, 4: (gamma + 1) / (1 + eps)}
+    edge = dcpt_cone(psi, constants) - np.eye(4)
+    return {j: edge * log for j, log in logs.items()}
+
+
 LINEAR = (
     Parameter("E", "nats per token"),
     Parameter("A", "nats per token, at N = 1"),
@@ -73,6 +81,7 @@ DCPT = Law(
     slopes=dcpt_slopes,
     constants=dcpt_constants,
     cone=dcpt_cone,
+    turns=dcpt_turns,
 )
 
 DCPT_FREE = replace(
@@ -91,5 +100,6 @@ DCPT_FREE = replace(
     ),
     constants=no_constants,
     cone=None,
+    turns=None,
 )
 """For one schedule's points close together, where the constraint costs more than it is worth."""

@@ -8,7 +8,7 @@ from fitting.laws.law import Columns, Law, Parameter, Slopes, exponent, power, s
 def _basis(x: Columns, psi: np.ndarray) -> np.ndarray:
     alpha, beta, gamma, eps = psi
     N, D, r = x["N"], x["D"], x["r"]
-    return np.column_stack([np.ones_like(N), power(N, -alpha), power(D, -beta), power(r + eps, -gamma)])
+    return np.array([np.ones_like(N), power(N, -alpha), power(D, -beta), power(r + eps, -gamma)]).T
 
 
 def _slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:

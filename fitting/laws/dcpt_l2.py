@@ -14,7 +14,7 @@ def _basis(x: Columns, psi: np.ndarray) -> np.ndarray:
     alpha, beta, gamma, eta, c, eps = psi
     N, D, r = x["N"], x["D"], x["r"]
     bracket = power(D, -beta) + c * power(r + eps, -gamma)
-    return np.column_stack([np.ones_like(N), power(N, -alpha), power(bracket, eta)])
+    return np.array([np.ones_like(N), power(N, -alpha), power(bracket, eta)]).T
 
 
 def _slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:

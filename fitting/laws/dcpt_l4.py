@@ -9,7 +9,7 @@ def _basis(x: Columns, psi: np.ndarray) -> np.ndarray:
     alpha, beta, b, c = psi
     N, D, r = x["N"], x["D"], x["r"]
     of_tokens = np.exp(r * np.log(b) - beta * np.log(D))
-    return np.column_stack([np.ones_like(N), power(N, -alpha), of_tokens, np.exp(-r * np.log(c))])
+    return np.array([np.ones_like(N), power(N, -alpha), of_tokens, np.exp(-r * np.log(c))]).T
 
 
 def _slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:

@@ -86,7 +86,8 @@ class Law:
     `slopes(x, psi, basis)` are its derivatives, where the law gives them (else differences are taken).
     `offset(x, psi)` is the part without coefficient. `constants(x)` reads from the fitted points what `cone`
     needs, and `cone(psi, constants)` is the (k, m) matrix whose non-negative combinations are the
-    coefficients allowed. `separable`: False where the law as printed is linear in none of its parameters and
+    coefficients allowed; `turns(psi, constants)` are its derivatives, by the number of the psi (else differences
+    are taken). `separable`: False where the law as printed is linear in none of its parameters and
     was rewritten with an amplitude; `printed(params)` then gives the paper's own parameters. `among(names)`,
     for a law that reads a column for each corpus: the law for the columns that points have. `rate_power`: the
     power of the learning rate that each step of S2 is weighted with, for a law that reads S2.
@@ -103,6 +104,7 @@ class Law:
     offset: Callable[[Columns, np.ndarray], np.ndarray | float] = no_offset
     constants: Callable[[Columns], dict[str, float]] = no_constants
     cone: Callable[[np.ndarray, Constants], np.ndarray] | None = None
+    turns: Callable[[np.ndarray, Constants], dict[int, np.ndarray]] | None = None
     positive: tuple[str, ...] = ()
     separable: bool = True
     printed: Callable[[Mapping[str, float]], dict[str, float]] | None = None

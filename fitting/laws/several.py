@@ -75,6 +75,7 @@ def several(law: Law, shared: tuple[str, ...], codes: list[str]) -> Law:
         slopes=slopes if law.slopes is not None else None,
         constants=constants,
         cone=cone if law.cone is not None else None,
+        turns=None,
         printed=None,
     )
 
