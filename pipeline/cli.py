@@ -9,6 +9,7 @@ from pathlib import Path
 WORDS = {
     "quickstart": "the whole road at once, prepare to report, on this machine",
     "prepare": "tokenise the corpora, train the tokenizer, measure the precision",
+    "prepare validation": "choose validation documents; validation.models=[A,B] corpora.validation=FOLDER",
     "plan": "print runs, tokens, FLOPs, time and disk before anything is spent",
     "train": "train what is planned; run=HASH trains one, -m sweeps",
     "status": "how far each run is",
@@ -17,9 +18,10 @@ WORDS = {
     "recommend": "answer the goal: share, interval, losses",
     "confirm": "train runs that the fit has not seen, and compare",
     "report": "write report.html",
+    "evaluate": "down-stream tasks of kept checkpoints by lm-eval; evaluate.tasks=[hellaswag]",
 }
 """Verb -> what it does, in the order in which they are used."""
-ON_A_STUDY = ("status", "collect", "fit", "recommend", "confirm", "report")
+ON_A_STUDY = ("status", "collect", "fit", "recommend", "confirm", "report", "evaluate")
 """Verbs that read the question from the study's own study.yaml."""
 _HYDRA_FLAGS = (
     "-m",
@@ -66,6 +68,8 @@ def run(arguments: Sequence[str]) -> int:
         width = max(map(len, WORDS))
         print(HELP.format(verbs="\n".join(f"  {verb:{width}}  {what}" for verb, what in WORDS.items())), end="")
         return 0 if words else 2
+    if words[:2] == ["prepare", "validation"]:
+        words[:2] = ["prepare validation"]
     verb, rest = words[0], words[1:]
     if verb in ("--version", "-V"):
         from importlib.metadata import version

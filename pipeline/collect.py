@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Hashable, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -22,7 +23,7 @@ from training.parameters import model_size
 from training.schedule import learning_rates
 from training.spec import RunSpec
 
-SCHEMA = 2
+SCHEMA = 3
 POINT = pa.schema(
     [
         ("step", pa.int64()),
@@ -47,7 +48,7 @@ COLUMNS = (
         "s2",
         "ratio",
     ),
-    *("replay", "n_params", "n_params_non_embedding", "seed", "loss_before", "N", "D", "r", "rho"),
+    *("replay", "n_params", "n_params_non_embedding", "seed", "loss_before", "bits_per_byte", "N", "D", "r", "rho"),
 )
 """Of points.parquet, and a column mixture.<corpus> for each corpus.
 
@@ -55,8 +56,9 @@ ratio: share of the domain; replay: share of general. N: non-embedding parameter
 r, rho: share of the row's corpus in the run's mixture and in that of the run it continued (NaN: not known). s1, s2:
 areas of the continual run's learning rates up to the step; *_pretrain: those of the run that it continued, at the step
 that it continued from, or of a pre-training run's own rates up to the step (`fitting.with_areas`, lambda = decay).
-loss_before: loss of the same corpus at the run's step 0. role: pretrain, fit, or confirm. A branch counts its steps and
-tokens from the start of the phase that it left a trunk in."""
+loss_before: loss of the same corpus at the run's step 0. bits_per_byte: the loss of a byte of text, which models of
+different tokenizers share (NaN in a study planned without its corpora). role: pretrain, fit, or confirm. A branch
+counts its steps and tokens from the start of the phase that it left a trunk in."""
 
 OPEN_S1 = 1e3
 """s1_pretrain of a model brought along, whose own schedule is not known: so much longer than any continual phase that
@@ -94,6 +96,7 @@ def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:
     firsts = {name: trunk.name for name, trunk in trunks.items()}
     keys = pd.MultiIndex.from_arrays([table["run"].map(firsts), table["corpus"]])
     table["loss_before"] = before.reindex(keys).to_numpy()
+    table["bits_per_byte"] = table["loss"] / math.log(2) * table["corpus"].map(_tokens_per_byte(study))
     table["N"] = table["n_params_non_embedding"] / 1e9
     table["D"] = table["tokens"] / 1e9
     mixtures = sorted(column for column in map(str, table.columns) if column.startswith("mixture."))
@@ -155,6 +158,13 @@ def schedules(plan: list[PlannedRun]) -> dict[Hashable, Schedule]:
         is_pretraining = run.spec.phase == "pretrain"
         found[run.name] = Schedule(in_phase(run), trunk.spec.learning_rate_before, pretrain, is_pretraining)
     return found
+
+
+def _tokens_per_byte(study: Study) -> dict[str, float]:
+    try:
+        return study.read_json("corpora.json", "plan")["tokens_per_byte"]
+    except StudyError:
+        return {}
 
 
 def _trunk(run: PlannedRun, by_hash: Mapping[str, PlannedRun]) -> PlannedRun:

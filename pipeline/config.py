@@ -8,7 +8,7 @@ import inspect
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -21,13 +21,14 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import conf
-from fitting import LAWS
 from pipeline.schema import BranchConfig, EvaluationConfig, MixtureConfig, ModelConfig, PhaseConfig, Question
 from training.evaluation_steps import EvaluationPolicy, evaluation_steps
+from training.group import Parallel, spread_problem
 from training.schedule import Piece, learning_rates
 from training.spec import OBJECTIVES
 
 CONF = Path(conf.__file__).parent
+DEEPSPEED_REFUSED = {"optimizer", "scheduler", "fp16", "bf16", "gradient_accumulation_steps", "train_batch_size"}
 ConfigStore.instance().store(name="schema", node=Question)
 
 
@@ -58,6 +59,13 @@ def read_question(overrides: Sequence[str]) -> Question:
 
 def checked(composed: Any) -> Question:
     """The question in a composed configuration, after all checks that need no data."""
+    question = _question(composed)
+    if problems := list(dict.fromkeys(_problems(question))):
+        raise ConfigError(problems)
+    return question
+
+
+def _question(composed: Any) -> Question:
     missing = sorted(OmegaConf.missing_keys(composed))
     if missing:
         raise ConfigError([f"{key}: has no value; give {key}=..." for key in missing])
@@ -65,8 +73,6 @@ def checked(composed: Any) -> Question:
     assert isinstance(question, Question)
     if not isinstance(question.mixture.domain, list):
         question.mixture.domain = [question.mixture.domain]
-    if problems := list(_problems(question)):
-        raise ConfigError(problems)
     return question
 
 
@@ -114,6 +120,11 @@ def branch_phase(phase: PhaseConfig, branch: BranchConfig) -> PhaseConfig:
     return replace(phase, steps=branch.steps, schedule=branch.schedule, branches=[])
 
 
+def spread(question: Question) -> Parallel:
+    """The devices of a run as training reads them."""
+    return Parallel(**asdict(question.parallel))
+
+
 def policy(evaluation: EvaluationConfig) -> EvaluationPolicy:
     """The evaluation policy as training reads it."""
     return EvaluationPolicy(
@@ -126,8 +137,8 @@ def policy(evaluation: EvaluationConfig) -> EvaluationPolicy:
     )
 
 
-def load_question(path: Path, overrides: Sequence[str] = ()) -> Question:
-    """Read a study.yaml back, with values changed by overrides.
+def load_question(path: Path, overrides: Sequence[str] = (), *, again: bool = True) -> Question:
+    """Read a study.yaml back, with values changed by overrides, and check it again unless it was just written.
 
     Raises:
         ConfigError: it is not one that this version can read, or an override names a group or no key.
@@ -144,7 +155,7 @@ def load_question(path: Path, overrides: Sequence[str] = ()) -> Question:
             if (CONF / key).is_dir():
                 raise ConfigError([f"{key}: a group; an existing study takes single keys, like goal.tolerance=0.05"])
             OmegaConf.update(stored, key, override.value(), merge=True, force_add=False)
-        return checked(stored)
+        return checked(stored) if again else _question(stored)
     except (OmegaConfBaseException, HydraException, AttributeError) as error:
         raise ConfigError([plain(error)]) from None
 
@@ -169,6 +180,9 @@ def describe_keys(kind: type = Question) -> Iterator[tuple[str, str, str]]:
 
 def _problems(question: Question) -> Iterator[str]:
     yield from _mixture_problems(question)
+    batch = question.launcher.micro_batch
+    for key in DEEPSPEED_REFUSED & set(question.parallel.deepspeed):
+        yield f"parallel.deepspeed.{key}: not allowed; cptlaw decides it (see docs/devices.md)"
     for name in ("pretrain", "continual"):
         phase: PhaseConfig = getattr(question, name)
         if name == "pretrain" and question.model.path and not question.ladder:
@@ -176,14 +190,10 @@ def _problems(question: Question) -> Iterator[str]:
         if phase.steps < 1:
             yield f"{name}.steps: {phase.steps}; allowed: 1 or more"
             continue
-        batch = question.launcher.micro_batch
         if phase.global_batch < 1:
             yield f"{name}.global_batch: {phase.global_batch}; allowed: 1 or more"
-        elif batch and phase.global_batch % batch:
-            yield (
-                f"launcher.micro_batch: {batch} does not divide {name}.global_batch {phase.global_batch}; "
-                f"allowed: {', '.join(str(n) for n in range(1, phase.global_batch + 1) if phase.global_batch % n == 0)}"
-            )
+        elif problem := spread_problem(spread(question), question.engine, phase.global_batch, batch):
+            yield problem.replace("global_batch", f"{name}.global_batch")
         try:
             rates = learning_rates(pieces(phase), phase.steps)
         except ValueError as error:
@@ -203,6 +213,8 @@ def _problems(question: Question) -> Iterator[str]:
         "engine": ("auto", "sdpa", "eager", "sdpa-compiled", "eager-compiled", "sdpa-chunked"),
         "boundaries": ("none", "documents"),
     }
+    if question.evaluate.checkpoints not in ("last", "all"):
+        yield f"evaluate.checkpoints: {question.evaluate.checkpoints!r}; allowed: last, all"
     for key, values in allowed.items():
         if (value := getattr(question, key)) not in values:
             yield f"{key}: {value!r}; allowed: {', '.join(values)}"
@@ -210,6 +222,8 @@ def _problems(question: Question) -> Iterator[str]:
     for step in question.transfer_steps:
         if not 1 <= step <= question.pretrain.steps:
             yield f"transfer_steps: {step}; allowed: 1 to pretrain.steps, {question.pretrain.steps}"
+    from fitting import LAWS  # with scipy half a second, which a worker that trains need not wait for
+
     for law in question.law:
         if law not in LAWS:
             yield f"law: {law!r} is not a law; allowed: {', '.join(LAWS)}{_nearest(law, LAWS)}"

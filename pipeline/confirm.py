@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -72,7 +73,7 @@ def compare(
                 low, high = (
                     float(side[0]) for side in fit.predict_interval(frame, 0.9, log_errors(tested, law, corpus))
                 )
-                found = float(measured["loss"].iloc[0])
+                found, bits = float(measured["loss"].iloc[0]), float(measured["bits_per_byte"].iloc[0])
                 rows.append(
                     {
                         "run": run.name,
@@ -85,6 +86,8 @@ def compare(
                         "low": low,
                         "high": high,
                         "measured": found,
+                        "perplexity": math.exp(found),
+                        "bits_per_byte": None if math.isnan(bits) else bits,
                         "relative_error": loss / found - 1,
                         "inside": low <= found <= high,
                     }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipeline.kept import kept_steps
+from pipeline.schema import Question
 from pipeline.study import PlannedRun
 from training.evaluation_steps import evaluation_steps
 from training.parameters import model_size
@@ -35,12 +37,13 @@ class Cost:
     """Bytes of kept weights and points, and of resume states while they run."""
 
 
-def costs(runs: Iterable[PlannedRun], flops_per_second: float | None) -> list[Cost]:
+def costs(runs: Sequence[PlannedRun], flops_per_second: float | None, question: Question) -> list[Cost]:
     """Costs by role and model, in the plan's order.
 
     Args:
         runs: what is planned.
         flops_per_second: speed of one worker, or None.
+        question: which weights are kept.
     """
     groups: dict[tuple[str, str], list[PlannedRun]] = {}
     for run in runs:
@@ -58,7 +61,7 @@ def costs(runs: Iterable[PlannedRun], flops_per_second: float | None) -> list[Co
                 sum(run.spec.tokens for run in members),
                 flops,
                 flops / flops_per_second if flops_per_second else None,
-                sum(_disk(run.spec) for run in members),
+                sum(_disk(run.spec, *kept_steps(question, run, runs)) for run in members),
             )
         )
     return rows
@@ -71,8 +74,9 @@ def run_flops(spec: RunSpec) -> float:
     return model_size(spec.model, spec.sequence_length).flops_per_token * (spec.tokens + evaluated / 3)
 
 
-def _disk(spec: RunSpec) -> int:
+def _disk(spec: RunSpec, checkpoints: list[int], states: list[int]) -> int:
     weights = 4 * model_size(spec.model, spec.sequence_length).total
     points = len(evaluation_steps(spec.evaluation, spec.steps)) * len(spec.corpora) * _BYTES_A_POINT
-    # Kept weights, and two resume states of weights and both moments while the run lasts.
-    return weights + 2 * 3 * weights + points
+    # States hold weights and both moments: those kept for branches and, while the run lasts, the two newest and the one
+    # that is being written.
+    return weights * len(checkpoints) + 3 * weights * (len(states) + 3) + points

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -21,7 +22,6 @@ from rich.progress import (
 from pipeline.schema import Question
 from pipeline.status import RunStatus, statuses
 from pipeline.study import PlannedRun, Study
-from pipeline.worker import UNEXPECTED
 from training.run import Exit
 
 _LINE_SECONDS = 15.0
@@ -75,13 +75,36 @@ def train_locally(study: Study, question: Question, console: Console) -> Exit:
 
 
 def workers(question: Question) -> int:
-    """How many runs go side by side: as asked, or one for every `threads` cores this process may use."""
-    return question.launcher.workers or max(1, len(os.sched_getaffinity(0)) // question.launcher.threads)
+    """How many runs go side by side: as asked, or as many as there are GPUs or cores for."""
+    processes, threads = question.parallel.processes, question.launcher.threads
+    room = len(_gpus()) // processes if _gpus() else len(os.sched_getaffinity(0)) // (threads * processes)
+    return question.launcher.workers or max(1, room)
+
+
+@functools.cache
+def _gpus() -> list[str]:
+    """What CUDA_VISIBLE_DEVICES says, or all GPUs of this machine; asked without loading torch."""
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [name for name in visible.split(",") if name.strip()]
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [str(number) for number in range(listed.count("GPU "))]
+
+
+def _own_gpus(number: int, processes: int) -> dict[str, str]:
+    """The GPUs of a worker, as its environment; workers beyond the last GPU share from the first on."""
+    gpus = _gpus()
+    if len(gpus) <= processes:
+        return {}
+    first = number % (len(gpus) // processes) * processes
+    return {"CUDA_VISIBLE_DEVICES": ",".join(gpus[first : first + processes])}
 
 
 def _died(process: subprocess.Popen[bytes]) -> bool:
-    # 70: an error that the worker did not expect; below 0: a signal.
-    return process.poll() is not None and (process.returncode < 0 or process.returncode == UNEXPECTED)
+    # Below 0: a signal.
+    return process.poll() is not None and (process.returncode < 0 or process.returncode == Exit.UNEXPECTED)
 
 
 def _start(study: Study, question: Question, number: int) -> subprocess.Popen[bytes]:
@@ -90,6 +113,7 @@ def _start(study: Study, question: Question, number: int) -> subprocess.Popen[by
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "TOKENIZERS_PARALLELISM": "0",
+        **_own_gpus(number, question.parallel.processes),
     }
     command = [sys.executable, "-m", "pipeline.worker", str(study.folder)]
     command += ["--number", str(number), "--parent", str(os.getpid())]

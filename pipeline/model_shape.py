@@ -52,10 +52,6 @@ def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, 
             "n_inner": model.intermediate_size,
             # Learned, so a parameter each.
             "n_positions": max(1024, sequence_length),
-            # Without dropout a run is decided by its spec; GPT-2's default is a tenth.
-            "resid_pdrop": 0.0,
-            "embd_pdrop": 0.0,
-            "attn_pdrop": 0.0,
         }
     shape = common | {
         "hidden_size": model.hidden_size,
@@ -64,11 +60,7 @@ def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, 
         "intermediate_size": model.intermediate_size,
     }
     if model.model_type == "bert":
-        return shape | {
-            "max_position_embeddings": max(512, sequence_length),
-            "hidden_dropout_prob": 0.0,
-            "attention_probs_dropout_prob": 0.0,
-        }
+        return shape | {"max_position_embeddings": max(512, sequence_length)}
     shape |= {
         "num_key_value_heads": model.num_key_value_heads or model.num_attention_heads,
         "tie_word_embeddings": model.tie_word_embeddings,

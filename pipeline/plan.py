@@ -22,7 +22,11 @@ from training.spec import Initial, Optimizer, RunSpec
 
 def data_folder(question: Question) -> Path:
     """Folder of the prepared corpora of a question; questions with the same corpora share it."""
-    corpora = json.dumps(dataclasses.asdict(question.corpora), sort_keys=True)
+    parts = dataclasses.asdict(question.corpora)
+    if question.model.path and not question.corpora.tokenizer.path:
+        # The model's own tokenizer makes other tokens of the same text.
+        parts |= {"model": [question.model.path, question.model.revision]}
+    corpora = json.dumps(parts, sort_keys=True)
     digest = hashlib.blake2b(corpora.encode(), digest_size=4).hexdigest()
     return Path(question.data) / f"{question.corpora.general}-{question.corpora.domain}-{digest}"
 
@@ -36,7 +40,7 @@ def unprepared(question: Question) -> Manifest:
         tokenizer="",
         vocabulary=question.corpora.tokenizer.vocabulary,
         validation_share=question.corpora.validation_share,
-        corpora=dict.fromkeys((question.corpora.general, question.corpora.domain), endless),
+        corpora=dict.fromkeys(question.corpora.sources, endless),
     )
 
 
@@ -133,7 +137,7 @@ def branched(trunk: PlannedRun, phase: PhaseConfig, branch: BranchConfig) -> Pla
         first_sequence=trunk.spec.first_sequence + branch.step * trunk.spec.global_batch,
     )
     name = f"{trunk.name[:-9]}-branch{branch.step}-{branch.steps}-{spec.hash[:8]}"
-    return PlannedRun(name, trunk.role, trunk.model, f"runs/{trunk.name}/checkpoints/step-{branch.step}", spec)
+    return PlannedRun(name, trunk.role, trunk.model, f"runs/{trunk.name}/resume/step-{branch.step}", spec)
 
 
 def supply_problems(runs: list[PlannedRun], manifest: Manifest, question: Question) -> Iterator[str]:

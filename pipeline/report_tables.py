@@ -99,6 +99,8 @@ def confirmation(evidence: Evidence) -> str:
             f"{row['predicted']:.4f}",
             f"{row['low']:.4f} to {row['high']:.4f}",
             f"{row['measured']:.4f}",
+            f"{row['perplexity']:.2f}",
+            "n/a" if row["bits_per_byte"] is None else f"{row['bits_per_byte']:.4f}",
             f"{row['relative_error']:+.2%}",
             "yes" if row["inside"] else "no",
         ]
@@ -111,6 +113,8 @@ def confirmation(evidence: Evidence) -> str:
         "predicted",
         "90% interval",
         "measured",
+        "perplexity",
+        "bits a byte",
         "error of prediction",
         "inside",
     ]
@@ -125,7 +129,7 @@ def cost(evidence: Evidence) -> str:
     for run in evidence.plan:
         seconds[run.role, run.model] += sum(_seconds(record) for record in _attempts(evidence, run.name))
         done[run.role, run.model] += evidence.study.state(run) == "done"
-    groups = costs(evidence.plan, None)
+    groups = costs(evidence.plan, None, evidence.question)
     rows = [
         [
             group.role,

@@ -60,8 +60,8 @@ class SourceConfig:
     """Shortest text that is taken, characters."""
     max_characters: int | None = None
     """Longest text that is taken, characters; null: any."""
-    where: dict[str, Any] = field(default_factory=dict)
-    """Column -> list of values that are taken, or a regular expression to find in it; meta.lang looks into meta."""
+    where: Any = None
+    """Column -> list of values that are taken, or regular expression to find in it: {lang: [en], meta.url: "^http"}"""
     part: str = ""
     """Of installed-python: prose, code, math, graphs or statistics."""
     exclude: list[str] = field(default_factory=list)
@@ -223,13 +223,27 @@ class LauncherConfig:
     threads: int = 1
     """CPU threads a run."""
     micro_batch: int = 0
-    """Sequences a forward pass; 0: the global batch. Must divide it."""
+    """Sequences a forward pass; 0: all that a process has of a step. Must divide them."""
     resume_every: int = 200
     """Steps between states to resume from; 0: only when told to stop."""
     retries: int = 2
     """How often a run whose process died is started again before it counts as failed."""
     stale_after: float = 60.0
     """Seconds without a heartbeat after which a process on another host is taken for dead."""
+
+
+@dataclass
+class ParallelConfig:
+    kind: str = "single"
+    """single, ddp, fsdp2, or DeepSpeed's zero1, zero2 or zero3; see docs/devices.md."""
+    processes: int = 1
+    """Processes that train a run together, one a GPU; divides the global batch."""
+    activation_checkpointing: bool = False
+    """Whether activations are computed again in the backward pass instead of kept: a forward pass more, less memory."""
+    timeout: float = 600.0
+    """Seconds without a word from another process of the run after which all of them give up."""
+    deepspeed: dict[str, Any] = field(default_factory=dict)
+    """Of zero1 to zero3: DeepSpeed's configuration; auto: what follows from the run."""
 
 
 @dataclass
@@ -254,6 +268,20 @@ class ConfirmConfig:
     """Length of the confirmation runs and of the recommendation, in lengths of the continual phase."""
     neighbour: float = 0.15
     """Distance of the second confirmation run's domain share from the recommended one; 0: no second run."""
+
+
+@dataclass
+class EvaluateConfig:
+    tasks: list[str] = field(default_factory=list)
+    """Names of lm-eval tasks."""
+    folder: str | None = None
+    """Folder of YAML files with tasks of your own, beside lm-eval's."""
+    checkpoints: str = "last"
+    """last, or all: which kept weights of each run."""
+    limit: int | None = None
+    """First documents of each task; null: all."""
+    batch: int = 8
+    """Sequences a forward pass."""
 
 
 @dataclass
@@ -301,6 +329,8 @@ class Question:
     """AdamW."""
     launcher: LauncherConfig = field(default_factory=LauncherConfig)
     """How runs are carried out."""
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    """How a run is spread over devices; changes no run's name."""
     law: dict[str, LawConfig] = field(default_factory=dict)
     """Laws to fit -> which points each reads."""
     bootstrap: int = 200
@@ -309,8 +339,10 @@ class Question:
     """What is asked of the fit."""
     confirm: ConfirmConfig = field(default_factory=ConfirmConfig)
     """How the answer is proven."""
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    """Of evaluate: which down-stream tasks, on which checkpoints."""
     run: str | None = None
-    """Of train: only the run with this hash or folder name."""
+    """Of train and evaluate: only the run with this hash or folder name."""
     retry_failed: bool = False
     """Of train: take up runs that are marked FAILED again."""
     experiment: Any = None

@@ -28,8 +28,16 @@ def prepare(question: Question, console: Console) -> Exit:
     """Tokenise the corpora and measure the precision."""
     study = study_of(question)
     study.folder.mkdir(parents=True, exist_ok=True)
-    manifest = prepare_corpora(question, console.print)
+    manifest = prepare_corpora(question, console.print, console)
     decide_precision(question, study, manifest, console.print)
+    return Exit.DONE
+
+
+def prepare_validation(question: Question, console: Console) -> Exit:
+    """Choose validation documents by their perplexity under given models."""
+    from pipeline.validation import choose_validation
+
+    choose_validation(question, console)
     return Exit.DONE
 
 
@@ -38,14 +46,14 @@ def plan(question: Question, console: Console) -> Exit:
     study = study_of(question)
     if not (data_folder(question) / "manifest.json").exists():
         runs = planned_runs(question, unprepared(question), known_precision(question, study) or "fp32")
-        console.print(present.cost_table(cost.costs(runs, _speed(study)), question))
+        console.print(present.cost_table(cost.costs(runs, _speed(study), question), question))
         console.print(
             "only a price: the corpora are not prepared, nothing is written; run cptlaw prepare, then plan again"
         )
         return Exit.DONE
     runs = write_plan(question, study)
     states = [study.state(run) for run in runs]
-    console.print(present.cost_table(cost.costs(runs, _speed(study)), question))
+    console.print(present.cost_table(cost.costs(runs, _speed(study), question), question))
     done = states.count("done")
     console.print(f"{len(runs)} runs, {done} of them done already; written to {study.plan_file}", highlight=False)
     if runs:
@@ -75,6 +83,11 @@ def write_plan(question: Question, study: Study) -> list[PlannedRun]:
     study.folder.mkdir(parents=True, exist_ok=True)
     write_whole(study.folder / "study.yaml", present.question_yaml(question))
     study.write_plan(runs)
+    # Beside the plan, since a study may be read where its corpora are not.
+    tokens_per_byte = {
+        name: corpus.tokens["validation"] / corpus.bytes["validation"] for name, corpus in manifest.corpora.items()
+    }
+    study.write_json("corpora.json", {"tokens_per_byte": tokens_per_byte})
     return runs
 
 
@@ -211,6 +224,14 @@ def report(question: Question, console: Console) -> Exit:
     return Exit.DONE
 
 
+def evaluate(question: Question, console: Console) -> Exit:
+    """Down-stream tasks of the kept checkpoints."""
+    from pipeline.downstream import evaluate_tasks, task_table
+
+    console.print(task_table(evaluate_tasks(study_of(question), question, console)))
+    return Exit.DONE
+
+
 def quickstart(question: Question, console: Console) -> Exit:
     """The whole road: prepare, plan, train, collect, fit, recommend, confirm, report."""
     start = time.perf_counter()
@@ -248,6 +269,7 @@ def _speed(study: Study) -> float | None:
 VERBS: dict[str, Callable[[Question, Console], Exit]] = {
     "quickstart": quickstart,
     "prepare": prepare,
+    "prepare validation": prepare_validation,
     "plan": plan,
     "train": train,
     "status": status,
@@ -256,4 +278,5 @@ VERBS: dict[str, Callable[[Question, Console], Exit]] = {
     "recommend": recommend,
     "confirm": confirm,
     "report": report,
+    "evaluate": evaluate,
 }

@@ -7,30 +7,41 @@ import errno
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 
-from pipeline.config import load_question, policy
+from pipeline.config import load_question, spread
+from pipeline.kept import kept_steps
 from pipeline.plan import data_folder
+from pipeline.ranks import run_ranks
 from pipeline.schema import Question
 from pipeline.study import PlannedRun, Study
 from training.attempt import LeaseLostError, attempts, is_live
 from training.corpus_error import CorpusError
 from training.durable import write_whole
-from training.evaluation_steps import evaluation_steps
+from training.group import ALONE, Group, join, leave
 from training.manifest import Manifest
 from training.run import Exit, Places, run_once
 from training.spec import Execution, SpecError
+from training.stop import StopRequest
 
-UNEXPECTED = 70
-"""Exit code of a worker that met an error of the program; its run is tried again."""
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """Errors that making room mends."""
 
 
-def work(study: Study, question: Question, *, only: str | None = None, number: int = 0) -> Exit:
+def work(
+    study: Study,
+    question: Question,
+    stop: StopRequest,
+    *,
+    only: str | None = None,
+    number: int = 0,
+    group: Group = ALONE,
+) -> Exit:
     """Train what is open in the plan until nothing is left that this process could do.
 
     Runs are taken in the plan's order, but those of the shape trained last come first, since its compiled code is here,
@@ -39,8 +50,10 @@ def work(study: Study, question: Question, *, only: str | None = None, number: i
     Args:
         study: with plan.jsonl.
         question: its launcher section says how to train.
+        stop: heard between runs; each run listens for itself.
         only: name or hash of the one run to train.
         number: of this worker among those that start together.
+        group: the processes of this worker; the first decides which run all of them train.
 
     Returns:
         DONE when all runs are done; CRASH when one failed; RUN_ME_AGAIN when asked to stop.
@@ -51,31 +64,21 @@ def work(study: Study, question: Question, *, only: str | None = None, number: i
     plan = study.read_plan()
     done_before = {run.spec.hash for run in plan if study.state(run) == "done"}
     manifest = Manifest.open(data_folder(question))
+    by_name = {run.name: run for run in plan}
     last_model = None
-    while True:
-        states = {run.spec.hash: study.state(run) for run in plan}
-        wanted = [run for run in plan if only is None or only in (run.name, run.spec.hash)]
-        open_runs = [run for run in wanted if states[run.spec.hash] == "open"]
-        ready = [run for run in open_runs if run.parent is None or states.get(run.parent, "done") == "done"]
-        waiting = [run for run in open_runs if run not in ready and states.get(run.parent or "", "") == "open"]
-        if only is not None and open_runs and not ready:
-            raise SpecError(f"{open_runs[0].name}: the run that it continues is not done; train that one first")
-        if not ready and not waiting:
-            failed = any(states[run.spec.hash] != "done" for run in wanted)
-            return Exit.CRASH if failed else Exit.DONE
-        if last_model is None:
-            shapes = list(dict.fromkeys(run.model for run in ready))
-            last_model = shapes[number % len(shapes)] if shapes else None
-        for run in sorted(ready, key=lambda run: run.model != last_model):
-            if _given_up(study.runs / run.name, question, run.name):
-                break
+    while not group.largest(int(stop.requested)):
+        todo = group.share(partial(_todo, study, question, plan, only, number, last_model))
+        if isinstance(todo, Exit):
+            return todo
+        for run in (by_name[name] for name in todo):
             outcome = run_once(
                 run.spec,
                 _places(study, run, manifest),
-                _execution(question, run),
+                _execution(question, run, plan),
                 tokens_ahead=_tokens_of_shape(plan, run, done_before),
                 stale_after=question.launcher.stale_after,
                 tell=lambda line: print(line, file=sys.stderr, flush=True),
+                group=group,
             )
             if outcome is None:
                 continue
@@ -86,6 +89,29 @@ def work(study: Study, question: Question, *, only: str | None = None, number: i
         else:
             # Everything that could be trained is in other hands, or waits for a parent that is.
             time.sleep(0.5)
+    return Exit.RUN_ME_AGAIN
+
+
+def _todo(
+    study: Study, question: Question, plan: list[PlannedRun], only: str | None, number: int, last_model: str | None
+) -> Exit | list[str]:
+    """Names of the runs that could be trained now, the best first; or how it all ended."""
+    states = {run.spec.hash: study.state(run) for run in plan}
+    wanted = [run for run in plan if only is None or only in (run.name, run.spec.hash)]
+    open_runs = [run for run in wanted if states[run.spec.hash] == "open"]
+    ready = [run for run in open_runs if run.parent is None or states.get(run.parent, "done") == "done"]
+    waiting = [run for run in open_runs if run not in ready and states.get(run.parent or "", "") == "open"]
+    if only is not None and open_runs and not ready:
+        raise SpecError(f"{open_runs[0].name}: the run that it continues is not done; train that one first")
+    if [run for run in ready if _given_up(study.runs / run.name, question, run.name)]:
+        return _todo(study, question, plan, only, number, last_model)
+    if not ready and not waiting:
+        failed = any(states[run.spec.hash] != "done" for run in wanted)
+        return Exit.CRASH if failed else Exit.DONE
+    if last_model is None and ready:
+        shapes = list(dict.fromkeys(run.model for run in ready))
+        last_model = shapes[number % len(shapes)]
+    return [run.name for run in sorted(ready, key=lambda run: run.model != last_model)]
 
 
 def _given_up(folder: Path, question: Question, name: str) -> bool:
@@ -117,16 +143,17 @@ def _places(study: Study, run: PlannedRun, manifest: Manifest) -> Places:
     )
 
 
-def _execution(question: Question, run: PlannedRun) -> Execution:
+def _execution(question: Question, run: PlannedRun, plan: list[PlannedRun]) -> Execution:
     launcher = question.launcher
-    phase = question.pretrain if run.role == "pretrain" else question.continual
-    kept = evaluation_steps(policy(phase.checkpoints), run.spec.steps)
+    checkpoints, states = kept_steps(question, run, plan)
     return Execution(
         micro_batch=launcher.micro_batch,
         engine=question.engine,
         threads=launcher.threads,
         resume_every=launcher.resume_every,
-        checkpoints=tuple(step for step in kept if step > 0),
+        checkpoints=tuple(checkpoints),
+        kept_states=tuple(states),
+        parallel=spread(question),
     )
 
 
@@ -145,34 +172,60 @@ def main() -> None:
     parser.add_argument("study", type=Path, help="folder of the study")
     parser.add_argument("--only", help="name or hash of the one run to train")
     parser.add_argument("--number", type=int, default=0, help="of this worker among those that start together")
+    parser.add_argument("--question", type=Path, help="file of the question, if not study.yaml")
     parser.add_argument("--parent", type=int, help="end, saving, when this process is gone")
     arguments = parser.parse_args()
     if arguments.parent:
         _stop_with_parent(arguments.parent)
     study = Study(arguments.study)
     try:
-        code = guarded(study, load_question(study.folder / "study.yaml"), arguments.only, arguments.number)
+        question = load_question(arguments.question or study.folder / "study.yaml", again=False)
+        code = guarded(study, question, arguments.only, arguments.number)
     except Exception:
         traceback.print_exc()
-        code = UNEXPECTED
+        code = Exit.UNEXPECTED
+    if "RANK" in os.environ:
+        # Everything is written; the interpreter's own end aborted once in six in what the process group leaves behind.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 
 def guarded(study: Study, question: Question, only: str | None, number: int = 0) -> Exit:
-    """`work`, with a user's mistakes and a full disk as one line on stderr and their exit code."""
+    """`work`, with a user's mistakes and a full disk as one line on stderr and their exit code.
+
+    A run of several processes is started here, unless this is one of them, started by torchrun, Slurm or this.
+    """
+    parallel = spread(question)
+    if parallel.kind != "single" and "RANK" not in os.environ:
+        from pipeline.present import question_yaml  # pandas with it, which a worker need not load
+
+        command = [sys.executable, "-m", "pipeline.worker", str(study.folder), "--number", str(number)]
+        command += ["--parent", str(os.getpid()), *(["--only", only] if only else [])]
+        # study.yaml does not know what the command line of a single run says otherwise.
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as asked:
+            asked.write(question_yaml(question))
+            asked.flush()
+            command += ["--question", asked.name]
+            return run_ranks(command, parallel.processes, question.launcher.threads)
+    group = ALONE
     try:
-        return work(study, question, only=only, number=number)
-    except (CorpusError, SpecError) as error:
-        print(error, file=sys.stderr)
-        return Exit.INPUT_MISSING
-    except LeaseLostError as error:
-        print(error, file=sys.stderr)
-        return Exit.CRASH
+        with StopRequest(study.folder / "STOP") as stop:
+            group = join(parallel)
+            code = work(study, question, stop, only=only, number=number, group=group)
+            leave(group)
+            return code
+    except (CorpusError, SpecError, LeaseLostError) as error:
+        if group.first:
+            print(error, file=sys.stderr)
+        return Exit.CRASH if isinstance(error, LeaseLostError) else Exit.INPUT_MISSING
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
-        where = error.filename or study.folder
-        print(f"{where}: {error.strerror}; make room and give the same command again", file=sys.stderr)
+        if group.first:
+            where = error.filename or study.folder
+            print(f"{where}: {error.strerror}; make room and give the same command again", file=sys.stderr)
         return Exit.INPUT_MISSING
 
 

@@ -120,7 +120,7 @@ def _ready(
 
 
 def forget() -> None:
-    """Drop the models that `ready` keeps: a run that spreads its model over processes leaves it of no use to the next."""
+    """Drop the models that `ready` keeps: one that was spread over processes is of no use to the next run."""
     _ready.cache_clear()
 
 
@@ -132,6 +132,8 @@ def choose_engine(
     threads: int,
     tokens_ahead: int,
     folder: Path,
+    *,
+    objective: str = "causal",
 ) -> dict[str, Any]:
     """The fastest engine for a shape on this machine: from `folder` if it was measured before, else measured now.
 
@@ -143,6 +145,7 @@ def choose_engine(
         threads: CPU threads.
         tokens_ahead: tokens that are to be trained at this shape; compiling must pay for itself within them.
         folder: where choices are kept, one file a shape and machine.
+        objective: causal or masked.
 
     Returns:
         A record: engine, measured (engine -> tokens a second), device. The same for every caller, since a run that
@@ -155,7 +158,7 @@ def choose_engine(
         logits = 4 * batch * sequence_length * model.get("vocab_size", 0)
         names = ["sdpa", "eager"] if sequence_length <= LONGEST_EAGER else ["sdpa"]
         measured = {
-            name: tokens_per_second(model, name, precision, batch, sequence_length, threads)
+            name: tokens_per_second(model, name, precision, batch, sequence_length, threads, objective)
             for name in (names if logits <= LARGEST_LOGITS else ["sdpa-chunked"])
         }
         plain = max(measured.values())
@@ -166,7 +169,9 @@ def choose_engine(
             and tokens_ahead / plain * 0.3 > COMPILE_SECONDS
         ):
             compiled = "eager-compiled" if "eager" in measured else "sdpa-compiled"
-            measured[compiled] = tokens_per_second(model, compiled, precision, batch, sequence_length, threads)
+            measured[compiled] = tokens_per_second(
+                model, compiled, precision, batch, sequence_length, threads, objective
+            )
         record = {
             "engine": max(measured, key=measured.__getitem__),
             "measured": {name: round(value) for name, value in measured.items()},
@@ -179,30 +184,43 @@ def choose_engine(
 
 
 def tokens_per_second(
-    model: Mapping[str, Any], engine: str, precision: str, batch: int, sequence_length: int, threads: int
+    model: Mapping[str, Any],
+    engine: str,
+    precision: str,
+    batch: int,
+    sequence_length: int,
+    threads: int,
+    objective: str = "causal",
 ) -> float:
     """Tokens a second of forward and backward with an engine: the best of four passes after two to warm up."""
-    network, losses = ready(model, engine, precision, threads)
+    network, losses = ready(model, engine, precision, threads, objective=objective)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    network.to(device)  # pyright: ignore[reportArgumentType]
     generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(0, network.config.vocab_size, (batch, sequence_length + 1), generator=generator)
+    size = (batch, sequence_length + 1) if objective == "causal" else (batch, 2, sequence_length)
+    tokens = torch.randint(0, network.config.vocab_size, size, generator=generator).to(device)
     best = float("inf")
     for turn in range(6):
         start = time.perf_counter()
         (losses(tokens).sum() / tokens.numel()).backward()
         network.zero_grad(set_to_none=True)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
         if turn >= 2:
             best = min(best, time.perf_counter() - start)
     return batch * sequence_length / best
 
 
-def faster_precision(model: Mapping[str, Any], batch: int, sequence_length: int) -> dict[str, Any]:
+def faster_precision(
+    model: Mapping[str, Any], batch: int, sequence_length: int, objective: str = "causal"
+) -> dict[str, Any]:
     """Whether this processor trains a shape faster in fp32 or with bf16 autocast, on one thread, not compiled.
 
     Returns:
         A record: precision, measured (precision -> tokens a second), device.
     """
     measured = {
-        precision: tokens_per_second(model, "eager", precision, batch, sequence_length, threads=1)
+        precision: tokens_per_second(model, "eager", precision, batch, sequence_length, 1, objective)
         for precision in ("fp32", "bf16")
     }
     fastest = max(measured, key=measured.__getitem__)
@@ -215,7 +233,9 @@ def faster_precision(model: Mapping[str, Any], batch: int, sequence_length: int)
 
 
 def device_name() -> str:
-    """The processor's name, as it tells it."""
+    """The GPU's name, or the processor's where there is none, as it tells it."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text().splitlines():

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from training.group import ALONE, Group
+
 
 @dataclass(frozen=True)
 class Validation:
@@ -24,23 +26,29 @@ class Validation:
 def evaluate(
     losses: Callable[[torch.Tensor], torch.Tensor],
     windows: torch.Tensor,
+    predictions: int,
     micro_batch: int,
     interrupt: Callable[[], None],
+    group: Group = ALONE,
 ) -> Validation:
     """Loss of a model on fixed windows.
 
     Args:
-        losses: (n, T + 1) token ids -> (n,) summed loss of each sequence.
-        windows: (count, T + 1) token ids.
+        losses: some of the windows -> (n,) summed loss of each sequence.
+        windows: (count, ...) sequences, as the losses take them.
+        predictions: tokens predicted in each.
         micro_batch: sequences a forward pass; every pass has this many, so that compiled code meets one shape.
         interrupt: called before each pass; raises to stop the evaluation.
+        group: processes that share the windows; each has the same number of passes and gets the same result.
     """
-    count, predictions = len(windows), windows.shape[1] - 1
+    count = len(windows)
+    share = -(-count // group.count)
+    begin = group.rank * share
     sums = []
     with torch.no_grad():
-        for start in range(0, count, micro_batch):
+        for start in range(0, share, micro_batch):
             interrupt()
-            rows = torch.arange(start, start + micro_batch) % count
-            sums.append(losses(windows[rows]).detach()[: count - start].double().cpu().numpy())
-    per_token = np.concatenate(sums) / predictions
+            rows = torch.arange(begin + start, begin + start + micro_batch) % count
+            sums.append(losses(windows[rows]).detach()[: share - start].double().cpu().numpy())
+    per_token = group.in_order(np.concatenate(sums))[:count] / predictions
     return Validation(math.fsum(per_token) / count, float(per_token.std(ddof=1) / math.sqrt(count)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,10 @@ class PreparedCorpus:
     """Split -> documents."""
     bytes: dict[str, int]
     """Split -> bytes of text, UTF-8."""
+    revision: str | None = None
+    """Of a data set of the hub: the commit that was read."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Why -> documents left out: a filter's name; validation.same and validation.near, what a validation set holds."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ def masked(tokens: np.ndarray, numbers: np.ndarray, objective: Objective, vocabu
     count, length = tokens.shape
     place = np.uint64(seed) << np.uint64(40) ^ numbers.astype(np.uint64)
     draws = _scattered(_scattered(place)[:, None] + np.arange(length, dtype=np.uint64)[None])
-    chosen = np.argpartition(draws, predictions(objective, length) - 1, axis=1)[:, : predictions(objective, length)]
+    predicted = objective.predictions(length)
+    chosen = np.argpartition(draws, predicted - 1, axis=1)[:, :predicted]
     rows = np.arange(count)[:, None]
     targets = np.full_like(tokens, IGNORED)
     targets[rows, chosen] = tokens[rows, chosen]
@@ -43,11 +44,6 @@ def masked(tokens: np.ndarray, numbers: np.ndarray, objective: Objective, vocabu
     inputs = tokens.copy()
     inputs[rows, chosen] = np.where(lot < 0.8, objective.mask_token, np.where(lot < 0.9, random, tokens[rows, chosen]))
     return np.stack([inputs, targets], axis=1)
-
-
-def predictions(objective: Objective, length: int) -> int:
-    """Tokens that are predicted in a sequence of a length: all, or of a masked objective its share, at least one."""
-    return length if objective.kind == "causal" else max(1, round(objective.mask_share * length))
 
 
 def _scattered(values: np.ndarray) -> np.ndarray:

@@ -39,6 +39,10 @@ def build_model(model: Mapping[str, Any], attention: str, seed: int, *, objectiv
         config = AutoConfig.for_model(fields.pop("model_type", ""), **fields)
     except (ValueError, TypeError) as error:
         raise SpecError(f"model: {str(error).splitlines()[0]}") from None
+    for name, value in config.to_dict().items():
+        if "drop" in name and isinstance(value, float):
+            # A run is decided by its spec, and a loss is that of the model: GPT-2's and BERT's own default is a tenth.
+            setattr(config, name, 0.0)
     torch.manual_seed(seed)
     try:
         # transformers 5 makes bf16 weights of a configuration that names bf16, unless told otherwise.

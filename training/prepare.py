@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import hashlib
 import json
@@ -10,18 +11,19 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from training.corpus_error import CorpusError
+from training.corpus_store import Bar, Tell, TokenisedBy, make_store, numbers, standing_store
+from training.held_out import held_out_fingerprint, saved_screen, validation_documents
 from training.manifest import Manifest, PreparedCorpus
-from training.source import Source, SourceReader, capped
+from training.source import Source, SourceReader
 from training.store import SCHEMA, TokenStore
-from training.store_writing import write_store
+from training.text_files import file_bytes
 from training.tokenizer import (
     copy_tokenizer,
-    encode_documents,
     end_of_text_id,
     load_tokenizer,
     tokenizer_fingerprint,
@@ -29,7 +31,8 @@ from training.tokenizer import (
 )
 
 _SAMPLE_BYTES = 8_000_000
-_REPORT_BYTES = 256_000_000
+# From here on reading takes seconds, and is told.
+_LONG_BYTES = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -48,40 +51,55 @@ def prepare(
     folder: str | os.PathLike[str],
     *,
     validation_share: float = 0.05,
-    progress: Callable[[str], object] = print,
+    workers: int | None = None,
+    progress: Tell = print,
+    bar: Bar | None = None,
 ) -> Manifest:
     """Tokenise corpora into a folder, and list them in its manifest.json.
 
     Safe to repeat and to kill: a tokenizer or store whose inputs have not changed is left alone, a new one
-    appears only when it is complete, and the manifest is written last. Stores of earlier preparations stay,
-    for runs that use them. A trained tokenizer depends on all corpora, so that adding one tokenises all anew.
+    appears only when it is complete, one that was begun is gone on with, and the manifest is written last. Stores of
+    earlier preparations stay, for runs that use them. A trained tokenizer depends on all corpora, so that adding one
+    tokenises all anew. Neither the number of workers nor a kill changes a byte of what is written.
 
     Args:
-        sources: corpus name -> where it comes from.
+        sources: corpus name -> where it comes from; any number of them.
         tokenizer: which tokenizer.
         folder: made if need be.
-        validation_share: share of each corpus' documents held out for validation, above 0 and below 1.
+        validation_share: share of each corpus' documents held out for validation, above 0 and below 1; not of a
+            corpus with a validation set.
+        workers: processes that tokenise; None: one a core (RAYON_NUM_THREADS, if it is set).
         progress: gets a line of text for each thing done.
+        bar: see `corpus_store.Bar`.
 
     Raises:
-        CorpusError: a source, a name or the tokenizer cannot be used; one line.
+        CorpusError: a source, a name or the tokenizer cannot be used; one line for each that can be told at once.
     """
     folder = Path(folder)
     _check(sources, tokenizer, validation_share)
-    origins = {name: sources[name].fingerprint() for name in sorted(sources)}
+    sources, origins = _identified(sources, folder, progress)
+    held_out = held_out_fingerprint(sources)
     folder.mkdir(parents=True, exist_ok=True)
     reader = SourceReader(sources)
-    with _alone(folder):
+    stores: dict[str, TokenStore] = {}
+    with contextlib.ExitStack() as opened:
+        alone = opened.enter_context(_alone(folder))
         tokenizer_folder = _tokenizer_folder(tokenizer, folder, origins, reader, progress)
         fingerprint = tokenizer_fingerprint(tokenizer_folder)
-        stores: dict[str, TokenStore] = {}
+        how: TokenisedBy | None = None
         for name, origin in origins.items():
-            place = folder / f"{name}-{_key([SCHEMA, origin, fingerprint, float(validation_share)])}"
-            store = _standing_store(place)
-            if store is None:
-                store = _new_store(place, reader.documents(name), tokenizer_folder, name, validation_share, progress)
+            parts: list[object] = [SCHEMA, origin, fingerprint, float(validation_share)]
+            place = folder / f"{name}-{_key([*parts, held_out] if held_out else parts)}"
+            if store := standing_store(place):
+                progress(f"{name}: prepared already, {numbers(store)}")
             else:
-                progress(f"{name}: prepared already, {_numbers(store)}")
+                if how is None:
+                    screen = opened.enter_context(saved_screen(sources, folder))
+                    how = _how(tokenizer_folder, fingerprint, validation_share, screen, workers)
+                # Without a lock another process may be at the same work.
+                unfinished = folder / (f"{place.name}.unfinished" if alone else f".{place.name}.{os.getpid()}.part")
+                validation = validation_documents(sources[name])
+                store = make_store(place, name, reader, validation, how, unfinished, progress, bar)
             stores[name] = store
         manifest = Manifest(
             folder=folder,
@@ -97,12 +115,54 @@ def prepare(
                     tokens=store.meta.tokens,
                     documents=store.meta.documents,
                     bytes=store.meta.bytes,
+                    revision=sources[name].revision,
+                    dropped=store.meta.dropped,
                 )
                 for name, store in stores.items()
             },
         )
         manifest.write()
+        if alone:
+            for left in folder.glob("*.unfinished"):
+                shutil.rmtree(left, ignore_errors=True)
     return manifest
+
+
+def _identified(
+    sources: Mapping[str, Source], folder: Path, progress: Tell
+) -> tuple[dict[str, Source], dict[str, str]]:
+    """The sources, those of the hub at their commits, and their fingerprints, both in the order of names."""
+    pinned: dict[str, Source] = {}
+    origins: dict[str, str] = {}
+    problems = []
+    for name, source in sorted(sources.items()):
+        try:
+            if source.kind == "files" and (size := file_bytes(source.path)) >= _LONG_BYTES:
+                progress(f"{name}: fingerprint of {size / 1e9:,.1f} GB")
+            pinned[name] = _pinned(name, source, folder)
+            origins[name] = pinned[name].fingerprint()
+        except CorpusError as error:
+            problems.append(f"corpora.{name}: {error}")
+    if problems:
+        raise CorpusError("\n".join(problems))
+    return pinned, origins
+
+
+def _pinned(name: str, source: Source, folder: Path) -> Source:
+    """The source at its commit: the one that an earlier preparation of this folder read, if it names none."""
+    if source.kind == "hub" and source.revision is None:
+        with contextlib.suppress(CorpusError, KeyError):
+            before = Manifest.open(folder).corpora[name]
+            again = dataclasses.replace(source, revision=before.revision)
+            if before.revision is not None and again.fingerprint() == before.source:
+                return again
+    return source.pinned()
+
+
+def _how(folder: Path, fingerprint: str, share: float, screen: Path | None, workers: int | None) -> TokenisedBy:
+    tokenizer = load_tokenizer(folder)
+    text, end = tokenizer.backend_tokenizer.to_str(), end_of_text_id(tokenizer)
+    return TokenisedBy(text, fingerprint, len(tokenizer), end, share, screen, workers)
 
 
 def _tokenizer_folder(
@@ -110,7 +170,7 @@ def _tokenizer_folder(
     folder: Path,
     origins: dict[str, str],
     reader: SourceReader,
-    progress: Callable[[str], object],
+    progress: Tell,
 ) -> Path:
     if choice.path is not None:
         # Copied, so that the prepared folder stands alone.
@@ -127,7 +187,10 @@ def _tokenizer_folder(
         progress("tokenizer: prepared already")
         return place
     start = time.monotonic()
-    samples = [text for name in origins for _, text in capped(reader.documents(name), _SAMPLE_BYTES)]
+    long = [name for name in origins if reader.bytes(name) >= _LONG_BYTES]
+    if long:
+        progress(f"tokenizer: drawing text from {', '.join(long)}")
+    samples = [text for name in origins for _, text in reader.sample(name, _SAMPLE_BYTES)]
     train_tokenizer(samples, choice.vocabulary, place)
     size = sum(len(text.encode()) for text in samples)
     seconds = time.monotonic() - start
@@ -144,73 +207,23 @@ def _holds_tokenizer(place: Path) -> bool:
     return False
 
 
-def _standing_store(place: Path) -> TokenStore | None:
-    """The store that is there and whole; a damaged one is cleared away."""
-    if place.exists():
-        with contextlib.suppress(CorpusError):
-            return TokenStore.open(place)
-        shutil.rmtree(place)
-    return None
-
-
-def _new_store(
-    place: Path,
-    documents: Iterable[tuple[str, str]],
-    tokenizer_folder: Path,
-    name: str,
-    validation_share: float,
-    progress: Callable[[str], object],
-) -> TokenStore:
-    start = time.monotonic()
-    tokenizer = load_tokenizer(tokenizer_folder)
-    reported = 0
-
-    def report(count: int, size: int) -> None:
-        nonlocal reported
-        if size - reported >= _REPORT_BYTES:
-            reported = size
-            seconds = time.monotonic() - start
-            progress(f"{name}: {size / 1e6:,.0f} MB tokenised, {count:,} documents, {seconds:.0f} s")
-
-    try:
-        store = write_store(
-            place,
-            encode_documents(tokenizer, documents, report),
-            vocabulary=len(tokenizer),
-            end_of_text=end_of_text_id(tokenizer),
-            tokenizer=tokenizer_fingerprint(tokenizer_folder),
-            validation_share=validation_share,
-        )
-    except CorpusError as error:
-        raise CorpusError(f"corpora.{name}: {error}") from error
-    except FileExistsError:
-        # Another process was faster, on a file system without locks.
-        store = TokenStore.open(place)
-    progress(f"{name}: {_numbers(store)}, {time.monotonic() - start:.0f} s")
-    return store
-
-
-def _numbers(store: TokenStore) -> str:
-    meta = store.meta
-    return (
-        f"{sum(meta.bytes.values()) / 1e6:.1f} MB, {sum(meta.documents.values()):,} documents, "
-        f"{meta.tokens['train']:,} tokens to train on, {meta.tokens['validation']:,} to validate"
-    )
-
-
 def _check(sources: Mapping[str, Source], tokenizer: TokenizerChoice, validation_share: float) -> None:
     if not sources:
         raise CorpusError("corpora: none named; allowed: at least one")
+    problems = []
     for name, source in sources.items():
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
-            raise CorpusError(f"corpora: {name!r} is no name for a corpus; allowed: letters, digits, '-', '_', '.'")
-        source.check(f"corpora.{name}")
+            problems.append(f"corpora: {name!r} is no name for a corpus; allowed: letters, digits, '-', '_', '.'")
+        try:
+            source.check(f"corpora.{name}")
+        except CorpusError as error:
+            problems.append(str(error))
     if (tokenizer.vocabulary is None) == (tokenizer.path is None):
-        raise CorpusError(
-            f"tokenizer: vocabulary {tokenizer.vocabulary}, path {tokenizer.path}; allowed: one of the two"
-        )
+        problems.append(f"tokenizer: vocabulary {tokenizer.vocabulary}, path {tokenizer.path}; allowed: one of the two")
     if not 0.0 < validation_share < 1.0:
-        raise CorpusError(f"validation_share: {validation_share}; allowed: above 0, below 1")
+        problems.append(f"validation_share: {validation_share}; allowed: above 0, below 1")
+    if problems:
+        raise CorpusError("\n".join(problems))
 
 
 def _key(parts: list[object], digits: int = 12) -> str:
@@ -218,15 +231,15 @@ def _key(parts: list[object], digits: int = 12) -> str:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process prepares this folder, and clear away what killed ones left."""
+def _alone(folder: Path) -> Iterator[bool]:
+    """Wait until no other process prepares this folder, and clear away what killed ones left; whether that can be."""
     with (folder / ".lock").open("wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError:
             # A file system without locks: two at once waste work, but all is renamed into place.
-            pass
-        else:
-            for left in folder.glob(".*.part"):
-                shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
-        yield
+            yield False
+            return
+        for left in folder.glob(".*.part"):
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+        yield True

@@ -12,8 +12,9 @@ import yaml
 
 from training.attempt import LeaseLostError, claim
 from training.durable import write_whole
+from training.group import ALONE, SHARDED, Group, spread_problem
 from training.manifest import Manifest
-from training.spec import Execution, RunSpec
+from training.spec import Execution, RunSpec, SpecError
 from training.stop import StopRequest, StopRequestedError
 
 
@@ -24,6 +25,8 @@ class Exit(IntEnum):
     CRASH = 1
     BAD_CONFIGURATION = 2
     INPUT_MISSING = 3
+    UNEXPECTED = 70
+    """An error of the program; the run is tried again."""
     RUN_ME_AGAIN = 75
 
 
@@ -58,6 +61,7 @@ def run_once(
     tokens_ahead: int = 0,
     stale_after: float = 60.0,
     tell: Callable[[str], None] = print,
+    group: Group = ALONE,
 ) -> Exit | None:
     """Train a run unless it is done or another process has it.
 
@@ -68,6 +72,7 @@ def run_once(
         tokens_ahead: tokens still to be trained at this shape by all runs, which decides whether compiling pays.
         stale_after: seconds after which a silent holder on another host is given up.
         tell: called with lines about what happens.
+        group: the processes that train the run together; each calls this and gets the same answer.
 
     Returns:
         DONE; CRASH with a FAILED file for a loss that is not finite; RUN_ME_AGAIN when it was asked to stop and has
@@ -79,64 +84,108 @@ def run_once(
         LeaseLostError: another process took the run over.
     """
     # Imported late, so that looking at runs does not load torch.
-    from training.engine import choose_engine, ready
+    from training.engine import choose_engine, forget, ready
     from training.loop import NonFiniteLossError, train
 
-    folder = places.folder
-    if state_of(folder) == "done":
+    folder, parallel = places.folder, execution.parallel
+    if group.share(lambda: state_of(folder)) == "done":
         return Exit.DONE
-    folder.mkdir(parents=True, exist_ok=True)
-    attempt = claim(folder, stale_after=stale_after)
-    if attempt is None:
+    attempt = None
+
+    def claimed() -> bool:
+        nonlocal attempt
+        folder.mkdir(parents=True, exist_ok=True)
+        attempt = claim(folder, stale_after=stale_after)
+        return attempt is not None
+
+    if not group.share(claimed):
         return None
+
+    def end(code: Exit, reason: str = "") -> Exit:
+        if attempt is not None:
+            attempt.end(code, reason)
+        return code
+
     try:
         with StopRequest(places.stop_file) as stop:
-            if state_of(folder) == "done":
-                attempt.end(Exit.DONE, "was done already")
-                return Exit.DONE
-            write_whole(folder / "spec.yaml", yaml.safe_dump(spec.to_dict(), sort_keys=False))
+            if group.share(lambda: state_of(folder)) == "done":
+                return end(Exit.DONE, "was done already")
+            if problem := spread_problem(parallel, execution.engine, spec.global_batch, execution.micro_batch):
+                raise SpecError(problem)
+            as_yaml = yaml.safe_dump(spec.to_dict(), sort_keys=False)
+            group.share(lambda: write_whole(folder / "spec.yaml", as_yaml))
 
             def check() -> None:
-                attempt.check()
-                stop.check()
+                word = int(stop.requested)
+                try:
+                    if attempt is not None:
+                        attempt.check()
+                except LeaseLostError:
+                    word = 2
+                # Of one mind, since a process that went on alone would wait for the others for ever.
+                word = group.largest(word)
+                if word == 2:
+                    raise LeaseLostError(f"{folder.name}: taken over by another process")
+                if word == 1:
+                    raise StopRequestedError
 
-            batch = execution.micro_batch or spec.global_batch
             chosen = {"engine": execution.engine}
             if execution.engine == "auto":
-                chosen = choose_engine(
-                    spec.model,
-                    spec.precision,
-                    batch,
-                    spec.sequence_length,
-                    execution.threads,
-                    max(tokens_ahead, spec.tokens),
-                    places.engines,
+                plain = parallel.kind in SHARDED
+                chosen = group.share(
+                    lambda: choose_engine(
+                        spec.model,
+                        spec.precision,
+                        execution.micro_batch or spec.global_batch // group.count,
+                        spec.sequence_length,
+                        execution.threads,
+                        0 if plain else max(tokens_ahead, spec.tokens),
+                        places.engines / "plain" if plain else places.engines,
+                        objective=spec.objective.kind,
+                    )
                 )
-            attempt.note(**{**chosen, "threads": execution.threads, "precision": spec.precision})
-            network, losses = ready(spec.model, chosen["engine"], spec.precision, execution.threads)
-            train(
-                spec,
-                folder,
-                manifest=places.manifest,
-                start=places.start,
-                network=network,
-                losses=losses,
-                execution=execution,
-                check=check,
+            if attempt is not None:
+                spread = {"parallel": parallel.kind, "processes": group.count, "threads": execution.threads}
+                attempt.note(**{**chosen, **spread, "precision": spec.precision})
+            end_of_text = None
+            if spec.boundaries == "documents":
+                end_of_text = places.manifest.store(next(iter(spec.corpora))).meta.end_of_text
+            network, losses = ready(
+                spec.model,
+                chosen["engine"],
+                spec.precision,
+                execution.threads,
+                objective=spec.objective.kind,
+                end_of_text=end_of_text,
             )
-            write_whole(folder / "DONE", json.dumps({"attempt": attempt.number, "steps": spec.steps}) + "\n")
-            attempt.end(Exit.DONE)
-            return Exit.DONE
+            try:
+                train(
+                    spec,
+                    folder,
+                    manifest=places.manifest,
+                    start=places.start,
+                    network=network,
+                    losses=losses,
+                    execution=execution,
+                    check=check,
+                    group=group,
+                    tell=tell,
+                )
+            finally:
+                if parallel.kind != "single":
+                    forget()
+            if attempt is not None:
+                write_whole(folder / "DONE", json.dumps({"attempt": attempt.number, "steps": spec.steps}) + "\n")
+            return end(Exit.DONE)
     except StopRequestedError:
-        attempt.end(Exit.RUN_ME_AGAIN, "asked to stop; saved")
-        return Exit.RUN_ME_AGAIN
+        return end(Exit.RUN_ME_AGAIN, "asked to stop; saved")
     except NonFiniteLossError as error:
-        write_whole(folder / "FAILED", f"{error}\n")
-        attempt.end(Exit.CRASH, str(error))
-        tell(f"{folder.name}: {error}")
-        return Exit.CRASH
+        if group.first:
+            write_whole(folder / "FAILED", f"{error}\n")
+            tell(f"{folder.name}: {error}")
+        return end(Exit.CRASH, str(error))
     except LeaseLostError:
         raise
     except BaseException as error:
-        attempt.end(Exit.CRASH, f"{type(error).__name__}: {error}")
+        end(Exit.CRASH, f"{type(error).__name__}: {error}")
         raise

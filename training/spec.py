@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from training.evaluation_steps import EvaluationPolicy
+from training.group import Parallel
 from training.schedule import Piece
 
 SCHEMA = 2
@@ -63,6 +64,14 @@ class Objective:
     """Of masked: share of the tokens that are predicted, rounded to a number a sequence."""
     mask_token: int = -1
     """Of masked: token id that stands for a hidden token."""
+
+    def predictions(self, length: int) -> int:
+        """Tokens that are predicted in a sequence: all, or of masked the share, at least one.
+
+        >>> Objective().predictions(128), Objective("masked").predictions(128)
+        (128, 19)
+        """
+        return length if self.kind == "causal" else max(1, round(self.mask_share * length))
 
 
 @dataclass(frozen=True)
@@ -157,7 +166,7 @@ class Execution:
     """How a run is carried out; none of it changes what the run means."""
 
     micro_batch: int = 0
-    """Sequences a forward pass on one device; 0 is the whole global batch."""
+    """Sequences a forward pass on one device; 0 is all that the device has of a step."""
     engine: str = "auto"
     """auto (measured once a shape), sdpa, eager, sdpa-compiled or eager-compiled."""
     threads: int = 1
@@ -166,7 +175,11 @@ class Execution:
     """Steps between resume states; 0 saves only when told to stop."""
     keep_last: int = 2
     """Resume states kept."""
+    kept_states: tuple[int, ...] = ()
+    """Steps whose states are kept for branches, beyond the newest."""
     metrics_every: int = 20
     """Steps between lines of metrics.jsonl."""
     checkpoints: tuple[int, ...] = ()
     """Steps whose weights are kept as Hugging Face directories; the last step always is."""
+    parallel: Parallel = field(default_factory=Parallel)
+    """The devices that train the run together."""

@@ -35,10 +35,10 @@ class StopRequest:
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
 
-    def check(self) -> None:
-        """Raise StopRequestedError if the run shall stop."""
-        if self._received.is_set() or (self._stop_file is not None and self._stop_file.exists()):
-            raise StopRequestedError
+    @property
+    def requested(self) -> bool:
+        """Whether the run shall stop."""
+        return self._received.is_set() or (self._stop_file is not None and self._stop_file.exists())
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self._received.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +41,8 @@ class StoreMeta:
     """Hash of both splits' tokens, in order."""
     fingerprint: str
     """Hash of content, tokenizer and split rule: equal fingerprints mean equal batches."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Why -> documents that were left out: a filter's name, or validation.same and validation.near."""
 
 
 class TokenStore:

@@ -5,31 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from training.corpus_error import CorpusError
 from training.document_hash import RANGE, document_hash
-from training.durable import whole_folder, write_whole
+from training.durable import append_flushed, read_lines_whole, whole_folder, write_whole
 from training.store import SCHEMA, SPLITS, StoreMeta, TokenStore
+from training.token_file import EncodedDocument, TokenFile
 
 _LARGEST = {"uint16": 2**16, "uint32": 2**32}
-_BUFFERED_TOKENS = 1 << 20
-
-
-class EncodedDocument(NamedTuple):
-    """A document on its way into a store."""
-
-    name: str
-    """Document id; decides its split, see `in_validation`."""
-    tokens: np.ndarray
-    """(n,) token ids, the end of text not among them."""
-    size: int
-    """Bytes of its text, UTF-8."""
+_MARKS = "marks.jsonl"
 
 
 def write_store(
@@ -59,38 +49,104 @@ def write_store(
         FileExistsError: there is something under that name.
     """
     folder = Path(folder)
-    dtype = _fitting_dtype(dtype, vocabulary)
     if not 0.0 < validation_share < 1.0:
         raise CorpusError(f"validation_share: {validation_share!r}; allowed: above 0, below 1")
-    if not 0 <= end_of_text < vocabulary:
-        raise CorpusError(f"end_of_text: {end_of_text}; allowed: 0 to {vocabulary - 1}")
-    with whole_folder(folder) as temporary:
-        writers = {split: _SplitWriter(temporary / f"{split}.bin", dtype, vocabulary, end_of_text) for split in SPLITS}
-        try:
-            for document in documents:
-                split = "validation" if in_validation(document.name, validation_share) else "train"
-                writers[split].add(document)
-        finally:
-            for writer in writers.values():
-                writer.close()
-        counts = {split: writer.documents for split, writer in writers.items()}
-        _check_documents(counts, validation_share)
-        content = _hash(*(writer.digest.hexdigest() for writer in writers.values()))
+    with whole_folder(folder) as temporary, StoreWriter(temporary, vocabulary, end_of_text, dtype) as writer:
+        for document in documents:
+            writer.add(document, "validation" if in_validation(document.name, validation_share) else "train")
+        writer.complete(tokenizer, validation_share)
+    return TokenStore.open(folder)
+
+
+class StoreWriter:
+    """A token store while it is written, in a folder of its own; a killed one goes on from its last mark.
+
+    Args:
+        folder: exists; holds nothing, or what a writer with the same arguments left there.
+        vocabulary, end_of_text, dtype: see `write_store`.
+
+    Raises:
+        CorpusError: the vocabulary is too large for the dtype, or the end of text is outside it.
+    """
+
+    def __init__(self, folder: Path, vocabulary: int, end_of_text: int, dtype: str | None = None) -> None:
+        self._folder = folder
+        self._dtype = _fitting_dtype(dtype, vocabulary)
+        self._vocabulary, self._end = vocabulary, end_of_text
+        if not 0 <= end_of_text < vocabulary:
+            raise CorpusError(f"end_of_text: {end_of_text}; allowed: 0 to {vocabulary - 1}")
+        mark = _last_mark(folder, np.dtype(self._dtype).itemsize)
+        self.place: Any = mark["place"] if mark else None
+        """What `mark` was given last; None: nothing is kept, begin at the beginning."""
+        self._writers = {
+            split: TokenFile(folder / f"{split}.bin", self._dtype, vocabulary, end_of_text, mark and mark[split])
+            for split in SPLITS
+        }
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of text so far, UTF-8."""
+        return sum(writer.counts["bytes"] for writer in self._writers.values())
+
+    @property
+    def documents(self) -> int:
+        """Documents so far."""
+        return sum(writer.counts["documents"] for writer in self._writers.values())
+
+    def add(self, document: EncodedDocument, split: str) -> None:
+        """Put a document at the end of a split.
+
+        Raises:
+            CorpusError: a token is outside the vocabulary.
+        """
+        self._writers[split].add(document)
+
+    def mark(self, place: Any) -> None:
+        """Have all that was added on the disk, so that a kill from here on costs only what comes after.
+
+        Args:
+            place: how the caller finds the documents after these; JSON.
+        """
+        for writer in self._writers.values():
+            writer.flush()
+        counts = {split: writer.counts for split, writer in self._writers.items()}
+        append_flushed(self._folder / _MARKS, json.dumps({"place": place, **counts}) + "\n")
+
+    def complete(self, tokenizer: str, validation_share: float, dropped: Mapping[str, int] | None = None) -> None:
+        """Write meta.json: from here on the folder is a token store.
+
+        Raises:
+            CorpusError: there is no document, or a split is left without one.
+        """
+        for writer in self._writers.values():
+            writer.flush()
+        counts = {split: writer.counts for split, writer in self._writers.items()}
+        documents = {split: count["documents"] for split, count in counts.items()}
+        _check_documents(documents, validation_share)
+        content = _hash(*(writer.digest.hexdigest() for writer in self._writers.values()))
         meta = StoreMeta(
             schema=SCHEMA,
-            dtype=dtype,
-            vocabulary=vocabulary,
-            end_of_text=end_of_text,
+            dtype=self._dtype,
+            vocabulary=self._vocabulary,
+            end_of_text=self._end,
             tokenizer=tokenizer,
             validation_share=validation_share,
-            tokens={split: writer.tokens for split, writer in writers.items()},
-            documents=counts,
-            bytes={split: writer.bytes for split, writer in writers.items()},
+            tokens={split: count["tokens"] for split, count in counts.items()},
+            documents=documents,
+            bytes={split: count["bytes"] for split, count in counts.items()},
             content=content,
             fingerprint=_hash(content, tokenizer, repr(float(validation_share))),
+            dropped=dict(dropped or {}),
         )
-        write_whole(temporary / "meta.json", json.dumps(asdict(meta), indent=2) + "\n")
-    return TokenStore.open(folder)
+        write_whole(self._folder / "meta.json", json.dumps(asdict(meta), indent=2) + "\n")
+        (self._folder / _MARKS).unlink(missing_ok=True)
 
 
 def in_validation(name: str, share: float) -> bool:
@@ -105,47 +161,17 @@ def in_validation(name: str, share: float) -> bool:
     return document_hash(group, "split") < share * RANGE
 
 
-class _SplitWriter:
-    """One token file being written, a buffer at a time."""
-
-    def __init__(self, path: Path, dtype: str, vocabulary: int, end_of_text: int) -> None:
-        self.tokens = 0
-        self.documents = 0
-        self.bytes = 0
-        # Over 32-bit tokens whatever the file holds: a forced dtype is no other content.
-        self.digest = hashlib.blake2b(digest_size=16)
-        self._stream = path.open("wb")
-        self._dtype = np.dtype(dtype).newbyteorder("<")
-        self._vocabulary = vocabulary
-        self._end = np.array([end_of_text], dtype=np.int64)
-        self._waiting: list[np.ndarray] = []
-        self._waiting_tokens = 0
-
-    def add(self, document: EncodedDocument) -> None:
-        tokens = np.asarray(document.tokens, dtype=np.int64)
-        if tokens.size and not (tokens.min() >= 0 and tokens.max() < self._vocabulary):
-            raise CorpusError(
-                f"document {document.name}: token ids {tokens.min()} to {tokens.max()}; "
-                f"allowed: 0 to {self._vocabulary - 1}"
-            )
-        self._waiting += [tokens, self._end]
-        self._waiting_tokens += tokens.size + 1
-        self.tokens += tokens.size + 1
-        self.documents += 1
-        self.bytes += document.size
-        if self._waiting_tokens >= _BUFFERED_TOKENS:
-            self._write()
-
-    def close(self) -> None:
-        with self._stream:
-            self._write()
-
-    def _write(self) -> None:
-        if self._waiting:
-            tokens = np.concatenate(self._waiting)
-            self.digest.update(tokens.astype("<u4").tobytes())
-            self._stream.write(tokens.astype(self._dtype).tobytes())
-        self._waiting, self._waiting_tokens = [], 0
+def _last_mark(folder: Path, itemsize: int) -> dict[str, Any] | None:
+    """The last mark that the files of the folder reach up to."""
+    try:
+        mark = read_lines_whole(folder / _MARKS)[-1]
+        sizes = [(folder / f"{split}.bin").stat().st_size for split in SPLITS]
+        if all(size >= mark[split]["tokens"] * itemsize for split, size in zip(SPLITS, sizes, strict=True)):
+            return mark
+    except (OSError, ValueError, IndexError, KeyError, TypeError):
+        pass
+    (folder / _MARKS).unlink(missing_ok=True)
+    return None
 
 
 def _check_documents(documents: dict[str, int], share: float) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import torch
 
+from training.group import Group
+from training.parameters import model_size
 from training.spec import RunSpec
 
 _REMEMBERED = 64
@@ -46,6 +48,14 @@ DENSE_PEAKS = {
 """Part of a device's name -> bf16 multiply-adds without sparsity, FLOP a second, from its maker's data sheet."""
 
 
+def telemetry_of(spec: RunSpec, folder: Path, group: Group, tell: Callable[[str], object]) -> Telemetry:
+    """The telemetry of a run on its devices; processes other than the first write and tell nothing."""
+    device = torch.cuda.get_device_name(group.device) if group.device.type == "cuda" else ""
+    peak = peak_flops(device)
+    flops = model_size(spec.model, spec.sequence_length).flops_per_token
+    return Telemetry(folder, spec, flops, peak * group.count if peak else None, tell, group.first)
+
+
 def peak_flops(device: str) -> float | None:
     """The dense bf16 peak of a device by its name, FLOP a second; None for one that is not known.
 
@@ -71,6 +81,8 @@ class Telemetry:
     """Dense peak of all devices of the run together, FLOP a second; None where it is not known."""
     tell: Callable[[str], object]
     """Gets the warnings, a line each."""
+    first: bool = True
+    """Whether this process writes and tells."""
     _losses: list[float] = field(default_factory=list)
     _recent: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _speeds: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
@@ -84,7 +96,7 @@ class Telemetry:
     def step(self, step: int, loss: float) -> None:
         """Note a step's training loss, nats a predicted token."""
         self._losses.append(loss)
-        if len(self._recent) == _REMEMBERED:
+        if self.first and len(self._recent) == _REMEMBERED:
             middle = statistics.median(self._recent)
             spread = 1.4826 * statistics.median(abs(value - middle) for value in self._recent)
             if loss > middle + max(_SPIKE * spread, _SMALLEST_SPIKE):
@@ -95,7 +107,7 @@ class Telemetry:
         """Append a line about the steps since the last one."""
         now = time.perf_counter()
         seconds, steps = now - self._since, len(self._losses)
-        if not steps:
+        if not steps or not self.first:
             return
         speed = steps * self.spec.tokens_per_step / seconds
         if len(self._speeds) >= 3 and speed < _SLOW * (usual := statistics.median(self._speeds)):
@@ -105,7 +117,7 @@ class Telemetry:
             "step": step,
             "loss": math.fsum(self._losses) / steps,
             "gradient_norm": gradient_norm,
-            "learning_rate": learning_rate,
+            "learning_rate": float(learning_rate),
             # Evaluations and saving are in the seconds: this is the speed that a plan should count on.
             "tokens_per_second": round(speed),
             "mfu": round(speed * self.flops_per_token / self.peak, 4) if self.peak else None,

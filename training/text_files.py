@@ -1,28 +1,23 @@
-"""Corpora from local files: JSON lines, parquet and plain text, read row by row without loading them
-whole."""
+"""Corpora from local files: the documents of JSON lines, parquet and plain text, row by row, from any place on."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 import json
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from training.corpus_error import CorpusError
+from training.file_rows import OpenFile, first_line, json_rows, parquet_rows, text_lines
+from training.filters import Chooser
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".txt")
-_ROWS_AT_ONCE = 512
 _BYTES_AT_ONCE = 1 << 20
 
 
-def file_documents(
-    path: str | os.PathLike[str], column: str = "text", group: str | None = None
-) -> Iterator[tuple[str, str]]:
+class FileReading:
     """The documents of a file, or of all files with a known ending in a folder and below it, in the order of
     names.
 
@@ -34,28 +29,102 @@ def file_documents(
         column: of .jsonl and .parquet, the column that holds the text.
         group: of .jsonl and .parquet, a column whose value keeps documents on one side of the
             train/validation split.
+        chooser: which documents are taken.
+        place: what `place` was after the last document that is not wanted again.
 
-    Yields:
-        (document id, text); the id is file:row (rows from 1), behind the group and a '#' where there is a
-        group.
+    Iterating yields (document id, text), once; the id is file:row (rows from 1), behind the group and a '#' where
+    there is a group.
 
     Raises:
         CorpusError: a missing or empty path, an unknown ending, no such column, a text that is no text, a
             line that is not JSON or not UTF-8; one line that names file and place.
     """
-    found = False
-    for name, file in _files(Path(path)):
-        if file.name.endswith(".txt"):
-            documents = _text_documents(name, file, whole=Path(path).is_dir())
-        else:
-            rows = _parquet_rows if file.name.endswith(".parquet") else _json_rows
-            documents = _row_documents(rows(file, column, group), name, file, column)
-        for document, text in documents:
-            if text.strip():
-                found = True
-                yield document, text
-    if not found:
-        raise CorpusError(f"{path}: no text in it; allowed: at least one document that is not empty")
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        column: str = "text",
+        group: str | None = None,
+        chooser: Chooser | None = None,
+        place: tuple[str, int] | list[Any] | None = None,
+    ) -> None:
+        self._path = Path(path)
+        self._column, self._group = column, group
+        self._chooser = chooser or Chooser()
+        self._start = tuple(place) if place else None
+        self.place: Any = place
+        """[file, row] of the last document given; goes into JSON."""
+        self._open: OpenFile | None = None
+        self._passed = self._total = 0
+
+    def share(self) -> float:
+        """How much of the files has been read, 0 to 1."""
+        here = self._open.share() * self._open.size if self._open else 0
+        return min((self._passed + here) / self._total, 1.0) if self._total else 0.0
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        files = _files(self._path)
+        self._total = file_bytes(self._path)
+        found = self._start is not None
+        for name, file in files:
+            size = file.stat().st_size
+            # An earlier file is done with: it is not even opened.
+            if self._start is None or name >= self._start[0]:
+                after = self._start[1] if self._start and name == self._start[0] else 0
+                self._open = OpenFile(file, size)
+                for number, document, text in self._documents(name, self._open, after):
+                    self.place = [name, number]
+                    found = True
+                    yield document, text
+            self._open = None
+            self._passed += size
+        if not found:
+            dropped = {rule: count for rule, count in self._chooser.dropped.items() if rule != "empty"}
+            rules = ", ".join(f"{rule} dropped {count:,}" for rule, count in dropped.items())
+            raise CorpusError(
+                f"{self._path}: no document passes the filters ({rules})"
+                if rules
+                else f"{self._path}: no text in it; allowed: at least one document that is not empty"
+            )
+
+    def _documents(self, name: str, file: OpenFile, after: int) -> Iterator[tuple[int, str, str]]:
+        column, group, chooser = self._column, self._group, self._chooser
+        if file.path.name.endswith(".txt"):
+            for number, text in _paragraphs(file, whole=self._path.is_dir()):
+                if number > after and chooser.takes(text, {column: text}, f"{file.path} line {number}"):
+                    yield number, name if self._path.is_dir() else f"{name}:{number}", text
+            return
+        rows = parquet_rows if file.path.name.endswith(".parquet") else json_rows
+        needed = (column,) if group is None else (column, group)
+        for number, row in rows(file, needed, chooser.columns, after):
+            document, text = row_document(row, column, group, f"{name}:{number}", f"{file.path} row {number}")
+            if chooser.takes(text, row, f"{file.path} row {number}"):
+                yield number, document, text
+
+
+def file_documents(
+    path: str | os.PathLike[str], column: str = "text", group: str | None = None
+) -> Iterator[tuple[str, str]]:
+    """All documents of a file or folder, as `FileReading` gives them."""
+    return iter(FileReading(path, column, group))
+
+
+def row_document(row: dict[str, Any], column: str, group: str | None, name: str, place: str) -> tuple[str, str]:
+    """(document id, text) of a row.
+
+    Raises:
+        CorpusError: its text is no text, or cannot be written as UTF-8.
+    """
+    text = row[column]
+    if not isinstance(text, str):
+        raise CorpusError(f"{place}: column {column} is {type(text).__name__}; allowed: a text")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise CorpusError(f"{place}: half of a surrogate pair in column {column}") from error
+    key = None if group is None else row[group]
+    # A '#' inside the key would cut the group there.
+    return (name if key is None else str(key).replace("#", "%23") + "#" + name), text
 
 
 def file_fingerprint(path: str | os.PathLike[str], column: str = "text", group: str | None = None) -> str:
@@ -66,15 +135,33 @@ def file_fingerprint(path: str | os.PathLike[str], column: str = "text", group: 
     """
     whole = hashlib.blake2b(json.dumps([column, group, Path(path).is_dir()]).encode(), digest_size=16)
     for name, file in _files(Path(path)):
-        content = hashlib.blake2b(digest_size=16)
-        try:
-            with file.open("rb") as stream:
-                while data := stream.read(_BYTES_AT_ONCE):
-                    content.update(data)
-        except OSError as error:
-            raise CorpusError(f"{file}: cannot be read ({_first_line(error)})") from error
-        whole.update(json.dumps([name, content.hexdigest()]).encode())
+        whole.update(json.dumps([name, content_hash(file)]).encode())
     return whole.hexdigest()
+
+
+def file_bytes(path: str | os.PathLike[str]) -> int:
+    """Bytes on disk of a file, or of all files with a known ending in a folder.
+
+    Raises:
+        CorpusError: a missing path, an unknown ending.
+    """
+    return sum(file.stat().st_size for _, file in _files(Path(path)))
+
+
+def content_hash(file: Path) -> str:
+    """Hash of a file's bytes; 32 hexadecimal digits.
+
+    Raises:
+        CorpusError: it cannot be read.
+    """
+    content = hashlib.blake2b(digest_size=16)
+    try:
+        with file.open("rb") as stream:
+            while data := stream.read(_BYTES_AT_ONCE):
+                content.update(data)
+    except OSError as error:
+        raise CorpusError(f"{file}: cannot be read ({first_line(error)})") from error
+    return content.hexdigest()
 
 
 def _files(path: Path) -> list[tuple[str, Path]]:
@@ -94,10 +181,11 @@ def _files(path: Path) -> list[tuple[str, Path]]:
     return sorted(files)
 
 
-def _text_documents(name: str, file: Path, whole: bool) -> Iterator[tuple[str, str]]:
-    lines = ((number, line.replace("\r\n", "\n")) for number, line in _lines(file))
+def _paragraphs(file: OpenFile, whole: bool) -> Iterator[tuple[int, str]]:
+    """(number of the first line, text) of each paragraph, or of the file as a whole."""
+    lines = ((number, line.replace("\r\n", "\n")) for number, line in text_lines(file))
     if whole:
-        yield name, "".join(line for _, line in lines)
+        yield 1, "".join(line for _, line in lines)
         return
     paragraph: list[str] = []
     first = 1
@@ -106,95 +194,7 @@ def _text_documents(name: str, file: Path, whole: bool) -> Iterator[tuple[str, s
             first = first if paragraph else number
             paragraph.append(line)
         elif paragraph:
-            yield f"{name}:{first}", "".join(paragraph)
+            yield first, "".join(paragraph)
             paragraph = []
     if paragraph:
-        yield f"{name}:{first}", "".join(paragraph)
-
-
-def _json_rows(file: Path, column: str, group: str | None) -> Iterator[tuple[int, Any, Any]]:
-    # Not by way of `datasets`, whose JSON reader gives a column one type: a text that looks like a date is
-    # turned into one, and a single number among the texts turns them all into quoted JSON.
-    for number, line in _lines(file):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise CorpusError(f"{file} line {number}: not JSON ({error})") from error
-        if not isinstance(row, dict):
-            raise CorpusError(f"{file} line {number}: {type(row).__name__}; allowed: a JSON object a line")
-        _check_columns(f"{file} line {number}", (column, group), list(row))
-        yield number, row[column], row[group] if group else None
-
-
-def _parquet_rows(file: Path, column: str, group: str | None) -> Iterator[tuple[int, Any, Any]]:
-    # Not by way of `datasets` either: to stream a local file it wants a cache folder that it can write to.
-    import pyarrow
-    from pyarrow import parquet
-
-    columns = [column] if group is None else [column, group]
-    number = 0
-    try:
-        with parquet.ParquetFile(file) as table:
-            _check_columns(str(file), (column, group), table.schema_arrow.names)
-            for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=columns):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row[column], row[group] if group else None
-    except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
-        raise CorpusError(f"{file}: not readable as parquet ({_first_line(error)})") from error
-
-
-def _row_documents(
-    rows: Iterator[tuple[int, Any, Any]], name: str, file: Path, column: str
-) -> Iterator[tuple[str, str]]:
-    for number, text, key in rows:
-        if not isinstance(text, str):
-            raise CorpusError(f"{file} row {number}: column {column} is {type(text).__name__}; allowed: a text")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise CorpusError(f"{file} row {number}: half of a surrogate pair in column {column}") from error
-        # A '#' inside the key would cut the group there.
-        prefix = "" if key is None else str(key).replace("#", "%23") + "#"
-        yield f"{prefix}{name}:{number}", text
-
-
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    """(number from 1, line) of a text file, packed or not; cut at newlines alone, never at U+2028 or such."""
-    offset = 0
-    try:
-        with _opened(file) as stream:
-            for number, line in enumerate(stream, start=1):
-                try:
-                    # A byte-order mark is no part of the text.
-                    yield number, line.decode("utf-8").removeprefix("\ufeff" if number == 1 else "")
-                except UnicodeDecodeError as error:
-                    raise CorpusError(
-                        f"{file} line {number}: not UTF-8 at byte {offset + error.start} of the file; "
-                        "convert it to UTF-8"
-                    ) from error
-                offset += len(line)
-    except (OSError, EOFError, zlib.error) as error:
-        raise CorpusError(f"{file}: cannot be read ({_first_line(error)})") from error
-
-
-def _opened(file: Path) -> BinaryIO:
-    if file.name.endswith(".gz"):
-        return cast(BinaryIO, gzip.open(file, "rb"))
-    if file.name.endswith(".zst"):
-        import pyarrow
-
-        return io.BufferedReader(pyarrow.CompressedInputStream(str(file), "zstd"), _BYTES_AT_ONCE)
-    return file.open("rb")
-
-
-def _check_columns(place: str, wanted: tuple[str | None, ...], columns: list[str]) -> None:
-    for name in wanted:
-        if name is not None and name not in columns:
-            raise CorpusError(f"{place}: no column {name!r}; its columns: {', '.join(map(str, columns)) or 'none'}")
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).split("\n")[0]
+        yield first, "".join(paragraph)

@@ -6,15 +6,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from training.corpus_error import CorpusError
 from training.durable import whole_folder, write_whole
-from training.store_writing import EncodedDocument
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -23,7 +20,7 @@ END_OF_TEXT = "<|endoftext|>"
 SMALLEST_VOCABULARY = 257
 """The 256 bytes and the end of text."""
 
-_CHUNK_CHARACTERS = 2_000_000
+_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
           "chat_template.jinja", "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model")  # fmt: skip
 
@@ -98,6 +95,11 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> PreTrainedTokenizerFast:
     folder = Path(folder)
     if not folder.is_dir():
         raise CorpusError(f"tokenizer: {folder} is not a folder; allowed: a local Hugging Face directory")
+    # Of a model's configuration alone transformers makes a tokenizer that knows no words.
+    if not any((folder / name).is_file() for name in _VOCABULARIES):
+        raise CorpusError(
+            f"tokenizer: {folder} holds no tokenizer that transformers loads (none of {', '.join(_VOCABULARIES)})"
+        )
     from transformers import AutoTokenizer
 
     try:
@@ -139,50 +141,3 @@ def end_of_text_id(tokenizer: PreTrainedTokenizerFast) -> int:
         if isinstance(token, int):
             return token
     raise CorpusError("tokenizer: neither an eos_token nor a sep_token; allowed: one that can end a document")
-
-
-def encode_documents(
-    tokenizer: PreTrainedTokenizerFast,
-    documents: Iterable[tuple[str, str]],
-    progress: Callable[[int, int], None] | None = None,
-) -> Iterator[EncodedDocument]:
-    """Tokenise documents, some megabytes at a time on all cores; nothing is added, nothing is cut off.
-
-    A special token spelled out in a text is text: a page that speaks of <|endoftext|> does not end there.
-
-    Args:
-        tokenizer: as `load_tokenizer` gives it; left as it was.
-        documents: (document id, text) pairs.
-        progress: called after every chunk with the documents and the bytes of text so far.
-
-    Yields:
-        The documents with their token ids, in the order given.
-    """
-    from tokenizers import Tokenizer
-
-    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    backend.no_truncation()
-    backend.no_padding()
-    backend.encode_special_tokens = True
-    done = size = 0
-    for chunk in _chunks(documents):
-        encodings = backend.encode_batch_fast([text for _, text in chunk], add_special_tokens=False)
-        for (name, text), encoding in zip(chunk, encodings, strict=True):
-            document = EncodedDocument(name, np.array(encoding.ids, dtype=np.int64), len(text.encode()))
-            done, size = done + 1, size + document.size
-            yield document
-        if progress:
-            progress(done, size)
-
-
-def _chunks(documents: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    chunk: list[tuple[str, str]] = []
-    characters = 0
-    for document in documents:
-        chunk.append(document)
-        characters += len(document[1])
-        if characters >= _CHUNK_CHARACTERS:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
+from training.devices import adamw
 from training.engine import ready
-from training.loop import adamw
 from training.model import build_model
 from training.schedule import learning_rates
 from training.spec import RunSpec

@@ -15,8 +15,8 @@ from rich.console import Console
 from pipeline import verbs
 from pipeline.config import read_question
 from tests.benchmarks.peers import trainer
+from training.batches import training_batches
 from training.evaluation_steps import evaluation_steps
-from training.loop import training_batches
 from training.manifest import Manifest
 from training.run import Exit
 

@@ -14,10 +14,11 @@ from pipeline.config import read_question
 from pipeline.plan import planned_runs
 from pipeline.prepare import prepare_corpora
 from tests.benchmarks.peers import bare_loop, trainer
+from training.batches import training_batches
 from training.durable import read_lines_whole
 from training.engine import ready
 from training.evaluation_steps import EvaluationPolicy
-from training.loop import train, training_batches
+from training.loop import train
 from training.manifest import Manifest
 from training.spec import Execution, RunSpec
 

@@ -9,10 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline.collect import collect, schedules
+from pipeline import cli
+from pipeline.collect import collect, read_points, schedules
 from pipeline.config import ConfigError, read_question
 from pipeline.plan import planned_runs, unprepared
 from pipeline.study import Study
+from tests.pipeline.test_road import SMALL
 from training.schedule import learning_rates
 
 DECAY = "{step: STEP, steps: 10, schedule: {pieces: [{shape: linear, end: 0.1}]}}"
@@ -125,3 +127,35 @@ def test_a_mistake_names_the_key(override: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_question([*QUESTION, override])
     assert message in str(caught.value)
+
+
+def test_trunks_branches_and_transfer_points_train_end_to_end(texts: Path, tmp_path: Path) -> None:
+    words = [
+        *(word for word in SMALL if not word.startswith(("model=", "continual.checkpoints", "pretrain.steps"))),
+        "model=qwen2-0.05m",
+        f"studies={tmp_path / 'studies'}",
+        f"data={tmp_path / 'data'}",
+        f"corpora.sources.general.path={texts / 'general'}",
+        f"corpora.sources.domain.path={texts / 'code'}",
+        "mixture.domain=[0.5]",
+        "pretrain.steps=12",
+        "schedule@pretrain.schedule=constant",
+        "schedule@continual.schedule=constant",
+        "transfer_steps=[6,12]",
+        "pretrain.branches=[{step: 6, steps: 4, schedule: {pieces: [{shape: linear, end: 0.1}]}}]",
+        "continual.branches=[{step: 24, steps: 4, schedule: {pieces: [{shape: linear, end: 0.1}]}}]",
+    ]
+    for verb in ("prepare", "train", "collect"):
+        assert cli.run([verb, *words]) == 0, verb
+    study = Study(tmp_path / "studies" / "small")
+    assert {study.state(planned) for planned in study.read_plan()} == {"done"}
+    table = read_points(study)
+    branches = table[table["run"].str.contains("branch24")]
+    trunks = table[table["run"].str.contains("from6-24|from12-24") & ~table["run"].str.contains("branch")]
+    assert branches["step"].min() == 24
+    assert branches["step"].max() == 28
+    # A branch begins at its trunk's last loss, to the last digit.
+    ends = trunks[trunks["step"] == 24].set_index(["s1_pretrain", "corpus"])["loss"]
+    begins = branches[branches["step"] == 24].set_index(["s1_pretrain", "corpus"])["loss"]
+    assert len(begins) == 4
+    assert (begins.sort_index() == ends.sort_index()).all()

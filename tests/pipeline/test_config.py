@@ -17,6 +17,8 @@ GROUPS = sorted(
 )
 NEEDED = {
     "bert-base": ["objective.kind=masked"],
+    "dcpt-six": ["corpora.folder=there"],
+    "hub": ["corpora.sources.general.name=a/b", "corpora.sources.domain.name=c/d"],
     "hf": ["model.path=some/model"],
     "local": ["model.path=there", "corpora.sources.general.path=a", "corpora.sources.domain.path=b"],
     "own": ["corpora.sources.general.path=a", "corpora.sources.domain.path=b"],
@@ -61,6 +63,9 @@ MISTAKES = {
     "name='../out'": ["name: '../out'; allowed: letters"],
     "goal.tolerance=0": ["goal.tolerance: 0"],
     "launcher.kind=slurm": ["launcher.kind: 'slurm'; allowed: local"],
+    "parallel=zero4": ["parallel: 'zero4' does not exist; allowed: ddp, fsdp2, single, zero1", "did you mean zero"],
+    "parallel.kind=tensor": ["parallel.kind: 'tensor'; allowed: single, ddp"],
+    "parallel.processes=2": ["parallel.processes: 2 with parallel.kind=single; allowed: 1"],
     "continual.checkpoints.steps=[9999]": ["continual.checkpoints.steps: 9999 is not in the run"],
     "law=[dcpt-l9]": ["law: 'dcpt-l9' does not exist; allowed:"],
     "continual.evaluation.policy=often": ["continual.evaluation.policy: 'often' is no policy; allowed: dense"],
@@ -83,6 +88,19 @@ def test_all_mistakes_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     for key in ("mixture.domain", "precision", "continual.steps", "launcher.micro_batch"):
         assert f"{key}: " in error
     assert "7 does not divide pretrain.global_batch 20; allowed: 1, 2, 4, 5, 10, 20" in error
+
+
+def test_what_cannot_be_spread_over_processes_is_refused() -> None:
+    words = ["experiment=quickstart", "parallel=zero2", "parallel.processes=3", "+parallel.deepspeed.bf16.enabled=true"]
+    with pytest.raises(ConfigError) as refused:
+        read_question(words)
+    assert refused.value.lines == [
+        "parallel.deepspeed.bf16: not allowed; cptlaw decides it (see docs/devices.md)",
+        "parallel.processes: 3 does not divide pretrain.global_batch 16; allowed: a divisor of it",
+        "parallel.processes: 3 does not divide continual.global_batch 16; allowed: a divisor of it",
+    ]
+    with pytest.raises(ConfigError, match=r"engine: 'eager-compiled' with parallel\.kind=fsdp2; allowed: auto, sdpa"):
+        read_question(["parallel=fsdp2", "engine=eager-compiled"])
 
 
 def test_a_schedule_that_does_not_fill_the_steps_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
@@ -19,6 +20,7 @@ from pipeline.cli import run
 from pipeline.collect import read_points
 from pipeline.study import Study, StudyError
 from training.durable import read_lines_whole
+from training.manifest import Manifest
 
 SMALL = [
     "experiment=own",
@@ -103,10 +105,16 @@ def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp
     assert recommendation["low"] <= share + 0.001
     rows = trained.read_json("confirmation.json", "confirm")["confirmations"]
     assert len(rows) == 4
+    (folder,) = (trained.folder.parent.parent / "data").iterdir()
+    prepared = Manifest.open(folder)
     assert {row["corpus"] for row in rows} == {"general", "domain"}
     for row in rows:
         assert row["relative_error"] == pytest.approx(row["predicted"] / row["measured"] - 1)
         assert row["inside"] == (row["low"] <= row["measured"] <= row["high"])
+        assert row["perplexity"] == pytest.approx(math.exp(row["measured"]))
+        text = prepared.corpora[row["corpus"]]
+        per_byte = text.tokens["validation"] / text.bytes["validation"]
+        assert row["bits_per_byte"] == pytest.approx(row["measured"] / math.log(2) * per_byte)
     confirmed = [planned for planned in trained.read_plan() if planned.role == "confirm"]
     assert {planned.spec.steps for planned in confirmed} == {48}
     # Planning again keeps what was confirmed, and a copy elsewhere answers by itself.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
@@ -11,13 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.training.forks import FORKS
 from training.manifest import Manifest
 from training.run import Places, run_once, state_of
 from training.spec import Execution, RunSpec
-
-# Children fork from a process that has torch loaded, since twenty of them would else spend minutes importing.
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["training.loop", "training.engine", "training.run"])
 
 
 def _train(spec: RunSpec, folder: Path, manifest: Path, die_at: tuple[str, int] | None) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from training.attempt import attempts
 from training.durable import read_lines_whole
 from training.manifest import Manifest
 from training.run import Exit, Places, run_once
@@ -104,7 +105,9 @@ def test_checkpoints_load_with_plain_transformers(manifest: Manifest, spec: RunS
     assert len(tokenizer) == manifest.vocabulary
     store = manifest.store("code")
     windows = torch.from_numpy(store.batch("validation", store.validation_positions(6, 16), 16))
-    result = evaluate(lambda tokens: sequence_losses(model, tokens, "fp32"), windows, 4, lambda: None)
+    result = evaluate(
+        lambda tokens: sequence_losses(model, tokens, "fp32"), windows, windows.shape[1] - 1, 4, lambda: None
+    )
     last = next(point for point in points if point["step"] == 20 and point["corpus"] == "code")
     assert result.loss == pytest.approx(last["loss"], abs=1e-6)
     assert result.stderr == pytest.approx(last["loss_stderr"], rel=1e-4)
@@ -125,3 +128,10 @@ def test_a_loss_that_is_not_finite_fails_the_run_and_names_the_step(
     assert not (folder / "DONE").exists()
     # The next run of the shape in this process, which shares the model, is not touched by it.
     assert trained(spec, manifest, tmp_path / "after") == before
+
+
+def test_the_measured_engine_and_the_devices_are_noted(manifest: Manifest, spec: RunSpec, tmp_path: Path) -> None:
+    trained(spec, manifest, tmp_path, engine="auto")
+    (record,) = attempts(tmp_path)
+    assert record["engine"] in record["measured"]
+    assert (record["precision"], record["parallel"], record["processes"], record["threads"]) == ("fp32", "single", 1, 1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from training.masking import IGNORED, masked, predictions
+from training.masking import IGNORED, masked
 from training.model import (
     build_model,
     has_linear_head,
@@ -26,10 +26,7 @@ TINY = {
     "bos_token_id": None,
     "eos_token_id": 0,
 }
-GPT2 = {"model_type": "gpt2", "vocab_size": 64, "n_embd": 16, "n_layer": 1, "n_head": 2, "resid_pdrop": 0.0} | {
-    "embd_pdrop": 0.0,
-    "attn_pdrop": 0.0,
-}
+GPT2 = {"model_type": "gpt2", "vocab_size": 64, "n_embd": 16, "n_layer": 1, "n_head": 2}
 
 
 @pytest.mark.parametrize("shape", [{"model_type": "qwen2", **TINY}, GPT2], ids=["tied", "gpt2"])
@@ -74,7 +71,7 @@ def test_masks_hide_the_same_number_of_tokens_and_know_no_batch():
     tokens = np.random.default_rng(0).integers(0, 64, (400, 40))
     pairs = masked(tokens, np.arange(400), objective, vocabulary=64, seed=3)
     predicted = pairs[:, 1] != IGNORED
-    assert (predicted.sum(1) == predictions(objective, 40)).all()
+    assert (predicted.sum(1) == objective.predictions(40)).all()
     assert (pairs[:, 1][predicted] == tokens[predicted]).all()
     assert (pairs[:, 0][~predicted] == tokens[~predicted]).all()
     hidden = pairs[:, 0][predicted]
@@ -88,10 +85,14 @@ def test_masks_hide_the_same_number_of_tokens_and_know_no_batch():
 
 def test_the_masked_loss_is_that_of_the_hidden_tokens():
     shape = {"model_type": "bert", **TINY, "vocab_size": 65, "max_position_embeddings": 16}
-    shape |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model = build_model(shape, "eager", seed=0, objective="masked")
     tokens = np.random.default_rng(0).integers(0, 64, (3, 12))
     pairs = torch.from_numpy(masked(tokens, np.arange(3), Objective("masked", 0.25, 64), 64, seed=0))
     found = masked_losses(model, pairs, "fp32")
     expected = model(input_ids=pairs[:, 0], labels=pairs[:, 1].contiguous()).loss
     torch.testing.assert_close(found.sum() / 9, expected)
+
+
+def test_no_model_drops_at_random():
+    model = build_model(GPT2, "eager", seed=0)
+    assert all(module.p == 0 for module in model.modules() if isinstance(module, torch.nn.Dropout))

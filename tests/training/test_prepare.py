@@ -1,16 +1,22 @@
 """Preparing: done once, whole or not at all, redone where something changed."""
 
+import dataclasses
+import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from training.corpus_error import CorpusError
+from training.filters import Filters
 from training.manifest import Manifest
 from training.prepare import TokenizerChoice, prepare
 from training.source import Source
@@ -77,7 +83,7 @@ def test_a_second_time_nothing_is_done(sources, tmp_path, monkeypatch):
     def never(*_, **__):
         raise AssertionError("done again")
 
-    for name in ("write_store", "train_tokenizer", "load_tokenizer"):
+    for name in ("make_store", "train_tokenizer", "load_tokenizer", "saved_screen"):
         monkeypatch.setattr(f"training.prepare.{name}", never)
     lines = []
     assert prepare(sources, TokenizerChoice(vocabulary=300), out, progress=lines.append) == first
@@ -213,3 +219,211 @@ def test_a_manifest_that_cannot_be_read_is_refused(sources, brought, tmp_path):
         path.write_text(damaged)
         with pytest.raises(CorpusError, match=r"manifest\.json: damaged .*; prepare the corpora again"):
             Manifest.open(tmp_path / "out")
+
+
+@pytest.fixture
+def many(tmp_path):
+    """Four corpora of half a megabyte in all, of every kind of file, cut into many chunks and marks."""
+    draw = np.random.default_rng(1)
+    words = np.array(["".join(draw.choice(list("abcdefghij"), 5)) for _ in range(300)])
+    made = {}
+    for number, kind in enumerate(("jsonl", "jsonl.gz", "parquet", "hub")):
+        rows = [{"text": " ".join(draw.choice(words, 60)), "n": row % 10} for row in range(400)]
+        folder = tmp_path / f"c{number}"
+        folder.mkdir()
+        for part in range(3):
+            write_rows(folder / f"part-{part}.{'parquet' if kind == 'hub' else kind}", rows[part::3])
+        filters = Filters(where={"n": list(range(9))})
+        made[f"c{number}"] = (
+            Source("hub", name=str(folder), filters=filters)
+            if kind == "hub"
+            else Source("files", path=str(folder), filters=filters)
+        )
+    return made
+
+
+def write_rows(path, rows):
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    if path.suffix == ".parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=50)
+    else:
+        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+def all_bytes(folder):
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr("training.corpus_store.CHUNK_CHARACTERS", 4000)
+    monkeypatch.setattr("training.corpus_store.MARK_BYTES", 10_000)
+
+
+def test_any_number_of_corpora_and_workers_gives_the_same_bytes(many, brought, tmp_path, small_chunks, monkeypatch):
+    manifest = prepare(many, brought, tmp_path / "one", workers=1, progress=quiet)
+    assert list(manifest.corpora) == ["c0", "c1", "c2", "c3"]
+    prepare(many, brought, tmp_path / "two", workers=2, progress=quiet)
+    prepare(dict(reversed(many.items())), brought, tmp_path / "three", workers=3, progress=quiet)
+    monkeypatch.undo()
+    prepare(many, brought, tmp_path / "whole", workers=1, progress=quiet)
+    expected = all_bytes(tmp_path / "one")
+    for name in ("two", "three", "whole"):
+        assert all_bytes(tmp_path / name) == expected
+    for corpus in manifest.corpora.values():
+        assert corpus.dropped == {"where.n": 40}
+        assert sum(corpus.documents.values()) == 360
+
+
+KILLED = """
+import os, signal, sys
+import training.corpus_store as made
+from training.filters import Filters
+from training.prepare import *
+from training.source import Source
+from training.store_writing import StoreWriter
+made.CHUNK_CHARACTERS, made.MARK_BYTES = 4000, 10_000
+folder, after, moment = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+calls = 0
+before = getattr(StoreWriter, moment)
+def counted(*arguments):
+    global calls
+    calls += 1
+    if calls == after:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return before(*arguments)
+setattr(StoreWriter, moment, counted)
+filters = Filters(where={"n": list(range(9))})
+sources = {f"c{n}": Source("files", path=f"{folder}/c{n}", filters=filters) for n in range(3)}
+sources["c3"] = Source("hub", name=f"{folder}/c3", filters=filters)
+prepare(sources, TokenizerChoice(path=folder + "/brought"), folder + "/out", workers=2)
+"""
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_it_ends_with_the_same_bytes(many, brought, tmp_path, small_chunks):
+    prepare(many, brought, tmp_path / "clean", workers=1, progress=quiet)
+    told = []
+    for after, moment in [(4, "mark"), (700, "add"), (1, "complete")]:
+        run = [sys.executable, "-c", KILLED, str(tmp_path), str(after), moment]
+        done = subprocess.run(run, stdout=subprocess.PIPE, text=True)
+        assert done.returncode == -signal.SIGKILL
+        told += done.stdout.splitlines()
+    lines = []
+    prepare(many, brought, tmp_path / "out", workers=2, progress=lines.append)
+    assert sum("goes on after" in line for line in [*told, *lines]) == 3
+    assert all_bytes(tmp_path / "out") == all_bytes(tmp_path / "clean")
+
+
+def test_what_was_begun_of_a_corpus_that_has_changed_is_cleared_away(many, brought, tmp_path):
+    run = [sys.executable, "-c", KILLED, str(tmp_path), "4", "mark"]
+    assert subprocess.run(run).returncode == -signal.SIGKILL
+    assert len(list((tmp_path / "out").glob("*.unfinished"))) == 1
+    write_rows(tmp_path / "c0" / "part-9.jsonl", [{"text": "one more", "n": 1}])
+    prepare(many, brought, tmp_path / "out", progress=quiet)
+    assert not list((tmp_path / "out").glob("*.unfinished"))
+
+
+def test_a_mark_that_the_files_do_not_reach_is_not_believed(many, brought, tmp_path, small_chunks):
+    run = [sys.executable, "-c", KILLED, str(tmp_path), "4", "mark"]
+    assert subprocess.run(run).returncode == -signal.SIGKILL
+    (begun,) = (tmp_path / "out").glob("*.unfinished")
+    os.truncate(begun / "train.bin", 100)
+    lines = []
+    prepare(many, brought, tmp_path / "out", progress=lines.append)
+    assert not any("goes on after" in line for line in lines)
+    prepare(many, brought, tmp_path / "clean", progress=quiet)
+    assert all_bytes(tmp_path / "out") == all_bytes(tmp_path / "clean")
+
+
+def test_how_far_it_is_is_told_to_a_bar_or_in_lines(many, brought, tmp_path, small_chunks, monkeypatch):
+    told = []
+    prepare(many, brought, tmp_path / "bar", progress=quiet, bar=lambda *numbers: told.append(numbers))
+    for corpus in ("c0", "c1", "c2"):
+        sizes, shares = zip(*[(size, share) for name, size, share in told if name == corpus], strict=True)
+        assert list(sizes) == sorted(sizes)
+        assert list(shares) == sorted(shares)
+        assert 0 < shares[0] < 0.5
+        assert shares[-1] == 1.0
+    assert {share for name, _, share in told if name == "c3"} == {None}
+    monkeypatch.setattr("training.corpus_store._REPORT_SECONDS", 0.0)
+    lines = []
+    prepare(many, brought, tmp_path / "lines", progress=lines.append)
+    assert any(re.fullmatch(r"c0: 0 MB tokenised, \d+ documents, \d+% of the source", line) for line in lines)
+    assert "c0: kept 360 of 400 documents; left out: 40 where.n" in lines
+
+
+def planted(folder, rows):
+    path = folder / "sets" / "law.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in rows))
+    return str(path)
+
+
+def test_a_validation_set_is_the_validation_split_and_stays_out_of_all_training(sources, brought, tmp_path):
+    law = [json.loads(line)["text"] for line in Path(sources["law"].path).read_text().splitlines()]
+    held_out = law[:20]
+    near = [" ".join([*text.split()[:-1], "changed"]) for text in held_out[:7]]
+    append(sources["law"], "".join(json.dumps({"text": text}) + "\n" for text in near))
+    append(sources["general"], json.dumps({"text": f"Before it. {held_out[9]} After it."}) + "\n")
+    sources["law"] = dataclasses.replace(sources["law"], validation=planted(tmp_path, held_out))
+    lines = []
+    manifest = prepare(sources, brought, tmp_path / "out", progress=lines.append)
+    tokenizer = load_tokenizer(manifest.tokenizer_path)
+    read = {}
+    for name, split in (("law", "train"), ("law", "validation"), ("general", "train"), ("general", "validation")):
+        store = manifest.store(name)
+        tokens = store.batch(split, np.array([0]), store.tokens(split) - 1)[0]
+        read[name, split] = tokenizer.decode(tokens).split(tokenizer.eos_token)[:-1]
+    assert read["law", "validation"] == held_out
+    assert read["law", "train"] == law[20:]
+    assert manifest.corpora["law"].dropped == {"validation.same": 20, "validation.near": 7}
+    assert manifest.corpora["general"].dropped == {"validation.near": 1}
+    assert not any(held_out[9] in text for text in read["general", "train"] + read["general", "validation"])
+    assert len(read["general", "validation"]) > 0
+    assert "law: kept 200 of 227 documents; left out: 7 validation.near, 20 validation.same" in lines
+    # The set is part of what the stores are made of.
+    again = prepare(sources, brought, tmp_path / "out", progress=lines.append)
+    assert again == manifest
+    path = Path(sources["law"].validation)
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:10]))
+    fewer = prepare(sources, brought, tmp_path / "out", progress=quiet)
+    assert fewer.corpora["law"].documents == {"train": 190, "validation": 10}
+    assert fewer.corpora["general"].folder != manifest.corpora["general"].folder
+
+
+def test_two_workers_screen_as_one(sources, brought, tmp_path, small_chunks):
+    law = [json.loads(line)["text"] for line in Path(sources["law"].path).read_text().splitlines()]
+    sources["law"] = dataclasses.replace(sources["law"], validation=planted(tmp_path, law[::7]))
+    for workers in (1, 2):
+        prepare(sources, brought, tmp_path / str(workers), workers=workers, progress=quiet)
+    assert all_bytes(tmp_path / "1") == all_bytes(tmp_path / "2")
+
+
+def test_all_mistakes_are_told_at_once(tmp_path):
+    sources = {"a": Source("files"), "b": Source("hub", max_bytes=0), "c d": Source("web")}
+    with pytest.raises(CorpusError) as error:
+        prepare(sources, TokenizerChoice(), tmp_path / "out", validation_share=0.0, progress=quiet)
+    assert len(str(error.value).splitlines()) == 7
+
+
+def test_sources_that_cannot_be_read_are_told_at_once_and_long_ones_before(sources, brought, tmp_path, monkeypatch):
+    gone = {"a": Source("files", path="/none"), "b": Source("hub", name="/none"), **sources}
+    with pytest.raises(CorpusError) as error:
+        prepare(gone, brought, tmp_path / "out", progress=quiet)
+    assert [line.split(": ")[:2] for line in str(error.value).splitlines()] == [
+        ["corpora.a", "/none"],
+        ["corpora.b", "/none"],
+    ]
+    monkeypatch.setattr("training.prepare._LONG_BYTES", 1)
+    lines = []
+    prepare(sources, TokenizerChoice(300), tmp_path / "out", progress=lines.append)
+    assert lines[:3] == [
+        "general: fingerprint of 0.0 GB",
+        "law: fingerprint of 0.0 GB",
+        "tokenizer: drawing text from general, law",
+    ]

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.corpus_error import CorpusError
-from training.source import Source, SourceReader, capped
+from training.limits import capped
+from training.source import Source, SourceReader
 from training.store_writing import in_validation
 
 texts = st.lists(st.text("aé", min_size=1, max_size=9), min_size=1, max_size=60)
@@ -63,7 +64,7 @@ def test_installed_python_is_read_once(monkeypatch):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (Source("web"), r"corpora\.law\.kind: 'web'; allowed: installed-python, files"),
+        (Source("web"), r"corpora\.law\.kind: 'web'; allowed: installed-python, files, hub"),
         (Source("files"), r"corpora\.law\.path: missing"),
         (Source("files", path="x", max_bytes=0), r"corpora\.law\.max_bytes: 0"),
     ],

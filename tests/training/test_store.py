@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from training.corpus_error import CorpusError
 from training.store import TokenStore
-from training.store_writing import EncodedDocument, in_validation, write_store
+from training.store_writing import StoreWriter, in_validation, write_store
+from training.token_file import EncodedDocument
 
 END = 0
 
@@ -137,7 +138,8 @@ def test_a_store_is_never_replaced(tmp_path):
 def test_a_killed_writer_leaves_no_store(tmp_path):
     code = (
         "import os, signal, sys, numpy as np\n"
-        "from training.store_writing import EncodedDocument, write_store\n"
+        "from training.store_writing import write_store\n"
+        "from training.token_file import EncodedDocument\n"
         "def documents():\n"
         "    for n in range(9):\n"
         "        yield EncodedDocument(str(n), np.arange(2**20), 1)\n"
@@ -149,6 +151,41 @@ def test_a_killed_writer_leaves_no_store(tmp_path):
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".a.")
     assert write(tmp_path / "a").tokens("train") > 0
+
+
+def test_a_writer_goes_on_from_its_last_mark(tmp_path):
+    docs = documents()
+    whole = write(tmp_path / "whole")
+    (tmp_path / "a").mkdir()
+    number = 0
+    for end in (30, 90, len(docs)):
+        with StoreWriter(tmp_path / "a", 1000, END) as writer:
+            number = writer.place or 0
+            assert writer.documents == number == {30: 0, 90: 20, len(docs): 80}[end]
+            assert writer.bytes == 7 * number
+            for place in range(number, end):
+                writer.add(docs[place], "validation" if in_validation(docs[place].name, 0.2) else "train")
+                if place + 1 in (10, 20, 80):
+                    writer.mark(place + 1)
+            if end == len(docs):
+                writer.complete("t", 0.2)
+    assert TokenStore.open(tmp_path / "a").meta == whole.meta
+    assert not (tmp_path / "a" / "marks.jsonl").exists()
+
+
+def test_a_resumed_store_is_cut_to_what_it_holds(tmp_path):
+    docs = documents()
+    with StoreWriter(tmp_path, 1000, END) as writer:
+        for split in ("validation", "train"):
+            writer.add(docs[0], split)
+        writer.mark(0)
+        for doc in docs[1:]:
+            writer.add(doc, "train")
+        writer._writers["train"].flush()
+    with StoreWriter(tmp_path, 1000, END) as writer:
+        writer.add(docs[5], "train")
+        writer.complete("t", 0.2)
+    assert TokenStore.open(tmp_path).tokens("train") == docs[0].tokens.size + docs[5].tokens.size + 2
 
 
 def test_damage_is_refused_in_one_clear_line(tmp_path):

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.corpus_error import CorpusError
+from training.parallel_tokens import Chunk, encode_chunks
 from training.tokenizer import (
     END_OF_TEXT,
     copy_tokenizer,
-    encode_documents,
     end_of_text_id,
     load_tokenizer,
     tokenizer_fingerprint,
@@ -35,7 +35,9 @@ def tokenizer(folder):
 
 
 def encode(tokenizer, *texts):
-    return [document.tokens for document in encode_documents(tokenizer, [("d", text) for text in texts])]
+    chunk = Chunk(["d"] * len(texts), list(texts))
+    (answer,) = encode_chunks([chunk], tokenizer.backend_tokenizer.to_str())
+    return answer[1].tokens
 
 
 def test_it_has_the_size_asked_and_an_end_of_text(tokenizer):
@@ -63,20 +65,6 @@ def test_a_special_token_spelled_out_is_text(tokenizer):
     assert tokenizer.decode(tokens) == f"a {END_OF_TEXT} b"
     # The tokenizer handed in is not changed by that.
     assert end_of_text_id(tokenizer) in tokenizer.encode(f"a {END_OF_TEXT} b")
-
-
-def test_documents_come_in_order_with_their_sizes_whatever_the_chunks(tokenizer, monkeypatch):
-    documents = [(f"d{number}", text) for number, text in enumerate(TEXTS)] + [("empty", "")]
-    whole = list(encode_documents(tokenizer, documents))
-    monkeypatch.setattr("training.tokenizer._CHUNK_CHARACTERS", 100)
-    reports = []
-    cut = list(encode_documents(tokenizer, documents, lambda *numbers: reports.append(numbers)))
-    assert [document.name for document in cut] == [name for name, _ in documents]
-    assert [document.size for document in cut] == [len(text.encode()) for _, text in documents]
-    for one, other in zip(whole, cut, strict=True):
-        np.testing.assert_array_equal(one.tokens, other.tokens)
-    assert len(reports) > 10
-    assert reports[-1] == (len(documents), sum(len(text.encode()) for _, text in documents))
 
 
 def test_truncation_set_in_the_file_cuts_nothing(folder, tmp_path, tokenizer):

@@ -1,0 +1,83 @@
+"""From `cptlaw train` to the end of the first step, on a prepared study."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from pipeline.cli import run
+from tests.conftest import write_text
+
+ROUNDS = 5
+WORDS = [
+    "experiment=own",
+    "name=startup",
+    "model=qwen2-0.05m",
+    "ladder=[]",
+    "mixture.domain=[0.5]",
+    "mixture.replicates=1",
+    "corpora.tokenizer.vocabulary=300",
+    "corpora.validation_share=0.1",
+    "precision=fp32",
+    "engine=eager",
+    "sequence_length=16",
+    "validation_windows=4",
+    "pretrain.global_batch=4",
+    "pretrain.steps=1",
+    "continual.steps=1",
+    "launcher.workers=1",
+]
+
+
+def measure() -> list[dict[str, Any]]:
+    """The quickest of five starts, and the seconds that the imports alone take."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for number, corpus in enumerate(("general", "domain")):
+            write_text(folder / corpus, number + 1)
+        words = [*WORDS, f"data={folder / 'data'}"]
+        words += [f"corpora.sources.{corpus}.path={folder / corpus}" for corpus in ("general", "domain")]
+        seconds = []
+        for number in range(ROUNDS):
+            own = [*words, f"studies={folder / str(number)}"]
+            assert run(["prepare", *own]) == 0
+            seconds.append(_first_step(own, folder / str(number)))
+        imports = [_imports() for _ in range(ROUNDS)]
+    meaning = "from cptlaw train to the first step on disk; peer: import torch and transformers' Qwen2 alone; bar 6 s"
+    return [
+        {
+            "name": "start-up",
+            "ours": min(seconds),
+            "peer": min(imports),
+            "ratio": min(imports) / min(seconds),
+            "unit": "s",
+            "meaning": meaning,
+        }
+    ]
+
+
+def _first_step(words: list[str], studies: Path) -> float:
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", "pipeline.cli", "train", *words], stdout=subprocess.DEVNULL)
+    try:
+        # The first run has one step, and a line of metrics.jsonl behind it.
+        while not list(studies.glob("*/runs/*/metrics.jsonl")):
+            time.sleep(0.02)
+        return time.perf_counter() - start
+    finally:
+        process.wait()
+
+
+def _imports() -> float:
+    start = time.perf_counter()
+    code = "import torch; from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    print(measure())

@@ -1,0 +1,89 @@
+"""Branches go on as their trunk would have, and every objective trains through the same loop."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from training.batches import training_batches
+from training.durable import read_lines_whole
+from training.evaluation_steps import EvaluationPolicy
+from training.manifest import Manifest
+from training.masking import IGNORED
+from training.run import Exit, Places, run_once
+from training.schedule import Piece
+from training.spec import Execution, Initial, Objective, RunSpec, SpecError
+
+
+def trained(spec: RunSpec, manifest: Manifest, folder: Path, start: Path | None = None, **execution) -> Path:
+    places = Places(folder=folder, manifest=manifest, engines=folder / "engines", start=start)
+    assert run_once(spec, places, Execution(**{"engine": "eager", "resume_every": 0, **execution})) == Exit.DONE
+    return folder
+
+
+def losses(folder: Path) -> dict[tuple[int, str], float]:
+    return {(point["step"], point["corpus"]): point["loss"] for point in read_lines_whole(folder / "points.jsonl")}
+
+
+def test_a_branch_at_the_trunks_rate_is_the_trunk(spec: RunSpec, manifest: Manifest, tmp_path: Path) -> None:
+    constant = dataclasses.replace(spec, schedule=(Piece("constant", 1e-3),))
+    trunk = trained(constant, manifest, tmp_path / "trunk", kept_states=(8,), resume_every=5, keep_last=1)
+    assert (trunk / "resume" / "step-8").is_dir()
+    branch_spec = dataclasses.replace(
+        constant,
+        initial=Initial("run", run=constant.hash, step=8, moments=True),
+        steps=spec.steps - 8,
+        learning_rate_before=1e-3,
+        first_sequence=8 * spec.global_batch,
+        evaluation=EvaluationPolicy("explicit"),
+    )
+    branch = trained(branch_spec, manifest, tmp_path / "branch", trunk / "resume" / "step-8")
+    last = (spec.steps, "general")
+    assert losses(branch)[(spec.steps - 8, "general")] == losses(trunk)[last]
+    # Without the moments it is another run.
+    fresh = dataclasses.replace(branch_spec, initial=Initial("run", run=constant.hash, step=20))
+    cold = trained(fresh, manifest, tmp_path / "cold", trunk / "checkpoints" / f"step-{spec.steps}")
+    assert losses(cold)[(spec.steps - 8, "general")] != losses(trunk)[last]
+
+
+def test_a_branch_without_its_state_is_refused(spec: RunSpec, manifest: Manifest, tmp_path: Path) -> None:
+    lost = dataclasses.replace(spec, initial=Initial("run", run="ab", step=8, moments=True))
+    with pytest.raises(SpecError, match="no complete state here; run its parent again"):
+        trained(lost, manifest, tmp_path / "branch", tmp_path / "resume" / "step-8")
+
+
+def test_a_masked_model_learns(spec: RunSpec, manifest: Manifest, tmp_path: Path) -> None:
+    shape = {
+        "model_type": "bert",
+        "vocab_size": manifest.vocabulary + 1,
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 64,
+    }
+    objective = Objective("masked", mask_share=0.25, mask_token=manifest.vocabulary)
+    bert = dataclasses.replace(
+        spec, model=shape, objective=objective, steps=60, schedule=(Piece("constant", 5e-3),), global_batch=8
+    )
+    found = losses(trained(bert, manifest, tmp_path / "bert"))
+    assert found[(0, "general")] == pytest.approx(np.log(manifest.vocabulary), rel=0.05)
+    assert found[(60, "general")] < found[(0, "general")] - 0.5
+    # Micro-batches and the place in the run change no mask.
+    halves = losses(trained(bert, manifest, tmp_path / "halves", micro_batch=4))
+    assert halves[(60, "general")] == pytest.approx(found[(60, "general")], abs=1e-5)
+    stores = {corpus: manifest.store(corpus) for corpus in spec.corpora}
+    whole = [batch.numpy() for batch in training_batches(stores, bert, 1)]
+    later = dataclasses.replace(bert, first_sequence=8, steps=2)
+    np.testing.assert_array_equal(next(training_batches(stores, later, 1)).numpy(), whole[1])
+    assert ((whole[0][:, 1] != IGNORED).sum(1) == objective.predictions(spec.sequence_length)).all()
+
+
+def test_documents_of_a_sequence_can_be_kept_apart(spec: RunSpec, manifest: Manifest, tmp_path: Path) -> None:
+    across = losses(trained(spec, manifest, tmp_path / "across"))
+    within = losses(trained(dataclasses.replace(spec, boundaries="documents"), manifest, tmp_path / "within"))
+    assert across.keys() == within.keys()
+    assert across != within

@@ -1,0 +1,65 @@
+"""What a run reads: its training batches in order, and its validation sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+
+from training.corpus_error import CorpusError
+from training.group import ALONE, Group
+from training.manifest import Manifest
+from training.masking import masked
+from training.sampling import Sampler
+from training.spec import RunSpec
+from training.store import TokenStore
+
+
+def training_batches(
+    stores: Mapping[str, TokenStore], spec: RunSpec, first_step: int, group: Group = ALONE
+) -> Iterator[torch.Tensor]:
+    """The run's batches from a step on, in the order that the spec decides.
+
+    Each is this process' part of the step's sequences: (global_batch / count, T + 1) token ids, or inputs and targets
+    (global_batch / count, 2, T) of a masked objective.
+    """
+    windows = {corpus: stores[corpus].windows("train", spec.sequence_length) for corpus in spec.mixture}
+    sampler = Sampler(spec.mixture, windows, spec.seed)
+    block = 32
+    for block_start in range(first_step - 1, spec.steps, block):
+        steps = min(block, spec.steps - block_start)
+        numbers = np.arange(block_start * spec.global_batch, (block_start + steps) * spec.global_batch)
+        own = spec.first_sequence + numbers.reshape(steps, group.count, -1)[:, group.rank].ravel()
+        corpus, position, _ = sampler.sample(own)
+        tokens = np.empty((len(position), spec.sequence_length + 1), dtype=np.int64)
+        for number, name in enumerate(sampler.corpora):
+            rows = np.flatnonzero(corpus == number)
+            tokens[rows] = stores[name].batch("train", position[rows], spec.sequence_length)
+        tokens = _objective(tokens, own, spec, next(iter(stores.values())).vocabulary, spec.seed)
+        yield from torch.from_numpy(tokens).split(spec.global_batch // group.count)
+
+
+def store_of(manifest: Manifest, corpus: str, fingerprint: str) -> TokenStore:
+    """A corpus' tokens.
+
+    Raises:
+        CorpusError: they are not those of the plan.
+    """
+    store = manifest.store(corpus)
+    if store.fingerprint != fingerprint:
+        raise CorpusError(f"{corpus}: its tokens are not those of the plan; plan again, or prepare the corpus of then")
+    return store
+
+
+def validation_windows(store: TokenStore, spec: RunSpec) -> torch.Tensor:
+    """A corpus' fixed validation sequences, (count, T + 1) token ids; of a masked objective with fixed masks."""
+    positions = store.validation_positions(spec.validation_windows, spec.sequence_length)
+    tokens = store.batch("validation", positions, spec.sequence_length)
+    return torch.from_numpy(_objective(tokens, np.arange(len(tokens)), spec, store.vocabulary, seed=0))
+
+
+def _objective(tokens: np.ndarray, numbers: np.ndarray, spec: RunSpec, vocabulary: int, seed: int) -> np.ndarray:
+    if spec.objective.kind == "causal":
+        return tokens
+    return masked(tokens[:, :-1], numbers, spec.objective, vocabulary, seed)
