@@ -1,6 +1,8 @@
 """Work spread over the cores gives what it gives in turn."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -12,12 +14,17 @@ from fitting.cores import over_cores
 from tests.fitting.synthetic import TRUE, measured, small_plan
 
 
-def test_forked_work_gives_the_same_in_the_same_order(monkeypatch):
-    monkeypatch.setattr(cores, "WORTH_FORKING", 0.0)
-    offset = 3
-    found = over_cores(lambda item: (item + offset, os.getpid()), range(20), workers=2)
-    assert [value for value, _ in found] == list(range(3, 23))
-    assert len({pid for _, pid in found}) > 1, "nothing was forked, so that this test shows nothing"
+def test_forked_work_gives_the_same_in_the_same_order():
+    # In a process of its own: other tests leave threads behind, and a process with threads is not forked.
+    program = """
+import os
+from fitting import cores
+cores.WORTH_FORKING, offset = 0.0, 3
+found = cores.over_cores(lambda item: (item + offset, os.getpid()), range(20), workers=2)
+assert [value for value, _ in found] == list(range(3, 23)), found
+assert len({pid for _, pid in found}) > 1, "nothing was forked, so that this test shows nothing"
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_short_work_and_one_worker_stay_in_this_process():

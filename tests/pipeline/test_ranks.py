@@ -51,6 +51,8 @@ def test_train_with_two_processes_a_run(texts: Path, tmp_path: Path) -> None:
         "model=qwen2-0.05m",
         "mixture.domain=[0.5]",
         "pretrain.steps=60",
+        # So that the steps take long enough to be stopped in: more of them would let rounding grow.
+        "pretrain.evaluation.every=1",
         "launcher.workers=1",
     ]
     for verb in ("prepare", "plan"):

@@ -1,6 +1,7 @@
 """Tokenising in processes: the same tokens however many there are, and an end when one of them ends."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -15,8 +16,10 @@ from training.near_duplicates import KEPT, SAME, Screen
 from training.parallel_tokens import Chunk, core_count, encode_chunks
 from training.tokenizer import load_tokenizer, train_tokenizer
 
+DRAW = random.Random(0)
 TEXTS = [
-    f"The {noun} of number {n} is thé best, isn't it? <|endoftext|>\n" for n in range(40) for noun in ("cat", "law")
+    f"{' '.join(''.join(DRAW.choices('abcdefgh', k=5)) for _ in range(8))} of {n}, thé, isn't it? <|endoftext|>\n"
+    for n in range(80)
 ]
 
 
@@ -76,26 +79,30 @@ def test_it_reads_a_little_ahead_and_no_more(tokenizer):
 
 
 def test_an_error_of_the_reader_comes_through_and_leaves_no_process(tokenizer):
+    others = psutil.Process().children()
+
     def broken():
         yield from chunks(5)
         raise CorpusError("the file ends here")
 
     with pytest.raises(CorpusError, match="the file ends here"):
         list(encode_chunks(broken(), tokenizer, 2))
-    assert psutil.Process().children() == []
+    assert psutil.Process().children() == others
 
 
 def test_a_worker_that_is_killed_is_told(tokenizer):
+    others = psutil.Process().children()
+
     def killing():
         for number, chunk in enumerate(chunks(2)):
             if number == 10:
-                for child in psutil.Process().children():
+                for child in set(psutil.Process().children()) - set(others):
                     child.kill()
             yield chunk
 
     with pytest.raises(CorpusError, match=r"a tokenising process ended with -9 .*RAYON_NUM_THREADS=1"):
         list(encode_chunks(killing(), tokenizer, 2))
-    assert psutil.Process().children() == []
+    assert psutil.Process().children() == others
 
 
 def test_workers_end_with_the_one_they_work_for(tokenizer, tmp_path):
