@@ -231,7 +231,7 @@ def _damage(files: list[tuple[str, Path]]) -> str:
 def _facts(run: PlannedRun, study: Study, general: str) -> dict[str, Any]:
     spec = run.spec
     size = model_size(spec.model, spec.sequence_length)
-    replay = float(Fraction(spec.mixture.get(general, "0")))
+    replay = Fraction(spec.mixture.get(general, "0"))
     s1, s2 = (OPEN_S1, 0.0) if spec.initial.kind == "directory" else (np.nan, np.nan)
     return {
         "run": run.name,
@@ -241,8 +241,9 @@ def _facts(run: PlannedRun, study: Study, general: str) -> dict[str, Any]:
         "model": run.model,
         "s1_pretrain": s1,
         "s2_pretrain": s2,
-        "ratio": 1.0 - replay,
-        "replay": replay,
+        # Exact until here: 1 - 0.338 in binary is not the 0.662 that was asked for.
+        "ratio": float(1 - replay),
+        "replay": float(replay),
         "n_params": size.total,
         "n_params_non_embedding": size.non_embedding,
         "seed": spec.seed,
