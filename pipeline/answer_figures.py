@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from pipeline.marks import (
     bar,
     dots,
     law_colour,
-    law_keys,
     line,
     notes,
     panel,
@@ -34,16 +34,17 @@ MOST_POINTS = 4000
 
 def trade_off_curve(evidence: Evidence) -> Figure | None:
     """Rise of the general loss against the domain loss over all shares; None without a target or fits."""
-    if evidence.target is None:
+    if evidence.target is None or not evidence.fits:
         return None
     before = evidence.target.before[evidence.general]
     traces, xs, ys = [], [], []
-    for law in evidence.laws:
-        general, domain = (_at_target(evidence, law, corpus) for corpus in evidence.corpora)
+    answers = _laws_drawn(evidence)
+    for name, (laws, colour) in answers.items():
+        general, domain = (_at_target(evidence, law, corpus) for law, corpus in zip(laws, evidence.corpora))
         if general is None or domain is None:
             continue
-        rise, colour, first = 100 * (general / before - 1), law_colour(evidence, law), law == evidence.laws[0]
-        hover = f"{label(law)}, %{{customdata:.0%}} {label(evidence.domain)}: %{{x:.3f}}, %{{y:+.1f}}%"
+        rise, first = 100 * (general / before - 1), name == next(iter(answers))
+        hover = f"{label(name)}, %{{customdata:.0%}} {label(evidence.domain)}: %{{x:.3f}}, %{{y:+.1f}}%"
         curve = line(domain, rise, colour, "solid" if first else "dash", 2.5, hover)
         traces.insert(0, {**curve, "customdata": SHARES.round(2).tolist()})
         if first:
@@ -62,12 +63,14 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
     answer = evidence.recommendation["predicted"] if evidence.recommendation else {}
     if answer:
         traces.append(_answer_mark(evidence, answer, before))
-    # The recommended law decides what is seen; another one that goes astray must not flatten it.
+    # What gave the answer decides what is seen; another one that goes astray must not flatten it.
     x_range, y_range = reach(xs[0], *xs[1:]), reach([*ys[0], 0.0, tolerance], *ys[1:])
     traces.insert(0, line(x_range, [tolerance] * 2, GREY, "dash", 1.6))
     x = axis(f"loss on {short(evidence.domain)}, nats a token", range=x_range)
     y = axis(f"rise of the loss on {short(evidence.general)}", range=y_range, ticksuffix="%")
-    keys = [*law_keys(evidence), Key(f"tolerance, {tolerance:+.3g}%", GREY, "dashed")]
+    keys = [Key(name, colour, "dashed") for name, (_, colour) in answers.items()]
+    keys[0] = dataclasses.replace(keys[0], mark="line")
+    keys.append(Key(f"tolerance, {tolerance:+.3g}%", GREY, "dashed"))
     if answer:
         keys.append(Key("the answer, with 90% intervals", BLACK, "ring"))
     if evidence.confirmations:
@@ -117,6 +120,15 @@ def agreement(evidence: Evidence) -> Figure | None:
     if evidence.confirmations:
         keys.append(Key("confirmation, with 90% interval", GREY, "diamond"))
     return Figure([*keys, Key("perfect prediction", GREY, "dashed")], panels)
+
+
+def _laws_drawn(evidence: Evidence) -> dict[str, tuple[tuple[str, str], str]]:
+    """Name -> the laws of general and domain, and a colour: what gave the answer, then each law alone."""
+    general, domain = (evidence.law_of(corpus) for corpus in evidence.corpora)
+    alone = {law: ((law, law), law_colour(evidence, law)) for law in evidence.laws}
+    if general == domain:
+        return {general: alone[general], **alone}
+    return {f"{general} on {evidence.general}, {domain} on {evidence.domain}": ((general, domain), BLACK), **alone}
 
 
 def _at_target(evidence: Evidence, law: str, corpus: str) -> np.ndarray | None:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from fitting import LAWS, Fit, PointsError, with_areas
 from fitting.schedule import Schedules
+from pipeline.answer_file import read_confirmations, read_recommendation
 from pipeline.collect import read_points, schedules
 from pipeline.fits import read_back_test, read_fits
 from pipeline.recommend import Target, find_target, target_columns
@@ -62,9 +63,13 @@ class Evidence:
 
     @property
     def laws(self) -> list[str]:
-        """The fitted laws, the recommended one first."""
-        first = self.recommendation["law"] if self.recommendation else None
-        return sorted(self.fits, key=lambda law: law != first)
+        """The fitted laws, those that gave the answer first."""
+        first = self.recommendation["law"].values() if self.recommendation else ()
+        return sorted(self.fits, key=lambda law: law not in first)
+
+    def law_of(self, corpus: str) -> str:
+        """The law that answered for a corpus, or the first; only where something is fitted."""
+        return self.recommendation["law"][corpus] if self.recommendation else next(iter(self.fits))
 
     @property
     def share(self) -> float | None:
@@ -111,12 +116,15 @@ def read_evidence(study: Study, question: Question) -> Evidence:
         tested = read_back_test(study)
     recommendation, confirmations = None, []
     if exists("recommendation.json", "There is no recommendation yet: run cptlaw recommend."):
-        recommendation = study.read_json("recommendation.json", "recommend")
-        if recommendation["law"] not in question.law or not set(found.corpora) <= {*recommendation["loss_before"]}:
+        recommendation = read_recommendation(study)
+        law = recommendation["law"]
+        # A recommendation of an earlier version had one law for all corpora.
+        known = isinstance(law, dict) and set(found.corpora) <= {*law} and set(law.values()) <= {*question.law}
+        if not known or not set(found.corpora) <= {*recommendation["loss_before"]}:
             missing.append("The recommendation is of another question: run cptlaw recommend again.")
             recommendation = None
     if exists("confirmation.json", "The answer is not confirmed yet: run cptlaw confirm."):
-        rows = study.read_json("confirmation.json", "confirm")["confirmations"]
+        rows = read_confirmations(study)
         confirmations = [row for row in rows if row["corpus"] in found.corpora and row["law"] in question.law]
     return dataclasses.replace(
         found,

@@ -38,9 +38,11 @@ def loss_curves(evidence: Evidence) -> Figure | None:
     points = _continual(evidence)
     if points.empty:
         return None
-    laws = [law for law in evidence.laws if law in (evidence.laws[0], "dcpt")]
-    panels = []
+    panels, drawn = [], set()
     for corpus in evidence.corpora:
+        laws = list(dict.fromkeys([evidence.law_of(corpus), "dcpt"] if evidence.fits else []))
+        laws = [law for law in laws if law in evidence.fits]
+        drawn |= {(law, law == laws[0]) for law in laws}
         own = points.loc[points["corpus"] == corpus]
         bounds = reach([*own["loss"], *own["loss_before"]])
         for model, rows in _by_size(own):
@@ -67,7 +69,7 @@ def loss_curves(evidence: Evidence) -> Figure | None:
             y = axis("loss, nats a token", range=bounds)
             panels.append(panel(f"Loss on {corpus}", _size_title(model, rows), traces, x, y))
     keys = [Key(f"{percent(at)} {evidence.domain}", share_colour(at), "dot") for at in sorted(set(points["ratio"]))]
-    keys += [Key(law, GREY, "line" if law == laws[0] else "dotted") for law in laws]
+    keys += [Key(law, GREY, "line" if first else "dotted") for law, first in sorted(drawn, key=lambda key: not key[1])]
     keys.append(Key("before the continual phase", GREY, "dashed"))
     if "confirm" in set(points["role"]):
         keys.append(Key("confirmation run, seen by no fit", GREY, "diamond"))
@@ -99,7 +101,7 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
     if target is None:
         return
     bands, lines, curves, shown = [], [], [], []
-    for law in evidence.laws:
+    for law in sorted(evidence.laws, key=lambda law: law != evidence.law_of(corpus)):
         frame = at_target(evidence, law, corpus, SHARES)
         if frame is None:
             continue
@@ -133,13 +135,14 @@ def _fitted_size_panels(evidence: Evidence, corpus: str) -> Iterator[Panel]:
         frame = pd.DataFrame({**ends.iloc[0].to_dict(), "r": _own_shares(evidence, corpus)})
         traces = [line([0, 100], [ends["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)]
         curves = []
-        for law in evidence.laws:
+        laws = sorted(evidence.laws, key=lambda law: law != evidence.law_of(corpus))
+        for law in laws:
             losses = predicted(evidence, evidence.fits[law][corpus], frame)
             traces[1:1] = _law_lines(evidence, law, corpus, losses)
             curves.append(losses)
         hover = "measured: %{y:.4f} at %{x:.1f}%"
         traces.append(dots(100 * ends["ratio"], ends["loss"], GREY, 8, hover=hover))
-        seen = curves[0][_seen(evidence, evidence.laws[0], corpus)]
+        seen = curves[0][_seen(evidence, laws[0], corpus)]
         bounds = reach([*ends["loss"], *ends["loss_before"], *seen], *curves)
         y = axis("loss, nats a token", range=bounds)
         title = f"{model}, {quantity(ends['tokens'].max())} tokens"
@@ -166,7 +169,7 @@ def _fitted_curves(
 
 def _law_lines(evidence: Evidence, law: str, corpus: str, losses: np.ndarray) -> list[dict[str, Any]]:
     """A law's curve over SHARES, thin where its fit saw no run at that share."""
-    dash, colour = "solid" if law == evidence.laws[0] else "dash", law_colour(evidence, law)
+    dash, colour = "solid" if law == evidence.law_of(corpus) else "dash", law_colour(evidence, law)
     hover = f"{label(law)}: %{{y:.4f}} at %{{x:.0f}}%"
     # The thin line runs below the whole of the thick one, so that no gap opens where they meet.
     thin = line(100 * SHARES, losses, colour, "solid", 0.9, hover)

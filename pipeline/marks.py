@@ -218,8 +218,8 @@ def law_colour(evidence: Evidence, law: str) -> str:
 
 
 def law_keys(evidence: Evidence) -> list[Key]:
-    """The key's lines of all laws, the recommended one first and solid."""
-    first = evidence.laws[:1]
+    """The key's lines of all laws, those that gave the answer first and solid."""
+    first = {evidence.law_of(corpus) for corpus in evidence.corpora}
     return [Key(law, law_colour(evidence, law), "line" if law in first else "dashed") for law in evidence.laws]
 
 

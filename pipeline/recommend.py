@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fitting import LAWS, Fit, trade_off, with_areas
+from fitting import LAWS, Fit, TradeOff, trade_off, with_areas
 from fitting.schedule import Schedule
 from pipeline.config import models, pieces
 from pipeline.fits import log_errors, read_back_test
@@ -46,7 +46,9 @@ class Target:
 def recommend(
     study: Study, question: Question, points: pd.DataFrame, fits: dict[str, dict[str, Fit]]
 ) -> dict[str, Any]:
-    """Answer the question's goal with the law that predicts held-out runs best, and write recommendation.json.
+    """Answer the question's goal and write recommendation.json.
+
+    Each corpus is answered for by the law that predicts its held-out points best.
 
     Raises:
         StudyError: the target's loss before the continual phase was not measured.
@@ -55,16 +57,19 @@ def recommend(
     general, domain = question.corpora.general, question.corpora.domain
     tested = read_back_test(study)
     scores = score(tested)
-    law = min(question.law, key=lambda name: scores.get(name, math.inf))
-    answers = {name: _answer(question, target, fits, name, tested) for name in question.law}
-    answer = answers[law]
+    law = {
+        corpus: min(question.law, key=lambda name: scores.get(corpus, {}).get(name, math.inf))
+        for corpus in (general, domain)
+    }
+    answer = _answer(question, target, fits, law, tested)
+    alone = {name: _answer(question, target, fits, dict.fromkeys(law, name), tested) for name in question.law}
     warnings = _by_corpus(answer.warnings, {"general": general, "domain": domain})
     if not scores:
         warnings.append("no law could be tested on held-out runs; the first one was taken")
     for corpus in (general, domain):
-        unknown = [name for name, known in fits[corpus][law].identified.items() if not known]
+        unknown = [name for name, known in fits[corpus][law[corpus]].identified.items() if not known]
         if unknown:
-            warnings.append(f"{law} on {corpus}: the points do not fix {', '.join(unknown)}")
+            warnings.append(f"{law[corpus]} on {corpus}: the points do not fix {', '.join(unknown)}")
     # Down, so that the mixture that is run stays within the tolerance.
     share = None if answer.domain_ratio is None else math.floor(answer.domain_ratio * 1000) / 1000
     content = {
@@ -91,7 +96,7 @@ def recommend(
                 "high": other.high,
                 "binding": other.binding,
             }
-            for name, other in answers.items()
+            for name, other in alone.items()
         },
     }
     study.write_json("recommendation.json", content)
@@ -148,16 +153,24 @@ def target_columns(question: Question, target: Target, corpus: str, fit: Fit) ->
     }
 
 
-def score(tested: pd.DataFrame) -> dict[str, float]:
-    """Law -> mean relative error on held-out points, each corpus and split with the same weight."""
+def score(tested: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Corpus -> law -> mean relative error on held-out points.
+
+    Of a larger model for longer where all laws could be asked that, since it is what a recommendation asks and what its
+    interval is made of (`pipeline.fits.log_errors`); otherwise over the splits, each with the same weight.
+    """
     if tested.empty:
         return {}
     error = tested.assign(error=tested["relative_error"].abs())
-    cells = error.groupby(["law", "corpus", "split"])["error"].mean().unstack("law")
-    # A split that one law could not be fitted for says nothing about which is better.
-    shared = cells.dropna()
-    means = (shared if len(shared) else cells).mean()
-    return {str(law): float(value) for law, value in means.items() if np.isfinite(value)}
+    scores = {}
+    for corpus, own in error.groupby("corpus"):
+        cells = own.groupby(["law", "split"])["error"].mean().unstack("law")
+        # A split that one law could not be fitted for says nothing about which is better.
+        shared = cells.dropna()
+        cells = shared if len(shared) else cells
+        means = cells[cells.index == "reach"].mean() if "reach" in cells.index else cells.mean()
+        scores[str(corpus)] = {str(law): float(value) for law, value in means.items() if np.isfinite(value)}
+    return scores
 
 
 def _by_corpus(warnings: list[str], names: dict[str, str]) -> list[str]:
@@ -169,22 +182,24 @@ def _by_corpus(warnings: list[str], names: dict[str, str]) -> list[str]:
     return [f"{', '.join(corpora)}: {rest}" for rest, corpora in merged.items()]
 
 
-def _answer(question: Question, target: Target, fits: dict[str, dict[str, Fit]], law: str, tested: pd.DataFrame):
+def _answer(
+    question: Question, target: Target, fits: dict[str, dict[str, Fit]], law: dict[str, str], tested: pd.DataFrame
+) -> TradeOff:
     general, domain = question.corpora.general, question.corpora.domain
-    at = {corpus: target_columns(question, target, corpus, fits[corpus][law]) for corpus in (general, domain)}
+    at = {corpus: target_columns(question, target, corpus, fits[corpus][name]) for corpus, name in law.items()}
     for columns in at.values():
         del columns["N"], columns["D"]
     return trade_off(
-        fits[general][law],
-        fits[domain][law],
+        fits[general][law[general]],
+        fits[domain][law[domain]],
         target.N,
         target.D,
         question.goal.tolerance,
         target.before[general],
         general_at=at[general],
         domain_at=at[domain],
-        general_spread=log_errors(tested, law, general),
-        domain_spread=log_errors(tested, law, domain),
+        general_spread=log_errors(tested, law[general], general),
+        domain_spread=log_errors(tested, law[domain], domain),
     )
 
 

@@ -12,7 +12,7 @@ from pipeline.report_page import Section, bullets, figure, page, paragraph, tabl
 from pipeline.report_tables import confirmation, cost, held_out, parameters, provenance
 from pipeline.schema import Question
 from pipeline.study import Study
-from pipeline.wording import percent, quantity
+from pipeline.wording import laws_used, percent, quantity
 from training.durable import write_whole
 
 _SHARES = (
@@ -22,8 +22,7 @@ _SHARES = (
 )
 _TRADE_OFF = (
     "The answer's run as the domain share goes from 0% to 100%, as written beside the line: left is better "
-    "on the domain, low is better on general. The answer is where the recommended law meets the tolerated "
-    "rise."
+    "on the domain, low is better on general. The answer is where the solid line meets the tolerated rise."
 )
 _LOSSES = (
     "Every point is a validation loss, every line a law over the points. Each panel is a model size, "
@@ -105,7 +104,7 @@ def answer_sentence(evidence: Evidence) -> str:
     content, domain, general = evidence.recommendation, evidence.domain, evidence.general
     if content is None:
         return " ".join(evidence.missing)
-    target, law = content["target"], content["law"]
+    target, law = content["target"], laws_used(content["law"])
     asked = f"The loss on {general} may rise by {100 * content['goal']['tolerance']:.3g}%."
     run = f"{target['model']} for {quantity(target['D'] * 1e9)} tokens"
     if evidence.share is None:
@@ -116,7 +115,7 @@ def answer_sentence(evidence: Evidence) -> str:
         f"{asked} What binds: {content['binding']}.",
     ]
     predicted = [f"{loss['loss']:.4f} on {corpus}" for corpus, loss in content["predicted"].items()]
-    words.append(f"{law} predicts losses of {' and '.join(predicted)} (nats a token).")
+    words.append(f"Losses of {' and '.join(predicted)} (nats a token) are predicted by {law}.")
     if evidence.answered:
         measured = [
             f"{row['measured']:.4f} on {row['corpus']} (prediction off by {row['relative_error']:+.2%})"
@@ -170,13 +169,16 @@ def _mixture_bar(evidence: Evidence, share: float) -> str:
 def _cards(evidence: Evidence) -> str:
     content = evidence.recommendation or {}
     target, tolerance = content["target"], content["goal"]["tolerance"]
-    errors = "; ".join(f"{law} {error:.2%}" for law, error in content["held_out_error"].items())
+    errors = "; ".join(
+        f"{content['law'][corpus]} on {corpus} {errors[content['law'][corpus]]:.2%}"
+        for corpus, errors in content["held_out_error"].items()
+    )
     size = f"N = {quantity(target['N'] * 1e9)} (non-embedding), {quantity(target['D'] * 1e9)} tokens"
     tested = f"mean held-out error: {errors}" if errors else "no law could be tested on held-out runs"
     tolerated = f"tolerated rise of the loss on {evidence.general}: {tolerance:+.1%}"
     cards = [
         ("Model", target["model"], size),
-        ("Law", content["law"], tested),
+        ("Law", " and ".join(dict.fromkeys(content["law"].values())), tested),
         ("What binds", content["binding"], tolerated),
         ("Confirmed", "not yet", "no run at the recommended share has been compared"),
     ]
@@ -215,9 +217,9 @@ def _answer_table(evidence: Evidence) -> str:
         if other["domain_ratio"] is not None
         else f"{law}: {other['binding']}"
         for law, other in content["answers"].items()
-        if law != content["law"]
+        if {law} != {*content["law"].values()}
     ]
-    note = f"By other laws the share of {evidence.domain} would be: {'; '.join(others)}."
+    note = f"By one law alone the share of {evidence.domain} would be: {'; '.join(others)}."
     shown = table(_ANSWER_COLUMNS, rows) if rows else ""
     return shown + (paragraph(note, "note") if others else "")
 

@@ -79,9 +79,9 @@ def held_out(evidence: Evidence) -> str:
                 law_cell = (law, law_colour(evidence, law))
                 rows.append([corpus_cell, words, law_cell, f"{own.mean():.2%}", f"{own.max():.2%}", f"{len(own):,}"])
     note = paragraph(
-        "Each law was fitted again without a part of the points and asked for that part. The law with the "
-        "least mean error gave the answer; all are judged on the same points. These errors widen the "
-        "intervals.",
+        "Each law was fitted again without a part of the points and asked for that part. For each "
+        "corpus the law with the least mean error on a larger model for longer gave the answer; all are judged on the "
+        "same points. These errors widen the intervals.",
         "note",
     )
     return note + table(["corpus", "held out", "law", "mean error", "largest error", "points"], rows, left=3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
 
 
 def label(text: str) -> str:
@@ -21,6 +22,16 @@ def short(text: str) -> str:
     ('a corpus with a…', 'code')
     """
     return label(text if len(text) <= 16 else text[:15].rstrip() + "…")
+
+
+def laws_used(law: Mapping[str, str]) -> str:
+    """Corpus -> law, in words.
+
+    >>> laws_used({"general": "dcpt", "code": "dcpt"}), laws_used({"general": "dcpt", "code": "transfer"})
+    ('dcpt', 'dcpt on general and transfer on code')
+    """
+    names = set(law.values())
+    return names.pop() if len(names) == 1 else " and ".join(f"{name} on {corpus}" for corpus, name in law.items())
 
 
 def percent(share: float) -> str:

@@ -4,9 +4,11 @@
 
 The present learning rate and its memory; the way from the share rho of the corpus in pre-training to its share r in
 the continual mixture; training that simply goes on. `transfer-anchored` starts from the measured loss before and is
-exact at S1 = 0; `transfer` fits L0 + F N^-g instead; `transfer-rate` lets the speed of the shift depend on r;
-`transfer-saturating` lets the shift come to an end.
+exact at S1 = 0; `transfer` fits L0 + F N^-g instead; `transfer-scaled` lets the height of the shift go with a power
+of N; `transfer-rate` lets its speed depend on r; `transfer-saturating` lets it come to an end.
 """
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -35,6 +37,12 @@ def _anchored(x: Columns, psi: np.ndarray) -> np.ndarray:
     return _terms(x, eps, np.log1p(E * x["s1"]))
 
 
+def _scaled(x: Columns, psi: np.ndarray) -> np.ndarray:
+    columns = _anchored(x, psi[:2])
+    columns[:, 1] *= power(x["N"], psi[2])
+    return columns
+
+
 def _sized(x: Columns, psi: np.ndarray) -> np.ndarray:
     return np.column_stack([_anchored(x, psi[:2]), np.ones_like(x["N"]), power(x["N"], -psi[2])])
 
@@ -49,13 +57,13 @@ def _saturating(x: Columns, psi: np.ndarray) -> np.ndarray:
     return _terms(x, eps, -np.expm1(-beta * np.log1p(E * x["s1"])))
 
 
-_DISTANCE = r"C \log\frac{\rho+\epsilon}{r+\epsilon}\,"
+_WAY = r"\log\frac{\rho+\epsilon}{r+\epsilon}\,"
 _GOES_ON = r" - G \log\left(1+S_1/S_1^{pt}\right)"
 
 TRANSFER = (
     Law(
         name="transfer-anchored",
-        equation=rf"L = L_{{before}} - C_2 S_2 + {_DISTANCE}\log(1+E S_1){_GOES_ON}",
+        equation=rf"L = L_{{before}} - C_2 S_2 + C {_WAY}\log(1+E S_1){_GOES_ON}",
         source=_SOURCE,
         parameters=(_C2, _C, _G, _EPS, _E),
         columns=("loss_before", *_COLUMNS),
@@ -65,7 +73,7 @@ TRANSFER = (
     ),
     Law(
         name="transfer",
-        equation=rf"L = L_0 + F N^{{-g}} - C_2 S_2 + {_DISTANCE}\log(1+E S_1){_GOES_ON}",
+        equation=rf"L = L_0 + F N^{{-g}} - C_2 S_2 + C {_WAY}\log(1+E S_1){_GOES_ON}",
         source=_SOURCE,
         parameters=(
             *(_C2, _C, _G, Parameter("L0", "nats per token"), Parameter("F", "nats per token, at N = 1")),
@@ -76,8 +84,21 @@ TRANSFER = (
         basis=_sized,
     ),
     Law(
+        name="transfer-scaled",
+        equation=rf"L = L_{{before}} - C_2 S_2 + C N^{{\nu}} {_WAY}\log(1+E S_1){_GOES_ON}",
+        source=_SOURCE,
+        parameters=(
+            *(_C2, replace(_C, unit="nats per token, at N = 1"), _G, _EPS, _E),
+            Parameter("nu", "exponent of N", -2.0, 2.0, linear=False, start=(-0.3, 0.3)),
+        ),
+        columns=("loss_before", *_COLUMNS, "N"),
+        varies={"r": "eps", "s1": "E", "N": "nu"},
+        basis=_scaled,
+        offset=_before,
+    ),
+    Law(
         name="transfer-rate",
-        equation=rf"L = L_{{before}} - C_2 S_2 + {_DISTANCE}\log\left(1+E (r+\epsilon)^{{\kappa}} S_1\right){_GOES_ON}",
+        equation=rf"L = L_{{before}} - C_2 S_2 + C {_WAY}\log\left(1+E (r+\epsilon)^{{\kappa}} S_1\right){_GOES_ON}",
         source=_SOURCE,
         parameters=(
             *(_C2, _C, _G, _EPS, _E),
@@ -90,7 +111,7 @@ TRANSFER = (
     ),
     Law(
         name="transfer-saturating",
-        equation=rf"L = L_{{before}} - C_2 S_2 + {_DISTANCE}\left(1-(1+E S_1)^{{-\beta}}\right){_GOES_ON}",
+        equation=rf"L = L_{{before}} - C_2 S_2 + C {_WAY}\left(1-(1+E S_1)^{{-\beta}}\right){_GOES_ON}",
         source=_SOURCE,
         parameters=(_C2, _C, _G, _EPS, _E, exponent("beta", "1 + E S1", high=5.0)),
         columns=("loss_before", *_COLUMNS),

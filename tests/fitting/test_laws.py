@@ -39,6 +39,7 @@ TRUTH: dict[str, dict[str, float]] = {
     "dynamics-power": {**DYNAMICS, "zeta1": 0.8, "zeta2": 1.2},
     "transfer-anchored": ANCHORED,
     "transfer": {**ANCHORED, "L0": 2.0, "F": 0.5, "g": 0.3},
+    "transfer-scaled": {**ANCHORED, "nu": -0.2},
     "transfer-rate": {**ANCHORED, "kappa": 0.4},
     "transfer-saturating": {**ANCHORED, "C": 0.3, "beta": 0.5},
     "ddo": {"c": 0.4, "a": 2.0, "b": 1.2},
