@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from pipeline.config import ConfigError
+from pipeline.hub_directory import MODEL_FILES, hub_directory
 from pipeline.schema import ModelConfig, Question
 from training.manifest import Manifest
-from training.spec import Objective, SpecError
+from training.spec import Objective
 
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "gpt2", "bert")
 """Architectures that a shape can be given for; a directory or hub name may have any."""
@@ -95,31 +95,10 @@ def objective_of(question: Question, manifest: Manifest) -> Objective:
 
 
 def directory_of(model: ModelConfig) -> Path:
-    """The local Hugging Face directory of a model with a path: the path itself, or the hub's snapshot of a name.
-
-    A snapshot is downloaded once into Hugging Face's cache; its folder is named by the commit, so that a plan pins it.
-    HF_HUB_OFFLINE=1 takes what is in the cache.
+    """The local Hugging Face directory of a model with a path: the path itself, or the hub's snapshot of a name, whose
+    folder is the commit, so that a plan pins it.
 
     Raises:
         SpecError: neither a folder nor a name that the hub, or its cache, has.
     """
-    path = Path(model.path or "")
-    if path.is_dir():
-        return path.resolve()
-    if path.is_absolute() or len(path.parts) != 2 or str(model.path).startswith((".", "~")):
-        raise SpecError(f"model.path: {model.path}: no such folder; allowed: a Hugging Face directory, or a hub name")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        snapshot = snapshot_download(
-            str(model.path), revision=model.revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model"]
-        )
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
-        revision = f" at {model.revision}" if model.revision else ""
-        reason = str(error).strip().splitlines()[0]
-        raise SpecError(
-            f"model.path: {model.path}{revision}: no folder here, and not to be had from the hub{offline}: {reason}"
-        ) from None
-    return Path(snapshot)
+    return hub_directory("model.path", model.path or "", model.revision, MODEL_FILES)[0]

@@ -9,7 +9,6 @@ import os
 import re
 import secrets
 import shutil
-import sys
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +20,7 @@ from transformers import PreTrainedModel
 
 from training.devices import Devices
 from training.durable import flush_folder, write_whole
+from training.loading import absent
 from training.spec import SpecError
 
 _STATE = "state.safetensors"
@@ -145,7 +145,8 @@ def save_weights(
     if is_whole(target):
         return
     part = _part(folder / "checkpoints", step)
-    with _disk_errors(part), _without_deepspeed():
+    # transformers has accelerate unwrap what it saves, which would load deepspeed to find that it is not its.
+    with _disk_errors(part), absent("deepspeed"):
         model.save_pretrained(part, state_dict=weights)
     for file in tokenizer.iterdir():
         shutil.copy(file, part / file.name)
@@ -224,22 +225,6 @@ def _disk_errors(part: Path) -> Iterator[None]:
         if code := re.search(r"os error (\d+)", str(error)):
             raise OSError(int(code.group(1)), os.strerror(int(code.group(1))), str(part)) from error
         raise
-
-
-@contextlib.contextmanager
-def _without_deepspeed() -> Iterator[None]:
-    """Have `import deepspeed` fail, unless it is there already.
-
-    transformers has accelerate unwrap what it saves, and that loads deepspeed for a second to find that it is not its.
-    """
-    if "deepspeed" in sys.modules:
-        yield
-        return
-    sys.modules["deepspeed"] = None  # pyright: ignore[reportArgumentType]
-    try:
-        yield
-    finally:
-        del sys.modules["deepspeed"]
 
 
 def _digest(path: Path) -> str:

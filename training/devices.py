@@ -72,16 +72,19 @@ def prepare(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: P
 def one_device(
     network: torch.nn.Module, losses: Losses, optimizer: torch.optim.Optimizer, largest_norm: float
 ) -> Devices:
-    """A whole model on one device."""
+    """A whole model on one device; gradients are scaled down to a norm of `largest_norm` (0: left alone)."""
     no_context = contextlib.nullcontext()
+    # Looked for once, and not by a walk through all modules in each step.
+    parameters = list(network.parameters())
 
     def update(rate: float) -> float:
         for group in optimizer.param_groups:
             group["lr"] = rate
-        norm = clip(network, largest_norm)
+        norm = torch.nn.utils.clip_grad_norm_(parameters, largest_norm or math.inf)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return norm
+        # Last, since a GPU has to finish for it.
+        return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)  # pyright: ignore
 
     def set_moments(parameter: torch.nn.Parameter, moments: Moments) -> None:
         optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in moments.items()}
@@ -115,12 +118,6 @@ def adamw(network: torch.nn.Module, spec: RunSpec) -> torch.optim.AdamW:
         eps=settings.epsilon,
         fused=True,
     )
-
-
-def clip(network: torch.nn.Module, largest: float) -> float:
-    """Scale the gradient down to a norm of `largest` (0: leave it); returns the norm before."""
-    norm = torch.nn.utils.clip_grad_norm_(network.parameters(), largest or math.inf)
-    return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)  # pyright: ignore
 
 
 def _checkpoint_activations(network: PreTrainedModel, wanted: bool) -> None:

@@ -72,7 +72,8 @@ def read_lines_whole(path: str | os.PathLike[str]) -> list[Any]:
             continue
         try:
             values.append(json.loads(line))
-        except ValueError as error:  # UnicodeDecodeError and JSONDecodeError both are
+        # UnicodeDecodeError and JSONDecodeError are ValueErrors; brackets without end are the other.
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path} line {number}: not a JSON line ({error})") from error
     return values
 

@@ -145,7 +145,10 @@ def join(parallel: Parallel) -> Group:
     else:
         os.environ["DS_ACCELERATOR"] = "cpu"
         torch.distributed.init_process_group("gloo", timeout=timeout)
-    return Group(rank, count, local_rank)
+    group = Group(rank, count, local_rank)
+    # One that met a user's mistake and left at once would be a broken connection to those that are still on their way.
+    group.largest(0)
+    return group
 
 
 def spread_problem(parallel: Parallel, engine: str, global_batch: int, micro_batch: int) -> str | None:

@@ -124,12 +124,13 @@ def train(
                             loss = devices.losses(micro).sum() / (spec.global_batch * predictions)
                             devices.backward(loss)
                         own_loss += loss.detach()
+                    gradient_norm = devices.update(rates[step - 1])
+                    # After the update, so that a GPU is waited for once a step; what it spoilt is not saved.
                     step_loss = group.total(float(own_loss))
                     if not math.isfinite(step_loss):
                         raise NonFiniteLossError(
                             f"training loss is {step_loss} at step {step}, learning rate {rates[step - 1]:g}"
                         )
-                    gradient_norm = devices.update(rates[step - 1])
                     finished = step
                     telemetry.step(step, step_loss)
 

@@ -51,6 +51,8 @@ class Manifest:
     """Share of the documents meant for validation."""
     corpora: dict[str, PreparedCorpus]
     """Name -> corpus, in the order of names."""
+    tokenizer_revision: str | None = None
+    """Of a tokenizer of the hub: the commit that was taken."""
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Manifest:

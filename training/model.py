@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,21 +110,43 @@ def sequence_losses(
     return losses.view(len(tokens), -1).sum(1)
 
 
-def sequence_losses_by_rows(
-    model: PreTrainedModel, tokens: torch.Tensor, precision: str, end_of_text: int | None = None
-) -> torch.Tensor:
-    """As `sequence_losses`, with the logit of each next token from its row of the head instead of from the logits.
+def losses_by_rows(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, precision: str) -> torch.Tensor:
+    """Cross-entropy of each sequence, in nats, the logit of each next token taken from its row of the head.
 
-    The gradient then never scatters into the (n T, vocabulary) logits, which compiled code fuses badly. For models
-    that `has_linear_head` says yes of.
+    The gradient then never scatters into the (n T, vocabulary) logits, which compiled code fuses badly.
+
+    Args:
+        hidden: (n, T, width) last hidden states.
+        weight: (vocabulary, width) of the head.
+        targets: (n, T) token ids.
+        precision: as `sequence_losses`.
+
+    Returns:
+        Tensor (n,) of fp32.
+    """
+    with torch.autocast(hidden.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        logits = functional.linear(hidden, weight)
+    of_next = (hidden.float() * functional.embedding(targets, weight)).sum(-1)
+    return (logits.float().logsumexp(-1) - of_next).sum(1)
+
+
+def sequence_losses_by_rows(
+    model: PreTrainedModel,
+    tokens: torch.Tensor,
+    precision: str,
+    end_of_text: int | None = None,
+    *,
+    of_hidden: Callable[..., torch.Tensor] = losses_by_rows,
+) -> torch.Tensor:
+    """As `sequence_losses`, from the last hidden states by `losses_by_rows`, which may be compiled.
+
+    For models that `has_linear_head` says yes of.
     """
     head = model.get_output_embeddings()
     assert head is not None
     with torch.autocast(tokens.device.type, torch.bfloat16, enabled=precision == "bf16"):
         hidden = model.base_model(**_inputs(tokens, end_of_text)).last_hidden_state
-        logits = functional.linear(hidden, head.weight)
-    of_next = (hidden.float() * functional.embedding(tokens[:, 1:], head.weight)).sum(-1)
-    return (logits.float().logsumexp(-1) - of_next).sum(1)
+    return of_hidden(hidden, head.weight, tokens[:, 1:], precision)
 
 
 def sequence_losses_chunked(

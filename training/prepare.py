@@ -43,6 +43,8 @@ class TokenizerChoice:
     """Train a byte-level BPE with this many token ids, on up to 8 MB of each corpus."""
     path: str | None = None
     """Local Hugging Face directory with a tokenizer."""
+    revision: str | None = None
+    """Of a directory that came from the hub: its commit, for the manifest."""
 
 
 def prepare(
@@ -105,6 +107,7 @@ def prepare(
             folder=folder,
             tokenizer_folder=tokenizer_folder.name,
             tokenizer=fingerprint,
+            tokenizer_revision=tokenizer.revision,
             vocabulary=next(iter(stores.values())).vocabulary,
             validation_share=float(validation_share),
             corpora={

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 from training.attempt import LeaseLostError, claim
 from training.durable import write_whole
 from training.group import ALONE, SHARDED, Group, spread_problem
+from training.loading import load_transformers
 from training.manifest import Manifest
 from training.spec import Execution, RunSpec, SpecError
 from training.stop import StopRequest, StopRequestedError
@@ -42,8 +44,6 @@ class Places:
     """Engines measured on this machine."""
     start: Path | None = None
     """Folder of the first weights, unless from scratch."""
-    stop_file: Path | None = None
-    """A file whose appearance asks the run to stop."""
 
 
 def state_of(folder: Path) -> str:
@@ -62,6 +62,8 @@ def run_once(
     stale_after: float = 60.0,
     tell: Callable[[str], None] = print,
     group: Group = ALONE,
+    stop: StopRequest | None = None,
+    claimed_as: Callable[[int], None] = lambda attempt: None,
 ) -> Exit | None:
     """Train a run unless it is done or another process has it.
 
@@ -73,6 +75,8 @@ def run_once(
         stale_after: seconds after which a silent holder on another host is given up.
         tell: called with lines about what happens.
         group: the processes that train the run together; each calls this and gets the same answer.
+        claimed_as: called with the attempt's number once this process has the run.
+        stop: the caller's, so that what is heard between two runs is heard by the next; None: signals stop this run.
 
     Returns:
         DONE; CRASH with a FAILED file for a loss that is not finite; RUN_ME_AGAIN when it was asked to stop and has
@@ -84,6 +88,8 @@ def run_once(
         LeaseLostError: another process took the run over.
     """
     # Imported late, so that looking at runs does not load torch.
+    load_transformers()
+    from training.checkpoint import newest_state, step_of
     from training.engine import choose_engine, forget, ready
     from training.loop import NonFiniteLossError, train
 
@@ -100,6 +106,8 @@ def run_once(
 
     if not group.share(claimed):
         return None
+    if attempt is not None:
+        claimed_as(attempt.number)
 
     def end(code: Exit, reason: str = "") -> Exit:
         if attempt is not None:
@@ -107,7 +115,7 @@ def run_once(
         return code
 
     try:
-        with StopRequest(places.stop_file) as stop:
+        with nullcontext(stop) if stop else StopRequest() as stop:
             if group.share(lambda: state_of(folder)) == "done":
                 return end(Exit.DONE, "was done already")
             if problem := spread_problem(parallel, execution.engine, spec.global_batch, execution.micro_batch):
@@ -146,6 +154,7 @@ def run_once(
                 )
             if attempt is not None:
                 spread = {"parallel": parallel.kind, "processes": group.count, "threads": execution.threads}
+                spread["from_step"] = step_of(saved) if (saved := newest_state(folder)) else 0
                 attempt.note(**{**chosen, **spread, "precision": spec.precision})
             end_of_text = None
             if spec.boundaries == "documents":

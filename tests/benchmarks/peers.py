@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -48,6 +51,8 @@ def trainer(
     attention: str = "sdpa",
     start: Path | None = None,
     evaluate_every: int | None = None,
+    compiled: bool = False,
+    callbacks: Sequence[Any] = (),
 ) -> float:
     """Seconds that transformers.Trainer takes for a run, bf16, its other settings as they come.
 
@@ -60,6 +65,8 @@ def trainer(
         attention: of transformers.
         start: a Hugging Face directory to start from.
         evaluate_every: steps between evaluations; None evaluates nothing.
+        compiled: whether with torch.compile.
+        callbacks: of Trainer.
     """
     from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
@@ -69,7 +76,8 @@ def trainer(
         if start
         else build_model(spec.model, attention, spec.seed)
     )
-    with warnings.catch_warnings():
+    # torch_compile leaves a word in the environment, which the next Trainer would follow.
+    with warnings.catch_warnings(), patch.dict("os.environ"):
         warnings.simplefilter("ignore")
         arguments = TrainingArguments(
             output_dir=str(folder),
@@ -87,16 +95,36 @@ def trainer(
             report_to=[],
             disable_tqdm=True,
             prediction_loss_only=True,
+            torch_compile=compiled,
         )
         hands = Trainer(
             model=model,
             args=arguments,
             train_dataset=_rows(rows),
             eval_dataset={name: _rows(windows) for name, windows in validation.items()} if evaluate_every else None,
+            callbacks=list(callbacks),
         )
         begin = time.perf_counter()
         hands.train()
         return time.perf_counter() - begin
+
+
+def trainer_blocks(spec: RunSpec, rows: torch.Tensor, folder: Path, every: int, *, compiled: bool) -> list[float]:
+    """Tokens a second of each block of `every` steps of transformers.Trainer, as `bare_loop`: eager attention, one
+    thread."""
+    from transformers import TrainerCallback
+
+    class Clock(TrainerCallback):
+        def __init__(self) -> None:
+            self.times = [time.perf_counter()]
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step % every == 0:
+                self.times.append(time.perf_counter())
+
+    clock = Clock()
+    trainer(spec, rows, {}, folder, threads=1, attention="eager", compiled=compiled, callbacks=[clock])
+    return [every * spec.tokens_per_step / (end - start) for start, end in itertools.pairwise(clock.times)]
 
 
 def _rows(tokens: torch.Tensor) -> torch.utils.data.Dataset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -10,8 +11,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pipeline.config import ConfigError, preset
+from pipeline.config import ConfigError, preset, read_question
 from pipeline.model_shape import configuration_of, directory_of
+from pipeline.prepare import prepare_corpora
 from pipeline.schema import ModelConfig
 from tests.conftest import SHAPE
 from training.checkpoint import save_weights
@@ -20,6 +22,7 @@ from training.model import build_model
 from training.spec import SpecError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+PLACES = {"general": "general", "domain": "code"}
 
 
 @pytest.fixture
@@ -40,6 +43,21 @@ def test_a_hub_name_is_its_snapshot_whose_folder_is_the_commit(cache: Path) -> N
     assert directory_of(ModelConfig(name="hf", path="some/model", revision=COMMIT)).name == COMMIT
     shape = configuration_of(ModelConfig(name="hf", path="some/model"), 300, 16, 0)
     assert shape["hidden_size"] == SHAPE["hidden_size"]
+
+
+def test_a_tokenizer_may_be_a_hub_name_whose_commit_the_manifest_keeps(
+    cache: Path, manifest: Manifest, texts: Path, tmp_path: Path
+) -> None:
+    for file in manifest.tokenizer_path.iterdir():
+        shutil.copy(file, cache)
+    words = ["experiment=own", f"data={tmp_path / 'data'}", "corpora.tokenizer.path=some/model"]
+    words += [f"corpora.sources.{name}.path={texts / folder}" for name, folder in PLACES.items()]
+    prepared = prepare_corpora(read_question(words), lambda _: None)
+    assert (prepared.tokenizer, prepared.vocabulary) == (manifest.tokenizer, manifest.vocabulary)
+    assert Manifest.open(prepared.folder).tokenizer_revision == COMMIT
+    missing = read_question([*words, "corpora.tokenizer.path=other/model"])
+    with pytest.raises(SpecError, match=r"^corpora\.tokenizer\.path: other/model: no folder here, .*$"):
+        prepare_corpora(missing, lambda _: None)
 
 
 def test_what_cannot_be_had_is_said_in_one_line(cache: Path) -> None:

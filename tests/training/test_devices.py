@@ -23,6 +23,9 @@ from training.manifest import Manifest
 from training.run import Exit, Places, run_once
 from training.spec import Execution, RunSpec
 
+# Starting the processes is most of it: half a minute.
+pytestmark = pytest.mark.slow
+
 KINDS = ("ddp", "fsdp2", "zero1", "zero2", "zero3")
 STEPS = 50
 DEEPSPEED = {"zero_optimization": {"overlap_comm": True, "contiguous_gradients": True}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from training.durable import read_lines_whole
 from training.manifest import Manifest
 from training.run import Exit, Places, run_once
 from training.spec import Execution, Initial, RunSpec
+from training.stop import StopRequest
 
 GOLDEN = Path(__file__).parent / "golden_points.jsonl"
 
@@ -51,6 +53,14 @@ run_once(spec, places, Execution(engine="eager"))
     if os.environ.get("WRITE_GOLDEN"):
         GOLDEN.write_text(measured)
     assert measured == GOLDEN.read_text()
+
+
+def test_a_stop_that_was_heard_between_runs_stops_the_next(manifest: Manifest, spec: RunSpec, tmp_path: Path) -> None:
+    places = Places(folder=tmp_path / "run", manifest=manifest, engines=tmp_path)
+    with StopRequest() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert run_once(spec, places, Execution(engine="eager", resume_every=0), stop=stop) == Exit.RUN_ME_AGAIN
+    assert not (places.folder / "DONE").exists()
 
 
 def test_accumulation_does_not_change_the_losses(manifest: Manifest, spec: RunSpec, tmp_path: Path) -> None:

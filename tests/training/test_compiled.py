@@ -1,0 +1,73 @@
+"""Compiled engines: the losses of plain code, within documents and with several processes."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tests.training.forks import FORKS, together
+from training.durable import read_lines_whole
+from training.group import ALONE, Group, Parallel, join, leave
+from training.manifest import Manifest
+from training.run import Exit, Places, run_once
+from training.spec import Execution, RunSpec
+
+# Each shape is compiled for some ten seconds.
+pytestmark = pytest.mark.slow
+
+
+def _train(group: Group, spec: RunSpec, folder: Path, manifest: Path, engine: str) -> None:
+    parallel = Parallel("ddp" if group.count > 1 else "single", group.count, timeout=120.0)
+    places = Places(folder=folder, manifest=Manifest.open(manifest), engines=folder)
+    execution = Execution(engine=engine, resume_every=0, parallel=parallel)
+    assert run_once(spec, places, execution, tell=lambda _: None, group=group) == Exit.DONE
+
+
+def _alone(runs: list[tuple[RunSpec, Path, str]], manifest: Path) -> None:
+    for spec, folder, engine in runs:
+        _train(ALONE, spec, folder, manifest, engine)
+
+
+def _of_two(rank: int, spec: RunSpec, folder: Path, manifest: Path, engine: str) -> None:
+    group = join(Parallel("ddp", 2, timeout=120.0))
+    _train(group, spec, folder, manifest, engine)
+    leave(group)
+
+
+def _losses(folder: Path) -> list[float]:
+    return [point["loss"] for point in read_lines_whole(folder / "points.jsonl")]
+
+
+@pytest.fixture(scope="module")
+def apart(spec: RunSpec) -> RunSpec:
+    """Sequences of 256 tokens, about the length of a document: most hold the end of one."""
+    return dataclasses.replace(spec, boundaries="documents", sequence_length=256, validation_windows=4, steps=14)
+
+
+@pytest.fixture(scope="module")
+def base(apart: RunSpec, manifest: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of each engine, and one that sees across documents."""
+    folder = tmp_path_factory.mktemp("compiled")
+    across = dataclasses.replace(apart, boundaries="none")
+    runs = [(apart, folder / engine, engine) for engine in ("eager", "eager-compiled", "sdpa-compiled")]
+    alone = FORKS.Process(target=_alone, args=([*runs, (across, folder / "across", "eager")], manifest.folder))
+    alone.start()
+    alone.join()
+    assert alone.exitcode == 0
+    return folder
+
+
+@pytest.mark.parametrize("engine", ["eager-compiled", "sdpa-compiled"])
+def test_compiled_engines_attend_within_documents_alone(engine: str, base: Path) -> None:
+    assert _losses(base / engine) == pytest.approx(_losses(base / "eager"), abs=1e-5)
+    assert _losses(base / engine)[-2:] != pytest.approx(_losses(base / "across")[-2:], abs=1e-4)
+
+
+def test_two_processes_of_compiled_code_give_the_losses_of_one(apart: RunSpec, manifest: Manifest, base: Path) -> None:
+    pair = together(_of_two, apart, base / "ddp", manifest.folder, "eager-compiled")
+    for process in pair:
+        process.join()
+    assert [process.exitcode for process in pair] == [0, 0]
+    assert _losses(base / "ddp") == pytest.approx(_losses(base / "eager"), abs=1e-5)
