@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from training.stop import SIGNALS
 
 WORDS = {
     "quickstart": "the whole road at once, prepare to report, on this machine",
@@ -12,16 +15,18 @@ WORDS = {
     "prepare validation": "choose validation documents; validation.models=[A,B] corpora.validation=FOLDER",
     "plan": "print runs, tokens, FLOPs, time and disk before anything is spent",
     "train": "train what is planned; run=HASH trains one, -m sweeps",
-    "status": "how far each run is",
+    "status": "how far each run is, and why its job waits",
+    "cancel": "cancel the study's jobs on the cluster; what runs saves first",
     "collect": "join all validation losses into points.parquet",
     "fit": "fit the laws, with intervals; points=FILE fits any table of losses",
     "recommend": "answer the goal: share, interval, losses",
     "confirm": "train runs that the fit has not seen, and compare",
     "report": "write report.html",
+    "track sync": "bring wandb's copy of a study up to its files, and upload it where a key is known",
     "evaluate": "down-stream tasks of kept checkpoints by lm-eval; evaluate.tasks=[hellaswag]",
 }
 """Verb -> what it does, in the order in which they are used."""
-ON_A_STUDY = ("status", "collect", "fit", "recommend", "confirm", "report", "evaluate")
+ON_A_STUDY = ("status", "cancel", "collect", "fit", "recommend", "confirm", "report", "track sync", "evaluate")
 """Verbs that read the question from the study's own study.yaml."""
 _HYDRA_FLAGS = (
     "-m",
@@ -58,6 +63,9 @@ exit codes: 0 done, 1 crash or a failed run, 2 bad configuration, 3 input missin
 
 def main() -> None:
     """Entry of the command line."""
+    for number in SIGNALS:
+        # As Ctrl-C: what trains saves, and the exit code says that the same command goes on.
+        signal.signal(number, signal.default_int_handler)
     sys.exit(run(sys.argv[1:]))
 
 
@@ -68,8 +76,8 @@ def run(arguments: Sequence[str]) -> int:
         width = max(map(len, WORDS))
         print(HELP.format(verbs="\n".join(f"  {verb:{width}}  {what}" for verb, what in WORDS.items())), end="")
         return 0 if words else 2
-    if words[:2] == ["prepare", "validation"]:
-        words[:2] = ["prepare validation"]
+    if " ".join(words[:2]) in WORDS:
+        words[:2] = [" ".join(words[:2])]
     verb, rest = words[0], words[1:]
     if verb in ("--version", "-V"):
         from importlib.metadata import version
@@ -92,7 +100,6 @@ def run(arguments: Sequence[str]) -> int:
 def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
     from rich.console import Console
 
-    from fitting import PointsError
     from pipeline import verbs
     from pipeline.config import ConfigError
     from pipeline.study import StudyError
@@ -110,7 +117,7 @@ def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
             return int(fit_table(rest, console))
         question = _question(verb, rest)
         return int(verbs.VERBS[verb](question, console))
-    except (ConfigError, PointsError) as error:
+    except (ConfigError, *_of_fitting()) as error:
         code, lines = 2, str(error)
     except (CorpusError, StudyError, SpecError) as error:
         code, lines = 3, str(error)
@@ -137,6 +144,12 @@ def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
     return code
 
 
+def _of_fitting() -> list[type[Exception]]:
+    """What `fitting` raises for a table that cannot be fitted; nothing where nobody loaded it, and scipy with it."""
+    fitting = sys.modules.get("fitting")
+    return [fitting.PointsError] if fitting else []
+
+
 def _question(verb: str, rest: list[str]):
     from pipeline.config import CONF, ConfigError, question_of_study, read_question
 
@@ -148,20 +161,21 @@ def _question(verb: str, rest: list[str]):
         raise ConfigError([f"{folders[-1]}: not key=value; see cptlaw {verb} --help"])
     if folders:
         folder = Path(folders[0])
-        return question_of_study(folder, overrides)
+        # To look and to cancel, half a second with scipy need not be spent on what was checked before.
+        return question_of_study(folder, overrides, again=bool(overrides) or verb not in ("status", "cancel"))
     if verb == "quickstart" and not any(word.startswith("experiment=") for word in overrides):
         overrides = ["experiment=quickstart", *overrides]
     question = read_question(overrides)
     folder = Path(question.studies) / question.name
-    # Words that choose whole groups are the question anew; single keys are changes to the study's own.
+    # Words that choose whole groups are the question anew; single keys and laws are changes to the study's own.
     groups = [word for word in overrides if (CONF / word.split("=")[0].split("@")[0]).is_dir()]
-    if verb in ON_A_STUDY and (folder / "study.yaml").exists() and not set(groups) - _experiments(groups):
+    if verb in ON_A_STUDY and (folder / "study.yaml").exists() and not set(groups) - _of_a_study(groups):
         return question_of_study(folder, overrides)
     return question
 
 
-def _experiments(words: list[str]) -> set[str]:
-    return {word for word in words if word.startswith("experiment=")}
+def _of_a_study(words: list[str]) -> set[str]:
+    return {word for word in words if word.startswith(("experiment=", "law="))}
 
 
 def _hydra_app(rest: list[str]) -> int:
@@ -189,7 +203,7 @@ def _print_keys(verb: str) -> None:
 
         print_help(console)
         console.print("A study:", highlight=False)
-    groups = sorted(path for path in CONF.iterdir() if path.is_dir() and list(path.glob("*.yaml")))
+    groups = sorted(path for path in CONF.iterdir() if path.name != "wandb_sweeps" and list(path.glob("*.yaml")))
     console.print("groups (group=file):", highlight=False)
     for path in groups:
         files = ", ".join(sorted(file.stem for file in path.glob("*.yaml")))

@@ -206,10 +206,10 @@ def _read_points(files: list[tuple[str, Path]]) -> pd.DataFrame:
         table = arrow_json.read_json(pa.BufferReader(buffer.getvalue()), parse_options=options)
         whole = table.num_rows == sum(counts) and not any(column.null_count for column in table.columns)
     except pa.ArrowInvalid:
-        whole = False
-    if not whole:
+        table, whole = None, False
+    frame = table.to_pandas() if table is not None and whole else None
+    if frame is None or (frame[["step", "tokens"]] < 0).any(axis=None) or np.isinf(frame["loss"]).any():
         raise StudyError(_damage(files))
-    frame = table.to_pandas()
     frame.insert(0, "run", np.repeat(names, counts))
     return frame
 
@@ -220,12 +220,22 @@ def _damage(files: list[tuple[str, Path]]) -> str:
             continue
         try:
             for number, point in enumerate(read_lines_whole(path), start=1):
-                if not isinstance(point, dict) or set(point) != set(POINT.names) or None in point.values():
+                if not _is_point(point):
                     wanted = ", ".join(POINT.names)
                     return f"{path} line {number}: not a point ({wanted}); delete runs/{name} to train it again"
         except ValueError as error:
             return f"{error}; delete runs/{name} to train it again"
     return "points.jsonl: a value of the wrong type in one of the runs"
+
+
+def _is_point(point: Any) -> bool:
+    if not isinstance(point, dict) or set(point) != set(POINT.names):
+        return False
+    counts = all(type(point[key]) is int and 0 <= point[key] < 2**63 for key in ("step", "tokens"))
+    numbers = (point[key] for key in ("loss", "loss_stderr", "learning_rate"))
+    # A number of hundreds of digits is no float.
+    right = all(type(value) is float or (type(value) is int and abs(value) < 2**63) for value in numbers)
+    return counts and right and isinstance(point["corpus"], str) and not math.isinf(point["loss"])
 
 
 def _facts(run: PlannedRun, study: Study, general: str) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import conf
-from pipeline.schema import BranchConfig, EvaluationConfig, MixtureConfig, ModelConfig, PhaseConfig, Question
+from pipeline.schema import BranchConfig, EvaluationConfig, LawConfig, MixtureConfig, ModelConfig, PhaseConfig, Question
+from pipeline.slurm_options import slurm_problems
 from training.evaluation_steps import EvaluationPolicy, evaluation_steps
 from training.group import Parallel, spread_problem
 from training.schedule import Piece, learning_rates
@@ -152,23 +153,36 @@ def load_question(path: Path, overrides: Sequence[str] = (), *, again: bool = Tr
             key = override.get_key_element()
             if key == "experiment":
                 continue
+            if key == "law":
+                stored.law = _law_files(override.value())
+                continue
             if (CONF / key).is_dir():
-                raise ConfigError([f"{key}: a group; an existing study takes single keys, like goal.tolerance=0.05"])
+                problem = f"{key}: a group; an existing study takes law=[...] and single keys, like goal.tolerance=0.05"
+                raise ConfigError([problem])
             OmegaConf.update(stored, key, override.value(), merge=True, force_add=False)
         return checked(stored) if again else _question(stored)
     except (OmegaConfBaseException, HydraException, AttributeError) as error:
         raise ConfigError([plain(error)]) from None
 
 
-def question_of_study(folder: Path, overrides: Sequence[str]) -> Question:
-    """The question of a study that exists, wherever its folder lies now.
+def _law_files(names: Any) -> dict[str, LawConfig]:
+    """The sections of conf/law that `law=[...]` names."""
+    known = sorted(path.stem for path in (CONF / "law").glob("*.yaml"))
+    names = names if isinstance(names, list) else [names]
+    if unknown := [str(name) for name in names if name not in known]:
+        raise ConfigError([f"law: {name!r} is not a law; allowed: {', '.join(known)}" for name in unknown])
+    return {name: LawConfig(**OmegaConf.load(CONF / "law" / f"{name}.yaml")[name]) for name in names}
+
+
+def question_of_study(folder: Path, overrides: Sequence[str], *, again: bool = True) -> Question:
+    """The question of a study that exists, wherever its folder lies now; `again` as in `load_question`.
 
     Raises:
         ConfigError: as `load_question`; the folder has no study.yaml.
     """
     if not (folder / "study.yaml").exists():
         raise ConfigError([f"{folder}: not a study, it has no study.yaml; cptlaw plan makes one"])
-    question = load_question(folder / "study.yaml", overrides)
+    question = load_question(folder / "study.yaml", overrides, again=again)
     question.name, question.studies = folder.resolve().name, str(folder.parent)
     return question
 
@@ -236,10 +250,23 @@ def _problems(question: Question) -> Iterator[str]:
     for source in question.corpora.sources:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", source):
             yield f"corpora.sources: {source!r}; allowed: letters, digits, '_', '.' and '-', not first"
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", question.name):
-        yield f"name: {question.name!r}; allowed: letters, digits, '_', '.' and '-', not first"
-    if question.launcher.kind != "local":
-        yield f"launcher.kind: {question.launcher.kind!r}; allowed: local"
+    # Both become folders.
+    for key, name in (("name", question.name), ("model.name", question.model.name)):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+            yield f"{key}: {name!r}; allowed: letters, digits, '_', '.' and '-', not first"
+    if question.launcher.kind not in ("local", "slurm"):
+        yield f"launcher.kind: {question.launcher.kind!r}; allowed: local, slurm"
+    if question.dry_run and question.launcher.kind != "slurm":
+        yield f"dry_run: true with launcher.kind={question.launcher.kind}; allowed: launcher=slurm (else: cptlaw plan)"
+    yield from slurm_problems(question)
+    tracking = question.tracking
+    if tracking.kind not in ("none", "wandb"):
+        yield f"tracking.kind: {tracking.kind!r}; allowed: none, wandb"
+    if tracking.mode not in ("auto", "online", "offline"):
+        yield f"tracking.mode: {tracking.mode!r}; allowed: auto, online, offline"
+    for key in ("every", "wait"):
+        if not 0 < (seconds := getattr(tracking, key)) < 86400:
+            yield f"tracking.{key}: {seconds}; allowed: above 0, seconds"
     if question.goal.kind != "trade-off":
         yield f"goal.kind: {question.goal.kind!r}; allowed: trade-off"
     if not 0 < question.goal.tolerance < 10:

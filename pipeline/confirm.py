@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from fitting import Fit
+from pipeline.answer_file import read_recommendation
 from pipeline.fits import log_errors, read_back_test
 from pipeline.plan import confirmation_runs
 from pipeline.recommend import find_target, target_columns
@@ -23,9 +24,11 @@ def confirmation_plan(question: Question, study: Study, manifest: Manifest, prec
         StudyError: there is no recommendation, or it found no share.
         ConfigError: a corpus too short for these runs.
     """
-    recommendation = study.read_json("recommendation.json", "recommend")
+    recommendation = read_recommendation(study)
     if recommendation["mixture"] is None:
         raise StudyError(f"nothing to confirm: {recommendation['binding']}; ask for a larger goal.tolerance")
+    if question.corpora.domain not in recommendation["mixture"]:
+        raise StudyError(f"{study.folder}/recommendation.json: of another question; run cptlaw recommend again")
     share = float(recommendation["mixture"][question.corpora.domain])
     shares = [share]
     if distance := question.confirm.neighbour:
@@ -54,7 +57,7 @@ def compare(
     Raises:
         StudyError: a confirmation run has not ended.
     """
-    recommendation = study.read_json("recommendation.json", "recommend")
+    recommendation = read_recommendation(study)
     target = find_target(question, points)
     tested = read_back_test(study)
     rows = []
@@ -81,7 +84,7 @@ def compare(
                         "domain_share": float(measured["ratio"].iloc[0]),
                         "corpus": corpus,
                         "law": law,
-                        "recommended": law == recommendation["law"],
+                        "recommended": law == recommendation["law"][corpus],
                         "predicted": loss,
                         "low": low,
                         "high": high,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.kept import kept_steps
 from pipeline.schema import Question
 from pipeline.study import PlannedRun
-from training.evaluation_steps import evaluation_steps
+from training.evaluation_steps import EvaluationPolicy, evaluation_steps
 from training.parameters import model_size
 from training.spec import RunSpec
 
@@ -45,6 +46,9 @@ def costs(runs: Sequence[PlannedRun], flops_per_second: float | None, question: 
         flops_per_second: speed of one worker, or None.
         question: which weights are kept.
     """
+    children: dict[str | None, list[PlannedRun]] = {}
+    for run in runs:
+        children.setdefault(run.parent, []).append(run)
     groups: dict[tuple[str, str], list[PlannedRun]] = {}
     for run in runs:
         groups.setdefault((run.role, run.model), []).append(run)
@@ -61,7 +65,7 @@ def costs(runs: Sequence[PlannedRun], flops_per_second: float | None, question: 
                 sum(run.spec.tokens for run in members),
                 flops,
                 flops / flops_per_second if flops_per_second else None,
-                sum(_disk(run.spec, *kept_steps(question, run, runs)) for run in members),
+                sum(_disk(run.spec, *kept_steps(question, run, children.get(run.spec.hash, []))) for run in members),
             )
         )
     return rows
@@ -69,14 +73,20 @@ def costs(runs: Sequence[PlannedRun], flops_per_second: float | None, question: 
 
 def run_flops(spec: RunSpec) -> float:
     """Operations of a run's training and evaluations (a forward pass is a third of a training step)."""
-    evaluations = len(evaluation_steps(spec.evaluation, spec.steps))
+    evaluations = _evaluations(spec.evaluation, spec.steps)
     evaluated = evaluations * len(spec.corpora) * spec.validation_windows * spec.sequence_length
     return model_size(spec.model, spec.sequence_length).flops_per_token * (spec.tokens + evaluated / 3)
 
 
+@functools.lru_cache(maxsize=64)
+def _evaluations(policy: EvaluationPolicy, steps: int) -> int:
+    # Thousands of runs share a handful.
+    return len(evaluation_steps(policy, steps))
+
+
 def _disk(spec: RunSpec, checkpoints: list[int], states: list[int]) -> int:
     weights = 4 * model_size(spec.model, spec.sequence_length).total
-    points = len(evaluation_steps(spec.evaluation, spec.steps)) * len(spec.corpora) * _BYTES_A_POINT
+    points = _evaluations(spec.evaluation, spec.steps) * len(spec.corpora) * _BYTES_A_POINT
     # States hold weights and both moments: those kept for branches and, while the run lasts, the two newest and the one
     # that is being written.
     return weights * len(checkpoints) + 3 * weights * (len(states) + 3) + points

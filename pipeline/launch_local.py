@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from rich.console import Console
@@ -27,22 +28,23 @@ from training.run import Exit
 _LINE_SECONDS = 15.0
 
 
-def train_locally(study: Study, question: Question, console: Console) -> Exit:
-    """Train the plan with worker processes side by side; returns when nothing is left to do.
+def train_locally(study: Study, question: Question, console: Console, only: Collection[str] | None = None) -> Exit:
+    """Train the plan, or the runs of it named in `only`, with worker processes side by side until nothing is left.
 
     Ctrl-C lets every worker save; the same command goes on from there.
 
     Returns:
         DONE, CRASH when a run failed, RUN_ME_AGAIN when stopped, INPUT_MISSING when a worker found its input wrong.
     """
-    plan = study.read_plan()
+    plan = [run for run in study.read_plan() if only is None or run.name in only]
     if all(study.state(run) == "done" for run in plan):
         console.print(f"all {len(plan)} runs of the plan are done")
         return Exit.DONE
     # What is done does not need processes, and a worker without a run to take only costs its start.
     count = min(workers(question), sum(study.state(run) == "open" for run in plan))
     (study.folder / "logs").mkdir(exist_ok=True)
-    processes = [_start(study, question, number) for number in range(count)]
+    more = [] if only is None else ["--only", ",".join(only)]
+    processes = [_start(study, question, number, more) for number in range(count)]
     try:
         with _Watch(plan, console) as watch:
             restarts = 0
@@ -53,7 +55,7 @@ def train_locally(study: Study, question: Question, console: Console) -> Exit:
                 watch.show(now)
                 if died and any(row.state == "interrupted" for row in now) and restarts < 3 * len(plan):
                     # What it was training is open again; the number of attempts on a run bounds the retries.
-                    processes[died[0]] = _start(study, question, died[0])
+                    processes[died[0]] = _start(study, question, died[0], more)
                     restarts += 1
                 if all(process.poll() is not None for process in processes):
                     break
@@ -107,7 +109,7 @@ def _died(process: subprocess.Popen[bytes]) -> bool:
     return process.poll() is not None and (process.returncode < 0 or process.returncode == Exit.UNEXPECTED)
 
 
-def _start(study: Study, question: Question, number: int) -> subprocess.Popen[bytes]:
+def _start(study: Study, question: Question, number: int, more: list[str]) -> subprocess.Popen[bytes]:
     threads = str(question.launcher.threads)
     environment = os.environ | {
         "OMP_NUM_THREADS": threads,
@@ -116,7 +118,7 @@ def _start(study: Study, question: Question, number: int) -> subprocess.Popen[by
         **_own_gpus(number, question.parallel.processes),
     }
     command = [sys.executable, "-m", "pipeline.worker", str(study.folder)]
-    command += ["--number", str(number), "--parent", str(os.getpid())]
+    command += ["--number", str(number), "--parent", str(os.getpid()), *more]
     with open(study.folder / "logs" / f"worker-{number}.log", "ab") as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -11,18 +12,23 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pipeline.config import ConfigError, branch_phase, models, pieces, policy, replicated
 from pipeline.model_shape import configuration_of, directory_of, objective_of, with_rope_theta
 from pipeline.schema import BranchConfig, ModelConfig, PhaseConfig, Question
 from pipeline.study import PlannedRun
 from training.manifest import Manifest, PreparedCorpus
-from training.schedule import learning_rates
+from training.schedule import Piece, learning_rates
 from training.spec import Initial, Optimizer, RunSpec
 
 
 def data_folder(question: Question) -> Path:
     """Folder of the prepared corpora of a question; questions with the same corpora share it."""
     parts = dataclasses.asdict(question.corpora)
+    if question.corpora.tokenizer.revision is None:
+        # As the folders of questions that did not know the key are called.
+        del parts["tokenizer"]["revision"]
     if question.model.path and not question.corpora.tokenizer.path:
         # The model's own tokenizer makes other tokens of the same text.
         parts |= {"model": [question.model.path, question.model.revision]}
@@ -203,7 +209,13 @@ def _pretraining(question: Question, model: ModelConfig, manifest: Manifest, pre
 
 
 def _rate_at(spec: RunSpec, step: int) -> float:
-    return float(learning_rates(spec.schedule, spec.steps, spec.learning_rate_before)[step - 1])
+    return float(_rates(spec.schedule, spec.steps, spec.learning_rate_before)[step - 1])
+
+
+@functools.lru_cache(maxsize=8)
+def _rates(schedule: tuple[Piece, ...], steps: int, before: float) -> np.ndarray:
+    # A thousand runs start from one.
+    return learning_rates(schedule, steps, before)
 
 
 def _spec(

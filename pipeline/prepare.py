@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from pipeline.config import models
-from pipeline.model_shape import directory_of
+from pipeline.hub_directory import MODEL_FILES, TOKENIZER_FILES, hub_directory
 from pipeline.plan import data_folder
 from pipeline.schema import Question
 from pipeline.study import Study, StudyError
@@ -34,13 +34,21 @@ def prepare_corpora(question: Question, tell: Callable[[str], object], console: 
         CorpusError: a corpus or the tokenizer cannot be used.
     """
     sources = sources_of(question)
-    path = question.corpora.tokenizer.path
-    if path is None and question.model.path:
-        path = str(directory_of(question.model))
-    choice = TokenizerChoice(path=path) if path else TokenizerChoice(vocabulary=question.corpora.tokenizer.vocabulary)
+    choice = _tokenizer(question)
     share = question.corpora.validation_share
     with progress_bar(console) as bar:
         return prepare(sources, choice, data_folder(question), validation_share=share, progress=tell, bar=bar)
+
+
+def _tokenizer(question: Question) -> TokenizerChoice:
+    given, model = question.corpora.tokenizer, question.model
+    if given.path:
+        path, commit = hub_directory("corpora.tokenizer.path", given.path, given.revision, TOKENIZER_FILES)
+    elif model.path:
+        path, commit = hub_directory("model.path", model.path, model.revision, MODEL_FILES)
+    else:
+        return TokenizerChoice(vocabulary=given.vocabulary)
+    return TokenizerChoice(path=str(path), revision=commit)
 
 
 def sources_of(question: Question, with_validation: bool = True) -> dict[str, Source]:

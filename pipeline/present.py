@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from omegaconf import OmegaConf
 from rich.table import Table
 
@@ -12,6 +11,10 @@ from pipeline.cost import Cost
 from pipeline.launch_local import workers
 from pipeline.schema import Question
 from pipeline.study import Study
+from pipeline.wording import laws_used
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def question_yaml(question: Question) -> str:
@@ -47,8 +50,10 @@ def held_out_table(tested: pd.DataFrame) -> Table:
     """How each law did on what it was not fitted to."""
     table = Table(title="mean relative error on held-out points")
     splits = list(dict.fromkeys(tested["split"]))
-    for name in ("corpus", "law", *splits):
-        table.add_column(name, justify="left" if name in ("corpus", "law") else "right")
+    for name in ("corpus", "law"):
+        table.add_column(name, no_wrap=True)
+    for split in splits:
+        table.add_column(split.replace("-", " "), justify="right")
     for (corpus, law), rows in tested.groupby(["corpus", "law"], sort=False):  # pyright: ignore[reportGeneralTypeIssues]
         errors = rows["relative_error"].abs().groupby(rows["split"]).mean()
         table.add_row(str(corpus), str(law), *(f"{errors[split]:.2%}" if split in errors else "" for split in splits))
@@ -58,7 +63,8 @@ def held_out_table(tested: pd.DataFrame) -> Table:
 def recommendation_table(content: dict[str, Any], question: Question) -> Table:
     """The answer: share, losses, what binds."""
     target = content["target"]
-    table = Table(title=f"recommended with {content['law']} for {target['model']}, {target['D'] * 1e3:.2f} M tokens")
+    title = f"recommended with {laws_used(content['law'])} for {target['model']}, {target['D'] * 1e3:.2f} M tokens"
+    table = Table(title=title)
     for name in ("", "value", "90% interval"):
         table.add_column(name, justify="left" if not name else "right")
     domain, general = question.corpora.domain, question.corpora.general
@@ -72,14 +78,15 @@ def recommendation_table(content: dict[str, Any], question: Question) -> Table:
         for corpus, loss in content["predicted"].items():
             table.add_row(f"loss on {corpus}", f"{loss['loss']:.4f}", f"{loss['low']:.4f} to {loss['high']:.4f}")
     table.add_row("binding", content["binding"], "")
-    for law, error in content["held_out_error"].items():
-        table.add_row(f"held-out error of {law}", f"{error:.2%}", "")
+    for corpus, law in content["law"].items():
+        if (error := content["held_out_error"].get(corpus, {}).get(law)) is not None:
+            table.add_row(f"held-out error on {corpus}", f"{error:.2%}", law)
     return table
 
 
 def confirmation_table(rows: list[dict[str, Any]]) -> Table:
     """Predicted against measured, every law."""
-    table = Table(title="confirmation: predicted before, measured after", caption="* the law that the answer came from")
+    table = Table(title="confirmation: predicted before, measured after", caption="* the answer came from it")
     for name in ("share", "corpus", "law", "predicted", "90% interval", "measured", "error", "inside"):
         table.add_column(name, justify="left" if name in ("corpus", "law") else "right")
     for row in rows:

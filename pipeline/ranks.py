@@ -1,4 +1,4 @@
-"""The processes of one run on this machine: started together, and ended together."""
+"""The processes of one run: started together on this machine and ended together, or by srun on several."""
 
 from __future__ import annotations
 
@@ -8,10 +8,49 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from types import FrameType
 
 from training.run import Exit
+from training.spec import SpecError
 from training.stop import SIGNALS
+
+
+def place_in_step(kind: str, processes: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What torchrun would have put into the environment of one task of several that srun started.
+
+    MASTER_ADDR and MASTER_PORT are the batch script's to say. Tasks that train a run each (kind single) share out the
+    GPUs that they see instead.
+
+    >>> place_in_step("ddp", 2, {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "0"})
+    {'RANK': '1', 'WORLD_SIZE': '2', 'LOCAL_RANK': '0'}
+
+    Args:
+        kind: of parallel.
+        processes: that train a run together.
+        environment: of this process.
+
+    Returns:
+        Additions to the environment; none outside of srun, in a step of one task, or where RANK says it already.
+
+    Raises:
+        SpecError: srun started another number of tasks.
+    """
+    tasks = int(environment.get("SLURM_STEP_NUM_TASKS", "1"))
+    if tasks == 1 or "RANK" in environment:
+        return {}
+    local = environment["SLURM_LOCALID"]
+    gpus = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    if kind == "single":
+        return {"CUDA_VISIBLE_DEVICES": gpus[int(local) % len(gpus)]} if gpus else {}
+    if tasks != processes:
+        raise SpecError(f"parallel.processes: {processes}, but srun started {tasks}; allowed: --ntasks={processes}")
+    # A task that was given a GPU of its own knows it as number 0.
+    return {
+        "RANK": environment["SLURM_PROCID"],
+        "WORLD_SIZE": str(tasks),
+        "LOCAL_RANK": "0" if len(gpus) == 1 else local,
+    }
 
 
 def run_ranks(command: list[str], count: int, threads: int, grace: float = 10.0) -> Exit:

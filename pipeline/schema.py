@@ -77,7 +77,9 @@ class TokenizerConfig:
     vocabulary: int = 2048
     """Token ids of a byte-level BPE trained on the corpora."""
     path: str | None = None
-    """A Hugging Face tokenizer directory to use instead."""
+    """A Hugging Face directory with a tokenizer to use instead, or a hub name like Qwen/Qwen2.5-0.5B."""
+    revision: str | None = None
+    """Of a hub name: branch, tag or commit; manifest.json keeps the commit that it meant. null: the main branch."""
 
 
 @dataclass
@@ -215,9 +217,45 @@ class OptimizerConfig:
 
 
 @dataclass
+class SlurmConfig:
+    partition: str | None = None
+    """Partition; null, here and below: the cluster's default."""
+    account: str | None = None
+    """Account that pays."""
+    qos: str | None = None
+    """Quality of service."""
+    constraint: str | None = None
+    """Features that a node must have, like h100."""
+    nodes: int = 1
+    """Nodes a run; parallel.processes are spread over them evenly."""
+    gpus: int = 0
+    """GPUs a node; 0: none."""
+    cpus: int | None = None
+    """Cores a process; null: launcher.threads."""
+    mem: str | None = None
+    """Memory a node, like 64G."""
+    time: str | None = None
+    """Time limit of a job, as 30 (minutes), 4:00:00 or 2-00:00:00. A run that needs longer goes on in the next job."""
+    limit: int = 0
+    """Most runs of an array at once; 0: any number."""
+    signal: int = 120
+    """Seconds before the time limit at which a run is told to save."""
+    setup: list[str] = field(default_factory=list)
+    """Shell lines before the run, like module load cuda, or . venv/bin/activate."""
+    python: str | None = None
+    """Words that start Python in a job, like apptainer exec --nv image.sif python; null: this Python."""
+    extra: list[str] = field(default_factory=list)
+    """More options of sbatch, like --exclusive or --gres=gpu:h100:4."""
+    driver: list[str] = field(default_factory=list)
+    """Options of sbatch for the small jobs that fit, recommend and report, after partition, account and qos."""
+    patience: float = 60.0
+    """Seconds after which a command of Slurm that gives no answer is given up."""
+
+
+@dataclass
 class LauncherConfig:
     kind: str = "local"
-    """local: worker processes on this machine."""
+    """local: worker processes on this machine; slurm: arrays of jobs, see docs/cluster.md."""
     workers: int = 0
     """Runs side by side; 0: one for every `threads` cores."""
     threads: int = 1
@@ -227,9 +265,11 @@ class LauncherConfig:
     resume_every: int = 200
     """Steps between states to resume from; 0: only when told to stop."""
     retries: int = 2
-    """How often a run whose process died is started again before it counts as failed."""
+    """How often a run whose process died is started again, without getting further, before it counts as failed."""
     stale_after: float = 60.0
     """Seconds without a heartbeat after which a process on another host is taken for dead."""
+    slurm: SlurmConfig = field(default_factory=SlurmConfig)
+    """Of kind slurm: what is asked of the cluster."""
 
 
 @dataclass
@@ -244,6 +284,24 @@ class ParallelConfig:
     """Seconds without a word from another process of the run after which all of them give up."""
     deepspeed: dict[str, Any] = field(default_factory=dict)
     """Of zero1 to zero3: DeepSpeed's configuration; auto: what follows from the run."""
+
+
+@dataclass
+class TrackingConfig:
+    kind: str = "none"
+    """none, or wandb: a group a study, a wandb run an attempt; see docs/tracking.md."""
+    project: str = "cptlaw"
+    """Of wandb: project."""
+    entity: str | None = None
+    """Of wandb: user or team; null: the one that the key belongs to."""
+    mode: str = "auto"
+    """Of wandb: online, offline, or auto: WANDB_MODE, else online where a key is known (wandb login)."""
+    tags: list[str] = field(default_factory=list)
+    """Of wandb: tags beside phase and model."""
+    every: float = 5.0
+    """Of wandb: seconds between two looks at the files of a run."""
+    wait: float = 30.0
+    """Of wandb: most seconds to wait for it at the end of a process; what is left, cptlaw track sync makes up for."""
 
 
 @dataclass
@@ -331,6 +389,8 @@ class Question:
     """How runs are carried out."""
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     """How a run is spread over devices; changes no run's name."""
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    """Where runs can be watched; changes no run's name."""
     law: dict[str, LawConfig] = field(default_factory=dict)
     """Laws to fit -> which points each reads."""
     bootstrap: int = 200
@@ -345,5 +405,7 @@ class Question:
     """Of train and evaluate: only the run with this hash or folder name."""
     retry_failed: bool = False
     """Of train: take up runs that are marked FAILED again."""
+    dry_run: bool = False
+    """Of train with launcher=slurm: print scripts and commands, submit nothing."""
     experiment: Any = None
     """Whole questions, files of conf/experiment."""

@@ -123,8 +123,13 @@ def _planned(line: dict[str, Any], path: Path) -> PlannedRun:
     if line["schema"] != SCHEMA:
         raise StudyError(f"schema {line['schema']!r}; this version reads {SCHEMA}")
     spec = RunSpec.from_dict(line["spec"])
-    name = line["run"]
+    name, start = line["run"], line["start"]
+    if line["role"] not in ROLES or not isinstance(line["model"], str):
+        raise StudyError(f"role {line['role']!r:.60} of model {line['model']!r:.60}; allowed: {', '.join(ROLES)}")
     # A name from a file becomes a path: it must be one folder, and the one that its spec asks for.
-    if Path(name).name != name or not name.endswith(f"-{spec.hash[:8]}"):
+    if Path(name).name != name or not name.endswith(f"-{spec.hash[:8]}") or not name.isprintable():
         raise StudyError(f"run {name!r} does not belong to its spec {spec.hash[:8]}")
-    return PlannedRun(name, line["role"], line["model"], line["start"], spec)
+    # So does where its weights come from: another run's are in this study.
+    if spec.initial.kind == "run" and (Path(start).is_absolute() or ".." in Path(start).parts):
+        raise StudyError(f"{name} starts from {start!r}, which is no run of this study")
+    return PlannedRun(name, line["role"], line["model"], start, spec)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 from pipeline import cost, present
 from pipeline.config import ConfigError
@@ -14,6 +15,7 @@ from pipeline.plan import data_folder, planned_runs, unprepared
 from pipeline.prepare import decide_precision, known_precision, machine_record, prepare_corpora
 from pipeline.schema import Question
 from pipeline.study import PlannedRun, Study, StudyError
+from pipeline.tracking import track_answer
 from training.durable import write_whole
 from training.manifest import Manifest
 from training.run import Exit
@@ -61,25 +63,14 @@ def plan(question: Question, console: Console) -> Exit:
     return Exit.DONE
 
 
-def write_plan(question: Question, study: Study) -> list[PlannedRun]:
-    """Freeze the question and its runs in the study's folder; confirmation runs that are done stay in the plan.
+def write_plan(question: Question, study: Study, *, keep: bool = False) -> list[PlannedRun]:
+    """Freeze the question and its runs in the study's folder; with keep all runs stay that are planned already.
 
     Raises:
-        CorpusError: the corpora are not prepared.
-        ConfigError: a corpus too short, for all at once.
+        CorpusError, ConfigError: as `plan_now`.
     """
     manifest = Manifest.open(data_folder(question))
-    precision = known_precision(question, study)
-    if precision is None:
-        raise StudyError(f"{study.folder}/machine.json: missing, and precision=auto; run cptlaw prepare first")
-    runs = planned_runs(question, manifest, precision)
-    if study.plan_file.exists():
-        planned = {run.spec.hash for run in runs}
-        runs += [
-            run
-            for run in study.read_plan()
-            if run.role == "confirm" and run.spec.hash not in planned and run.parent in {*planned, None}
-        ]
+    runs = plan_now(question, study, manifest, keep=keep)
     study.folder.mkdir(parents=True, exist_ok=True)
     write_whole(study.folder / "study.yaml", present.question_yaml(question))
     study.write_plan(runs)
@@ -91,16 +82,42 @@ def write_plan(question: Question, study: Study) -> list[PlannedRun]:
     return runs
 
 
+def plan_now(question: Question, study: Study, manifest: Manifest, *, keep: bool = False) -> list[PlannedRun]:
+    """The runs of a question; confirmation runs that are planned already stay, and with keep all others.
+
+    Raises:
+        CorpusError: the corpora are not prepared.
+        ConfigError: a corpus too short, for all at once.
+    """
+    precision = known_precision(question, study)
+    if precision is None:
+        raise StudyError(f"{study.folder}/machine.json: missing, and precision=auto; run cptlaw prepare first")
+    runs = planned_runs(question, manifest, precision)
+    if study.plan_file.exists():
+        planned = {run.spec.hash for run in runs}
+        runs += [
+            run
+            for run in study.read_plan()
+            if run.spec.hash not in planned and (keep or (run.role == "confirm" and run.parent in {*planned, None}))
+        ]
+    return runs
+
+
 def train(question: Question, console: Console) -> Exit:
     """Train the plan of the question, or one run of it."""
     study = study_of(question)
+    if question.dry_run:
+        from pipeline.launch_slurm import show
+
+        manifest = Manifest.open(data_folder(question))
+        return show(study, question, plan_now(question, study, manifest), "decide", console)
     if question.run is None or not study.plan_file.exists():
         write_plan(question, study)
     return launch(question, study, console)
 
 
-def launch(question: Question, study: Study, console: Console) -> Exit:
-    """Train what is planned, as the launcher section says."""
+def launch(question: Question, study: Study, console: Console, last: str = "decide") -> Exit:
+    """Train what is planned, as the launcher section says; on a cluster `last` is the job behind the runs."""
     plan = study.read_plan()
     failed = [run for run in plan if study.state(run) == "failed"]
     if question.retry_failed:
@@ -113,6 +130,10 @@ def launch(question: Question, study: Study, console: Console) -> Exit:
         if not named:
             raise ConfigError([f"run: {question.run!r} is not in {study.plan_file}; see cptlaw status"])
         return guarded(study, question, named[0].name)
+    if question.launcher.kind == "slurm":
+        from pipeline.launch_slurm import show, submit
+
+        return (show if question.dry_run else submit)(study, question, plan, last, console)
     from pipeline.launch_local import failure_log, train_locally
 
     code = train_locally(study, question, console)
@@ -131,24 +152,40 @@ def launch(question: Question, study: Study, console: Console) -> Exit:
 
 def status(question: Question, console: Console) -> Exit:
     """A table of all runs; on a terminal it stays and is renewed until nothing runs."""
+    from rich.console import Group
     from rich.live import Live
 
-    from pipeline.status import status_table, statuses
+    from pipeline.scheduler import Scheduler
+    from pipeline.slurm_status import explained
+    from pipeline.status import MOST, status_table, statuses
 
-    study = study_of(question)
-    rows = statuses(study, study.read_plan())
+    study, scheduler = study_of(question), Scheduler(question.launcher.slurm.patience)
+
+    def look() -> tuple[bool, Group]:
+        plan = study.read_plan()
+        rows, lines = explained(statuses(study, plan, brief=len(plan) > MOST), study, scheduler)
+        return any(row.state == "running" for row in rows), Group(status_table(rows), *map(Text, lines))
+
+    running, shown = look()
     if not console.is_terminal:
-        console.print(status_table(rows))
+        console.print(shown)
         return Exit.DONE
-    with Live(status_table(rows), console=console, auto_refresh=False) as live:
+    with Live(shown, console=console, auto_refresh=False) as live:
         try:
-            while any(row.state == "running" for row in rows):
+            while running:
                 time.sleep(1.0)
-                rows = statuses(study, study.read_plan())
-                live.update(status_table(rows), refresh=True)
+                running, shown = look()
+                live.update(shown, refresh=True)
         except KeyboardInterrupt:
             pass
     return Exit.DONE
+
+
+def cancel(question: Question, console: Console) -> Exit:
+    """Cancel the study's jobs on the cluster."""
+    from pipeline.launch_slurm import cancel as cancel_jobs
+
+    return cancel_jobs(study_of(question), question, console)
 
 
 def collect(question: Question, console: Console) -> Exit:
@@ -174,6 +211,7 @@ def fit(question: Question, console: Console) -> Exit:
     schedules = collecting.schedules(study.read_plan())
     fit_all(study, question, points, schedules, console.print)
     tested = back_test(study, question, points, schedules)
+    track_answer(study, question)
     console.print(present.held_out_table(tested))
     for line in trust(tested):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -206,8 +244,14 @@ def confirm(question: Question, console: Console) -> Exit:
     precision = known_precision(question, study) or "fp32"
     runs = confirmation_plan(question, study, manifest, precision)
     add_to_plan(study, runs)
-    if (code := launch(question, study, console)) != Exit.DONE:
-        return code
+
+    def ended() -> bool:
+        return all(study.state(run) == "done" for run in runs)
+
+    if question.launcher.kind != "slurm" or not ended():
+        code = launch(question, study, console, last="prove")
+        if code != Exit.DONE or not ended():
+            return code  # DONE: they are queued, and behind them the job that compares.
     points = collecting.collect(study, question.corpora.general)
     rows = compare(study, question, runs, points, read_fits(study, question))
     console.print(present.confirmation_table(rows))
@@ -220,6 +264,7 @@ def report(question: Question, console: Console) -> Exit:
 
     study = study_of(question)
     path = write_report(study, question)
+    track_answer(study, question)
     console.print(f"report: {path}", highlight=False)
     return Exit.DONE
 
@@ -230,6 +275,13 @@ def evaluate(question: Question, console: Console) -> Exit:
 
     console.print(task_table(evaluate_tasks(study_of(question), question, console)))
     return Exit.DONE
+
+
+def track_sync(question: Question, console: Console) -> Exit:
+    """Bring wandb's copy of a study up to its files."""
+    from pipeline.tracking_sync import sync
+
+    return sync(study_of(question), question, console)
 
 
 def quickstart(question: Question, console: Console) -> Exit:
@@ -245,10 +297,14 @@ def quickstart(question: Question, console: Console) -> Exit:
         ("confirm", confirm),
         ("report", report),
     ]
+    if question.launcher.kind == "slurm":
+        steps = steps[:3]  # What comes after training is queued behind it.
     for name, step in steps:
         console.rule(f"{name} [dim]{time.perf_counter() - start:.0f} s[/]", align="left")
         if (code := step(question, console)) != Exit.DONE:
             return code
+    if question.launcher.kind == "slurm":
+        return Exit.DONE
     console.rule(f"answer [dim]{time.perf_counter() - start:.0f} s[/]", align="left")
     study = study_of(question)
     console.print(present.answer_table(study, question))
@@ -273,10 +329,12 @@ VERBS: dict[str, Callable[[Question, Console], Exit]] = {
     "plan": plan,
     "train": train,
     "status": status,
+    "cancel": cancel,
     "collect": collect,
     "fit": fit,
     "recommend": recommend,
     "confirm": confirm,
     "report": report,
+    "track sync": track_sync,
     "evaluate": evaluate,
 }

@@ -12,14 +12,16 @@ import threading
 import time
 import traceback
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 from pipeline.config import load_question, spread
 from pipeline.kept import kept_steps
 from pipeline.plan import data_folder
-from pipeline.ranks import run_ranks
+from pipeline.ranks import place_in_step, run_ranks
 from pipeline.schema import Question
 from pipeline.study import PlannedRun, Study
+from pipeline.tracking import NO_MIRROR, Mirror, mirrored
 from training.attempt import LeaseLostError, attempts, is_live
 from training.corpus_error import CorpusError
 from training.durable import write_whole
@@ -29,6 +31,9 @@ from training.run import Exit, Places, run_once
 from training.spec import Execution, SpecError
 from training.stop import StopRequest
 
+STOPPING = 5.0
+"""Most seconds that a process which was asked to stop waits for wandb."""
+_STARTED = time.monotonic()
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """Errors that making room mends."""
 
@@ -41,6 +46,7 @@ def work(
     only: str | None = None,
     number: int = 0,
     group: Group = ALONE,
+    mirror: Mirror = NO_MIRROR,
 ) -> Exit:
     """Train what is open in the plan until nothing is left that this process could do.
 
@@ -50,10 +56,11 @@ def work(
     Args:
         study: with plan.jsonl.
         question: its launcher section says how to train.
-        stop: heard between runs; each run listens for itself.
-        only: name or hash of the one run to train.
+        stop: heard between runs and by each of them.
+        only: name or hash of the one run to train; of several with commas between.
         number: of this worker among those that start together.
         group: the processes of this worker; the first decides which run all of them train.
+        mirror: is told which attempts this process makes.
 
     Returns:
         DONE when all runs are done; CRASH when one failed; RUN_ME_AGAIN when asked to stop.
@@ -62,9 +69,16 @@ def work(
         CorpusError, SpecError, OSError: as `run_once`.
     """
     plan = study.read_plan()
-    done_before = {run.spec.hash for run in plan if study.state(run) == "done"}
     manifest = Manifest.open(data_folder(question))
     by_name = {run.name: run for run in plan}
+    if only is not None:
+        asked = set(only.split(","))
+        named = [run.name for run in plan if asked & {run.name, run.spec.hash, run.spec.hash[:8]}]
+        if not named:
+            raise SpecError(f"run: {only!r} is not in {study.plan_file}; see cptlaw status")
+        only = ",".join(named)
+    wanted = [run for run in plan if only is None or run.name in named]
+    done_before = {run.spec.hash for run in wanted if study.state(run) == "done"}
     last_model = None
     while not group.largest(int(stop.requested)):
         todo = group.share(partial(_todo, study, question, plan, only, number, last_model))
@@ -75,10 +89,12 @@ def work(
                 run.spec,
                 _places(study, run, manifest),
                 _execution(question, run, plan),
-                tokens_ahead=_tokens_of_shape(plan, run, done_before),
+                tokens_ahead=_tokens_of_shape(wanted, run, done_before),
                 stale_after=question.launcher.stale_after,
                 tell=lambda line: print(line, file=sys.stderr, flush=True),
                 group=group,
+                stop=stop,
+                claimed_as=partial(mirror.begin, run),
             )
             if outcome is None:
                 continue
@@ -96,12 +112,15 @@ def _todo(
     study: Study, question: Question, plan: list[PlannedRun], only: str | None, number: int, last_model: str | None
 ) -> Exit | list[str]:
     """Names of the runs that could be trained now, the best first; or how it all ended."""
-    states = {run.spec.hash: study.state(run) for run in plan}
-    wanted = [run for run in plan if only is None or only in (run.name, run.spec.hash)]
+    named = set() if only is None else set(only.split(","))
+    wanted = [run for run in plan if only is None or run.name in named]
+    # Not those of all: ten thousand jobs of one run each would ask a shared disk a hundred million times.
+    needed = {run.spec.hash for run in wanted} | {run.parent for run in wanted}
+    states = {run.spec.hash: study.state(run) for run in plan if run.spec.hash in needed}
     open_runs = [run for run in wanted if states[run.spec.hash] == "open"]
     ready = [run for run in open_runs if run.parent is None or states.get(run.parent, "done") == "done"]
     waiting = [run for run in open_runs if run not in ready and states.get(run.parent or "", "") == "open"]
-    if only is not None and open_runs and not ready:
+    if only is not None and open_runs and not ready and not (waiting and _seen_late(question)):
         raise SpecError(f"{open_runs[0].name}: the run that it continues is not done; train that one first")
     if [run for run in ready if _given_up(study.runs / run.name, question, run.name)]:
         return _todo(study, question, plan, only, number, last_model)
@@ -114,15 +133,23 @@ def _todo(
     return [run.name for run in sorted(ready, key=lambda run: run.model != last_model)]
 
 
+def _seen_late(question: Question) -> bool:
+    """Whether a shared disk may yet show that the parent is done: Slurm starts a job only when it is."""
+    return "SLURM_JOB_ID" in os.environ and time.monotonic() - _STARTED < question.launcher.stale_after
+
+
 def _given_up(folder: Path, question: Question, name: str) -> bool:
     """Mark a run as failed whose processes died too often."""
     records = [] if question.retry_failed else attempts(folder)
     if not records or is_live(folder, records[-1], question.launcher.stale_after):
         return False
-    died = [record for record in records if record.get("exit_code", 1) == Exit.CRASH]
+    # Counted from where the run last moved on, since a long one may lose a node every few days.
+    began = next((record["from_step"] for record in reversed(records) if "from_step" in record), 0)
+    since = list(takewhile(lambda record: record.get("from_step", began) == began, reversed(records)))
+    died = [record for record in since if record.get("exit_code", 1) == Exit.CRASH]
     if len(died) <= question.launcher.retries:
         return False
-    reason = died[-1].get("reason", "the process died without a word")
+    reason = died[0].get("reason", "the process died without a word")
     write_whole(folder / "FAILED", f"{len(died)} attempts ended badly, the last: {reason}\n")
     print(f"{name}: given up after {len(died)} attempts: {reason}", file=sys.stderr, flush=True)
     return True
@@ -139,7 +166,6 @@ def _places(study: Study, run: PlannedRun, manifest: Manifest) -> Places:
         manifest=manifest,
         engines=study.folder / "engines",
         start=(study.folder / run.start) if run.start else None,
-        stop_file=study.folder / "STOP",
     )
 
 
@@ -170,8 +196,9 @@ def main() -> None:
     """Entry of the worker process: python -m pipeline.worker STUDY."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("study", type=Path, help="folder of the study")
-    parser.add_argument("--only", help="name or hash of the one run to train")
-    parser.add_argument("--number", type=int, default=0, help="of this worker among those that start together")
+    parser.add_argument("--only", help="name or hash of the one run to train; of several with commas between")
+    number = int(os.environ.get("SLURM_PROCID", "0"))
+    parser.add_argument("--number", type=int, default=number, help="of this worker among those that start together")
     parser.add_argument("--question", type=Path, help="file of the question, if not study.yaml")
     parser.add_argument("--parent", type=int, help="end, saving, when this process is gone")
     arguments = parser.parse_args()
@@ -198,6 +225,11 @@ def guarded(study: Study, question: Question, only: str | None, number: int = 0)
     A run of several processes is started here, unless this is one of them, started by torchrun, Slurm or this.
     """
     parallel = spread(question)
+    try:
+        os.environ.update(place_in_step(parallel.kind, parallel.processes))
+    except SpecError as error:
+        print(error, file=sys.stderr)
+        return Exit.INPUT_MISSING
     if parallel.kind != "single" and "RANK" not in os.environ:
         from pipeline.present import question_yaml  # pandas with it, which a worker need not load
 
@@ -213,8 +245,12 @@ def guarded(study: Study, question: Question, only: str | None, number: int = 0)
     try:
         with StopRequest(study.folder / "STOP") as stop:
             group = join(parallel)
-            code = work(study, question, stop, only=only, number=number, group=group)
-            leave(group)
+            with mirrored(study, question, group.first) as mirror:
+                code = work(study, question, stop, only=only, number=number, group=group, mirror=mirror)
+                leave(group)
+                if code == Exit.RUN_ME_AGAIN:
+                    # Whoever asked to stop does not wait long.
+                    mirror.end(min(STOPPING, question.tracking.wait))
             return code
     except (CorpusError, SpecError, LeaseLostError) as error:
         if group.first:

@@ -129,6 +129,7 @@ def test_a_mistake_names_the_key(override: str, message: str) -> None:
     assert message in str(caught.value)
 
 
+@pytest.mark.slow
 def test_trunks_branches_and_transfer_points_train_end_to_end(texts: Path, tmp_path: Path) -> None:
     words = [
         *(word for word in SMALL if not word.startswith(("model=", "continual.checkpoints", "pretrain.steps"))),

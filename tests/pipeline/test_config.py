@@ -13,7 +13,7 @@ from pipeline.present import question_yaml
 GROUPS = sorted(
     (path.parent.name, path.stem)
     for path in CONF.glob("*/*.yaml")
-    if path.parent.name not in ("schedule", "evaluation")
+    if path.parent.name not in ("schedule", "evaluation", "wandb_sweeps")
 )
 NEEDED = {
     "bert-base": ["objective.kind=masked"],
@@ -62,7 +62,7 @@ MISTAKES = {
     "engine=fast": ["engine: 'fast'; allowed: auto, sdpa"],
     "name='../out'": ["name: '../out'; allowed: letters"],
     "goal.tolerance=0": ["goal.tolerance: 0"],
-    "launcher.kind=slurm": ["launcher.kind: 'slurm'; allowed: local"],
+    "launcher.kind=pbs": ["launcher.kind: 'pbs'; allowed: local, slurm"],
     "parallel=zero4": ["parallel: 'zero4' does not exist; allowed: ddp, fsdp2, single, zero1", "did you mean zero"],
     "parallel.kind=tensor": ["parallel.kind: 'tensor'; allowed: single, ddp"],
     "parallel.processes=2": ["parallel.processes: 2 with parallel.kind=single; allowed: 1"],
@@ -122,6 +122,10 @@ def test_study_yaml_gives_the_question_back(tmp_path: Path) -> None:
     path.write_text(question_yaml(question))
     assert load_question(path) == question
     assert load_question(path, ["goal.tolerance=0.05"]).goal.tolerance == 0.05
+    other = load_question(path, ["law=[transfer-rate,dcpt]"])
+    assert {name: section.from_step for name, section in other.law.items()} == {"transfer-rate": 5, "dcpt": 60}
+    with pytest.raises(ConfigError, match=r"law: 'transfer-rat' is not a law; allowed: .*transfer-rate"):
+        load_question(path, ["law=transfer-rat"])
     with pytest.raises(ConfigError, match="no such key"):
         load_question(path, ["goal.tolerence=0.05"])
     path.write_text(path.read_text().replace("ladder:", "leader:"))

@@ -19,7 +19,7 @@ from training.spec import RunSpec
 
 pytest.importorskip("lm_eval", reason="lm-eval is an extra: pip install 'cptlaw[tasks]'")
 # Third parties' own: lm-eval on its way to newer versions of what it uses.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 TASK = """
 task: letters

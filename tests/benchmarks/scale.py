@@ -1,0 +1,126 @@
+"""A plan of ten thousand runs: built, submitted to a Slurm that only answers, looked at and collected."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from pipeline.study import PlannedRun, Study
+from tests.conftest import write_text
+from tests.slurm.fake_slurm import FakeSlurm
+from training.evaluation_steps import evaluation_steps
+
+RUNS = 10_000
+BARS = {"plan": 5.0, "submit": None, "status": 3.0, "collect": 10.0}
+"""Verb -> seconds it may take; to submit takes a second a job, since the scheduler is asked no more often."""
+
+
+def measure(runs: int = RUNS) -> list[dict[str, Any]]:
+    """Seconds and memory of each verb as a process of its own."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        found = simulate(Path(folder), runs)
+    for verb, bar in BARS.items():
+        seconds, processor, memory = found["verbs"][verb]
+        meaning = f"{found['runs']:,} runs, {processor:.1f} s of CPU, {memory / 1e6:.0f} MB; "
+        meaning += f"bar: {bar:g} s" if bar else found["calls"]
+        rows.append(
+            {"name": f"scale {verb}", "ours": seconds, "peer": None, "ratio": None, "unit": "s", "meaning": meaning}
+        )
+    return rows
+
+
+def simulate(folder: Path, runs: int = RUNS, points: int = 100) -> dict[str, Any]:
+    """Plan, submit, look and collect.
+
+    Args:
+        folder: for everything.
+        runs: about how many.
+        points: lines of points.jsonl of each run.
+
+    Returns:
+        verbs: verb -> (seconds, of CPU, bytes of memory at most); runs; jobs; interval: least seconds between calls.
+    """
+    slurm = FakeSlurm(folder / "slurm")
+    for seed, name in enumerate(("general", "code")):
+        write_text(folder / name, seed)
+    words = words_of(folder, runs)
+    found: dict[str, tuple[float, float, int]] = {}
+    _timed(slurm, "prepare", words)
+    found["plan"] = _timed(slurm, "plan", words)
+    study = Study(folder / "studies" / "scale")
+    plan = study.read_plan()
+    found["submit"] = _timed(slurm, "train", words)
+    assert len(slurm.jobs()) >= len(plan) // 1000
+    before = len(slurm.jobs())
+    _timed(slurm, "train", words)
+    assert len(slurm.jobs()) == before, "what is queued was submitted again"
+    # As it is in the middle of a study: most are done, some run, the others wait.
+    for number, run in enumerate(plan):
+        _write(study, run, points, "done" if number < len(plan) * 0.9 else "running" if number % 10 == 0 else "waiting")
+    found["status"] = _timed(slurm, "status", [str(study.folder)])
+    found["collect"] = _timed(slurm, "collect", [str(study.folder)])
+    times = [moment for moment, _ in slurm.calls()]
+    interval = min((after - before for before, after in itertools.pairwise(times)), default=1.0)
+    calls = f"{len(slurm.jobs())} jobs, {len(times)} calls of Slurm's commands, {interval:.2f} s apart or more"
+    return {"verbs": found, "runs": len(plan), "jobs": slurm.jobs(), "interval": interval, "calls": calls}
+
+
+def words_of(folder: Path, runs: int) -> list[str]:
+    """A question of so many runs: three models at many shares, ten seeds each."""
+    count = max(2, round(runs / 30))
+    listed = ",".join(f"{(number + 1) / (count + 1):.4f}" for number in range(count))
+    return [
+        *("experiment=own", "name=scale", "launcher=slurm", "model=qwen2-0.7m", "allow_repeats=true", "precision=fp32"),
+        *("ladder=[qwen2-0.05m,qwen2-0.15m,qwen2-0.3m]", "corpora.tokenizer.vocabulary=300"),
+        *(f"mixture.domain=[{listed}]", f"mixture.replicate_at=[{listed}]", "mixture.replicates=10"),
+        *(f"studies={folder / 'studies'}", f"data={folder / 'data'}"),
+        *(f"corpora.sources.general.path={folder / 'general'}", f"corpora.sources.domain.path={folder / 'code'}"),
+    ]
+
+
+def _timed(slurm: FakeSlurm, verb: str, words: list[str]) -> tuple[float, float, int]:
+    """Seconds, seconds of CPU and most bytes of memory."""
+    environment = os.environ | {"PATH": f"{slurm.bin}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    start = time.perf_counter()
+    with open(slurm.folder / f"{verb}.log", "w") as log:
+        process = subprocess.Popen([sys.executable, "-m", "pipeline.cli", verb, *words], stdout=log, env=environment)
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, verb
+    return time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+
+
+def _write(study: Study, run: PlannedRun, points: int, state: str) -> None:
+    if state == "waiting":
+        return
+    folder, spec = study.runs / run.name, run.spec
+    (folder / "attempts").mkdir(parents=True)
+    record = {"attempt": 1, "host": "elsewhere", "boot": "x", "pid": 1, "process_start": 0.0}
+    if state == "done":
+        record |= {"end": "2026-01-01T00:00:30+00:00", "exit_code": 0}
+        (folder / "DONE").write_text('{"attempt": 1}\n')
+    (folder / "attempts" / "001.heartbeat").touch()
+    (folder / "attempts" / "001.json").write_text(json.dumps(record))
+    steps = evaluation_steps(spec.evaluation, spec.steps)[: points // 2]
+    lines = [
+        json.dumps(
+            {"step": step, "tokens": step * spec.tokens_per_step, "corpus": corpus, "loss": 5.0 + 1.0 / (step + 1),
+             "loss_stderr": 0.0123456789, "learning_rate": 1e-3}
+        )
+        for step in steps
+        for corpus in sorted(spec.corpora)
+    ]  # fmt: skip
+    (folder / "points.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "metrics.jsonl").write_text('{"step": 20, "loss": 5.0, "tokens_per_second": 12345}\n')
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(int(sys.argv[1]) if sys.argv[1:] else RUNS), indent=2))

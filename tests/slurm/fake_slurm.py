@@ -1,0 +1,118 @@
+"""sbatch, squeue, scontrol, scancel and sacct in small, for ten thousand runs that nobody trains, and for refusals.
+
+As programs on the PATH they answer in the words of the real ones (22.05) and keep what they were asked in a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import sys
+import time
+from pathlib import Path
+
+PROGRAMS = ("sbatch", "squeue", "scontrol", "scancel", "sacct")
+
+
+class FakeSlurm:
+    """Programs in `folder`/bin, for a test to set up and ask."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.bin = folder / "bin"
+        self.bin.mkdir(parents=True)
+        for name in PROGRAMS:
+            # Without site-packages: a start takes 20 ms.
+            words = f'#!/bin/sh\nexec "{sys.executable}" -S -E "{__file__}" "{folder}" {name} "$@"\n'
+            (self.bin / name).write_text(words)
+            (self.bin / name).chmod(stat.S_IRWXU)
+
+    def set(self, **state: object) -> None:
+        """refuse: {after how many jobs: words of sbatch}; hang: program; lose: sbatch takes a job and says nothing."""
+        (self.folder / "set.json").write_text(json.dumps(state))
+
+    def jobs(self) -> list[dict]:
+        """What sbatch took: id, indices, comment, dependency, words, state, reason."""
+        return _jobs(self.folder)
+
+    def change(self, job: str, state: str, reason: str) -> None:
+        """Another state of a job; GONE: the scheduler has forgotten it."""
+        _write(self.folder, [{**each, "state": state, "reason": reason} if each["id"] == job else each
+                             for each in self.jobs()])  # fmt: skip
+
+    def calls(self) -> list[tuple[float, str]]:
+        """(time, program) of all calls."""
+        path = self.folder / "calls"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(float(line.split()[0]), line.split()[1]) for line in lines]
+
+
+def main(folder: Path, program: str, words: list[str]) -> int:
+    with open(folder / "calls", "a") as log:
+        log.write(f"{time.time()} {program}\n")
+    path = folder / "set.json"
+    settings = json.loads(path.read_text()) if path.exists() else {}
+    if settings.get("hang") == program:
+        time.sleep(600)
+    jobs = _jobs(folder)
+    if program == "sbatch":
+        return _sbatch(folder, words, jobs, settings)
+    if program == "squeue":
+        for job in jobs:
+            if job["state"] != "GONE":
+                print(f"{job['id']}|{job['array'] or 'N/A'}|{job['state']}|{job['reason']}|{job['comment']}")
+    elif program == "scontrol":
+        print(f"MaxArraySize            = {settings.get('array', 1001)}\nMaxJobCount             = 10000")
+    elif program == "scancel":
+        _write(folder, [{**job, "state": "CANCELLED", "reason": "None"} if job["id"] in words else job for job in jobs])
+    else:
+        print("Slurm accounting storage is disabled", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _sbatch(folder: Path, words: list[str], jobs: list[dict], settings: dict) -> int:
+    given = {word.partition("=")[0]: word.partition("=")[2] for word in words if word.startswith("--")}
+    known = {job["id"] for job in jobs}
+    array, after = given.get("--array", ""), given.get("--dependency", "")
+    for number in re.findall(r":(\d+)", after):
+        if number not in known:
+            return _error("sbatch: error: Batch job submission failed: Job dependency problem")
+    if max([int(index) for index in re.findall(r"\d+", array.partition("%")[0])], default=0) >= settings.get(
+        "array", 1001
+    ):
+        return _error("sbatch: error: Batch job submission failed: Invalid job array specification")
+    for count, line in settings.get("refuse", {}).items():
+        if len(jobs) >= int(count):
+            return _error(f"sbatch: error: {line}")
+    if not Path(words[-1]).read_text().startswith("#!"):
+        return _error("sbatch: error: This does not look like a batch script.")
+    job = {"id": str(len(jobs) + 1), "array": array, "comment": given.get("--comment", ""), "after": after}
+    job |= {"words": words, "state": "PENDING", "reason": "Dependency" if after else "Priority"}
+    _write(folder, [*jobs, job])
+    if settings.get("lose"):
+        time.sleep(600)
+    print(job["id"])
+    return 0
+
+
+def _error(line: str) -> int:
+    print(line, file=sys.stderr)
+    return 1
+
+
+def _jobs(folder: Path) -> list[dict]:
+    path = folder / "jobs.json"
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+def _write(folder: Path, jobs: list[dict]) -> None:
+    part = folder / f"jobs.{os.getpid()}"
+    part.write_text(json.dumps(jobs))
+    part.replace(folder / "jobs.json")
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:]))

@@ -1,0 +1,331 @@
+"""launcher=slurm against programs that only answer: what is submitted, and nothing lost when they refuse or hang."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pipeline.cli import run
+from pipeline.config import question_of_study
+from pipeline.scheduler import Scheduler, SchedulerError
+from pipeline.slurm_jobs import read_jobs
+from pipeline.study import PlannedRun, Study
+from pipeline.verbs import launch
+from tests.pipeline.test_road import SMALL
+from tests.slurm.fake_slurm import FakeSlurm
+
+BRANCH = "continual.branches=[{step: 6, steps: 6, schedule: {pieces: [{shape: linear, end: 0.1}]}}]"
+
+
+@pytest.fixture(scope="module")
+def prepared(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Words of a question whose corpora are prepared."""
+    folder = tmp_path_factory.mktemp("prepared")
+    words = [
+        *SMALL,
+        "launcher=slurm",
+        f"data={folder / 'data'}",
+        f"corpora.sources.general.path={texts / 'general'}",
+        f"corpora.sources.domain.path={texts / 'code'}",
+    ]
+    assert run(["prepare", *words, f"studies={folder}"]) == 0
+    return words
+
+
+@pytest.fixture
+def words(prepared: list[str], tmp_path: Path) -> list[str]:
+    return [*prepared, f"studies={tmp_path / 'studies'}"]
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    return Study(tmp_path / "studies" / "small")
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    fake = FakeSlurm(tmp_path / "slurm")
+    monkeypatch.setenv("PATH", f"{fake.bin}:{os.environ['PATH']}")
+    # One command a second is for a real controller.
+    monkeypatch.setattr(Scheduler.__init__, "__defaults__", (60.0, 0.0))
+    return fake
+
+
+def _arrays(slurm: FakeSlurm) -> list[tuple[str, str, str]]:
+    return [(job["id"], job["array"], job["after"]) for job in slurm.jobs()]
+
+
+def _driver(words: list[str], then: str = "") -> subprocess.Popen[bytes]:
+    """`cptlaw train` as a process of its own, that does not wait a second between two commands of Slurm."""
+    code = (
+        "import sys\nfrom pipeline.cli import run\nfrom pipeline.scheduler import Scheduler\n"
+        f"Scheduler.__init__.__defaults__ = (60.0, 0.0)\ncode = run(['train', *{words!r}])\n{then}\nsys.exit(code)\n"
+    )
+    return subprocess.Popen([sys.executable, "-c", code])
+
+
+def _finish(study: Study, planned: PlannedRun) -> None:
+    (study.runs / planned.name).mkdir(parents=True, exist_ok=True)
+    (study.runs / planned.name / "DONE").write_text("{}\n")
+
+
+def test_a_chain_of_arrays_each_behind_what_it_continues(
+    words: list[str], study: Study, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", *words, BRANCH, "launcher.slurm.limit=2"]) == 0
+    plan = study.read_plan()
+    assert [run.name.split("-")[0] for run in plan] == ["pretrain"] * 2 + ["continual"] * 6
+    # Two models; three shares behind the second; a branch each behind the share of the same index; then the driver.
+    assert _arrays(slurm) == [
+        ("1", "0-1%2", ""),
+        ("2", "0-2%2", "afterok:1_1"),
+        ("3", "0-2%2", "aftercorr:2"),
+        ("4", "", "afterok:1:2:3"),
+    ]
+    out = capsys.readouterr().out
+    for number in "1234":
+        assert f"\n{number} " in out
+    tasks = {run: (job.number, index) for job in read_jobs(study) for run, index in job.tasks.items()}
+    for planned in plan:
+        number, index = tasks[planned.spec.hash]
+        job = next(job for job in read_jobs(study) if job.number == number)
+        beside = (study.folder / "jobs" / f"{job.token}.tasks").read_text().splitlines()
+        assert f"{index} {planned.spec.hash}" in beside
+        if planned.spec.initial.moments:
+            assert tasks[planned.parent or ""][1] == index
+    for job in slurm.jobs():
+        assert ("--kill-on-invalid-dep=yes" in job["words"]) == bool(job["after"])
+        script = Path(job["words"][-1]).read_text()
+        assert "#SBATCH --requeue\n" in script
+        assert "#SBATCH --open-mode=append\n" in script
+        assert ("#SBATCH --signal=B:USR1@120\n" in script) == bool(job["array"])
+        assert subprocess.run(["bash", "-n", job["words"][-1]], check=False).returncode == 0
+
+
+def test_what_is_done_or_queued_is_not_submitted_again(
+    words: list[str], study: Study, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", *words]) == 0
+    assert len(slurm.jobs()) == 3
+    assert run(["train", *words]) == 0
+    assert len(slurm.jobs()) == 3
+    assert "nothing to submit" in capsys.readouterr().out
+    plan = study.read_plan()
+    for planned in plan[:3]:
+        _finish(study, planned)
+    # The scheduler has forgotten the arrays; the driver still waits, for less than is trained now, and is replaced.
+    slurm.change("1", "GONE", "")
+    slurm.change("2", "GONE", "")
+    assert run(["train", *words]) == 0
+    assert _arrays(slurm)[3:] == [("4", "0-1", ""), ("5", "", "afterok:4")]
+    assert slurm.jobs()[2]["state"] == "CANCELLED"
+    # A job that can never start counts as gone.
+    slurm.change("4", "PENDING", "DependencyNeverSatisfied")
+    slurm.change("5", "CANCELLED", "DependencyNeverSatisfied")
+    assert run(["train", *words]) == 0
+    assert len(slurm.jobs()) == 7
+    # A wider grid submits what is new.
+    wider = [word.replace("[0.1,0.5,0.9]", "[0.1,0.3,0.5,0.9]") for word in words]
+    assert run(["train", *wider]) == 0
+    assert _arrays(slurm)[7:] == [("8", "0", ""), ("9", "", "afterok:6:8")]
+    assert run(["cancel", str(study.folder)]) == 0
+    assert {job["state"] for job in slurm.jobs() if job["id"] in "6789"} == {"CANCELLED"}
+
+
+def test_a_failed_run_bars_what_continues_it_alone(
+    words: list[str], study: Study, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", *words]) == 0
+    parent = next(run for run in study.read_plan() if run.model == "qwen2-0.05m")
+    (study.runs / parent.name).mkdir(parents=True)
+    (study.runs / parent.name / "FAILED").write_text("loss is nan at step 3\n")
+    assert run(["train", *words]) == 1
+    assert _arrays(slurm) == [("1", "0", "")]
+    out = capsys.readouterr().out
+    assert "loss is nan at step 3; cptlaw train retry_failed=true" in out
+    assert out.count("what it continues has failed") == 3
+    assert run(["train", *words, "retry_failed=true"]) == 0
+    assert [after for _, _, after in _arrays(slurm)] == ["", "", "afterok:2_0", "afterok:1:2:3"]
+
+
+def test_arrays_are_split_where_the_cluster_ends_them(words: list[str], study: Study, slurm: FakeSlurm) -> None:
+    slurm.set(array=2)
+    assert run(["train", *words]) == 0
+    assert [array for _, array, _ in _arrays(slurm)] == ["0-1", "0-1", "0", ""]
+    assert _arrays(slurm)[-1][2] == "afterok:1:2:3"
+
+
+def test_sbatch_refuses_in_the_middle(
+    words: list[str], study: Study, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "Batch job submission failed: Job violates accounting/QOS policy"
+    slurm.set(refuse={"1": line})
+    assert run(["train", *words]) == 3
+    error = capsys.readouterr().err.strip()
+    assert error == f"sbatch: error: {line}; submitted before that: 1; the same command submits what is missing"
+    slurm.set()
+    assert run(["train", *words]) == 0
+    # Nothing of job 1 is submitted again, and what was refused is.
+    assert _arrays(slurm) == [("1", "0-1", ""), ("2", "0-2", "afterok:1_1"), ("3", "", "afterok:1:2")]
+    assert [job.number for job in read_jobs(study) if job.number] == ["1", "2", "3"]
+
+
+def test_killed_between_sbatch_and_the_note(words: list[str], study: Study, slurm: FakeSlurm) -> None:
+    slurm.set(lose=True)
+    driver = _driver(words)
+    deadline = time.monotonic() + 60
+    while not slurm.jobs() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    driver.kill()
+    driver.wait()
+    assert [job.number for job in read_jobs(study)] == [None]
+    slurm.set()
+    assert run(["train", *words]) == 0
+    # The job that nobody heard of is found by its token, and the others are put behind it.
+    assert _arrays(slurm) == [("1", "0-1", ""), ("2", "0-2", "afterok:1_1"), ("3", "", "afterok:1:2")]
+
+
+def test_two_drivers_at_once_submit_once(words: list[str], study: Study, slurm: FakeSlurm) -> None:
+    drivers = [_driver(words) for _ in range(2)]
+    assert [driver.wait() for driver in drivers] == [0, 0]
+    assert len(slurm.jobs()) == 3
+    assert len({job["comment"] for job in slurm.jobs()}) == 3
+
+
+def test_why_a_run_waits(
+    words: list[str],
+    study: Study,
+    slurm: FakeSlurm,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    assert run(["train", *words]) == 0
+
+    def status() -> str:
+        capsys.readouterr()
+        assert run(["status", str(study.folder)]) == 0
+        return capsys.readouterr().out
+
+    assert "job 1_0 waits: Priority (others go first)" in status()
+    assert "job 2_1 waits: Dependency (for the run that it continues)" in status()
+    slurm.change("1", "PENDING", "launch failed requeued held")
+    assert "its node could not start it; scontrol release 1" in status()
+    slurm.change("1", "FAILED", "NonZeroExitCode")
+    assert "job 1_1 ended: FAILED (NonZeroExitCode); logs/slurm-1_1.out; cptlaw train submits it again" in status()
+    slurm.change("2", "GONE", "")
+    assert "job 2_0 is gone" in status()
+    assert "decide (collect, fit, recommend, confirm, report): job 3 waits: Dependency" in status()
+    before = len(slurm.calls())
+    status()
+    # One question about the queue, and one of accounting, which this cluster has not.
+    assert [program for _, program in slurm.calls()[before:]] == ["squeue", "sacct"]
+
+
+def test_a_scheduler_that_hangs_is_given_up(
+    words: list[str], study: Study, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm.set(hang="squeue")
+    quick = "launcher.slurm.patience=0.5"
+    assert run(["train", *words, quick]) == 3
+    assert capsys.readouterr().err.strip().endswith("squeue: no answer in 0.5 s")
+    assert slurm.jobs() == []
+    slurm.set()
+    assert run(["train", *words, quick]) == 0
+    slurm.set(hang="squeue")
+    begin = time.monotonic()
+    assert run(["status", str(study.folder), quick]) == 0
+    assert time.monotonic() - begin < 4
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count("squeue: no answer in 0.5 s: what the jobs wait for is not known") == 1
+    assert "waiting" in out
+
+
+def test_without_slurm(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path))
+        assert run(["train", *words]) == 3
+        assert "squeue: not found; launcher=slurm needs Slurm's commands" in capsys.readouterr().err
+        # Shown all the same.
+        assert run(["train", *words, "dry_run=true"]) == 0
+    assert "shown as if nothing were queued" in capsys.readouterr().out
+
+
+def test_a_dry_run_shows_all_and_leaves_nothing(
+    words: list[str], study: Study, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        run(["train", *words, "dry_run=true", "launcher.slurm.account=lab", "launcher.slurm.setup=[module load x]"])
+        == 0
+    )
+    out = capsys.readouterr().out
+    assert out.count("$ sbatch --parsable ") == 3
+    assert "--dependency=afterok:JOB1_1 --kill-on-invalid-dep=yes" in out
+    assert "\n#SBATCH --account=lab\n" in out
+    assert "\nmodule load x\n" in out
+    assert slurm.jobs() == []
+    assert not study.folder.exists()
+
+
+def test_no_shell_sees_a_folder(slurm: FakeSlurm, prepared: list[str], tmp_path: Path) -> None:
+    """A study may be moved to where nobody would have put it."""
+    hostile = tmp_path / 'it\'s $(touch evil) `touch evil`\n#SBATCH --evil; %j "x"' / "small"
+    assert run(["plan", *prepared, f"studies={tmp_path / 'plain'}"]) == 0
+    hostile.parent.mkdir()
+    (tmp_path / "plain" / "small").rename(hostile)
+    question = question_of_study(hostile, [])
+    assert launch(question, Study(hostile), Console(quiet=True)) == 0
+    job = slurm.jobs()[1]
+    script = Path(job["words"][-1])
+    # sbatch reads options down to the first command.
+    head = list(itertools.takewhile(lambda line: line.startswith("#"), script.read_text().splitlines()))
+    assert "evil" not in "".join(head)
+    assert any(word.startswith("--output=") and "%%j" in word for word in job["words"])
+    srun = slurm.bin / "srun"
+    srun.write_text(f'#!/bin/sh\nfor word in "$@"; do printf "%s\\0" "$word"; done > {tmp_path}/srun.told\n')
+    srun.chmod(0o700)
+    subprocess.run(["bash", str(script)], env=os.environ | {"SLURM_ARRAY_TASK_ID": "1"}, cwd=tmp_path, check=True)
+    told = (tmp_path / "srun.told").read_text().split("\0")
+    assert str(hostile.resolve()) in told
+    (index,) = [job.tasks[told[told.index("--only") + 1]] for job in read_jobs(Study(hostile))[1:2]]
+    assert index == 1
+    assert not list(tmp_path.rglob("evil"))
+
+
+@pytest.mark.slow
+def test_a_marker_that_a_shared_disk_shows_late(prepared: list[str], tmp_path: Path) -> None:
+    words = [*prepared, f"studies={tmp_path}", "launcher.stale_after=20", "mixture.domain=[0.5]"]
+    assert run(["plan", *words]) == 0
+    study = Study(tmp_path / "small")
+    parent, child = (planned for planned in study.read_plan() if planned.model == "qwen2-0.05m")
+    command = [sys.executable, "-m", "pipeline.worker", str(study.folder), "--only"]
+    assert subprocess.run([*command, parent.spec.hash], check=False).returncode == 0
+    done = study.runs / parent.name / "DONE"
+    done.rename(done.with_name("LATE"))
+    # By hand it is a mistake; in a job of Slurm, which began since the parent was done, only the disk is slow.
+    assert subprocess.run([*command, child.spec.hash], check=False).returncode == 3
+    process = subprocess.Popen([*command, child.spec.hash], env=os.environ | {"SLURM_JOB_ID": "7"})
+    time.sleep(8)
+    assert process.poll() is None
+    done.with_name("LATE").rename(done)
+    assert process.wait(60) == 0
+    assert study.state(child) == "done"
+
+
+def test_no_answer_is_no_job(slurm: FakeSlurm, tmp_path: Path) -> None:
+    (slurm.bin / "sbatch").write_text("#!/bin/sh\necho Granted\n")
+    with pytest.raises(SchedulerError, match="answered 'Granted', not the number of a job"):
+        Scheduler().submit([], tmp_path / "x.sbatch")
+
+
+def test_looking_and_submitting_load_no_torch(words: list[str], slurm: FakeSlurm, study: Study) -> None:
+    then = f"assert run(['status', {str(study.folder)!r}]) == run(['cancel', {str(study.folder)!r}]) == 0\n"
+    then += "assert 'torch' not in sys.modules, 'torch was loaded'"
+    assert _driver(words, then).wait() == 0

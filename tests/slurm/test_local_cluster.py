@@ -1,0 +1,96 @@
+"""The Slurm on one machine: it starts, lends its nodes, loses one, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.conftest import APT, LOCAL_CLUSTER, Cluster, require_slurm
+
+pytestmark = pytest.mark.slurm
+
+
+def _call(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(LOCAL_CLUSTER), *words]
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=60)
+
+
+def _srun(*words: str) -> list[str]:
+    return sorted(subprocess.run(["srun", *words], capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_both_nodes_work(cluster: Cluster) -> None:
+    assert _srun("--nodes=2", "sh", "-c", "echo $SLURMD_NODENAME") == ["127.0.0.1", "127.0.0.2"]
+    assert _srun("--nodes=1", "--gres=gpu:2", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES") == ["0,1"]
+    assert cluster.call("up") == f"export SLURM_CONF={cluster.conf}\n"
+    said = cluster.call("status")
+    assert said.count("runs, pid") == 4
+    assert said.count(", 2 CPUs, gpu:2") == 2
+
+
+def test_a_node_fails_and_comes_back(cluster: Cluster, tmp_path: Path) -> None:
+    job = cluster.submit("--nodes=2", "--requeue", "--wrap", "srun sleep 60", folder=tmp_path)
+    cluster.wait(job, "RUNNING")
+    cluster.call("fail", "127.0.0.2")
+    assert cluster.wait(job, "PENDING")["Restarts"] == "1"
+    cluster.call("up")
+    assert _srun("--nodes=2", "hostname")
+
+
+def test_down_ends_jobs_and_daemons(cluster: Cluster, tmp_path: Path) -> None:
+    """Another cluster beside the session's: neither touches the other."""
+    other = Cluster(tmp_path / "other")
+    other.call("up", "--nodes", "1", "--gpus", "0")
+    conf = {"SLURM_CONF": str(other.conf)}
+    job = other.submit("--wrap", "echo $$ > pid; exec sleep 60", folder=tmp_path, **conf)
+    pids = [int(path.read_text()) for path in (other.folder / "pid").iterdir()]
+    assert len(pids) == 3
+    while not (pid := (tmp_path / "pid")).exists() or not pid.read_text():
+        pass
+    pids.append(int(pid.read_text()))
+    assert job == "1"
+    assert all(_alive(pid) for pid in pids)
+    other.call("down")
+    assert not any(_alive(pid) for pid in pids)
+    assert not other.folder.exists()
+    other.call("down")
+    assert "no cluster" in _call("status", "--folder", str(other.folder)).stdout
+    assert cluster.call("status").count("runs, pid") == 4
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+def test_refusals(tmp_path: Path) -> None:
+    missing = _call("up", "--folder", str(tmp_path / "none"), PATH=str(tmp_path))
+    assert (missing.returncode, APT in missing.stderr) == (3, True)
+    assert not (tmp_path / "none").exists()
+    assert _call("status", "--folder", str(tmp_path / "none")).returncode == 1
+    assert _call("fail").returncode == 2
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text("ClusterName=real\n")
+    for verb in ("up", "down", "status"):
+        refused = _call(verb, "--folder", str(tmp_path))
+        assert (refused.returncode, "not made by this script" in refused.stderr) == (2, True)
+    assert (tmp_path / "slurm.conf").exists()
+
+
+@pytest.mark.parametrize(("required", "outcome"), [("1", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_without_slurm_ci_fails_and_others_skip(
+    required: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    monkeypatch.setenv("CI_REQUIRE_SLURM", required)
+    with pytest.raises(outcome, match="slurmctld is missing; apt-get install"):
+        require_slurm()

@@ -1,0 +1,67 @@
+"""launcher.slurm as options of sbatch, and mistakes in one line each; squeue's answers, and what a job hands on."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.cli import run
+from pipeline.config import read_question
+from pipeline.scheduler import environment, parse_queue
+from pipeline.slurm_options import slurm_problems, train_options
+
+MISTAKES = {
+    "partition='a b'": "allowed: a name",
+    "account='$(id)'": "allowed: a name",
+    "constraint='x\"y'": "allowed: a name",
+    "mem=much": "allowed: a number and K, M, G or T",
+    "time=soon": "allowed: minutes, or like 4:00:00",
+    "time=1": "allowed: more than launcher.slurm.signal",
+    "nodes=3": "does not divide parallel.processes 1",
+    "gpus=-1": "allowed: 0 or more",
+    "cpus=0": "allowed: 1 or more",
+    "signal=0": "allowed: 1 or more",
+    "limit=-2": "allowed: 0 or more",
+    "patience=0": "allowed: above 0",
+    "extra=['--wrap=id']": "cptlaw decides that itself",
+    "extra=['--mem 4']": "allowed: --option or --option=value",
+    "extra=[exclusive]": "allowed: --option or --option=value",
+    'python="it\'s"': "words as a shell reads them",
+}
+
+
+@pytest.mark.parametrize("word", MISTAKES)
+def test_mistakes_are_one_line_each(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "launcher=slurm", f"launcher.slurm.{word}"]) == 2
+    error = capsys.readouterr().err.strip()
+    assert error.startswith(f"launcher.slurm.{word.partition('=')[0]}: ")
+    assert MISTAKES[word] in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_setup_line_is_one() -> None:
+    question = read_question(["launcher=slurm"])
+    question.launcher.slurm.setup = ["module load x\nrm -r y"]
+    (line,) = slurm_problems(question)
+    assert line.startswith("launcher.slurm.setup: 'module load x\\nrm -r y'; allowed: one shell line")
+
+
+@pytest.mark.parametrize("limit", ["30", "4:00:00", "2-00:00:00"])
+def test_a_time_limit_reaches_sbatch_as_it_was_given(limit: str) -> None:
+    assert f"--time={limit}" in train_options(read_question(["launcher=slurm", f"launcher.slurm.time={limit}"]))
+
+
+def test_answers_that_are_not_ours_are_passed_over() -> None:
+    lines = ["9|N/A|RUNNING|None|other", "broken", "8|[3-5:2]|PENDING|Resources|cptlaw:x|y"]
+    assert set(parse_queue("\n".join(lines))) == {"x|y"}
+    assert sorted(parse_queue(lines[2])["x|y"]) == [3, 5]
+
+
+def test_a_job_that_submits_another_does_not_hand_itself_on() -> None:
+    kept = environment({"SLURM_JOB_ID": "3", "SLURM_CONF": "c", "RANK": "0", "SBATCH_ACCOUNT": "a", "PATH": "p"})
+    assert kept == {"SLURM_CONF": "c", "SBATCH_ACCOUNT": "a", "PATH": "p", "SLURM_BITSTR_LEN": "0"}
+
+
+@pytest.mark.parametrize("name", ["a'b", "$(touch x)", "a b", "a\nb", "../up", "-rf", ".."])
+def test_a_name_that_a_shell_could_read_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "experiment=quickstart", f'name="{name}"']) == 2
+    assert f"name: {name!r}; allowed: letters, digits" in capsys.readouterr().err
