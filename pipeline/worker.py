@@ -89,7 +89,7 @@ def work(
                 run.spec,
                 _places(study, run, manifest),
                 _execution(question, run, plan),
-                tokens_ahead=_tokens_of_shape(wanted, run, done_before),
+                tokens_ahead=_tokens_of_shape(plan, run, done_before),
                 stale_after=question.launcher.stale_after,
                 tell=lambda line: print(line, file=sys.stderr, flush=True),
                 group=group,
