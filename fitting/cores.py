@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import time
@@ -32,11 +33,16 @@ def over_cores(work: Callable[[Item], Result], items: Iterable[Item], workers: i
         if left > 1 and seconds > WORTH_FORKING and workers > 1 and _may_fork():
             _WORK.append(work)
             try:
-                with multiprocessing.get_context("fork").Pool(min(workers, left)) as pool:
+                with multiprocessing.get_context("fork").Pool(min(workers, left), _end_when_told) as pool:
                     results += pool.map(_forked, items[-left:], chunksize=max(1, left // (4 * workers)))
             finally:
                 _WORK.pop()
     return results
+
+
+def _end_when_told() -> None:
+    # The pool ends its processes by a TERM; a handler of the program around would make a traceback of it.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _forked(item):

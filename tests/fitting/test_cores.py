@@ -27,6 +27,18 @@ assert len({pid for _, pid in found}) > 1, "nothing was forked, so that this tes
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_what_the_program_does_when_told_to_end_is_not_what_its_forks_do():
+    program = """
+import signal
+from fitting import cores
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+cores.WORTH_FORKING = 0.0
+found = cores.over_cores(lambda item: signal.getsignal(signal.SIGTERM), range(20), workers=2)
+assert found[-1] == signal.SIG_DFL, found
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_short_work_and_one_worker_stay_in_this_process():
     assert set(over_cores(lambda _: os.getpid(), range(50), workers=2)) == {os.getpid()}
     assert set(over_cores(lambda _: time.sleep(0.02) or os.getpid(), range(60), workers=1)) == {os.getpid()}
