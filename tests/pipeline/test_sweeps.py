@@ -64,6 +64,7 @@ def names(study: Study) -> set[str]:
     return done
 
 
+@pytest.mark.slow
 def test_a_multirun_fills_the_folders_of_the_plan(words: list[str], planned: Study) -> None:
     done = train(["-m", *words, "name=hydra", "mixture.domain=0.1,0.3"])
     assert done.returncode == 0, done.stderr
@@ -167,6 +168,7 @@ def test_every_command_line_of_an_agent_is_a_question(
         assert question.tracking.kind == "wandb"
 
 
+@pytest.mark.slow
 def test_what_an_agent_starts_trains_in_the_same_folders(
     words: list[str], planned: Study, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

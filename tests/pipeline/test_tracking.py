@@ -260,6 +260,7 @@ def test_a_step_that_was_trained_twice_counts_once(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_answer_with_its_curves_report_and_files(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     study = Study(tmp_path / "synthetic")
     shutil.copytree(plain_study(tmp_path_factory.getbasetemp() / "plain").folder, study.folder)
@@ -284,6 +285,7 @@ def test_the_answer_with_its_curves_report_and_files(tmp_path: Path, tmp_path_fa
     assert len(stored(study)) == 1
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_be_reached_is_a_warning(words: list[str], tracked: Study, tmp_path: Path) -> None:
     mine = [*words, f"studies={tmp_path}", "seed=6", "tracking.mode=online", "tracking.wait=4"]
     assert run(["plan", *mine]) == 0

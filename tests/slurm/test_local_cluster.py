@@ -33,6 +33,7 @@ def test_both_nodes_work(cluster: Cluster) -> None:
     assert said.count(", 2 CPUs, gpu:2") == 2
 
 
+@pytest.mark.slow
 def test_a_node_fails_and_comes_back(cluster: Cluster, tmp_path: Path) -> None:
     job = cluster.submit("--nodes=2", "--requeue", "--wrap", "srun sleep 60", folder=tmp_path)
     cluster.wait(job, "RUNNING")
@@ -42,6 +43,7 @@ def test_a_node_fails_and_comes_back(cluster: Cluster, tmp_path: Path) -> None:
     assert _srun("--nodes=2", "hostname")
 
 
+@pytest.mark.slow
 def test_down_ends_jobs_and_daemons(cluster: Cluster, tmp_path: Path) -> None:
     """Another cluster beside the session's: neither touches the other."""
     other = Cluster(tmp_path / "other")

@@ -94,8 +94,6 @@ def test_near_the_end_of_its_time_the_job_saves_and_comes_back(cluster: Cluster,
     assert cluster.wait(f"{job}_1", "PENDING", "COMPLETED", seconds=90)["JobState"] == "PENDING"
     (run,) = study.runs.glob("pretrain*")
     assert attempts(run)[0]["exit_code"] == 75
-    # Slurm waits two minutes before it starts again what was put back.
-    subprocess.run(["scontrol", "update", f"JobId={job}_1", "StartTime=now"], check=False)
     cluster.wait(f"{job}_1", "COMPLETED", seconds=240)
     assert [line.split() for line in (place / "agents").read_text().splitlines()] == [["1", "0"], ["1", "1"]]
     steps = [point["step"] for point in read_lines_whole(run / "points.jsonl")]
