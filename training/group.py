@@ -138,6 +138,10 @@ def join(parallel: Parallel) -> Group:
     # accelerate would else set threads by itself, and warn.
     os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
     timeout = datetime.timedelta(seconds=parallel.timeout)
+    # Of the groups that accelerate and deepspeed make for themselves too: by torch's own word they wait half an hour
+    # for one that died before it met them.
+    torch.distributed.distributed_c10d.default_pg_timeout = timeout
+    torch.distributed.distributed_c10d.default_pg_nccl_timeout = timeout  # pyright: ignore[reportPrivateImportUsage]
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank)
         # Flags and losses are agreed on the processor, so that they wait for no kernel.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import random
 import time
 from multiprocessing.connection import wait
@@ -71,3 +72,23 @@ def test_killed_at_twenty_random_moments(kind: str, spec: RunSpec, manifest: Man
         if kills >= KILLS:
             return
     raise AssertionError(f"only {kills} of {KILLS} kills came before the end")
+
+
+def _one_dies_before_they_meet_again(rank: int) -> None:
+    import torch
+
+    join(Parallel("ddp", 2, timeout=2.0))
+    if rank == 1:
+        os._exit(0)
+    # As deepspeed does when it begins: of one that is not there yet nobody hears that it is gone.
+    torch.distributed.new_group([0, 1])
+
+
+@pytest.mark.slow
+def test_one_that_dies_before_a_group_of_its_own_is_not_waited_for_longer_than_was_asked() -> None:
+    first, _ = pair = together(_one_dies_before_they_meet_again)
+    for process in pair:
+        process.join(timeout=30.0)
+    hangs = first.is_alive()
+    first.kill()
+    assert not hangs
