@@ -42,16 +42,16 @@ class FakeSlurm:
         _write(self.folder, [{**each, "state": state, "reason": reason} if each["id"] == job else each
                              for each in self.jobs()])  # fmt: skip
 
-    def calls(self) -> list[tuple[float, str]]:
-        """(time, program) of all calls."""
+    def calls(self) -> list[tuple[float, str, int]]:
+        """(time, program, process that called) of all calls."""
         path = self.folder / "calls"
         lines = path.read_text().splitlines() if path.exists() else []
-        return [(float(line.split()[0]), line.split()[1]) for line in lines]
+        return [(float(moment), program, int(caller)) for moment, program, caller in map(str.split, lines)]
 
 
 def main(folder: Path, program: str, words: list[str]) -> int:
     with open(folder / "calls", "a") as log:
-        log.write(f"{time.time()} {program}\n")
+        log.write(f"{time.time()} {program} {os.getppid()}\n")
     path = folder / "set.json"
     settings = json.loads(path.read_text()) if path.exists() else {}
     if settings.get("hang") == program:

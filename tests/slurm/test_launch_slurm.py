@@ -226,7 +226,7 @@ def test_why_a_run_waits(
     before = len(slurm.calls())
     status()
     # One question about the queue, and one of accounting, which this cluster has not.
-    assert [program for _, program in slurm.calls()[before:]] == ["squeue", "sacct"]
+    assert [program for _, program, _ in slurm.calls()[before:]] == ["squeue", "sacct"]
 
 
 def test_a_scheduler_that_hangs_is_given_up(
