@@ -1,0 +1,40 @@
+"""The batch scripts as a user reads them: a change of them is seen as a change of these files.
+
+WRITE_GOLDEN=1 pytest tests/slurm/test_rendered.py writes them anew.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import read_question
+from pipeline.slurm_script import driver_script, train_script
+
+RENDERED = Path(__file__).with_name("rendered")
+STUDY = Path("/studies/law")
+WORDS = [
+    *("experiment=quickstart", "launcher=slurm", "launcher.slurm.partition=short", "launcher.slurm.account=lab"),
+    *("launcher.slurm.gpus=2", "launcher.slurm.time='4:00:00'", "launcher.slurm.python=/venv/bin/python"),
+    *("launcher.slurm.setup=['module load cuda']", "launcher.slurm.extra=['--container-image=lab.sqsh']"),
+]
+SCRIPTS = {
+    "one-process": lambda: train_script(STUDY, read_question(WORDS), "0123abcd"),
+    "ranks": lambda: train_script(
+        STUDY, read_question([*WORDS, "parallel=ddp", "parallel.processes=4", "launcher.slurm.nodes=2"]), "0123abcd"
+    ),
+    "driver": lambda: driver_script(STUDY, read_question(WORDS), ["collect", "fit", "recommend", "confirm"]),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_is_the_one_that_was_read(name: str) -> None:
+    text, path = SCRIPTS[name](), RENDERED / f"{name}.sh"
+    if os.environ.get("WRITE_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text()
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
