@@ -55,6 +55,21 @@ def test_a_holder_on_another_host_is_alive_while_its_heart_beats(tmp_path: Path)
     successor.end(0)
 
 
+@pytest.mark.parametrize("skew", [-86400.0, 86400.0])
+def test_a_clock_that_is_wrong_takes_no_run_from_a_holder_nor_leaves_it_one(
+    skew: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = claim(tmp_path, heartbeat_seconds=1000)
+    assert attempt is not None
+    record = {**attempt.record, "host": "elsewhere"}
+    right = time.time
+    monkeypatch.setattr("time.time", lambda: right() + skew)
+    assert is_live(tmp_path, record, stale_after=5.0)
+    old = right() - 10
+    os.utime(tmp_path / "attempts" / "001.heartbeat", (old, old))
+    assert not is_live(tmp_path, record, stale_after=5.0)
+
+
 def test_the_heart_beats(tmp_path: Path) -> None:
     attempt = claim(tmp_path, heartbeat_seconds=0.05)
     assert attempt is not None
