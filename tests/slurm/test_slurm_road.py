@@ -97,3 +97,17 @@ def test_put_back_it_goes_on_and_cancelled_it_stays(cluster: Cluster, prepared: 
     assert cluster.job(read_jobs(study)[-1].number or "")["JobState"] == "CANCELLED"
     time.sleep(3)
     assert len(attempts(folder)) == 2
+
+
+def test_each_run_of_an_array_is_spread_over_two_nodes(cluster: Cluster, prepared: list[str], tmp_path: Path) -> None:
+    spread = ["parallel=ddp", "parallel.processes=2", "launcher.slurm.nodes=2", "precision=fp32", "engine=eager"]
+    words = [*prepared, *spread, f"studies={tmp_path}", "mixture.domain=[0.5]", "mixture.replicates=1"]
+    assert run(["train", *words]) == 0
+    study = Study(tmp_path / "small")
+    jobs = [job.number or "" for job in read_jobs(study) if job.tasks]
+    for job in jobs:
+        cluster.wait(job, "COMPLETED", seconds=120)
+        assert cluster.job(job)["NumNodes"] == "2"
+    for planned in study.read_plan():
+        (attempt,) = attempts(study.runs / planned.name)
+        assert (attempt["exit_code"], attempt["processes"], study.state(planned)) == (0, 2, "done")
