@@ -3,6 +3,7 @@
 from fitting.answer import Answer, Estimate
 from fitting.autoscale import AutoScale, autoscale, autoscale_steps
 from fitting.balance import balance
+from fitting.best_mixture import Longer, best_mixture
 from fitting.compute_optimal import compute_optimal
 from fitting.critical import critical_point
 from fitting.crossval import Fold, folds, held_out
@@ -12,6 +13,8 @@ from fitting.fitted import Fit
 from fitting.inflection import inflection_ratio, transfer_inflection
 from fitting.laws import LAWS, Law, Parameter
 from fitting.limited_data import limited_data
+from fitting.mixture_optimum import MixtureOptimum, mixture_optimum
+from fitting.mixtures import dirichlet_mixtures
 from fitting.out_of_domain import out_of_domain
 from fitting.points import PointsError
 from fitting.preflight import problems
@@ -31,6 +34,8 @@ __all__ = [
     "Fit",
     "Fold",
     "Law",
+    "Longer",
+    "MixtureOptimum",
     "Parameter",
     "PointsError",
     "TradeOff",
@@ -39,10 +44,12 @@ __all__ = [
     "autoscale",
     "autoscale_steps",
     "balance",
+    "best_mixture",
     "compare",
     "compute_optimal",
     "critical_point",
     "ddo",
+    "dirichlet_mixtures",
     "fit",
     "fit_shared",
     "folds",
@@ -50,6 +57,7 @@ __all__ = [
     "inflection_ratio",
     "limited_data",
     "loss_curve",
+    "mixture_optimum",
     "out_of_domain",
     "problems",
     "trade_off",

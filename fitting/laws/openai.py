@@ -8,12 +8,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fitting.laws.law import Columns, Law, Parameter, exponent, power
+from fitting.laws.law import Columns, Law, Parameter, exponent
 
 
 def _basis(x: Columns, psi: np.ndarray) -> np.ndarray:
     aN, aD, d = psi
-    return power(power(x["N"], -aN / aD) + d / x["D"], aD)[:, None]
+    # aN / aD is in the hundreds within the bounds, and N, in billions, may be 1e-5: in logarithms nothing overflows.
+    return np.exp(aD * np.logaddexp(-aN / aD * np.log(x["N"]), np.log(d) - np.log(x["D"])))[:, None]
 
 
 def _printed(params: Mapping[str, float]) -> dict[str, float]:

@@ -155,3 +155,11 @@ def test_what_a_paper_prints_otherwise_is_given_back():
     bracket = p["B"] * points["D"] ** -p["beta"] + p["C"] * (points["r"] + p["eps"]) ** -p["gamma"]
     loss = p["E"] + p["A"] * points["N"] ** -p["alpha"] + bracket ** p["eta"]
     assert loss.to_numpy() == pytest.approx(points["loss"].to_numpy(), rel=1e-5)
+
+
+def test_openais_law_is_finite_for_small_models_at_its_steepest():
+    law = LAWS["openai"]
+    x = {"N": np.array([5e-5, 4.0]), "D": np.array([1e-6, 10.0])}
+    assert np.isfinite(law.basis(x, np.array([3.0, 0.01, 1e-8]))).all()
+    plain = (x["N"] ** -0.75 + 0.5 / x["D"]) ** 0.2
+    np.testing.assert_allclose(law.basis(x, np.array([0.15, 0.2, 0.5]))[:, 0], plain, rtol=1e-12)
