@@ -24,13 +24,9 @@ def training_batches(
     Each is this process' part of the step's sequences: (global_batch / count, T + 1) token ids, or inputs and targets
     (global_batch / count, 2, T) of a masked objective.
     """
-    windows = {corpus: stores[corpus].windows("train", spec.sequence_length) for corpus in spec.mixture}
-    sampler = Sampler(spec.mixture, windows, spec.seed)
-    block = 32
-    for block_start in range(first_step - 1, spec.steps, block):
-        steps = min(block, spec.steps - block_start)
-        numbers = np.arange(block_start * spec.global_batch, (block_start + steps) * spec.global_batch)
-        own = spec.first_sequence + numbers.reshape(steps, group.count, -1)[:, group.rank].ravel()
+    sampler = _sampler(stores, spec)
+    for numbers in _blocks(spec, first_step):
+        own = numbers.reshape(len(numbers), group.count, -1)[:, group.rank].ravel()
         corpus, position, _ = sampler.sample(own)
         tokens = np.empty((len(position), spec.sequence_length + 1), dtype=np.int64)
         for number, name in enumerate(sampler.corpora):
@@ -38,6 +34,16 @@ def training_batches(
             tokens[rows] = stores[name].batch("train", position[rows], spec.sequence_length)
         tokens = _objective(tokens, own, spec, next(iter(stores.values())).vocabulary, spec.seed)
         yield from torch.from_numpy(tokens).split(spec.global_batch // group.count)
+
+
+def training_corpora(stores: Mapping[str, TokenStore], spec: RunSpec, first_step: int) -> Iterator[np.ndarray]:
+    """Which corpus each sequence of a step is of, from a step on: (global_batch,) places in the sorted mixture.
+
+    Of all processes: that of process r of n is the r-th of n equal parts.
+    """
+    sampler = _sampler(stores, spec)
+    for numbers in _blocks(spec, first_step):
+        yield from sampler.sample(numbers.ravel())[0].reshape(numbers.shape)
 
 
 def store_of(manifest: Manifest, corpus: str, fingerprint: str) -> TokenStore:
@@ -57,6 +63,19 @@ def validation_windows(store: TokenStore, spec: RunSpec) -> torch.Tensor:
     positions = store.validation_positions(spec.validation_windows, spec.sequence_length)
     tokens = store.batch("validation", positions, spec.sequence_length)
     return torch.from_numpy(_objective(tokens, np.arange(len(tokens)), spec, store.vocabulary, seed=0))
+
+
+def _sampler(stores: Mapping[str, TokenStore], spec: RunSpec) -> Sampler:
+    windows = {corpus: stores[corpus].windows("train", spec.sequence_length) for corpus in spec.mixture}
+    return Sampler(spec.mixture, windows, spec.seed)
+
+
+def _blocks(spec: RunSpec, first_step: int, block: int = 32) -> Iterator[np.ndarray]:
+    """Numbers of the sequences of some steps at a time, (steps, global_batch)."""
+    for start in range(first_step - 1, spec.steps, block):
+        steps = min(block, spec.steps - start)
+        numbers = np.arange(start * spec.global_batch, (start + steps) * spec.global_batch)
+        yield spec.first_sequence + numbers.reshape(steps, spec.global_batch)
 
 
 def _objective(tokens: np.ndarray, numbers: np.ndarray, spec: RunSpec, vocabulary: int, seed: int) -> np.ndarray:

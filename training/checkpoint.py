@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -61,13 +61,15 @@ class StateWriter:
             writing.result()
 
 
-def full_state(devices: Devices, first: bool) -> dict[str, torch.Tensor]:
-    """Copies in memory of all weights and moments, whole and fp32, by parameter name.
+def full_state(
+    devices: Devices, first: bool, beside: Mapping[str, torch.Tensor] | None = None
+) -> dict[str, torch.Tensor]:
+    """Copies in memory of all weights and moments, whole and fp32, by parameter name, and of what else is told.
 
     The same for every kind of devices, so that a run may go on under another. Called by all processes; only the first
     gets the tensors, one parameter at a time, so that the devices never hold the whole.
     """
-    tensors = {}
+    tensors = {f"beside.{name}": value.clone() for name, value in (beside or {}).items()} if first else {}
     for name, parameter in devices.parameters.items():
         whole = {f"weight.{name}": devices.weight(parameter)}
         whole |= {f"optimizer.{name}.{key}": value for key, value in devices.moments(parameter).items()}
@@ -122,6 +124,13 @@ def load_state_moments(state: Path, devices: Devices) -> None:
             # A state is not there for a parameter that has had no gradient yet.
             if keys["step"] in known:
                 devices.set_moments(parameter, {key: tensors.get_tensor(place) for key, place in keys.items()})
+
+
+def load_state_beside(state: Path) -> dict[str, torch.Tensor]:
+    """What a state keeps beside weights and moments, by name."""
+    with safe_open(state / _STATE, "pt") as tensors:
+        names = [key for key in tensors.keys() if key.startswith("beside.")]  # noqa: SIM118
+        return {name.removeprefix("beside."): tensors.get_tensor(name) for name in names}
 
 
 def saved_states(folder: Path) -> list[Path]:

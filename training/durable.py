@@ -78,6 +78,20 @@ def read_lines_whole(path: str | os.PathLike[str]) -> list[Any]:
     return values
 
 
+def cut_lines(path: str | os.PathLike[str], before_step: int) -> None:
+    """Drop from a file of JSON lines, each with its step, those of a step and later, and a last one that was cut off.
+
+    A file that is not there is let be.
+    """
+    path = Path(path)
+    if not path.exists():
+        return
+    lines = path.read_bytes().splitlines(keepends=True)
+    known = read_lines_whole(path)
+    kept = [line for line, values in zip(lines, known, strict=False) if values["step"] < before_step]
+    write_whole(path, b"".join(kept))
+
+
 @contextlib.contextmanager
 def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """Fill a folder so that a reader sees all of it or nothing.

@@ -30,7 +30,7 @@ from training.parameters import model_size
 
 Losses = Callable[[torch.Tensor], torch.Tensor]
 """(n, T + 1) token ids, or (n, 2, T) inputs and targets of a masked objective -> (n,) summed cross-entropy of each
-sequence, nats."""
+sequence, nats; by token (n, T), where that is asked."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,8 @@ def ready(
     *,
     objective: str = "causal",
     end_of_text: int | None = None,
+    by_token: bool = False,
+    beside: bool = False,
 ) -> tuple[PreTrainedModel, Losses]:
     """A model of a shape and its loss function; compiled ones are made once a process and shared by its runs.
 
@@ -77,14 +79,17 @@ def ready(
         threads: CPU threads.
         objective: causal or masked.
         end_of_text: token id behind each document, where attention shall stop; None: it sees the whole sequence.
+        by_token: whether the losses are (n, T), those of each token, 0 where nothing is predicted.
+        beside: whether it is a second model, whose weights the first does not share.
     """
     torch.set_num_threads(threads)
-    return _ready(json.dumps(dict(model), sort_keys=True), engine, precision, objective, end_of_text)
+    shape = json.dumps(dict(model), sort_keys=True)
+    return _ready(shape, engine, precision, objective, end_of_text, by_token, beside)
 
 
 @functools.lru_cache(maxsize=4)
 def _ready(
-    model: str, engine: str, precision: str, objective: str, end_of_text: int | None
+    model: str, engine: str, precision: str, objective: str, end_of_text: int | None, by_token: bool, beside: bool
 ) -> tuple[PreTrainedModel, Losses]:
     chosen = ENGINES[engine]
     network = build_model(json.loads(model), chosen.attention, seed=0, objective=objective)
@@ -100,8 +105,8 @@ def _ready(
 
     def losses(tokens: torch.Tensor) -> torch.Tensor:
         if objective == "masked":
-            return masked_losses(network, tokens, precision)
-        return by_sequence(network, tokens, precision, end_of_text)
+            return masked_losses(network, tokens, precision, by_token=by_token)
+        return by_sequence(network, tokens, precision, end_of_text, by_token=by_token)
 
     if not chosen.compiled:
         return network, losses

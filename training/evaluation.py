@@ -34,7 +34,7 @@ def evaluate(
     """Loss of a model on fixed windows.
 
     Args:
-        losses: some of the windows -> (n,) summed loss of each sequence.
+        losses: some of the windows -> (n,) summed loss of each sequence, or (n, T) losses by token.
         windows: (count, ...) sequences, as the losses take them.
         predictions: tokens predicted in each.
         micro_batch: sequences a forward pass; every pass has this many, so that compiled code meets one shape.
@@ -49,6 +49,7 @@ def evaluate(
         for start in range(0, share, micro_batch):
             interrupt()
             rows = torch.arange(begin + start, begin + start + micro_batch) % count
-            sums.append(losses(windows[rows]).detach()[: share - start].double().cpu().numpy())
+            by_sequence = losses(windows[rows]).detach().view(micro_batch, -1).sum(1)
+            sums.append(by_sequence[: share - start].double().cpu().numpy())
     per_token = group.in_order(np.concatenate(sums))[:count] / predictions
     return Validation(math.fsum(per_token) / count, float(per_token.std(ddof=1) / math.sqrt(count)))

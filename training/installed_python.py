@@ -24,6 +24,8 @@ PARTS = {
     "math": ("sympy",),
     "graphs": ("networkx",),
     "statistics": ("scipy/stats",),
+    "tables": ("pandas",),
+    "arrays": ("numpy",),
     "code": (),
 }
 """Part -> the packages whose docstrings it holds; code holds the standard library's source without its
@@ -46,9 +48,9 @@ def installed_documents(
 
     Args:
         part: "prose" (docstrings of scipy, pandas, sympy, networkx, numpy, torch, transformers), "math"
-            (sympy's), "graphs" (networkx'), "statistics" (scipy.stats') or "code" (the standard library
-            without docstrings).
-        exclude: of prose, the parts to leave out: "math", "graphs", "statistics".
+            (sympy's), "graphs" (networkx'), "statistics" (scipy.stats'), "tables" (pandas'), "arrays" (numpy's)
+            or "code" (the standard library without docstrings).
+        exclude: of prose, the parts to leave out: any of the others but code.
         max_bytes: stop once the documents hold this many bytes of UTF-8; files are then taken in the order of
             a hash of their names, so that every package keeps its part. None takes all.
 

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedModel
 
-from training.batches import store_of, training_batches, validation_windows
+from training.batches import store_of, training_batches, training_corpora, validation_windows
 from training.checkpoint import (
     StateWriter,
     copy_weights,
     full_state,
     full_weights,
+    load_state_beside,
     load_state_moments,
     load_state_weights,
     load_weights,
@@ -29,11 +30,12 @@ from training.checkpoint import (
     whole_state,
 )
 from training.devices import prepare
-from training.durable import append_flushed, read_lines_whole, write_whole
+from training.durable import append_flushed, cut_lines
 from training.engine import Losses
 from training.evaluation import evaluate
 from training.evaluation_steps import evaluation_steps
 from training.group import ALONE, Group
+from training.group_dro import GroupDro
 from training.manifest import Manifest
 from training.model import build_model, model_from_directory
 from training.schedule import learning_rates
@@ -54,6 +56,7 @@ def train(
     start: Path | None,
     network: PreTrainedModel,
     losses: Losses,
+    reference: Losses | None = None,
     execution: Execution,
     check: Callable[[], None],
     group: Group = ALONE,
@@ -67,7 +70,8 @@ def train(
         manifest: the prepared corpora.
         start: folder of the first weights, of initial.kind run or directory; with initial.moments that of a state.
         network: a model of the spec's shape; its weights are replaced.
-        losses: its loss by sequence, perhaps compiled; see `engine.ready`.
+        losses: its loss by sequence, perhaps compiled; see `engine.ready`. By token with a reweighting.
+        reference: with a reweighting, the losses by token of the model that this one is compared with.
         execution: micro-batch, devices, saving and logging.
         check: called before each step and each forward pass of an evaluation; raises StopRequestedError or
             LeaseLostError to stop, in all processes of the group at once.
@@ -101,9 +105,13 @@ def train(
     finished = in_state = done = step_of(saved) if saved is not None else 0
     # The evaluation at the step of the state may have been cut off: it is made again, and gives the same bytes.
     points = folder / "points.jsonl"
-    group.share(partial(_cut_points, points, before_step=done))
+    group.share(partial(cut_lines, points, before_step=done))
 
     batches = training_batches(stores, spec, done + 1, group)
+    domains = None
+    if reference is not None:
+        beside = load_state_beside(saved) if saved is not None else {}
+        domains = GroupDro(spec, folder, reference, training_corpora(stores, spec, done + 1), group, done, beside)
     predictions = spec.objective.predictions(spec.sequence_length)
     telemetry = telemetry_of(spec, folder, group, tell)
     gradient_norm = 0.0
@@ -121,7 +129,10 @@ def train(
                     for number, micro in enumerate(micros, start=1):
                         with devices.accumulate(number == len(micros)):
                             # Over the tokens of the whole step, so that the way it is cut up does not weigh sequences.
-                            loss = devices.losses(micro).sum() / (spec.global_batch * predictions)
+                            found = devices.losses(micro)
+                            if domains is not None:
+                                found = domains.weighed(found, micro)
+                            loss = found.sum() / (spec.global_batch * predictions)
                             devices.backward(loss)
                         own_loss += loss.detach()
                     gradient_norm = devices.update(rates[step - 1])
@@ -131,6 +142,8 @@ def train(
                         raise NonFiniteLossError(
                             f"training loss is {step_loss} at step {step}, learning rate {rates[step - 1]:g}"
                         )
+                    if domains is not None:
+                        domains.step(step)
                     finished = step
                     telemetry.step(step, step_loss)
 
@@ -155,11 +168,11 @@ def train(
                 regular = execution.resume_every and step % execution.resume_every == 0 and step < spec.steps
                 if step > done and (regular or step in execution.kept_states):
                     check()
-                    states.write(step, full_state(devices, group.first))
+                    states.write(step, full_state(devices, group.first, domains and domains.tensors()))
                     in_state = step
         except StopRequestedError:
             if finished > in_state:
-                states.write(finished, full_state(devices, group.first))
+                states.write(finished, full_state(devices, group.first, domains and domains.tensors()))
             group.share(states.wait)
             raise
 
@@ -173,16 +186,6 @@ def _first_weights(spec: RunSpec, start: Path | None, network: PreTrainedModel) 
     else:
         assert start is not None
         copy_weights(model_from_directory(start, "eager"), network)
-
-
-def _cut_points(path: Path, before_step: int) -> None:
-    """Drop the points of steps that will be trained again, and a last line that was cut off."""
-    if not path.exists():
-        return
-    lines = path.read_bytes().splitlines(keepends=True)
-    known = read_lines_whole(path)
-    kept = b"".join(line for line, point in zip(lines, known, strict=False) if point["step"] < before_step)
-    write_whole(path, kept)
 
 
 def _point(spec: RunSpec, step: int, corpus: str, loss: float, stderr: float, rates: np.ndarray) -> str:

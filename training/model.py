@@ -91,7 +91,12 @@ def read_model_directory(path: str | Path) -> tuple[dict[str, Any], str]:
 
 
 def sequence_losses(
-    model: torch.nn.Module, tokens: torch.Tensor, precision: str, end_of_text: int | None = None
+    model: torch.nn.Module,
+    tokens: torch.Tensor,
+    precision: str,
+    end_of_text: int | None = None,
+    *,
+    by_token: bool = False,
 ) -> torch.Tensor:
     """Cross-entropy of each sequence, summed over its predictions, in nats.
 
@@ -100,17 +105,20 @@ def sequence_losses(
         tokens: (n, T + 1) token ids; row[1:] is predicted from row[:-1].
         precision: fp32, or bf16 for autocast; the cross-entropy is fp32 either way.
         end_of_text: token id behind each document, where attention and positions shall stop; None: nowhere.
+        by_token: whether the predictions are not summed; here and in the functions below.
 
     Returns:
-        Tensor (n,) of fp32.
+        Tensor (n,) of fp32, or (n, T) by token.
     """
     with torch.autocast(tokens.device.type, torch.bfloat16, enabled=precision == "bf16"):
         logits = model(**_inputs(tokens, end_of_text)).logits
     losses = functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten(), reduction="none")
-    return losses.view(len(tokens), -1).sum(1)
+    return _summed(losses.view(len(tokens), -1), by_token)
 
 
-def losses_by_rows(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, precision: str) -> torch.Tensor:
+def losses_by_rows(
+    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, precision: str, by_token: bool = False
+) -> torch.Tensor:
     """Cross-entropy of each sequence, in nats, the logit of each next token taken from its row of the head.
 
     The gradient then never scatters into the (n T, vocabulary) logits, which compiled code fuses badly.
@@ -127,7 +135,7 @@ def losses_by_rows(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Te
     with torch.autocast(hidden.device.type, torch.bfloat16, enabled=precision == "bf16"):
         logits = functional.linear(hidden, weight)
     of_next = (hidden.float() * functional.embedding(targets, weight)).sum(-1)
-    return (logits.float().logsumexp(-1) - of_next).sum(1)
+    return _summed(logits.float().logsumexp(-1) - of_next, by_token)
 
 
 def sequence_losses_by_rows(
@@ -136,6 +144,7 @@ def sequence_losses_by_rows(
     precision: str,
     end_of_text: int | None = None,
     *,
+    by_token: bool = False,
     of_hidden: Callable[..., torch.Tensor] = losses_by_rows,
 ) -> torch.Tensor:
     """As `sequence_losses`, from the last hidden states by `losses_by_rows`, which may be compiled.
@@ -146,11 +155,16 @@ def sequence_losses_by_rows(
     assert head is not None
     with torch.autocast(tokens.device.type, torch.bfloat16, enabled=precision == "bf16"):
         hidden = model.base_model(**_inputs(tokens, end_of_text)).last_hidden_state
-    return of_hidden(hidden, head.weight, tokens[:, 1:], precision)
+    return of_hidden(hidden, head.weight, tokens[:, 1:], precision, by_token)
 
 
 def sequence_losses_chunked(
-    model: PreTrainedModel, tokens: torch.Tensor, precision: str, end_of_text: int | None = None
+    model: PreTrainedModel,
+    tokens: torch.Tensor,
+    precision: str,
+    end_of_text: int | None = None,
+    *,
+    by_token: bool = False,
 ) -> torch.Tensor:
     """As `sequence_losses`, but the logits are made and dropped in chunks, forward and backward.
 
@@ -167,10 +181,12 @@ def sequence_losses_chunked(
     losses = functional.linear_cross_entropy(
         hidden.flatten(0, 1), weight, tokens[:, 1:].flatten(), reduction="none", options=options
     )
-    return losses.float().view(len(tokens), -1).sum(1)
+    return _summed(losses.float().view(len(tokens), -1), by_token)
 
 
-def masked_losses(model: torch.nn.Module, pairs: torch.Tensor, precision: str) -> torch.Tensor:
+def masked_losses(
+    model: torch.nn.Module, pairs: torch.Tensor, precision: str, *, by_token: bool = False
+) -> torch.Tensor:
     """Cross-entropy of each sequence, summed over its hidden tokens, in nats.
 
     Args:
@@ -184,7 +200,7 @@ def masked_losses(model: torch.nn.Module, pairs: torch.Tensor, precision: str) -
     with torch.autocast(pairs.device.type, torch.bfloat16, enabled=precision == "bf16"):
         logits = model(input_ids=pairs[:, 0]).logits
     losses = functional.cross_entropy(logits.flatten(0, 1).float(), pairs[:, 1].flatten(), reduction="none")
-    return losses.view(len(pairs), -1).sum(1)
+    return _summed(losses.view(len(pairs), -1), by_token)
 
 
 def document_positions(tokens: torch.Tensor, end_of_text: int) -> torch.Tensor:
@@ -203,6 +219,10 @@ def document_positions(tokens: torch.Tensor, end_of_text: int) -> torch.Tensor:
     place = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
     behind = functional.pad(tokens[:, :-1] == end_of_text, (1, 0))
     return place - torch.where(behind, place, 0).cummax(1).values
+
+
+def _summed(losses: torch.Tensor, by_token: bool) -> torch.Tensor:
+    return losses if by_token else losses.sum(1)
 
 
 def _inputs(tokens: torch.Tensor, end_of_text: int | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -44,6 +45,8 @@ class Places:
     """Engines measured on this machine."""
     start: Path | None = None
     """Folder of the first weights, unless from scratch."""
+    reference: Path | None = None
+    """Of a reweighting: folder of the weights that the loss is compared with."""
 
 
 def state_of(folder: Path) -> str:
@@ -91,6 +94,7 @@ def run_once(
     load_transformers()
     from training.checkpoint import newest_state, step_of
     from training.engine import choose_engine, forget, ready
+    from training.group_dro import frozen
     from training.loop import NonFiniteLossError, train
 
     folder, parallel = places.folder, execution.parallel
@@ -159,14 +163,22 @@ def run_once(
             end_of_text = None
             if spec.boundaries == "documents":
                 end_of_text = places.manifest.store(next(iter(spec.corpora))).meta.end_of_text
-            network, losses = ready(
+            model = partial(
+                ready,
                 spec.model,
                 chosen["engine"],
                 spec.precision,
                 execution.threads,
                 objective=spec.objective.kind,
                 end_of_text=end_of_text,
+                by_token=spec.reweighting is not None,
             )
+            network, losses = model()
+            reference = None
+            if spec.reweighting is not None:
+                if places.reference is None:
+                    raise SpecError(f"{folder.name}: its reference {spec.reweighting.reference} is not in the plan")
+                reference = frozen(*model(beside=True), places.reference, group.device)
             try:
                 train(
                     spec,
@@ -175,6 +187,7 @@ def run_once(
                     start=places.start,
                     network=network,
                     losses=losses,
+                    reference=reference,
                     execution=execution,
                     check=check,
                     group=group,

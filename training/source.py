@@ -28,7 +28,7 @@ class Source:
     """installed-python: what every machine has, see `part`; files: local text, see `path`; hub: a data set of the
     Hugging Face hub, or a folder that `datasets` opens the same way, see `name`."""
     part: str = "prose"
-    """Of installed-python: prose, code, math, graphs or statistics."""
+    """Of installed-python: prose, code, math, graphs, statistics, tables or arrays."""
     exclude: tuple[str, ...] = ()
     """Of installed-python prose: parts to leave out, because they are corpora of their own."""
     path: str = ""

@@ -75,6 +75,18 @@ class Objective:
 
 
 @dataclass(frozen=True)
+class Reweighting:
+    """Domain weights that move while the run trains: group DRO on excess loss, see `training.group_dro`."""
+
+    reference: str
+    """Hash of the run whose last weights the loss is compared with."""
+    step_size: float = 1.0
+    """eta: a domain's weight is multiplied by exp(eta times its excess loss) in each step."""
+    smoothing: float = 1e-3
+    """c: share of equal weights in every step's weights, 0 or more and below 1."""
+
+
+@dataclass(frozen=True)
 class RunSpec:
     """All that decides a run's losses. Paths, launcher, tracking and the number of devices stay out."""
 
@@ -114,6 +126,8 @@ class RunSpec:
     """none: attention sees across the documents of a sequence; documents: only within each."""
     first_sequence: int = 0
     """Number in the run's order of sequences of the first one read: a branch goes on where its trunk was."""
+    reweighting: Reweighting | None = None
+    """How the corpora's losses are weighed; None: all alike. The mixture still says what is read."""
 
     @property
     def tokens_per_step(self) -> int:
@@ -156,6 +170,8 @@ class RunSpec:
             policy = dict(values["evaluation"])
             policy["steps"] = tuple(policy["steps"])
             values["evaluation"] = EvaluationPolicy(**policy)
+            if values.get("reweighting") is not None:
+                values["reweighting"] = Reweighting(**values["reweighting"])
             return cls(**values)
         except (TypeError, KeyError) as error:
             raise SpecError(f"run spec: {error}") from None
@@ -163,7 +179,11 @@ class RunSpec:
 
 def _fields(value: Any) -> dict[str, Any]:
     # Ten times as fast as dataclasses.asdict, which copies every leaf; plans have ten thousand runs.
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    fields = {name: getattr(value, name) for name in value.__dataclass_fields__}
+    # Came later: left out where it is not used, so that all other runs keep their names.
+    if fields.get("reweighting", True) is None:
+        del fields["reweighting"]
+    return fields
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=_fields)

@@ -116,7 +116,7 @@ def test_fingerprint_follows_versions_and_arguments(monkeypatch):
     ("arguments", "message"),
     [
         (("poetry",), "part: 'poetry' is no part of the installed Python; allowed: prose, math"),
-        (("prose", ("code",)), "exclude: 'code' of part prose; allowed: math, graphs, statistics"),
+        (("prose", ("code",)), "exclude: 'code' of part prose; allowed: math, graphs, statistics, tables, arrays"),
         (("code", ("math",)), "exclude: 'math' of part code; allowed: nothing"),
     ],
 )

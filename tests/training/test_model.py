@@ -45,6 +45,19 @@ def test_the_loss_by_rows_or_chunks_and_its_gradient_are_those_of_the_logits(sha
         torch.testing.assert_close(logits, rows, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("losses", [sequence_losses, sequence_losses_by_rows, sequence_losses_chunked])
+def test_losses_by_token_are_those_that_are_summed(losses):
+    model = build_model({"model_type": "qwen2", **TINY}, "eager", seed=0)
+    tokens = torch.randint(0, 64, (3, 9), generator=torch.Generator().manual_seed(0))
+    by_token = losses(model, tokens, "fp32", by_token=True)
+    assert by_token.shape == (3, 8)
+    assert torch.equal(by_token.sum(1), losses(model, tokens, "fp32"))
+    # Of its own token each: another last token changes the last loss alone.
+    tokens[:, -1] = (tokens[:, -1] + 1) % 64
+    other = losses(model, tokens, "fp32", by_token=True)
+    assert (by_token != other).sum(0).tolist() == [0] * 7 + [3]
+
+
 @pytest.mark.parametrize("scaled", [{"model_type": "cohere", "logit_scale": 0.5}, {"model_type": "gemma2"}])
 def test_a_model_that_scales_or_caps_its_logits_is_told_from_one_that_does_not(scaled):
     if scaled["model_type"] == "gemma2":
@@ -91,6 +104,9 @@ def test_the_masked_loss_is_that_of_the_hidden_tokens():
     found = masked_losses(model, pairs, "fp32")
     expected = model(input_ids=pairs[:, 0], labels=pairs[:, 1].contiguous()).loss
     torch.testing.assert_close(found.sum() / 9, expected)
+    by_token = masked_losses(model, pairs, "fp32", by_token=True)
+    assert torch.equal(by_token.sum(1), found)
+    assert ((by_token == 0) == (pairs[:, 1] == IGNORED)).all()
 
 
 def test_no_model_drops_at_random():

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from training.schedule import Piece
-from training.spec import Initial, Objective, RunSpec, SpecError
+from training.spec import Initial, Objective, Reweighting, RunSpec, SpecError
 
 
 def test_every_field_changes_the_hash(spec: RunSpec) -> None:
@@ -31,6 +31,7 @@ def test_every_field_changes_the_hash(spec: RunSpec) -> None:
         "objective": Objective("masked", mask_token=3),
         "boundaries": "documents",
         "first_sequence": 8,
+        "reweighting": Reweighting("ab"),
     }
     assert set(changed) == {field.name for field in dataclasses.fields(RunSpec)}
     hashes = {dataclasses.replace(spec, **{name: value}).hash for name, value in changed.items()}
@@ -43,6 +44,16 @@ def test_the_hash_is_that_of_the_file_read_back(spec: RunSpec) -> None:
     assert RunSpec.from_dict(json.loads(spec.canonical())).hash == spec.hash
     backwards = dict(reversed(spec.to_dict().items()))
     assert RunSpec.from_dict(backwards).hash == spec.hash
+
+
+def test_a_run_whose_weights_do_not_move_has_the_name_of_before_they_could() -> None:
+    spec = RunSpec("pretrain", {}, Initial(), {"a": "b"}, {"a": "1"}, 16, 4, 20, (Piece("constant", 1e-3),))
+    assert spec.hash == "b97ce17fb21185ea"
+    assert "reweighting" not in spec.to_dict()
+    moving = dataclasses.replace(spec, reweighting=Reweighting("ab", 0.5, 0.01))
+    assert RunSpec.from_dict(json.loads(json.dumps(moving.to_dict()))) == moving
+    others = [Reweighting("ac", 0.5, 0.01), Reweighting("ab", 0.4, 0.01), Reweighting("ab", 0.5, 0.02)]
+    assert len({moving.hash, *(dataclasses.replace(spec, reweighting=other).hash for other in others)}) == 4
 
 
 def test_another_schema_or_field_is_refused(spec: RunSpec) -> None:

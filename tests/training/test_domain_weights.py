@@ -1,0 +1,90 @@
+"""How an excess loss moves the weights of domains, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from training.domain_weights import (
+    PATH,
+    DomainWeights,
+    as_line,
+    equal_weights,
+    excess_losses,
+    moved,
+    noted_steps,
+    read_path,
+)
+from training.spec import Reweighting
+
+
+def test_two_steps_worked_out_by_hand() -> None:
+    rule = Reweighting("", step_size=1.0, smoothing=0.1)
+    first = moved(equal_weights(2), np.array([math.log(2), 0.0]), rule)
+    assert first.now == pytest.approx([0.9 * 2 / 3 + 0.05, 0.9 / 3 + 0.05])
+    second = moved(first, np.array([0.0, math.log(2)]), rule)
+    # .65 and .35 times 1 and 2 are .65 and .70.
+    expected = [0.9 * 0.65 / 1.35 + 0.05, 0.9 * 0.70 / 1.35 + 0.05]
+    assert second.now == pytest.approx(expected)
+    assert second.total == pytest.approx([0.65 + expected[0], 0.35 + expected[1]])
+
+
+def test_equal_excess_leaves_equal_weights() -> None:
+    weights = equal_weights(4)
+    for _ in range(100):
+        weights = moved(weights, np.full(4, 0.7), Reweighting(""))
+    assert weights.now.tolist() == [0.25] * 4
+    assert weights.total / 100 == pytest.approx([0.25] * 4, abs=1e-15)
+
+
+def test_the_domain_that_stays_behind_rises_and_none_falls_to_nothing() -> None:
+    rule = Reweighting("", step_size=1.0, smoothing=1e-3)
+    weights, path = equal_weights(3), []
+    for _ in range(500):
+        weights = moved(weights, np.array([0.1, 0.5, 0.1]), rule)
+        path.append(weights.now[1])
+    assert all(np.diff(path) > -1e-12)
+    assert path[-1] > 0.99
+    assert weights.now.min() > 1e-3 / 3
+    assert weights.now.sum() == pytest.approx(1, abs=1e-12)
+
+
+def test_an_excess_beyond_what_a_power_can_hold_is_no_trouble() -> None:
+    found = moved(equal_weights(2), np.array([5000.0, 4999.0]), Reweighting("", step_size=1.0, smoothing=0.0))
+    assert found.now == pytest.approx([math.e / (1 + math.e), 1 / (1 + math.e)])
+
+
+def test_a_domain_without_a_sequence_keeps_its_last_excess_or_counts_as_the_mean() -> None:
+    known = np.full(3, np.nan)
+    first = excess_losses(np.array([0.2, 0.4]), np.array([0, 1]), known)
+    assert first[:2].tolist() == [0.2, 0.4]
+    assert math.isnan(first[2])
+    weights = moved(equal_weights(3), first, Reweighting("", smoothing=0.0))
+    assert weights.now[2] / weights.now[0] == pytest.approx(math.exp(0.1))
+    second = excess_losses(np.array([0.0, 0.6]), np.array([2, 1]), weights.excess)
+    assert second.tolist() == [0.2, 0.6, 0.0]
+
+
+@pytest.mark.parametrize("steps", [1, 7, 200, 201, 1200, 50_000])
+def test_noted_steps_are_few_and_end_with_the_last(steps: int) -> None:
+    noted = list(noted_steps(steps))
+    assert len(noted) <= 200
+    assert noted[0] >= 1
+    assert noted[-1] == steps
+    assert len(set(np.diff(noted))) <= 1
+
+
+def test_a_line_is_read_back_exactly(tmp_path: Path) -> None:
+    weights = DomainWeights(np.array([0.1, 0.9]), np.array([0.3, 1.7]), np.array([1 / 3, np.nan]))
+    (tmp_path / PATH).write_text(as_line(2, ["a", "b"], weights) + '{"step": 3')
+    assert read_path(tmp_path) == [
+        {
+            "step": 2,
+            "weights": {"a": 0.1, "b": 0.9},
+            "mean": {"a": 0.15, "b": 0.85},
+            "excess": {"a": 1 / 3, "b": None},
+        }
+    ]

@@ -1,0 +1,165 @@
+"""A run whose domain weights move: what it compares and what it weighs, on any devices."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training.forks import FORKS, together
+from tests.training.proxies import assert_close, train_proxy
+from training.batches import store_of, training_batches, training_corpora
+from training.checkpoint import load_weights
+from training.domain_weights import equal_weights, moved, read_path
+from training.group import ALONE, Parallel, join, leave
+from training.group_dro import GroupDro
+from training.manifest import Manifest
+from training.model import build_model
+from training.run import Exit
+from training.spec import Initial, Objective, Reweighting, RunSpec, SpecError
+
+KINDS = ("ddp", "fsdp2", "zero3")
+
+
+def test_the_domain_that_only_the_reference_has_read_rises(proxy_run: Path) -> None:
+    path = read_path(proxy_run)
+    assert [line["step"] for line in path] == list(range(1, 21))
+    code = [line["weights"]["code"] for line in path]
+    assert code[0] > 0.5
+    assert path[-1]["mean"]["code"] > 0.55
+    assert path[-1]["mean"]["code"] == pytest.approx(np.mean(code), abs=1e-12)
+    for line in path:
+        assert sum(line["weights"].values()) == pytest.approx(1, abs=1e-12)
+
+
+def test_the_first_excess_is_that_of_plain_transformers(
+    proxy: RunSpec, manifest: Manifest, reference: Path, proxy_run: Path
+) -> None:
+    stores = {corpus: store_of(manifest, corpus, fingerprint) for corpus, fingerprint in proxy.corpora.items()}
+    tokens, domains = next(training_batches(stores, proxy, 1)), next(training_corpora(stores, proxy, 1))
+    by_token = []
+    for weights in (None, reference):
+        model = build_model(proxy.model, "eager", seed=proxy.seed)
+        if weights is not None:
+            load_weights(weights, model)
+        with torch.no_grad():
+            logits = model(input_ids=tokens[:, :-1]).logits
+        losses = torch.nn.functional.cross_entropy(logits.transpose(1, 2), tokens[:, 1:], reduction="none")
+        by_token.append(losses.double().numpy())
+    behind = np.maximum(by_token[0] - by_token[1], 0)
+    # Clipped by token: the mean of what is left is not what is left of the mean.
+    excess = [behind[domains == place].mean() for place in (0, 1)]
+    first = read_path(proxy_run)[0]
+    assert [first["excess"]["code"], first["excess"]["general"]] == pytest.approx(excess, abs=1e-6)
+    expected = moved(equal_weights(2), np.array(excess), Reweighting("")).now
+    assert [first["weights"]["code"], first["weights"]["general"]] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_model_that_is_its_own_reference_has_equal_weights(
+    proxy: RunSpec, manifest: Manifest, reference: Path, tmp_path: Path
+) -> None:
+    own = dataclasses.replace(proxy, phase="continual", initial=Initial("run", run="of code", step=20))
+    assert train_proxy(own, tmp_path, manifest, reference) == Exit.DONE
+    first = read_path(tmp_path)[0]
+    assert first["excess"] == {"code": 0.0, "general": 0.0}
+    assert first["weights"] == {"code": 0.5, "general": 0.5}
+
+
+def test_a_sequence_counts_by_the_weight_of_its_domain_over_its_share(proxy: RunSpec, tmp_path: Path) -> None:
+    spec = dataclasses.replace(proxy, mixture={"general": "3/4", "code": "1/4"}, sequence_length=2, steps=2)
+    own = torch.tensor([[1.0, 3.0], [2.0, 2.0], [4.0, 0.0], [1.0, 1.0]], requires_grad=True)
+    other = torch.tensor([[2.0, 2.0], [1.0, 1.0], [4.0, 0.0], [3.0, 3.0]])
+    domains = np.array([0, 1, 1, 1])
+    ends = []
+    for cut in (4, 2, 1):
+        rows = iter(other.split(cut))
+        dro = GroupDro(spec, tmp_path, lambda _: next(rows), iter([domains, domains]), ALONE, 0, {})  # noqa: B023
+        weighed = torch.cat([dro.weighed(part, part) for part in own.split(cut)])
+        # Half the weight for a quarter of what is read, and for three.
+        torch.testing.assert_close(weighed, own * torch.tensor([[2.0], [2 / 3], [2 / 3], [2 / 3]]))
+        dro.step(1)
+        # code: (0 + 1) / 2; general: (2 + 0 + 0) / 6.
+        assert dro.weights.excess == pytest.approx([1 / 2, 1 / 3])
+        ends.append(dro.weights.now.tolist())
+    assert ends[0] == ends[1] == ends[2]
+
+
+def test_what_a_step_had_in_excess_weighs_the_next_one(proxy: RunSpec, tmp_path: Path) -> None:
+    spec = dataclasses.replace(proxy, sequence_length=1, steps=2)
+    domains = np.array([0, 1])
+    dro = GroupDro(spec, tmp_path, lambda _: torch.zeros(2, 1), iter([domains] * 2), ALONE, 0, {})
+    losses = torch.tensor([[np.log(3.0)], [0.0]])
+    assert dro.weighed(losses, losses)[0] == pytest.approx(np.log(3.0))
+    dro.step(1)
+    assert dro.weighed(losses, losses)[0] == pytest.approx(2 * (0.999 * 0.75 + 0.0005) * np.log(3.0))
+
+
+def test_accumulation_does_not_change_the_weights(
+    proxy: RunSpec, manifest: Manifest, reference: Path, proxy_run: Path, tmp_path: Path
+) -> None:
+    assert train_proxy(proxy, tmp_path, manifest, reference, micro_batch=1) == Exit.DONE
+    assert_close(tmp_path, proxy_run)
+
+
+def test_a_masked_model_has_domains_too(spec: RunSpec, proxy: RunSpec, manifest: Manifest, tmp_path: Path) -> None:
+    shape = {"model_type": "bert", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    shape |= {"intermediate_size": 32, "max_position_embeddings": 64, "vocab_size": manifest.vocabulary + 1}
+    objective = Objective("masked", mask_token=manifest.vocabulary)
+    read = dataclasses.replace(spec, model=shape, objective=objective, mixture={"general": "0", "code": "1"})
+    assert train_proxy(read, tmp_path / "read", manifest) == Exit.DONE
+    moving = dataclasses.replace(read, mixture=proxy.mixture, reweighting=Reweighting(read.hash))
+    assert (
+        train_proxy(moving, tmp_path / "moving", manifest, tmp_path / "read" / "checkpoints" / "step-20") == Exit.DONE
+    )
+    path = read_path(tmp_path / "moving")
+    assert path[-1]["mean"]["code"] > 0.51
+    assert all(value >= 0 for line in path for value in line["excess"].values())
+
+
+def test_a_reference_that_is_not_there_is_said_in_one_line(proxy: RunSpec, manifest: Manifest, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"its reference of code is not in the plan$"):
+        train_proxy(proxy, tmp_path / "proxy", manifest)
+    with pytest.raises(SpecError, match="no complete checkpoint here; run its parent again"):
+        train_proxy(proxy, tmp_path / "proxy", manifest, tmp_path / "nowhere")
+    unread = dataclasses.replace(proxy, mixture={"general": "1", "code": "0"})
+    with pytest.raises(SpecError, match=r"mixture\.code: 0 in a run whose weights move; allowed: above 0"):
+        GroupDro(unread, tmp_path, lambda tokens: tokens, iter([]), ALONE, 0, {})
+
+
+def _compiled(spec: RunSpec, folder: Path, manifest: Path, reference: Path) -> None:
+    torch.set_num_threads(1)
+    assert train_proxy(spec, folder, Manifest.open(manifest), reference, engine="eager-compiled") == Exit.DONE
+
+
+@pytest.mark.slow
+def test_compiled_code_serves_the_proxy_and_its_reference(
+    proxy: RunSpec, manifest: Manifest, reference: Path, proxy_run: Path, tmp_path: Path
+) -> None:
+    process = FORKS.Process(target=_compiled, args=(proxy, tmp_path, manifest.folder, reference))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert_close(tmp_path, proxy_run, 1e-4)
+
+
+def _of_two(rank: int, spec: RunSpec, base: Path, manifest: Path, reference: Path) -> None:
+    group = join(Parallel("ddp", 2, timeout=60.0))
+    for kind in KINDS:
+        parallel = Parallel(kind, 2, timeout=60.0)
+        assert train_proxy(spec, base / kind, Manifest.open(manifest), reference, group, parallel=parallel) == Exit.DONE
+    leave(group)
+
+
+@pytest.mark.slow
+def test_two_processes_move_the_weights_of_one(
+    proxy: RunSpec, manifest: Manifest, reference: Path, proxy_run: Path, tmp_path: Path
+) -> None:
+    pair = together(_of_two, proxy, tmp_path, manifest.folder, reference)
+    for process in pair:
+        process.join()
+    assert [process.exitcode for process in pair] == [0, 0]
+    for kind in KINDS:
+        assert_close(tmp_path / kind, proxy_run)
