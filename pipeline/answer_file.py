@@ -28,7 +28,26 @@ def read_confirmations(study: Study) -> list[dict[str, Any]]:
     return _checked(study, "confirmation.json", "confirm", _CONFIRMATION)["confirmations"]
 
 
+def read_weights(study: Study) -> dict[str, Any]:
+    """Content of recommendation.json of goal=weights.
+
+    Raises:
+        StudyError: as `read_recommendation`.
+    """
+    return _checked(study, "recommendation.json", "recommend", _WEIGHTS)
+
+
+def read_comparison(study: Study) -> dict[str, Any]:
+    """Content of confirmation.json of goal=weights.
+
+    Raises:
+        StudyError: as `read_recommendation`.
+    """
+    return _checked(study, "confirmation.json", "confirm", _COMPARISON)
+
+
 def _checked(study: Study, name: str, made_by: str, shape: dict[str, Any]) -> dict[str, Any]:
+    name = study.answer(name)
     content = study.read_json(name, made_by)
     if wrong := _wrong(content, shape, ""):
         raise StudyError(f"{study.folder / name}: {wrong} cannot stand there; run cptlaw {made_by} again")
@@ -106,4 +125,59 @@ _CONFIRMATION: dict[str, Any] = {
             "domain_share": _share,
         }
     ]
+}
+_STAR: dict[str, Any] = {
+    **dict.fromkeys(("tokens", "base_value"), _number),
+    "base": {"*": _share},
+    "weights": {"*": _share},
+    "factors": [_number],
+    "points": {"*": [[_number]]},
+    "coefficients": {"*": dict.fromkeys(("a", "b", "c"), _number)},
+}
+_PLACE: dict[str, Any] = {"tokens": _number, "weights": {"*": _share}, "free": {"*": _share}}
+_WEIGHTS: dict[str, Any] = {
+    "goal": {"kind": lambda value: value == "weights", "phase": _text, "average": _text},
+    "target": {"model": _text, "steps": _number, "tokens": _number},
+    "method": _text,
+    "mixture": {"*": _share},
+    "low": {"*": _share},
+    "high": {"*": _share},
+    "predicted": {"*": _number},
+    "warnings": [_text],
+    "proposals": [
+        {
+            "method": _text,
+            "weights": {"*": _share},
+            "low": {"*": _share},
+            "high": {"*": _share},
+            "runs": [_text],
+            "tokens": _number,
+            "lines": [_text],
+            "details": {"stars": _or_none([_STAR]), "path": _or_none([_PLACE])},
+        }
+    ],
+}
+_COMPARISON: dict[str, Any] = {
+    "reference": _text,
+    "average": _text,
+    "worth": {"*": _share},
+    "target": {"steps": _number, "tokens": _number},
+    "seeds": _number,
+    "methods": [
+        {
+            "method": _text,
+            "recommended": _whether,
+            "weights": {"*": _share},
+            "runs": [_text],
+            "values": [_number],
+            "losses": {"*": _number},
+            "worst": _text,
+            "reached": _number,
+            **dict.fromkeys(
+                ("loss", "value", "perplexity", "worst_perplexity", "above_best", "search_tokens"), _number
+            ),
+            **dict.fromkeys(("difference", "low", "high", "general_change"), _or_none(_number)),
+            **dict.fromkeys(("speed_up", "speed_up_low", "speed_up_high", "tokens_saved"), _or_none(_number)),
+        }
+    ],
 }

@@ -22,11 +22,15 @@ WORDS = {
     "recommend": "answer the goal: share, interval, losses",
     "confirm": "train runs that the fit has not seen, and compare",
     "report": "write report.html",
+    "tables": "the D-CPT paper's tables from a study, beside the paper's; tables.papers=FOLDER",
     "track sync": "bring wandb's copy of a study up to its files, and upload it where a key is known",
     "evaluate": "down-stream tasks of kept checkpoints by lm-eval; evaluate.tasks=[hellaswag]",
 }
 """Verb -> what it does, in the order in which they are used."""
-ON_A_STUDY = ("status", "cancel", "collect", "fit", "recommend", "confirm", "report", "track sync", "evaluate")
+ON_A_STUDY = (
+    *("status", "cancel", "collect", "fit", "recommend", "confirm", "report", "tables"),
+    *("track sync", "evaluate"),
+)
 """Verbs that read the question from the study's own study.yaml."""
 _HYDRA_FLAGS = (
     "-m",
@@ -116,7 +120,7 @@ def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
 
             return int(fit_table(rest, console))
         question = _question(verb, rest)
-        return int(verbs.VERBS[verb](question, console))
+        return int(verbs.carry_out(verb, question, console))
     except (ConfigError, *_of_fitting()) as error:
         code, lines = 2, str(error)
     except (CorpusError, StudyError, SpecError) as error:
@@ -181,9 +185,10 @@ def _of_a_study(words: list[str]) -> set[str]:
 def _hydra_app(rest: list[str]) -> int:
     import hydra
 
+    from pipeline.config import adding
     from pipeline.sweep import job
 
-    sys.argv = ["cptlaw train", *rest]
+    sys.argv = ["cptlaw train", *adding(rest)]
     hydra.main(config_path="pkg://conf", config_name="config", version_base="1.3")(job)()
     return 0
 

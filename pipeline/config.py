@@ -30,6 +30,8 @@ from training.spec import OBJECTIVES
 
 CONF = Path(conf.__file__).parent
 DEEPSPEED_REFUSED = {"optimizer", "scheduler", "fp16", "bf16", "gradient_accumulation_steps", "train_batch_size"}
+OWN_NAMES = (r"corpora\.sources", r"weights\.base", r"weights\.value", r"weights\.given(\.[^=.]+)?")
+"""Keys below which the names are the user's, as expressions."""
 ConfigStore.instance().store(name="schema", node=Question)
 
 
@@ -52,10 +54,19 @@ def read_question(overrides: Sequence[str]) -> Question:
     """
     try:
         with initialize_config_module("conf", version_base="1.3"):
-            composed = compose("config", list(overrides))
+            composed = compose("config", adding(overrides))
         return checked(composed)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError([plain(error)]) from None
+
+
+def adding(overrides: Sequence[str]) -> list[str]:
+    """Overrides as Hydra wants them where the names below a key are the user's own: with ++, which adds them.
+
+    >>> adding(["seed=1", "weights.base={law: 1}"])
+    ['seed=1', '++weights.base={law: 1}']
+    """
+    return [f"++{word}" if re.match(rf"({'|'.join(OWN_NAMES)})=", word) else word for word in overrides]
 
 
 def checked(composed: Any) -> Question:
@@ -96,7 +107,7 @@ def preset(name: str) -> ModelConfig:
     path = CONF / "model" / f"{name}.yaml"
     names = sorted(file.stem for file in (CONF / "model").glob("*.yaml"))
     if name not in names:
-        raise ConfigError([f"ladder: {name!r} is not a model; allowed: {', '.join(names)}{_nearest(name, names)}"])
+        raise ConfigError([f"ladder: {name!r} is not a model; allowed: {', '.join(names)}{nearest(name, names)}"])
     merged = OmegaConf.merge(OmegaConf.structured(ModelConfig), OmegaConf.load(path))
     if OmegaConf.missing_keys(merged):
         raise ConfigError([f"ladder: {name!r} needs a path; use it as model={name} model.path=..."])
@@ -201,6 +212,8 @@ def _problems(question: Question) -> Iterator[str]:
         phase: PhaseConfig = getattr(question, name)
         if name == "pretrain" and question.model.path and not question.ladder:
             continue
+        if question.goal.kind == "weights" and name == question.weights.phase:
+            phase = replace(phase, steps=max(1, question.weights.target))  # Its own number of steps is not used.
         if phase.steps < 1:
             yield f"{name}.steps: {phase.steps}; allowed: 1 or more"
             continue
@@ -240,11 +253,12 @@ def _problems(question: Question) -> Iterator[str]:
 
     for law in question.law:
         if law not in LAWS:
-            yield f"law: {law!r} is not a law; allowed: {', '.join(LAWS)}{_nearest(law, LAWS)}"
+            yield f"law: {law!r} is not a law; allowed: {', '.join(LAWS)}{nearest(law, LAWS)}"
     for key in ("general", "domain"):
         corpus = getattr(question.corpora, key)
         if corpus not in question.corpora.sources:
             yield f"corpora.{key}: {corpus!r} is not a source; allowed: {', '.join(question.corpora.sources)}"
+    yield from _domain_problems(question)
     if question.corpora.general == question.corpora.domain:
         yield f"corpora.domain: {question.corpora.domain!r} is also the general corpus; allowed: another source"
     for source in question.corpora.sources:
@@ -267,8 +281,12 @@ def _problems(question: Question) -> Iterator[str]:
     for key in ("every", "wait"):
         if not 0 < (seconds := getattr(tracking, key)) < 86400:
             yield f"tracking.{key}: {seconds}; allowed: above 0, seconds"
-    if question.goal.kind != "trade-off":
-        yield f"goal.kind: {question.goal.kind!r}; allowed: trade-off"
+    if question.goal.kind not in ("trade-off", "weights"):
+        yield f"goal.kind: {question.goal.kind!r}; allowed: trade-off, weights"
+    if question.goal.kind == "weights":
+        from pipeline.domains.problems import weights_problems
+
+        yield from weights_problems(question)
     if not 0 < question.goal.tolerance < 10:
         yield f"goal.tolerance: {question.goal.tolerance}; allowed: above 0, 0.03 is 3%"
     if question.confirm.tokens_factor <= 0:
@@ -280,6 +298,24 @@ def _problems(question: Question) -> Iterator[str]:
         models(question)
     except ConfigError as error:
         yield from error.lines
+
+
+def _domain_problems(question: Question) -> Iterator[str]:
+    corpora = question.corpora
+    allowed = [name for name in corpora.sources if name != corpora.general]
+    for domain in corpora.domains:
+        if domain not in allowed:
+            yield f"corpora.domains: {domain!r}; allowed: sources but the general one, {', '.join(allowed)}"
+    if len({*corpora.domains}) < len(corpora.domains):
+        yield f"corpora.domains: {corpora.domains}; allowed: each domain once"
+    if corpora.domains and corpora.domain not in corpora.domains:
+        yield f"corpora.domain: {corpora.domain!r}; allowed: one of corpora.domains, {', '.join(corpora.domains)}"
+    domains, ladder = corpora.domains or [corpora.domain], question.ladder or [question.model.name]
+    for domain, model in question.dense.items():
+        if domain not in domains:
+            yield f"dense: {domain!r}; allowed: {', '.join(domains)}"
+        if model not in ladder:
+            yield f"dense.{domain}: {model!r}; allowed: models of the ladder, {', '.join(ladder)}"
 
 
 def _branch_problems(name: str, phase: PhaseConfig, rates: np.ndarray) -> Iterator[str]:
@@ -340,16 +376,19 @@ def plain(error: Exception, kind: type = Question) -> str:
     full = re.search(r"full_key: (\S+)", cause)
     key = full.group(1) if full else ""
     if re.search(r"Key '[^']+' (is )?not in", cause):
-        return f"{key}: no such key{_nearest(key, [name for name, *_ in describe_keys(kind)])}"
+        return f"{key}: no such key{nearest(key, [name for name, *_ in describe_keys(kind)])}"
+    if key and "missing mandatory value" in cause:
+        return f"{key}: has no value; give {key}=..."
     if missing := re.search(r"Could not (?:find|load) '([^']+)'", text):
         group, _, name = missing.group(1).rpartition("/")
         known = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
-        return f"{group}: {name!r} does not exist; allowed: {', '.join(known)}{_nearest(name, known)}"
+        return f"{group}: {name!r} does not exist; allowed: {', '.join(known)}{nearest(name, known)}"
     line = next((line.strip() for line in cause.splitlines() if line.strip()), type(error).__name__)
     return f"{key}: {line}" if key and not line.startswith(key) else line
 
 
-def _nearest(word: str, words: Any) -> str:
+def nearest(word: str, words: Any) -> str:
+    """A question after the word that was meant, if one is near; else nothing."""
     words = list(words)
     near = difflib.get_close_matches(word, words, 1, 0.5)
     if not near:

@@ -28,7 +28,8 @@ def confirmation_plan(question: Question, study: Study, manifest: Manifest, prec
     if recommendation["mixture"] is None:
         raise StudyError(f"nothing to confirm: {recommendation['binding']}; ask for a larger goal.tolerance")
     if question.corpora.domain not in recommendation["mixture"]:
-        raise StudyError(f"{study.folder}/recommendation.json: of another question; run cptlaw recommend again")
+        path = study.folder / study.answer("recommendation.json")
+        raise StudyError(f"{path}: of another question; run cptlaw recommend again")
     share = float(recommendation["mixture"][question.corpora.domain])
     shares = [share]
     if distance := question.confirm.neighbour:
@@ -95,5 +96,5 @@ def compare(
                         "inside": low <= found <= high,
                     }
                 )
-    study.write_json("confirmation.json", {"level": 0.9, "confirmations": rows})
+    study.write_json(study.answer("confirmation.json"), {"level": 0.9, "confirmations": rows})
     return rows

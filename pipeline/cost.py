@@ -72,10 +72,11 @@ def costs(runs: Sequence[PlannedRun], flops_per_second: float | None, question: 
 
 
 def run_flops(spec: RunSpec) -> float:
-    """Operations of a run's training and evaluations (a forward pass is a third of a training step)."""
+    """Operations of a run's training and evaluations (a forward pass, also of a reference, is a third of a step)."""
     evaluations = _evaluations(spec.evaluation, spec.steps)
     evaluated = evaluations * len(spec.corpora) * spec.validation_windows * spec.sequence_length
-    return model_size(spec.model, spec.sequence_length).flops_per_token * (spec.tokens + evaluated / 3)
+    compared = spec.tokens if spec.reweighting else 0
+    return model_size(spec.model, spec.sequence_length).flops_per_token * (spec.tokens + (evaluated + compared) / 3)
 
 
 @functools.lru_cache(maxsize=64)

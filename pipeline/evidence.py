@@ -13,6 +13,7 @@ from fitting import LAWS, Fit, PointsError, with_areas
 from fitting.schedule import Schedules
 from pipeline.answer_file import read_confirmations, read_recommendation
 from pipeline.collect import read_points, schedules
+from pipeline.domain_points import of_domain
 from pipeline.fits import read_back_test, read_fits
 from pipeline.recommend import Target, find_target, target_columns
 from pipeline.schema import Question
@@ -106,16 +107,17 @@ def read_evidence(study: Study, question: Question) -> Evidence:
     points, tested, target = None, None, None
     if exists("points.parquet", "No points are collected yet: run cptlaw train, then cptlaw collect."):
         points = read_points(study)
-        points = points.loc[points["run"].isin(list(found.schedules))].reset_index(drop=True)
+        points = of_domain(points.loc[points["run"].isin(list(found.schedules))], question).reset_index(drop=True)
         try:
             target = find_target(question, points)
         except StudyError as error:
             missing.append(f"The model of the answer is not measured yet ({error}).")
     fits = _fits(study, question, missing)
-    if fits and exists("fits/held_out.parquet", "No law is tested on held-out points yet: run cptlaw fit."):
+    untested = "No law is tested on held-out points yet: run cptlaw fit."
+    if fits and exists(study.answer("fits/held_out.parquet"), untested):
         tested = read_back_test(study)
     recommendation, confirmations = None, []
-    if exists("recommendation.json", "There is no recommendation yet: run cptlaw recommend."):
+    if exists(study.answer("recommendation.json"), "There is no recommendation yet: run cptlaw recommend."):
         recommendation = read_recommendation(study)
         law = recommendation["law"]
         # A recommendation of an earlier version had one law for all corpora.
@@ -123,7 +125,7 @@ def read_evidence(study: Study, question: Question) -> Evidence:
         if not known or not set(found.corpora) <= {*recommendation["loss_before"]}:
             missing.append("The recommendation is of another question: run cptlaw recommend again.")
             recommendation = None
-    if exists("confirmation.json", "The answer is not confirmed yet: run cptlaw confirm."):
+    if exists(study.answer("confirmation.json"), "The answer is not confirmed yet: run cptlaw confirm."):
         rows = read_confirmations(study)
         confirmations = [row for row in rows if row["corpus"] in found.corpora and row["law"] in question.law]
     return dataclasses.replace(
@@ -168,7 +170,7 @@ def _fits(study: Study, question: Question, missing: list[str]) -> dict[str, dic
     corpora = (question.corpora.general, question.corpora.domain)
     fits, absent = {}, []
     for law, section in question.law.items():
-        if all((study.folder / "fits" / f"{corpus}-{law}.json").exists() for corpus in corpora):
+        if all((study.folder / study.answer("fits") / f"{corpus}-{law}.json").exists() for corpus in corpora):
             of_corpus = read_fits(study, dataclasses.replace(question, law={law: section}))
             fits[law] = {corpus: of_corpus[corpus][law] for corpus in corpora}
         else:

@@ -202,7 +202,7 @@ def _alive_drivers(jobs: Iterable[Job], queue: Queue, last: str) -> list[Job]:
 
 def _is_over(study: Study, plan: Sequence[PlannedRun]) -> bool:
     """Whether the last confirmation is of these runs."""
-    proof = study.folder / "confirmation.json"
+    proof = study.folder / study.answer("confirmation.json")
     ends = [study.runs / run.name / "DONE" for run in plan]
     return proof.exists() and all(end.stat().st_mtime <= proof.stat().st_mtime for end in ends)
 

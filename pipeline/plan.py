@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ from training.spec import Initial, Optimizer, RunSpec
 def data_folder(question: Question) -> Path:
     """Folder of the prepared corpora of a question; questions with the same corpora share it."""
     parts = dataclasses.asdict(question.corpora)
+    if domains := parts.pop("domains"):
+        # Which of several domains is asked about changes nothing of the text.
+        parts["domain"] = domains[0]
     if question.corpora.tokenizer.revision is None:
         # As the folders of questions that did not know the key are called.
         del parts["tokenizer"]["revision"]
@@ -34,7 +37,7 @@ def data_folder(question: Question) -> Path:
         parts |= {"model": [question.model.path, question.model.revision]}
     corpora = json.dumps(parts, sort_keys=True)
     digest = hashlib.blake2b(corpora.encode(), digest_size=4).hexdigest()
-    return Path(question.data) / f"{question.corpora.general}-{question.corpora.domain}-{digest}"
+    return Path(question.data) / f"{parts['general']}-{parts['domain']}-{digest}"
 
 
 def unprepared(question: Question) -> Manifest:
@@ -58,11 +61,14 @@ def planned_runs(question: Question, manifest: Manifest, precision: str) -> list
     """
     ladder, target = models(question)
     pretraining = {
-        model.name: _pretraining(question, model, manifest, precision) for model in [*ladder, target] if not model.path
+        model.name: pretraining_run(question, model, manifest, precision)
+        for model in [*ladder, target]
+        if not model.path
     }
     steps = question.continual.steps
     continual = [
-        continued(question, model, share, steps, seed, "fit", pretraining, manifest, precision, transfer)
+        continued(about, model, share, steps, seed, "fit", pretraining, manifest, precision, transfer)
+        for about in _about_each_domain(question)
         for model in ladder
         for transfer in ([None] if model.path else question.transfer_steps or [None])
         for share, seed in _cells(question)
@@ -86,7 +92,7 @@ def confirmation_runs(question: Question, shares: list[float], manifest: Manifes
         ConfigError: a corpus too short for them.
     """
     _, target = models(question)
-    pretraining = {} if target.path else {target.name: _pretraining(question, target, manifest, precision)}
+    pretraining = {} if target.path else {target.name: pretraining_run(question, target, manifest, precision)}
     steps = round(question.continual.steps * question.confirm.tokens_factor)
     runs = [
         continued(question, target, share, steps, question.seed, "confirm", pretraining, manifest, precision)
@@ -109,27 +115,56 @@ def continued(
     precision: str,
     transfer: int | None = None,
 ) -> PlannedRun:
-    """One continual run of a model at a domain share, from the end of its pre-training or from a step of it."""
+    """One continual run of a model at a domain share, from the end of its pre-training or from a step of it.
+
+    A run on general text alone is one run for all domains of a study, and is evaluated on each.
+    """
     corpora = question.corpora
     domain = Fraction(str(share))
-    if parent := pretraining.get(model.name):
-        step = transfer or parent.spec.steps
-        initial = Initial("run", run=parent.spec.hash, step=step)
-        start = f"runs/{parent.name}/checkpoints/step-{step}"
-        before = _rate_at(parent.spec, step)
-        shape = parent.spec.model
-    else:
-        from training.model import read_model_directory
-
-        directory = directory_of(model)
-        shape, fingerprint = read_model_directory(directory)
-        initial, start, before = Initial("directory", fingerprint=fingerprint), str(directory), 0.0
+    shape, initial, start, before = _beginning(model, pretraining.get(model.name), transfer)
     phase = dataclasses.replace(question.continual, steps=steps)
-    mixture = {corpora.general: str(1 - domain), corpora.domain: str(domain)}
+    shared = bool(corpora.domains) and not domain
+    domains = corpora.domains if shared else [corpora.domain]
+    mixture = {corpora.general: str(1 - domain), **dict.fromkeys(domains, str(domain))}
+    if role == "fit" and any(question.dense.get(name) == model.name for name in domains):
+        phase.evaluation = dataclasses.replace(phase.evaluation, policy="dense")
     spec = _spec(question, "continual", phase, shape, initial, mixture, before, seed, manifest, precision)
     at = f"-from{initial.step}" if transfer else ""
-    slug = f"continual-{model.name}-{corpora.domain}{share:g}{at}-{steps}-seed{seed}"
+    mixed = f"{corpora.general}1" if shared else f"{corpora.domain}{share:g}"
+    slug = f"continual-{model.name}-{mixed}{at}-{steps}-seed{seed}"
     return PlannedRun(f"{slug}-{spec.hash[:8]}", role, model.name, start, spec)
+
+
+def mixture_spec(
+    question: Question,
+    phase: PhaseConfig,
+    shares: Mapping[str, Fraction],
+    seed: int,
+    manifest: Manifest,
+    precision: str,
+    pretraining: PlannedRun | None,
+) -> tuple[RunSpec, str]:
+    """A run of `weights.phase` at any mixture, evaluated on all corpora of the question, and where its weights start.
+
+    Args:
+        question: `weights.phase` says whether it starts from scratch.
+        phase: its length and schedule.
+        shares: corpus -> share of the training tokens, sum 1; corpora without one get none.
+        seed: of first weights and order.
+        manifest: the prepared corpora.
+        precision: fp32 or bf16.
+        pretraining: of phase continual the run that it continues; None: the model's directory.
+
+    Returns:
+        (spec, folder of the first weights as `PlannedRun.start` has it).
+    """
+    if question.weights.phase == "pretrain":
+        shape, initial, start, before = shape_of(question, question.model, manifest), Initial(), "", 0.0
+    else:
+        shape, initial, start, before = _beginning(question.model, pretraining, None)
+    mixture = {corpus: str(Fraction(shares.get(corpus, 0))) for corpus in question.corpora.sources}
+    name = question.weights.phase
+    return _spec(question, name, phase, shape, initial, mixture, before, seed, manifest, precision), start
 
 
 def branched(trunk: PlannedRun, phase: PhaseConfig, branch: BranchConfig) -> PlannedRun:
@@ -144,6 +179,27 @@ def branched(trunk: PlannedRun, phase: PhaseConfig, branch: BranchConfig) -> Pla
     )
     name = f"{trunk.name[:-9]}-branch{branch.step}-{branch.steps}-{spec.hash[:8]}"
     return PlannedRun(name, trunk.role, trunk.model, f"runs/{trunk.name}/resume/step-{branch.step}", spec)
+
+
+def pretraining_run(question: Question, model: ModelConfig, manifest: Manifest, precision: str) -> PlannedRun:
+    """The run on general text that a model is continued from."""
+    shape = shape_of(question, model, manifest)
+    corpora = question.corpora
+    mixture = {corpora.general: "1", **dict.fromkeys(corpora.domains or [corpora.domain], "0")}
+    spec = _spec(
+        question,
+        "pretrain",
+        question.pretrain,
+        shape,
+        Initial(),
+        mixture,
+        0.0,
+        question.seed,
+        manifest,
+        precision,
+    )
+    name = f"pretrain-{model.name}-{spec.steps}-seed{spec.seed}-{spec.hash[:8]}"
+    return PlannedRun(name, "pretrain", model.name, "", spec)
 
 
 def supply_problems(runs: list[PlannedRun], manifest: Manifest, question: Question) -> Iterator[str]:
@@ -181,6 +237,11 @@ def shape_of(question: Question, model: ModelConfig, manifest: Manifest) -> dict
     return configuration_of(model, rows, max(length or 0 for length in lengths), end)
 
 
+def _about_each_domain(question: Question) -> Iterator[Question]:
+    for domain in question.corpora.domains or [question.corpora.domain]:
+        yield dataclasses.replace(question, corpora=dataclasses.replace(question.corpora, domain=domain))
+
+
 def _cells(question: Question) -> Iterator[tuple[float, int]]:
     mixture = question.mixture
     for share in mixture.domain:
@@ -188,24 +249,26 @@ def _cells(question: Question) -> Iterator[tuple[float, int]]:
         yield from ((share, question.seed + number) for number in range(seeds))
 
 
-def _pretraining(question: Question, model: ModelConfig, manifest: Manifest, precision: str) -> PlannedRun:
-    shape = shape_of(question, model, manifest)
-    corpora = question.corpora
-    mixture = {corpora.general: "1", corpora.domain: "0"}
-    spec = _spec(
-        question,
-        "pretrain",
-        question.pretrain,
-        shape,
-        Initial(),
-        mixture,
-        0.0,
-        question.seed,
-        manifest,
-        precision,
-    )
-    name = f"pretrain-{model.name}-{spec.steps}-seed{spec.seed}-{spec.hash[:8]}"
-    return PlannedRun(name, "pretrain", model.name, "", spec)
+def _beginning(
+    model: ModelConfig, parent: PlannedRun | None, transfer: int | None
+) -> tuple[dict[str, Any], Initial, str, float]:
+    """(shape, first weights, their folder, learning rate before) of a continual run: after a run, or of a directory."""
+    if parent is None:
+        directory = directory_of(model)
+        shape, fingerprint = _read_directory(directory, tuple(file.stat().st_mtime_ns for file in directory.glob("*")))
+        return shape, Initial("directory", fingerprint=fingerprint), str(directory), 0.0
+    step = transfer or parent.spec.steps
+    initial = Initial("run", run=parent.spec.hash, step=step)
+    start = f"runs/{parent.name}/checkpoints/step-{step}"
+    return parent.spec.model, initial, start, _rate_at(parent.spec, step)
+
+
+@functools.lru_cache(maxsize=8)
+def _read_directory(directory: Path, changed: tuple[int, ...]) -> tuple[dict[str, Any], str]:
+    # Gigabytes are hashed, and every run of a plan asks; `changed` has them hashed again when a file was written.
+    from training.model import read_model_directory
+
+    return read_model_directory(directory)
 
 
 def _rate_at(spec: RunSpec, step: int) -> float:

@@ -100,8 +100,8 @@ def confirmation_table(rows: list[dict[str, Any]]) -> Table:
 
 def answer_table(study: Study, question: Question) -> Table:
     """The end of the road: ratio and interval, predicted, measured, error, of the law that was used."""
-    content = study.read_json("recommendation.json", "recommend")
-    rows = study.read_json("confirmation.json", "confirm")["confirmations"]
+    content = study.read_json(study.answer("recommendation.json"), "recommend")
+    rows = study.read_json(study.answer("confirmation.json"), "confirm")["confirmations"]
     domain = question.corpora.domain
     table = Table(
         title=f"{content['target']['model']}: continue with {content['mixture'][domain]:.1%} {domain} "

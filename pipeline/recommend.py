@@ -99,7 +99,7 @@ def recommend(
             for name, other in alone.items()
         },
     }
-    study.write_json("recommendation.json", content)
+    study.write_json(study.answer("recommendation.json"), content)
     return content
 
 

@@ -53,7 +53,7 @@ def write_report(study: Study, question: Question) -> Path:
         OSError: the file cannot be written.
     """
     evidence = read_evidence(study, question)
-    path = study.folder / "report.html"
+    path = study.folder / study.answer("report.html")
     write_whole(path, report(evidence))
     return path
 

@@ -63,9 +63,9 @@ class SourceConfig:
     where: Any = None
     """Column -> list of values that are taken, or regular expression to find in it: {lang: [en], meta.url: "^http"}"""
     part: str = ""
-    """Of installed-python: prose, code, math, graphs or statistics."""
+    """Of installed-python: prose, code, math, graphs, statistics, tables or arrays."""
     exclude: list[str] = field(default_factory=list)
-    """Of installed-python prose: parts to leave out (math, graphs, statistics)."""
+    """Of installed-python prose: parts to leave out (any but code)."""
     max_bytes: int | None = None
     """Most text to take, bytes; documents are drawn by a hash of their name, of hub the first. null: all."""
     validation: str | None = None
@@ -88,6 +88,9 @@ class CorporaConfig:
     """Which source is the general corpus, that is replayed."""
     domain: str = MISSING
     """Which source is the domain to continue on."""
+    domains: list[str] = field(default_factory=list)
+    """Several domains in one study, each beside general in runs of its own; fit, recommend, confirm and report are then
+    about `domain`, one of them: cptlaw recommend studies/six corpora.domain=law. Empty: `domain` alone."""
     sources: dict[str, SourceConfig] = field(default_factory=dict)
     """Corpus name -> where its text comes from."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
@@ -315,7 +318,8 @@ class LawConfig:
 @dataclass
 class GoalConfig:
     kind: str = "trade-off"
-    """trade-off: the largest domain share within a tolerated rise of the general loss."""
+    """trade-off: the largest domain share within a tolerated rise of the general loss; weights: shares of many domains
+    with the least average loss, see docs/many-domains.md."""
     tolerance: float = 0.03
     """Relative rise of the general loss over the loss before, 0.03 is 3%."""
 
@@ -326,6 +330,68 @@ class ConfirmConfig:
     """Length of the confirmation runs and of the recommendation, in lengths of the continual phase."""
     neighbour: float = 0.15
     """Distance of the second confirmation run's domain share from the recommended one; 0: no second run."""
+
+
+@dataclass
+class DoReMiConfig:
+    step_size: float = 1.0
+    """eta: by exp(eta times its excess loss, nats a token) a domain's weight grows in a step; 1 in Xie et al. 2023."""
+    smoothing: float = 1e-3
+    """c: share of equal weights in the weights of every step; 0.001 in Xie et al. 2023."""
+
+
+@dataclass
+class WeightsConfig:
+    methods: list[str] = field(default_factory=lambda: ["autoscale", "uniform"])
+    """Ways to find weights: uniform, given, ddo, autoscale, doremi, regmix, data-mixing, continual. The answer is that
+    of autoscale if it is one of them, else that of the first."""
+    phase: str = "pretrain"
+    """pretrain: weights of a training from scratch; continual: of the phase after a pre-training on general."""
+    base: dict[str, float] = field(default_factory=dict)
+    """Domain -> weight of the base run, sum 1; empty: equal weights."""
+    given: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Of given: name -> (domain -> weight, sum 1), compared as they are, like weights that others have published."""
+    factors: list[str] = field(default_factory=lambda: ["1/3", "1", "3"])
+    """Of ddo: by what the tokens of one domain are multiplied in the runs around the base run; one is 1, three or more
+    in all. Fractions as text."""
+    scales: list[int] = field(default_factory=lambda: [150, 300])
+    """Steps of the base run: ddo runs at the first, autoscale at the first and the last. The other methods search at
+    the first."""
+    target: int = 1200
+    """Steps of the runs that the weights are for, and that confirm compares."""
+    rounds: int = 1
+    """Of ddo, autoscale and doremi: how often the optimum becomes the base of the next runs; 1: never."""
+    seeds: int = 1
+    """Seeds of every run that searches; intervals of ddo and autoscale need two or more."""
+    confirm_seeds: int = 3
+    """Seeds of every run of confirm, paired between the methods."""
+    passes: float = 1.0
+    """How often the tokens of a domain may be read in a run at the target; weights stay below what that allows."""
+    mixtures: int = 20
+    """Of regmix, data-mixing and continual: random mixtures around the base weights that are run."""
+    concentration: list[float] = field(default_factory=lambda: [0.1, 5.0])
+    """Of the random mixtures: least and greatest concentration; far below the number of domains almost all of a mixture
+    is one domain, far above it all are near the base weights. RegMix's: [0.1, 5]."""
+    value: dict[str, float] = field(default_factory=dict)
+    """Domain -> weight of its loss in the average that is made small, 0 for those left out; empty: 1 for all, or of
+    continual for all but general, whose loss may rise by goal.tolerance."""
+    doremi: DoReMiConfig = field(default_factory=DoReMiConfig)
+    """Of doremi: how the weights of its proxy move."""
+    average: str = "loss"
+    """What is averaged over domains and made small: loss (nats a token), or perplexity."""
+
+
+@dataclass
+class TablesConfig:
+    papers: str | None = None
+    """Folder with the papers' numbers, dcpt_table01_effectiveness.csv and so on; null: the environment's
+    CPTLAW_PAPER_TABLES; without either ours are shown alone."""
+    names: list[str] = field(default_factory=list)
+    """Which tables, like dcpt-1; empty: all."""
+    from_step: int = 1
+    """First step whose points are fitted; the paper begins with its first evaluation, a 200th of a run."""
+    least_share: float = 0.0
+    """Least share of the validation corpus in the mixture whose runs are fitted."""
 
 
 @dataclass
@@ -365,6 +431,8 @@ class Question:
     """What is predicted."""
     boundaries: str = "none"
     """none: attention sees across the documents of a sequence; documents: it stays within each."""
+    dense: dict[str, str] = field(default_factory=dict)
+    """Domain -> model whose runs on it are evaluated on the whole grid (policy dense), to compare policies."""
     transfer_steps: list[int] = field(default_factory=list)
     """Steps of the pre-training that continual runs are started from; empty: its last. Answers are for the last."""
     allow_repeats: bool = False
@@ -397,8 +465,12 @@ class Question:
     """Resamples of the runs, for the intervals."""
     goal: GoalConfig = field(default_factory=GoalConfig)
     """What is asked of the fit."""
+    weights: WeightsConfig = field(default_factory=WeightsConfig)
+    """Of goal=weights: how weights of many domains are sought, and compared."""
     confirm: ConfirmConfig = field(default_factory=ConfirmConfig)
     """How the answer is proven."""
+    tables: TablesConfig = field(default_factory=TablesConfig)
+    """Of tables: which of the papers' tables, and where the papers' numbers are."""
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     """Of evaluate: which down-stream tasks, on which checkpoints."""
     run: str | None = None

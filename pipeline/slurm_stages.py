@@ -32,7 +32,7 @@ def submit_runs(
         free: list[str] = []
         behind: dict[str, Task] = {}
         for run in stage:
-            name, parent = run.spec.hash, run.parent
+            name, parent = run.spec.hash, run.after
             if states[name] == "done" or name in where:
                 continue
             if states[name] == "failed" or parent in barred:
@@ -78,10 +78,10 @@ def _stages(plan: Sequence[PlannedRun]) -> Iterator[list[PlannedRun]]:
     depths: dict[str, int] = {}
     for run in plan:
         line = [run]
-        while (parent := by_hash.get(line[-1].parent or "")) and line[-1].spec.hash not in depths:
+        while (parent := by_hash.get(line[-1].after or "")) and line[-1].spec.hash not in depths:
             line.append(parent)
         for member in reversed(line):
-            depths.setdefault(member.spec.hash, depths.get(member.parent or "", -1) + 1)
+            depths.setdefault(member.spec.hash, depths.get(member.after or "", -1) + 1)
     for depth in range(max(depths.values(), default=-1) + 1):
         yield [run for run in plan if depths[run.spec.hash] == depth]
 

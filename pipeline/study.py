@@ -40,6 +40,11 @@ class PlannedRun:
         """Hash of the run that this one continues, if it is one of the study's."""
         return self.spec.initial.run or None
 
+    @property
+    def after(self) -> str | None:
+        """Hash of the run to be done before this one: its parent, or its reference, which has the same parent."""
+        return self.spec.reweighting.reference if self.spec.reweighting else self.parent
+
     def to_json(self) -> str:
         """One line."""
         return json.dumps(
@@ -61,6 +66,8 @@ class Study:
 
     folder: Path
     """studies/<name>."""
+    answers: str = ""
+    """Folder below it for what depends on the domain that is asked about; empty: the study has one domain."""
 
     @property
     def runs(self) -> Path:
@@ -71,6 +78,10 @@ class Study:
     def plan_file(self) -> Path:
         """One run a line, in the order in which they can start."""
         return self.folder / "plan.jsonl"
+
+    def answer(self, name: str) -> str:
+        """Where a file of the domain's fits, recommendation, confirmation or report is, from `folder` on."""
+        return str(Path(self.answers) / name)
 
     def state(self, run: PlannedRun) -> str:
         """done, failed or open."""

@@ -65,6 +65,8 @@ def carry_out(question: Question) -> float | None:
     study = verbs.study_of(question)
     if question.launcher.kind != "local":
         raise ConfigError([f"launcher: {question.launcher.kind!r} in a sweep; allowed: local, and hydra/launcher=..."])
+    if question.goal.kind == "weights":
+        raise ConfigError(["goal.kind: 'weights' in a sweep; allowed: trade-off (weights are sought in stages)"])
     with _alone(study):
         runs = verbs.plan_now(question, study, Manifest.open(data_folder(question)))
         own = [run for run in runs if run.role != "confirm"]

@@ -30,7 +30,10 @@ def track(study: Study, tracking: TrackingConfig, mode: str | None = None) -> bo
     identity = answer_identity(study)
     if identity is None or marker(study, identity).exists():
         return False
-    question = question_of_study(study.folder, [])
+    domain = [f"corpora.domain={Path(study.answers).name}"] if study.answers else []
+    question = question_of_study(study.folder, domain)
+    if question.goal.kind == "weights":
+        return False  # Its runs are copied; its answer has other files.
     evidence = read_evidence(study, question)
     forget(study, identity)
     tracked = open_run(
@@ -50,7 +53,8 @@ def track(study: Study, tracking: TrackingConfig, mode: str | None = None) -> bo
 
 def answer_identity(study: Study) -> str | None:
     """wandb's id of what was found: another for other fits, answers or confirmations; None before the first fit."""
-    found = [*sorted((study.folder / "fits").glob("*.json")), *(study.folder / name for name in FILES[-2:])]
+    answers = study.folder / study.answers
+    found = [*sorted((answers / "fits").glob("*.json")), *(answers / name for name in FILES[-2:])]
     digest = hashlib.blake2b(study.folder.resolve().name.encode(), digest_size=6)
     fitted = False
     for path in found:
@@ -84,7 +88,9 @@ def _tell(tracked: TrackedRun, evidence: Evidence) -> None:
         run.log({"predicted against measured": table})
     # wandb refuses an artifact whose name has other letters.
     artifact = wandb.Artifact("study-" + re.sub(r"[^A-Za-z0-9_.-]", "-", folder.resolve().name)[:100], "study")
-    for path in [*(folder / name for name in (*FILES, "report.html")), *sorted(folder.glob("fits/*.json"))]:
+    answers = folder / evidence.study.answers
+    files = [*(folder / name for name in FILES[:-2]), *(answers / name for name in (*FILES[-2:], "report.html"))]
+    for path in [*files, *sorted(answers.glob("fits/*.json"))]:
         if path.is_file():
             artifact.add_file(str(path), name=str(Path(path).relative_to(folder)))
     run.log_artifact(artifact)

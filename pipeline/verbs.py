@@ -23,7 +23,18 @@ from training.run import Exit
 
 def study_of(question: Question) -> Study:
     """The study's folder of a question."""
-    return Study(Path(question.studies) / question.name)
+    one_domain = question.corpora.domains and question.goal.kind != "weights"
+    answers = f"answers/{question.corpora.domain}" if one_domain else ""
+    return Study(Path(question.studies) / question.name, answers)
+
+
+def carry_out(verb: str, question: Question, console: Console) -> Exit:
+    """Do what a verb of VERBS says; a question about weights has some of its own."""
+    if question.goal.kind == "weights":
+        from pipeline.domains.verbs import OWN
+
+        return OWN.get(verb, VERBS[verb])(question, console)
+    return VERBS[verb](question, console)
 
 
 def prepare(question: Question, console: Console) -> Exit:
@@ -47,7 +58,7 @@ def plan(question: Question, console: Console) -> Exit:
     """Write plan.jsonl and print what it costs; without prepared corpora print the runs only."""
     study = study_of(question)
     if not (data_folder(question) / "manifest.json").exists():
-        runs = planned_runs(question, unprepared(question), known_precision(question, study) or "fp32")
+        runs = _runs_of(question, study, unprepared(question), known_precision(question, study) or "fp32")
         console.print(present.cost_table(cost.costs(runs, _speed(study), question), question))
         console.print(
             "only a price: the corpora are not prepared, nothing is written; run cptlaw prepare, then plan again"
@@ -92,7 +103,7 @@ def plan_now(question: Question, study: Study, manifest: Manifest, *, keep: bool
     precision = known_precision(question, study)
     if precision is None:
         raise StudyError(f"{study.folder}/machine.json: missing, and precision=auto; run cptlaw prepare first")
-    runs = planned_runs(question, manifest, precision)
+    runs = _runs_of(question, study, manifest, precision)
     if study.plan_file.exists():
         planned = {run.spec.hash for run in runs}
         runs += [
@@ -101,6 +112,14 @@ def plan_now(question: Question, study: Study, manifest: Manifest, *, keep: bool
             if run.spec.hash not in planned and (keep or (run.role == "confirm" and run.parent in {*planned, None}))
         ]
     return runs
+
+
+def _runs_of(question: Question, study: Study, manifest: Manifest, precision: str) -> list[PlannedRun]:
+    if question.goal.kind == "weights":
+        from pipeline.domains.verbs import runs_wanted
+
+        return runs_wanted(question, study, manifest, precision)
+    return planned_runs(question, manifest, precision)
 
 
 def train(question: Question, console: Console) -> Exit:
@@ -204,10 +223,11 @@ def collect(question: Question, console: Console) -> Exit:
 def fit(question: Question, console: Console) -> Exit:
     """Fit every law to every corpus."""
     from pipeline import collect as collecting
+    from pipeline.domain_points import of_domain
     from pipeline.fits import back_test, fit_all, trust
 
     study = study_of(question)
-    points = collecting.read_points(study)
+    points = of_domain(collecting.read_points(study), question)
     schedules = collecting.schedules(study.read_plan())
     fit_all(study, question, points, schedules, console.print)
     tested = back_test(study, question, points, schedules)
@@ -221,11 +241,12 @@ def fit(question: Question, console: Console) -> Exit:
 def recommend(question: Question, console: Console) -> Exit:
     """Answer the goal and write recommendation.json."""
     from pipeline import collect as collecting
+    from pipeline.domain_points import of_domain
     from pipeline.fits import read_fits
     from pipeline.recommend import recommend as answer
 
     study = study_of(question)
-    points = collecting.read_points(study)
+    points = of_domain(collecting.read_points(study), question)
     content = answer(study, question, points, read_fits(study, question))
     console.print(present.recommendation_table(content, question))
     for warning in content["warnings"]:
@@ -237,6 +258,7 @@ def confirm(question: Question, console: Console) -> Exit:
     """Train runs that the fit has not seen at the recommended share and a neighbour, and compare."""
     from pipeline import collect as collecting
     from pipeline.confirm import add_to_plan, compare, confirmation_plan
+    from pipeline.domain_points import of_domain
     from pipeline.fits import read_fits
 
     study = study_of(question)
@@ -252,7 +274,7 @@ def confirm(question: Question, console: Console) -> Exit:
         code = launch(question, study, console, last="prove")
         if code != Exit.DONE or not ended():
             return code  # DONE: they are queued, and behind them the job that compares.
-    points = collecting.collect(study, question.corpora.general)
+    points = of_domain(collecting.collect(study, question.corpora.general), question)
     rows = compare(study, question, runs, points, read_fits(study, question))
     console.print(present.confirmation_table(rows))
     return Exit.DONE
@@ -267,6 +289,13 @@ def report(question: Question, console: Console) -> Exit:
     track_answer(study, question)
     console.print(f"report: {path}", highlight=False)
     return Exit.DONE
+
+
+def tables(question: Question, console: Console) -> Exit:
+    """The papers' tables from the study's points, beside the papers' numbers."""
+    from pipeline.tables.made import make_tables
+
+    return make_tables(study_of(question), question, console)
 
 
 def evaluate(question: Question, console: Console) -> Exit:
@@ -287,29 +316,25 @@ def track_sync(question: Question, console: Console) -> Exit:
 def quickstart(question: Question, console: Console) -> Exit:
     """The whole road: prepare, plan, train, collect, fit, recommend, confirm, report."""
     start = time.perf_counter()
-    steps: list[tuple[str, Callable[[Question, Console], Exit]]] = [
-        ("prepare", prepare),
-        ("plan", plan),
-        ("train", train),
-        ("collect", collect),
-        ("fit", fit),
-        ("recommend", recommend),
-        ("confirm", confirm),
-        ("report", report),
-    ]
+    steps = ["prepare", "plan", "train", "collect", "fit", "recommend", "confirm", "report"]
     if question.launcher.kind == "slurm":
         steps = steps[:3]  # What comes after training is queued behind it.
-    for name, step in steps:
+    for name in steps:
         console.rule(f"{name} [dim]{time.perf_counter() - start:.0f} s[/]", align="left")
-        if (code := step(question, console)) != Exit.DONE:
+        if (code := carry_out(name, question, console)) != Exit.DONE:
             return code
     if question.launcher.kind == "slurm":
         return Exit.DONE
     console.rule(f"answer [dim]{time.perf_counter() - start:.0f} s[/]", align="left")
     study = study_of(question)
-    console.print(present.answer_table(study, question))
+    if question.goal.kind == "weights":
+        from pipeline.domains.verbs import answer
+
+        answer(study, console)
+    else:
+        console.print(present.answer_table(study, question))
     console.print(
-        f"{time.perf_counter() - start:.0f} s; open {(study.folder / 'report.html').resolve()}",
+        f"{time.perf_counter() - start:.0f} s; open {(study.folder / study.answer('report.html')).resolve()}",
         highlight=False,
         soft_wrap=True,
     )
@@ -335,6 +360,7 @@ VERBS: dict[str, Callable[[Question, Console], Exit]] = {
     "recommend": recommend,
     "confirm": confirm,
     "report": report,
+    "tables": tables,
     "track sync": track_sync,
     "evaluate": evaluate,
 }

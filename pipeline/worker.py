@@ -87,7 +87,7 @@ def work(
         for run in (by_name[name] for name in todo):
             outcome = run_once(
                 run.spec,
-                _places(study, run, manifest),
+                _places(study, run, manifest, plan),
                 _execution(question, run, plan),
                 tokens_ahead=_tokens_of_shape(plan, run, done_before),
                 stale_after=question.launcher.stale_after,
@@ -115,13 +115,13 @@ def _todo(
     named = set() if only is None else set(only.split(","))
     wanted = [run for run in plan if only is None or run.name in named]
     # Not those of all: ten thousand jobs of one run each would ask a shared disk a hundred million times.
-    needed = {run.spec.hash for run in wanted} | {run.parent for run in wanted}
+    needed = {run.spec.hash for run in wanted} | {run.after for run in wanted}
     states = {run.spec.hash: study.state(run) for run in plan if run.spec.hash in needed}
     open_runs = [run for run in wanted if states[run.spec.hash] == "open"]
-    ready = [run for run in open_runs if run.parent is None or states.get(run.parent, "done") == "done"]
-    waiting = [run for run in open_runs if run not in ready and states.get(run.parent or "", "") == "open"]
+    ready = [run for run in open_runs if run.after is None or states.get(run.after, "done") == "done"]
+    waiting = [run for run in open_runs if run not in ready and states.get(run.after or "", "") == "open"]
     if only is not None and open_runs and not ready and not (waiting and _seen_late(question)):
-        raise SpecError(f"{open_runs[0].name}: the run that it continues is not done; train that one first")
+        raise SpecError(f"{open_runs[0].name}: the run that it starts from is not done; train that one first")
     if [run for run in ready if _given_up(study.runs / run.name, question, run.name)]:
         return _todo(study, question, plan, only, number, last_model)
     if not ready and not waiting:
@@ -160,12 +160,17 @@ def _tokens_of_shape(plan: list[PlannedRun], run: PlannedRun, done: set[str]) ->
     return sum(other.spec.tokens for other in same)
 
 
-def _places(study: Study, run: PlannedRun, manifest: Manifest) -> Places:
+def _places(study: Study, run: PlannedRun, manifest: Manifest, plan: list[PlannedRun]) -> Places:
+    reference = None
+    if run.spec.reweighting:
+        after = next((other for other in plan if other.spec.hash == run.after), None)
+        reference = after and study.runs / after.name / "checkpoints" / f"step-{after.spec.steps}"
     return Places(
         folder=study.runs / run.name,
         manifest=manifest,
         engines=study.folder / "engines",
         start=(study.folder / run.start) if run.start else None,
+        reference=reference,
     )
 
 

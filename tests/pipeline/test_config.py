@@ -18,10 +18,12 @@ GROUPS = sorted(
 NEEDED = {
     "bert-base": ["objective.kind=masked"],
     "dcpt-six": ["corpora.folder=there"],
+    "dcpt-six-small": ["corpora.folder=there"],
     "hub": ["corpora.sources.general.name=a/b", "corpora.sources.domain.name=c/d"],
     "hf": ["model.path=some/model"],
     "local": ["model.path=there", "corpora.sources.general.path=a", "corpora.sources.domain.path=b"],
     "own": ["corpora.sources.general.path=a", "corpora.sources.domain.path=b"],
+    "redpajama-like": ["corpora.folder=there"],
 }
 
 

@@ -15,6 +15,7 @@ from pipeline.prepare import prepare_corpora, progress_bar, sources_of
 from pipeline.study import Study
 from tests.pipeline.test_road import SMALL
 from training.manifest import Manifest
+from training.source import SourceReader
 
 CORPORA = Path(os.environ.get("CPTLAW_CORPORA", "../shared/corpora"))
 
@@ -143,3 +144,13 @@ def test_validation_documents_are_chosen_by_a_study_and_kept_out(
         assert corpus.documents == {"train": 100, "validation": 20}
         assert corpus.dropped == {"validation.same": 20}
         assert corpus.bytes["validation"] == sum(len(row["text"].encode()) for row in chosen)
+
+
+@pytest.mark.skipif(not (CORPORA / "math.jsonl.gz").exists(), reason=f"no text in CPTLAW_CORPORA ({CORPORA})")
+def test_the_slices_like_redpajama_are_cut_by_source() -> None:
+    question = read_question(["corpora=redpajama-like", f"corpora.folder={CORPORA}"])
+    reader = SourceReader(sources_of(question))
+    assert sum(1 for _ in reader.documents("arxiv")) == 2794
+    web, wiki = ({document for document, _ in reader.documents(name)} for name in ("web", "wiki"))
+    assert min(len(web), len(wiki)) > 1000
+    assert not web & wiki

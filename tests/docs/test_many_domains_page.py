@@ -1,0 +1,40 @@
+"""The commands of docs/many-domains.md are understood, and its counts of steps are what the methods take."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import read_question
+from pipeline.domains.methods import METHODS
+from pipeline.domains.setting import Setting
+from pipeline.plan import unprepared
+
+PAGE = (Path(__file__).parents[2] / "docs" / "many-domains.md").read_text()
+COMMANDS = [
+    shlex.split(line, comments=True)[1:]
+    for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.replace("\\\n", "").splitlines()
+    if line.startswith("cptlaw ")
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_its_commands_are_questions_about_weights(command: list[str]) -> None:
+    assert read_question(command[1:]).goal.kind == "weights"
+
+
+def test_its_counts_are_those_of_the_methods() -> None:
+    question = read_question(["experiment=autoscale-small", "weights.seeds=1"])
+    setting = Setting(question, unprepared(question), "fp32", None)
+    a_step = 16 * 128
+    m, (small, large) = len(setting.domains), question.weights.scales
+    assert METHODS["ddo"].count(setting) == (1 + 2 * m, round(small * (2 * m + 7 / 3)) * a_step)
+    assert METHODS["autoscale"].count(setting) == (2 * (1 + 2 * m), round((small + large) * (2 * m + 7 / 3)) * a_step)
+
+
+def test_every_method_has_its_row() -> None:
+    assert {name for name in METHODS if f"| `{name}` |" in PAGE} == set(METHODS)

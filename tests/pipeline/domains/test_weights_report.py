@@ -1,0 +1,81 @@
+"""report.html of a question about weights: what it says, at every stage, and how a browser shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.domains.present import comparison_table, weights_table
+from pipeline.domains.report import write_weights_report
+from pipeline.domains.setting import Measured
+from pipeline.domains.stages import wanted
+from tests.pipeline.domains.weights_study import HOSTILE_DOMAIN, make_study, recommended, whole_study
+from tests.pipeline.test_report_browser import TEXTS
+from tests.pipeline.test_report_browser import browser as browser
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_weights_report(*whole_study(tmp_path_factory.getbasetemp() / "weights-report"))
+
+
+def test_it_says_what_is_missing_at_every_stage(tmp_path: Path) -> None:
+    study, setting = make_study(tmp_path)
+    study.write_plan(wanted(setting, Measured(study, None)))
+    page = write_weights_report(study, setting.question).read_text()
+    assert "There is no recommendation yet: run cptlaw recommend." in page
+    recommended(study, setting)
+    page = write_weights_report(study, setting.question).read_text()
+    assert "There is no recommendation yet" not in page
+    assert "The weights are not compared yet: run cptlaw confirm." in page
+
+
+def test_names_are_never_markup(path: Path) -> None:
+    page = path.read_text()
+    assert HOSTILE_DOMAIN not in page
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+
+
+def test_tables_of_the_terminal_hold_every_method(tmp_path_factory: pytest.TempPathFactory) -> None:
+    from rich.console import Console
+
+    study, _ = whole_study(tmp_path_factory.getbasetemp() / "weights-report")
+    console = Console(width=240, record=True)
+    with console.capture() as shown:
+        console.print(weights_table(study.read_json("recommendation.json", "recommend")))
+        console.print(comparison_table(study.read_json("confirmation.json", "confirm")))
+    for method in ("autoscale *", "autoscale-offsets", "ddo", "uniform"):
+        assert shown.get().count(method) >= 2
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_draws_every_figure_and_no_text_lies_on_another(browser, path: Path, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    said: list[str] = []
+    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: (said.append("dialog"), dialog.dismiss()))
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-drawn]", timeout=30_000)
+    drawn = page.evaluate(
+        """() => [...document.querySelectorAll(".plot")].map(plot =>
+           plot.querySelectorAll(".main-svg .scatterlayer .trace path").length)"""
+    )
+    # Weights, two paths, three domains, losses by method, losses while training.
+    assert len(drawn) == 8
+    assert min(drawn) >= 3
+    assert said == []
+    groups = page.evaluate(TEXTS)
+    touching = [
+        f"{first['of']}: {first['words'][:40]!r} on {second['words'][:40]!r}"
+        for group in groups
+        for at, first in enumerate(group)
+        for second in group[at + 1 :]
+        if min(first["right"], second["right"]) - max(first["left"], second["left"]) > 1
+        and min(first["bottom"], second["bottom"]) - max(first["top"], second["top"]) > 1
+    ]
+    assert touching == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()
