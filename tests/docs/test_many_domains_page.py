@@ -30,7 +30,7 @@ def test_its_commands_are_questions_about_weights(command: list[str]) -> None:
 def test_its_counts_are_those_of_the_methods() -> None:
     question = read_question(["experiment=autoscale-small", "weights.seeds=1"])
     setting = Setting(question, unprepared(question), "fp32", None)
-    a_step = 16 * 128
+    a_step = question.pretrain.global_batch * question.sequence_length
     m, (small, large) = len(setting.domains), question.weights.scales
     assert METHODS["ddo"].count(setting) == (1 + 2 * m, round(small * (2 * m + 7 / 3)) * a_step)
     assert METHODS["autoscale"].count(setting) == (2 * (1 + 2 * m), round((small + large) * (2 * m + 7 / 3)) * a_step)
