@@ -126,14 +126,11 @@ def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
     except (CorpusError, StudyError, SpecError) as error:
         code, lines = 3, str(error)
     except OSError as error:
-        from pipeline.worker import DISK_FULL
+        from pipeline.worker import DISK_FULL, disk_line
 
         if debug or error.errno not in DISK_FULL:
             raise
-        code, lines = (
-            3,
-            f"{error.filename or 'disk'}: {error.strerror}; make room and give the same command again",
-        )
+        code, lines = 3, disk_line(error, "disk")
     except KeyboardInterrupt:
         code, lines = 75, "stopped; the same command goes on from here"
     except Exception as error:

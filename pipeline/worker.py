@@ -35,7 +35,7 @@ STOPPING = 5.0
 """Most seconds that a process which was asked to stop waits for wandb."""
 _STARTED = time.monotonic()
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-"""Errors that making room mends."""
+"""Errors that a person mends at the disk: room, or the right to write."""
 
 
 def work(
@@ -224,6 +224,12 @@ def main() -> None:
     sys.exit(code)
 
 
+def disk_line(error: OSError, place: object) -> str:
+    """One line on an error of DISK_FULL: where, what, and what to do."""
+    todo = "make it writable" if error.errno == errno.EROFS else "make room"
+    return f"{error.filename or place}: {error.strerror}; {todo} and give the same command again"
+
+
 def guarded(study: Study, question: Question, only: str | None, number: int = 0) -> Exit:
     """`work`, with a user's mistakes and a full disk as one line on stderr and their exit code.
 
@@ -265,8 +271,7 @@ def guarded(study: Study, question: Question, only: str | None, number: int = 0)
         if error.errno not in DISK_FULL:
             raise
         if group.first:
-            where = error.filename or study.folder
-            print(f"{where}: {error.strerror}; make room and give the same command again", file=sys.stderr)
+            print(disk_line(error, study.folder), file=sys.stderr)
         return Exit.INPUT_MISSING
 
 

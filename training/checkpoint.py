@@ -169,7 +169,8 @@ def load_weights(path: Path, model: PreTrainedModel) -> None:
         SpecError: the directory is not complete, or its weights have other shapes.
     """
     if not is_whole(path):
-        raise SpecError(f"{path}: no complete checkpoint here; run its parent again")
+        done = path.parents[1] / "DONE"
+        raise SpecError(f"{path}: no complete checkpoint here; remove {done} and give the same command again")
     _load_weights(model, load_file(path / "model.safetensors").get)
 
 

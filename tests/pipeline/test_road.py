@@ -350,6 +350,40 @@ def test_a_full_disk_loses_nothing(copy: Study) -> None:
     assert (folder / "points.jsonl").read_bytes() == whole
 
 
+def test_a_read_only_disk_is_one_line(copy: Study) -> None:
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("a mount of its own is not allowed to this user")
+    planned = next(planned for planned in copy.read_plan() if planned.role == "fit")
+    (copy.runs / planned.name / "DONE").unlink()
+    mount = f'mount --bind "{copy.folder}" "{copy.folder}" && mount -o remount,ro,bind "{copy.folder}" && exec "$@"'
+    command = [sys.executable, "-m", "pipeline.worker", str(copy.folder), "--only", planned.name]
+    closed = ["unshare", "--mount", "bash", "-c", mount, "bash", *command]
+    done = subprocess.run(closed, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "Read-only file system; make it writable and give the same command again" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (copy.runs / planned.name / "FAILED").exists()
+
+
+def test_a_deleted_checkpoint_is_made_again_as_the_line_says(
+    copy: Study, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = next(planned for planned in copy.read_plan() if planned.role == "fit")
+    child, checkpoint = copy.runs / planned.name, copy.folder / planned.start
+    parent = checkpoint.parents[1]
+    before = [(folder / "points.jsonl").read_bytes() for folder in (parent, child)]
+    shutil.rmtree(checkpoint)
+    shutil.rmtree(child)
+    command = [sys.executable, "-m", "pipeline.worker", str(copy.folder), "--only", planned.name]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    line = f"no complete checkpoint here; remove {parent / 'DONE'} and give the same command again"
+    assert (refused.returncode, line in refused.stderr) == (3, True)
+    assert len(refused.stderr.strip().splitlines()) == 1
+    (parent / "DONE").unlink()
+    assert subprocess.run(command[:-2], check=False).returncode == 0
+    assert [(folder / "points.jsonl").read_bytes() for folder in (parent, child)] == before
+
+
 def test_a_run_that_dies_too_often_fails_with_the_reason(copy: Study, capsys: pytest.CaptureFixture[str]) -> None:
     from pipeline.config import question_of_study
     from pipeline.worker import guarded

@@ -122,7 +122,7 @@ def test_a_masked_model_has_domains_too(spec: RunSpec, proxy: RunSpec, manifest:
 def test_a_reference_that_is_not_there_is_said_in_one_line(proxy: RunSpec, manifest: Manifest, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"its reference of code is not in the plan$"):
         train_proxy(proxy, tmp_path / "proxy", manifest)
-    with pytest.raises(SpecError, match="no complete checkpoint here; run its parent again"):
+    with pytest.raises(SpecError, match=r"no complete checkpoint here; remove .*DONE and give the same command again"):
         train_proxy(proxy, tmp_path / "proxy", manifest, tmp_path / "nowhere")
     unread = dataclasses.replace(proxy, mixture={"general": "1", "code": "0"})
     with pytest.raises(SpecError, match=r"mixture\.code: 0 in a run whose weights move; allowed: above 0"):

@@ -87,6 +87,7 @@ def test_killed_inside(die_at, spec: RunSpec, manifest: Manifest, undisturbed, t
     assert (tmp_path / "points.jsonl").read_bytes() == undisturbed[0]
 
 
+@pytest.mark.slow
 def test_killed_at_twenty_random_moments(spec: RunSpec, manifest: Manifest, undisturbed, tmp_path: Path) -> None:
     points, seconds = undisturbed
     draw = random.Random(0)

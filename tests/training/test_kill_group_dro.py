@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from training.manifest import Manifest
 from training.run import Exit
 from training.spec import RunSpec
 from training.stop import StopRequest
+
+pytestmark = pytest.mark.slow
 
 INSIDE = [("before a line", 5), ("behind a line", 7), ("points", 3), ("state", 2)]
 
@@ -33,15 +36,18 @@ def test_killed_inside(
 def test_killed_at_random_moments_and_in_the_middle_of_a_line(
     proxy: RunSpec, manifest: Manifest, reference: Path, proxy_run: Path, tmp_path: Path
 ) -> None:
-    draw, killed = random.Random(0), 0
+    draw, killed, folder = random.Random(0), 0, tmp_path / "killed"
+    start = time.perf_counter()
+    assert attempt(proxy, tmp_path / "whole", manifest, reference) == 0
+    whole = time.perf_counter() - start
     for _ in range(8):
-        killed += attempt(proxy, tmp_path, manifest, reference, after=draw.uniform(0.0, 0.6)) == -signal.SIGKILL
-        if (tmp_path / PATH).exists() and not (tmp_path / "DONE").exists():
-            with open(tmp_path / PATH, "ab") as stream:
+        killed += attempt(proxy, folder, manifest, reference, after=draw.uniform(0.2, 0.8) * whole) == -signal.SIGKILL
+        if (folder / PATH).exists() and not (folder / "DONE").exists():
+            with open(folder / PATH, "ab") as stream:
                 stream.write(b'{"step": 21, "weig')
     assert killed >= 2
-    assert attempt(proxy, tmp_path, manifest, reference) == 0
-    assert_same(tmp_path, proxy_run)
+    assert attempt(proxy, folder, manifest, reference) == 0
+    assert_same(folder, proxy_run)
 
 
 def test_stopped_at_a_step_without_a_state_it_goes_on_as_if_it_had_not(

@@ -74,6 +74,7 @@ def _loss(law: str, own: pd.DataFrame, corpus: str) -> np.ndarray:
     return (own["loss_before"] - fell + 0.3 * way * np.log1p(50 * own["s1"])).to_numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", SURROGATES)
 def test_the_law_that_made_the_points_predicts_held_out_mixtures_best(law: str, like: RunSpec) -> None:
     points, schedules = planted(law, like)
@@ -87,6 +88,7 @@ def test_the_law_that_made_the_points_predicts_held_out_mixtures_best(law: str, 
     assert lines[1].startswith(f"mean error on mixtures that were held out: {law} ")
 
 
+@pytest.mark.slow
 def test_held_out_mixtures_are_not_fitted(like: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.domains.surrogates.SURROGATES", ("data-mixing",))
     points, schedules = planted("data-mixing", like)

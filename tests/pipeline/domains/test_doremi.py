@@ -123,6 +123,7 @@ def test_weights_beyond_the_text_go_to_the_others() -> None:
     assert within(free, {"a": 0.3, "b": 0.4}) == free
 
 
+@pytest.mark.slow
 def test_from_the_plan_to_the_proposal(folder: Path) -> None:
     question = _question(folder)
     for verb in ("prepare", "plan", "train"):

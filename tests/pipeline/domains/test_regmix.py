@@ -61,6 +61,7 @@ def test_a_planted_optimum_is_found():
     assert found.weights == pytest.approx(best.weights, abs=0.05)
 
 
+@pytest.mark.slow
 def test_how_well_trees_rank_is_told_of_mixtures_that_they_have_not_seen():
     shares = fitting.dirichlet_mixtures(np.ones(2), 30, concentration=(1, 10))
     noise = np.random.default_rng(0).standard_normal((30, 1))
@@ -69,5 +70,6 @@ def test_how_well_trees_rank_is_told_of_mixtures_that_they_have_not_seen():
     assert abs(ranked(shares, noise)) < 0.4
 
 
+@pytest.mark.slow
 def test_trees_that_cannot_part_the_runs_rank_nothing():
     assert ranked(np.eye(5), np.ones((5, 1))) == 0

@@ -54,6 +54,7 @@ def test_only_steps_of_all_runs_are_fitted() -> None:
     assert len(_material(kept, ("code",)).measured("code", "D")) == 3 * 5 * 10 - 5
 
 
+@pytest.mark.slow
 def test_the_true_form_wins_and_domains_are_averaged(material: Material) -> None:
     one, two, r2 = tables_of(material, ["dcpt-1", "dcpt-2", "dcpt-17"], None)
     at = one.cells.set_index(["parameterization", "corpus", "metric"])["ours"]
@@ -78,6 +79,7 @@ def test_learnability_is_measured_in_two_hundredths() -> None:
     assert found["k3"] == pytest.approx((loss[11] - loss[10] - (loss[1] - loss[0])) / 10)
 
 
+@pytest.mark.slow
 def test_across_domains_and_at_one_ratio() -> None:
     names = ["dcpt-7", "dcpt-10"]
     seven, ten = tables_of(_material(study_points(FOUR[:3], noise=2e-4), FOUR[:3]), names, None)
@@ -89,6 +91,7 @@ def test_across_domains_and_at_one_ratio() -> None:
     assert at["chinchilla", "D", "r2"] > at["openai", "D", "r2"]
 
 
+@pytest.mark.slow
 def test_pairs_of_domains_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(across, "REPRESENTATIONS", {"K1": "cross-domain-k1"})
     material = _material(study_points(FOUR, noise=2e-4), FOUR)
