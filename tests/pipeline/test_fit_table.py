@@ -54,6 +54,7 @@ def told(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> list[str
     return (captured.err if code else captured.out).splitlines()
 
 
+@pytest.mark.slow
 def test_a_csv_is_fitted_compared_and_written(file: Path, tmp_path: Path, points, capsys) -> None:
     words = [
         f"points={file}",

@@ -27,6 +27,7 @@ def test_a_larger_model_for_longer_decides_where_it_could_be_asked() -> None:
     assert score(_tested([])) == {}
 
 
+@pytest.mark.slow
 def test_each_corpus_is_answered_for_by_its_own_law(tmp_path: Path) -> None:
     study, question = make_study(tmp_path, until="fits", bootstrap=5)
     general, domain = question.corpora.general, question.corpora.domain

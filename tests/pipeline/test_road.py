@@ -95,6 +95,7 @@ def test_training_again_trains_nothing(trained: Study, words: list[str], capsys:
     assert {path: path.stat().st_mtime_ns for path in trained.runs.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp_path: Path) -> None:
     for verb in ("collect", "fit", "recommend", "confirm", "report"):
         assert run([verb, *words]) == 0, verb
@@ -227,6 +228,7 @@ def test_a_model_directory_of_ones_own(trained: Study, words: list[str], tmp_pat
     assert set(points["rho"]) == {0.0, 1.0}
 
 
+@pytest.mark.slow
 def test_every_command_of_the_readme_runs(trained: Study, words: list[str], texts: Path) -> None:
     """On a copy of the small study, whose corpora and settings take the places of the reader's."""
     readers = trained.folder.with_name("readers")
@@ -332,6 +334,7 @@ def test_too_few_points_or_one_ratio_only(copy: Study, capsys: pytest.CaptureFix
     assert "points" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing(copy: Study) -> None:
     planned = next(planned for planned in copy.read_plan() if planned.role == "fit")
     folder = copy.runs / planned.name
@@ -350,6 +353,7 @@ def test_a_full_disk_loses_nothing(copy: Study) -> None:
     assert (folder / "points.jsonl").read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_a_read_only_disk_is_one_line(copy: Study) -> None:
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
         pytest.skip("a mount of its own is not allowed to this user")
@@ -365,6 +369,7 @@ def test_a_read_only_disk_is_one_line(copy: Study) -> None:
     assert not (copy.runs / planned.name / "FAILED").exists()
 
 
+@pytest.mark.slow
 def test_a_deleted_checkpoint_is_made_again_as_the_line_says(
     copy: Study, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
