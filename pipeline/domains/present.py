@@ -68,6 +68,25 @@ def comparison_table(content: dict[str, Any]) -> Table:
     return table
 
 
+def outdone(comparison: dict[str, Any]) -> dict[str, Any] | None:
+    """The reference's row where the answer measured worse than it, with an interval clear of zero; else None."""
+    rows = comparison["methods"]
+    if any(row["recommended"] and row["low"] is not None and row["low"] > 0 for row in rows):
+        return next(row for row in rows if row["method"] == comparison["reference"])
+    return None
+
+
+def outdone_line(comparison: dict[str, Any]) -> str:
+    """What follows from `outdone`, or nothing."""
+    if (better := outdone(comparison)) is None:
+        return ""
+    own = next(row for row in comparison["methods"] if row["recommended"])
+    return (
+        f"{own['method']}'s weights, the answer before the proof, measured worse than {better['method']}'s: "
+        f"{difference(own)}. Take {better['method']}'s"
+    )
+
+
 def notes(content: dict[str, Any]) -> list[str]:
     """What the methods have to say of their proposals, each line once, with whose it is."""
     told: dict[str, list[str]] = {}

@@ -16,7 +16,7 @@ from pipeline.domains.figures import (
     weights_by_method,
     weights_by_scale,
 )
-from pipeline.domains.present import difference, notes, saved, speed_up
+from pipeline.domains.present import difference, notes, outdone, outdone_line, saved, speed_up
 from pipeline.evidence import Evidence
 from pipeline.marks import Figure
 from pipeline.report_page import Section, bullets, figure, page, paragraph, table, text
@@ -112,9 +112,11 @@ def _report(
     known = bullets(said) if said else paragraph("Nothing.")
     last = f"<h3>What the methods say</h3>{known}<h3>How to read this</h3>{bullets(_READING)}{provenance(evidence)}"
     sections += [Section("cost", "What it cost", cost(evidence)), Section("notes", "Notes", last)]
-    line, summary = _headline(content), _summary(content, comparison, missing)
+    better = outdone(comparison) if comparison else None
+    mixture = better["weights"] if better else content["mixture"] if content else {}
+    line, summary = _headline(content, mixture), _summary(content, comparison, missing)
     name = evidence.study.folder.resolve().name
-    bar = _bar(content) if content else ""
+    bar = _bar(mixture) if mixture else ""
     head = (
         f'<p class="over">cptlaw report of the study {text(name)}</p><h1>{text(line[0].upper() + line[1:])}</h1>'
         f'{bar}<p class="lead" id="answer">{text(summary)}</p>'
@@ -122,11 +124,11 @@ def _report(
     return page(f"{name}: {line}", summary, head, sections, shown)
 
 
-def _headline(content: dict[str, Any] | None) -> str:
+def _headline(content: dict[str, Any] | None, mixture: dict[str, float]) -> str:
     if content is None:
         return "which weights? No recommendation yet"
     doing = "pre-train" if content["goal"]["phase"] == "pretrain" else "continue"
-    return f"{doing} {content['target']['model']} on {_mixture(content['mixture'])}"
+    return f"{doing} {content['target']['model']} on {_mixture(mixture)}"
 
 
 def _mixture(mixture: dict[str, float]) -> str:
@@ -137,11 +139,10 @@ def _mixture(mixture: dict[str, float]) -> str:
 def _summary(content: dict[str, Any] | None, comparison: dict[str, Any] | None, missing: list[str]) -> str:
     if content is None:
         return " ".join(missing)
-    words = [
-        f"These weights are {content['method']}'s, for {quantity(content['target']['tokens'])} tokens "
-        f"({content['target']['steps']} steps)."
-    ]
-    if comparison is not None:
+    line = outdone_line(comparison) if comparison else ""
+    words = [f"{line}, as above."] if line else [f"These weights are {content['method']}'s."]
+    words.append(f"For {quantity(content['target']['tokens'])} tokens ({content['target']['steps']} steps).")
+    if comparison is not None and not line:
         ranked = sorted(comparison["methods"], key=lambda row: row["value"])
         own = next((row for row in ranked if row["recommended"]), None)
         if own and own["difference"] is not None:
@@ -155,15 +156,14 @@ def _summary(content: dict[str, Any] | None, comparison: dict[str, Any] | None, 
     return " ".join([*words, *missing])
 
 
-def _bar(content: dict[str, Any]) -> str:
-    ink = colours(list(content["mixture"]))
+def _bar(mixture: dict[str, float]) -> str:
+    ink = colours(list(mixture))
     parts = "".join(
-        f'<div style="width:{100 * share:.2f}%;background:{ink[domain]}"></div>'
-        for domain, share in content["mixture"].items()
+        f'<div style="width:{100 * share:.2f}%;background:{ink[domain]}"></div>' for domain, share in mixture.items()
     )
     names = "".join(
         f'<span><span class="spot" style="background:{ink[domain]}"></span>{text(f"{percent(share)} {domain}")}</span>'
-        for domain, share in content["mixture"].items()
+        for domain, share in mixture.items()
     )
     return f'<div class="mixture"><div class="shares">{parts}</div><div class="names">{names}</div></div>'
 

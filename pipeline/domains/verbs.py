@@ -95,15 +95,14 @@ def confirm(question: Question, console: Console) -> Exit:
     code = verbs.launch(question, study, console, last="prove")
     if code != Exit.DONE:
         return code
-    comparison = compare(study, setting, measured_of(study, question, anew=True), content)
-    console.print(weights_present.comparison_table(comparison))
+    _print_comparison(compare(study, setting, measured_of(study, question, anew=True), content), console)
     return Exit.DONE
 
 
 def answer(study: Study, console: Console) -> None:
     """Print the end of the road: the weights, and how they did beside the others."""
     console.print(weights_present.weights_table(read_weights(study)))
-    console.print(weights_present.comparison_table(read_comparison(study)))
+    _print_comparison(read_comparison(study), console)
 
 
 def report(question: Question, console: Console) -> Exit:
@@ -112,6 +111,12 @@ def report(question: Question, console: Console) -> Exit:
 
     console.print(f"report: {write_weights_report(verbs.study_of(question), question)}", highlight=False)
     return Exit.DONE
+
+
+def _print_comparison(comparison: dict, console: Console) -> None:
+    console.print(weights_present.comparison_table(comparison))
+    if line := weights_present.outdone_line(comparison):
+        console.print(line, highlight=False, markup=False)
 
 
 def _setting(question: Question, study: Study) -> Setting:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.domains.present import comparison_table, weights_table
+from pipeline.domains.present import comparison_table, outdone_line, weights_table
 from pipeline.domains.report import write_weights_report
 from pipeline.domains.setting import Measured
 from pipeline.domains.stages import wanted
@@ -29,6 +29,19 @@ def test_it_says_what_is_missing_at_every_stage(tmp_path: Path) -> None:
     page = write_weights_report(study, setting.question).read_text()
     assert "There is no recommendation yet" not in page
     assert "The weights are not compared yet: run cptlaw confirm." in page
+
+
+def test_an_answer_that_measured_worse_is_not_the_headline(tmp_path: Path) -> None:
+    study, question = whole_study(tmp_path)
+    comparison = study.read_json("confirmation.json", "confirm")
+    own = next(row for row in comparison["methods"] if row["recommended"])
+    for low, worse in ((0.01, True), (-0.01, False)):
+        own |= {"difference": 0.02, "low": low, "high": 0.05}
+        study.write_json("confirmation.json", {name: comparison[name] for name in comparison if name != "schema"})
+        page = write_weights_report(study, question).read_text()
+        assert ("33.3% general" in page.split("</h1>")[0].split("<h1>")[1]) == worse
+        line = "weights, the answer before the proof, measured worse than uniform"
+        assert (line in page) == worse == bool(outdone_line(comparison))
 
 
 def test_names_are_never_markup(path: Path) -> None:
