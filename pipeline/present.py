@@ -34,13 +34,13 @@ def cost_table(rows: list[Cost], question: Question) -> Table:
     for row in rows:
         table.add_row(
             row.role, row.model, f"{row.non_embedding / 1e6:.3g} M", str(row.runs), f"{row.tokens / 1e6:,.1f} M",
-            f"{row.flops:.2e}", _duration(row.seconds and row.seconds / count), _bytes(row.disk),
+            _flops(row.flops), _duration(row.seconds and row.seconds / count), _bytes(row.disk),
         )  # fmt: skip
     seconds = [row.seconds for row in rows if row.seconds is not None]
     table.add_section()
     table.add_row(
         "all", "", "", str(sum(row.runs for row in rows)), f"{sum(row.tokens for row in rows) / 1e6:,.1f} M",
-        f"{sum(row.flops for row in rows):.2e}", _duration(sum(seconds) / count if seconds else None),
+        _flops(sum(row.flops for row in rows)), _duration(sum(seconds) / count if seconds else None),
         _bytes(sum(row.disk for row in rows)),
     )  # fmt: skip
     return table
@@ -119,6 +119,11 @@ def answer_table(study: Study, question: Question) -> Table:
     return table
 
 
+def _flops(count: float) -> str:
+    # "7.9e14": two characters less than Python writes, and the table fits a terminal of 80.
+    return f"{count:.1e}".replace("e+", "e")
+
+
 def _duration(seconds: float | None) -> str:
     if seconds is None:
         return "?"
@@ -128,4 +133,4 @@ def _duration(seconds: float | None) -> str:
 
 
 def _bytes(count: int) -> str:
-    return f"{count / 1e6:,.0f} MB" if count < 1e10 else f"{count / 1e9:,.0f} GB"
+    return f"{count / 1e6:.0f} MB" if count < 1e9 else f"{count / 1e9:,.1f} GB"
