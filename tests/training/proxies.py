@@ -63,14 +63,20 @@ def _die_inside(place: str, call: int) -> None:
     setattr(module, name, dying)
 
 
-def attempt(spec: RunSpec, folder: Path, manifest: Manifest, reference: Path, die_at=None, after=None) -> int | None:
+def attempt(spec: RunSpec, folder: Path, manifest: Manifest, reference: Path, die_at=None, lines=None) -> int | None:
+    """Exit code of a process that trains, killed once its path has so many lines."""
     process = FORKS.Process(target=_train, args=(spec, folder, manifest.folder, reference, die_at))
     process.start()
-    if after is not None:
-        time.sleep(after)
+    if lines is not None:
+        while process.is_alive() and _lines(folder / PATH) < lines:
+            time.sleep(0.001)
         process.kill()
     process.join()
     return process.exitcode
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def assert_same(found: Path, expected: Path) -> None:
