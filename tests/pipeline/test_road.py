@@ -131,6 +131,7 @@ def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp
     assert again["mixture"] == recommendation["mixture"]
 
 
+@pytest.mark.slow
 def test_the_fit_never_sees_the_confirmation(trained: Study, words: list[str]) -> None:
     from pipeline.config import question_of_study
     from pipeline.fits import read_fits, selected
@@ -143,6 +144,7 @@ def test_the_fit_never_sees_the_confirmation(trained: Study, words: list[str]) -
     assert fits["domain"]["transfer-anchored"].n_runs == 3
 
 
+@pytest.mark.slow
 def test_points_carry_what_the_laws_read(trained: Study) -> None:
     points = read_points(trained)
     run_points = points[(points["role"] == "fit") & (points["corpus"] == "domain")]
