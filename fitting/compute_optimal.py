@@ -1,6 +1,6 @@
 """Use 3: how large a model, and how many tokens, for so much compute."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -14,21 +14,25 @@ SMALLEST = 1e-6
 """Least N and D that are tried, in billions: a thousand parameters, a thousand tokens."""
 LEAST_FLOPS = 1e9
 
+Columns = Mapping[str, float] | Callable[[np.ndarray, np.ndarray], Mapping[str, np.ndarray]]
+
 
 def compute_optimal(
     fit: Fit,
     flops: float,
     ratio: float | None = None,
     *,
-    at: Mapping[str, float] | None = None,
+    at: Columns | None = None,
+    sizes: tuple[float, float] | None = None,
     level: float = 0.9,
     spread: np.ndarray | None = None,
 ) -> Answer:
     """The N and D of least loss with 6 N D = flops: in closed form where the law at a ratio is Chinchilla's.
 
     Parameters: `fit`, of a law that reads N and D; `flops`, raw (5e19); `ratio`, the share r of the fit's corpus
-    in the mixture, for a law that reads it; `at`, further columns that the law reads. `level`, `spread`: as in
-    `trade_off`.
+    in the mixture, for a law that reads it; `at`, further columns that the law reads, or a function from N and D (n,)
+    to them (for a law that reads the loss before, or the areas of a schedule), r among them. `sizes`: least and
+    greatest N that may be had; the optimum is then sought between them. `level`, `spread`: as in `trade_off`.
 
     `values`: N (billions of parameters), D (billions of tokens); for chinchilla and dcpt also G, a, b of
     N = G (C/6)^a, D = (C/6)^b / G, and E, B: the law's E0 = E + C / (r + eps)^gamma and B0 = B r^eta at the ratio.
@@ -39,17 +43,18 @@ def compute_optimal(
 
     Source: Que et al. 2024, eq. 15, 16 and app. G.3, eq. 34 to 37.
     """
-    _check(fit, flops, ratio)
+    _check(fit, flops, ratio, at, sizes)
     budget = flops / 6e18
-    fixed = {**({} if ratio is None else {"r": ratio}), **(at or {})}
+    fixed = {} if ratio is None else {"r": ratio}
 
     def asked(N) -> pd.DataFrame:
         N = np.atleast_1d(np.asarray(N, dtype=float))
-        return question(fit, "fitted", {**fixed, "N": N, "D": budget / N})
+        further = at(N, budget / N) if callable(at) else at or {}
+        return question(fit, "fitted", {**fixed, **further, "N": N, "D": budget / N})
 
     drawn = [dict(zip(fit.params, draw, strict=True)) for draw in fit.draws]
     values, binding = {}, f"compute: 6 N D = {flops:g} FLOPs"
-    if fit.law in AT_A_RATIO:
+    if fit.law in AT_A_RATIO and sizes is None and not callable(at):
         shape = closed_form(AT_A_RATIO[fit.law](fit.params, ratio), budget)
         if not 0 < shape["N"] < np.inf:
             idle = "size" if shape["N"] == 0 else "the number of tokens"
@@ -60,15 +65,18 @@ def compute_optimal(
         N = shape["N"]
         _check_sane(N, budget / N)
     else:
-        grid = np.linspace(np.log(max(SMALLEST, budget / LARGEST["D"][0])),
-                           np.log(min(LARGEST["N"][0], budget / SMALLEST)), 801)  # fmt: skip
+        ends = sizes or (max(SMALLEST, budget / LARGEST["D"][0]), min(LARGEST["N"][0], budget / SMALLEST))
+        grid = np.linspace(np.log(ends[0]), np.log(ends[1]), 801)
         curve = fit.predict(asked(np.exp(grid)))
         log_N, end = least(lambda log_N: float(fit.predict(asked(np.exp(log_N)))[0]), grid, curve)
-        if end:
+        if end and sizes:
+            side = "greatest size: a larger one" if end > 0 else "least size: a smaller one, for longer,"
+            binding = f"the {side} would do better"
+        elif end:
             binding = f"the search ends at N = {np.exp(log_N):.3g}: this fit knows no best size"
         curves = fit.predict_draws(asked(np.exp(grid))) if drawn else np.zeros((0, len(grid)))
-        N, sizes = float(np.exp(log_N)), np.exp(lowest(grid, curves))
-        values = {"N": estimate(N, sizes, level), "D": estimate(budget / N, budget / sizes, level)}
+        N, best = float(np.exp(log_N)), np.exp(lowest(grid, curves))
+        values = {"N": estimate(N, best, level), "D": estimate(budget / N, budget / best, level)}
     there = asked(N)
     warnings = beyond("fit", fit, there) + unknown_interval("fit", fit)
     return Answer(values, {"loss": implied(fit, there, level, spread)}, binding, warnings)
@@ -99,19 +107,21 @@ AT_A_RATIO = {"chinchilla": lambda params, r: dict(params), "dcpt": _dcpt}
 """Law -> the Chinchilla law that it is at one ratio."""
 
 
-def _check(fit: Fit, flops: float, ratio: float | None) -> None:
+def _check(fit: Fit, flops: float, ratio: float | None, at: Columns | None, sizes: tuple[float, float] | None) -> None:
     columns = fit.equation.columns
     lacking = [name for name in ("N", "D") if name not in columns]
-    if lacking:
+    if lacking and not callable(at):
         raise PointsError(f"the law {fit.law} reads no {' and no '.join(lacking)}: fit chinchilla or dcpt")
     if not np.isfinite(flops) or flops < LEAST_FLOPS:
         raise PointsError(f"flops = {flops:g} is not allowed: give raw FLOPs of training, 6 N D, as 5e19")
-    if "r" in columns and ratio is None:
+    if "r" in columns and ratio is None and not callable(at):
         raise PointsError(f"the law {fit.law} reads r: give ratio, the share of its corpus in the mixture")
     if "r" not in columns and ratio is not None:
         raise PointsError(f"ratio = {ratio:g} was given, and the law {fit.law} reads no r: leave it out")
     if ratio is not None and not 0 <= ratio <= 1:
         raise PointsError(f"ratio = {ratio:g} is outside [0, 1]")
+    if sizes is not None and not 0 < sizes[0] < sizes[1]:
+        raise PointsError(f"sizes = {sizes} is not allowed: the least and the greatest N, in billions of parameters")
 
 
 def _check_sane(N: float, D: float) -> None:

@@ -136,18 +136,22 @@ class Fit:
         self, predicted: np.ndarray, level: float = 0.9, spread: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """(low, high), each (n,), as `predict_interval`, for losses (draws, n) that the refits predict."""
-        rng = np.random.default_rng(0)
-        if spread is not None:
-            errors = np.asarray(spread, dtype=float)
-            if errors.ndim != 1 or not len(errors) or not np.isfinite(errors).all():
-                raise PointsError("spread must be a one-dimensional array of finite log errors, at least one")
-            noise = rng.choice(errors, (ERRORS_PER_DRAW, len(predicted), 1))
-        else:
-            shape = (ERRORS_PER_DRAW, len(predicted), 1)
-            noise = self._wide_enough() * rng.choice(self.run_errors, shape) + rng.choice(self.point_errors, shape)
-        measured = (predicted * np.exp(noise)).reshape(-1, predicted.shape[1])
+        measured = (predicted * np.exp(self.noise(len(predicted), spread))).reshape(-1, predicted.shape[1])
         low, high = np.quantile(measured, _tails(level), axis=0)
         return low, high
+
+    def noise(self, draws: int, spread: np.ndarray | None = None) -> np.ndarray:
+        """The log errors (ERRORS_PER_DRAW, draws, 1) that predictions by as many refits are met with, always the same.
+
+        `spread`: as in `predict_interval`.
+        """
+        rng, shape = np.random.default_rng(0), (ERRORS_PER_DRAW, draws, 1)
+        if spread is None:
+            return self._wide_enough() * rng.choice(self.run_errors, shape) + rng.choice(self.point_errors, shape)
+        errors = np.asarray(spread, dtype=float)
+        if errors.ndim != 1 or not len(errors) or not np.isfinite(errors).all():
+            raise PointsError("spread must be a one-dimensional array of finite log errors, at least one")
+        return rng.choice(errors, shape)
 
     def _wide_enough(self) -> float:
         """Factor on the errors of runs: residuals of a few runs may be smaller than the noise between seeds."""

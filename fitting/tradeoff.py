@@ -93,9 +93,7 @@ def trade_off(
         r_d = float(root_scalar(lambda r: general.predict(general_frame(r))[0] - cap, bracket=bracket).root)
         binding = f"general loss reaches {_percent(cap, general_before)}"
 
-    caps = np.full(len(general.draws), cap)
-    if general_spread is not None:
-        caps = caps * np.exp(-np.random.default_rng(0).choice(np.asarray(general_spread, float), len(caps)))
+    caps = cap * cap_factors(len(general.draws), general_spread)
     ratios, infeasible = _crossings(general.predict_draws(general_frame(GRID)), caps)
     low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
 
@@ -109,6 +107,14 @@ def trade_off(
     if infeasible:
         warnings.append(f"general: {infeasible:.0%} of the bootstrap fits are infeasible even at r_d=0")
     return TradeOff(r_d, min(float(low), r_d), max(float(high), r_d), predicted, binding, warnings)
+
+
+def cap_factors(draws: int, spread: np.ndarray | None) -> np.ndarray:
+    """By what (draws,) the largest loss allowed is multiplied for each refit, so that the ratio's interval knows the
+    errors of held-out predictions, `spread` (k,), always the same; 1 without them."""
+    if spread is None:
+        return np.ones(draws)
+    return np.exp(-np.random.default_rng(0).choice(np.asarray(spread, float), draws))
 
 
 def _frame(fit: Fit, N: float, D: float, r: np.ndarray, at: Mapping[str, float], name: str) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from pipeline.marks import (
     Figure,
     Key,
     axis,
+    band,
     bar,
     dots,
     law_colour,
@@ -23,6 +24,7 @@ from pipeline.marks import (
     notes,
     panel,
     reach,
+    token_axis,
 )
 from pipeline.wording import label, percent, short
 
@@ -120,6 +122,38 @@ def agreement(evidence: Evidence) -> Figure | None:
     if evidence.confirmations:
         keys.append(Key("confirmation, with 90% interval", GREY, "diamond"))
     return Figure([*keys, Key("perfect prediction", GREY, "dashed")], panels)
+
+
+def places(evidence: Evidence) -> Figure | None:
+    """The confirmation runs at and around the answer, predicted and measured; None where fewer than two were made."""
+    proof = evidence.proof
+    if proof is None or len(proof["places"]) < 2 or evidence.recommendation is None:
+        return None
+    own, corpus = proof["places"], proof["corpus"]
+    by_size = len({place["model"] for place in own}) > 1
+    x = [1e9 * place["N"] if by_size else 100 * place["domain_share"] for place in own]
+    predicted, low, high, measured = (
+        [place[name] for place in own] for name in ("predicted", "low", "high", "measured")
+    )
+    spread = [place["sd"] or 0.0 for place in own]
+    colour = law_colour(evidence, evidence.law_of(corpus))
+    runs = dots(x, measured, BLACK, 11, "diamond", "measured: %{y:.4f}")
+    runs["error_y"] = bar(np.subtract(measured, spread), measured, np.add(measured, spread))
+    shown = [*measured, *np.subtract(measured, spread), *np.add(measured, spread), *predicted]
+    bounds = reach(shown, low, high)
+    traces = [band(x, low, high, colour), line([x[int(proof["at"])]] * 2, bounds, BLACK, "solid", 1)]
+    keys = [Key(evidence.law_of(corpus), colour, "line"), Key("90% interval", colour, "band")]
+    if (tolerance := proof.get("tolerance")) is not None:
+        cap = evidence.recommendation["loss_before"][corpus] * (1 + tolerance)
+        traces.append(line([min(x), max(x)], [cap] * 2, GREY, "dash", 1.6))
+        keys.append(Key(f"tolerance, {100 * tolerance:+.3g}%", GREY, "dashed"))
+    traces += [line(x, predicted, colour, "solid", 2.2, "predicted: %{y:.4f}"), runs]
+    noise = f", with the standard deviation of {proof['seeds']} seeds" if proof["seeds"] > 1 else ""
+    keys += [Key(f"measured{noise}", BLACK, "diamond"), Key("the answer", BLACK, "upright")]
+    of_share = axis(f"share of {short(evidence.domain)}", ticksuffix="%")
+    of_size = token_axis("parameters of the model, non-embedding", x) if by_size else of_share
+    y = axis(f"loss on {short(corpus)}, nats a token", range=bounds)
+    return Figure(keys, [panel("", "", traces, of_size, y, 330)])
 
 
 def _laws_drawn(evidence: Evidence) -> dict[str, tuple[tuple[str, str], str]]:

@@ -28,6 +28,15 @@ def read_confirmations(study: Study) -> list[dict[str, Any]]:
     return _checked(study, "confirmation.json", "confirm", _CONFIRMATION)["confirmations"]
 
 
+def read_proof(study: Study) -> dict[str, Any]:
+    """What confirmation.json says of the optimum, as `pipeline.proven` has it.
+
+    Raises:
+        StudyError: as `read_recommendation`.
+    """
+    return _checked(study, "confirmation.json", "confirm", _PROOF)["proof"]
+
+
 def read_weights(study: Study) -> dict[str, Any]:
     """Content of recommendation.json of goal=weights.
 
@@ -110,6 +119,11 @@ _RECOMMENDATION: dict[str, Any] = {
     "high": _or_none(_share),
     "predicted": {"*": {"loss": _number, "low": _number, "high": _number}},
     "binding": _text,
+    # Of goal=compute; recommendations of a version before have neither.
+    "optimum": _or_none({"*": {"value": _number, "low": _number, "high": _number}}),
+    "candidates": _or_none(
+        [{"model": _text, **dict.fromkeys(("N", "D", "steps", "share", "predicted", "low", "high"), _number)}]
+    ),
     "warnings": [_text],
     "held_out_error": {"*": _either(_number, {"*": _number})},
     "answers": {
@@ -125,6 +139,23 @@ _CONFIRMATION: dict[str, Any] = {
             "domain_share": _share,
         }
     ]
+}
+_INTERVAL = {"value": _number, "low": _or_none(_number), "high": _or_none(_number)}
+_PROOF: dict[str, Any] = {
+    "proof": {
+        **dict.fromkeys(("goal", "corpus", "verdict", "sentence"), _text),
+        **dict.fromkeys(("at", "seeds"), _number),
+        "places": [
+            {
+                "model": _text,
+                **dict.fromkeys(("N", "steps", "domain_share", "measured", "predicted", "low", "high"), _number),
+                "sd": _or_none(_number),
+            }
+        ],
+        **dict.fromkeys(("rise", "crossing", "difference"), _or_none(_INTERVAL)),
+        "among_best": _or_none([_whether]),
+        "tolerance": _or_none(_number),
+    }
 }
 _STAR: dict[str, Any] = {
     **dict.fromkeys(("tokens", "base_value"), _number),

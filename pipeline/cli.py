@@ -22,7 +22,7 @@ WORDS = {
     "recommend": "answer the goal: share, interval, losses",
     "confirm": "train runs that the fit has not seen, and compare",
     "report": "write report.html",
-    "tables": "the D-CPT paper's tables from a study, beside the paper's; tables.papers=FOLDER",
+    "tables": "the papers' tables beside ours; tables.papers=FOLDER, tables.run=true trains what they need",
     "track sync": "bring wandb's copy of a study up to its files, and upload it where a key is known",
     "evaluate": "down-stream tasks of kept checkpoints by lm-eval; evaluate.tasks=[hellaswag]",
 }
@@ -58,6 +58,7 @@ examples:
   cptlaw plan experiment=quickstart 'mixture.domain=[0.1,0.5,0.9]'
   cptlaw plan experiment=own corpora.sources.general.path=prose/ corpora.sources.domain.path=law.jsonl.gz
   cptlaw report studies/quickstart               on a study that exists, here or from elsewhere
+  cptlaw tables tables.run=true                  every study that the papers' tables need, and the tables
   cptlaw fit points=runs.csv 'law=[dcpt,chinchilla]' columns='{{N: params_b, D: tokens_b, loss: val_loss}}'
 
 cptlaw VERB --help lists every key. Keys follow Hydra: group=file of conf/, key=value, 'key=[a,b]'.
@@ -119,6 +120,10 @@ def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
             from pipeline.fit_table import fit_table
 
             return int(fit_table(rest, console))
+        if verb == "tables" and not any(_names_a_study(word) for word in rest):
+            from pipeline.tables.studies import every_study
+
+            return int(every_study(rest, console))
         question = _question(verb, rest)
         return int(verbs.carry_out(verb, question, console))
     except (ConfigError, *_of_fitting()) as error:
@@ -154,6 +159,8 @@ def _of_fitting() -> list[type[Exception]]:
 def _question(verb: str, rest: list[str]):
     from pipeline.config import CONF, ConfigError, question_of_study, read_question
 
+    if verb == "tables":
+        rest = [_kept(word) for word in rest]
     folders = [word for word in rest if "=" not in word and not word.startswith(("-", "~", "+"))]
     overrides = [word for word in rest if word not in folders]
     if unknown := [word for word in overrides if word.startswith("-")]:
@@ -175,8 +182,20 @@ def _question(verb: str, rest: list[str]):
     return question
 
 
+def _names_a_study(word: str) -> bool:
+    return "=" not in word or word.split("=")[0] in ("experiment", "name", "points", "tables.points", "corpora")
+
+
+def _kept(word: str) -> str:
+    """points=FILE as the folder of the study that it is part of, or as the key that stands for it."""
+    file = Path(word.removeprefix("points="))
+    if not word.startswith("points="):
+        return word
+    return str(file.parent) if (file.parent / "study.yaml").exists() else f"tables.points={file}"
+
+
 def _of_a_study(words: list[str]) -> set[str]:
-    return {word for word in words if word.startswith(("experiment=", "law="))}
+    return {word for word in words if word.startswith(("experiment=", "law=", "goal="))}
 
 
 def _hydra_app(rest: list[str]) -> int:

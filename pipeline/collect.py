@@ -50,7 +50,7 @@ COLUMNS = (
     ),
     *("replay", "n_params", "n_params_non_embedding", "seed", "loss_before", "bits_per_byte", "N", "D", "r", "rho"),
 )
-"""Of points.parquet, and a column mixture.<corpus> for each corpus.
+"""Of points.parquet, and a column mixture.<corpus> for each corpus; of a question with arms also arm, the name of one.
 
 ratio: share of the domain; replay: share of general. N: non-embedding parameters in billions; D: tokens in billions;
 r, rho: share of the row's corpus in the run's mixture and in that of the run it continued (NaN: not known). s1, s2:
@@ -100,7 +100,8 @@ def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:
     table["N"] = table["n_params_non_embedding"] / 1e9
     table["D"] = table["tokens"] / 1e9
     mixtures = sorted(column for column in map(str, table.columns) if column.startswith("mixture."))
-    table = table[[*COLUMNS, *mixtures]]
+    arm = ["arm"] if table["arm"].any() else []
+    table = table[[*COLUMNS, *arm, *mixtures]]
     _write(table, study.folder / "points.parquet", decay)
     return table
 
@@ -109,9 +110,17 @@ def read_points(study: Study) -> pd.DataFrame:
     """The collected table.
 
     Raises:
+        StudyError: as `points_of`.
+    """
+    return points_of(study.folder / "points.parquet")
+
+
+def points_of(path: Path) -> pd.DataFrame:
+    """A table of `collect`, wherever it lies now.
+
+    Raises:
         StudyError: missing, of another schema, or lacking columns.
     """
-    path = study.folder / "points.parquet"
     if not path.exists():
         raise StudyError(f"{path}: missing; run cptlaw collect first")
     try:
@@ -249,6 +258,7 @@ def _facts(run: PlannedRun, study: Study, general: str) -> dict[str, Any]:
         "phase": spec.phase,
         "role": run.role,
         "model": run.model,
+        "arm": run.arm,
         "s1_pretrain": s1,
         "s2_pretrain": s2,
         # Exact until here: 1 - 0.338 in binary is not the 0.662 that was asked for.

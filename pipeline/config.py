@@ -21,8 +21,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import conf
+from pipeline.goals import goal_problems
 from pipeline.schema import BranchConfig, EvaluationConfig, LawConfig, MixtureConfig, ModelConfig, PhaseConfig, Question
 from pipeline.slurm_options import slurm_problems
+from pipeline.study import ROLES
 from training.evaluation_steps import EvaluationPolicy, evaluation_steps
 from training.group import Parallel, spread_problem
 from training.schedule import Piece, learning_rates
@@ -30,7 +32,7 @@ from training.spec import OBJECTIVES
 
 CONF = Path(conf.__file__).parent
 DEEPSPEED_REFUSED = {"optimizer", "scheduler", "fp16", "bf16", "gradient_accumulation_steps", "train_batch_size"}
-OWN_NAMES = (r"corpora\.sources", r"weights\.base", r"weights\.value", r"weights\.given(\.[^=.]+)?")
+OWN_NAMES = (r"corpora\.sources", r"weights\.base", r"weights\.value", r"weights\.given(\.[^=.]+)?", r"arms(\.[^=]+)?")
 """Keys below which the names are the user's, as expressions."""
 ConfigStore.instance().store(name="schema", node=Question)
 
@@ -167,9 +169,12 @@ def load_question(path: Path, overrides: Sequence[str] = (), *, again: bool = Tr
             if key == "law":
                 stored.law = _law_files(override.value())
                 continue
+            if key == "goal":
+                OmegaConf.update(stored, key, _goal_file(override.value()), merge=True, force_add=False)
+                continue
             if (CONF / key).is_dir():
-                problem = f"{key}: a group; an existing study takes law=[...] and single keys, like goal.tolerance=0.05"
-                raise ConfigError([problem])
+                problem = f"{key}: a group; an existing study takes law=[...], goal=... and single keys"
+                raise ConfigError([f"{problem}, like goal.tolerance=0.05"])
             OmegaConf.update(stored, key, override.value(), merge=True, force_add=False)
         return checked(stored) if again else _question(stored)
     except (OmegaConfBaseException, HydraException, AttributeError) as error:
@@ -183,6 +188,14 @@ def _law_files(names: Any) -> dict[str, LawConfig]:
     if unknown := [str(name) for name in names if name not in known]:
         raise ConfigError([f"law: {name!r} is not a law; allowed: {', '.join(known)}" for name in unknown])
     return {name: LawConfig(**OmegaConf.load(CONF / "law" / f"{name}.yaml")[name]) for name in names}
+
+
+def _goal_file(name: Any) -> Any:
+    """The section of conf/goal that `goal=NAME` names."""
+    known = sorted(path.stem for path in (CONF / "goal").glob("*.yaml"))
+    if name not in known:
+        raise ConfigError([f"goal: {name!r} does not exist; allowed: {', '.join(known)}{nearest(str(name), known)}"])
+    return OmegaConf.load(CONF / "goal" / f"{name}.yaml")
 
 
 def question_of_study(folder: Path, overrides: Sequence[str], *, again: bool = True) -> Question:
@@ -240,6 +253,8 @@ def _problems(question: Question) -> Iterator[str]:
         "engine": ("auto", "sdpa", "eager", "sdpa-compiled", "eager-compiled", "sdpa-chunked"),
         "boundaries": ("none", "documents"),
     }
+    if question.evaluate.role not in ("", *ROLES):
+        yield f"evaluate.role: {question.evaluate.role!r}; allowed: {', '.join(ROLES)}, or nothing"
     if question.evaluate.checkpoints not in ("last", "all"):
         yield f"evaluate.checkpoints: {question.evaluate.checkpoints!r}; allowed: last, all"
     for key, values in allowed.items():
@@ -281,16 +296,11 @@ def _problems(question: Question) -> Iterator[str]:
     for key in ("every", "wait"):
         if not 0 < (seconds := getattr(tracking, key)) < 86400:
             yield f"tracking.{key}: {seconds}; allowed: above 0, seconds"
-    if question.goal.kind not in ("trade-off", "weights"):
-        yield f"goal.kind: {question.goal.kind!r}; allowed: trade-off, weights"
+    yield from goal_problems(question)
     if question.goal.kind == "weights":
         from pipeline.domains.problems import weights_problems
 
         yield from weights_problems(question)
-    if not 0 < question.goal.tolerance < 10:
-        yield f"goal.tolerance: {question.goal.tolerance}; allowed: above 0, 0.03 is 3%"
-    if question.confirm.tokens_factor <= 0:
-        yield f"confirm.tokens_factor: {question.confirm.tokens_factor}; allowed: above 0"
     model = question.model
     if model.path is None and not (model.hidden_size and model.num_hidden_layers and model.intermediate_size):
         yield f"model.path: has no value, nor has {model.name} a shape; give model.path=... (a Hugging Face directory)"
@@ -298,6 +308,10 @@ def _problems(question: Question) -> Iterator[str]:
         models(question)
     except ConfigError as error:
         yield from error.lines
+    if question.arms:
+        from pipeline.arms import arm_problems
+
+        yield from arm_problems(question, _problems)
 
 
 def _domain_problems(question: Question) -> Iterator[str]:

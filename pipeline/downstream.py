@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.config import ConfigError
+from pipeline.next_text import OWN, with_own_tasks
 from pipeline.schema import Question
 from pipeline.study import PlannedRun, Study, StudyError
 from training.durable import write_whole
@@ -27,11 +28,15 @@ def evaluate_tasks(study: Study, question: Question, console: Console) -> list[d
         ConfigError: no task named, one that lm-eval does not know, or lm-eval is not installed.
         StudyError: no run or checkpoint fits.
     """
+    question = with_own_tasks(question, study)
     chosen = _checkpoints(study, question)
     wanted = question.evaluate
     if not wanted.tasks:
         raise ConfigError(
-            ["evaluate.tasks: empty; give evaluate.tasks=[hellaswag], or your own and evaluate.folder=..."]
+            [
+                f"evaluate.tasks: empty; give evaluate.tasks=[hellaswag], [{OWN}] (offline, from the study's text), "
+                "or your own and evaluate.folder=..."
+            ]
         )
     rows = []
     evaluator = None
@@ -116,6 +121,8 @@ def _checkpoints(study: Study, question: Question) -> list[tuple[PlannedRun, int
     chosen = []
     for run in study.read_plan():
         if question.run not in (None, run.name, run.spec.hash, run.spec.hash[:8]):
+            continue
+        if question.evaluate.role not in ("", run.role):
             continue
         folders = (study.runs / run.name / "checkpoints").glob("step-*")
         steps = sorted(int(folder.name[5:]) for folder in folders if (folder / "DONE").exists())

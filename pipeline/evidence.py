@@ -11,13 +11,13 @@ import pandas as pd
 
 from fitting import LAWS, Fit, PointsError, with_areas
 from fitting.schedule import Schedules
-from pipeline.answer_file import read_confirmations, read_recommendation
+from pipeline.answer_file import read_confirmations, read_proof, read_recommendation
 from pipeline.collect import read_points, schedules
 from pipeline.domain_points import of_domain
 from pipeline.fits import read_back_test, read_fits
-from pipeline.recommend import Target, find_target, target_columns
 from pipeline.schema import Question
 from pipeline.study import PlannedRun, Study, StudyError
+from pipeline.target import Target, find_target, lasting, target_columns
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class Evidence:
     """Content of recommendation.json."""
     confirmations: list[dict[str, Any]] = field(default_factory=list)
     """Rows of confirmation.json."""
+    proof: dict[str, Any] | None = None
+    """Whether the optimum is where it was predicted, of confirmation.json."""
     missing: list[str] = field(default_factory=list)
     """A sentence for each thing that is not there yet, and how to get it."""
 
@@ -80,12 +82,12 @@ class Evidence:
 
     @property
     def answered(self) -> list[dict[str, Any]]:
-        """The confirmation's rows of the recommended law at the recommended share."""
-        return [
-            row
-            for row in self.confirmations
-            if row["recommended"] and self.share is not None and abs(row["domain_share"] - self.share) < 5e-4
-        ]
+        """The confirmation's rows of the recommended law at the recommended share, of the model that is recommended."""
+        if self.recommendation is None or self.share is None:
+            return []
+        model = self.recommendation["target"]["model"]
+        at = [row for row in self.confirmations if abs(row["domain_share"] - self.share) < 5e-4]
+        return [row for row in at if row["recommended"] and row.get("model", model) == model]
 
 
 def read_evidence(study: Study, question: Question) -> Evidence:
@@ -114,9 +116,9 @@ def read_evidence(study: Study, question: Question) -> Evidence:
             missing.append(f"The model of the answer is not measured yet ({error}).")
     fits = _fits(study, question, missing)
     untested = "No law is tested on held-out points yet: run cptlaw fit."
-    if fits and exists(study.answer("fits/held_out.parquet"), untested):
+    if fits and exists(study.fitted("fits/held_out.parquet"), untested):
         tested = read_back_test(study)
-    recommendation, confirmations = None, []
+    recommendation, confirmations, proof = None, [], None
     if exists(study.answer("recommendation.json"), "There is no recommendation yet: run cptlaw recommend."):
         recommendation = read_recommendation(study)
         law = recommendation["law"]
@@ -128,6 +130,9 @@ def read_evidence(study: Study, question: Question) -> Evidence:
     if exists(study.answer("confirmation.json"), "The answer is not confirmed yet: run cptlaw confirm."):
         rows = read_confirmations(study)
         confirmations = [row for row in rows if row["corpus"] in found.corpora and row["law"] in question.law]
+        proof = _proof(study, found.corpora)
+    if recommendation is not None and points is not None and question.goal.kind != "trade-off":
+        target = _answered_target(question, points, recommendation["target"])
     return dataclasses.replace(
         found,
         points=points,
@@ -136,6 +141,7 @@ def read_evidence(study: Study, question: Question) -> Evidence:
         target=target,
         recommendation=recommendation,
         confirmations=confirmations,
+        proof=proof,
         missing=missing,
     )
 
@@ -166,11 +172,29 @@ def at_target(evidence: Evidence, law: str, corpus: str, shares: np.ndarray) -> 
     return frame
 
 
+def _proof(study: Study, corpora: tuple[str, str]) -> dict[str, Any] | None:
+    # Confirmations of an earlier version have none.
+    if "proof" not in study.read_json(study.answer("confirmation.json"), "confirm"):
+        return None
+    proof = read_proof(study)
+    return proof if proof["corpus"] in corpora and proof["at"] in range(len(proof["places"])) else None
+
+
+def _answered_target(question: Question, points: pd.DataFrame, asked: dict[str, Any]) -> Target | None:
+    """The run that the recommendation is for, where the goal chooses its model and its length."""
+    if not 1 <= asked["steps"] <= 1e9:
+        return None
+    try:
+        return lasting(question, find_target(question, points, asked["model"]), int(asked["steps"]))
+    except StudyError:
+        return None
+
+
 def _fits(study: Study, question: Question, missing: list[str]) -> dict[str, dict[str, Fit]]:
     corpora = (question.corpora.general, question.corpora.domain)
     fits, absent = {}, []
     for law, section in question.law.items():
-        if all((study.folder / study.answer("fits") / f"{corpus}-{law}.json").exists() for corpus in corpora):
+        if all((study.folder / study.fitted("fits") / f"{corpus}-{law}.json").exists() for corpus in corpora):
             of_corpus = read_fits(study, dataclasses.replace(question, law={law: section}))
             fits[law] = {corpus: of_corpus[corpus][law] for corpus in corpora}
         else:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pipeline.colours import share_colour
 from pipeline.evidence import Evidence, at_target, predicted
 from pipeline.fits import log_errors
 from pipeline.marks import (
@@ -24,7 +25,6 @@ from pipeline.marks import (
     line,
     panel,
     reach,
-    share_colour,
     token_axis,
 )
 from pipeline.wording import label, percent, quantity, short
@@ -156,14 +156,19 @@ def _fitted_curves(
     section = evidence.question.law[law]
     last = rows.loc[rows["step"] == rows.groupby("run")["step"].transform("max")]
     last = last[(last["step"] > section.from_step) & (last["r"] >= section.least_share)]
-    for share, runs in last.groupby("ratio"):
+    if last.empty:
+        return
+    steps = [np.unique(np.geomspace(max(section.from_step, 1), end, 28).round().astype(int)) for end in last["step"]]
+    # All runs at once: a prediction takes as long for one as for all.
+    frame = last.loc[last.index.repeat([len(own) for own in steps])].reset_index(drop=True)
+    frame["tokens"] *= np.concatenate(steps) / frame["step"]
+    frame = frame.assign(step=np.concatenate(steps), D=frame["tokens"] / 1e9)
+    frame["loss"] = predicted(evidence, evidence.fits[law][corpus], frame)
+    for share, runs in frame.groupby("ratio"):
         x, y = [], []
-        for run in runs.to_dict("records"):
-            steps = np.unique(np.geomspace(max(section.from_step, 1), run["step"], 28).round().astype(int))
-            tokens = steps * (run["tokens"] / run["step"])
-            frame = pd.DataFrame({**run, "step": steps, "D": tokens / 1e9})
-            x += [*tokens, np.nan]
-            y += [*predicted(evidence, evidence.fits[law][corpus], frame), np.nan]
+        for _, run in runs.groupby("run"):
+            x += [*run["tokens"], np.nan]
+            y += [*run["loss"], np.nan]
         yield float(share), x, y  # pyright: ignore[reportArgumentType]
 
 

@@ -55,8 +55,8 @@ def fit_all(
             except PointsError as error:
                 problems.append(f"{name} on {corpus} ({len(chosen)} points): {error}")
                 continue
-            (study.folder / study.answer("fits")).mkdir(parents=True, exist_ok=True)
-            write_whole(study.folder / study.answer("fits") / f"{corpus}-{name}.json", fitted.to_json() + "\n")
+            (study.folder / study.fitted("fits")).mkdir(parents=True, exist_ok=True)
+            write_whole(study.folder / study.fitted("fits") / f"{corpus}-{name}.json", fitted.to_json() + "\n")
             tell(
                 f"{name} on {corpus}: R2 {fitted.metrics['r2']:.4f}, mean error {fitted.metrics['mae']:.4f} nats, "
                 f"{fitted.n_points} points of {fitted.n_runs} runs"
@@ -77,7 +77,7 @@ def read_fits(study: Study, question: Question) -> dict[str, dict[str, Fit]]:
     fits: dict[str, dict[str, Fit]] = {}
     for corpus in (question.corpora.general, question.corpora.domain):
         for name in question.law:
-            path = study.folder / study.answer("fits") / f"{corpus}-{name}.json"
+            path = study.folder / study.fitted("fits") / f"{corpus}-{name}.json"
             try:
                 fits.setdefault(corpus, {})[name] = Fit.from_json(path.read_text())
             except FileNotFoundError:
@@ -114,8 +114,8 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
                 parts.append(rows.assign(law=name, corpus=corpus, split=split))
     columns = ["run", "step", "predicted", "measured", "relative_error", "law", "corpus", "split"]
     tested = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
-    (study.folder / study.answer("fits")).mkdir(parents=True, exist_ok=True)
-    write_whole(study.folder / study.answer("fits") / "held_out.parquet", tested.to_parquet(index=False))
+    (study.folder / study.fitted("fits")).mkdir(parents=True, exist_ok=True)
+    write_whole(study.folder / study.fitted("fits") / "held_out.parquet", tested.to_parquet(index=False))
     return tested
 
 
@@ -133,7 +133,7 @@ def read_back_test(study: Study) -> pd.DataFrame:
     Raises:
         StudyError: missing or damaged.
     """
-    path = study.folder / study.answer("fits") / "held_out.parquet"
+    path = study.folder / study.fitted("fits") / "held_out.parquet"
     try:
         return pd.read_parquet(path)
     except FileNotFoundError:

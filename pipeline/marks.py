@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +17,6 @@ CORPUS_COLOURS = ("#0072B2", "#D55E00")
 """General, domain: blue and vermilion, which every kind of colour vision tells apart (Okabe and Ito)."""
 LAW_COLOURS = ("#009E73", "#AA4499", "#B07C00", "#3A3F9E", "#6B6B6B", "#56B4E9")
 """Laws, in the question's order."""
-_VIRIDIS = ("#440154", "#414487", "#2a788e", "#22a884", "#7ad151")
-"""Domain share from 0 to 1: rises in lightness, so that it reads in grey, and ends before it is too light."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,12 @@ class Panel:
     title: str
     """Its own title, as plain text."""
     spec: dict[str, Any]
-    """data and layout, as Plotly.newPlot takes them."""
+    """data and layout, as Plotly.react takes them."""
+
+    @property
+    def words(self) -> str:
+        """What its axes show, from where to where, as plain text for those who cannot see it."""
+        return "; ".join(filter(None, (_axis_words(self.spec, side) for side in "xy")))
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,8 @@ def panel(
         "hovermode": "closest",
         "hoverlabel": {"font": {"size": 12}, "namelength": 0},
         "font": font,
-        "paper_bgcolor": "#ffffff",
-        "plot_bgcolor": "#ffffff",
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
     }
     return Panel(group, title, {"data": traces, "layout": layout})
 
@@ -223,23 +227,19 @@ def law_keys(evidence: Evidence) -> list[Key]:
     return [Key(law, law_colour(evidence, law), "line" if law in first else "dashed") for law in evidence.laws]
 
 
-def share_colour(share: float) -> str:
-    """Colour of a domain share in [0, 1].
-
-    >>> share_colour(0.0), share_colour(1.0)
-    ('#440154', '#7ad151')
-    """
-    place = min(max(float(share), 0.0), 1.0) * (len(_VIRIDIS) - 1)
-    first = min(int(place), len(_VIRIDIS) - 2)
-    ends = [[int(_VIRIDIS[first + k][at : at + 2], 16) for at in (1, 3, 5)] for k in (0, 1)]
-    mixed = (round(a + (b - a) * (place - first)) for a, b in zip(*ends))
-    return "#" + "".join(f"{value:02x}" for value in mixed)
-
-
 def numbers(values: Iterable[Any]) -> list[float | None]:
     """Six digits of each: more cannot be seen and makes the page large. None where it is not a number."""
     floats = (float("nan") if value is None else float(value) for value in values)
     return [float(f"{value:.6g}") if np.isfinite(value) else None for value in floats]
+
+
+def _axis_words(spec: dict[str, Any], side: str) -> str:
+    made = spec["layout"][f"{side}axis"]
+    values = [value for trace in spec["data"] for value in trace[side] if value is not None]
+    name = html.unescape(made["title"]["text"])
+    if made.get("type") != "log" and "ticktext" in made:
+        return ", ".join([*([name] if name else []), *map(html.unescape, made["ticktext"])])
+    return f"{name} from {min(values):.4g} to {max(values):.4g}" if values else name
 
 
 def _hover(template: str) -> dict[str, Any]:

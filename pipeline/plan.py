@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -14,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.arms import arms
 from pipeline.config import ConfigError, branch_phase, models, pieces, policy, replicated
 from pipeline.model_shape import configuration_of, directory_of, objective_of, with_rope_theta
 from pipeline.schema import BranchConfig, ModelConfig, PhaseConfig, Question
 from pipeline.study import PlannedRun
+from pipeline.supply import supply_problems
 from training.manifest import Manifest, PreparedCorpus
 from training.schedule import Piece, learning_rates
 from training.spec import Initial, Optimizer, RunSpec
@@ -59,6 +60,17 @@ def planned_runs(question: Question, manifest: Manifest, precision: str) -> list
     Raises:
         ConfigError: a corpus too short for its runs, for all corpora at once.
     """
+    found: dict[str, PlannedRun] = {}
+    for arm, role, own in arms(question):
+        for run in _runs(own, role, manifest, precision):
+            found.setdefault(run.spec.hash, dataclasses.replace(run, arm=arm))
+    runs = list(found.values())
+    if problems := list(supply_problems(runs, manifest, question)):
+        raise ConfigError(problems)
+    return sorted(runs, key=lambda run: (run.role != "pretrain", run.spec.initial.moments, -_work(run)))
+
+
+def _runs(question: Question, role: str, manifest: Manifest, precision: str) -> list[PlannedRun]:
     ladder, target = models(question)
     pretraining = {
         model.name: pretraining_run(question, model, manifest, precision)
@@ -67,7 +79,7 @@ def planned_runs(question: Question, manifest: Manifest, precision: str) -> list
     }
     steps = question.continual.steps
     continual = [
-        continued(about, model, share, steps, seed, "fit", pretraining, manifest, precision, transfer)
+        continued(about, model, share, steps, seed, role, pretraining, manifest, precision, transfer)
         for about in _about_each_domain(question)
         for model in ladder
         for transfer in ([None] if model.path else question.transfer_steps or [None])
@@ -79,28 +91,7 @@ def planned_runs(question: Question, manifest: Manifest, precision: str) -> list
         for run in trunks
         for branch in phase.branches
     ]
-    runs = list({run.spec.hash: run for run in [*pretraining.values(), *continual, *branches]}.values())
-    if problems := list(supply_problems(runs, manifest, question)):
-        raise ConfigError(problems)
-    return sorted(runs, key=lambda run: (run.role != "pretrain", run.spec.initial.moments, -_work(run)))
-
-
-def confirmation_runs(question: Question, shares: list[float], manifest: Manifest, precision: str) -> list[PlannedRun]:
-    """The runs that prove an answer: the target model at these domain shares, `confirm.tokens_factor` times as long.
-
-    Raises:
-        ConfigError: a corpus too short for them.
-    """
-    _, target = models(question)
-    pretraining = {} if target.path else {target.name: pretraining_run(question, target, manifest, precision)}
-    steps = round(question.continual.steps * question.confirm.tokens_factor)
-    runs = [
-        continued(question, target, share, steps, question.seed, "confirm", pretraining, manifest, precision)
-        for share in shares
-    ]
-    if problems := list(supply_problems(runs, manifest, question)):
-        raise ConfigError(problems)
-    return runs
+    return [*pretraining.values(), *continual, *branches]
 
 
 def continued(
@@ -202,28 +193,6 @@ def pretraining_run(question: Question, model: ModelConfig, manifest: Manifest, 
     return PlannedRun(name, "pretrain", model.name, "", spec)
 
 
-def supply_problems(runs: list[PlannedRun], manifest: Manifest, question: Question) -> Iterator[str]:
-    """A line for each corpus that its most demanding run would read more than once."""
-    for corpus, prepared in manifest.corpora.items():
-        need = max(
-            (run for run in runs if corpus in run.spec.mixture),
-            key=lambda run: _demand(run, corpus),
-            default=None,
-        )
-        if need is None:
-            continue
-        length = need.spec.sequence_length
-        have = max(prepared.tokens["train"] - 1, 0) // length * length
-        if have == 0:
-            yield f"corpora.sources.{corpus}: {prepared.tokens['train']} tokens, less than one sequence of {length}"
-        elif _demand(need, corpus) > have and not question.allow_repeats:
-            epochs = _demand(need, corpus) / have
-            yield (
-                f"corpora.sources.{corpus}: {have:,} tokens, {need.name} would read {_demand(need, corpus):,}, "
-                f"{epochs:.2f} epochs; give more text, fewer steps, or allow_repeats=true"
-            )
-
-
 def shape_of(question: Question, model: ModelConfig, manifest: Manifest) -> dict[str, Any]:
     """The configuration that a model of the question is built from, with the prepared vocabulary.
 
@@ -312,10 +281,6 @@ def _spec(
         objective=objective_of(question, manifest),
         boundaries=question.boundaries,
     )
-
-
-def _demand(run: PlannedRun, corpus: str) -> int:
-    return math.ceil(Fraction(run.spec.mixture[corpus]) * run.spec.tokens)
 
 
 def _work(run: PlannedRun) -> float:

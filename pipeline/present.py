@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 from rich.table import Table
 
+from pipeline.answer_file import read_confirmations, read_proof, read_recommendation
 from pipeline.cost import Cost
 from pipeline.launch_local import workers
 from pipeline.schema import Question
 from pipeline.study import Study
-from pipeline.wording import laws_used
+from pipeline.wording import laws_used, quantity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,11 +73,20 @@ def recommendation_table(content: dict[str, Any], question: Question) -> Table:
         table.add_row(
             f"share of {domain}",
             f"{content['mixture'][domain]:.3f}",
-            f"{content['low']:.3f} to {content['high']:.3f}",
+            "given" if content["low"] == content["high"] else f"{content['low']:.3f} to {content['high']:.3f}",
         )
         table.add_row(f"replay of {general}", f"{content['mixture'][general]:.3f}", "")
         for corpus, loss in content["predicted"].items():
             table.add_row(f"loss on {corpus}", f"{loss['loss']:.4f}", f"{loss['low']:.4f} to {loss['high']:.4f}")
+    for name, words in (("N", "best size"), ("D", "its tokens")):
+        if best := (content.get("optimum") or {}).get(name):
+            sides = (quantity(best[side] * 1e9) for side in ("value", "low", "high"))
+            table.add_row(words, next(sides), " to ".join(sides))
+    for row in content.get("candidates") or []:
+        losses = (row["predicted"], row["low"], row["high"])
+        middle, low, high = (f"{loss:.4f}" for loss in losses)
+        words = f"{row['model']}, {quantity(row['D'] * 1e9)} tokens, {row['share']:.3f}"
+        table.add_row(words, middle, f"{low} to {high}")
     table.add_row("binding", content["binding"], "")
     for corpus, law in content["law"].items():
         if (error := content["held_out_error"].get(corpus, {}).get(law)) is not None:
@@ -87,36 +97,50 @@ def recommendation_table(content: dict[str, Any], question: Question) -> Table:
 def confirmation_table(rows: list[dict[str, Any]]) -> Table:
     """Predicted against measured, every law."""
     table = Table(title="confirmation: predicted before, measured after", caption="* the answer came from it")
-    for name in ("share", "corpus", "law", "predicted", "90% interval", "measured", "error", "inside"):
-        table.add_column(name, justify="left" if name in ("corpus", "law") else "right")
+    left, noise = ("corpus", "law", "model"), rows[0]["sd"] is not None
+    for name in (_place(rows), "corpus", "law", "predicted", "90% interval", "measured", "error", "inside"):
+        table.add_column(name, justify="left" if name in left else "right")
+    if noise:
+        table.add_column(f"sd of {len(rows[0]['seeds'])}", justify="right")
     for row in rows:
         table.add_row(
-            f"{row['domain_share']:.3f}", row["corpus"], row["law"] + (" *" if row["recommended"] else ""),
+            _at(rows, row), row["corpus"], row["law"] + (" *" if row["recommended"] else ""),
             f"{row['predicted']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}", f"{row['measured']:.4f}",
             f"{row['relative_error']:+.2%}", "yes" if row["inside"] else "no",
+            *([f"{row['sd']:.4f}"] if noise else []),
         )  # fmt: skip
     return table
 
 
 def answer_table(study: Study, question: Question) -> Table:
     """The end of the road: ratio and interval, predicted, measured, error, of the law that was used."""
-    content = study.read_json(study.answer("recommendation.json"), "recommend")
-    rows = study.read_json(study.answer("confirmation.json"), "confirm")["confirmations"]
-    domain = question.corpora.domain
+    content, rows = read_recommendation(study), read_confirmations(study)
+    domain, target = question.corpora.domain, content["target"]
     table = Table(
-        title=f"{content['target']['model']}: continue with {content['mixture'][domain]:.1%} {domain} "
-        f"(90%: {content['low']:.1%} to {content['high']:.1%}), {content['binding']}"
+        title=f"{target['model']}, {quantity(target['D'] * 1e9)} tokens: continue with "
+        f"{content['mixture'][domain]:.1%} {domain} (90%: {content['low']:.1%} to {content['high']:.1%}), "
+        f"{content['binding']}",
+        caption=read_proof(study)["sentence"],
     )
-    for name in (f"share of {domain}", "corpus", "before", "predicted", "90% interval", "measured", "error"):
-        table.add_column(name, justify="left" if name == "corpus" else "right")
+    for name in (_place(rows), "corpus", "before", "predicted", "90% interval", "measured", "error"):
+        table.add_column(name, justify="left" if name in ("corpus", "model") else "right")
     for row in rows:
         if row["recommended"]:
             table.add_row(
-                f"{row['domain_share']:.3f}", row["corpus"], f"{content['loss_before'][row['corpus']]:.4f}",
+                _at(rows, row), row["corpus"], f"{row['before']:.4f}",
                 f"{row['predicted']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}", f"{row['measured']:.4f}",
                 f"{row['relative_error']:+.2%}",
             )  # fmt: skip
     return table
+
+
+def _place(rows: list[dict[str, Any]]) -> str:
+    """What tells confirmation runs apart."""
+    return "share" if len({row["model"] for row in rows}) == 1 else "model"
+
+
+def _at(rows: list[dict[str, Any]], row: dict[str, Any]) -> str:
+    return f"{row['domain_share']:.3f}" if _place(rows) == "share" else row["model"]
 
 
 def _flops(count: float) -> str:

@@ -2,45 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fitting import LAWS, Fit, TradeOff, trade_off, with_areas
-from fitting.schedule import Schedule
-from pipeline.config import models, pieces
-from pipeline.fits import log_errors, read_back_test
+from fitting import Fit, PointsError
+from pipeline.answers import SOLVERS, Asked, Found
+from pipeline.fits import read_back_test
 from pipeline.schema import Question
-from pipeline.study import Study, StudyError
-from training.schedule import learning_rates
-
-
-@dataclass(frozen=True)
-class Target:
-    """The run that the answer is for."""
-
-    model: str
-    """Name of the model."""
-    N: float
-    """Its non-embedding parameters, billions."""
-    D: float
-    """Tokens of the continual phase, billions."""
-    steps: int
-    """Steps of the continual phase."""
-    rate_before: float
-    """Last learning rate before it."""
-    before: dict[str, float]
-    """Corpus -> loss before it, nats a token."""
-    rho: dict[str, float]
-    """Corpus -> share of it in pre-training; NaN: not known."""
-    s1_pretrain: float
-    """Summed learning rate of pre-training; NaN: not known."""
-    pretrain: np.ndarray | None = None
-    """Learning rates (steps,) of pre-training; None: not known."""
+from pipeline.study import Study
 
 
 def recommend(
@@ -51,9 +23,9 @@ def recommend(
     Each corpus is answered for by the law that predicts its held-out points best.
 
     Raises:
-        StudyError: the target's loss before the continual phase was not measured.
+        StudyError: the loss before the continual phase of a model that is asked about was not measured.
+        PointsError: the laws that answer cannot be asked this.
     """
-    target = find_target(question, points)
     general, domain = question.corpora.general, question.corpora.domain
     tested = read_back_test(study)
     scores = score(tested)
@@ -61,9 +33,13 @@ def recommend(
         corpus: min(question.law, key=lambda name: scores.get(corpus, {}).get(name, math.inf))
         for corpus in (general, domain)
     }
-    answer = _answer(question, target, fits, law, tested)
-    alone = {name: _answer(question, target, fits, dict.fromkeys(law, name), tested) for name in question.law}
-    warnings = _by_corpus(answer.warnings, {"general": general, "domain": domain})
+    solve = SOLVERS[question.goal.kind]
+    answer = solve(Asked(question, points, fits, law, tested))
+    alone = {name: _alone(Asked(question, points, fits, dict.fromkeys(law, name), tested)) for name in question.law}
+    target = answer.target
+    warnings = _by_corpus(answer.warnings, {"general": general, "domain": domain, "fit": domain})
+    if not answer.identified:
+        warnings.insert(0, "the points do not say where the optimum is: its interval is all that was asked")
     if not scores:
         warnings.append("no law could be tested on held-out runs; the first one was taken")
     for corpus in (general, domain):
@@ -71,9 +47,9 @@ def recommend(
         if unknown:
             warnings.append(f"{law[corpus]} on {corpus}: the points do not fix {', '.join(unknown)}")
     # Down, so that the mixture that is run stays within the tolerance.
-    share = None if answer.domain_ratio is None else math.floor(answer.domain_ratio * 1000) / 1000
+    share = None if answer.share is None else math.floor(answer.share * 1000) / 1000
     content = {
-        "goal": {"kind": question.goal.kind, "tolerance": question.goal.tolerance},
+        "goal": {name: value for name, value in vars(question.goal).items() if value is not None},
         "law": law,
         "target": {"model": target.model, "N": target.N, "D": target.D, "steps": target.steps},
         "loss_before": target.before,
@@ -81,75 +57,35 @@ def recommend(
         "low": answer.low,
         "high": answer.high,
         "predicted": {
-            corpus: dict(zip(("loss", "low", "high"), answer.predicted[kind]))
-            for corpus, kind in ((general, "general"), (domain, "domain"))
+            corpus: dict(zip(("loss", "low", "high"), answer.predicted[corpus]))
+            for corpus in (general, domain)
             if answer.predicted
         },
         "binding": answer.binding,
+        "identified": answer.identified,
+        "optimum": {name: estimate._asdict() for name, estimate in answer.optimum.items()},
+        "candidates": answer.candidates,
         "warnings": warnings,
         "held_out": _held_out_table(tested),
         "held_out_error": scores,
-        "answers": {
-            name: {
-                "domain_ratio": other.domain_ratio,
-                "low": other.low,
-                "high": other.high,
-                "binding": other.binding,
-            }
-            for name, other in alone.items()
-        },
+        "answers": alone,
     }
     study.write_json(study.answer("recommendation.json"), content)
     return content
 
 
-def find_target(question: Question, points: pd.DataFrame) -> Target:
-    """The target model's facts, from the measured points before its continual phase.
-
-    Raises:
-        StudyError: they were not measured.
-    """
-    _, model = models(question)
-    own = points[points["model"] == model.name]
-    pretrained = own[own["phase"] == "pretrain"]
-    if not pretrained.empty:
-        before = pretrained[pretrained["step"] == pretrained["step"].max()]
-        rho = dict(zip(before["corpus"], before["r"]))
-        rate = float(before["learning_rate"].iloc[0])
-        rates = learning_rates(pieces(question.pretrain), question.pretrain.steps)
-    else:
-        before = own[own["step"] == 0].drop_duplicates("corpus")
-        rho = dict(zip(before["corpus"], before["rho"]))
-        rate, rates = 0.0, None
-    losses = dict(zip(before["corpus"], before["loss"]))
-    lacking = [corpus for corpus in (question.corpora.general, question.corpora.domain) if corpus not in losses]
-    if lacking:
-        raise StudyError(
-            f"{model.name}: no loss on {', '.join(lacking)} before the continual phase; train its pre-training, "
-            "then collect"
-        )
-    steps = round(question.continual.steps * question.confirm.tokens_factor)
-    tokens = steps * question.continual.global_batch * question.sequence_length
-    n, s1_pretrain = (float(before[name].iloc[0]) for name in ("N", "s1_pretrain"))
-    return Target(model.name, n, tokens / 1e9, steps, rate, losses, rho, s1_pretrain, rates)
-
-
-def target_columns(question: Question, target: Target, corpus: str, fit: Fit) -> dict[str, float]:
-    """The columns of a law at the end of the target's run, its share apart."""
-    phase = dataclasses.replace(question.continual, steps=target.steps)
-    rates = learning_rates(pieces(phase), target.steps, target.rate_before)
-    end = pd.DataFrame({"run": [target.model], "step": [target.steps]})
-    schedule = Schedule(rates, target.rate_before, target.pretrain)
-    at = with_areas(end, {target.model: schedule}, fit.params.get("lambda", 0.999), LAWS[fit.law].rate_power)
-    found = {name: float(at[name].iloc[0]) for name in ("s1", "s2", "s2_pretrain") if name in at}
+def _alone(asked: Asked) -> dict[str, Any]:
+    """What one law answers for both corpora, or why it cannot."""
+    try:
+        found: Found = SOLVERS[asked.question.goal.kind](asked)
+    except PointsError as error:
+        return {"domain_ratio": None, "low": None, "high": None, "binding": str(error), "model": None}
     return {
-        "N": target.N,
-        "D": target.D,
-        "s2_pretrain": 0.0,
-        **found,
-        "s1_pretrain": target.s1_pretrain,
-        "loss_before": target.before[corpus],
-        "rho": target.rho[corpus],
+        "domain_ratio": found.share,
+        "low": found.low,
+        "high": found.high,
+        "binding": found.binding,
+        "model": found.target.model,
     }
 
 
@@ -180,27 +116,6 @@ def _by_corpus(warnings: list[str], names: dict[str, str]) -> list[str]:
         kind, _, rest = warning.partition(": ")
         merged.setdefault(rest, []).append(names.get(kind, kind))
     return [f"{', '.join(corpora)}: {rest}" for rest, corpora in merged.items()]
-
-
-def _answer(
-    question: Question, target: Target, fits: dict[str, dict[str, Fit]], law: dict[str, str], tested: pd.DataFrame
-) -> TradeOff:
-    general, domain = question.corpora.general, question.corpora.domain
-    at = {corpus: target_columns(question, target, corpus, fits[corpus][name]) for corpus, name in law.items()}
-    for columns in at.values():
-        del columns["N"], columns["D"]
-    return trade_off(
-        fits[general][law[general]],
-        fits[domain][law[domain]],
-        target.N,
-        target.D,
-        question.goal.tolerance,
-        target.before[general],
-        general_at=at[general],
-        domain_at=at[domain],
-        general_spread=log_errors(tested, law[general], general),
-        domain_spread=log_errors(tested, law[domain], domain),
-    )
 
 
 def _held_out_table(tested: pd.DataFrame) -> list[dict[str, Any]]:

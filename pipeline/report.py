@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.answer_figures import agreement, trade_off_curve
+from pipeline.answer_figures import agreement, places, trade_off_curve
 from pipeline.evidence import Evidence, read_evidence
+from pipeline.explorer import explorer_data, explorer_markup
 from pipeline.figures import loss_curves, share_curves
-from pipeline.marks import CORPUS_COLOURS, Figure
-from pipeline.report_page import Section, bullets, figure, page, paragraph, table, text
+from pipeline.marks import Figure
+from pipeline.report_domains import siblings, write_domains_page
+from pipeline.report_head import answer_sentence, head, headline
+from pipeline.report_page import Section, bullets, figure, page, paragraph, text
 from pipeline.report_tables import confirmation, cost, held_out, parameters, provenance
 from pipeline.schema import Question
 from pipeline.study import Study
-from pipeline.wording import laws_used, percent, quantity
 from training.durable import write_whole
 
 _SHARES = (
@@ -24,6 +27,7 @@ _TRADE_OFF = (
     "The answer's run as the domain share goes from 0% to 100%, as written beside the line: left is better "
     "on the domain, low is better on general. The answer is where the solid line meets the tolerated rise."
 )
+_PLACES = "Runs at the answer and around it, seen by no fit, beside what the law that answered had predicted of each."
 _LOSSES = (
     "Every point is a validation loss, every line a law over the points. Each panel is a model size, "
     "colours are shares of the domain in the mixture."
@@ -39,14 +43,13 @@ _READING = (
     "fitted: the warnings say how far, the confirmation says how well that went.",
     "Error of a prediction is predicted / measured - 1: above zero, the law expected a higher loss.",
 )
-_ANSWER_COLUMNS = (
-    *("loss on, nats a token", "before", "predicted", "90% interval"),
-    *("measured", "change", "error of prediction", "inside"),
-)
 
 
 def write_report(study: Study, question: Question) -> Path:
     """Write report.html into a study's folder from what exists of it; what does not is one sentence there.
+
+    Of a study of several domains: that of the domain that is asked about, and the one in the study's folder that leads
+    to all of them.
 
     Raises:
         StudyError: no plan, or a file that is damaged or of another schema.
@@ -54,7 +57,10 @@ def write_report(study: Study, question: Question) -> Path:
     """
     evidence = read_evidence(study, question)
     path = study.folder / study.answer("report.html")
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, report(evidence))
+    if question.corpora.domains:
+        write_domains_page(study, question)
     return path
 
 
@@ -70,9 +76,12 @@ def report(evidence: Evidence) -> str:
         return figure(made, caption)
 
     domain, general = evidence.domain, evidence.general
+    explored = explorer_data(evidence)
     sections = [
+        Section("explore", "At other tolerances, sizes and lengths", explorer_markup(evidence, explored)),
         Section("shares", f"Loss against the share of {domain}", drawn(share_curves(evidence), _SHARES)),
         Section("trade-off", f"What {domain} costs on {general}", drawn(trade_off_curve(evidence), _TRADE_OFF)),
+        Section("proof", "Is the optimum where it was predicted?", _proof(evidence, drawn)),
         Section("losses", "Losses while training", drawn(loss_curves(evidence), _LOSSES)),
         Section(
             "agreement",
@@ -85,143 +94,21 @@ def report(evidence: Evidence) -> str:
         Section("notes", "Notes", _notes(evidence) + provenance(evidence)),
     ]
     summary = answer_sentence(evidence)
-    title = f"{evidence.study.folder.resolve().name}: {headline(evidence)}"
-    return page(title, summary, _head(evidence, summary), sections, shown)
-
-
-def headline(evidence: Evidence) -> str:
-    """The answer in one line, plain text."""
-    if evidence.recommendation is None:
-        return f"how much {evidence.domain}? No recommendation yet"
-    model = evidence.recommendation["target"]["model"]
-    if evidence.share is None:
-        return f"no mixture keeps {model} within the tolerance"
-    return f"continue {model} on {_mixture(evidence, evidence.share)}"
-
-
-def answer_sentence(evidence: Evidence) -> str:
-    """The answer in a few sentences, plain text."""
-    content, domain, general = evidence.recommendation, evidence.domain, evidence.general
-    if content is None:
-        return " ".join(evidence.missing)
-    target, law = content["target"], laws_used(content["law"])
-    asked = f"The loss on {general} may rise by {100 * content['goal']['tolerance']:.3g}%."
-    run = f"{target['model']} for {quantity(target['D'] * 1e9)} tokens"
-    if evidence.share is None:
-        return f"No share of {domain} is within reach of {run} by {law}: {content['binding']}. {asked}"
-    words = [
-        f"Continue {run} on {_mixture(evidence, evidence.share)} "
-        f"(90% interval of the share of {domain}: {content['low']:.1%} to {content['high']:.1%}).",
-        f"{asked} What binds: {content['binding']}.",
-    ]
-    predicted = [f"{loss['loss']:.4f} on {corpus}" for corpus, loss in content["predicted"].items()]
-    words.append(f"Losses of {' and '.join(predicted)} (nats a token) are predicted by {law}.")
-    if evidence.answered:
-        measured = [
-            f"{row['measured']:.4f} on {row['corpus']} (prediction off by {row['relative_error']:+.2%})"
-            for row in evidence.answered
-        ]
-        words.append(f"A run that no fit had seen measured {' and '.join(measured)}.")
-    elif evidence.confirmations:
-        words.append("The confirmation was made for another share: run cptlaw confirm again.")
-    return " ".join([*words, *evidence.missing])
-
-
-def _head(evidence: Evidence, summary: str) -> str:
-    line = headline(evidence)
     name = evidence.study.folder.resolve().name
-    parts = [
-        f'<p class="over">cptlaw report of the study {text(name)}</p>',
-        f"<h1>{text(line[0].upper() + line[1:])}</h1>",
-    ]
-    if evidence.share is not None:
-        parts.append(_mixture_bar(evidence, evidence.share))
-    parts.append(f'<p class="lead" id="answer">{text(summary)}</p>')
-    if evidence.recommendation is not None:
-        parts += [_cards(evidence), _answer_table(evidence)]
-    return "".join(parts)
+    own, several = evidence.study.answer("report.html"), bool(evidence.question.corpora.domains)
+    above = head(evidence, summary) + siblings(evidence.study.folder, own, several)
+    return page(name, headline(evidence), summary, above, sections, shown, explored)
 
 
-def _mixture(evidence: Evidence, share: float) -> str:
-    return f"{percent(share)} {evidence.domain} and {percent(1 - share)} {evidence.general}"
-
-
-def _mixture_bar(evidence: Evidence, share: float) -> str:
-    content = evidence.recommendation or {}
-    blue, vermilion = CORPUS_COLOURS
-    low, high = content["low"], content["high"]
-    names = (
-        (f"{percent(share)} {evidence.domain}, 90% interval {low:.1%} to {high:.1%}", vermilion),
-        (f"{percent(1 - share)} {evidence.general}", blue),
+def _proof(evidence: Evidence, drawn: Callable[[Figure | None, str], str]) -> str:
+    proof = evidence.proof
+    if proof is None:
+        return paragraph("Not judged yet: run cptlaw confirm.", "missing")
+    said = (
+        f"<p><strong>{text(proof['verdict'][0].upper() + proof['verdict'][1:])}.</strong> {text(proof['sentence'])}</p>"
     )
-    spots = "".join(
-        f'<span><span class="spot" style="background:{colour}"></span>{text(words)}</span>' for words, colour in names
-    )
-    return (
-        '<div class="mixture"><div class="shares">'
-        f'<div style="width:{100 * share:.2f}%;background:{vermilion}"></div>'
-        f'<div style="flex:1;background:{blue}"></div></div>'
-        f'<div class="interval"><i style="left:{100 * low:.2f}%;width:{100 * (high - low):.2f}%"></i></div>'
-        f'<div class="names">{spots}</div></div>'
-    )
-
-
-def _cards(evidence: Evidence) -> str:
-    content = evidence.recommendation or {}
-    target, tolerance = content["target"], content["goal"]["tolerance"]
-    errors = "; ".join(
-        f"{content['law'][corpus]} on {corpus} {errors[content['law'][corpus]]:.2%}"
-        for corpus, errors in content["held_out_error"].items()
-    )
-    size = f"N = {quantity(target['N'] * 1e9)} (non-embedding), {quantity(target['D'] * 1e9)} tokens"
-    tested = f"mean held-out error: {errors}" if errors else "no law could be tested on held-out runs"
-    tolerated = f"tolerated rise of the loss on {evidence.general}: {tolerance:+.1%}"
-    cards = [
-        ("Model", target["model"], size),
-        ("Law", " and ".join(dict.fromkeys(content["law"].values())), tested),
-        ("What binds", content["binding"], tolerated),
-        ("Confirmed", "not yet", "no run at the recommended share has been compared"),
-    ]
-    if rows := evidence.answered:
-        worst = max(abs(row["relative_error"]) for row in rows)
-        inside = f"{sum(row['inside'] for row in rows)} of {len(rows)} losses inside their 90% interval"
-        rises = (
-            f"{row['corpus']} rose by {row['measured'] / content['loss_before'][row['corpus']] - 1:+.2%}"
-            for row in rows
-            if row["corpus"] == evidence.general
-        )
-        cards[-1] = ("Confirmed", f"within {worst:.2%}", "; ".join([inside, *rises]))
-    body = "".join(
-        f'<div class="card"><span>{text(name)}</span><b>{text(value)}</b><span>{text(more)}</span></div>'
-        for name, value, more in cards
-    )
-    return f'<div class="cards">{body}</div>'
-
-
-def _answer_table(evidence: Evidence) -> str:
-    content = evidence.recommendation or {}
-    measured = {row["corpus"]: row for row in evidence.answered}
-    rows = []
-    for corpus, colour in zip(evidence.corpora, CORPUS_COLOURS):
-        if (loss := content["predicted"].get(corpus)) is None:
-            continue
-        before = content["loss_before"][corpus]
-        said = (f"{before:.4f}", f"{loss['loss']:.4f}", f"{loss['low']:.4f} to {loss['high']:.4f}")
-        found = ("not yet", "", "", "")
-        if row := measured.get(corpus):
-            change, error = f"{row['measured'] / before - 1:+.2%}", f"{row['relative_error']:+.2%}"
-            found = (f"{row['measured']:.4f}", change, error, "yes" if row["inside"] else "no")
-        rows.append([(corpus, colour), *said, *found])
-    others = [
-        f"{law} {percent(other['domain_ratio'])} (90% interval {other['low']:.1%} to {other['high']:.1%})"
-        if other["domain_ratio"] is not None
-        else f"{law}: {other['binding']}"
-        for law, other in content["answers"].items()
-        if {law} != {*content["law"].values()}
-    ]
-    note = f"By one law alone the share of {evidence.domain} would be: {'; '.join(others)}."
-    shown = table(_ANSWER_COLUMNS, rows) if rows else ""
-    return shown + (paragraph(note, "note") if others else "")
+    made = places(evidence)
+    return said + (drawn(made, _PLACES) if made is not None else "")
 
 
 def _notes(evidence: Evidence) -> str:

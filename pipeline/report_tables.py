@@ -6,6 +6,7 @@ import datetime
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from importlib.metadata import version
 from typing import Any
 
 from fitting import LAWS, Fit
@@ -14,6 +15,7 @@ from pipeline.cost import costs
 from pipeline.evidence import Evidence
 from pipeline.marks import CORPUS_COLOURS, law_colour
 from pipeline.report_page import paragraph, table
+from pipeline.study import StudyError
 from pipeline.wording import percent, quantity
 from training.attempt import attempts
 
@@ -45,9 +47,9 @@ def parameters(evidence: Evidence) -> str:
             summaries.append([(corpus, colour), named, *read, percent(section.least_share), *quality])
             rows += [[named, *cells] for cells in _values(fit)]
         columns = ["law", "parameter", "unit", "value", "90% interval", "fixed by the points"]
-        tables.append(table(columns, rows, left=3, caption=f"Loss on {corpus}"))
+        tables.append(table(f"Parameters, loss on {corpus}", columns, rows, left=3))
     columns = ["loss on", "law", "points", "runs", "from step", "from share", "R²", "mean error, nats"]
-    return note + table(columns, summaries, left=2, caption="Fits") + "".join(tables)
+    return note + table("Fits", columns, summaries, left=2) + "".join(tables)
 
 
 def _values(fit: Fit) -> Iterable[list[str]]:
@@ -84,7 +86,8 @@ def held_out(evidence: Evidence) -> str:
         "same points. These errors widen the intervals.",
         "note",
     )
-    return note + table(["corpus", "held out", "law", "mean error", "largest error", "points"], rows, left=3)
+    columns = ["corpus", "held out", "law", "mean error", "largest error", "points"]
+    return note + table("Errors of the laws on what they were not fitted to", columns, rows, left=3)
 
 
 def confirmation(evidence: Evidence) -> str:
@@ -107,19 +110,11 @@ def confirmation(evidence: Evidence) -> str:
         for row in evidence.confirmations
     ]
     columns = [
-        "run",
-        "loss on",
-        "law",
-        "predicted",
-        "90% interval",
-        "measured",
-        "perplexity",
-        "bits a byte",
-        "error of prediction",
-        "inside",
+        *("run", "loss on", "law", "predicted", "90% interval", "measured", "perplexity", "bits a byte"),
+        *("error of prediction", "inside"),
     ]
     model = evidence.confirmations[0]["model"]
-    return table(columns, rows, left=3, caption=f"Confirmation runs of {model}, losses in nats a token")
+    return table(f"Confirmation runs of {model}, losses in nats a token", columns, rows, left=3)
 
 
 def cost(evidence: Evidence) -> str:
@@ -151,12 +146,13 @@ def cost(evidence: Evidence) -> str:
         "note",
     )
     columns = ["role", "model", "N (non-embedding)", "runs done", "tokens", "FLOPs", "measured time"]
-    return note + table(columns, rows, left=2)
+    return note + table("Runs, tokens, operations and time", columns, rows, left=2)
 
 
 def provenance(evidence: Evidence) -> str:
-    """What the runs were made with, from their attempts."""
+    """What the runs were made with, when and from which text: from their attempts, their plan and corpora.json."""
     seen: dict[str, Counter[str]] = {}
+    times: list[str] = []
     for run in evidence.plan:
         for record in _attempts(evidence, run.name):
             facts = dict(record.get("packages", {}))
@@ -165,14 +161,38 @@ def provenance(evidence: Evidence) -> str:
             for name, value in facts.items():
                 if value is not None:
                     seen.setdefault(name, Counter())[str(value)] += 1
+            times += [str(record[side]) for side in ("start", "end") if side in record]
     seeds = sorted({run.spec.seed for run in evidence.plan})
     rows = [["study", evidence.study.folder.resolve().name], ["seeds", ", ".join(map(str, seeds))]]
+    if times:
+        rows.append(["runs, first start to last end", f"{min(times)} to {max(times)}"])
     rows += [[name, _counted(values)] for name, values in seen.items()]
+    rows.append(["this page made by", f"cptlaw {version('cptlaw')}"])
     missing = "" if seen else paragraph("No run has been started yet.", "missing")
-    return f"<h3>Provenance</h3>{missing}{table(['what', 'value'], rows, left=2)}"
+    made = table("What the runs were made with", ["what", "value"], rows, left=2, kind="words")
+    return f"<h3>Provenance</h3>{missing}{made}{_texts(evidence)}"
 
 
-_FACTS = {"git": "git revision of cptlaw", "python": "Python", "threads": "threads a run"}
+def _texts(evidence: Evidence) -> str:
+    """The corpora by their fingerprints, which change with any token, the tokenizer or the split."""
+    try:
+        recorded = evidence.study.read_json("corpora.json", "plan").get("corpora", {})
+    except StudyError:
+        recorded = {}
+    rows = []
+    for name, fingerprint in {name: of for run in evidence.plan for name, of in run.spec.corpora.items()}.items():
+        facts = recorded.get(name, {}) if isinstance(recorded, dict) else {}
+        # The plan says what the runs read; what else is recorded must be of the same text.
+        known = isinstance(facts, dict) and facts.get("fingerprint") == fingerprint
+        tokens = facts.get("tokens") if known else None
+        counts = [tokens.get(split) if isinstance(tokens, dict) else None for split in ("train", "validation")]
+        rows.append([name, fingerprint, str(facts.get("revision") or "none") if known else "not recorded",
+                     *(f"{count:,}" if isinstance(count, int) else "not recorded" for count in counts)])  # fmt: skip
+    columns = ["corpus", "fingerprint of its tokens", "commit on the hub", "training tokens", "validation tokens"]
+    return table("Corpora", columns, rows, left=3) if rows else ""
+
+
+_FACTS = {"git": "git revision of cptlaw", "python": "Python", "threads": "threads a run", "device": "machine"}
 
 
 def _counted(values: Counter[str]) -> str:

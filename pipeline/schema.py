@@ -318,18 +318,34 @@ class LawConfig:
 @dataclass
 class GoalConfig:
     kind: str = "trade-off"
-    """trade-off: the largest domain share within a tolerated rise of the general loss; weights: shares of many domains
-    with the least average loss, see docs/many-domains.md."""
+    """trade-off: the largest domain share within a tolerated rise of the general loss; limited-data: the share with the
+    least domain loss when the domain has few tokens, each read once; compute: the model, of ladder and `model`, that
+    has the least domain loss for so many FLOPs; weights: shares of many domains with the least average loss, see
+    docs/many-domains.md. For the first three see docs/usages.md."""
     tolerance: float = 0.03
     """Relative rise of the general loss over the loss before, 0.03 is 3%."""
+    domain_tokens: float | None = None
+    """Of limited-data: tokens of the domain; at a share r of the domain the run has domain_tokens / r tokens."""
+    most_tokens: float | None = None
+    """Of limited-data: tokens of the longest run that may be answered; null: 20 times domain_tokens."""
+    flops: float | None = None
+    """Of compute: operations of the continual phase, 6 N D with N non-embedding parameters, like 5e19."""
+    share: float | None = None
+    """Of compute: share of the domain; null: of each model the largest within the tolerance."""
 
 
 @dataclass
 class ConfirmConfig:
     tokens_factor: float = 2.0
-    """Length of the confirmation runs and of the recommendation, in lengths of the continual phase."""
+    """Length of the confirmation runs and of the recommendation, in lengths of the continual phase; of limited-data and
+    compute the goal gives the length."""
     neighbour: float = 0.15
     """Distance of the second confirmation run's domain share from the recommended one; 0: no second run."""
+    around: list[float] = field(default_factory=list)
+    """Distances of the shares that are run beside the recommended one, with their signs, like [-0.3,-0.1,0.1]; those
+    that lead out of 0 to 1 are left out. Empty: neighbour. Of compute every model is run, whatever stands here."""
+    seeds: int = 1
+    """Seeds of every confirmation run, paired between the shares; with two or more, what they say has intervals."""
 
 
 @dataclass
@@ -392,12 +408,19 @@ class TablesConfig:
     """First step whose points are fitted; the paper begins with its first evaluation, a 200th of a run."""
     least_share: float = 0.0
     """Least share of the validation corpus in the mixture whose runs are fitted."""
+    run: bool = False
+    """Whether a study that is missing or unfinished is prepared, planned and trained first, going on where it stopped;
+    false: its price is told, and tables are made from what there is."""
+    points: str | None = None
+    """Collected points to read in place of the study's own points.parquet; points=FILE for short."""
 
 
 @dataclass
 class EvaluateConfig:
     tasks: list[str] = field(default_factory=list)
-    """Names of lm-eval tasks."""
+    """Names of lm-eval tasks; next: of each corpus' validation text, which of four passages comes next (offline)."""
+    role: str = ""
+    """Only runs of this role: pretrain, fit or confirm; empty: all."""
     folder: str | None = None
     """Folder of YAML files with tasks of your own, beside lm-eval's."""
     checkpoints: str = "last"
@@ -435,6 +458,9 @@ class Question:
     """Domain -> model whose runs on it are evaluated on the whole grid (policy dense), to compare policies."""
     transfer_steps: list[int] = field(default_factory=list)
     """Steps of the pre-training that continual runs are started from; empty: its last. Answers are for the last."""
+    arms: dict[str, Any] = field(default_factory=dict)
+    """Further parts of the study: name -> keys that differ, of ladder, mixture, pretrain, continual and transfer_steps;
+    with held_out: true no fit sees its runs. Answers are for the question itself. {slow: {continual: {steps: 900}}}"""
     allow_repeats: bool = False
     """Whether a corpus may be read more than once in a run."""
     model: ModelConfig = field(default_factory=ModelConfig)

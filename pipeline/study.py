@@ -34,6 +34,8 @@ class PlannedRun:
     """Folder of the first weights: relative to the study for a run's checkpoint, absolute otherwise, '' for scratch."""
     spec: RunSpec
     """What to train."""
+    arm: str = ""
+    """Of question.arms, the first that it belongs to; empty: the question itself."""
 
     @property
     def parent(self) -> str | None:
@@ -56,6 +58,7 @@ class PlannedRun:
                 "start": self.start,
                 "hash": self.spec.hash,
                 "spec": self.spec.to_dict(),
+                **({"arm": self.arm} if self.arm else {}),
             }
         )
 
@@ -68,6 +71,8 @@ class Study:
     """studies/<name>."""
     answers: str = ""
     """Folder below it for what depends on the domain that is asked about; empty: the study has one domain."""
+    goal: str = ""
+    """Folder below that for the answer to a goal; empty: that of the trade-off, or of weights."""
 
     @property
     def runs(self) -> Path:
@@ -79,9 +84,13 @@ class Study:
         """One run a line, in the order in which they can start."""
         return self.folder / "plan.jsonl"
 
-    def answer(self, name: str) -> str:
-        """Where a file of the domain's fits, recommendation, confirmation or report is, from `folder` on."""
+    def fitted(self, name: str) -> str:
+        """Where a file of the domain's fits is, from `folder` on: all goals share them."""
         return str(Path(self.answers) / name)
+
+    def answer(self, name: str) -> str:
+        """Where the goal's recommendation, confirmation or report is, from `folder` on."""
+        return str(Path(self.answers) / self.goal / name)
 
     def state(self, run: PlannedRun) -> str:
         """done, failed or open."""
@@ -143,4 +152,4 @@ def _planned(line: dict[str, Any], path: Path) -> PlannedRun:
     # So does where its weights come from: another run's are in this study.
     if spec.initial.kind == "run" and (Path(start).is_absolute() or ".." in Path(start).parts):
         raise StudyError(f"{name} starts from {start!r}, which is no run of this study")
-    return PlannedRun(name, line["role"], line["model"], start, spec)
+    return PlannedRun(name, line["role"], line["model"], start, spec, str(line.get("arm", "")))

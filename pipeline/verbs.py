@@ -11,6 +11,7 @@ from rich.text import Text
 
 from pipeline import cost, present
 from pipeline.config import ConfigError
+from pipeline.goals import goal_folder
 from pipeline.plan import data_folder, planned_runs, unprepared
 from pipeline.prepare import decide_precision, known_precision, machine_record, prepare_corpora
 from pipeline.schema import Question
@@ -25,7 +26,7 @@ def study_of(question: Question) -> Study:
     """The study's folder of a question."""
     one_domain = question.corpora.domains and question.goal.kind != "weights"
     answers = f"answers/{question.corpora.domain}" if one_domain else ""
-    return Study(Path(question.studies) / question.name, answers)
+    return Study(Path(question.studies) / question.name, answers, goal_folder(question))
 
 
 def carry_out(verb: str, question: Question, console: Console) -> Exit:
@@ -89,7 +90,11 @@ def write_plan(question: Question, study: Study, *, keep: bool = False) -> list[
     tokens_per_byte = {
         name: corpus.tokens["validation"] / corpus.bytes["validation"] for name, corpus in manifest.corpora.items()
     }
-    study.write_json("corpora.json", {"tokens_per_byte": tokens_per_byte})
+    texts = {
+        name: {"fingerprint": corpus.fingerprint, "revision": corpus.revision, "tokens": corpus.tokens}
+        for name, corpus in manifest.corpora.items()
+    }
+    study.write_json("corpora.json", {"tokens_per_byte": tokens_per_byte, "corpora": texts})
     return runs
 
 
@@ -109,7 +114,8 @@ def plan_now(question: Question, study: Study, manifest: Manifest, *, keep: bool
         runs += [
             run
             for run in study.read_plan()
-            if run.spec.hash not in planned and (keep or (run.role == "confirm" and run.parent in {*planned, None}))
+            if run.spec.hash not in planned
+            and (keep or (run.role == "confirm" and not run.arm and run.parent in {*planned, None}))
         ]
     return runs
 
@@ -255,7 +261,7 @@ def recommend(question: Question, console: Console) -> Exit:
 
 
 def confirm(question: Question, console: Console) -> Exit:
-    """Train runs that the fit has not seen at the recommended share and a neighbour, and compare."""
+    """Train runs that the fit has not seen, at the answer and around it, and compare."""
     from pipeline import collect as collecting
     from pipeline.confirm import add_to_plan, compare, confirmation_plan
     from pipeline.domain_points import of_domain
@@ -275,8 +281,9 @@ def confirm(question: Question, console: Console) -> Exit:
         if code != Exit.DONE or not ended():
             return code  # DONE: they are queued, and behind them the job that compares.
     points = of_domain(collecting.collect(study, question.corpora.general), question)
-    rows = compare(study, question, runs, points, read_fits(study, question))
-    console.print(present.confirmation_table(rows))
+    content = compare(study, question, runs, points, read_fits(study, question))
+    console.print(present.confirmation_table(content["confirmations"]))
+    console.print(content["proof"]["sentence"], highlight=False, markup=False, soft_wrap=True)
     return Exit.DONE
 
 
@@ -288,14 +295,19 @@ def report(question: Question, console: Console) -> Exit:
     path = write_report(study, question)
     track_answer(study, question)
     console.print(f"report: {path}", highlight=False)
+    if question.corpora.domains:
+        console.print(f"all domains: {study.folder / 'report.html'}", highlight=False)
     return Exit.DONE
 
 
 def tables(question: Question, console: Console) -> Exit:
-    """The papers' tables from the study's points, beside the papers' numbers."""
+    """The papers' tables from a study, beside the papers' numbers."""
     from pipeline.tables.made import make_tables
+    from pipeline.tables.studies import brought_about
 
-    return make_tables(study_of(question), question, console)
+    study = study_of(question)
+    code = brought_about(study, question, console)
+    return make_tables(study, question, console) if code == Exit.DONE else code
 
 
 def evaluate(question: Question, console: Console) -> Exit:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from pipeline.domains.stages import Stage
-from pipeline.wording import percent, quantity
+from pipeline.wording import quantity
 
 
 def stage_table(stages: list[Stage]) -> Table:
@@ -27,45 +28,52 @@ def weights_table(content: dict[str, Any]) -> Table:
     """The weights of every method, and the interval of the answer."""
     target = content["target"]
     table = Table(
-        title=f"weights for {target['model']}, {quantity(target['tokens'])} tokens: {content['method']}",
-        caption="searched: tokens of the runs that a method read",
-    )
-    table.add_column("domain", no_wrap=True)
-    for row in content["proposals"]:
-        table.add_column(row["method"] + (" *" if row["method"] == content["method"] else ""), justify="right")
-    table.add_column("90% interval of *", justify="right")
-    for domain in content["mixture"]:
-        cells = [percent(row["weights"][domain]) for row in content["proposals"]]
-        table.add_row(domain, *cells, _interval(content, domain))
-    table.add_section()
-    table.add_row("searched", *(quantity(row["tokens"]) for row in content["proposals"]), "")
-    return table
-
-
-def comparison_table(content: dict[str, Any]) -> Table:
-    """The methods side by side, at the target."""
-    target, reference = content["target"], content["reference"]
-    measure = "mean loss" if content["average"] == "loss" else "mean perplexity"
-    table = Table(
-        title=f"measured at {target['steps']} steps, {quantity(target['tokens'])} tokens, {content['seeds']} seeds",
-        caption=f"* the answer. Perplexity: exp of the mean loss over domains; worst: of the domain with the highest "
-        f"loss. Differences are to {reference}, paired by seed, with 90% intervals. Speed-up: steps of {reference} "
-        "over the steps to its last loss. Searched: tokens spent to find the weights; saved: by stopping there. "
-        "General: by how much its loss rose in a continual phase",
+        title=f"weights for {target['model']}, {quantity(target['tokens'])} tokens, %: {content['method']}",
+        caption="* the answer",
+        box=SIMPLE_HEAD,
     )
     table.add_column("method", no_wrap=True)
-    columns = (measure, f"less {reference}", "above best", "perplexity", "worst", "speed-up", "searched", "saved")
-    continued = any(row["general_change"] is not None for row in content["methods"])
-    for name in (*columns, "general") if continued else columns:
-        table.add_column(name, justify="right")
-    for row in sorted(content["methods"], key=lambda row: row["value"]):
-        table.add_row(
-            row["method"] + (" *" if row["recommended"] else ""), f"{row['value']:.4f}", difference(row),
-            f"{row['above_best']:+.2%}", f"{row['perplexity']:.2f}", f"{row['worst_perplexity']:.2f} {row['worst']}",
-            speed_up(row, content), quantity(row["search_tokens"]) if row["search_tokens"] else "none", saved(row),
-            *([f"{row['general_change']:+.1%}"] if continued else []),
-        )  # fmt: skip
+    for domain in content["mixture"]:
+        table.add_column(domain, justify="right", overflow="fold")
+    for row in content["proposals"]:
+        mark = " *" if row["method"] == content["method"] else ""
+        table.add_row(row["method"] + mark, *(f"{row['weights'][domain]:.1%}"[:-1] for domain in content["mixture"]))
+    if content["low"]:
+        table.add_section()
+        for words, side in (("*, 90%: from", "low"), ("to", "high")):
+            table.add_row(words, *(f"{content[side][domain]:.1%}"[:-1] for domain in content["mixture"]))
     return table
+
+
+def comparison_tables(content: dict[str, Any]) -> list[Table]:
+    """The methods side by side at the target: what they reached, and what it took."""
+    target, reference = content["target"], content["reference"]
+    measure = "mean loss" if content["average"] == "loss" else "mean perplexity"
+    continued = any(row["general_change"] is not None for row in content["methods"])
+    reached = Table(
+        title=f"measured at {target['steps']} steps, {quantity(target['tokens'])} tokens, {content['seeds']} seeds",
+        caption=f"* the answer; differences to {reference} are paired by seed, with 90% intervals"
+        + ("; general: how much its loss rose" if continued else ""),
+        box=SIMPLE_HEAD,
+    )
+    names = (measure, f"less {reference}'s", "above best", *(["general"] if continued else []))
+    took = Table(
+        caption=f"worst: perplexity of the domain with the highest loss; speed-up: steps of {reference} over the steps "
+        "to its last loss; searched: tokens spent to find the weights; saved: tokens, by stopping there",
+        box=SIMPLE_HEAD,
+    )
+    for table, columns in ((reached, names), (took, ("worst", "speed-up", "searched", "saved"))):
+        table.add_column("method", no_wrap=True)
+        for name in columns:
+            table.add_column(name, justify="right")
+    for row in sorted(content["methods"], key=lambda row: row["value"]):
+        method = row["method"] + (" *" if row["recommended"] else "")
+        general = [f"{row['general_change']:+.1%}"] if continued else []
+        reached.add_row(method, f"{row['value']:.4f}", difference(row), f"{row['above_best']:+.2%}", *general)
+        searched = quantity(row["search_tokens"]) if row["search_tokens"] else "none"
+        worst = f"{row['worst_perplexity']:.1f} {row['worst']}"
+        took.add_row(method, worst, speed_up(row, content), searched, saved(row))
+    return [reached, took]
 
 
 def outdone(comparison: dict[str, Any]) -> dict[str, Any] | None:
@@ -117,9 +125,3 @@ def speed_up(row: dict[str, Any], content: dict[str, Any]) -> str:
 def saved(row: dict[str, Any]) -> str:
     """Tokens that need not be trained on, as they are read."""
     return quantity(row["tokens_saved"]) if row["tokens_saved"] else ""
-
-
-def _interval(content: dict[str, Any], domain: str) -> str:
-    if domain not in content["low"]:
-        return ""
-    return f"{percent(content['low'][domain])} to {percent(content['high'][domain])}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.answer_file import read_comparison, read_weights
 from pipeline.collect import read_points
+from pipeline.colours import both
 from pipeline.domains.doremi_figure import weights_by_step
 from pipeline.domains.figures import (
     colours,
@@ -19,7 +20,8 @@ from pipeline.domains.figures import (
 from pipeline.domains.present import difference, notes, outdone, outdone_line, saved, speed_up
 from pipeline.evidence import Evidence
 from pipeline.marks import Figure
-from pipeline.report_page import Section, bullets, figure, page, paragraph, table, text
+from pipeline.report_domains import siblings
+from pipeline.report_page import Section, bullets, figure, page, paragraph, spot, table, text
 from pipeline.report_tables import cost, provenance
 from pipeline.schema import Question
 from pipeline.study import Study
@@ -115,13 +117,9 @@ def _report(
     better = outdone(comparison) if comparison else None
     mixture = better["weights"] if better else content["mixture"] if content else {}
     line, summary = _headline(content, mixture), _summary(content, comparison, missing)
-    name = evidence.study.folder.resolve().name
-    bar = _bar(mixture) if mixture else ""
-    head = (
-        f'<p class="over">cptlaw report of the study {text(name)}</p><h1>{text(line[0].upper() + line[1:])}</h1>'
-        f'{bar}<p class="lead" id="answer">{text(summary)}</p>'
-    )
-    return page(f"{name}: {line}", summary, head, sections, shown)
+    head = f'{_bar(mixture) if mixture else ""}<p class="lead" id="answer">{text(summary)}</p>'
+    head += siblings(evidence.study.folder, "report.html")
+    return page(evidence.study.folder.resolve().name, line, summary, head, sections, shown)
 
 
 def _headline(content: dict[str, Any] | None, mixture: dict[str, float]) -> str:
@@ -159,11 +157,11 @@ def _summary(content: dict[str, Any] | None, comparison: dict[str, Any] | None, 
 def _bar(mixture: dict[str, float]) -> str:
     ink = colours(list(mixture))
     parts = "".join(
-        f'<div style="width:{100 * share:.2f}%;background:{ink[domain]}"></div>' for domain, share in mixture.items()
+        f'<div style="width:{100 * share:.2f}%;background:{both(ink[domain])}"></div>'
+        for domain, share in mixture.items()
     )
     names = "".join(
-        f'<span><span class="spot" style="background:{ink[domain]}"></span>{text(f"{percent(share)} {domain}")}</span>'
-        for domain, share in mixture.items()
+        f"<span>{spot(ink[domain])}{text(f'{percent(share)} {domain}')}</span>" for domain, share in mixture.items()
     )
     return f'<div class="mixture"><div class="shares">{parts}</div><div class="names">{names}</div></div>'
 
@@ -178,7 +176,7 @@ def _weights(content: dict[str, Any]) -> str:
         [row["method"], *(cell(row, domain) for domain in content["mixture"]), quantity(row["tokens"])]
         for row in content["proposals"]
     ]
-    return table(columns, rows, caption="Weights, with 90% intervals where a method has them")
+    return table("Weights, with 90% intervals where a method has them", columns, rows)
 
 
 def _comparison(comparison: dict[str, Any]) -> str:
@@ -198,6 +196,6 @@ def _comparison(comparison: dict[str, Any]) -> str:
     each = [[row["method"], *(f"{row['losses'][domain]:.4f}" for domain in row["losses"])] for row in
             sorted(comparison["methods"], key=lambda row: row["value"])]  # fmt: skip
     domains = list(comparison["methods"][0]["losses"])
-    return table(columns, rows, caption="At the target") + table(
-        ["method", *domains], each, caption="Loss of each domain, nats a token, mean of the seeds"
+    return table("At the target", columns, rows) + table(
+        "Loss of each domain, nats a token, mean of the seeds", ["method", *domains], each
     )

@@ -10,9 +10,10 @@ from pipeline.domains.methods import METHODS
 from pipeline.domains.proposal import Proposal
 from pipeline.domains.setting import Measured, Setting, exact_shares, mixture_run
 from pipeline.domains.supply import caps, target_tokens
-from pipeline.plan import pretraining_run, supply_problems
+from pipeline.plan import pretraining_run
 from pipeline.schema import Question
 from pipeline.study import PlannedRun, Study, StudyError
+from pipeline.supply import supply_problems
 from training.manifest import Manifest
 
 

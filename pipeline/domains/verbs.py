@@ -13,10 +13,11 @@ from pipeline.domains import present as weights_present
 from pipeline.domains.compare import compare, proposals_in, recommend_weights
 from pipeline.domains.setting import Setting
 from pipeline.domains.stages import confirming, measured_of, setting_of, stages, wanted
-from pipeline.plan import data_folder, supply_problems, unprepared
+from pipeline.plan import data_folder, unprepared
 from pipeline.prepare import known_precision
 from pipeline.schema import Question
 from pipeline.study import PlannedRun, Study, StudyError
+from pipeline.supply import supply_problems
 from training.manifest import Manifest
 from training.run import Exit
 
@@ -114,7 +115,7 @@ def report(question: Question, console: Console) -> Exit:
 
 
 def _print_comparison(comparison: dict, console: Console) -> None:
-    console.print(weights_present.comparison_table(comparison))
+    console.print(*weights_present.comparison_tables(comparison))
     if line := weights_present.outdone_line(comparison):
         console.print(line, highlight=False, markup=False)
 

@@ -1,39 +1,22 @@
-"""The tables that can be made: a new one is a function and a line here."""
+"""The tables that can be made, and what they are made from: a new one is a function and a line here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import pandas as pd
 
-from pipeline.tables import across, forms, single
-from pipeline.tables.material import Material
+from pipeline.tables import across, autoscale, dynamics, forms, near_zero, single, usages
+from pipeline.tables.material import SIX, Material
+from pipeline.tables.table import Reading, Table
 
-
-@dataclass(frozen=True)
-class Table:
-    """A table of a paper."""
-
-    title: str
-    """What it shows."""
-    file: str
-    """The paper's numbers in the folder of tables.papers."""
-    make: Callable[[Material], pd.DataFrame]
-    """Our numbers: columns `keys` and value; attrs["note"] may hold a sentence on how they came about."""
-    subject: str
-    """Column of what competes."""
-    by_domain: bool = False
-    """Whether it has a row a domain."""
-    alike: bool = False
-    """Whether the paper's message is that all of the subject do alike (`pipeline.tables.verdict`)."""
-
-    @property
-    def keys(self) -> list[str]:
-        """Columns that name a cell."""
-        return [self.subject, *(["domain"] if self.by_domain else []), "corpus", "metric"]
-
+READINGS: dict[str, Reading] = {
+    **{"six": SIX, "weights": autoscale.READING, "dynamics": dynamics.READING},
+    **usages.READINGS,
+    **near_zero.READINGS,
+}
+"""Name -> what a family of tables is made from."""
 
 _SPLITS = {
     "all": ("effectiveness", "Fitted to all points"),
@@ -48,7 +31,8 @@ def _of_split(number: int, split: str) -> dict[str, Table]:
     first = 14 + 2 * (number - 1)
 
     def table(of: int, ending: str, title: str, make: Callable[[Material], pd.DataFrame], by_domain: bool) -> Table:
-        return Table(title, f"dcpt_table{of:02d}_{name}{ending}.csv", make, "parameterization", by_domain)
+        keys = ("parameterization", *(["domain"] if by_domain else []), "corpus", "metric")
+        return Table(title, f"dcpt_table{of:02d}_{name}{ending}.csv", make, keys, "parameterization")
 
     averaged = table(number, "", f"{words}, mean over domains", partial(forms.over_domains, split=split), False)
     found = {f"dcpt-{number}": averaged}
@@ -60,29 +44,29 @@ def _of_split(number: int, split: str) -> dict[str, Table]:
 
 
 def _unsorted() -> dict[str, Table]:
-    found: dict[str, Table] = {}
+    found: dict[str, Table] = {**autoscale.TABLES, **dynamics.TABLES, **usages.TABLES, **near_zero.TABLES}
     for number, split in enumerate(_SPLITS, start=1):
         found |= _of_split(number, split)
     return found | {
-        "dcpt-7": Table(
+        "dcpt-7": _plain(
             "One law for all domains",
             "dcpt_table07_cross_domain_effectiveness.csv",
             across.effectiveness,
             "representation",
         ),
-        "dcpt-8": Table(
+        "dcpt-8": _plain(
             "One law for all domains, each pair of domains held out",
             "dcpt_table08_domain_generalizability.csv",
             across.generalizability,
             "representation",
         ),
-        "dcpt-10": Table(
+        "dcpt-10": _plain(
             "Chinchilla's law and OpenAI's at one ratio",
             "dcpt_table10_chinchilla_vs_openai.csv",
             single.without_ratio,
             "law",
         ),
-        "dcpt-13": Table(
+        "dcpt-13": _plain(
             "Which steps are evaluated",
             "dcpt_table13_sampling_methods.csv",
             single.sampling,
@@ -92,5 +76,14 @@ def _unsorted() -> dict[str, Table]:
     }
 
 
-TABLES: dict[str, Table] = dict(sorted(_unsorted().items(), key=lambda item: int(item[0].split("-")[1])))
-"""Name -> table; the number is the paper's."""
+def _plain(title: str, file: str, make: Callable[[Material], pd.DataFrame], subject: str, alike: bool = False) -> Table:
+    return Table(title, file, make, (subject, "corpus", "metric"), subject, alike=alike)
+
+
+def _place(item: tuple[str, Table]) -> tuple[int, int]:
+    paper, *kind, number = item[0].split("-")
+    return ["dcpt", "dynamics", "autoscale"].index(paper), int(number.rstrip("c")) + (100 if kind else 0)
+
+
+TABLES: dict[str, Table] = dict(sorted(_unsorted().items(), key=_place))
+"""Name -> table: PAPER-NUMBER as the paper counts its tables, PAPER-figure-NUMBER for the facts behind a figure."""

@@ -1,65 +1,71 @@
-"""cptlaw tables: from a study's points to the tables on disk and on the terminal."""
+"""cptlaw tables: from a study to the tables on disk and on the terminal."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from rich.console import Console
 
 from fitting import PointsError
-from pipeline.collect import read_points
 from pipeline.config import ConfigError
 from pipeline.schema import Question
-from pipeline.study import Study
-from pipeline.tables.catalogue import TABLES
-from pipeline.tables.material import Material
+from pipeline.study import Study, StudyError
+from pipeline.tables.catalogue import READINGS, TABLES
+from pipeline.tables.page import tables_page
 from pipeline.tables.paper import VARIABLE, paper_folder, printed
 from pipeline.tables.shown import Shown, markdown, on_terminal, verdicts
+from pipeline.tables.table import Source
 from pipeline.tables.verdict import UNKNOWN, judge
 from training.durable import write_whole
 from training.run import Exit
 
 
 def make_tables(study: Study, question: Question, console: Console) -> Exit:
-    """Make the tables of `tables.names` from points.parquet; writes tables/<name>.csv, tables/verdicts.csv, tables.md.
+    """Make the tables of `tables.names` from what the study has; writes tables/<name>.csv, tables/verdicts.csv,
+    tables.md and tables.html.
 
     Raises:
         ConfigError: an unknown table, a folder of the papers' numbers that is not there; all at once.
-        StudyError: no points.
+        StudyError: nothing that a table is made from.
     """
-    names, papers = _asked(question)
-    points = read_points(study)
 
     def tell(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
+    names, papers = _asked(question)
+    source = Source(study, question, tell)
+    given = _read(source, list(dict.fromkeys(TABLES[name].reads for name in names)))
     if papers is None:
         tell(f"the papers' numbers are not at hand, ours stand alone: give tables.papers=FOLDER or set {VARIABLE}")
-    made = tables_of(material_of(points, question, tell), names, papers)
+    made = tables_of(given, names, papers, tell)
     folder = study.folder / "tables"
     folder.mkdir(parents=True, exist_ok=True)
     for shown in made:
         write_whole(folder / f"{shown.name}.csv", shown.cells.to_csv(index=False))
     write_whole(folder / "verdicts.csv", verdicts(made).to_csv(index=False))
-    write_whole(study.folder / "tables.md", markdown(made, _provenance(study, question, points)))
+    provenance = _provenance(source, given)
+    write_whole(study.folder / "tables.md", markdown(made, provenance))
+    write_whole(study.folder / "tables.html", tables_page(study.folder.resolve().name, made, provenance))
     on_terminal(made, console)
-    tell(f"{len(made)} tables in {folder} and {study.folder / 'tables.md'}")
+    tell(f"{len(made)} tables in {folder}, {study.folder / 'tables.md'} and tables.html")
     return Exit.DONE
 
 
-def material_of(points: pd.DataFrame, question: Question, tell=lambda line: None) -> Material:
-    """What the tables read of a study's points: continual runs planned for the fit."""
-    corpora = question.corpora
-    domains = tuple(corpora.domains or [corpora.domain])
-    chosen = points[(points["phase"] == "continual") & (points["role"] == "fit")]
-    return Material(chosen, corpora.general, domains, question.tables.from_step, question.tables.least_share, tell)
+def tables_of(
+    given: Mapping[str, Any], names: list[str], papers: Path | None, tell: Callable[[str], object] = lambda line: None
+) -> list[Shown]:
+    """Our numbers beside the paper's, and the verdict; a table that cannot be made says why.
 
-
-def tables_of(material: Material, names: list[str], papers: Path | None) -> list[Shown]:
-    """Our numbers beside the paper's, and the verdict; a table that the points do not allow says why.
+    Args:
+        given: name of READINGS -> what its tables are made from, or the error that says why it is not there.
+        names: of TABLES.
+        papers: folder of the papers' numbers; None: ours stand alone.
+        tell: is given a line for each table that takes over two seconds.
 
     Raises:
         StudyError: a file of the papers' numbers that lacks a column.
@@ -67,21 +73,43 @@ def tables_of(material: Material, names: list[str], papers: Path | None) -> list
     found = []
     for name in names:
         table, start = TABLES[name], time.perf_counter()
-        paper = printed(papers, table.file, table.keys)
+        paper = printed(papers, table)
+        read = given[table.reads]
         try:
-            ours, why = table.make(material), ""
-        except PointsError as error:
+            if isinstance(read, StudyError):
+                raise read
+            ours, why = table.make(read), ""
+        except (PointsError, StudyError) as error:
             ours, why = pd.DataFrame(columns=[*table.keys, "value"]), f"Not made: {error}."
-        cells = _beside(paper, ours, table.keys)
-        verdict, reason = (UNKNOWN, why) if why else judge(cells, table.subject, table.alike)
+        cells = _beside(paper, ours, list(table.keys))
+        if why:
+            verdict, reason = UNKNOWN, why
+        elif "verdict" in ours.attrs:
+            verdict, reason = ours.attrs["verdict"]
+        else:
+            verdict, reason = table.judge(cells) if table.judge else judge(cells, table.subject, table.alike)
         found.append(Shown(name, table, cells, verdict, reason, ours.attrs.get("note", "")))
         if (seconds := time.perf_counter() - start) > 2:
-            material.tell(f"{name}: {seconds:.0f} s")
+            tell(f"{name}: {seconds:.0f} s")
     return found
 
 
+def _read(source: Source, readings: list[str]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for name in readings:
+        try:
+            given[name] = READINGS[name].read(source)
+        except StudyError as error:
+            given[name] = error
+    missing = [read for read in given.values() if isinstance(read, StudyError)]
+    if given and len(missing) == len(given):
+        raise missing[0]
+    return given
+
+
 def _asked(question: Question) -> tuple[list[str], Path | None]:
-    names = question.tables.names or list(TABLES)
+    own = [name for name, table in TABLES.items() if READINGS[table.reads].of(question)]
+    names = question.tables.names or own
     wrong = [f"tables.names: {name!r}; allowed: {', '.join(TABLES)}" for name in names if name not in TABLES]
     papers = None
     try:
@@ -102,11 +130,9 @@ def _beside(paper: pd.DataFrame | None, ours: pd.DataFrame, keys: list[str]) -> 
     return pd.DataFrame({"paper": printed_there.reindex(order), "ours": found_here.reindex(order)}).reset_index()
 
 
-def _provenance(study: Study, question: Question, points: pd.DataFrame) -> str:
-    runs, name, asked = points["run"].nunique(), study.folder.resolve().name, question.tables
+def _provenance(source: Source, given: Mapping[str, Any]) -> str:
+    name, asked = source.study.folder.resolve().name, source.question.tables
+    said = [READINGS[reading].said(source) for reading, read in given.items() if not isinstance(read, StudyError)]
     words = f"tables.from_step={asked.from_step} tables.least_share={asked.least_share:g}"
-    return (
-        f"From the study {name}: {len(points):,} points of {runs} runs, by cptlaw {version('cptlaw')}. Fitted: points "
-        f"from step {asked.from_step} on, of runs with {asked.least_share:g} or more of the corpus that is predicted. "
-        f"Made by `cptlaw tables studies/{name} {words}`."
-    )
+    head = f"From the study {name}, by cptlaw {version('cptlaw')}. {' '.join(said)}".strip()
+    return f"{head} Made by `cptlaw tables studies/{name} {words}`."

@@ -1,4 +1,4 @@
-"""What the tables are made from: a study's continual points, by domain and corpus."""
+"""What the D-CPT paper's tables are made from: a study's continual points, by domain and corpus."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pandas as pd
 from fitting import PointsError
 from fitting.polish import huber
 from fitting.problem import DELTA
+from pipeline.schema import Question
+from pipeline.tables.table import Reading, Source
 
 CORPORA = ("G", "D")
 """As the paper writes general and domain."""
@@ -48,6 +50,37 @@ class Material:
         own = own[(own["step"] >= max(self.from_step, 1)) & (own["r"] >= self.least_share)]
         everywhere = own.groupby("step")["run"].nunique() == own["run"].nunique()
         return own[own["step"].map(everywhere).astype(bool)].reset_index(drop=True)
+
+
+def material_of(
+    points: pd.DataFrame, question: Question, tell: Callable[[str], object] = lambda line: None
+) -> Material:
+    """What the tables read of a study's points: continual runs planned for the fit."""
+    corpora, asked = question.corpora, question.tables
+    domains = tuple(corpora.domains or [corpora.domain])
+    chosen = points[(points["phase"] == "continual") & (points["role"] == "fit")]
+    return Material(chosen, corpora.general, domains, asked.from_step, asked.least_share, tell)
+
+
+def _read(source: Source) -> Material:
+    return material_of(source.points, source.question, source.tell)
+
+
+def _has_sizes(question: Question) -> bool:
+    sizes = {*question.ladder, question.model.name}
+    return question.goal.kind != "weights" and not question.arms and len(sizes) > 1
+
+
+def _said(source: Source) -> str:
+    points, asked = source.points, source.question.tables
+    return (
+        f"{len(points):,} points of {points['run'].nunique()} runs. Fitted: points from step {asked.from_step} on, of "
+        f"runs with {asked.least_share:g} or more of the corpus that is predicted."
+    )
+
+
+SIX = Reading("dcpt-six-small", _has_sizes, _read, _said, otherwise="dcpt-six-installed")
+"""Points of several domains, each beside a general corpus."""
 
 
 def scores(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from pipeline.config import ConfigError
 from pipeline.study import StudyError
+from pipeline.tables.table import Table
 
 VARIABLE = "CPTLAW_PAPER_TABLES"
 """Of the environment: the folder, where tables.papers is not given."""
@@ -29,15 +30,17 @@ def paper_folder(given: str | None) -> Path | None:
     return Path(name)
 
 
-def printed(folder: Path | None, file: str, keys: list[str]) -> pd.DataFrame | None:
-    """The rows of a table as the paper prints them: the keys and `value`; None where there are none.
+def printed(folder: Path | None, table: Table) -> pd.DataFrame | None:
+    """The cells of a table as the paper prints them: its keys and `value`; None where there are none.
 
     Raises:
         StudyError: the file is there and lacks a column.
     """
-    if folder is None or not (folder / file).exists():
+    if folder is None or not table.file or not (folder / table.file).exists():
         return None
-    table = pd.read_csv(folder / file)
-    if lacking := [name for name in (*keys, "value") if name not in table.columns]:
-        raise StudyError(f"{folder / file}: no column {', '.join(lacking)}")
-    return table[[*keys, "value"]]
+    rows = pd.read_csv(folder / table.file)
+    if table.prints:
+        rows = table.prints(rows)
+    if lacking := [name for name in (*table.keys, "value") if name not in rows.columns]:
+        raise StudyError(f"{folder / table.file}: no column {', '.join(lacking)}")
+    return rows[[*table.keys, "value"]]

@@ -6,6 +6,9 @@ pairs that the paper tells apart stand the same way round here; it "holds" if al
 within FACTOR of the paper's. Of a table whose message is that all do alike, the order is no claim: it holds in order
 if the misfits here differ by no more than ALIKE. Huber losses are judged by order alone, as the paper does not say how
 it sums them.
+
+A table that says something else brings a rule of its own, and its sentence says what was asked. Where nothing was
+measured, the paper's numbers are not at hand, or noise is larger than what is compared, it "cannot be judged".
 """
 
 from __future__ import annotations

@@ -88,6 +88,32 @@ def test_a_law_that_knows_no_best_size_says_so():
     assert answer.binding.startswith("the search ends at N = ")
 
 
+def test_a_law_of_schedules_is_asked_between_sizes():
+    """Loss before and areas follow from N and D; the optimum is that of the law on a fine grid of sizes."""
+    p, flops = TRUE["transfer-anchored"], 6e11
+    neutral = {"r": 0.5, "rho": 0.0, "s2": 0.0, "s1_pretrain": 1.0}
+
+    def at(N, D):
+        return {**neutral, "loss_before": 4 + 0.4 * np.sqrt(1e-4 / N), "s1": 10.0 * D}
+
+    N = np.geomspace(5e-5, 4e-3, 200_001)
+    x = {name: np.broadcast_to(values, N.shape) for name, values in at(N, flops / 6e18 / N).items()}
+    least = N[np.argmin(fitting.LAWS["transfer-anchored"].loss(x, p))]
+    fit = given("transfer-anchored", p, draws=10)
+    answer = fitting.compute_optimal(fit, flops, at=at, sizes=(5e-5, 4e-3))
+    assert answer["N"] == pytest.approx(least, rel=1e-4)
+    assert 5e-5 < answer.values["N"].low < answer["N"] < answer.values["N"].high < 4e-3
+    small = fitting.compute_optimal(fit, flops, at=at, sizes=(5e-5, 0.9 * least))
+    assert small["N"] == pytest.approx(0.9 * least)
+    assert small.binding == "the greatest size: a larger one would do better"
+    dcpt = given("dcpt", TRUE["dcpt"])
+    least = fitting.compute_optimal(dcpt, 5e19, 0.5)["N"]
+    assert fitting.compute_optimal(dcpt, 5e19, 0.5, sizes=(least / 2, least * 2))["N"] == pytest.approx(least, rel=1e-4)
+    large = fitting.compute_optimal(dcpt, 5e19, 0.5, sizes=(2 * least, 3 * least))
+    assert large["N"] == pytest.approx(2 * least)
+    assert large.binding == "the least size: a smaller one, for longer, would do better"
+
+
 @pytest.mark.parametrize(
     ("law", "flops", "ratio", "message"),
     [
@@ -100,5 +126,7 @@ def test_a_law_that_knows_no_best_size_says_so():
     ],
 )
 def test_bad_questions(law, flops, ratio, message):
+    with pytest.raises(fitting.PointsError, match=r"sizes = \(2, 1\) is not allowed"):
+        fitting.compute_optimal(given("chinchilla", TRUE["chinchilla"]), 5e19, sizes=(2, 1))
     with pytest.raises(fitting.PointsError, match=message):
         fitting.compute_optimal(given(law, TRUE[law]), flops, ratio)

@@ -16,9 +16,9 @@ import numpy as np
 from fitting import areas
 from pipeline.collect import collect, schedules
 from pipeline.config import read_question
-from pipeline.confirm import add_to_plan, compare
+from pipeline.confirm import Place, add_to_plan, compare, confirmation_runs
 from pipeline.fits import back_test, fit_all
-from pipeline.plan import confirmation_runs, planned_runs
+from pipeline.plan import planned_runs
 from pipeline.recommend import recommend
 from pipeline.schema import Question
 from pipeline.study import PlannedRun, Study
@@ -76,7 +76,9 @@ def make_study(
     if until == "recommendation":
         return study, question
     share = answer["mixture"][domain]
-    runs = confirmation_runs(question, [share, round(share + 0.15, 3)], manifest, "bf16")
+    target = answer["target"]
+    asked = [Place(target["model"], own, target["steps"]) for own in (share, round(share + 0.15, 3))]
+    runs = confirmation_runs(question, asked, manifest, "bf16")
     _write_runs(study, question, add_to_plan(study, runs))
     compare(study, question, runs, collect(study, "general"), fits)
     return study, question

@@ -17,10 +17,13 @@ GROUPS = sorted(
 )
 NEEDED = {
     "bert-base": ["objective.kind=masked"],
+    "compute": ["goal.flops=1e12", "ladder=[qwen2-0.05m]"],
     "dcpt-six": ["corpora.folder=there"],
     "dcpt-six-small": ["corpora.folder=there"],
+    "dynamics-open": ["model.path=there"],
     "hub": ["corpora.sources.general.name=a/b", "corpora.sources.domain.name=c/d"],
     "hf": ["model.path=some/model"],
+    "limited-data": ["goal.domain_tokens=1e6"],
     "local": ["model.path=there", "corpora.sources.general.path=a", "corpora.sources.domain.path=b"],
     "own": ["corpora.sources.general.path=a", "corpora.sources.domain.path=b"],
     "redpajama-like": ["corpora.folder=there"],
@@ -29,7 +32,8 @@ NEEDED = {
 
 @pytest.mark.parametrize(("group", "name"), GROUPS)
 def test_every_file_composes(group: str, name: str) -> None:
-    needed = [word for word in NEEDED.get(name, []) if group == "experiment" or word.startswith((group, "objective"))]
+    own = (group, "objective", "ladder")
+    needed = [word for word in NEEDED.get(name, []) if group == "experiment" or word.startswith(own)]
     value = f"[{name}]" if group == "law" else name
     assert read_question([f"{group}={value}", *needed])
 

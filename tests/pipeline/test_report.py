@@ -12,13 +12,17 @@ import plotly.graph_objects
 import pyarrow.parquet
 import pytest
 
+from pipeline.evidence import Evidence, read_evidence
 from pipeline.marks import notes, reach
 from pipeline.report import write_report
+from pipeline.report_tables import provenance
 from pipeline.schema import Question
 from pipeline.study import Study, StudyError
 from tests.pipeline.report_study import HOSTILE_CORPUS, HOSTILE_NAME, whole_study
 
-SECTIONS = ["shares", "trade-off", "losses", "agreement", "held-out", "parameters", "cost", "notes"]
+SECTIONS = [
+    *("explore", "shares", "trade-off", "proof", "losses", "agreement", "held-out", "parameters", "cost", "notes"),
+]
 
 
 class Page(HTMLParser):
@@ -29,6 +33,7 @@ class Page(HTMLParser):
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.words = ""
         self.scripts: list[str] = []
+        self.held: dict[str, str] = {}
         self._inside = ""
         self.feed(path.read_text())
 
@@ -36,21 +41,22 @@ class Page(HTMLParser):
         self.elements.append((tag, dict(attrs)))
         self._inside = tag
         if tag == "script":
-            self.scripts.append("")
+            self.scripts.append(dict(attrs).get("id") or "")
 
     def handle_endtag(self, tag):
         self._inside = ""
 
     def handle_data(self, data):
         if self._inside == "script":
-            self.scripts[-1] += data
+            name = self.scripts[-1]
+            self.held[name] = self.held.get(name, "") + data
         elif self._inside != "style":
             self.words += data + " "
 
     @property
     def specs(self) -> list[dict]:
         """Data and layout of every plot."""
-        return json.loads(self.scripts[1])
+        return json.loads(self.held["figures"])
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +110,42 @@ def test_it_has_every_section_and_answers_first(whole, page):
     ):
         assert fact in page.words
     assert "15 min" in page.words  # 30 runs of 30 seconds
+    assert "2026-01-01T00:00:00+00:00 to 2026-01-01T00:00:30+00:00" in page.words
+
+
+def test_those_who_do_not_see_it_are_told(page):
+    of = {kind: [attrs for tag, attrs in page.elements if tag == kind] for kind in ("caption", "table", "th", "input")}
+    assert len(of["caption"]) == len(of["table"]) >= 9
+    assert {attrs["scope"] for attrs in of["th"]} == {"col", "row"}
+    labels = {attrs["for"] for tag, attrs in page.elements if tag == "label"}
+    assert labels == {attrs["id"] for attrs in of["input"]} == {"tolerances", "sizes", "lengths"}
+    plots = [attrs for _, attrs in page.elements if "plot" in (attrs.get("class") or "").split()]
+    assert len(plots) == len(page.specs) + 3
+    assert all(attrs["role"] == "img" for attrs in plots)
+    first = next(attrs["aria-label"] or "" for attrs in plots if "drawn" in (attrs["class"] or ""))
+    assert first.startswith(
+        "Loss on general The answer: qwen2-0.7m, 1.23 M tokens: share of <img src=x oner… from 0 to"
+    )
+    assert "; loss, nats a token from " in first
+    assert ("a", {"class": "skip", "href": "#content"}) in page.elements
+
+
+def test_provenance_names_the_text(copied, tmp_path):
+    study, question = copied
+    evidence = Evidence(study, question, study.read_plan(), {})
+
+    def words() -> str:
+        (tmp_path / "part.html").write_text(provenance(evidence))
+        return Page(tmp_path / "part.html").words
+
+    fingerprint = "00" * 16
+    assert fingerprint in words()
+    text = {"fingerprint": fingerprint, "revision": "c0ffee", "tokens": {"train": 1234567, "validation": 89}}
+    study.write_json("corpora.json", {"corpora": {"general": text, HOSTILE_CORPUS: {**text, "fingerprint": "other"}}})
+    assert "c0ffee" in words()
+    assert "1,234,567" in words()
+    # What is recorded of another text is not told of this one.
+    assert words().count("not recorded") == 3
 
 
 def test_names_never_become_markup(page):
@@ -112,8 +154,9 @@ def test_names_never_become_markup(page):
     assert "b" in tags  # the cards' own
     assert all(of == {} for tag, of in page.elements if tag == "b")
     assert not any(name.startswith("on") for _, of in page.elements for name in of)
-    assert len(page.scripts) == 4
-    assert "<" not in page.scripts[1]
+    # Before the page is painted; what is held; plotly, the page's own, and three of the sliders.
+    assert page.scripts == ["", "summary", "figures", "study", "dark", *[""] * 5]
+    assert all("<" not in page.held[name] for name in ("figures", "study", "dark"))
     assert HOSTILE_CORPUS in page.words
     assert HOSTILE_NAME in page.words
     # Plotly reads tags as well, so names reach it escaped once more.
@@ -139,8 +182,8 @@ def test_the_answer_is_there_for_machines(page):
 
 
 def test_every_figure_is_valid_plotly(page):
-    # 2 corpora x (4 sizes + 4 sizes + 2 comparisons), and the trade-off.
-    assert len(page.specs) == 21
+    # 2 corpora x (4 sizes + 4 sizes + 2 comparisons), the trade-off and the runs around the answer.
+    assert len(page.specs) == 22
     for spec in page.specs:
         plotly.graph_objects.Figure(spec)
         assert any(any(y is not None for y in trace["y"]) for trace in spec["data"])
@@ -227,8 +270,9 @@ def test_a_confirmation_of_another_share_confirms_nothing(copied):
 def test_the_answer_to_another_question_is_none(copied, change):
     study, question = copied
     _edit(study, "recommendation.json", **change)
-    words = Page(write_report(study, question)).words
-    assert "The recommendation is of another question: run cptlaw recommend again." in words
+    evidence = read_evidence(study, question)
+    assert evidence.recommendation is None
+    assert evidence.missing == ["The recommendation is of another question: run cptlaw recommend again."]
 
 
 def test_words_beside_points_give_way_to_earlier_ones():

@@ -119,6 +119,7 @@ def test_from_text_to_tables_and_an_answer_a_domain(
         answer = json.loads((study.folder / "answers" / domain / "recommendation.json").read_text())
         assert set(answer["mixture"]) == {"general", domain}
         assert (study.folder / "answers" / domain / "report.html").exists()
+        assert f"answers/{domain}/report.html" in (study.folder / "report.html").read_text()
     fits = [json.loads((study.folder / f"answers/{d}/fits/general-transfer-anchored.json").read_text())["n_runs"]
             for d in ("music", "law")]  # fmt: skip
     assert fits == [8, 8]
@@ -129,7 +130,7 @@ def test_from_text_to_tables_and_an_answer_a_domain(
     assert run(["tables", str(study.folder), "tables.names=[dcpt-1,dcpt-13]"]) == 0
     told = capsys.readouterr().out
     assert "D-CPT table 1: Fitted to all points, mean over domains" in told
-    for name in ("tables.md", "tables/dcpt-1.csv", "tables/dcpt-13.csv", "tables/verdicts.csv"):
+    for name in ("tables.md", "tables.html", "tables/dcpt-1.csv", "tables/dcpt-13.csv", "tables/verdicts.csv"):
         assert (study.folder / name).stat().st_size > 100
     ours = pd.read_csv(study.folder / "tables/dcpt-1.csv")
     assert len(ours) == 5 * 2 * 2

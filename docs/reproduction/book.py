@@ -1,0 +1,88 @@
+"""What the page is made from: kept tables of studies, kept measurements, and what the papers print."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from pipeline.tables.catalogue import READINGS, TABLES
+from pipeline.tables.shown import Shown
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results"
+CLAIMS = Path(__file__).parent / "claims.csv"
+MEASURED = RESULTS / "reproduction.csv"
+
+
+@dataclass(frozen=True)
+class Book:
+    """The papers' numbers and ours."""
+
+    papers: Path
+    """Folder of the papers' numbers."""
+    results: Path = RESULTS
+    """Folder of ours: a folder a study with tables/*.csv as `cptlaw tables` writes them, and reproduction.csv."""
+
+    @functools.cached_property
+    def claims(self) -> pd.DataFrame:
+        """What the papers say in their text, by id: paper, section, quantity, value, unit; and how it is judged: how,
+        words. Tables of the papers that are not made here have an id of their file's name.
+
+        Raises:
+            ValueError: claims.csv and the papers' intext.csv do not belong together.
+        """
+        ours = pd.read_csv(CLAIMS, dtype=str, keep_default_na=False)
+        said = pd.read_csv(self.papers / "intext.csv", dtype=str, keep_default_na=False)
+        said["id"] = said["paper"] + "-" + (said.groupby("paper").cumcount() + 1).astype(str)
+        joined = ours.merge(said.rename(columns={"section": "place"}), on="id", how="outer")
+        own = joined[~joined["section"].eq("")]
+        if len(own) != len(said) or (own["section"] != own["place"]).any():
+            raise ValueError(f"{CLAIMS} and {self.papers}/intext.csv do not have the same claims")
+        return joined.set_index("id").loc[ours["id"]]
+
+    def number(self, claim: str) -> float:
+        """A number that a paper prints in its text."""
+        return float(self.claims.loc[claim, "value"])  # pyright: ignore[reportArgumentType]
+
+    def csv(self, name: str) -> pd.DataFrame:
+        """A table as a paper prints it."""
+        return pd.read_csv(self.papers / name)
+
+    @functools.cached_property
+    def tables(self) -> dict[str, tuple[Shown, Path]]:
+        """Name of TABLES -> the table as it was kept, and the folder of its study."""
+        found: dict[str, tuple[Shown, Path]] = {}
+        for folder in sorted(self.results.glob("*/tables"), key=_first):
+            for row in pd.read_csv(folder / "verdicts.csv", keep_default_na=False).itertuples():
+                name = str(row.table)
+                if name not in TABLES or name in found:
+                    continue
+                cells = pd.read_csv(folder / f"{name}.csv")
+                shown = Shown(name, TABLES[name], cells, str(row.verdict), str(row.why), str(row.note))
+                found[name] = (shown, folder.parent)
+        return found
+
+    @functools.cached_property
+    def measured(self) -> dict[str, float]:
+        """Name -> value, as `docs.reproduction.measured` kept them."""
+        file = self.results / MEASURED.name
+        return pd.read_csv(file).set_index("name")["value"].to_dict() if file.exists() else {}
+
+    @functools.cached_property
+    def transfer(self) -> pd.DataFrame:
+        """Results of the study of the transfer law, docs/transfer-law.md."""
+        return pd.read_csv(RESULTS / "transfer-law.csv")
+
+    def not_made(self) -> Iterator[str]:
+        """Files of the papers' tables that neither a table nor a claim stands for."""
+        known = {table.file for table in TABLES.values()} | {f"{name}.csv" for name in self.claims.index}
+        yield from sorted({file.name for file in self.papers.glob("*.csv")} - known - {"intext.csv"})
+
+
+def _first(folder: Path) -> tuple[bool, str]:
+    # The study that a table is meant to be made from, where several have it.
+    return folder.parent.name not in {reading.experiment for reading in READINGS.values()}, folder.parent.name

@@ -1,0 +1,197 @@
+"""Writes docs/reproduction.md: every table and every claim of the three papers, ours beside it, and a verdict.
+
+    CPTLAW_PAPER_TABLES=FOLDER python -m docs.reproduction.page
+
+A second or two, from docs/results and the papers' numbers; `docs.reproduction.measured` renews what takes longer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from docs.reproduction.book import ROOT, Book
+from docs.reproduction.facts import FACTS
+from docs.reproduction.own_numbers import sentences
+from pipeline.tables.catalogue import READINGS, TABLES
+from pipeline.tables.paper import VARIABLE
+from pipeline.tables.shown import PAPERS, numbered, pipes, side_by_side
+from pipeline.tables.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
+
+PAGE = ROOT / "docs" / "reproduction.md"
+NOT_YET = "not measured yet"
+VERDICTS = (HOLDS, IN_ORDER, NOT_HERE, UNKNOWN, NOT_YET)
+FULL = {
+    "dcpt": "D-CPT Law (Que et al., 2024)",
+    "dynamics": "Learning dynamics in continual pre-training (Wang et al., 2025)",
+    "autoscale": "AutoScale (Kang et al., 2024)",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said of a table or a claim."""
+
+    here: str
+    verdict: str
+    why: str
+
+
+def page(book: Book) -> str:
+    """The page. Raises ValueError for a table of the papers that nothing stands for."""
+    if forgotten := list(book.not_made()):
+        raise ValueError(f"{', '.join(forgotten)}: neither made nor in claims.csv")
+    tables = {name: _of_table(book, name) for name in TABLES}
+    claims = {claim: _of_claim(book, claim) for claim in map(str, book.claims.index)}
+    parts = [_HEAD, _summary(tables, claims), _from_where(book)]
+    for paper, title in FULL.items():
+        own = [name for name in tables if name.split("-")[0] == paper]
+        parts += [f"## {title}", "### Tables", _table_of_tables(tables, own)]
+        parts += [part for name in own for part in _numbers(book, name)]
+        parts += ["### Claims in the text", *_claims(book, claims, paper)]
+        parts += ["Other tables of the paper:", _table_of_rest(book, claims, paper)]
+    parts += ["## On losses that others published", *_public(book)]
+    parts += ["## What the papers' own numbers say", *(f"- {line}" for line in sentences(book))]
+    return "\n\n".join(filter(None, parts)).replace("\n\n- ", "\n- ") + "\n"
+
+
+_HEAD = f"""<!-- Written by docs/reproduction/page.py: do not edit. -->
+# The papers' tables and claims, and what came out here
+
+Every table and every number that the texts of three papers state, ours beside it, and a verdict:
+
+- **{HOLDS}**: the same order, and sizes within the factor that the rule names; or the same number.
+- **{IN_ORDER}**: the same order, other sizes.
+- **{NOT_HERE}**: another order or outcome, on models of less than a million parameters.
+- **{UNKNOWN}**: a setting, or something that is not printed or not here; the sentence says which.
+- **{NOT_YET}**: the study that measures it has not been kept yet.
+
+The verdicts of tables are reached by a rule in code (`pipeline/tables/verdict.py`), no number below was typed, and what
+the papers print stands here as a quotation only. Ours come from the folders of [results](results), each made by one
+command; a study of your own gives the same tables: `cptlaw tables STUDY tables.papers=FOLDER`."""
+
+
+def _of_table(book: Book, name: str) -> Verdict:
+    if name in book.tables:
+        shown, folder = book.tables[name]
+        return Verdict(f"[{folder.name}](results/{folder.name})", shown.verdict, shown.why)
+    experiment = READINGS[TABLES[name].reads].experiment
+    return Verdict("", NOT_YET, f"cptlaw tables experiment={experiment} tables.run=true")
+
+
+def _of_claim(book: Book, claim: str) -> Verdict:
+    row = book.claims.loc[claim]
+    kind, _, name = str(row["how"]).partition(" ")
+    words = str(row["words"])
+    if kind == "none":
+        return Verdict("", UNKNOWN, words)
+    if kind == "table":
+        if name not in TABLES:
+            return Verdict("", NOT_YET, f"{words} {numbered(name)} is not made yet.".strip())
+        own = _of_table(book, name)
+        return Verdict(numbered(name), own.verdict, words or own.why)
+    found = FACTS[name](book, claim)
+    if found is None:
+        return Verdict("", NOT_YET, words)
+    verdict = {True: HOLDS, False: NOT_HERE, None: UNKNOWN}[found.agrees]
+    return Verdict(found.here, verdict, words or found.why)
+
+
+def _summary(tables: dict[str, Verdict], claims: dict[str, Verdict]) -> str:
+    rows = []
+    for paper in FULL:
+        for what, found in (("tables", tables), ("claims in the text", claims)):
+            own = Counter(verdict.verdict for name, verdict in found.items() if name.startswith(paper))
+            rows.append([f"{PAPERS[paper]}, {what}", *(own[verdict] or "" for verdict in VERDICTS)])
+    return pipes(rows, ["", *VERDICTS])
+
+
+def _from_where(book: Book) -> str:
+    folders = sorted({folder for _, folder in book.tables.values()})
+    notes = [f"- [{folder.name}](results/{folder.name}): {_made_by(folder)}" for folder in folders]
+    return "\n".join(["Kept studies:", "", *notes]) if notes else "No study is kept yet."
+
+
+def _made_by(folder: Path) -> str:
+    page = folder / "tables.md"
+    return page.read_text(encoding="utf-8").split("\n\n")[1] if page.exists() else "its tables."
+
+
+def _table_of_tables(tables: dict[str, Verdict], names: list[str]) -> str:
+    rows = [(numbered(name), TABLES[name].title, tables[name].verdict, tables[name].why) for name in names]
+    return pipes(rows, ["table", "what it shows", "verdict", "why"])
+
+
+def _numbers(book: Book, name: str) -> Iterator[str]:
+    if name not in book.tables or not (cells := side_by_side(book.tables[name][0])):
+        return
+    yield f"<details><summary>{numbered(name)}: {TABLES[name].title}</summary>"
+    yield book.tables[name][0].note
+    yield cells
+    yield "</details>"
+
+
+def _claims(book: Book, claims: dict[str, Verdict], paper: str) -> Iterator[str]:
+    """The claims that are judged, and folded away behind them those that cannot be."""
+    judged, others = [], []
+    for claim, row in book.claims[book.claims["paper"] == paper].iterrows():
+        verdict = claims[str(claim)]
+        cells = (row["section"], row["quantity"], f"{row['value']} {row['unit']}".strip(), verdict.here)
+        if verdict.verdict == UNKNOWN:
+            others.append(_safe((*cells, verdict.why)))
+        else:
+            judged.append(_safe((*cells, verdict.verdict, verdict.why)))
+    head = ["section", "claim", "paper", "here"]
+    yield pipes(judged, [*head, "verdict", "why"])
+    yield f"<details><summary>{len(others)} numbers of the text that cannot be judged: settings, mostly</summary>"
+    yield pipes(others, [*head, "why"])
+    yield "</details>"
+
+
+def _table_of_rest(book: Book, claims: dict[str, Verdict], paper: str) -> str:
+    rows = []
+    for name in map(str, book.claims.index[book.claims["paper"].isna()]):
+        if name.startswith(paper):
+            rows.append((_spoken(name), claims[name].here, claims[name].verdict, claims[name].why))
+    return pipes(map(_safe, rows), ["table", "here", "verdict", "why"])
+
+
+def _public(book: Book) -> Iterator[str]:
+    found, public = book.measured, book.transfer[book.transfer["section"] == "public"]
+    yield (
+        "The papers' laws on losses that neither they nor we measured; the bars and the sources are in "
+        "`tests/fitting/test_public_bars.py`."
+    )
+    rows = []
+    if "annealing R2" in found:
+        asked = "fitted to three schedules, on six others: mean R2, mean error in nats"
+        here = f"{found['annealing R2']:.4f}, {found['annealing error']:.4f}"
+        rows.append(("dynamics, eq. 1", "a 25M model under nine schedules", asked, here))
+    fitted = public[(public["question"] == "fitted") & (public["law"] == "dcpt-free")]
+    for row in fitted.itertuples():
+        losses = f"Pythia-70M continued on Pile and Python: {row.series}"
+        rows.append(("D-CPT without its constraint", losses, "R2 of all points", f"{row.value:.4f}"))
+    if "0.6B share" in found:
+        asked = "optimum at 0.6 billion tokens from those at 0.3 and 1.2: largest error of a share"
+        rows.append(("AutoScale", "GPT-2 Large on seven domains", asked, f"{found['0.6B share']:.4f}"))
+    yield pipes(rows, ["law", "losses", "question", "here"])
+
+
+def _spoken(file: str) -> str:
+    return file.split("_", 1)[1].replace("_", " ")
+
+
+def _safe(row: tuple) -> list[str]:
+    """Cells as Markdown takes them."""
+    return [str(cell).replace("|", "\\|").replace("\n", " ") for cell in row]
+
+
+if __name__ == "__main__":
+    if not (folder := Path(os.environ.get(VARIABLE, ""))).joinpath("intext.csv").exists():
+        sys.exit(f"{VARIABLE}: give the folder of the papers' numbers, with intext.csv")
+    PAGE.write_text(page(Book(folder)), encoding="utf-8")
+    print(f"{PAGE}: {len(TABLES)} tables")

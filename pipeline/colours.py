@@ -1,0 +1,61 @@
+"""Colours of the report: of shares, and what each colour becomes on a dark page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+PAPER = "#14181d"
+"""The dark page itself, as in web/page.css."""
+_CHOSEN = {
+    **{"#ffffff": PAPER, "#111111": "#f1f3f5", "#5f6773": "#a3adb9", "#6b6b6b": "#b3b3b3"},
+    **{"#333a44": "#c3cad3", "#e9ecf0": "#2b323b", "#aab1bb": "#59626e"},
+    "rgba(255,255,255,0.8)": "rgba(20,24,29,0.8)",
+}
+"""White, black, greys and lines, which turn round."""
+_TOWARDS_WHITE = 0.38
+"""Share of white in the others: enough to be seen, and lighter colours stay lighter."""
+_VIRIDIS = ("#440154", "#414487", "#2a788e", "#22a884", "#7ad151")
+"""Domain share from 0 to 1: rises in lightness, so that it reads in grey, and ends before it is too light."""
+_COLOUR = re.compile(r"#[0-9a-fA-F]{6}|rgba\([0-9., ]*\)")
+
+
+def share_colour(share: float) -> str:
+    """Colour of a domain share in [0, 1].
+
+    >>> share_colour(0.0), share_colour(1.0)
+    ('#440154', '#7ad151')
+    """
+    place = min(max(float(share), 0.0), 1.0) * (len(_VIRIDIS) - 1)
+    first = min(int(place), len(_VIRIDIS) - 2)
+    ends = [[int(_VIRIDIS[first + k][at : at + 2], 16) for at in (1, 3, 5)] for k in (0, 1)]
+    mixed = (round(a + (b - a) * (place - first)) for a, b in zip(*ends))
+    return "#" + "".join(f"{value:02x}" for value in mixed)
+
+
+def dark(colour: str) -> str:
+    """A colour, #rrggbb or rgba(r, g, b, a), as it is on a dark page.
+
+    >>> dark("#111111"), dark("#440154"), dark("rgba(0, 114, 178, 0.16)")
+    ('#f1f3f5', '#8b6295', 'rgba(97, 168, 207, 0.24)')
+    """
+    if colour.lower() in _CHOSEN:
+        return _CHOSEN[colour.lower()]
+    if not colour.startswith("#"):
+        *parts, alpha = colour[5:-1].split(",")
+        return f"rgba({', '.join(str(_lighter(int(part))) for part in parts)}, {1.5 * float(alpha):.2g})"
+    return "#" + "".join(f"{_lighter(int(colour[at : at + 2], 16)):02x}" for at in (1, 3, 5))
+
+
+def both(colour: str) -> str:
+    """A colour for CSS, in light and in dark."""
+    return f"light-dark({colour}, {dark(colour)})"
+
+
+def palette(texts: Iterable[str]) -> dict[str, str]:
+    """Light -> dark of every colour in the texts."""
+    return {colour: dark(colour) for text in texts for colour in sorted({*_COLOUR.findall(text)})}
+
+
+def _lighter(value: int) -> int:
+    return round(value + (255 - value) * _TOWARDS_WHITE)

@@ -1,0 +1,62 @@
+"""The words of docs/tutorial.md are understood, its corpora come about and its plans are priced."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import run
+from pipeline.config import load_question, read_question
+from pipeline.present import question_yaml
+from tests.docs import pages
+
+PAGE = (pages.ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+WORDS = PAGE.split("cat > words <<END\n")[1].split("END\n")[0].split()
+COMMANDS = [
+    shlex.split(line.replace("$(cat words)", shlex.join(WORDS)))[1:]
+    for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.splitlines()
+    if line.startswith("cptlaw ")
+]
+
+
+@pytest.fixture(scope="module")
+def question_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("toy") / "study.yaml"
+    file.write_text(question_yaml(read_question(WORDS)))
+    return file
+
+
+def test_its_commands_are_understood(question_file: Path) -> None:
+    verbs = [command[0] for command in COMMANDS]
+    assert verbs[:5] == ["prepare", "plan", "train", "status", "collect"]
+    assert {"fit", "recommend", "confirm", "report"} < set(verbs)
+    for verb, *words in COMMANDS:
+        if words[0] == "studies/toy":
+            load_question(question_file, words[1:], again=bool(words[1:]))
+        elif verb != "plan" and words != WORDS:
+            read_question(words)
+
+
+def test_its_plans_are_priced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    places = [f"studies={tmp_path}", f"data={tmp_path}"]
+    plans = [words for verb, *words in COMMANDS if verb == "plan" and "model=local" not in words]
+    assert len(plans) == 2
+    for words in plans:
+        assert run(["plan", *words, *places]) == 0, capsys.readouterr().err
+        assert "only a price" in capsys.readouterr().out
+
+
+def test_its_corpora_come_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pages.run("tutorial.md", {"__name__": "page"})
+    assert len(list(Path("prose").glob("*.txt"))) == len(Path("code.jsonl").read_text().splitlines()) > 100
+
+
+def test_every_file_that_it_names_is_there() -> None:
+    linked = re.findall(r"\]\(([^)#]+)\)", PAGE)
+    assert len(linked) > 15
+    assert not [name for name in linked if not (pages.ROOT / "docs" / name).exists()]
