@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable
 from functools import partial
 
@@ -82,7 +83,8 @@ def _plain(title: str, file: str, make: Callable[[Material], pd.DataFrame], subj
 
 def _place(item: tuple[str, Table]) -> tuple[int, int]:
     paper, *kind, number = item[0].split("-")
-    return ["dcpt", "dynamics", "autoscale"].index(paper), int(number.rstrip("c")) + (100 if kind else 0)
+    place = int(number.rstrip(string.ascii_lowercase)) + (100 if kind else 0)
+    return ["dcpt", "dynamics", "autoscale"].index(paper), place
 
 
 TABLES: dict[str, Table] = dict(sorted(_unsorted().items(), key=_place))

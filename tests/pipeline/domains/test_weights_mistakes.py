@@ -35,7 +35,7 @@ MISTAKES = {
     "pretrain.checkpoints.steps=[30]": ["pretrain.checkpoints.steps: given, while runs are of many lengths"],
     "ladder=[qwen2-0.05m]": ["ladder: ['qwen2-0.05m'] with goal.kind=weights; allowed: []"],
     "launcher.kind=slurm": ["launcher.kind: slurm with goal.kind=weights; allowed: local"],
-    "goal.kind=wights": ["goal.kind: 'wights'; allowed: trade-off, weights"],
+    "goal.kind=wights": ["goal.kind: 'wights'; allowed: trade-off, limited-data, compute, weights"],
 }
 
 
