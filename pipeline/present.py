@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from pipeline.answer_file import read_confirmations, read_proof, read_recommendation
@@ -96,17 +97,31 @@ def recommendation_table(content: dict[str, Any], question: Question) -> Table:
 
 def confirmation_table(rows: list[dict[str, Any]]) -> Table:
     """Predicted against measured, every law."""
-    table = Table(title="confirmation: predicted before, measured after", caption="* the answer came from it")
-    left, noise = ("corpus", "law", "model"), rows[0]["sd"] is not None
-    for name in (_place(rows), "corpus", "law", "predicted", "90% interval", "measured", "error", "inside"):
-        table.add_column(name, justify="left" if name in left else "right")
-    if noise:
-        table.add_column(f"sd of {len(rows[0]['seeds'])}", justify="right")
+    noise = rows[0]["sd"] is not None
+    table = Table(
+        title="confirmation: predicted before, measured after",
+        caption="* the answer came from it; ! measured outside the interval",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    table.add_column("law", no_wrap=True)
+    for name in (
+        "predicted",
+        "90% interval",
+        "measured",
+        "error",
+        *([f"sd of {len(rows[0]['seeds'])}"] if noise else []),
+    ):
+        table.add_column(name, justify="right", no_wrap=True)
+    at = None
     for row in rows:
+        if at != (at := f"{row['corpus']} at {_at(rows, row)}"):
+            table.add_row(at)
         table.add_row(
-            _at(rows, row), row["corpus"], row["law"] + (" *" if row["recommended"] else ""),
-            f"{row['predicted']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}", f"{row['measured']:.4f}",
-            f"{row['relative_error']:+.2%}", "yes" if row["inside"] else "no",
+            row["law"] + (" *" if row["recommended"] else ""),
+            f"{row['predicted']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}",
+            f"{row['measured']:.4f}{' ' if row['inside'] else '!'}", f"{row['relative_error']:+.2%}",
             *([f"{row['sd']:.4f}"] if noise else []),
         )  # fmt: skip
     return table
