@@ -131,9 +131,11 @@ def answer_table(study: Study, question: Question) -> Table:
     """The end of the road: ratio and interval, predicted, measured, error, of the law that was used."""
     content, rows = read_recommendation(study), read_confirmations(study)
     domain, target = question.corpora.domain, content["target"]
+    given = content["low"] == content["high"]
+    interval = "" if given else f" (90%: {content['low']:.1%} to {content['high']:.1%})"
     table = Table(
         title=f"{target['model']}, {quantity(target['D'] * 1e9)} tokens: continue with "
-        f"{content['mixture'][domain]:.1%} {domain} (90%: {content['low']:.1%} to {content['high']:.1%}), "
+        f"{content['mixture'][domain]:.1%} {domain}{interval}, "
         f"{content['binding']}",
         caption=read_proof(study)["sentence"],
     )
