@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from itertools import chain
 
 from pipeline.report_page import Section, page, paragraph, table, text
-from pipeline.tables import verdict as rule
 from pipeline.tables.shown import Shown, numbered, wide
+from pipeline.tables.verdict import RULE
 
 
 def tables_page(study: str, made: list[Shown], provenance: str) -> str:
@@ -24,9 +23,7 @@ def tables_page(study: str, made: list[Shown], provenance: str) -> str:
     summary = f"{len(made)} tables of the papers: {said}."
     rows = [[numbered(shown.name), shown.table.title, shown.verdict, shown.why] for shown in made]
     verdicts = table("Verdicts", ["table", "title", "verdict", "why"], rows, left=4, kind="words")
-    how = inspect.cleandoc((rule.__doc__ or "").split("\n", 2)[2])
-    numbers = f"CLEAR {rule.CLEAR:g}, MOST {rule.MOST:.0%}, FACTOR {rule.FACTOR:g}, ALIKE {rule.ALIKE:g}."
-    rules = "".join(map(paragraph, [*how.split("\n\n"), numbers]))
+    rules = "".join(map(paragraph, RULE.split("\n\n")))
     sections = [
         Section("verdicts", "Do they hold here?", f"{verdicts}<h3>How a verdict is reached</h3>{rules}"),
         *map(_section, made),

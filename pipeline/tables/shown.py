@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -12,8 +11,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from pipeline.tables import verdict as rule
 from pipeline.tables.table import Table
+from pipeline.tables.verdict import RULE
 
 PAPERS = {"dcpt": "D-CPT", "dynamics": "Dynamics", "autoscale": "AutoScale"}
 """First part of a table's name -> the paper."""
@@ -49,11 +48,7 @@ def verdicts(made: Iterable[Shown]) -> pd.DataFrame:
 def markdown(made: list[Shown], provenance: str) -> str:
     """All tables, the verdicts and their rule first."""
     parts = ["# The papers' tables", provenance, pipes(verdicts(made)[[*_HEAD]].itertuples(index=False), _HEAD)]
-    parts += ["How a verdict is reached:", inspect.cleandoc((rule.__doc__ or "").split("\n", 2)[2])]
-    parts.append(
-        f"CLEAR {rule.CLEAR:g}, MOST {rule.MOST:.0%}, FACTOR {rule.FACTOR:g}, ALIKE {rule.ALIKE:g}. Ours: the Huber "
-        "loss is the sum over the judged points of log losses, delta 0.001; held out, the mean over the folds."
-    )
+    parts += ["How a verdict is reached:", RULE]
     for shown in made:
         parts += [f"## {numbered(shown.name)}: {shown.table.title}", f"{shown.verdict[0].upper()}{shown.verdict[1:]}."]
         parts += [shown.why, *([shown.note] if shown.note else []), side_by_side(shown)]

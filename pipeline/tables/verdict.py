@@ -1,15 +1,4 @@
-"""Whether a table of the paper holds here: a rule, so that no verdict is a matter of taste.
-
-What competes in a table (forms of the law, say) is compared by its misfit: 1 - R2, or the Huber loss. Two of them are
-told apart by the paper where their misfits differ by more than CLEAR. A table "holds in order" if at least MOST of the
-pairs that the paper tells apart stand the same way round here; it "holds" if also at least MOST of our 1 - R2 are
-within FACTOR of the paper's. Of a table whose message is that all do alike, the order is no claim: it holds in order
-if the misfits here differ by no more than ALIKE. Huber losses are judged by order alone, as the paper does not say how
-it sums them.
-
-A table that says something else brings a rule of its own, and its sentence says what was asked. Where nothing was
-measured, the paper's numbers are not at hand, or noise is larger than what is compared, it "cannot be judged".
-"""
+"""Whether a table of the paper holds here: a rule, so that no verdict is a matter of taste."""
 
 from __future__ import annotations
 
@@ -27,6 +16,17 @@ HOLDS, IN_ORDER, NOT_HERE, UNKNOWN = (
     "does not hold at this scale",
     "cannot be judged",
 )
+RULE = f"""What competes in a table (forms of the law, say) is compared by its misfit: 1 - R2, or the Huber loss. Two of
+them are told apart by the paper where their misfits differ by more than a factor of {CLEAR}. A table "holds in order"
+if at least {MOST:.0%} of the pairs that the paper tells apart stand the same way round here; it "holds" if also at
+least {MOST:.0%} of our 1 - R2 are within a factor of {FACTOR:g} of the paper's. Of a table whose message is that all do
+alike, the order is no claim: it holds in order if the misfits here differ by no more than a factor of {ALIKE}. Huber
+losses are judged by order alone, as the paper does not say how it sums them; ours is the sum over the judged points of
+log losses, delta 0.001, held out the mean over the folds.
+
+A table that says something else brings a rule of its own, and its sentence says what was asked. Where nothing was
+measured, the paper's numbers are not at hand, or noise is larger than what is compared, it "cannot be judged"."""
+"""How a verdict is reached, for whoever reads one."""
 
 
 def judge(table: pd.DataFrame, subject: str, alike: bool = False) -> tuple[str, str]:

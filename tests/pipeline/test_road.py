@@ -245,7 +245,12 @@ def test_every_command_of_the_readme_runs(trained: Study, words: list[str], text
         rest = [str(readers) if word == "studies/own" else word for word in rest]
         if verb == "quickstart":
             rest = ["experiment=own"]
-        if str(readers) not in rest:
+        if verb == "tables":
+            # Those of six domains take minutes.
+            kept = readers.with_name("kept")
+            shutil.copytree(Path(__file__).parents[2] / "docs/results/usages-small", kept, dirs_exist_ok=True)
+            rest = [str(kept)]
+        elif str(readers) not in rest:
             paths = {"prose/": str(texts / "general"), "law.jsonl.gz": str(texts / "code")}
             for old, new in paths.items():
                 rest = [word.replace(old, new) for word in rest]
