@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,14 @@ def test_both_nodes_work(cluster: Cluster) -> None:
 
 @pytest.mark.slow
 def test_a_node_fails_and_comes_back(cluster: Cluster, tmp_path: Path) -> None:
-    job = cluster.submit("--nodes=2", "--requeue", "--wrap", "srun sleep 60", folder=tmp_path)
+    # RUNNING is said before srun has its tasks; a node that dies between the two ends the job instead of requeueing it.
+    began = "srun sh -c 'touch began-$SLURM_PROCID; sleep 60'"
+    job = cluster.submit("--nodes=2", "--requeue", "--wrap", began, folder=tmp_path)
     cluster.wait(job, "RUNNING")
+    until = time.monotonic() + 60
+    while len(list(tmp_path.glob("began-*"))) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.05)
     cluster.call("fail", "127.0.0.2")
     assert cluster.wait(job, "PENDING")["Restarts"] == "1"
     cluster.call("up")
