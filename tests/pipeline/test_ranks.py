@@ -51,7 +51,7 @@ def test_train_with_two_processes_a_run(texts: Path, tmp_path: Path) -> None:
         "model=qwen2-0.05m",
         "mixture.domain=[0.5]",
         "pretrain.steps=60",
-        # So that the steps take long enough to be stopped in: more of them would let rounding grow.
+        # So that the steps take long enough to be stopped in.
         "pretrain.evaluation.every=1",
         "launcher.workers=1",
     ]
@@ -76,7 +76,9 @@ def test_train_with_two_processes_a_run(texts: Path, tmp_path: Path) -> None:
     _wait_for(points[1], 3, pair)
     os.kill(attempts(points[1].parent)[-1]["pid"], signal.SIGKILL)
     assert pair.wait() == 0
-    assert [record["parallel"] for record in attempts(points[0].parent)] == ["ddp", "zero2"]
+    second = attempts(points[0].parent)
+    assert [record["parallel"] for record in second] == ["ddp", "zero2"]
+    assert 0 < second[1]["from_step"] < 20
     assert len(attempts(points[1].parent)) == 2
 
     spread = [read_lines_whole(path) for path in points]
@@ -87,4 +89,8 @@ def test_train_with_two_processes_a_run(texts: Path, tmp_path: Path) -> None:
     for own, path in zip(spread, points, strict=True):
         alone = read_lines_whole(path)
         assert [(point["step"], point["corpus"]) for point in own] == [(p["step"], p["corpus"]) for p in alone]
-        assert [point["loss"] for point in own] == pytest.approx([point["loss"] for point in alone], abs=1e-6)
+        assert [point["loss"] for point in own] == pytest.approx([point["loss"] for point in alone], abs=1e-4)
+    # To rounding where the run was stopped and went on. Later AdamW lets rounding grow in jumps, wherever a gradient is
+    # nearly nothing: 2e-6 from step 47 on one machine, 3e-7 on another.
+    for point, other in zip(spread[0], read_lines_whole(points[0]), strict=True):
+        assert point["step"] > 20 or point["loss"] == pytest.approx(other["loss"], abs=1e-6)
