@@ -13,13 +13,21 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 WORTH_FORKING = 1.0
 """Seconds of work left from which on more processes pay for their start."""
+AT_ONCE = 0.2
+"""Seconds of work that a process takes at once."""
 _WORK: list[Callable] = []
 
 
-def over_cores(work: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None) -> list[Result]:
+def over_cores(
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    workers: int | None = None,
+    each: Callable[[Result], object] = lambda result: None,
+) -> list[Result]:
     """`[work(item) for item in items]`, by forked processes once the first items show that it pays.
 
-    `workers`: processes; None: one a core. The results do not depend on it. A process that runs threads of its own is
+    `workers`: processes; None: one a core. The results do not depend on it. `each` is called here with each result, in
+    their order, as soon as it and those before it are there. A process that runs threads of its own is
     not forked, as a lock that one of them holds would stay shut: there the work is done in turn.
     """
     items = list(items)
@@ -28,13 +36,18 @@ def over_cores(work: Callable[[Item], Result], items: Iterable[Item], workers: i
     start = time.perf_counter()
     while len(results) < len(items):
         results.append(work(items[len(results)]))
+        each(results[-1])
         left = len(items) - len(results)
-        seconds = (time.perf_counter() - start) / len(results) * left
-        if left > 1 and seconds > WORTH_FORKING and workers > 1 and _may_fork():
+        seconds = (time.perf_counter() - start) / len(results)
+        if left > 1 and seconds * left > WORTH_FORKING and workers > 1 and _may_fork():
             _WORK.append(work)
             try:
                 with multiprocessing.get_context("fork").Pool(min(workers, left), _end_when_told) as pool:
-                    results += pool.map(_forked, items[-left:], chunksize=max(1, left // (4 * workers)))
+                    # Long items one by one, so that no process is left with several when the others are done.
+                    together = max(1, min(left // (4 * workers), int(AT_ONCE / max(seconds, 1e-9))))
+                    for result in pool.imap(_forked, items[-left:], chunksize=together):
+                        results.append(result)
+                        each(result)
             finally:
                 _WORK.pop()
     return results

@@ -12,7 +12,10 @@ from fitting.fitted import Fit
 from fitting.laws import LAWS
 from fitting.points import PointsError, columns_of, law_named, numbers_of, with_value
 from fitting.schedule import Schedules, with_areas
-from fitting.solve import fit
+from fitting.solve import fit, valleys_of
+
+MANY = 10
+"""Folds above which valleys are searched for once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +75,8 @@ def held_out(
 
     Arguments: `by` and `domain` as in `folds`; `tell` is given a line for each fold; the others as in `fit`, which
     gets the `options` too (method, fix, unknown …). No bootstrap is made. A fold that leaves too little to fit is
-    passed over.
+    passed over. The valleys of the objective are searched for in each fold, or, where there are more than ten (each of
+    which leaves out a third at most), once in all points: each fold is still fitted to its own optimum.
 
     Returns the judged points, fold after fold, with the columns `predicted`, `measured` (nats per token),
     `relative_error` (predicted / measured - 1) and `split` (what was held out); `attrs["skipped"]` holds the reason of
@@ -84,10 +88,14 @@ def held_out(
     points = points.loc[with_value(points, law_named(law, LAWS))]
     if "run" not in points.columns:
         points = points.assign(run=np.arange(len(points)))
+    options = {"seed": seed, "schedules": schedules} | options
+    parted = folds(points, by, domain)
+    if len(parted) > MANY and options.get("method", "varpro") == "varpro":
+        options["valleys"] = valleys_of(points, law, **{key: options[key] for key in options if key != "method"})
     parts, skipped = [], {}
-    for fold in folds(points, by, domain):
+    for fold in parted:
         try:
-            fitted = fit(points.loc[fold.fitted], law, seed=seed, schedules=schedules, bootstrap=0, **options)
+            fitted = fit(points.loc[fold.fitted], law, bootstrap=0, **options)
         except PointsError as reason:
             line = skipped[fold.label] = f"holding out {fold.label} leaves too little to fit: {reason}"
         else:

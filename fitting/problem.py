@@ -55,6 +55,8 @@ class Problem:
         psi = [self.fixed.get(p.name, np.nan) for p in self.law.nonlinear]
         object.__setattr__(self, "_psi", np.array(psi))
         object.__setattr__(self, "_free", np.array([p.name not in self.fixed for p in self.law.nonlinear], dtype=bool))
+        places = {int(j): row for row, j in enumerate(np.flatnonzero([p in free for p in self.law.nonlinear]))}
+        object.__setattr__(self, "_place", places)
         linear = self.law.linear
         held = [j for j, p in enumerate(linear) if p.name in self.fixed]
         mirrored = [j for j, p in enumerate(linear) if p.low == -inf] if self.law.cone is None else []
@@ -89,7 +91,9 @@ class Problem:
 
     def values(self, z: np.ndarray) -> np.ndarray:
         """Values of all nonlinear parameters of the law at coordinates z, and of lambda."""
-        found = np.array([p.value(c) for p, c in zip(self.nonlinear, z, strict=True)])
+        found = np.array([p.value(c) for p, c in zip(self.nonlinear, z.tolist(), strict=True)])
+        if not self.fixed:
+            return found
         psi = self._psi.copy()  # pyright: ignore[reportAttributeAccessIssue]
         count = int(self._free.sum())  # pyright: ignore[reportAttributeAccessIssue]
         psi[self._free] = found[:count]  # pyright: ignore[reportAttributeAccessIssue]
@@ -103,15 +107,17 @@ class Problem:
     def _cone(self, psi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Generators (k, m) of the coefficients that are searched, and the coefficients (k,) that are fixed."""
         cone = self.law.generators(psi, self.constants)
+        if not self.fixed:
+            return cone, np.zeros(len(cone))
         held = cone[:, self._held] @ self._held_values  # pyright: ignore[reportAttributeAccessIssue]
         return cone[:, self._kept], held  # pyright: ignore[reportAttributeAccessIssue]
 
     def _scaled(self, z: np.ndarray) -> "_Scaled":
         # The solvers ask for the value and then for the slopes at one z, a moment apart.
-        if self._last and np.array_equal(self._last[0], z):
+        if self._last and self._last[0] == z.tobytes():
             return self._last[1]
         scaled = self._scaled_anew(z)
-        self._last[:] = [z.copy(), scaled]
+        self._last[:] = [z.tobytes(), scaled]
         return scaled
 
     def _scaled_anew(self, z: np.ndarray) -> "_Scaled":
@@ -155,7 +161,7 @@ class Problem:
         at = self._scaled(z)
         amounts = u / at.size
         coefficients = at.cone @ amounts + at.held
-        place = {int(j): row for row, j in enumerate(np.flatnonzero(self._free))}  # pyright: ignore[reportAttributeAccessIssue]
+        place = self._place  # pyright: ignore[reportAttributeAccessIssue]
         assert self.law.slopes is not None
         found = self.law.slopes(at.x, at.psi, at.basis)
         pairs = [(k, place[j]) for k, j in found if j in place]

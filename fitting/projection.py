@@ -4,7 +4,10 @@ Golub & Pereyra 1973 with Kaufman's 1975 Jacobian, non-negative coefficients, an
 that the sum of squares stands for that of log residuals.
 """
 
+import functools
+
 import numpy as np
+from scipy.linalg.lapack import dgeqrf, dorgqr  # pyright: ignore[reportAttributeAccessIssue]
 from scipy.optimize import nnls
 
 from fitting.problem import Problem
@@ -71,7 +74,7 @@ def _descend(
     """
     lower, upper = projected.problem.lower, projected.problem.upper
     residual, cost, bend, last = projected.residual(z), np.inf, np.zeros((len(z), len(z))), None
-    damping, faster, stalled = 1e-2, 2.0, 0
+    damping, faster, stalled, even = 1e-2, 2.0, 0, np.eye(len(z))
     for _ in range(most):
         jacobian = projected.jacobian(z)
         gradient, square, cost = jacobian.T @ residual, jacobian.T @ jacobian, residual @ residual
@@ -82,7 +85,7 @@ def _descend(
         reached, scale = cost, np.diag(square).max()
         while damping < 1e8:
             hessian = square + bend
-            step = bounded_step(hessian + damping * scale * np.eye(len(z)), gradient, lower - z, upper - z)
+            step = bounded_step(hessian + damping * scale * even, gradient, lower - z, upper - z)
             if step is not None:
                 trial = np.clip(z + step, lower, upper)
                 step = trial - z
@@ -123,22 +126,28 @@ def _bent(bend: np.ndarray, moved: np.ndarray, change: np.ndarray, turned: np.nd
     return bend + (both + both.T) / along - (rest @ moved) / along**2 * np.outer(change, change)
 
 
+@functools.cache
+def _upper(rows: int, columns: int) -> np.ndarray:
+    return np.triu(np.ones((rows, columns)))
+
+
 class _Projected:
     """Residual and Jacobian of the projected problem; remembers the last z, as both are asked there."""
 
     def __init__(self, problem: Problem):
         self.problem = problem
         self.rows = np.sqrt(problem.weights) / problem.loss
-        self.z = np.array([])
+        self.at = b""
 
     def solve(self, z: np.ndarray) -> np.ndarray:
         """The best amounts u >= 0 of the generators at z."""
-        if not np.array_equal(z, self.z):
-            self.z = z.copy()
+        if z.tobytes() != self.at:
+            self.at = z.tobytes()
             offset, columns = self.problem.columns(z)
             self.matrix = columns * self.rows[:, None]
             self.right = (self.problem.loss - offset) * self.rows
-            triangle = np.asarray(np.linalg.qr(np.column_stack([self.matrix, self.right]), mode="r"))
+            both = np.concatenate([self.matrix, self.right[:, None]], axis=1)
+            triangle = dgeqrf(both)[0][: both.shape[1]] * _upper(min(both.shape), both.shape[1])
             self.u = nnls(triangle[:, :-1], triangle[:, -1])[0] if columns.shape[1] else np.zeros(0)
         return self.u
 
@@ -150,5 +159,6 @@ class _Projected:
         residual = self.residual(z)
         at = residual / self.rows + self.problem.loss
         slopes = self.problem.slopes(z, self.u, at) * self.rows[:, None]
-        used, _ = np.linalg.qr(self.matrix[:, self.u > 0])
+        factors, tau, _, _ = dgeqrf(self.matrix[:, self.u > 0])
+        used = dorgqr(factors[:, : len(tau)], tau)[0]
         return slopes - used @ (used.T @ slopes)

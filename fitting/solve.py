@@ -3,6 +3,7 @@
 import warnings as python_warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -30,8 +31,12 @@ from fitting.schedule import Schedules, annealing_curve, with_areas
 
 SUBSAMPLE = 300
 """Points that the search for the right valley looks at."""
+SAME = 1e-6
+"""By how much less two objectives may differ to be of one valley."""
 NEAR = 0.1
 """By how much more than the least objective on these a valley may have that is looked at on all points."""
+FAR = 0.5
+"""The same of a valley that may be the deepest of a part of the points."""
 METHODS = ("varpro", "lbfgs_grid")
 
 
@@ -50,6 +55,7 @@ def fit(
     grid: Mapping[str, Iterable[float]] | None = None,
     screened: int | None = 20,
     workers: int | None = None,
+    valleys: "Valleys | None" = None,
 ) -> Fit:
     """Fit a law to the measured losses of one validation corpus.
 
@@ -64,7 +70,8 @@ def fit(
     columns that nobody knows and that become one parameter each: "s1_pretrain" and "rho" of an open model.
     `grid`, for lbfgs_grid: parameter -> starting values, in place of the law's own; `screened`, how many of
     the grid's best starts are followed, None for all of them. `workers`, processes of the bootstrap and the profiles,
-    None for one a core where that pays; the result does not depend on it.
+    None for one a core where that pays; the result does not depend on it. `valleys`, of varpro: where to look for the
+    optimum in place of everywhere, as `valleys_of` has them for nearly the same points.
 
     Points where the law has no value (D = 0, say) are left out, and `warnings` says so.
 
@@ -85,7 +92,7 @@ def fit(
     ready = prepare(points, law, weights, schedules, delta, fix or {}, unknown)
     problem, rng = ready.problem, np.random.default_rng(seed)
     if method == "varpro":
-        theta, objective = minimise(problem, rng)
+        theta, objective = valleys.least(problem) if valleys else minimise(problem, rng)
     else:
         theta, objective = lbfgs_grid(problem, grid or {}, screened)
     params = problem.parameters(theta)
@@ -181,15 +188,62 @@ def prepare(
     return Ready(problem, points, runs, list(pd.factorize(points["run"])[1]), rows, notes)
 
 
+@dataclass(frozen=True, eq=False)
+class Valleys:
+    """Where searches for the least objective of a problem ended: theta of each, the least first."""
+
+    problem: Problem
+    thetas: list[np.ndarray]
+
+    def least(self, problem: Problem) -> tuple[np.ndarray, float]:
+        """The (theta, objective) at the least objective of another problem of the same law, from each of them."""
+        ends = (polish(problem, problem.rescaled(theta, self.problem)) for theta in self.thetas)
+        return min(ends, key=lambda end: end[1])
+
+
+def valleys_of(
+    points: pd.DataFrame,
+    law: str,
+    *,
+    searches: int = 3,
+    seed: int = 0,
+    schedules: Schedules | None = None,
+    weights: np.ndarray | str | None = None,
+    delta: float = DELTA,
+    fix: Mapping[str, float] | None = None,
+    unknown: Iterable[str] = (),
+) -> Valleys:
+    """All valleys that some searches find, for many fits to nearly these points: see `fit`, whose arguments these are.
+
+    Where points leave a parameter free the end depends on the start: then a fit that begins here knows of all points.
+    """
+    problem = prepare(points, law, weights, schedules, delta, fix or {}, unknown).problem
+    part = _part(problem)
+    found = sorted(
+        (end for number in range(searches) for end in _ends(part, np.random.default_rng([seed, number]))),
+        key=lambda end: end[1],
+    )
+    within = [end for end in found if end[1] <= found[0][1] * (1 + FAR)]
+    apart = within[:1] + [end for one, end in pairwise(within) if end[1] > one[1] * (1 + SAME)]
+    return Valleys(problem, [problem.rescaled(theta, part) for theta, _ in apart])
+
+
 def minimise(problem: Problem, rng: np.random.Generator) -> tuple[np.ndarray, float]:
     """The (theta, objective) at the least objective: searched on a part of the points, finished on all."""
+    part = _part(problem)
+    ends = _ends(part, rng)
+    least = min(objective for _, objective in ends)
+    return Valleys(part, [theta for theta, objective in ends if objective <= least * (1 + NEAR)]).least(problem)
+
+
+def _part(problem: Problem) -> Problem:
     n = len(problem.loss)
     # the points come sorted by run, so that equal spacing takes from every run in proportion
-    part = problem if n <= SUBSAMPLE else problem.part(np.linspace(0, n - 1, SUBSAMPLE).astype(int))
-    ends = [polish(part, theta, tolerance=1e-7) for theta in starting_points(part, rng)]
-    least = min(objective for _, objective in ends)
-    near = [theta for theta, objective in ends if objective <= least * (1 + NEAR)]
-    return min((polish(problem, problem.rescaled(theta, part)) for theta in near), key=lambda end: end[1])
+    return problem if n <= SUBSAMPLE else problem.part(np.linspace(0, n - 1, SUBSAMPLE).astype(int))
+
+
+def _ends(part: Problem, rng: np.random.Generator) -> list[tuple[np.ndarray, float]]:
+    return [polish(part, theta, tolerance=1e-7) for theta in starting_points(part, rng)]
 
 
 def _sorted_by_run(points: pd.DataFrame, law: Law, weights, notes: list[str]):

@@ -55,15 +55,24 @@ def evaluate_tasks(study: Study, question: Question, console: Console) -> list[d
 
 
 def task_table(rows: list[dict[str, Any]]) -> Table:
-    """The results for a terminal: a line a checkpoint, a column a task and metric."""
-    columns = list(
-        dict.fromkeys((task, metric) for row in rows for task, found in row["results"].items() for metric in found)
-    )
-    table = Table("run", "step", *(f"{task} {metric}" for task, metric in columns))
+    """The results for a terminal: a line a checkpoint and task."""
+    table = Table("run", "step", "task", "scores")
     for row in rows:
-        values = (row["results"].get(task, {}).get(metric) for task, metric in columns)
-        table.add_row(row["run"], str(row["step"]), *("" if value is None else f"{value:.4f}" for value in values))
+        for number, (task, found) in enumerate(row["results"].items()):
+            named = () if number else (row["run"], str(row["step"]))
+            table.add_row(*(named or ("", "")), task, _scores(found), end_section=number == len(row["results"]) - 1)
     return table
+
+
+def _scores(found: dict[str, float]) -> str:
+    """lm-eval's metrics, each with its standard error.
+
+    >>> _scores({"acc": 0.25, "acc_stderr": 0.0123, "acc_norm": 0.3})
+    'acc 0.250 ± 0.012, acc_norm 0.300'
+    """
+    metrics = [name for name in found if not name.endswith("_stderr")]
+    errors = {name: f" ± {found[f'{name}_stderr']:.3f}" for name in metrics if f"{name}_stderr" in found}
+    return ", ".join(f"{name} {found[name]:.3f}{errors.get(name, '')}" for name in metrics)
 
 
 class _Evaluator:

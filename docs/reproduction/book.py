@@ -16,6 +16,10 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 CLAIMS = Path(__file__).parent / "claims.csv"
 MEASURED = RESULTS / "reproduction.csv"
+TENTH = 0.1
+"""Share of a corpus below which the D-CPT paper says that its law fails."""
+TENTH_VERDICTS = "dcpt-six-small/verdicts-from-a-tenth.csv"
+"""Below the results: verdicts of the tables made without the runs below that share."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,14 @@ class Book:
         """Name -> value, as `docs.reproduction.measured` kept them."""
         file = self.results / MEASURED.name
         return pd.read_csv(file).set_index("name")["value"].to_dict() if file.exists() else {}
+
+    @functools.cached_property
+    def from_a_tenth(self) -> dict[str, str]:
+        """Name of TABLES -> verdict without the runs that have less than a tenth of the corpus that is predicted."""
+        if not (file := self.results / TENTH_VERDICTS).exists():
+            return {}
+        found = pd.read_csv(file)
+        return dict(zip(found["table"], found["verdict"], strict=True))
 
     @functools.cached_property
     def transfer(self) -> pd.DataFrame:

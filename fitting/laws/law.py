@@ -17,6 +17,9 @@ Constants = Mapping[str, float]
 Slopes = dict[tuple[int, int], np.ndarray]
 """(column of the basis, nonlinear parameter) -> derivative (n,); pairs that are not there are zero."""
 
+_COORDINATE = {"linear": lambda value: value, "log": log, "memory": lambda value: -log1p(-value)}
+_VALUE = {"linear": float, "log": exp, "memory": lambda coordinate: 1.0 - exp(-coordinate)}
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -37,11 +40,11 @@ class Parameter:
 
     def coordinate(self, value: float) -> float:
         """The solver's coordinate of a value."""
-        return {"linear": lambda v: v, "log": log, "memory": lambda v: -log1p(-v)}[self.scale](value)
+        return _COORDINATE[self.scale](value)
 
     def value(self, coordinate: float) -> float:
         """The value at a solver's coordinate."""
-        return {"linear": float, "log": exp, "memory": lambda c: 1.0 - exp(-c)}[self.scale](coordinate)
+        return _VALUE[self.scale](coordinate)
 
     def speed(self, value: float) -> float:
         """Derivative of the value in its coordinate."""

@@ -30,18 +30,17 @@ def by_domain(material: Material, split: str) -> pd.DataFrame:
     Source: Que et al. 2024, sec. 4.2, app. J.
     """
     cells = list(product(material.domains, CORPORA))
-    found = []
-    for form, law in FORMS.items():
-
-        def score(cell: tuple[str, str], law: str = law) -> dict[str, float] | str:
-            return _score(material.fitted(*cell), law, split)
-
-        # A law at a time, so that there is something to tell before all is done.
-        own = over_cores(score, cells)
-        found += own
-        judged = "all points" if split == "all" else f"held out by {split}"
-        material.tell(f"{form} ({law}), {judged}: {len(cells)} cells, {_said(own)}")
     jobs = [(form, *cell) for form in FORMS for cell in cells]
+    found: list[dict[str, float] | str] = []
+
+    def told(own: dict[str, float] | str) -> None:
+        found.append(own)
+        if len(found) % len(cells) == 0:
+            form, judged = jobs[len(found) - 1][0], "all points" if split == "all" else f"held out by {split}"
+            said = _said(found[-len(cells) :])
+            material.tell(f"{form} ({FORMS[form]}), {judged}: {len(cells)} cells, {said}")
+
+    over_cores(lambda job: _score(material.fitted(*job[1:]), FORMS[job[0]], split), jobs, each=told)
     return assembled(jobs, found, ("parameterization", "domain", "corpus"))
 
 

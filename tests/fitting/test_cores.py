@@ -20,7 +20,9 @@ def test_forked_work_gives_the_same_in_the_same_order():
 import os
 from fitting import cores
 cores.WORTH_FORKING, offset = 0.0, 3
-found = cores.over_cores(lambda item: (item + offset, os.getpid()), range(20), workers=2)
+told = []
+found = cores.over_cores(lambda item: (item + offset, os.getpid()), range(20), workers=2, each=told.append)
+assert told == found
 assert [value for value, _ in found] == list(range(3, 23)), found
 assert len({pid for _, pid in found}) > 1, "nothing was forked, so that this test shows nothing"
 """

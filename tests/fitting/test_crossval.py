@@ -5,7 +5,9 @@ import pandas as pd
 import pytest
 
 import fitting
+from fitting import crossval
 from fitting.crossval import SPLITS
+from fitting.solve import valleys_of
 from tests.fitting.synthetic import RATIOS, TRUE, grid, measured, scheduled
 
 SIZES = (0.2, 0.5, 1.8, 4.0)
@@ -108,6 +110,23 @@ def test_held_out_points_are_not_fitted(points):
     honest = fitting.held_out(points, "dcpt", "largest-size")["predicted"]
     again = fitting.held_out(spoiled, "dcpt", "largest-size")["predicted"]
     assert again.to_numpy() == pytest.approx(honest.to_numpy())
+
+
+def test_many_folds_share_a_search_and_end_where_each_alone_would(points, monkeypatch):
+    """Of six ratios, 15 pairs; what is held out is spoiled, so that a fit which had seen it would show."""
+    some = points[np.isin(points["r"], RATIOS[1:7]) & (points["step"] % 45_000 == 0)]
+    searched = []
+    monkeypatch.setattr(crossval, "valleys_of", lambda *given, **how: searched.append(1) or valleys_of(*given, **how))
+    out = fitting.held_out(some, "dcpt", "ratio")
+    assert len(searched) == 1
+    assert out["split"].nunique() == 15
+    for fold in fitting.folds(some, "ratio")[::7]:
+        alone = fitting.fit(some[fold.fitted], "dcpt", bootstrap=0).predict(some[fold.judged])
+        assert out.loc[out["split"] == fold.label, "predicted"].to_numpy() == pytest.approx(alone, rel=1e-5)
+    last = fitting.folds(some, "ratio")[-1]
+    again = fitting.held_out(some.assign(loss=some["loss"] * np.where(last.judged, 1.02, 1)), "dcpt", "ratio")
+    honest, spoiled = (found.loc[found["split"] == last.label, "predicted"].to_numpy() for found in (out, again))
+    assert spoiled == pytest.approx(honest, rel=1e-5)
 
 
 def test_the_transfer_law_is_held_out_by_size_with_its_schedules():

@@ -79,7 +79,11 @@ def test_a_task_file_is_run_on_every_checkpoint_and_once(study: Study, question)
         kept.write_text(kept.read_text().replace("0.5", "0.75"))
     again = evaluate_tasks(study, question, console)
     assert {row["results"]["letters"]["acc"] for row in again} == {0.75}
-    assert task_table(rows).row_count == 2
+    with (terminal := Console(width=80)).capture() as shown:
+        terminal.print(
+            task_table([{**row, "results": {f"task-{n}": row["results"]["letters"] for n in range(6)}} for row in rows])
+        )
+    assert shown.get().count("acc 0.500 ±") == 12, "readable however many tasks there are"
 
 
 def test_bad_input_is_one_line(study: Study, question, tmp_path: Path) -> None:
