@@ -45,7 +45,7 @@ def loss_curves(evidence: Evidence) -> Figure | None:
         drawn |= {(law, law == laws[0]) for law in laws}
         own = points.loc[points["corpus"] == corpus]
         bounds = reach([*own["loss"], *own["loss_before"]])
-        for model, rows in _by_size(own):
+        for title, rows in _by_size_and_arm(own):
             traces = [
                 line(
                     [rows["tokens"].min(), rows["tokens"].max()],
@@ -67,7 +67,7 @@ def loss_curves(evidence: Evidence) -> Figure | None:
                 traces.append(dots(runs["tokens"], runs["loss"], share_colour(share), size, symbol, hover))
             x = token_axis("tokens of the continual phase", rows["tokens"])
             y = axis("loss, nats a token", range=bounds)
-            panels.append(panel(f"Loss on {corpus}", _size_title(model, rows), traces, x, y))
+            panels.append(panel(f"Loss on {corpus}", title, traces, x, y))
     keys = [Key(f"{percent(at)} {evidence.domain}", share_colour(at), "dot") for at in sorted(set(points["ratio"]))]
     keys += [Key(law, GREY, "line" if first else "dotted") for law, first in sorted(drawn, key=lambda key: not key[1])]
     keys.append(Key("before the continual phase", GREY, "dashed"))
@@ -130,7 +130,10 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
 
 def _fitted_size_panels(evidence: Evidence, corpus: str) -> Iterator[Panel]:
     points = _continual(evidence)
-    for model, rows in _by_size(points.loc[(points["corpus"] == corpus) & (points["role"] == "fit")]):
+    fitted = points.loc[(points["corpus"] == corpus) & (points["role"] == "fit")]
+    # Arms end elsewhere than the question's own runs, of which the curves speak.
+    own = fitted.loc[fitted["arm"] == ""]
+    for model, rows in _by_size(own if len(own) else fitted):
         ends = rows.loc[rows["step"] == rows["step"].max()]
         frame = pd.DataFrame({**ends.iloc[0].to_dict(), "r": _own_shares(evidence, corpus)})
         traces = [line([0, 100], [ends["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)]
@@ -188,6 +191,8 @@ def _continual(evidence: Evidence) -> pd.DataFrame:
     points = evidence.points
     if points is None:
         return pd.DataFrame()
+    # Only a question with arms has the column.
+    points = points.assign(arm=points.get("arm", ""))
     return points.loc[(points["phase"] == "continual") & (points["step"] > 0)]
 
 
@@ -196,8 +201,13 @@ def _by_size(points: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     return sorted(groups, key=lambda group: (group[1]["N"].iloc[0], group[0]))
 
 
-def _size_title(model: str, rows: pd.DataFrame) -> str:
-    return f"{model}, N = {quantity(rows['N'].iloc[0] * 1e9)}"
+def _by_size_and_arm(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """A panel's title and points; arms that no fit sees share one, as each may be a single run."""
+    unseen = (points["arm"] != "") & (points["role"] == "confirm")
+    for model, rows in _by_size(points):
+        size = f"{model}, N = {quantity(rows['N'].iloc[0] * 1e9)}"
+        for arm, own in rows.groupby(rows["arm"].mask(unseen, "arms that no fit saw")):
+            yield f"{size}, {arm}" if arm else size, own
 
 
 def _seen(evidence: Evidence, law: str, corpus: str) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import Any
 
 from fitting import LAWS, Fit
 from fitting.schedule import LAMBDA
+from pipeline.collect import read_points
 from pipeline.cost import costs
 from pipeline.evidence import Evidence
 from pipeline.marks import CORPUS_COLOURS, law_colour
@@ -121,9 +122,11 @@ def cost(evidence: Evidence) -> str:
     """Runs, tokens, FLOPs and measured time by role and model."""
     seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
     done: Counter[tuple[str, str]] = Counter()
+    last = _last_steps_without_runs(evidence)
     for run in evidence.plan:
         seconds[run.role, run.model] += sum(_seconds(record) for record in _attempts(evidence, run.name))
-        done[run.role, run.model] += evidence.study.state(run) == "done"
+        whole = evidence.study.state(run) == "done" if last is None else last.get(run.name) == run.spec.steps
+        done[run.role, run.model] += whole
     groups = costs(evidence.plan, None, evidence.question)
     rows = [
         [
@@ -133,13 +136,14 @@ def cost(evidence: Evidence) -> str:
             f"{done[group.role, group.model]} of {group.runs}",
             quantity(group.tokens),
             f"{group.flops:.2e}",
-            _duration(seconds[group.role, group.model]),
+            _duration(seconds[group.role, group.model]) if last is None else "not here",
         ]
         for group in groups
     ]
     tokens, flops = sum(group.tokens for group in groups), sum(group.flops for group in groups)
     total = f"{sum(done.values())} of {len(evidence.plan)}"
-    rows.append(["all", "", "", total, quantity(tokens), f"{flops:.2e}", _duration(sum(seconds.values()))])
+    whole_time = _duration(sum(seconds.values())) if last is None else "not here"
+    rows.append(["all", "", "", total, quantity(tokens), f"{flops:.2e}", whole_time])
     note = paragraph(
         "Tokens and FLOPs are those of the whole plan, the FLOPs of evaluations included. Time is from "
         "start to end of every attempt that ended, summed: runs side by side count each.",
@@ -168,9 +172,27 @@ def provenance(evidence: Evidence) -> str:
         rows.append(["runs, first start to last end", f"{min(times)} to {max(times)}"])
     rows += [[name, _counted(values)] for name, values in seen.items()]
     rows.append(["this page made by", f"cptlaw {version('cptlaw')}"])
-    missing = "" if seen else paragraph("No run has been started yet.", "missing")
+    none = "No run has been started yet." if _last_steps_without_runs(evidence) is None else _ELSEWHERE
+    missing = "" if seen else paragraph(none, "missing")
     made = table("What the runs were made with", ["what", "value"], rows, left=2, kind="words")
     return f"<h3>Provenance</h3>{missing}{made}{_texts(evidence)}"
+
+
+_ELSEWHERE = (
+    "This study's points were kept without its runs: what the runs were made with, and for how long, stands in their "
+    "attempts, which are not here. Done are those with points to their last step."
+)
+
+
+def _last_steps_without_runs(evidence: Evidence) -> dict[str, int] | None:
+    """Run -> its last step among the points, of a study whose points are here and whose runs are not; else None."""
+    study = evidence.study
+    if any((study.runs / run.name / "attempts").is_dir() for run in evidence.plan):
+        return None
+    try:
+        return read_points(study).groupby("run")["step"].max().to_dict()
+    except StudyError:
+        return None
 
 
 def _texts(evidence: Evidence) -> str:

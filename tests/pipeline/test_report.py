@@ -2,17 +2,20 @@
 
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import plotly.graph_objects
 import pyarrow.parquet
 import pytest
 
 from pipeline.evidence import Evidence, read_evidence
+from pipeline.figures import loss_curves
 from pipeline.marks import notes, reach
 from pipeline.report import write_report
 from pipeline.report_tables import provenance
@@ -223,6 +226,42 @@ def test_what_is_missing_is_said(copied, steps_back, sentences):
     assert "runs done" in page.words  # the plan's cost is always there
     assert "None" not in page.words.replace("None.", "")
     assert "nan" not in page.words.split()
+
+
+def test_points_kept_without_their_runs_make_the_same_page_but_for_what_the_runs_say(copied):
+    study, question = copied
+    whole = Page(write_report(study, question))
+    shutil.rmtree(study.runs)
+    kept = Page(write_report(study, question))
+    assert kept.specs == whole.specs
+    assert "kept without its runs" in kept.words
+    assert "not here" in kept.words
+    assert "No run has been started" not in kept.words
+    done = re.findall(r"\d+ of \d+", whole.words.split("runs done")[1].split("Notes")[0])
+    assert done[-1].split()[0] != "0"
+    assert re.findall(r"\d+ of \d+", kept.words.split("runs done")[1].split("Notes")[0]) == done
+
+
+def test_an_arm_has_panels_of_its_own(whole):
+    evidence = read_evidence(*whole)
+    assert evidence.points is not None
+    fitted = evidence.points["role"] == "fit"
+    arms = np.where(fitted & (evidence.points["ratio"] > 0.4), "short", np.where(fitted, "", "seen-by-none"))
+    whole_panels, parted = (
+        [panel for panel in found.panels if panel.group.endswith("general")]
+        for found in (
+            loss_curves(evidence),
+            loss_curves(dataclasses.replace(evidence, points=evidence.points.assign(arm=arms))),
+        )
+        if found is not None
+    )
+    sizes = [panel.title for panel in whole_panels]
+    assert {panel.title.removeprefix(size) for size in sizes for panel in parted if panel.title.startswith(size)} == {
+        "", ", short", ", arms that no fit saw",
+    }  # fmt: skip
+    short = next(panel for panel in parted if panel.title.endswith("short"))
+    dots = [trace for trace in short.spec["data"] if trace.get("mode") == "markers"]
+    assert len(dots) == (np.unique(evidence.points.loc[fitted, "ratio"]) > 0.4).sum()
 
 
 def test_one_law_is_enough(copied):
