@@ -190,7 +190,8 @@ def _last_steps_without_runs(evidence: Evidence) -> dict[str, int] | None:
     if any((study.runs / run.name / "attempts").is_dir() for run in evidence.plan):
         return None
     try:
-        return read_points(study).groupby("run")["step"].max().to_dict()
+        last = read_points(study).groupby("run")["step"].max()
+        return {str(run): int(step) for run, step in last.items()}
     except StudyError:
         return None
 

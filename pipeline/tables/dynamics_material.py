@@ -90,7 +90,7 @@ class Dynamics:
         if not pretraining:
             return after.reset_index(drop=True)
         before = own[own["run"].isin(runs["parent"])]
-        before = before[before["step"] >= EARLY * before["run"].map(self.steps)]
+        before = before[before["step"] >= EARLY * before["run"].map(self.steps).astype(float)]
         return pd.concat([before, after], ignore_index=True)
 
     def steps(self, run: str) -> int:

@@ -117,6 +117,11 @@ def test_an_open_model_is_fitted_without_its_past(given: Dynamics, monkeypatch: 
     assert at["full", "D_cpt"] > 0.9995
 
 
+def test_a_model_from_a_directory_has_no_past_at_all(given: Dynamics) -> None:
+    orphans = dataclasses.replace(given, points=given.points[given.points["phase"] == "continual"], known={})
+    assert len(orphans.on("D_pt", orphans.fitted_runs(MODEL), pretraining=True)) > 0
+
+
 CELLS: list[tuple[Callable[[pd.DataFrame], tuple[str, str]], list[str], list[tuple], str]] = [
     (facts.more_potential, ["setting", "model", "potential", "corpus", "side"],
      [("w", "a", p, "D_cpt", side, 3 - p) for p in (0.1, 0.5, 1.0) for side in ("measured", "predicted")], IN_ORDER),
