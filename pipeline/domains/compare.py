@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,15 @@ LEVEL = 0.9
 _NOT_FASTER = {"reached": 0, **dict.fromkeys(("speed_up", "speed_up_low", "speed_up_high", "tokens_saved"))}
 
 
-def recommend_weights(study: Study, setting: Setting, measured: Measured) -> dict[str, Any]:
-    """Let every method propose, and write recommendation.json.
+def recommend_weights(
+    study: Study, setting: Setting, measured: Measured, tell: Callable[[str], object] = lambda line: None
+) -> dict[str, Any]:
+    """Let every method propose, and write recommendation.json; `tell` as in `proposed`.
 
     Raises:
         StudyError: runs that a method reads are not done.
     """
-    proposals = proposed(setting, measured)
+    proposals = proposed(setting, measured, tell)
     answer = next((proposal for proposal in proposals if proposal.method == "autoscale"), proposals[0])
     weights = setting.question.weights
     content = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.config import ConfigError
@@ -84,8 +85,8 @@ def confirming(setting: Setting, proposals: Sequence[Proposal]) -> list[PlannedR
     return list({run.spec.hash: run for run in runs}.values())
 
 
-def proposed(setting: Setting, measured: Measured) -> list[Proposal]:
-    """What all methods propose, in the question's order.
+def proposed(setting: Setting, measured: Measured, tell: Callable[[str], object] = lambda line: None) -> list[Proposal]:
+    """What all methods propose, in the question's order; `tell` is given a line for each that takes over two seconds.
 
     Raises:
         StudyError: runs of theirs are not done.
@@ -96,9 +97,13 @@ def proposed(setting: Setting, measured: Measured) -> list[Proposal]:
             f"{len(lacking)} of {len(runs)} runs are not done or not collected, {lacking[0].name} among them; "
             "run cptlaw train, then cptlaw collect"
         )
-    return [
-        proposal for name in setting.question.weights.methods for proposal in METHODS[name].propose(setting, measured)
-    ]
+    found = []
+    for name in setting.question.weights.methods:
+        start = time.perf_counter()
+        found += METHODS[name].propose(setting, measured)
+        if (seconds := time.perf_counter() - start) > 2:
+            tell(f"{name} proposed: {seconds:.0f} s")
+    return found
 
 
 @dataclass(frozen=True)
