@@ -46,7 +46,7 @@ def overlapping(cells: pd.DataFrame, among: str) -> tuple[str, str]:
         return UNKNOWN, f"There is one {among} only."
     told = f"{apart.min():.2f} to {apart.max():.2f} ({OVERLAP:g} is alike)"
     verdict = IN_ORDER if (apart <= OVERLAP).mean() >= MOST else NOT_HERE
-    return verdict, f"Among {among}s the shift differs by a factor of {told}."
+    return verdict, f"Among {among}s the shift without replay differs by a factor of {told}."
 
 
 def less_by_replay(cells: pd.DataFrame) -> tuple[str, str]:
