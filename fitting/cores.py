@@ -54,8 +54,10 @@ def over_cores(
 
 
 def _end_when_told() -> None:
-    # The pool ends its processes by a TERM; a handler of the program around would make a traceback of it.
+    # The pool ends its processes by a TERM; a handler of the program around would make a traceback of it, and so would
+    # a Ctrl-C, which a terminal sends to all processes at once.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _forked(item):

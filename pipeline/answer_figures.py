@@ -61,8 +61,8 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
         hover = f"measured at {share} {label(evidence.domain)}: %{{x:.4f}}, %{{y:+.2f}}%"
         traces.append(dots([x], [y], BLACK, 11, "diamond", hover))
         xs[0], ys[0] = np.append(xs[0], x), np.append(ys[0], y)
-    tolerance = 100 * evidence.question.goal.tolerance
-    answer = evidence.recommendation["predicted"] if evidence.recommendation else {}
+    told = evidence.recommendation or {"goal": {}, "predicted": {}}
+    tolerance, answer = 100 * told["goal"].get("tolerance", evidence.question.goal.tolerance), told["predicted"]
     if answer:
         traces.append(_answer_mark(evidence, answer, before))
     # What gave the answer decides what is seen; another one that goes astray must not flatten it.

@@ -19,6 +19,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 import conf
 from pipeline.goals import goal_problems
@@ -159,7 +160,7 @@ def load_question(path: Path, overrides: Sequence[str] = (), *, again: bool = Tr
     """
     try:
         stored = OmegaConf.merge(OmegaConf.structured(Question), OmegaConf.load(path))
-    except (OmegaConfBaseException, ValueError, OSError) as error:
+    except (OmegaConfBaseException, YAMLError, ValueError, OSError) as error:
         raise ConfigError([f"{path}: cannot be read as a question ({plain(error)}); plan again"]) from None
     try:
         for override in OverridesParser.create().parse_overrides(list(overrides)):
@@ -208,6 +209,8 @@ def question_of_study(folder: Path, overrides: Sequence[str], *, again: bool = T
         raise ConfigError([f"{folder}: not a study, it has no study.yaml; cptlaw plan makes one"])
     question = load_question(folder / "study.yaml", overrides, again=again)
     question.name, question.studies = folder.resolve().name, str(folder.parent)
+    # Training is asked for by the words of a command, never by what an earlier one was told.
+    question.tables.run &= any(word.lstrip("+").startswith("tables.run=") for word in overrides)
     return question
 
 

@@ -38,6 +38,8 @@ def evaluate_tasks(study: Study, question: Question, console: Console) -> list[d
                 "or your own and evaluate.folder=..."
             ]
         )
+    if wanted.limit is not None and wanted.limit < 1:
+        raise ConfigError([f"evaluate.limit: {wanted.limit}; allowed: 1 or more, or null for all"])
     rows = []
     evaluator = None
     for number, (run, step, path) in enumerate(chosen, start=1):

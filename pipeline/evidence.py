@@ -133,7 +133,7 @@ def read_evidence(study: Study, question: Question) -> Evidence:
         proof = _proof(study, found.corpora)
     if recommendation is not None and points is not None and question.goal.kind != "trade-off":
         target = _answered_target(question, points, recommendation["target"])
-    return dataclasses.replace(
+    found = dataclasses.replace(
         found,
         points=points,
         fits=fits,
@@ -144,6 +144,8 @@ def read_evidence(study: Study, question: Question) -> Evidence:
         proof=proof,
         missing=missing,
     )
+    # A proof of an earlier answer is none of this one.
+    return found if found.answered or recommendation is None else dataclasses.replace(found, proof=None)
 
 
 def predicted(evidence: Evidence, fit: Fit, frame: pd.DataFrame) -> np.ndarray:

@@ -35,13 +35,13 @@ def cost_table(rows: list[Cost], question: Question) -> Table:
         table.add_column(name, justify="left" if name in ("role", "model") else "right", no_wrap=True)
     for row in rows:
         table.add_row(
-            row.role, row.model, f"{row.non_embedding / 1e6:.3g} M", str(row.runs), f"{row.tokens / 1e6:,.1f} M",
+            row.role, row.model, quantity(row.non_embedding), str(row.runs), quantity(row.tokens),
             _flops(row.flops), _duration(row.seconds and row.seconds / count), _bytes(row.disk),
         )  # fmt: skip
     seconds = [row.seconds for row in rows if row.seconds is not None]
     table.add_section()
     table.add_row(
-        "all", "", "", str(sum(row.runs for row in rows)), f"{sum(row.tokens for row in rows) / 1e6:,.1f} M",
+        "all", "", "", str(sum(row.runs for row in rows)), quantity(sum(row.tokens for row in rows)),
         _flops(sum(row.flops for row in rows)), _duration(sum(seconds) / count if seconds else None),
         _bytes(sum(row.disk for row in rows)),
     )  # fmt: skip

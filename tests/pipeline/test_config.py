@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli import run
-from pipeline.config import CONF, ConfigError, describe_keys, load_question, pieces, read_question
+from pipeline.config import CONF, ConfigError, describe_keys, load_question, pieces, question_of_study, read_question
 from pipeline.present import question_yaml
 
 GROUPS = sorted(
@@ -164,3 +164,13 @@ def test_looking_does_not_load_torch() -> None:
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules, 'torch was loaded'"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode == 0
+
+
+def test_what_a_study_was_told_to_train_is_not_asked_again(tmp_path: Path) -> None:
+    stored = tmp_path / "study.yaml"
+    stored.write_text(question_yaml(read_question(["experiment=quickstart", "tables.run=true"])))
+    assert not question_of_study(tmp_path, []).tables.run
+    assert question_of_study(tmp_path, ["tables.run=true"]).tables.run
+    stored.write_text("x: [")
+    with pytest.raises(ConfigError, match=r"study\.yaml: cannot be read as a question \(while parsing"):
+        question_of_study(tmp_path, [])

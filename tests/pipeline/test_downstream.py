@@ -94,6 +94,8 @@ def test_bad_input_is_one_line(study: Study, question, tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match=r"evaluate\.tasks: empty"):
         evaluate_tasks(study, asked(tasks=[]), console)
+    with pytest.raises(ConfigError, match=r"evaluate\.limit: -3; allowed: 1 or more"):
+        evaluate_tasks(study, asked(limit=-3), console)
     with pytest.raises(ConfigError, match=r"evaluate\.tasks: lettres: not known to lm-eval"):
         evaluate_tasks(study, asked(tasks=["lettres"]), console)
     with pytest.raises(ConfigError, match=r"evaluate\.folder: 'nowhere' is not a folder"):

@@ -292,9 +292,14 @@ def test_no_mixture_within_the_tolerance(copied):
 
 def test_a_confirmation_of_another_share_confirms_nothing(copied):
     study, question = copied
-    _edit(study, "recommendation.json", mixture={"general": 0.9, HOSTILE_CORPUS: 0.1})
+    assert "Optimum:" in Page(write_report(study, question)).words
+    content = json.loads((study.folder / "recommendation.json").read_text())
+    goal = {**content["goal"], "tolerance": 0.07}
+    _edit(study, "recommendation.json", mixture={"general": 0.9, HOSTILE_CORPUS: 0.1}, goal=goal)
     words = Page(write_report(study, question)).words
     assert "The confirmation was made for another share" in words
+    assert "Optimum:" not in words
+    assert "tolerance, +7%" in words
     assert "A run that no fit had seen measured" not in words
 
 
@@ -364,7 +369,11 @@ def test_no_plan_is_an_error(tmp_path, whole):
 def test_a_question_with_another_tolerance_still_reads_the_study(copied):
     study, question = copied
     goal = dataclasses.replace(question.goal, tolerance=0.1)
-    assert "tolerance, +10%" in Page(write_report(study, dataclasses.replace(question, goal=goal))).words
+    answered = json.loads((study.folder / "recommendation.json").read_text())["goal"]["tolerance"]
+    words = Page(write_report(study, dataclasses.replace(question, goal=goal))).words
+    assert f"tolerance, {100 * answered:+.3g}%" in words, (
+        "the figure stands beside the answer, and speaks of its question"
+    )
 
 
 def test_the_command_line_starts_without_plotly():
