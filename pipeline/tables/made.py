@@ -52,7 +52,7 @@ def make_tables(study: Study, question: Question, console: Console) -> Exit:
     write_whole(study.folder / "tables.md", markdown(made, provenance))
     write_whole(study.folder / "tables.html", tables_page(study.folder.resolve().name, made, provenance))
     on_terminal(made, console)
-    tell(f"{len(made)} tables in {folder}, {study.folder / 'tables.md'} and tables.html")
+    tell(f"{len(made)} table{'s' * (len(made) != 1)} in {folder}, {study.folder / 'tables.md'} and tables.html")
     return Exit.DONE
 
 
