@@ -16,6 +16,8 @@ from fitting.solve import fit, valleys_of
 
 MANY = 10
 """Folds above which valleys are searched for once."""
+SEARCHED = ("seed", "schedules", "weights", "delta", "fix", "unknown")
+"""Options of a fit that change its valleys."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +93,7 @@ def held_out(
     options = {"seed": seed, "schedules": schedules} | options
     parted = folds(points, by, domain)
     if len(parted) > MANY and options.get("method", "varpro") == "varpro":
-        options["valleys"] = valleys_of(points, law, **{key: options[key] for key in options if key != "method"})
+        options["valleys"] = valleys_of(points, law, **{key: options[key] for key in SEARCHED if key in options})
     parts, skipped = [], {}
     for fold in parted:
         try:

@@ -54,9 +54,9 @@ class Problem:
         object.__setattr__(self, "upper", np.array([p.coordinate(p.high) for p in nonlinear]))
         psi = [self.fixed.get(p.name, np.nan) for p in self.law.nonlinear]
         object.__setattr__(self, "_psi", np.array(psi))
-        object.__setattr__(self, "_free", np.array([p.name not in self.fixed for p in self.law.nonlinear], dtype=bool))
-        places = {int(j): row for row, j in enumerate(np.flatnonzero([p in free for p in self.law.nonlinear]))}
-        object.__setattr__(self, "_place", places)
+        is_free = np.array([p.name not in self.fixed for p in self.law.nonlinear], dtype=bool)
+        object.__setattr__(self, "_free", is_free)
+        object.__setattr__(self, "_place", {int(j): row for row, j in enumerate(np.flatnonzero(is_free))})
         linear = self.law.linear
         held = [j for j, p in enumerate(linear) if p.name in self.fixed]
         mirrored = [j for j, p in enumerate(linear) if p.low == -inf] if self.law.cone is None else []

@@ -137,7 +137,7 @@ class _Projected:
     def __init__(self, problem: Problem):
         self.problem = problem
         self.rows = np.sqrt(problem.weights) / problem.loss
-        self.at = b""
+        self.at: bytes | None = None
 
     def solve(self, z: np.ndarray) -> np.ndarray:
         """The best amounts u >= 0 of the generators at z."""

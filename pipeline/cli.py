@@ -130,29 +130,22 @@ def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
         code, lines = 2, str(error)
     except (CorpusError, StudyError, SpecError) as error:
         code, lines = 3, str(error)
-    except OSError as error:
+    except KeyboardInterrupt:
+        code, lines = 75, "stopped; the same command goes on from what is done"
+    except Exception as error:
         from pipeline.worker import DISK_FULL, disk_line
 
         if debug:
             raise
-        full = error.errno in DISK_FULL
-        code, lines = (3, disk_line(error, "disk")) if full else (1, f"{_unexpected(error)} (--debug shows where)")
-    except KeyboardInterrupt:
-        code, lines = 75, "stopped; the same command goes on from what is done"
-    except Exception as error:
-        if debug:
-            raise
-        code, lines = 1, f"{_unexpected(error)} (--debug shows where)"
+        code, lines = 1, f"{type(error).__name__}: {error} (--debug shows where)"
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            code, lines = 3, disk_line(error, "disk")
     if debug:
         import traceback
 
         traceback.print_exc()
     errors.print(lines)
     return code
-
-
-def _unexpected(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def _of_fitting() -> list[type[Exception]]:

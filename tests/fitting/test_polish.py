@@ -1,8 +1,10 @@
 """The descents beneath a fit: their second derivatives, their steps, and where they end."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import fitting
 from fitting.crossval import folds
 from fitting.curvature import curvature
 from fitting.laws import LAWS
@@ -66,3 +68,10 @@ def test_a_descent_along_a_flat_valley_goes_to_its_end():
     theta, objective = minimise(problem, np.random.default_rng(0))
     assert polish(problem, theta, tolerance=1e-15)[1] == pytest.approx(objective, rel=1e-10)
     assert objective == pytest.approx(0.008400068923255578, rel=1e-10)
+
+
+def test_with_every_exponent_given_the_coefficients_are_all_that_is_fitted():
+    points = pd.DataFrame([(N, D, 2 + N**-0.5 + D**-0.25) for N in (1, 4, 9) for D in (1, 16, 81)])
+    points = points.set_axis(["N", "D", "loss"], axis=1).assign(run=range(9))
+    found = fitting.fit(points, "chinchilla", bootstrap=0, fix={"alpha": 0.5, "beta": 0.25}).params
+    assert [found[name] for name in ("E", "A", "B")] == pytest.approx([2, 1, 1], abs=1e-6)
