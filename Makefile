@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: quickstart test test-slow check bench setup golden clean
+.PHONY: quickstart test test-slow test-kernels check bench setup golden clean
 
 quickstart: setup
 	$(BIN)/cptlaw quickstart
@@ -13,6 +13,12 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# Numbers must not depend on the processor: the kernels that OpenBLAS picks for two others, side by side.
+test-kernels: setup
+	OPENBLAS_CORETYPE=Haswell $(BIN)/python -m pytest -m 'not slow' -p no:cacheprovider tests/fitting & haswell=$$!; \
+	OPENBLAS_CORETYPE=SkylakeX $(BIN)/python -m pytest -m 'not slow' -p no:cacheprovider tests/fitting; skylake=$$?; \
+	wait $$haswell && exit $$skylake
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -13,7 +13,9 @@ BY = ("size", "ratio", "reach")
 
 @pytest.fixture(scope="module")
 def points():
-    plan = grid(sizes=(0.2, 0.5, 1.8, 4.0), ratios=(0.1, 0.33, 0.67, 0.9), evaluations=6, every=30_000)
+    # Six ratios, so that the four left by each fold determine C, gamma, eps and eta: with two left the optimum is flat,
+    # and rounding, which differs between processors, decides the prediction.
+    plan = grid(sizes=(0.2, 0.5, 1.8, 4.0), ratios=(0.05, 0.1, 0.33, 0.5, 0.67, 0.9), evaluations=6, every=30_000)
     truth = {**TRUE["dcpt"], "B": 0.3, "C": 2.0}
     return measured(plan, "dcpt", truth, noise=0.001, run_noise=0.001)
 
@@ -33,7 +35,7 @@ def test_the_table_prefers_the_law_that_made_the_points(points, tried):
     assert own["mae"] < other["mae"]
     assert own["huber_sum"] == pytest.approx(own["huber_mean"] * len(points))
     for split in BY:
-        assert own[split] < 0.02
+        assert own[split] < 0.01
     assert own["ratio"] < other["ratio"]
     assert "missing columns: loss_before" in table.loc["transfer-anchored", "reason"]
     assert table.loc["transfer-anchored", ["r2", "size"]].isna().all()
@@ -50,9 +52,9 @@ def test_advice_names_the_law_the_number_and_what_could_not_be_fitted(tried):
     lines = {line.split(" ")[0]: line for line in fitting.advise(tried)}
     assert list(lines) == list(BY)
     assert lines["ratio"].startswith("ratio (a ratio that was not run): trust dcpt: mean error ")
-    assert "16 held-out runs, against dcpt-l1 (" in lines["ratio"]
+    assert "24 held-out runs, against dcpt-l1 (" in lines["ratio"]
     for line in lines.values():
-        assert "; transfer-anchored could not be judged: holding out" in line
+        assert "; transfer-anchored could not be judged: " in line
         assert "missing columns: loss_before" in line
         assert "\n" not in line
 
