@@ -1,29 +1,29 @@
 """points -> law -> answer. Plain numbers in, plain numbers out."""
 
-from fitting.answer import Answer, Estimate
-from fitting.autoscale import AutoScale, autoscale, autoscale_steps
-from fitting.balance import balance
-from fitting.best_mixture import Longer, best_mixture
-from fitting.compute_optimal import compute_optimal
-from fitting.critical import critical_point
-from fitting.crossval import Fold, folds, held_out
-from fitting.curve import loss_curve
-from fitting.ddo import DDO, ddo
+from fitting.answers.answer import Answer, Estimate
+from fitting.answers.balance import balance
+from fitting.answers.compute_optimal import compute_optimal
+from fitting.answers.critical_point import critical_point
+from fitting.answers.inflection import inflection_ratio, transfer_inflection
+from fitting.answers.limited_data import limited_data
+from fitting.answers.loss_curve import loss_curve
+from fitting.answers.out_of_domain import out_of_domain
+from fitting.answers.trade_off import TradeOff, trade_off
+from fitting.answers.turning_point import turning_length
 from fitting.fitted import Fit
-from fitting.inflection import inflection_ratio, transfer_inflection
 from fitting.laws import LAWS, Law, Parameter
-from fitting.limited_data import limited_data
-from fitting.mixture_optimum import MixtureOptimum, mixture_optimum
-from fitting.mixtures import dirichlet_mixtures
-from fitting.out_of_domain import out_of_domain
+from fitting.mixtures.autoscale import AutoScale, autoscale, autoscale_steps
+from fitting.mixtures.best_mixture import Longer, best_mixture
+from fitting.mixtures.ddo import DDO, ddo
+from fitting.mixtures.optimum import MixtureOptimum, mixture_optimum
+from fitting.mixtures.random_mixtures import dirichlet_mixtures
 from fitting.points import PointsError
 from fitting.preflight import problems
 from fitting.schedule import areas, with_areas
-from fitting.selection import advise, compare, try_out
-from fitting.shared import fit_shared
-from fitting.solve import fit
-from fitting.tradeoff import TradeOff, trade_off
-from fitting.turning import turning_length
+from fitting.solver.fit import fit
+from fitting.solver.shared_fit import fit_shared
+from fitting.uncertainty.cross_validation import Fold, folds, held_out
+from fitting.uncertainty.selection import advise, compare, try_out
 
 __all__ = [
     "DDO",

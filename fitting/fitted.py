@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass, field, fields
 import numpy as np
 import pandas as pd
 
-from fitting.cores import over_cores
 from fitting.laws import LAWS, Law
 from fitting.laws.unknown import with_unknown
 from fitting.points import PointsError, columns_of
-from fitting.profile import Optimum, Profile, profile
-from fitting.sandwich import rows_by_run
 from fitting.schedule import LAMBDA
+from fitting.solver.cores import over_cores
+from fitting.uncertainty.profile import Optimum, Profile, profile
+from fitting.uncertainty.sandwich import rows_by_run
 
 SCHEMA = 2
 
@@ -174,7 +174,7 @@ class Fit:
         return self.optimum
 
     def profile(self, parameter: str, level: float = 0.9) -> Profile:
-        """Profile likelihood of a parameter: see `fitting.profile`.
+        """Profile likelihood of a parameter: see `fitting.uncertainty.profile`.
 
         Raises PointsError for a parameter that the fit did not search for, and for a fit that was read from a file.
         """

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from training.corpora.manifest import Manifest
+from training.corpora.prepare import Source, TokenizerChoice, prepare
 from training.evaluation_steps import EvaluationPolicy
-from training.manifest import Manifest
-from training.prepare import Source, TokenizerChoice, prepare
 from training.schedule import Piece
 from training.spec import Initial, RunSpec
 

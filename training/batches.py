@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import torch
 
-from training.corpus_error import CorpusError
-from training.group import ALONE, Group
-from training.manifest import Manifest
+from training.corpora.corpus_error import CorpusError
+from training.corpora.manifest import Manifest
+from training.corpora.store import TokenStore
+from training.devices.group import ALONE, Group
 from training.masking import masked
 from training.sampling import Sampler
 from training.spec import RunSpec
-from training.store import TokenStore
 
 
 def training_batches(

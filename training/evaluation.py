@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from training.group import ALONE, Group
+from training.devices.group import ALONE, Group
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import torch
 from transformers import PreTrainedModel
 
 from training.checkpoint import load_weights
+from training.devices.group import Group
 from training.domain_weights import PATH, DomainWeights, as_line, equal_weights, excess_losses, moved, noted_steps
 from training.durable import append_flushed, cut_lines
 from training.engine import Losses
-from training.group import Group
 from training.spec import RunSpec, SpecError
 
 

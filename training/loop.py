@@ -29,14 +29,14 @@ from training.checkpoint import (
     step_of,
     whole_state,
 )
-from training.devices import prepare
+from training.corpora.manifest import Manifest
+from training.devices.devices import prepare
+from training.devices.group import ALONE, Group
 from training.durable import append_flushed, cut_lines
 from training.engine import Losses
 from training.evaluation import evaluate
 from training.evaluation_steps import evaluation_steps
-from training.group import ALONE, Group
 from training.group_dro import GroupDro
-from training.manifest import Manifest
 from training.model import build_model, model_from_directory
 from training.schedule import learning_rates
 from training.spec import Execution, RunSpec

@@ -13,10 +13,10 @@ from pathlib import Path
 import yaml
 
 from training.attempt import LeaseLostError, claim
+from training.corpora.manifest import Manifest
+from training.devices.group import ALONE, SHARDED, Group, spread_problem
 from training.durable import write_whole
-from training.group import ALONE, SHARDED, Group, spread_problem
 from training.loading import load_transformers
-from training.manifest import Manifest
 from training.spec import Execution, RunSpec, SpecError
 from training.stop import StopRequest, StopRequestedError
 

@@ -8,8 +8,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from training.devices.group import Parallel
 from training.evaluation_steps import EvaluationPolicy
-from training.group import Parallel
 from training.schedule import Piece
 
 SCHEMA = 2

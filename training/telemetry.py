@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from training.group import Group
+from training.devices.group import Group
 from training.parameters import model_size
 from training.spec import RunSpec
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.tables.catalogue import READINGS, TABLES
-from pipeline.tables.shown import Shown
+from pipeline.paper_tables.catalogue import READINGS, TABLES
+from pipeline.paper_tables.show import Shown
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"

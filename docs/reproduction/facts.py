@@ -12,7 +12,7 @@ import pandas as pd
 import fitting
 from docs.reproduction.book import Book
 from docs.reproduction.settings import SETTINGS, Fact, seven, six
-from fitting.compute_optimal import closed_form
+from fitting.answers.compute_optimal import closed_form
 from training.evaluation_steps import EvaluationPolicy, evaluation_steps
 
 SAME = "A count that follows from what is done; the code does the same."
@@ -149,9 +149,9 @@ def log_log(book: Book, claim: str) -> Fact | None:
 
 def ddo_runs(book: Book, claim: str) -> Fact:
     """Runs of a plan."""
-    from pipeline.domains.methods import METHODS
-    from pipeline.domains.setting import Setting
-    from pipeline.plan import unprepared
+    from pipeline.mixture_weights.methods.registry import METHODS
+    from pipeline.mixture_weights.setting import Setting
+    from pipeline.plan.runs import unprepared
 
     runs, _ = METHODS["ddo"].count(Setting(seven(), unprepared(seven()), "fp32", None))
     return Fact(f"{runs} (m={len(seven().corpora.sources)})", runs == 15, SAME)

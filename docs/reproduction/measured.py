@@ -20,14 +20,14 @@ import pandas as pd
 import fitting
 from docs.reproduction.book import MEASURED, RESULTS, TENTH, TENTH_VERDICTS
 from docs.studies.transfer_points import DATA
-from pipeline.config import question_of_study
-from pipeline.study import Study
-from pipeline.tables.catalogue import READINGS, TABLES
-from pipeline.tables.made import tables_of
-from pipeline.tables.material import CORPORA, SIX, Material
-from pipeline.tables.paper import VARIABLE, paper_folder
-from pipeline.tables.shown import verdicts
-from pipeline.tables.table import Source
+from pipeline.paper_tables.catalogue import READINGS, TABLES
+from pipeline.paper_tables.dcpt.points import CORPORA, SIX, Material
+from pipeline.paper_tables.make import tables_of
+from pipeline.paper_tables.paper_numbers import VARIABLE, paper_folder
+from pipeline.paper_tables.show import verdicts
+from pipeline.paper_tables.table import Source
+from pipeline.question.loading import question_of_study
+from pipeline.study.folder import Study
 from tests.fitting.test_public_bars import TRAIN, annealed, errors_on_other_schedules
 
 

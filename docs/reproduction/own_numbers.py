@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from docs.reproduction.book import Book
-from pipeline.tables.catalogue import TABLES
+from pipeline.paper_tables.catalogue import TABLES
 
 CELL = ["parameterization", "corpus", "metric"]
 BY_DOMAIN = {"dcpt-1": (14, 15), "dcpt-2": (16, 17), "dcpt-3": (18, 19), "dcpt-4": (20, 21)}
@@ -131,7 +131,7 @@ def _formats(book: Book) -> str:
 
 
 def _autoscale(book: Book) -> Iterator[str]:
-    from pipeline.tables.autoscale import MEANS
+    from pipeline.paper_tables.autoscale import MEANS
 
     seven = book.csv("autoscale_table07_bert_steps_saved.csv").pivot(
         index="data_scale_steps", columns="metric", values="value"

@@ -17,10 +17,10 @@ from pathlib import Path
 from docs.reproduction.book import ROOT, TENTH, Book
 from docs.reproduction.facts import FACTS
 from docs.reproduction.own_numbers import sentences
-from pipeline.tables.catalogue import READINGS, TABLES
-from pipeline.tables.paper import VARIABLE
-from pipeline.tables.shown import PAPERS, numbered, pipes, side_by_side
-from pipeline.tables.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
+from pipeline.paper_tables.catalogue import READINGS, TABLES
+from pipeline.paper_tables.paper_numbers import VARIABLE
+from pipeline.paper_tables.show import PAPERS, numbered, pipes, side_by_side
+from pipeline.paper_tables.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
 
 PAGE = ROOT / "docs" / "reproduction.md"
 NOT_YET = "not measured yet"
@@ -70,9 +70,9 @@ Every table and every number that the texts of three papers state, ours beside i
 - **{UNKNOWN}**: a setting, or something that is not printed or not here; the sentence says which.
 - **{NOT_YET}**: the study that measures it has not been kept yet.
 
-The verdicts of tables are reached by a rule in code (`pipeline/tables/verdict.py`), no number below was typed, and what
-the papers print stands here as a quotation only. Ours come from the folders of [results](results), each made by one
-command; a study of your own gives the same tables: `cptlaw tables STUDY tables.papers=FOLDER`."""
+The verdicts of tables are reached by a rule in code (`pipeline/paper_tables/verdict.py`), no number below was typed,
+and what the papers print stands here as a quotation only. Ours come from the folders of [results](results), each made
+by one command; a study of your own gives the same tables: `cptlaw tables STUDY tables.papers=FOLDER`."""
 
 
 def _of_table(book: Book, name: str) -> Verdict:

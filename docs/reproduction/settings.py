@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import fitting
 from docs.reproduction.book import Book
-from fitting.problem import DELTA
-from pipeline.config import preset, read_question
-from pipeline.model_shape import configuration_of
-from pipeline.schema import Question
-from pipeline.tables.across import PARTS
+from fitting.solver.problem import DELTA
+from pipeline.paper_tables.dcpt.cross_domain import PARTS
+from pipeline.plan.model_shape import configuration_of
+from pipeline.question.loading import preset, read_question
+from pipeline.question.schema import Question
 from training.parameters import model_size
 
 SETTING = "A setting, not a finding; ours is beside it."

@@ -10,7 +10,7 @@ from scipy.optimize import brentq, minimize_scalar
 import fitting
 from docs.studies.transfer_points import SLOW, Series, rates_of
 from docs.studies.transfer_questions import base
-from fitting.transfer_forms import best_replay, inflection_share, ratio_of_no_return, transfer_turn
+from fitting.answers.transfer_closed_form import best_replay, inflection_share, ratio_of_no_return, transfer_turn
 
 CAP = 0.03
 REPLAYED = 0.9

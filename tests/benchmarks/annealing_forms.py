@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from fitting.polish import huber
+from fitting.solver.newton import huber
 from tests.fitting.test_public_bars import PEAK, TEST, TRAIN, annealed
 
 MOST_DROPS = 3000

@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.collect import collect
-from pipeline.study import PlannedRun, Study
+from pipeline.study.collect import collect
+from pipeline.study.folder import PlannedRun, Study
 from tests.conftest import SHAPE
 from training.evaluation_steps import EvaluationPolicy
 from training.schedule import Piece

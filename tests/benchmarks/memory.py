@@ -14,11 +14,11 @@ from typing import Any
 from tests.benchmarks.peers import bare_loop
 from tests.conftest import write_text
 from training.batches import training_batches
+from training.corpora.manifest import Manifest
+from training.corpora.prepare import Source, TokenizerChoice, prepare
 from training.engine import ready
 from training.evaluation_steps import EvaluationPolicy
 from training.loop import train
-from training.manifest import Manifest
-from training.prepare import Source, TokenizerChoice, prepare
 from training.schedule import Piece
 from training.spec import Execution, Initial, RunSpec
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import psutil
 
-from training.parallel_tokens import CHUNK_CHARACTERS
-from training.prepare import TokenizerChoice, prepare
-from training.source import Source, SourceReader
-from training.tokenizer import load_tokenizer, train_tokenizer
+from training.corpora.parallel_tokens import CHUNK_CHARACTERS
+from training.corpora.prepare import TokenizerChoice, prepare
+from training.corpora.source import Source, SourceReader
+from training.corpora.tokenizer import load_tokenizer, train_tokenizer
 
 SMALL, LARGE = 24, 72
 """Megabytes of text."""

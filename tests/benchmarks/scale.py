@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipeline.study import PlannedRun, Study
+from pipeline.study.folder import PlannedRun, Study
 from tests.conftest import write_text
 from tests.slurm.fake_slurm import FakeSlurm
 from training.evaluation_steps import evaluation_steps
@@ -94,7 +94,9 @@ def _timed(slurm: FakeSlurm, verb: str, words: list[str]) -> tuple[float, float,
     environment = os.environ | {"PATH": f"{slurm.bin}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     start = time.perf_counter()
     with open(slurm.folder / f"{verb}.log", "w") as log:
-        process = subprocess.Popen([sys.executable, "-m", "pipeline.cli", verb, *words], stdout=log, env=environment)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pipeline.cli.main", verb, *words], stdout=log, env=environment
+        )
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0, verb

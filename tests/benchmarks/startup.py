@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.cli import run
+from pipeline.cli.main import run
 from tests.conftest import write_text
 
 ROUNDS = 5
@@ -70,7 +70,7 @@ def _timed(work: Callable[..., float], *arguments: object) -> tuple[float, float
 
 def _first_step(words: list[str], studies: Path) -> float:
     start = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "pipeline.cli", "train", *words], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-m", "pipeline.cli.main", "train", *words], stdout=subprocess.DEVNULL)
     try:
         # The first run has one step, and a line of metrics.jsonl behind it.
         while not list(studies.glob("*/runs/*/metrics.jsonl")):

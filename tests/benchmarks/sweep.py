@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from pipeline import verbs
-from pipeline.config import read_question
+from pipeline.cli import verbs
+from pipeline.question.loading import read_question
 from tests.benchmarks.peers import trainer
 from training.batches import training_batches
+from training.corpora.manifest import Manifest
 from training.evaluation_steps import evaluation_steps
-from training.manifest import Manifest
 from training.run import Exit
 
 QUESTION = [

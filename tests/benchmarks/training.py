@@ -18,17 +18,17 @@ from typing import Any
 
 import torch
 
-from pipeline.config import read_question
-from pipeline.plan import planned_runs
-from pipeline.prepare import prepare_corpora
+from pipeline.plan.prepare import prepare_corpora
+from pipeline.plan.runs import planned_runs
+from pipeline.question.loading import read_question
 from tests.benchmarks.peers import bare_loop, trainer_blocks
 from tests.conftest import SHAPE
 from training.batches import training_batches
+from training.corpora.manifest import Manifest
 from training.durable import read_lines_whole
 from training.engine import forget, ready
 from training.evaluation_steps import EvaluationPolicy
 from training.loop import train
-from training.manifest import Manifest
 from training.parameters import model_size
 from training.spec import Execution, RunSpec
 

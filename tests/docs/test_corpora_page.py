@@ -13,14 +13,14 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from pipeline.cli import run as cptlaw
-from pipeline.schema import SourceConfig
+from pipeline.cli.main import run as cptlaw
+from pipeline.question.schema import SourceConfig
 from tests.conftest import SHAPE, write_text
 from tests.docs.pages import ROOT, assert_same, run
 from tests.pipeline.test_road import SMALL
-from training.manifest import Manifest
+from training.corpora.manifest import Manifest
+from training.corpora.tokenizer import train_tokenizer
 from training.model import build_model
-from training.tokenizer import train_tokenizer
 
 PAGE = (ROOT / "docs" / "corpora.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, flags=re.S) for line in block.splitlines()]

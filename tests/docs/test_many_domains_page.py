@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import read_question
-from pipeline.domains.methods import METHODS
-from pipeline.domains.setting import Setting
-from pipeline.plan import unprepared
+from pipeline.mixture_weights.methods.registry import METHODS
+from pipeline.mixture_weights.setting import Setting
+from pipeline.plan.runs import unprepared
+from pipeline.question.loading import read_question
 
 PAGE = (Path(__file__).parents[2] / "docs" / "many-domains.md").read_text()
 COMMANDS = [

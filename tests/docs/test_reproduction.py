@@ -14,8 +14,8 @@ from docs.reproduction.book import CLAIMS, Book
 from docs.reproduction.facts import FACTS
 from docs.reproduction.own_numbers import sentences
 from docs.reproduction.page import NOT_YET, PAGE, _numbers, _of_claim, _of_table, page
-from pipeline.tables.catalogue import TABLES
-from pipeline.tables.verdict import HOLDS, NOT_HERE, UNKNOWN
+from pipeline.paper_tables.catalogue import TABLES
+from pipeline.paper_tables.verdict import HOLDS, NOT_HERE, UNKNOWN
 from tests.docs.pages import ROOT
 
 PAPERS = ROOT / os.environ.get("CPTLAW_PAPER_TABLES", "../shared/paper-tables")

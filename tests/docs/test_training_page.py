@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import run
-from pipeline.config import preset, read_question
-from pipeline.model_shape import configuration_of
+from pipeline.cli.main import run
+from pipeline.plan.model_shape import configuration_of
+from pipeline.question.loading import preset, read_question
 from tests.docs.pages import ROOT
 from training.parameters import model_size
 

@@ -6,7 +6,7 @@ import pytest
 
 import fitting
 from fitting.laws import LAWS, Law
-from fitting.problem import Problem
+from fitting.solver.problem import Problem
 
 OF_SHIFT = {"E": 20.0, "beta": 0.35}
 DYNAMICS = {"L0": 2.6, "A": 0.9, "C1": 0.5, "C2": 0.6, "B": 0.5, "alpha": 0.45, **OF_SHIFT}

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import run
-from pipeline.collect import read_points
-from pipeline.study import Study, StudyError
+from pipeline.cli.main import run
+from pipeline.study.collect import read_points
+from pipeline.study.folder import Study, StudyError
+from training.corpora.manifest import Manifest
 from training.durable import read_lines_whole
-from training.manifest import Manifest
 
 SMALL = [
     "experiment=own",
@@ -66,7 +66,7 @@ def trained(words: list[str]) -> Study:
     """A study whose fit runs two processes trained at once."""
     for verb in ("prepare", "plan"):
         assert run([verb, *words]) == 0
-    command = [sys.executable, "-m", "pipeline.cli", "train", *words]
+    command = [sys.executable, "-m", "pipeline.cli.main", "train", *words]
     processes = [subprocess.Popen([*command, "launcher.workers=1"]) for _ in range(2)]
     assert [process.wait() for process in processes] == [0, 0]
     return _study(words)
@@ -133,9 +133,9 @@ def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp
 
 @pytest.mark.slow
 def test_the_fit_never_sees_the_confirmation(trained: Study, words: list[str]) -> None:
-    from pipeline.config import question_of_study
-    from pipeline.fits import read_fits, selected
-    from pipeline.schema import LawConfig
+    from pipeline.question.loading import question_of_study
+    from pipeline.question.schema import LawConfig
+    from pipeline.study.fits import read_fits, selected
 
     points = read_points(trained)
     assert set(points["role"]) == {"pretrain", "fit", "confirm"}
@@ -163,7 +163,7 @@ def test_points_carry_what_the_laws_read(trained: Study) -> None:
 def test_a_killed_driver_leaves_nothing_half(trained: Study, words: list[str], tmp_path: Path) -> None:
     mine = [*words, f"studies={tmp_path}", "seed=7"]
     assert run(["plan", *mine]) == 0
-    driver = subprocess.Popen([sys.executable, "-m", "pipeline.cli", "train", *mine, "launcher.workers=2"])
+    driver = subprocess.Popen([sys.executable, "-m", "pipeline.cli.main", "train", *mine, "launcher.workers=2"])
     study = Study(tmp_path / "small")
     deadline = time.time() + 120
     while not list(study.runs.glob("*/points.jsonl")) and time.time() < deadline:
@@ -178,7 +178,7 @@ def test_a_stopped_run_saves_and_says_run_me_again(trained: Study, words: list[s
     mine = [*words, f"studies={tmp_path}", "seed=8", "pretrain.steps=3000", "launcher.resume_every=0"]
     assert run(["plan", *mine, "allow_repeats=true"]) == 0
     driver = subprocess.Popen(
-        [sys.executable, "-m", "pipeline.cli", "train", *mine, "allow_repeats=true"],
+        [sys.executable, "-m", "pipeline.cli.main", "train", *mine, "allow_repeats=true"],
         # Tests that a shell runs in the background inherit an ignored Ctrl-C, and so would their children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
@@ -197,7 +197,7 @@ def test_a_stopped_run_saves_and_says_run_me_again(trained: Study, words: list[s
 def test_a_worker_that_is_killed_is_replaced(trained: Study, words: list[str], tmp_path: Path) -> None:
     mine = [*words, f"studies={tmp_path}", "seed=9"]
     assert run(["plan", *mine]) == 0
-    driver = subprocess.Popen([sys.executable, "-m", "pipeline.cli", "train", *mine, "launcher.workers=1"])
+    driver = subprocess.Popen([sys.executable, "-m", "pipeline.cli.main", "train", *mine, "launcher.workers=1"])
     study = Study(tmp_path / "small")
     deadline = time.time() + 120
     records: list[Path] = []
@@ -347,7 +347,7 @@ def test_a_full_disk_loses_nothing(copy: Study) -> None:
     folder = copy.runs / planned.name
     whole = (folder / "points.jsonl").read_bytes()
     shutil.rmtree(folder)
-    command = [sys.executable, "-m", "pipeline.worker", str(copy.folder), "--only", planned.name]
+    command = [sys.executable, "-m", "pipeline.launch.worker", str(copy.folder), "--only", planned.name]
     # The kernel refuses files above 64 KiB: the first resume state is larger, points and specs are not.
     limited = ["bash", "-c", 'ulimit -f 64; exec "$@"', "bash", *command]
     full = subprocess.run(limited, capture_output=True, text=True, check=False)
@@ -367,7 +367,7 @@ def test_a_read_only_disk_is_one_line(copy: Study) -> None:
     planned = next(planned for planned in copy.read_plan() if planned.role == "fit")
     (copy.runs / planned.name / "DONE").unlink()
     mount = f'mount --bind "{copy.folder}" "{copy.folder}" && mount -o remount,ro,bind "{copy.folder}" && exec "$@"'
-    command = [sys.executable, "-m", "pipeline.worker", str(copy.folder), "--only", planned.name]
+    command = [sys.executable, "-m", "pipeline.launch.worker", str(copy.folder), "--only", planned.name]
     closed = ["unshare", "--mount", "bash", "-c", mount, "bash", *command]
     done = subprocess.run(closed, capture_output=True, text=True, check=False)
     assert done.returncode == 3
@@ -386,7 +386,7 @@ def test_a_deleted_checkpoint_is_made_again_as_the_line_says(
     before = [(folder / "points.jsonl").read_bytes() for folder in (parent, child)]
     shutil.rmtree(checkpoint)
     shutil.rmtree(child)
-    command = [sys.executable, "-m", "pipeline.worker", str(copy.folder), "--only", planned.name]
+    command = [sys.executable, "-m", "pipeline.launch.worker", str(copy.folder), "--only", planned.name]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     line = f"no complete checkpoint here; remove {parent / 'DONE'} and give the same command again"
     assert (refused.returncode, line in refused.stderr) == (3, True)
@@ -397,8 +397,8 @@ def test_a_deleted_checkpoint_is_made_again_as_the_line_says(
 
 
 def test_a_run_that_dies_too_often_fails_with_the_reason(copy: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    from pipeline.config import question_of_study
-    from pipeline.worker import guarded
+    from pipeline.launch.worker import guarded
+    from pipeline.question.loading import question_of_study
 
     planned = next(planned for planned in copy.read_plan() if planned.role == "fit")
     folder = copy.runs / planned.name

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import run
-from pipeline.study import Study
+from pipeline.cli.main import run
+from pipeline.study.folder import Study
 from training.durable import read_lines_whole
 
 SLURM = Path(__file__).parents[2] / "slurm"
@@ -163,7 +163,7 @@ def planned(words: list[str]) -> Callable[..., Study]:
 def losses(planned: Callable[..., Study]) -> Callable[[Study], None]:
     """Check that a study has no other points than one that nobody disturbed."""
     whole = planned("whole")
-    command = [sys.executable, "-m", "pipeline.worker", str(whole.folder)]
+    command = [sys.executable, "-m", "pipeline.launch.worker", str(whole.folder)]
     assert subprocess.run(command, check=False).returncode == 0
 
     def check(study: Study, *names: str) -> None:

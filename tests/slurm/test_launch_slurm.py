@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipeline.cli import run
-from pipeline.config import question_of_study
-from pipeline.scheduler import Scheduler, SchedulerError
-from pipeline.slurm_jobs import read_jobs
-from pipeline.study import PlannedRun, Study
-from pipeline.verbs import launch
+from pipeline.cli.main import run
+from pipeline.cli.verbs import launch
+from pipeline.launch.slurm.client import Scheduler, SchedulerError
+from pipeline.launch.slurm.jobs import read_jobs
+from pipeline.question.loading import question_of_study
+from pipeline.study.folder import PlannedRun, Study
 from tests.pipeline.test_road import SMALL
 from tests.slurm.fake_slurm import FakeSlurm
 
@@ -65,7 +65,7 @@ def _arrays(slurm: FakeSlurm) -> list[tuple[str, str, str]]:
 def _driver(words: list[str], then: str = "") -> subprocess.Popen[bytes]:
     """`cptlaw train` as a process of its own, that does not wait a second between two commands of Slurm."""
     code = (
-        "import sys\nfrom pipeline.cli import run\nfrom pipeline.scheduler import Scheduler\n"
+        "import sys\nfrom pipeline.cli.main import run\nfrom pipeline.launch.slurm.client import Scheduler\n"
         f"Scheduler.__init__.__defaults__ = (60.0, 0.0)\ncode = run(['train', *{words!r}])\n{then}\nsys.exit(code)\n"
     )
     return subprocess.Popen([sys.executable, "-c", code])
@@ -305,7 +305,7 @@ def test_a_marker_that_a_shared_disk_shows_late(prepared: list[str], tmp_path: P
     assert run(["plan", *words]) == 0
     study = Study(tmp_path / "small")
     parent, child = (planned for planned in study.read_plan() if planned.model == "qwen2-0.05m")
-    command = [sys.executable, "-m", "pipeline.worker", str(study.folder), "--only"]
+    command = [sys.executable, "-m", "pipeline.launch.worker", str(study.folder), "--only"]
     assert subprocess.run([*command, parent.spec.hash], check=False).returncode == 0
     done = study.runs / parent.name / "DONE"
     done.rename(done.with_name("LATE"))

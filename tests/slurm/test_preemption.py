@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import worker
-from pipeline.config import load_question
-from pipeline.ranks import place_in_step
-from pipeline.study import PlannedRun, Study
+from pipeline.launch import worker
+from pipeline.launch.ranks import place_in_step
+from pipeline.question.loading import load_question
+from pipeline.study.folder import PlannedRun, Study
 from tests.slurm.conftest import SLURM, Cluster
 from training.attempt import attempts
 from training.durable import write_whole
@@ -105,7 +105,7 @@ def test_a_task_finds_its_place() -> None:
 def test_any_asking_to_stop_saves_as_ctrl_c_does(planned: Planned, words: list[str]) -> None:
     study = planned("told")
     run, folder = _first(study)
-    command = [sys.executable, "-m", "pipeline.cli", "train", *words, "name=told", "launcher.workers=1"]
+    command = [sys.executable, "-m", "pipeline.cli.main", "train", *words, "name=told", "launcher.workers=1"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _wait_for_points(folder, 1, 2)
     process.send_signal(signal.SIGUSR1)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import read_question
-from pipeline.slurm_script import driver_script, train_script
+from pipeline.launch.slurm.script import driver_script, train_script
+from pipeline.question.loading import read_question
 
 RENDERED = Path(__file__).with_name("rendered")
 STUDY = Path("/studies/law")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.slurm_stages import Task, submit_runs
-from pipeline.status import MOST, RunStatus, status_table
-from pipeline.study import PlannedRun
+from pipeline.launch.slurm.arrays import Task, submit_runs
+from pipeline.study.folder import PlannedRun
+from pipeline.study.status import MOST, RunStatus, status_table
 from tests.benchmarks.scale import BARS, simulate
 from training.spec import Initial, RunSpec
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.cli import run
-from pipeline.config import read_question
-from pipeline.scheduler import environment, parse_queue
-from pipeline.slurm_options import slurm_problems, train_options
+from pipeline.cli.main import run
+from pipeline.launch.slurm.client import environment, parse_queue
+from pipeline.question.loading import read_question
+from pipeline.question.slurm_options import slurm_problems, train_options
 
 MISTAKES = {
     "partition='a b'": "allowed: a name",

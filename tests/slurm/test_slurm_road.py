@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import run
-from pipeline.slurm_jobs import read_jobs
-from pipeline.study import Study
+from pipeline.cli.main import run
+from pipeline.launch.slurm.jobs import read_jobs
+from pipeline.study.folder import Study
 from tests.pipeline.test_road import SMALL
 from tests.slurm.conftest import Cluster
 from training.attempt import attempts
@@ -49,7 +49,7 @@ def test_from_one_command_to_a_confirmed_answer(
     words = [*prepared, f'studies="{studies}"']
     study = Study(studies / "small")
     # The user's process ends before a run does.
-    subprocess.run([sys.executable, "-m", "pipeline.cli", "train", *words], check=True)
+    subprocess.run([sys.executable, "-m", "pipeline.cli.main", "train", *words], check=True)
     assert [job.kind for job in read_jobs(study)] == ["train", "train", "decide"]
     assert {study.state(planned) for planned in study.read_plan()} == {"open"}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.study import Study
+from pipeline.study.folder import Study
 from tests.slurm.conftest import SLURM, Cluster
 from training.attempt import attempts
 

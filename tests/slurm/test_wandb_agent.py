@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.study import Study
+from pipeline.study.folder import Study
 from tests.slurm.conftest import SLURM, Cluster
 from training.attempt import attempts
 from training.durable import read_lines_whole

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.proxies import attempt, train_proxy
-from training.manifest import Manifest
+from training.corpora.manifest import Manifest
 from training.run import Exit
 from training.spec import Reweighting, RunSpec
 

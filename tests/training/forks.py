@@ -13,7 +13,7 @@ from multiprocessing.process import BaseProcess
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 # Children fork from a process that has everything loaded, since twenty of them would else spend minutes importing.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["training.loop", "training.run", "training.accelerated", "deepspeed"])
+FORKS.set_forkserver_preload(["training.loop", "training.run", "training.devices.accelerated", "deepspeed"])
 
 
 def together(job: Callable[..., None], *arguments: object, count: int = 2) -> list[BaseProcess]:

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from tests.training.forks import FORKS
+from training.corpora.manifest import Manifest
+from training.devices.group import ALONE, Group
 from training.domain_weights import PATH, read_path
 from training.durable import read_lines_whole
-from training.group import ALONE, Group
-from training.manifest import Manifest
 from training.run import Exit, Places, run_once
 from training.spec import Execution, RunSpec
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.training.forks import FORKS, together
+from training.corpora.manifest import Manifest
+from training.devices.group import ALONE, Group, Parallel, join, leave
 from training.durable import read_lines_whole
-from training.group import ALONE, Group, Parallel, join, leave
-from training.manifest import Manifest
 from training.run import Exit, Places, run_once
 from training.spec import Execution, RunSpec
 

@@ -13,10 +13,10 @@ from tests.training.forks import FORKS, together
 from tests.training.proxies import assert_close, train_proxy
 from training.batches import store_of, training_batches, training_corpora
 from training.checkpoint import load_weights
+from training.corpora.manifest import Manifest
+from training.devices.group import ALONE, Parallel, join, leave
 from training.domain_weights import equal_weights, moved, read_path
-from training.group import ALONE, Parallel, join, leave
 from training.group_dro import GroupDro
-from training.manifest import Manifest
 from training.model import build_model
 from training.run import Exit
 from training.spec import Initial, Objective, Reweighting, RunSpec, SpecError

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.forks import FORKS
-from training.manifest import Manifest
+from training.corpora.manifest import Manifest
 from training.run import Places, run_once, state_of
 from training.spec import Execution, RunSpec
 

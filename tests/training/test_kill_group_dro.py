@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.training.proxies import assert_same, attempt, train_proxy
+from training.corpora.manifest import Manifest
 from training.domain_weights import PATH, read_path
-from training.manifest import Manifest
 from training.run import Exit
 from training.spec import RunSpec
 from training.stop import StopRequest

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from training.attempt import attempts
+from training.corpora.manifest import Manifest
 from training.durable import read_lines_whole
-from training.manifest import Manifest
 from training.run import Exit, Places, run_once
 from training.spec import Execution, Initial, RunSpec
 from training.stop import StopRequest
@@ -40,7 +40,7 @@ def test_the_curve_is_the_golden_one_bit_for_bit(manifest: Manifest, spec: RunSp
     (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
     script = f"""
 import json, pathlib
-from training.manifest import Manifest
+from training.corpora.manifest import Manifest
 from training.run import Places, run_once
 from training.spec import Execution, RunSpec
 spec = RunSpec.from_dict(json.loads(pathlib.Path({str(tmp_path / "spec.json")!r}).read_text()))

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 import torch
 
-from pipeline.config import CONF, preset
-from pipeline.model_shape import configuration_of
+from pipeline.plan.model_shape import configuration_of
+from pipeline.question.loading import CONF, preset
 from tests.conftest import SHAPE
 from training.model import build_model
 from training.parameters import model_size

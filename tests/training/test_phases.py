@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from training.batches import training_batches
+from training.corpora.manifest import Manifest
 from training.durable import read_lines_whole
 from training.evaluation_steps import EvaluationPolicy
-from training.manifest import Manifest
 from training.masking import IGNORED
 from training.run import Exit, Places, run_once
 from training.schedule import Piece

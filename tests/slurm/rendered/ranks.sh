@@ -19,7 +19,7 @@ run=$(awk -v task="${SLURM_ARRAY_TASK_ID:-0}" '$1 == task { print $2 }' /studies
 trap 'kill -USR1 "$step"' USR1
 trap : TERM
 # When one process has ended, the others have a minute.
-srun --kill-on-bad-exit=0 --wait=60 /venv/bin/python -m pipeline.worker /studies/law --only "$run" &
+srun --kill-on-bad-exit=0 --wait=60 /venv/bin/python -m pipeline.launch.worker /studies/law --only "$run" &
 step=$!
 while wait "$step"; code=$?; kill -0 "$step" 2> /dev/null; do :; done
 

@@ -1,0 +1,1 @@
+"""What a fit answers: trade-off, limited data, compute, balance, turning points."""

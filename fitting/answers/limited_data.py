@@ -1,0 +1,106 @@
+"""Use 2: the share of the domain when its tokens are few and each is seen once."""
+
+from collections.abc import Callable, Mapping
+from math import inf
+
+import numpy as np
+import pandas as pd
+
+from fitting.answers.answer import Answer, beyond, estimate, implied, question, unknown_interval
+from fitting.answers.grid_minimum import least, lowest
+from fitting.fitted import Fit
+from fitting.points import LARGEST, PointsError
+
+LEAST = 1e-3
+"""Smallest share that is tried: a thousand times the domain's tokens in all."""
+
+Columns = Mapping[str, float] | Callable[[np.ndarray], Mapping[str, np.ndarray]]
+
+
+def limited_data(
+    domain: Fit,
+    N: float,
+    domain_tokens: float,
+    *,
+    most_tokens: float = inf,
+    at: Columns | None = None,
+    level: float = 0.9,
+    spread: np.ndarray | None = None,
+) -> Answer:
+    """The domain's share r_d at which its loss is least when a run of D = domain_tokens / r_d uses each token once.
+
+    Parameters: `domain`, the fit of the domain's validation corpus, of a law that reads r and D; `N` billions of
+    parameters; `domain_tokens` billions of tokens; `most_tokens`, billions of tokens that the whole run may have.
+    `at`: further columns that the law reads, or a function from D (n,) to them (for a law that reads the areas of a
+    schedule, which grow with D). `level`, `spread`: as in `trade_off`.
+
+    `values`: domain_ratio, D; for dcpt also replay_below, the domain tokens below which replay helps: r_d < 1
+    exactly when domain_tokens < (B (eta + beta) (1 + eps)^(gamma+1) / (gamma C))^(1/beta). `predicted`: domain.
+
+    Raises PointsError for a law that reads no r, or no D and `at` is no function; for impossible values.
+
+    Source: Que et al. 2024, sec. 4.3, usage 2, eq. 50 to 53 (in 53 the exponent gamma + 1 as eq. 52 has it).
+    """
+    _check(domain, N, domain_tokens, most_tokens, at)
+    smallest = max(LEAST, domain_tokens / most_tokens)
+    grid = np.unique(np.r_[np.geomspace(smallest, 1.0, 601), np.linspace(smallest, 1.0, 601)])
+
+    def asked(r) -> pd.DataFrame:
+        r = np.atleast_1d(np.asarray(r, dtype=float))
+        D = domain_tokens / r
+        return question(domain, "domain", {"r": r, "N": N, "D": D, **(at(D) if callable(at) else at or {})})
+
+    curve = domain.predict(asked(grid))
+    r_d, end = least(lambda r: float(domain.predict(asked(r))[0]), grid, curve)
+    if end == 0:
+        binding = "domain tokens: a smaller share is a longer run with less of the domain"
+    elif end == 1:
+        binding = "nothing: the domain's tokens suffice, and replay would only lengthen the run"
+    elif domain_tokens / most_tokens > LEAST:
+        binding = f"most_tokens = {most_tokens:g}: a longer run with a smaller share would do better"
+    else:
+        binding = f"nothing within reach: the loss still falls at a share of {LEAST:g}, give most_tokens"
+
+    curves = domain.predict_draws(asked(grid)) if len(domain.draws) else np.zeros((0, len(grid)))
+    ratios = lowest(grid, curves)
+    values = {
+        "domain_ratio": estimate(r_d, ratios, level),
+        "D": estimate(domain_tokens / r_d, domain_tokens / ratios, level),
+    }
+    if domain.law == "dcpt":
+        drawn = np.array([replay_below(dict(zip(domain.params, draw, strict=True))) for draw in domain.draws])
+        values["replay_below"] = estimate(replay_below(domain.params), drawn, level)
+    there = asked(r_d)
+    warnings = beyond("domain", domain, there) + unknown_interval("domain", domain)
+    return Answer(values, {"domain": implied(domain, there, level, spread)}, binding, warnings)
+
+
+def replay_below(params: Mapping[str, float]) -> float:
+    """Domain tokens (billions) below which a D-CPT law gains by replay; infinite where C = 0.
+
+    >>> round(replay_below({"B": 0.1, "C": 0.2, "beta": 0.5, "gamma": 0.5, "eta": 1.5, "eps": 0.0}), 6)
+    4.0
+    """
+    B, C, beta, gamma = (params[name] for name in ("B", "C", "beta", "gamma"))
+    if C == 0:
+        return inf if B else 0.0
+    return float((B * (params["eta"] + beta) * (1 + params["eps"]) ** (gamma + 1) / (gamma * C)) ** (1 / beta))
+
+
+def _check(domain: Fit, N: float, domain_tokens: float, most_tokens: float, at: Columns | None) -> None:
+    columns = domain.equation.columns
+    if "r" not in columns:
+        raise PointsError(f"the domain law {domain.law} reads no r: fit a law of the mixture ratio, dcpt say")
+    if "D" not in columns and not callable(at):
+        raise PointsError(f"the domain law {domain.law} reads no D: give at as a function from D to its columns")
+    if not domain_tokens > 0 or not np.isfinite(domain_tokens):
+        raise PointsError(f"domain_tokens = {domain_tokens:g} must be above 0, in billions of tokens")
+    if domain_tokens > LARGEST["D"][0] / 10:
+        raise PointsError(f"domain_tokens = {domain_tokens:g} looks like raw tokens: give billions (divide by 1e9)")
+    if not N > 0:
+        raise PointsError(f"N = {N:g} must be above 0, in billions of parameters")
+    if not most_tokens >= domain_tokens:
+        raise PointsError(
+            f"most_tokens = {most_tokens:g} is below domain_tokens = {domain_tokens:g}: the domain's tokens are not "
+            "what is short, use trade_off"
+        )

@@ -1,0 +1,122 @@
+"""The predicted loss at every step of a schedule."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fitting.answers.answer import question
+from fitting.fitted import Fit
+from fitting.points import PointsError
+from fitting.schedule import areas, lifted
+
+BLOCK = 1000
+"""Steps whose intervals are drawn at once: ten errors for each bootstrap draw would fill the memory."""
+Rates = np.ndarray | list[float] | float
+"""Learning rates (steps,), one a step, or one number: a constant rate without end."""
+
+
+def loss_curve(
+    fit: Fit,
+    rates,
+    *,
+    before: float = 0.0,
+    pretrain=None,
+    at: Mapping[str, float] | None = None,
+    tokens_a_step: float | None = None,
+    decay: float = 0.999,
+    level: float = 0.9,
+    spread: np.ndarray | None = None,
+) -> pd.DataFrame:
+    """The loss that a fit predicts at every step of a run, with its interval.
+
+    Parameters: `rates` (steps,), raw learning rates, one a step; `before`, the rate that the run starts from (the
+    last of pre-training; 0 where unknown); `pretrain` (steps,), the rates of pre-training, from which s1_pretrain
+    and s2_pretrain come; `at`, further columns that the law reads, the same at every step (r, rho, N, loss_before);
+    `tokens_a_step`, billions, for a law that reads D. `decay`: lambda of S2 where the fit has none of its own; a
+    fit with lambda computes S2 anew for each of its bootstrap draws. `level`, `spread`: as in `trade_off`.
+
+    Returns a frame, one row a step: step, s1, s2, loss, low, high (NaN without bootstrap draws). It begins at step
+    0, before the first update, where the law has a value there, and else at step 1.
+
+    Raises PointsError for rates that are not a finite one-dimensional array, and columns that nobody gave.
+
+    Source: Wang et al., ICML 2025, eq. 4.
+    """
+    rates = _checked(rates)
+    fixed: dict[str, Any] = dict(at or {})
+    step = np.arange(len(rates) + 1)
+    if tokens_a_step is not None:
+        if not tokens_a_step > 0:
+            raise PointsError(f"tokens_a_step = {tokens_a_step:g} must be above 0, in billions of tokens")
+        fixed["D"] = tokens_a_step * step
+    walked = columns_along(fit, fit.params, step, rates, before, pretrain, decay)
+    first = {name: np.ravel(values)[0] for name, values in {**walked, **fixed}.items()}
+    if any(first.get(name) == 0 for name in fit.equation.positive):
+        step = step[1:]
+        fixed = {name: value[1:] if np.ndim(value) else value for name, value in fixed.items()}
+    loss, draws = losses_along(fit, step, rates, before, pretrain, fixed, decay)
+    low, high = np.full((2, len(step)), np.nan)
+    if len(draws):
+        for start in range(0, len(step), BLOCK):
+            part = slice(start, start + BLOCK)
+            low[part], high[part] = fit.measured_interval(draws[:, part], level, spread)
+    own = {name: walked[name][len(walked[name]) - len(step) :] for name in ("s1", "s2")}
+    return pd.DataFrame({"step": step, **own, "loss": loss, "low": low, "high": high})
+
+
+def losses_along(
+    fit: Fit, step: np.ndarray, rates: Rates, before: float, pretrain, at: Mapping, decay: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Loss (n,) at steps (n,) of a schedule, and (draws, n) by each bootstrap refit with its own lambda."""
+    law = fit.equation
+
+    def asked(params: Mapping[str, float]) -> pd.DataFrame:
+        return question(fit, "fitted", {**columns_along(fit, params, step, rates, before, pretrain, decay), **at})
+
+    frame = asked(fit.params)
+    loss = fit.predict(frame)
+    if not len(fit.draws):
+        return loss, np.zeros((0, len(loss)))
+    if "lambda" not in fit.params:
+        return loss, fit.predict_draws(frame)
+    draws = np.empty((len(fit.draws), len(loss)))
+    for i, draw in enumerate(fit.draws):
+        params = dict(zip(fit.params, draw, strict=True))
+        own = asked(params)
+        draws[i] = law.loss({name: own[name].to_numpy() for name in law.columns}, params)
+    return loss, draws
+
+
+def columns_along(
+    fit: Fit, params: Mapping[str, float], step: np.ndarray, rates: Rates, before: float, pretrain, decay: float
+) -> dict[str, Any]:
+    """s1 and s2 (n,) at steps (n,), and s1_pretrain and s2_pretrain where `pretrain` is given, at a fit's lambda.
+
+    At a constant rate (a number) the steps may be as large as one likes, and infinite.
+    """
+    decay, rate_power = params.get("lambda", decay), fit.equation.rate_power
+    if np.ndim(rates) == 0:
+        rate = float(rates)  # pyright: ignore[reportArgumentType]
+        gained = (before - rate) * (1 - decay ** np.asarray(step, dtype=float)) / (1 - decay)
+        found = {"s1": rate * step, "s2": rate**rate_power * gained}
+    else:
+        s1, s2 = areas(rates, decay, before, rate_power)
+        found = {"s1": np.concatenate([[0.0], s1])[step], "s2": np.concatenate([[0.0], s2])[step]}
+    return found if pretrain is None else {**found, **pretraining_areas(pretrain, decay, rate_power)}
+
+
+def pretraining_areas(pretrain, decay: float, rate_power: float = 0.0) -> dict[str, float]:
+    """s1_pretrain and s2_pretrain of the rates of a pre-training; its warm-up counts in S1 and not in S2."""
+    rates = _checked(pretrain)
+    walked = lifted(rates)
+    s2 = areas(walked, decay, float(walked[0]), rate_power)[1]
+    return {"s1_pretrain": float(rates.sum()), "s2_pretrain": float(s2[-1])}
+
+
+def _checked(rates) -> np.ndarray:
+    rates = np.asarray(rates, dtype=float)
+    if rates.ndim != 1 or not len(rates) or not np.isfinite(rates).all() or (rates < 0).any():
+        raise PointsError("learning rates must be a one-dimensional array of finite numbers, 0 or more, one a step")
+    return rates

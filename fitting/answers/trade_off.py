@@ -1,0 +1,137 @@
+"""Use 1: as much of the domain as the general loss can bear."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import root_scalar
+
+from fitting.answers.answer import beyond, question
+from fitting.fitted import Fit
+from fitting.points import PointsError
+
+GRID = np.linspace(0.0, 1.0, 1001)
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """The answer of `trade_off`.
+
+    `domain_ratio`: share of the domain in the mixture, None when no share keeps the general loss within
+    tolerance; `low`, `high`: its interval. `predicted`: "general" and "domain" -> (loss, low, high) in nats
+    per token at that ratio. `binding`: what stopped it. `warnings`: where the laws were asked beyond their
+    points.
+    """
+
+    domain_ratio: float | None
+    low: float | None
+    high: float | None
+    predicted: dict[str, tuple[float, float, float]]
+    binding: str
+    warnings: list[str]
+
+
+def trade_off(
+    general: Fit,
+    domain: Fit,
+    N: float,
+    D: float,
+    tolerance: float,
+    general_before: float,
+    *,
+    general_at: Mapping[str, float] | None = None,
+    domain_at: Mapping[str, float] | None = None,
+    level: float = 0.9,
+    general_spread: np.ndarray | None = None,
+    domain_spread: np.ndarray | None = None,
+) -> TradeOff:
+    """The largest domain ratio r_d at which the general loss stays within tolerance of what it was.
+
+    Solves max r_d in [0, 1] subject to (L_g(N, D, 1 - r_d) - general_before) / general_before <= tolerance;
+    the domain loss falls with r_d, so this is also where it is least.
+
+    Parameters: `general`, `domain`, the fits of the two validation corpora; `N` billions of parameters, `D`
+    billions of tokens of the run to be made; `tolerance`, relative (0.03 is 3%); `general_before`, general
+    loss before the run in nats per token. `general_at`, `domain_at`: further columns that a law reads at the
+    end of the run (s1, s2, s1_pretrain, loss_before, rho); the general loss_before is `general_before` unless
+    said otherwise. `level`: of all intervals; that of the ratio is over the bootstrap of the general fit,
+    joined with errors drawn from `general_spread` when given. `general_spread`, `domain_spread`: log errors
+    of held-out predictions, as in `Fit.predict_interval`.
+
+    Raises PointsError for columns that a law reads and nobody gave, and for impossible values.
+
+    Source: Que et al. 2024, sec. 4.3, usage 1.
+    """
+    if not general_before > 0:
+        raise PointsError(f"general_before = {general_before:g} must be above 0: the general loss before the run")
+    if not np.isfinite(tolerance):
+        raise PointsError("tolerance must be a finite relative change of the general loss: 0.03 is 3%")
+    general_at = {"loss_before": general_before, **(general_at or {})}
+    domain_at = dict(domain_at or {})
+    cap = general_before * (1 + tolerance)
+
+    def general_frame(r_d) -> pd.DataFrame:
+        return _frame(general, N, D, 1 - np.atleast_1d(r_d), general_at, "general")
+
+    def domain_frame(r_d) -> pd.DataFrame:
+        return _frame(domain, N, D, np.atleast_1d(r_d), domain_at, "domain")
+
+    curve = general.predict(general_frame(GRID))
+    inside = np.flatnonzero(curve <= cap)
+    if not len(inside):
+        domain.predict(domain_frame(0.0))
+        binding = f"infeasible even at r_d=0: general loss would reach {_percent(curve[0], general_before)}"
+        warnings = beyond("general", general, general_frame(0.0))
+        return TradeOff(None, None, None, {}, binding, warnings)
+
+    last = inside[-1]
+    if last == len(GRID) - 1:
+        r_d, binding = 1.0, "nothing: all-domain is within tolerance"
+    else:
+        bracket = (GRID[last], GRID[last + 1])
+        r_d = float(root_scalar(lambda r: general.predict(general_frame(r))[0] - cap, bracket=bracket).root)
+        binding = f"general loss reaches {_percent(cap, general_before)}"
+
+    caps = cap * cap_factors(len(general.draws), general_spread)
+    ratios, infeasible = _crossings(general.predict_draws(general_frame(GRID)), caps)
+    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
+
+    at = {"general": general_frame(r_d), "domain": domain_frame(r_d)}
+    fits = {"general": (general, general_spread), "domain": (domain, domain_spread)}
+    predicted, warnings = {}, []
+    for name, (fit, spread) in fits.items():
+        bottom, top = fit.predict_interval(at[name], level, spread)
+        predicted[name] = (float(fit.predict(at[name])[0]), float(bottom[0]), float(top[0]))
+        warnings += beyond(name, fit, at[name])
+    if infeasible:
+        warnings.append(f"general: {infeasible:.0%} of the bootstrap fits are infeasible even at r_d=0")
+    return TradeOff(r_d, min(float(low), r_d), max(float(high), r_d), predicted, binding, warnings)
+
+
+def cap_factors(draws: int, spread: np.ndarray | None) -> np.ndarray:
+    """By what (draws,) the largest loss allowed is multiplied for each refit, so that the ratio's interval knows the
+    errors of held-out predictions, `spread` (k,), always the same; 1 without them."""
+    if spread is None:
+        return np.ones(draws)
+    return np.exp(-np.random.default_rng(0).choice(np.asarray(spread, float), draws))
+
+
+def _frame(fit: Fit, N: float, D: float, r: np.ndarray, at: Mapping[str, float], name: str) -> pd.DataFrame:
+    return question(fit, name, {"r": r, "N": N, "D": D, **at}, f"{name}_at")
+
+
+def _crossings(curves: np.ndarray, caps: np.ndarray) -> tuple[np.ndarray, float]:
+    """The last ratio at which each curve (draws, grid) is within its cap; the share of curves with none."""
+    inside = curves <= caps[:, None]
+    last = len(GRID) - 1 - np.argmax(inside[:, ::-1], axis=1)
+    after = np.minimum(last + 1, len(GRID) - 1)
+    rows = np.arange(len(curves))
+    rise = curves[rows, after] - curves[rows, last]
+    part = np.divide(caps - curves[rows, last], rise, out=np.zeros(len(curves)), where=rise > 0)
+    none = ~inside.any(axis=1)
+    return np.where(none, 0.0, GRID[last] + part * (GRID[after] - GRID[last])), float(none.mean())
+
+
+def _percent(loss: float, before: float) -> str:
+    return f"{loss / before - 1:+.1%}"

@@ -1,0 +1,130 @@
+"""How long until the loss that continual pre-training raises is back where it began."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from fitting.answers.answer import Answer, beyond, estimate, implied, question, unknown_interval
+from fitting.answers.loss_curve import Rates, columns_along, losses_along
+from fitting.fitted import Fit
+from fitting.points import PointsError
+
+FOREVER = 1e15
+"""Steps at a constant rate after which what has not happened is taken never to happen."""
+SAME = 1e-12
+"""Relative rounding of a loss: steps that differ by less are as good as the first."""
+
+
+def turning_length(
+    fit: Fit,
+    rates: Rates,
+    *,
+    before: float | None = None,
+    pretrain=None,
+    at: Mapping[str, float] | None = None,
+    decay: float = 0.999,
+    level: float = 0.9,
+    spread: np.ndarray | None = None,
+) -> Answer:
+    """The least number of steps t > 0 with L(t) <= L(0), on the corpus of pre-training as a rule.
+
+    Parameters: as in `loss_curve`; `rates` may also be one number, a constant rate without end, up to 1e15 steps.
+    `before`, the rate that the run starts from: by default the last of `pretrain`, or that constant rate itself.
+
+    `values`: turning_length, in steps, infinite when the loss never comes back, 1 when it never rises.
+    `predicted`: before, and after (at the turning length, where there is one).
+
+    Raises PointsError for a law that has no value before the first step, and columns that nobody gave.
+
+    Source: Wang et al., ICML 2025, sec. 4.3, fig. 7c.
+    """
+    before, fixed = start_rate(rates, before, pretrain), dict(at or {})
+    step = steps_asked(fit, rates)
+
+    def along(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return losses_along(fit, steps, rates, before, pretrain, fixed, decay)
+
+    loss, draws = along(step)
+    turn = returns(step, loss[None])[0]
+    if np.isfinite(turn):  # between two steps of the grid: the first step that is back, by halving
+        low, high = step[step < turn].max(), step[step >= turn].min()
+        while high - low > 1:
+            middle = np.floor((low + high) / 2) if high > 1e9 else (low + high) // 2
+            if along(np.array([middle]))[0][0] <= loss[0] * (1 + SAME):
+                high = middle
+            else:
+                low = middle
+        turn = float(high)
+    turns = np.ceil(returns(step, draws))
+    warnings = unknown_interval("fit", fit)
+    never = float(np.mean(np.isinf(turns))) if len(turns) else 0.0
+    if 0 < never < 1:
+        warnings.append(f"{never:.0%} of the bootstrap fits never come back")
+    if np.isinf(turn):
+        binding = _never(rates, loss)
+        shown = np.array([0])
+    else:
+        binding = "nothing: the loss never rises" if turn == 1 else "the loss is back where it began"
+        shown = np.array([0, turn]) if np.ndim(rates) == 0 else np.array([0, int(turn)])
+    there, drawn = columns_asked(fit, shown, rates, before, pretrain, fixed, decay), along(shown)[1]
+    predicted = {
+        name: implied(fit, there.iloc[[i]], level, spread, drawn[:, [i]] if len(drawn) else None)
+        for i, name in enumerate(("before", "after")[: len(shown)])
+    }
+    return Answer(
+        {"turning_length": estimate(turn, turns, level)}, predicted, binding, beyond("fit", fit, there) + warnings
+    )
+
+
+def returns(step: np.ndarray, curves: np.ndarray) -> np.ndarray:
+    """Where each curve (draws, steps) is first back at its value at step 0, between steps by a line; infinite if never.
+
+    >>> returns(np.arange(4), np.array([[1.0, 3.0, 2.0, 0.0], [1.0, 2.0, 2.0, 2.0], [1.0, 1.0, 2.0, 2.0]])).round(6)
+    array([2.5, inf, 1. ])
+    """
+    height = curves - curves[:, :1] * (1 + SAME)
+    back = height[:, 1:] <= 0
+    rows, first = np.arange(len(curves)), 1 + np.argmax(back, axis=1)
+    ahead, behind = height[rows, first - 1], height[rows, first]
+    part = np.divide(ahead, ahead - behind, out=np.ones(len(curves)), where=(ahead > behind) & (first > 1))
+    turn = step[first - 1] + part * (step[first] - step[first - 1])
+    return np.where(back.any(axis=1), turn, np.inf)
+
+
+def steps_asked(fit: Fit, rates: Rates) -> np.ndarray:
+    """Steps (n,) at which a curve is looked at: all of a schedule, ever fewer of a constant rate."""
+    late = [name for name in fit.equation.positive if name in ("s1", "D")]
+    if late:
+        raise PointsError(f"the law {fit.law} has no value at {late[0]} = 0, so no loss before the run")
+    if "s1" not in fit.equation.columns:
+        raise PointsError(f"the law {fit.law} reads no s1: fit a law of schedules, dynamics or transfer-anchored say")
+    if np.ndim(rates):
+        return np.arange(np.size(rates) + 1)
+    rate = float(rates)  # pyright: ignore[reportArgumentType]
+    if not (np.isfinite(rate) and rate > 0):
+        raise PointsError(f"rates = {rate:g}: a constant rate must be above 0")
+    return np.unique(np.r_[np.arange(1000.0), np.round(np.geomspace(1000, FOREVER, 4000))])
+
+
+def start_rate(rates: Rates, before: float | None, pretrain) -> float:
+    """The rate that a run starts from: as given, the last of pre-training, or the constant rate itself."""
+    if before is not None:
+        return float(before)
+    if pretrain is not None and len(pretrain):
+        return float(pretrain[-1])
+    return float(rates) if np.ndim(rates) == 0 else 0.0  # pyright: ignore[reportArgumentType]
+
+
+def columns_asked(
+    fit: Fit, steps: np.ndarray, rates: Rates, before: float, pretrain, at: Mapping, decay: float
+) -> pd.DataFrame:
+    """The columns of the fit's law at steps of a schedule, a row a step."""
+    columns = columns_along(fit, fit.params, steps, rates, before, pretrain, decay)
+    return question(fit, "fitted", {**columns, **at})
+
+
+def _never(rates: Rates, loss: np.ndarray) -> str:
+    if np.ndim(rates):
+        return f"not within the schedule's {np.size(rates)} steps: the loss ends {loss[-1] - loss[0]:+.4f} nats away"
+    return f"no number of steps brings the loss back: it stays {loss[-1] - loss[0]:+.4f} nats away"

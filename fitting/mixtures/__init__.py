@@ -1,0 +1,1 @@
+"""Weights of many domains: DDO, AutoScale, optimal mixtures."""

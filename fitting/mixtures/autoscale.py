@@ -1,0 +1,248 @@
+"""AutoScale: the optimal tokens of each domain at a scale, from the optima at two other scales."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import root_scalar
+
+from fitting.mixtures.ddo import DDO
+from fitting.points import PointsError
+
+TAUS = np.sinh(np.linspace(-12.0, 12.0, 2401))
+"""Places on the path that bracket a target: fine near the two scales, and eighty thousand of their steps far."""
+
+Tokens = Mapping[str, float] | Sequence[float] | np.ndarray
+"""Domain -> tokens, or (m,) tokens, in any one unit."""
+
+
+@dataclass(frozen=True, eq=False)
+class AutoScale:
+    """The answer of `autoscale`; as a mapping or an array it is its tokens.
+
+    `tokens`: domain -> tokens (an array (m,) if arrays were given), within the caps, summing to the target; `free`:
+    without caps. `shares`: tokens over the target. `tau`: where on the path (0 at the smaller of the two scales, 1 at
+    the larger), caps included. `low`, `high`: interval of the tokens, NaN unless both scales came with draws. `held`:
+    domains that a cap holds, and `binding` says where. `warnings`: one line each.
+    """
+
+    tokens: dict[str, float] | np.ndarray
+    free: dict[str, float] | np.ndarray
+    shares: dict[str, float] | np.ndarray
+    tau: float
+    low: dict[str, float] | np.ndarray
+    high: dict[str, float] | np.ndarray
+    held: list[str]
+    binding: str
+    warnings: list[str]
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        values = list(self.tokens.values()) if isinstance(self.tokens, dict) else self.tokens
+        return np.array(values, dtype=dtype)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __iter__(self) -> Iterator:
+        return iter(self.tokens)
+
+    def __getitem__(self, domain) -> float:
+        return float(self.tokens[domain])
+
+
+def autoscale(
+    first: Tokens | DDO,
+    second: Tokens | DDO,
+    target: float,
+    *,
+    offsets: Tokens | float = 0.0,
+    caps: Tokens | None = None,
+    level: float = 0.9,
+) -> AutoScale:
+    """The optimal tokens of each domain at a total of `target`, from the optima at two other totals.
+
+    At an optimum log(N_j + N0_j) is linear in the log of the one multiplier that all domains share, so that the optima
+    lie on the path N_j(tau) = (N1_j + N0_j) ((N2_j + N0_j) / (N1_j + N0_j))^tau - N0_j; tau is the root of
+    sum_j N_j(tau) = target. With N0 = 0 this is the paper's N3_j = N2_j^2 / N1_j at tau = 2, and every scale between.
+    The same multiplier carries caps: a domain that reaches its own stays there and the others go on.
+
+    Parameters: `first`, `second`, optimal tokens a domain at two scales (dicts with the same domains, arrays (m,), or
+    answers of `ddo`, whose draws then give intervals at `level`), `target`, all in one unit. `offsets`, N0 a domain:
+    a_j times the base run's tokens of the domain, as `ddo` fits a_j; 0 for the paper's path. `caps`, tokens that there
+    are of a domain, times the passes over them that one allows; domains without one are left out of a dict, inf in
+    an array.
+
+    Raises PointsError for tokens not above 0 where there is no offset, scales of equal size, domains that differ,
+    a target that the path never has, caps that do not reach the target.
+
+    Source: Kang et al. 2024, arXiv:2407.20177, theorem 1 and algorithm 2.
+
+    >>> answer = autoscale({"a": 100, "b": 100}, {"a": 300, "b": 200}, 1300)
+    >>> round(answer["a"], 6), round(answer["b"], 6)
+    (900.0, 400.0)
+    """
+    if not 0 < level < 1:
+        raise PointsError(f"level = {level:g} is outside (0, 1): 0.9 is a 90% interval")
+    names, one, two = _two_scales(first, second)
+    labels = names or tuple(map(str, range(len(one))))
+    offset = _a_domain(offsets, "offsets", labels, 0.0)
+    cap = np.full(len(one), np.inf) if caps is None else _a_domain(caps, "caps", labels, np.inf)
+    _check_scales(one, two, offset, cap, target, labels)
+    if two.sum() < one.sum():
+        first, second, one, two = second, first, two, one
+    free, _ = _at(one, two, offset, np.full(len(one), np.inf), target)
+    tokens, tau = _at(one, two, offset, cap, target)
+    low = high = np.full(len(one), np.nan)
+    if isinstance(first, DDO) and isinstance(second, DDO) and len(first.draws) and len(second.draws):
+        low, high = _interval(first, second, offset, cap, target, tokens, level)
+
+    def named(values: np.ndarray) -> dict[str, float] | np.ndarray:
+        return values if names is None else dict(zip(names, values.tolist(), strict=True))
+
+    held = np.flatnonzero((tokens >= cap * (1 - 1e-12)) & (free > cap))
+    lines = (f"{labels[j]} is held at its cap of {cap[j]:.6g} tokens; free: {free[j]:.6g}" for j in held)
+    return AutoScale(
+        tokens=named(tokens),
+        free=named(free),
+        shares=named(tokens / target),
+        tau=tau,
+        held=[labels[j] for j in held],
+        binding="; ".join(lines) or "nothing: no domain is at a cap",
+        warnings=_warnings(one, two, tokens, target, labels) + _bound_lines((first, second), (one, two), labels),
+        low=named(low),
+        high=named(high),
+    )
+
+
+def autoscale_steps(first: Tokens, second: Tokens, target: float) -> np.ndarray:
+    """The paper's own steps, N3_j = N2_j^2 / N1_j and so on, to the first total that reaches the target.
+
+    Returns (scales, m): a row a scale, from the smaller of the two given ones on. Raises PointsError as `autoscale`.
+
+    Source: Kang et al. 2024, arXiv:2407.20177, algorithm 2 and remark 1.
+
+    >>> autoscale_steps(np.array([100, 100]), np.array([300, 200]), 3000).tolist()
+    [[100.0, 100.0], [300.0, 200.0], [900.0, 400.0], [2700.0, 800.0]]
+    """
+    names, one, two = _two_scales(first, second)
+    labels = names or tuple(map(str, range(len(one))))
+    _check_scales(one, two, np.zeros(len(one)), np.full(len(one), np.inf), target, labels)
+    if two.sum() < one.sum():
+        one, two = two, one
+    scales = [one, two]
+    while scales[-1].sum() < target * (1 - 1e-12):
+        scales.append(scales[-1] ** 2 / scales[-2])
+    return np.array(scales)
+
+
+def _at(
+    one: np.ndarray, two: np.ndarray, offset: np.ndarray, cap: np.ndarray, target: float
+) -> tuple[np.ndarray, float]:
+    """Tokens (m,) at the target and tau, for totals that rise from one to two."""
+    start, growth = np.log(one + offset), np.log((two + offset) / (one + offset))
+
+    def tokens(tau) -> np.ndarray:
+        grown = np.exp(np.clip(start + np.multiply.outer(tau, growth), -700, 700))
+        return np.clip(grown - offset, 0.0, cap)
+
+    # Where a domain shrinks with scale the total has a least value on the way down, and there the path ends.
+    totals = tokens(TAUS).sum(axis=1)
+    least = int(np.argmin(totals[TAUS <= 1]))
+    reached = np.flatnonzero(totals[least:] >= target * (1 - 1e-12))
+    if totals[least] > target or not len(reached):
+        reach = f"{totals[least]:.6g} to {totals[least:].max():.6g}"
+        raise PointsError(f"target = {target:g}: the path through the two scales has totals from {reach} only")
+    end = least + int(reached[0])
+    below, above = TAUS[max(end - 1, least)], TAUS[end]
+    if totals[max(end - 1, least)] < target < totals[end]:
+        above = root_scalar(lambda t: tokens(t).sum() - target, bracket=(below, above), xtol=1e-14, rtol=1e-14).root
+    return tokens(above), float(above)
+
+
+def _interval(first: DDO, second: DDO, offset, cap, target, tokens, level) -> tuple[np.ndarray, np.ndarray]:
+    """(low, high), each (m,): over pairs of draws of the two optima; a path without the target is left out."""
+    # Both answers drew from the same random numbers, and their noise has nothing in common.
+    other = np.random.default_rng(0).permutation(len(second.draws))
+    found = []
+    for a, b in zip(first.draws, second.draws[other], strict=False):
+        one, two = np.maximum(a, 1e-12) * first.tokens.sum(), np.maximum(b, 1e-12) * second.tokens.sum()
+        try:
+            found.append(_at(one, two, offset, cap, target)[0])
+        except PointsError:
+            continue
+    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2], axis=0) if found else (tokens, tokens)
+    return np.minimum(low, tokens), np.maximum(high, tokens)
+
+
+def _two_scales(first, second) -> tuple[tuple[str, ...] | None, np.ndarray, np.ndarray]:
+    """The domains' names (None for arrays) and the tokens (m,) at both scales."""
+    first, second = (
+        dict(zip(given.names, given.tokens.tolist(), strict=True)) if isinstance(given, DDO) else given
+        for given in (first, second)
+    )
+    if isinstance(first, Mapping) != isinstance(second, Mapping):
+        raise PointsError("first and second must both be dicts, or both arrays, of tokens a domain")
+    names = None
+    if isinstance(first, Mapping):
+        if set(first) != set(second):
+            differ = ", ".join(sorted(map(str, set(first) ^ set(second))))
+            raise PointsError(f"first and second must have the same domains; only one of them has {differ}")
+        names = tuple(first)
+        first, second = [first[name] for name in names], [second[name] for name in names]
+    one, two = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
+    if one.ndim != 1 or not len(one) or one.shape != two.shape:
+        raise PointsError(f"first {one.shape} and second {two.shape} must be of one length, a number a domain")
+    return names, one, two
+
+
+def _a_domain(given, key: str, labels: tuple[str, ...], missing: float) -> np.ndarray:
+    """A number a domain (m,), from a dict, an array or one number; none negative."""
+    if isinstance(given, Mapping):
+        strange = [str(name) for name in given if name not in labels]
+        if strange:
+            raise PointsError(f"{key}: no domain is called {', '.join(strange)}; there are {', '.join(labels)}")
+        given = [given.get(name, missing) for name in labels]
+    values = np.asarray(given, dtype=float)
+    allowed = (values >= 0) & (np.isfinite(values) | (missing == np.inf))
+    if values.ndim > 1 or values.size not in (1, len(labels)) or not allowed.all():
+        raise PointsError(f"{key} must be numbers of tokens, none negative, one a domain ({len(labels)})")
+    return np.broadcast_to(values, len(labels)).copy()
+
+
+def _check_scales(one, two, offset, cap, target: float, labels: tuple[str, ...]) -> None:
+    if not (np.isfinite(target) and target > 0):
+        raise PointsError(f"target = {target:g} must be above 0: the total of tokens at the scale asked for")
+    for key, values in (("first", one), ("second", two)):
+        bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)) | ~(values + offset > 0))
+        if len(bad):
+            j = bad[0]
+            raise PointsError(
+                f"{key}: {labels[j]} = {values[j]:g} tokens; each domain needs some, or an offset above 0"
+            )
+    if abs(two.sum() - one.sum()) <= 1e-6 * max(one.sum(), two.sum()):
+        raise PointsError(f"first and second both sum to {one.sum():g}: two scales of different size are needed")
+    if cap.sum() < target * (1 - 1e-12):
+        raise PointsError(
+            f"caps sum to {cap.sum():g}, below target = {target:g}: allow more passes or a smaller target"
+        )
+
+
+def _bound_lines(given, scales: tuple[np.ndarray, np.ndarray], labels: tuple[str, ...]) -> list[str]:
+    """Lines on optima that a bound decided: there the multiplier is not felt."""
+    where = [answer.binding for answer in given if isinstance(answer, DDO) and answer.held]
+    empty = [labels[j] for j in np.flatnonzero((scales[0] == 0) | (scales[1] == 0))]
+    where += [f"{', '.join(empty)}: no tokens at one scale"] if empty else []
+    return [f"{line}; such an optimum need not lie on the path" for line in where]
+
+
+def _warnings(one, two, tokens, target: float, labels: tuple[str, ...]) -> list[str]:
+    lines = []
+    for total, side, beyond in ((two.sum(), "larger", target > two.sum()), (one.sum(), "smaller", target < one.sum())):
+        if beyond and abs(target / total - 1) > 1e-9:
+            far = f"{target / total:.3g} times the {side} scale ({total:.4g})"
+            lines.append(f"target = {target:.4g} is {far}: extrapolated")
+    shrinking = [labels[j] for j in np.flatnonzero(two < one * (1 - 1e-9))]
+    if shrinking:
+        lines.append(f"{', '.join(shrinking)}: fewer tokens at the larger scale, where the theory has each domain grow")
+    gone = [labels[j] for j in np.flatnonzero(tokens <= 0)]
+    return [*lines, f"{', '.join(gone)}: the path has left it without tokens"] if gone else lines

@@ -1,0 +1,181 @@
+"""The shares of several corpora at which the losses that laws predict are least."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fitting.answers.answer import Answer, Estimate, beyond, estimate, implied, unknown_interval
+from fitting.fitted import Fit
+from fitting.laws.data_mixing import PREFIX
+from fitting.laws.law import Law
+from fitting.mixtures.optimum import MixtureOptimum, mixture_optimum
+from fitting.points import PointsError
+
+AVERAGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {"loss": lambda losses: losses, "perplexity": np.exp}
+"""What is summed over corpora -> that of losses."""
+
+
+class Longer(NamedTuple):
+    """A law of the own share that tells by what factor the loss of a corpus changes with the length of the run.
+
+    `fit`: reads r and what `before` and `after` hold (D, s1, s2 …): the columns at the end of the shorter and of the
+    longer run.
+    """
+
+    fit: Fit
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+
+    def factor(self, r: np.ndarray, draw: np.ndarray | None = None) -> np.ndarray:
+        """Longer over shorter run's loss (n,) at own shares r (n,), by a bootstrap draw if one is given."""
+        values = self.fit.params.values() if draw is None else draw
+        params = dict(zip(self.fit.params, values, strict=True))
+        short, long = (
+            self.fit.equation.loss({"r": r, **{name: np.full(len(r), v) for name, v in at.items()}}, params)
+            for at in (self.before, self.after)
+        )
+        return long / short
+
+
+def best_mixture(
+    fits: Mapping[str, Fit],
+    value: Mapping[str, float] | None = None,
+    *,
+    limits: Mapping[str, float] | None = None,
+    high: Mapping[str, float] | None = None,
+    at: Mapping[str, Mapping[str, float]] | None = None,
+    longer: Mapping[str, Longer] | None = None,
+    average: str = "loss",
+    level: float = 0.9,
+) -> Answer:
+    """The mixture of least weighted mean loss, each corpus answered for by a fit of its own.
+
+    Parameters: `fits`, corpus -> fit of a law that reads the shares of all corpora (data-mixing), or of one that reads
+    r, the share of its own (dcpt, transfer-anchored); one for every corpus of the mixture. `value`, corpus -> its
+    weight in the mean, 0 or more; None for 1 each. `limits`, corpus -> largest loss that it may come to, nats per
+    token. `high`, corpus -> largest share. `at`, corpus -> further columns that its law reads at the end of the run
+    (N, D, s1 …). `longer`, corpus -> how its loss changes from the length of the runs that `fits` saw to that of the
+    run that is asked about, for laws that know no length. `average`: "loss", or "perplexity" for the mean of exp(loss).
+    `level`: of all intervals; those of the shares are over the bootstrap draws of the fits, which are paired where fits
+    had the same runs and seed.
+
+    `values`: corpus -> share, and "mean" -> the weighted mean. `predicted`: corpus -> loss. `binding`: the limits and
+    the largest shares that hold the answer; it begins with "infeasible" where no mixture keeps the limits, and the
+    shares are then those that exceed them least. `warnings`: where fits were asked beyond their runs.
+
+    Raises PointsError for missing columns, and weights and limits of corpora that have no fit.
+
+    Source: Ye et al. 2024 (Data Mixing Laws), arXiv:2403.16952, for data-mixing; the limits, and laws of the own
+    share in one mixture of many, are ours.
+    """
+    names = tuple(fits)
+    worth = _weights(names, value, average)
+    laws = {name: fit.equation for name, fit in fits.items()}
+    ends = {name: dict((at or {}).get(name, {})) for name in names}
+    for name, law in laws.items():
+        lacks = [column for column in law.columns if column != "r" and column not in _columns(names, ends[name])]
+        if lacks:
+            raise PointsError(f"the law {law.name} of {name} reads {', '.join(lacks)}: give them in at")
+    caps = dict(limits or {})
+    if strange := [name for name in (*caps, *(high or {})) if name not in fits]:
+        raise PointsError(f"{', '.join(strange)}: no fit of that name; there are {', '.join(names)}")
+    top = [float((high or {}).get(name, 1.0)) for name in names]
+
+    stretched = dict(longer or {})
+
+    def solved(params: Mapping[str, Mapping[str, float]], start=None, draw: int | None = None) -> MixtureOptimum:
+        def of(name: str, weights: np.ndarray) -> np.ndarray:
+            loss = _loss(laws[name], params[name], name, names, weights, ends[name])
+            if name not in stretched:
+                return loss
+            drawn = None if draw is None else stretched[name].fit.draws[draw]
+            return loss * stretched[name].factor(weights[:, names.index(name)], drawn)
+
+        def mean(weights: np.ndarray) -> np.ndarray:
+            return sum(
+                (share * AVERAGES[average](of(name, weights)) for name, share in worth.items() if share),
+                start=np.zeros(len(weights)),
+            )
+
+        def over(weights: np.ndarray) -> np.ndarray:
+            return np.max([of(name, weights) / cap - 1 for name, cap in caps.items()], axis=0)
+
+        return mixture_optimum(mean, np.ones(len(names)), high=top, limit=over if caps else None, start=start)
+
+    found = solved({name: fit.params for name, fit in fits.items()})
+    every = (*fits.values(), *(one.fit for one in stretched.values()))
+    count = min(len(fit.draws) for fit in every)
+    drawn = [
+        solved({n: dict(zip(fit.params, fit.draws[i], strict=True)) for n, fit in fits.items()}, found.weights, i)
+        for i in range(count)
+    ]
+    shares = np.array([one.weights for one in drawn]).reshape(count, len(names))
+    values = {name: estimate(float(found.weights[j]), shares[:, j], level) for j, name in enumerate(names)}
+    values["mean"] = estimate(found.loss, np.array([one.loss for one in drawn]), level)
+
+    predicted: dict[str, Estimate] = {}
+    told: dict[str, list[str]] = {}
+    for j, (name, fit) in enumerate(fits.items()):
+        shown = {f"{PREFIX}{n}": float(w) for n, w in zip(names, found.weights)} | {"r": float(found.weights[j])}
+        there = pd.DataFrame([shown | ends[name]])
+        predicted[name] = implied(fit, there, level)
+        if name in stretched:
+            factor = float(stretched[name].factor(found.weights[j : j + 1])[0])
+            predicted[name] = Estimate(*(factor * end for end in predicted[name]))
+        for line in (*beyond("", fit, there), *_unseen(fit, there)):
+            told.setdefault(line.removeprefix(": "), []).append(name)
+    warnings = [f"{', '.join(corpora)}: {line}" for line, corpora in told.items()]
+    warnings += unknown_interval("weights", next(fit for fit in every if len(fit.draws) == count))
+    if failed := sum(not one.feasible for one in drawn):
+        warnings.append(f"{failed / count:.0%} of the bootstrap fits find no mixture within the limits")
+    return Answer(values, predicted, _binding(found, names, caps, top, predicted), warnings)
+
+
+def _weights(names: Sequence[str], value: Mapping[str, float] | None, average: str) -> dict[str, float]:
+    """Weights of the mean, sum 1."""
+    if average not in AVERAGES:
+        raise PointsError(f"average = {average!r} is unknown: there are {' and '.join(AVERAGES)}")
+    value = dict.fromkeys(names, 1.0) if value is None else dict(value)
+    total = sum(value.values())
+    if set(value) - set(names) or not total > 0 or min(value.values()) < 0:
+        raise PointsError(f"value must weigh corpora among {', '.join(names)}, each 0 or more and one above 0")
+    return {name: weight / total for name, weight in value.items()}
+
+
+def _columns(names: Sequence[str], at: Mapping[str, float]) -> set[str]:
+    return {*at, *(f"{PREFIX}{name}" for name in names)}
+
+
+def _loss(law: Law, params, own: str, names: Sequence[str], weights: np.ndarray, at: Mapping[str, float]) -> np.ndarray:
+    x = {f"{PREFIX}{name}": weights[:, j] for j, name in enumerate(names)}
+    x["r"] = weights[:, list(names).index(own)]
+    x |= {name: np.full(len(weights), value) for name, value in at.items()}
+    return law.loss(x, params)
+
+
+def _unseen(fit: Fit, there: pd.DataFrame) -> list[str]:
+    lines = []
+    for column in fit.equation.columns:
+        if column.startswith(PREFIX):
+            (low, high), share = fit.ranges[column], float(there[column].iloc[0])
+            if not low - 1e-6 <= share <= high + 1e-6:
+                named = column.removeprefix(PREFIX)
+                lines.append(
+                    f"a share of {share:.3f} of {named} is beyond those that were run ({low:.3f} to {high:.3f})"
+                )
+    return lines
+
+
+def _binding(found: MixtureOptimum, names, caps, top, predicted: Mapping[str, Estimate]) -> str:
+    if not found.feasible:
+        worst = max(caps, key=lambda name: predicted[name].value / caps[name])
+        return (
+            f"infeasible: no mixture keeps {worst} at {caps[worst]:.4f} or below; the least is "
+            f"{predicted[worst].value:.4f}, {found.excess:.1%} above"
+        )
+    lines = [f"{n} reaches its limit, {cap:.4f}" for n, cap in caps.items() if predicted[n].value > cap * (1 - 1e-4)]
+    lines += [f"{n} is held at its largest share, {top[j]:.3f}" for j, n in enumerate(names) if found.at_high[j]]
+    lines += [f"{n} is left out" for j, n in enumerate(names) if found.at_low[j]]
+    return "; ".join(lines) or "nothing: the best lies inside all limits"

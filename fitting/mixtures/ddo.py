@@ -1,0 +1,234 @@
+"""Direct data optimization: the weights of the domains, from runs in which one domain's tokens change at a time."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from fitting.answers.answer import Estimate, estimate
+from fitting.mixtures.ddo_curves import fit_curves
+from fitting.mixtures.water_filling import optimum
+from fitting.points import PointsError
+
+DRAWS = 300
+MISFIT = 0.1
+"""Of a domain's own effect: beyond it the curve is said to miss the runs."""
+
+
+@dataclass(frozen=True, eq=False)
+class DDO:
+    """The answer of `ddo`, for m domains; as an array it is its weights.
+
+    `weights` (m,), of the training tokens, sum 1; `low`, `high` (m,): their interval, NaN without two seeds.
+    `multiples` (m,): tokens at the optimum over those of the base run; `tokens` (m,): the same in the unit of the base
+    run's total. `coefficients`: a row a domain, columns a, b, c of L / L_base = (x + a)^-b + c. `base`: loss of the
+    base run; `predicted`: mean loss of runs at the optimum. `held`: domains that sit on a bound, and `binding` says on
+    which. `flat`: domains whose tokens do not lower the loss. `warnings`: one line each. `draws` (draws, m): weights
+    that the noise between seeds could have led to.
+    """
+
+    names: tuple[str, ...]
+    weights: np.ndarray
+    multiples: np.ndarray
+    tokens: np.ndarray
+    coefficients: pd.DataFrame
+    base: float
+    predicted: Estimate
+    low: np.ndarray
+    high: np.ndarray
+    held: list[str]
+    binding: str
+    flat: list[str]
+    warnings: list[str]
+    draws: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        return np.array(self.weights, dtype=dtype)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self.weights.tolist())
+
+    def __getitem__(self, domain: int | str) -> float:
+        return float(self.weights[self.names.index(domain) if isinstance(domain, str) else domain])
+
+
+def ddo(
+    losses,
+    factors,
+    shares=None,
+    bounds=None,
+    *,
+    names: Sequence[str] | None = None,
+    tokens: float = 1.0,
+    level: float = 0.9,
+    seed: int = 0,
+) -> DDO:
+    """The weights at which the sum of the domains' own curves is least, at the base run's total tokens.
+
+    Each domain's curve L / L_base = (x + a)^-b + c is fitted to its runs, x being its tokens over those of the base
+    run; then sum_j (x_j + a_j)^-b_j is minimised over sum_j shares_j x_j = 1 within the bounds. It is convex, so
+    that the optimum is one root of one multiplier.
+
+    Parameters: `losses` (m, k), the loss (or perplexity) over all domains when domain j alone gets factors[k] times
+    its base tokens, or (seeds, m, k) for intervals. `factors` (k,), above 0, three or more; one is 1, the base run,
+    whose loss is the same for all domains. `shares` (m,), weights of the base run, None for equal ones. `bounds`,
+    (low, high) or (m, 2), on x; None for the smallest and the largest factor. `names` of the domains, None for
+    "0", "1" …. `tokens`: total of the base run, in any unit. `level` of the intervals, which are over `DRAWS` draws of
+    the mean of the seeds: multivariate Student t with seeds - 1 degrees of freedom. `seed` decides the draws.
+
+    Raises PointsError for losses, factors, shares or bounds that cannot be used.
+
+    Source: Kang et al. 2024, arXiv:2407.20177, algorithm 1, scaled as in the authors' code.
+
+    >>> answer = ddo([[1.25, 1.0, 0.85], [1.05, 1.0, 0.98]], factors=[1 / 3, 1, 3])
+    >>> answer.weights.round(2).tolist(), answer.binding
+    ([0.76, 0.24], 'nothing: no domain is on a bound')
+    """
+    seeds, factors = _checked_losses(losses, factors)
+    m = seeds.shape[1]
+    names = tuple(map(str, range(m))) if names is None else tuple(map(str, names))
+    if len(names) != m or len(set(names)) != m:
+        raise PointsError(f"names = {', '.join(names)}: {m} different names are needed, one a domain")
+    if not (np.isfinite(tokens) and tokens > 0):
+        raise PointsError(f"tokens = {tokens:g} must be above 0: the total of the base run")
+    if not 0 < level < 1:
+        raise PointsError(f"level = {level:g} is outside (0, 1): 0.9 is a 90% interval")
+    shares = _checked_shares(shares, m)
+    low, high = _checked_bounds(bounds, factors, shares, names)
+
+    bases = seeds[:, 0, np.argmin(np.abs(factors - 1))]
+    ratios = seeds / bases[:, None, None]
+    mean, base = ratios.mean(axis=0), float(bases.mean())
+    a, b, c = fit_curves(factors, mean)
+    x = optimum(a, b, shares, low, high)
+    weights = shares * x
+    predicted = base * float(1 + np.sum((x + a) ** -b - (1 + a) ** -b))
+
+    flat = [names[j] for j in np.flatnonzero(b == 0)]
+    warnings = _flat_lines(flat, m) + _misfit_lines(factors, mean, a, b, c, names)
+    warnings += _beyond_lines(x, factors, names)
+    draws, losses_drawn = np.zeros((0, m)), np.zeros(0)
+    ends = np.full((2, m), np.nan)
+    if len(seeds) > 1:
+        draws, losses_drawn = _draws(factors, ratios, bases, shares, low, high, np.random.default_rng(seed))
+        ends = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        if len(seeds) < 4:
+            warnings.append(f"{len(seeds)} seeds only: intervals rest on how they differ, which so few cannot show")
+    at_bound = {names[j]: line for j, line in _held(x, low, high)}
+    return DDO(
+        names=names,
+        weights=weights,
+        multiples=x,
+        tokens=weights * tokens,
+        coefficients=pd.DataFrame({"a": a, "b": b, "c": c}, index=list(names)),
+        base=base,
+        predicted=estimate(predicted, losses_drawn, level),
+        low=np.minimum(ends[0], weights),
+        high=np.maximum(ends[1], weights),
+        held=list(at_bound),
+        binding="; ".join(f"{name} {line}" for name, line in at_bound.items()) or "nothing: no domain is on a bound",
+        flat=flat,
+        warnings=warnings,
+        draws=draws,
+    )
+
+
+def _draws(factors, ratios, bases, shares, low, high, rng) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (DRAWS, m) and losses at them (DRAWS,), for means that the seeds' differences make as likely."""
+    count = len(ratios)
+    pull = rng.standard_normal((DRAWS, count)) / np.sqrt(count * (count - 1))
+    # The spread is itself known from a few seeds only: Student's t in place of the normal.
+    pull /= np.sqrt(rng.chisquare(count - 1, (DRAWS, 1)) / (count - 1))
+    mean = ratios.mean(axis=0)
+    drawn = mean + np.tensordot(pull, ratios - mean, axes=1)
+    drawn_bases = bases.mean() + pull @ (bases - bases.mean())
+    a, b, _ = fit_curves(factors, drawn)
+    x = np.array([optimum(*curve, shares, low, high) for curve in zip(a, b, strict=True)])
+    return shares * x, drawn_bases * (1 + np.sum((x + a) ** -b - (1 + a) ** -b, axis=1))
+
+
+def _checked_losses(losses, factors) -> tuple[np.ndarray, np.ndarray]:
+    """losses (seeds, m, k) and factors (k,), or PointsError."""
+    factors = np.asarray(factors, dtype=float)
+    if factors.ndim != 1 or len(np.unique(factors)) < 3 or not (np.isfinite(factors) & (factors > 0)).all():
+        raise PointsError(f"factors = {factors.tolist()}: three or more different numbers above 0 are needed")
+    if np.sum(np.abs(factors - 1) < 1e-9) != 1:
+        raise PointsError(f"factors = {factors.tolist()}: one must be 1, the base run")
+    seeds = np.asarray(losses, dtype=float)
+    seeds = seeds[None] if seeds.ndim == 2 else seeds
+    if seeds.ndim != 3 or not seeds.size or seeds.shape[2] != len(factors):
+        raise PointsError(
+            f"losses of shape {np.shape(losses)}: (m, {len(factors)}) is needed, or (seeds, m, {len(factors)})"
+        )
+    bad = np.argwhere(~(np.isfinite(seeds) & (seeds > 0)))
+    if len(bad):
+        s, j, k = bad[0]
+        raise PointsError(f"losses: {seeds[s, j, k]:g} (seed {s}, domain {j}, factor {factors[k]:g}) must be above 0")
+    bases = seeds[:, :, np.argmin(np.abs(factors - 1))]
+    if np.ptp(bases, axis=1).max() > 1e-6 * bases.max():
+        raise PointsError("losses at factor 1 differ between domains: all share one base run; is the table transposed?")
+    return seeds, factors
+
+
+def _checked_shares(shares, m: int) -> np.ndarray:
+    shares = np.full(m, 1 / m) if shares is None else np.asarray(shares, dtype=float)
+    if shares.shape != (m,) or not (shares > 0).all() or abs(shares.sum() - 1) > 0.01:
+        raise PointsError(f"shares = {shares.tolist()}: {m} numbers above 0 that sum to 1 are needed, one a domain")
+    return shares / shares.sum()
+
+
+def _checked_bounds(bounds, factors, shares, names) -> tuple[np.ndarray, np.ndarray]:
+    given = np.asarray((factors.min(), factors.max()) if bounds is None else bounds, dtype=float)
+    if given.shape not in ((2,), (len(shares), 2)) or np.isnan(given).any():
+        raise PointsError(f"bounds of shape {given.shape}: (low, high) or ({len(shares)}, 2) is needed, no NaN")
+    low, high = (np.broadcast_to(end, shares.shape).copy() for end in (given[..., 0], given[..., 1]))
+    wrong = np.flatnonzero((low < 0) | (low > high))
+    if len(wrong):
+        j = wrong[0]
+        raise PointsError(f"bounds of {names[j]} = {low[j]:g} to {high[j]:g}: 0 <= low <= high is needed")
+    high = np.minimum(high, 1 / shares)
+    if shares @ low > 1 + 1e-9 or shares @ high < 1 - 1e-9:
+        least, most = shares @ low, shares @ high
+        raise PointsError(
+            f"bounds allow {least:.4g} to {most:.4g} times the base run's tokens in all, not 1: widen them"
+        )
+    return low, high
+
+
+def _held(x, low, high) -> Iterator[tuple[int, str]]:
+    """(domain, what holds it) of those on a bound."""
+    for j in range(len(x)):
+        for end, side in ((low[j], "lower"), (high[j], "upper")):
+            if abs(x[j] - end) <= 1e-9 * max(1.0, end):
+                yield j, f"is held at {end:.4g} times its base tokens, its {side} bound"
+                break
+
+
+def _flat_lines(flat: list[str], m: int) -> list[str]:
+    lines = [f"{name}: more of its tokens do not lower the loss; its exponent is set to 0" for name in flat]
+    return (
+        [*lines, "no domain's tokens lower the loss: the base run's shares are as good as any"]
+        if len(flat) == m
+        else lines
+    )
+
+
+def _misfit_lines(factors, mean, a, b, c, names) -> list[str]:
+    fitted = (factors + a[:, None]) ** -b[:, None] + c[:, None]
+    miss, effect = np.abs(fitted - mean).max(axis=1), np.ptp(mean, axis=1)
+    return [
+        f"{names[j]}: its curve misses its runs by {miss[j]:.2%} of the base loss; their effect is {effect[j]:.2%}"
+        for j in np.flatnonzero((miss > MISFIT * effect) & (b > 0))
+    ]
+
+
+def _beyond_lines(x, factors, names) -> list[str]:
+    least, most = factors.min(), factors.max()
+    return [
+        f"{names[j]}: {x[j]:.4g} times its base tokens is beyond the factors that were run, {least:.4g} to {most:.4g}"
+        for j in np.flatnonzero((x < least * (1 - 1e-9)) | (x > most * (1 + 1e-9)))
+    ]

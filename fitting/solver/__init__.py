@@ -1,0 +1,1 @@
+"""The optimiser: variable projection, Newton refinement, bounds, multi-start."""

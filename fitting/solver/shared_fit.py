@@ -1,0 +1,171 @@
+"""One fit over several corpora: the parameters that are named are the same for all, the others each corpus's own."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+import pandas as pd
+
+from fitting.fitted import Fit, noise_between_seeds, profiles
+from fitting.laws import Law
+from fitting.laws.several import GROUP, own_constants, several
+from fitting.points import PointsError
+from fitting.schedule import Schedules
+from fitting.solver.fit import Ready, metrics, minimise, prepare, ranges
+from fitting.solver.newton import huber, polish
+from fitting.solver.problem import DELTA, Problem
+from fitting.uncertainty.bootstrap import resample
+from fitting.uncertainty.profile import Optimum
+
+
+def fit_shared(
+    points: pd.DataFrame,
+    law: str,
+    shared: Iterable[str],
+    by: str = "corpus",
+    *,
+    seed: int = 0,
+    schedules: Schedules | None = None,
+    bootstrap: int = 200,
+    weights: np.ndarray | str | None = None,
+    delta: float = DELTA,
+    fix: Mapping[str, float] | None = None,
+    unknown: Iterable[str] = (),
+    workers: int | None = None,
+) -> dict[str, Fit]:
+    """Fit a law to several validation corpora at once, with parameters in common.
+
+    Parameters: `points`, those of all corpora, with the column `by` that tells them apart, and `run`: a run that two
+    corpora were measured on is one run, and its errors go together. `shared`, names of the law's parameters that all
+    corpora have in common; () for none. The others as in `fit`; a `fix`ed parameter is so for every corpus, and lambda,
+    where it is fitted, is always in common.
+
+    Returns corpus -> `Fit`: with the shared parameters and the corpus's own, its own points, metrics, objective and
+    errors; draws and profiles are of the joint fit. A corpus may have fewer points than parameters, as long as all
+    together have enough.
+
+    Raises PointsError as `fit` does; for a name that is not a parameter; for a coefficient of a law whose
+    coefficients are tied together (dcpt), which cannot be shared.
+
+    Method: ours; the joint law is a block of columns a corpus (`laws.several`), solved as any other.
+    """
+    shared, unknown = tuple(shared), tuple(unknown)
+    for column in (by, "run"):
+        if column not in points.columns:
+            raise PointsError(f"missing column: {column} (a shared fit needs the corpus and the run of each point)")
+    if points[by].isna().any() or points.empty:
+        raise PointsError(f"column {by} must name the corpus of every point: {int(points[by].isna().sum())} have none")
+    one = prepare(points, law, weights, schedules, delta, fix or {}, unknown).problem.law
+    names = [p.name for p in one.parameters]
+    strange = [name for name in shared if name not in (*names, "lambda")]
+    if strange:
+        raise PointsError(f"shared: {law} has no parameter {', '.join(strange)}; it has {', '.join(names)}")
+
+    numbers, codes = pd.factorize(points[by], sort=True)
+    order = np.argsort(numbers, kind="stable")
+    points, numbers = points.iloc[order], numbers[order]
+    if weights is not None and not isinstance(weights, str):
+        weights = np.asarray(weights, dtype=float)[order]
+    points = points.assign(**{GROUP: numbers})
+    fix, rng = dict(fix or {}), np.random.default_rng(seed)
+    joint = several(one, shared, [str(code) for code in codes])
+    everywhere = {f"{name}[{code}]": value for name, value in fix.items() for code in codes}
+    in_joint = {p.name for p in joint.parameters} | {"lambda"}
+    fixed = {name: value for name, value in (everywhere | fix).items() if name in in_joint}
+    alone = _alone(points, one, len(codes), schedules, fix, delta, rng)
+    ready = prepare(points, _started(joint, one, shared, codes, alone), weights, schedules, delta, fixed, ())
+    # One corpus's slow progress is little of the joint objective, so that the usual tolerance would stop it early.
+    theta, objective = polish(ready.problem, minimise(ready.problem, rng)[0], tolerance=1e-13)
+    optimum = Optimum(ready.problem, theta, objective, ready.runs, ready.names)
+    draws, found = np.zeros((0, 0)), {}
+    if bootstrap:
+        draws = resample(ready.problem, theta, optimum.spread, ready.runs, bootstrap, rng, workers)
+        found = profiles(optimum, workers)
+    return {
+        code: _of_corpus(number, str(code), one, shared, ready, optimum, draws, found, law, unknown, sorted(fix))
+        for number, code in enumerate(codes)
+    }
+
+
+def _alone(points, one: Law, count: int, schedules, fix, delta, rng) -> list[dict[str, float]]:
+    """Parameters of each corpus fitted alone, empty where it cannot be."""
+    found = []
+    for g in range(count):
+        try:
+            ready = prepare(points[points[GROUP] == g], one, None, schedules, delta, fix, ())
+            found.append(ready.problem.parameters(minimise(ready.problem, rng)[0]))
+        except PointsError:
+            found.append({})
+    return found
+
+
+def _started(joint: Law, one: Law, shared, codes, alone: list[dict[str, float]]) -> Law:
+    """The joint law with first guesses where the corpora ended alone: many shapes at once are too many to guess."""
+    ends = {}
+    for p in one.nonlinear:
+        values = {str(code): found[p.name] for code, found in zip(codes, alone, strict=True) if p.name in found}
+        if p.name in shared and values:
+            ends[p.name] = (min(values.values()), max(values.values()))
+        elif p.name not in shared:
+            ends |= {f"{p.name}[{code}]": (value, value) for code, value in values.items()}
+    guessed = (replace(p, start=ends[p.name]) if p.name in ends else p for p in joint.parameters)
+    return replace(joint, parameters=tuple(guessed))
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen(Problem):
+    """The joint problem as one corpus sees it: parameters by its own names."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def parameters(self, theta: np.ndarray) -> dict[str, float]:
+        joint = super().parameters(theta)
+        return {own: joint[name] for own, name in self.names.items()}
+
+    def reader(self, name: str) -> Callable[[np.ndarray], float]:
+        return super().reader(self.names[name])
+
+
+def _of_corpus(g, code, one: Law, shared, ready: Ready, optimum: Optimum, draws, found, law, unknown, fixed) -> Fit:
+    joint, theta, spread = ready.problem, optimum.theta, optimum.spread
+    rows = np.flatnonzero(joint.x[GROUP] == g)
+    part = joint.part(rows)
+    all_names = list(joint.parameters(theta))
+    own_names = [p.name for p in one.parameters] + [n for n in all_names if n == "lambda"]
+    names = {name: name if name in shared or name == "lambda" else f"{name}[{code}]" for name in own_names}
+    seen = _Seen(**{f.name: getattr(joint, f.name) for f in fields(Problem) if f.init}, names=names)
+    params = seen.parameters(theta)
+    constants = own_constants(joint.constants, code)
+    mine = replace(part, law=one, constants=constants, fixed={name: params[name] for name in fixed if name in params})
+    x = {name: values for name, values in part.x.items() if name != GROUP}
+    if part.curve is not None:
+        x |= part.curve(joint.nonlinear[-1].coordinate(params["lambda"]))
+    predicted = one.loss(x, params)
+    runs, run_numbers = pd.factorize(ready.runs[rows])
+    errors = spread.errors[rows]
+    run_errors = np.bincount(runs, errors) / np.bincount(runs)
+    own_runs = [name if r in run_numbers else None for r, name in enumerate(ready.names)]
+    notes = list(ready.notes)
+    if len(run_numbers) < 5:
+        notes.append(f"{len(run_numbers)} runs only: intervals rest on how runs differ, which so few cannot show")
+    return Fit(
+        law=law,
+        unknown=list(unknown),
+        columns=list(one.columns),
+        params=params,
+        metrics=metrics(mine, predicted),
+        objective=float(part.weights @ huber(np.log(predicted) - np.log(part.loss), part.delta)),
+        n_points=len(rows),
+        n_runs=len(run_numbers),
+        ranges=ranges(x, ready.points.iloc[rows]),
+        fixed=[n for n in fixed if n in params],
+        profiles={own: found[name] for own, name in names.items() if name in found},
+        constants=constants,
+        seed_noise=noise_between_seeds(ready.points.iloc[rows], errors, runs),
+        warnings=notes,
+        draws=draws[:, [all_names.index(name) for name in names.values()]] if len(draws) else draws,
+        run_errors=run_errors,
+        point_errors=errors - run_errors[runs],
+        residuals=pd.Series(np.log(part.loss) - spread.log_fitted[rows], index=ready.rows[rows], name="log_residual"),
+        optimum=replace(optimum, problem=seen, names=own_runs),
+    )

@@ -1,0 +1,1 @@
+"""How far a fit can be trusted: resampling, profiles, cross-validation."""

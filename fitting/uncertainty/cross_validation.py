@@ -1,0 +1,209 @@
+"""How well a law predicts what it was not fitted to."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fitting.fitted import Fit
+from fitting.laws import LAWS
+from fitting.points import PointsError, columns_of, law_named, numbers_of, with_value
+from fitting.schedule import Schedules, with_areas
+from fitting.solver.fit import fit, valleys_of
+
+MANY = 10
+"""Folds above which valleys are searched for once."""
+SEARCHED = ("seed", "schedules", "weights", "delta", "fix", "unknown")
+"""Options of a fit that change its valleys."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """One way to part the points: `label`, what is held out; `fitted` and `judged` (n,), masks of the points."""
+
+    label: str
+    fitted: np.ndarray
+    judged: np.ndarray
+
+
+def folds(points: pd.DataFrame, by: str, domain: str = "domain") -> list[Fold]:
+    """The folds of a split, in order.
+
+    `by`, the splits of the D-CPT paper (sec. 4.2 and 4.4), every fold of them: "size", each N left out in turn;
+    "steps", each third of the steps (of D, where there is no column step); "ratio", each pair of ratios r, 36 of nine;
+    "domain", each pair of the values of the column `domain`, 15 of six.
+
+    Rolling origin: "tokens" and "compute", fit on all up to an eighth, a quarter and half of the largest D or 6 N D,
+    judge what follows up to twice as far.
+
+    One fold each, as a recommendation is asked: "largest-size"; "last-third" of the tokens; "every-third-ratio" between
+    the smallest and the largest; "reach", a larger model trained for longer: the first half of the tokens of all sizes
+    but the largest -> the second half of the largest.
+
+    Raises PointsError for an unknown split, missing columns and points that cannot be parted that way.
+
+    >>> points = pd.DataFrame({"N": [0.1, 0.1, 0.4, 1.0]})
+    >>> [(fold.label, fold.judged.sum().item()) for fold in folds(points, "size")]
+    [('N = 0.1', 2), ('N = 0.4', 1), ('N = 1', 1)]
+    """
+    if by not in SPLITS:
+        raise PointsError(f"cannot hold out by {by!r}: there are {', '.join(SPLITS)}")
+    if not len(points):
+        raise PointsError(f"cannot hold out by {by}: there are no points")
+    if by == "domain":
+        if domain not in points.columns:
+            raise PointsError(f"missing column: {domain}; name the one that tells domains apart with domain=")
+        return _pairs("domain", points[domain].to_numpy(), domain)
+    column = "step" if by == "steps" and "step" in points.columns else {"steps": "D"}.get(by)
+    columns, split = SPLITS[by]
+    return split(**numbers_of(points, [column] if column else columns))
+
+
+def held_out(
+    points: pd.DataFrame,
+    law: str,
+    by: str,
+    schedules: Schedules | None = None,
+    seed: int = 0,
+    *,
+    domain: str = "domain",
+    tell: Callable[[str], object] | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """Fit on a part of the points, predict the rest, for every fold of a split.
+
+    Arguments: `by` and `domain` as in `folds`; `tell` is given a line for each fold; the others as in `fit`, which
+    gets the `options` too (method, fix, unknown …). No bootstrap is made. A fold that leaves too little to fit is
+    passed over. The valleys of the objective are searched for in each fold, or, where there are more than ten (each of
+    which leaves out a third at most), once in all points: each fold is still fitted to its own optimum.
+
+    Returns the judged points, fold after fold, with the columns `predicted`, `measured` (nats per token),
+    `relative_error` (predicted / measured - 1) and `split` (what was held out); `attrs["skipped"]` holds the reason of
+    each fold that was passed over. Raises PointsError when nothing can be held out, and when the law could be fitted
+    to no fold.
+
+    Source: the splits of Que et al. 2024, sec. 4.2 and 4.4; rolling origins and reach are ours.
+    """
+    points = points.loc[with_value(points, law_named(law, LAWS))]
+    if "run" not in points.columns:
+        points = points.assign(run=np.arange(len(points)))
+    options = {"seed": seed, "schedules": schedules} | options
+    parted = folds(points, by, domain)
+    if len(parted) > MANY and options.get("method", "varpro") == "varpro":
+        options["valleys"] = valleys_of(points, law, **{key: options[key] for key in SEARCHED if key in options})
+    parts, skipped = [], {}
+    for fold in parted:
+        try:
+            fitted = fit(points.loc[fold.fitted], law, bootstrap=0, **options)
+        except PointsError as reason:
+            line = skipped[fold.label] = f"holding out {fold.label} leaves too little to fit: {reason}"
+        else:
+            decay = fitted.params.get("lambda", (options.get("fix") or {}).get("lambda"))
+            parts.append(_judged(fitted, points.loc[fold.judged], schedules, decay).assign(split=fold.label))
+            line = f"{law}, {fold.label} held out: mean error {parts[-1]['relative_error'].abs().mean():.2%}"
+        if tell is not None:
+            tell(line)
+    if not parts:
+        raise PointsError(next(iter(skipped.values())))
+    table = pd.concat(parts)
+    table.attrs["skipped"] = skipped
+    return table
+
+
+def _judged(fitted: Fit, rest: pd.DataFrame, schedules: Schedules | None, decay: float | None) -> pd.DataFrame:
+    if schedules is not None and decay is not None:
+        rest = with_areas(rest, schedules, decay, fitted.equation.rate_power)
+    predicted, measured = fitted.predict(rest), columns_of(rest, ["loss"])["loss"]
+    return rest.assign(predicted=predicted, measured=measured, relative_error=predicted / measured - 1)
+
+
+def _sizes(N: np.ndarray) -> list[Fold]:
+    if len(np.unique(N)) < 2:
+        raise PointsError(f"cannot hold out by size: there is one only, N = {N[0]:g}")
+    return [_fold(f"N = {size:g}", size == N) for size in np.unique(N)]
+
+
+def _thirds(**column: np.ndarray) -> list[Fold]:
+    ((name, values),) = column.items()
+    ends = values.max() * np.array([0.0, 1 / 3, 2 / 3, 1.0])
+    inside = [(values > low if low else values >= 0) & (values <= high) for low, high in pairwise(ends)]
+    named = (f"{name} {low:g} to {high:g}" for low, high in pairwise(ends))
+    return [_fold(label, judged) for label, judged in zip(named, inside) if judged.any() and not judged.all()]
+
+
+def _pairs(name: str, values: np.ndarray, short: str) -> list[Fold]:
+    kinds = pd.unique(np.sort(values))
+    if len(kinds) < 3:
+        raise PointsError(f"cannot hold out by {name}: it takes three {name}s or more, there are {len(kinds)}")
+    pairs = combinations(kinds, 2)
+    return [_fold(f"{short} = {_said(a)}, {_said(b)}", np.isin(values, [a, b])) for a, b in pairs]
+
+
+def _ratio_pairs(r: np.ndarray) -> list[Fold]:
+    return _pairs("ratio", np.round(r, 9), "r")
+
+
+def _rolling(name: str, values: np.ndarray) -> list[Fold]:
+    ends = values.max() * np.array([1 / 8, 1 / 4, 1 / 2, 1.0])
+    parted = []
+    for origin, end in pairwise(ends):
+        fitted, judged = values <= origin, (values > origin) & (values <= end * (1 + 1e-12))
+        if fitted.any() and judged.any():
+            parted.append(Fold(f"{name} {origin:.4g} to {end:.4g}", fitted, judged))
+    if not parted:
+        raise PointsError(f"cannot roll the origin in {name}: no point has half the largest or less")
+    return parted
+
+
+def _rolling_compute(N: np.ndarray, D: np.ndarray) -> list[Fold]:
+    return _rolling("6 N D", 6 * N * D)
+
+
+def _largest_size(N: np.ndarray) -> list[Fold]:
+    return _sizes(N)[-1:]
+
+
+def _last_third(D: np.ndarray) -> list[Fold]:
+    end = 2 / 3 * D.max()
+    return [_fold(f"D > {end:g}", end < D)]
+
+
+def _every_third_ratio(r: np.ndarray) -> list[Fold]:
+    interior = np.unique(r)[1:-1]
+    if not len(interior):
+        raise PointsError("cannot hold out by ratio: it takes three ratios or more")
+    chosen = interior[1::3] if len(interior) > 1 else interior
+    return [_fold(f"r = {', '.join(_said(value) for value in chosen)}", np.isin(r, chosen))]
+
+
+def _larger_for_longer(N: np.ndarray, D: np.ndarray) -> list[Fold]:
+    largest, late = N.max() == N, D.max() / 2 < D
+    if not (largest & late).any():
+        raise PointsError("cannot hold out by reach: the largest size has no point in the second half of the tokens")
+    return [Fold(f"N = {N.max():g} and D > {D.max() / 2:g}", ~largest & ~late, largest & late)]
+
+
+def _fold(label: str, judged: np.ndarray) -> Fold:
+    return Fold(label, ~judged, judged)
+
+
+def _said(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+SPLITS: dict[str, tuple[list[str], Callable[..., list[Fold]]]] = {
+    "size": (["N"], _sizes),
+    "steps": (["D"], _thirds),
+    "ratio": (["r"], _ratio_pairs),
+    "domain": ([], _pairs),
+    "tokens": (["D"], lambda D: _rolling("D", D)),
+    "compute": (["N", "D"], _rolling_compute),
+    "largest-size": (["N"], _largest_size),
+    "last-third": (["D"], _last_third),
+    "every-third-ratio": (["r"], _every_third_ratio),
+    "reach": (["N", "D"], _larger_for_longer),
+}
+"""Split -> the columns that it reads and what parts them: see `folds`."""

@@ -1,0 +1,97 @@
+"""How much a run may bend a fit: the spread of the parameters to first order, errors of a run taken together.
+
+Huber's sandwich with the runs as clusters. A fit bends towards its own points, so residuals are too small: they
+are first divided by one minus their leverage, as a block (CR3, Bell & McCaffrey 2002).
+"""
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+from scipy.special import erf
+
+from fitting.solver.problem import Problem
+
+LARGEST_LEVERAGE = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class Sandwich:
+    """A fit to first order.
+
+    `log_fitted`, `errors` (n,): log of the fitted loss, log residuals with their leverage undone. `leverage` (runs,):
+    share of the fit's freedom that each run holds; it sums to the number of parameters that are felt. `bread` (p, p):
+    inverse of the objective's Hessian; `spread` (p, p): covariance of theta. `influence` (runs, p): what a common error
+    of each run does to theta.
+    """
+
+    log_fitted: np.ndarray
+    errors: np.ndarray
+    leverage: np.ndarray
+    bread: np.ndarray
+    spread: np.ndarray
+    influence: np.ndarray
+
+    def variances(self, slope: np.ndarray) -> tuple[float, float]:
+        """For a number with this derivative (p,) in theta: its variance by the bread alone, and by the sandwich."""
+        return float(slope @ self.bread @ slope), float(slope @ self.spread @ slope)
+
+    def freedom(self, slope: np.ndarray) -> float:
+        """Degrees of freedom of that variance: how many runs it rests on (Satterthwaite; errors common to a run)."""
+        parts = (self.influence @ slope) ** 2
+        return float(parts.sum() ** 2 / (parts**2).sum()) if parts.any() else 1.0
+
+
+def sandwich(problem: Problem, theta: np.ndarray, runs: np.ndarray) -> Sandwich:
+    """The spread of theta at the optimum, as if no bound were near. `runs` (n,) numbers the run of each point."""
+    m, delta = len(theta) - len(problem.nonlinear), problem.delta
+    u, z = theta[:m], theta[m:]
+    offset, columns = problem.columns(z)
+    at = offset + columns @ u
+    errors = np.log(problem.loss) - np.log(at)
+    jacobian = np.hstack([columns, problem.slopes(z, u, at)]) / at[:, None]
+    root = np.sqrt(problem.weights)
+    weighted = jacobian * root[:, None]
+    size = np.linalg.norm(weighted, axis=0)
+    felt = np.flatnonzero(size > 0)
+    _, singular, right = np.linalg.svd(np.linalg.qr(weighted[:, felt] / size[felt], mode="r"))
+    strong = singular > 1e-8 * singular[0] if len(singular) else np.zeros(0, dtype=bool)
+    # d theta = back @ d (coordinates along left)
+    back = np.zeros((len(theta), int(strong.sum())))
+    back[felt] = (right[strong].T / singular[strong]) / size[felt][:, None]
+    left = weighted @ back
+    bread = np.linalg.pinv((left.T * _curvature(errors, delta)) @ left, rcond=1e-8, hermitian=True)
+
+    count = int(runs.max()) + 1
+    held, scores, common = np.zeros(count), np.zeros((count, left.shape[1])), np.zeros((count, left.shape[1]))
+    for run, rows in enumerate(rows_by_run(runs)):
+        directions, cosines, _ = np.linalg.svd(left[rows], full_matrices=False)
+        held[run] = np.sum(cosines**2)
+        leverage = np.minimum(cosines**2, LARGEST_LEVERAGE)
+        growth = directions @ ((1 / (1 - leverage) - 1) * (directions.T @ (root[rows] * errors[rows])))
+        errors[rows] += np.divide(growth, root[rows], out=np.zeros(len(rows)), where=root[rows] > 0)
+        common[run] = left[rows].T @ root[rows]
+        scores[run] = left[rows].T @ (root[rows] * np.clip(errors[rows], -delta, delta))
+    return Sandwich(
+        log_fitted=np.log(at),
+        errors=errors,
+        leverage=held,
+        bread=back @ bread @ back.T,
+        spread=back @ bread @ (scores.T @ scores) @ bread @ back.T,
+        influence=common @ bread @ back.T,
+    )
+
+
+def rows_by_run(runs: np.ndarray) -> list[np.ndarray]:
+    """The rows of each run, in one pass."""
+    return np.split(np.argsort(runs, kind="stable"), np.cumsum(np.bincount(runs))[:-1])
+
+
+def _curvature(errors: np.ndarray, delta: float) -> np.ndarray:
+    """Second derivative (n,) of each point's Huber loss, smoothed (Powell 1991).
+
+    Point by point: errors are larger in some places than in others, and there the objective is flatter.
+    """
+    scale = 1.4826 * float(np.median(np.abs(errors)))
+    root = sqrt(2) * max(1.06 * scale * len(errors) ** -0.2, delta * 1e-3)
+    return (erf((delta - errors) / root) + erf((delta + errors) / root)) / 2

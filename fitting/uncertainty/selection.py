@@ -1,0 +1,183 @@
+"""Which law to trust, and for which extrapolation."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fitting.laws import LAWS, Law
+from fitting.points import PointsError, law_named, with_value
+from fitting.schedule import Schedules
+from fitting.solver.fit import fit
+from fitting.uncertainty.cross_validation import SPLITS, held_out
+
+DEFAULT = ("size", "steps", "ratio", "reach")
+"""The questions that a small study is made for: a larger model, a longer run, another ratio, all at once."""
+ASKED = {
+    "size": "a size that was not run",
+    "steps": "steps that were not run",
+    "ratio": "a ratio that was not run",
+    "domain": "a domain that was not run",
+    "tokens": "up to twice the tokens",
+    "compute": "up to twice the compute",
+    "largest-size": "a larger size",
+    "last-third": "a run half as long again",
+    "every-third-ratio": "a ratio that was not run",
+    "reach": "a larger model trained for longer",
+}
+"""Split -> what a law is asked there, in words."""
+
+
+def try_out(
+    points: pd.DataFrame,
+    laws: Iterable[str],
+    by: Iterable[str] = DEFAULT,
+    schedules: Schedules | None = None,
+    seed: int = 0,
+    *,
+    tell: Callable[[str], object] | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """Every law on every fold of every split; arguments as in `held_out`, with several laws and splits.
+
+    All laws are given the same points: those where each has a value. Returns the columns law, by, split, row (position
+    in the points), run, predicted, measured (nats per token) and relative_error, a row a held-out point.
+    `attrs["reasons"]` is a list of (law, by, reason): what could not be fitted, in a fold or at all;
+    `attrs["parameters"]`, law -> how many it has. Raises PointsError for an unknown law or split.
+    """
+    named, by = _by_name(laws), list(by)
+    if unknown := [split for split in by if split not in SPLITS]:
+        raise PointsError(f"cannot hold out by {unknown[0]!r}: there are {', '.join(SPLITS)}")
+    points = shared_points(points, named.values())
+    parts, reasons = [], []
+    for split in by:
+        for law in named:
+            try:
+                found = held_out(points, law, split, schedules, seed, tell=tell, **options)
+            except PointsError as reason:
+                reasons.append((law, split, str(reason)))
+                continue
+            reasons += [(law, split, line) for line in found.attrs["skipped"].values()]
+            kept = found[["split", "run", "predicted", "measured", "relative_error"]]
+            parts.append(kept.assign(law=law, by=split, row=found.index))
+    columns = ["law", "by", "split", "row", "run", "predicted", "measured", "relative_error"]
+    table = pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+    table.attrs["reasons"] = reasons
+    table.attrs["parameters"] = {name: len(law.parameters) for name, law in named.items()}
+    return table
+
+
+def compare(
+    points: pd.DataFrame,
+    laws: Iterable[str],
+    by: Iterable[str] = DEFAULT,
+    schedules: Schedules | None = None,
+    seed: int = 0,
+    *,
+    tried: pd.DataFrame | None = None,
+    tell: Callable[[str], object] | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """The law-selection table: a row a law, how well it fits and what it misses when it has not seen.
+
+    Arguments as in `try_out`; `tried` is what that returned, if it was called already. All laws are fitted to the same
+    points, those where each has a value: R2 and AICc of different points do not compare.
+
+    Returns, indexed by law: parameters (how many were searched for), r2, mae (nats per token), huber_sum and huber_mean
+    (delta 1e-3, log residuals), aicc (least is best), for each split of `by` the mean absolute relative error on what
+    was held out (of each run, then over runs), and reason, "" or why the law could not be fitted. A split is judged on
+    the points that every law predicted which predicted any; NaN where it could not be.
+    """
+    named, by = _by_name(laws), list(by)
+    if tried is None:
+        tried = try_out(points, named, by, schedules, seed, tell=tell, **options)
+    points = shared_points(points, named.values())
+    errors = {split: errors_by_run(tried, split) for split in by}
+    rows = {}
+    for law in named:
+        try:
+            fitted = fit(points, law, seed=seed, schedules=schedules, bootstrap=0, **options)
+        except PointsError as reason:
+            rows[law] = {"reason": str(reason)}
+            continue
+        m = fitted.metrics
+        rows[law] = {
+            "parameters": len(fitted.params) - len(fitted.fixed),
+            **{name: m[name] for name in ("r2", "mae")},
+            "huber_sum": m["huber"],
+            "huber_mean": m["huber"] / fitted.n_points,
+            "aicc": m["aicc"],
+            **{split: errors[split][law].mean() for split in by if law in errors[split]},
+            "reason": "",
+        }
+    columns = ["parameters", "r2", "mae", "huber_sum", "huber_mean", "aicc", *by, "reason"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("law")
+
+
+def advise(tried: pd.DataFrame) -> list[str]:
+    """Which law to trust for which extrapolation, in words: a line for each split that `try_out` was given.
+
+    Laws are compared run by run on the points that both predicted: the difference of their mean errors, with its
+    standard error over the runs. Within that, it is a tie, and the law with fewer parameters is named. What could not
+    be fitted is said. Of `tried`, the columns law, by, split, row, run and relative_error are read.
+    """
+    reasons: list[tuple[str, str, str]] = tried.attrs.get("reasons", [])
+    known = {law: len(LAWS[law].parameters) for law in tried["law"].unique() if law in LAWS}
+    parameters = {**known, **tried.attrs.get("parameters", {})}
+    lines = []
+    for by in dict.fromkeys([*tried["by"], *(split for _, split, _ in reasons)]):
+        failed = {law: reason for law, split, reason in reversed(reasons) if split == by}
+        errors = errors_by_run(tried, by)
+        whole = {law: reason for law, reason in failed.items() if law not in errors}
+        lines.append(f"{by} ({ASKED[by]}): {_verdict(errors, parameters)}" + "".join(_excuses(whole)))
+    return lines
+
+
+def errors_by_run(tried: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Mean absolute relative error of each run (index) by each law (columns) in a split, on points all predicted."""
+    own = tried[tried["by"] == by]
+    own = own.assign(error=own["relative_error"].abs())
+    table = own.pivot(index=["split", "row", "run"], columns="law", values="error")
+    return table.dropna().groupby("run").mean()[list(dict.fromkeys(own["law"]))]
+
+
+def shared_points(points: pd.DataFrame, laws: Iterable[Law]) -> pd.DataFrame:
+    """The points at which every law has a value, numbered from 0, each a run of its own where runs have no name."""
+    points, usable = points.reset_index(drop=True), np.ones(len(points), dtype=bool)
+    for law in laws:
+        usable &= with_value(points, law)
+    if "run" not in points.columns:
+        points = points.assign(run=np.arange(len(points)))
+    return points.loc[usable]
+
+
+def _by_name(laws: Iterable[str]) -> dict[str, Law]:
+    return {name: law_named(name, LAWS) for name in laws}
+
+
+def _verdict(errors: pd.DataFrame, parameters: dict[str, int]) -> str:
+    if errors.empty:
+        return "no law could be judged"
+    means = errors.mean().sort_values(kind="stable")
+    best, runs = str(means.index[0]), f"{len(errors)} held-out run{'s' * (len(errors) > 1)}"
+    if len(means) == 1:
+        return f"only {best} could be judged: mean error {means[best]:.2%} of {runs}"
+    ties, worse = [], []
+    for law in map(str, means.index[1:]):
+        further = errors[law] - errors[best]
+        error = float(further.std(ddof=1) / np.sqrt(len(further))) if len(further) > 1 else np.inf
+        give = f"give or take {error:.2%}" if np.isfinite(error) else "of one run, which has no spread"
+        within = further.mean() <= error
+        said = f"{law} ({means[law]:.2%}, {further.mean():.2%} more, {give})"
+        (ties if within else worse).append((law, said))
+    if not ties:
+        return f"trust {best}: mean error {means[best]:.2%} of {runs}, against {', '.join(said for _, said in worse)}"
+    simplest = min([best, *(law for law, _ in ties)], key=lambda law: parameters[law])
+    against = f"; worse: {', '.join(said for _, said in worse)}" if worse else ""
+    tied = f"a tie of {best} ({means[best]:.2%}) with {', '.join(said for _, said in ties)} over {runs}"
+    return f"{tied}; of these {simplest} has the fewest parameters{against}"
+
+
+def _excuses(failed: dict[str, str]) -> Iterable[str]:
+    return (f"; {law} could not be judged: {reason}" for law, reason in failed.items())

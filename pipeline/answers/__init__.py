@@ -1,0 +1,1 @@
+"""From fits to an answer, one file a goal: recommendation, confirmation, report."""

@@ -1,0 +1,126 @@
+"""From fits to an answer: which law to trust, which mixture, which losses to expect."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fitting import Fit, PointsError
+from pipeline.answers.solvers import SOLVERS, Asked, Found
+from pipeline.question.schema import Question
+from pipeline.study.fits import read_back_test
+from pipeline.study.folder import Study
+
+
+def recommend(
+    study: Study, question: Question, points: pd.DataFrame, fits: dict[str, dict[str, Fit]]
+) -> dict[str, Any]:
+    """Answer the question's goal and write recommendation.json.
+
+    Each corpus is answered for by the law that predicts its held-out points best.
+
+    Raises:
+        StudyError: the loss before the continual phase of a model that is asked about was not measured.
+        PointsError: the laws that answer cannot be asked this.
+    """
+    general, domain = question.corpora.general, question.corpora.domain
+    tested = read_back_test(study)
+    scores = score(tested)
+    law = {
+        corpus: min(question.law, key=lambda name: scores.get(corpus, {}).get(name, math.inf))
+        for corpus in (general, domain)
+    }
+    solve = SOLVERS[question.goal.kind]
+    answer = solve(Asked(question, points, fits, law, tested))
+    alone = {name: _alone(Asked(question, points, fits, dict.fromkeys(law, name), tested)) for name in question.law}
+    target = answer.target
+    warnings = _by_corpus(answer.warnings, {"general": general, "domain": domain, "fit": domain})
+    if not answer.identified:
+        warnings.insert(0, "the points do not say where the optimum is: its interval is all that was asked")
+    if not scores:
+        warnings.append("no law could be tested on held-out runs; the first one was taken")
+    for corpus in (general, domain):
+        unknown = [name for name, known in fits[corpus][law[corpus]].identified.items() if not known]
+        if unknown:
+            warnings.append(f"{law[corpus]} on {corpus}: the points do not fix {', '.join(unknown)}")
+    # Down, so that the mixture that is run stays within the tolerance.
+    share = None if answer.share is None else math.floor(answer.share * 1000) / 1000
+    content = {
+        "goal": {name: value for name, value in vars(question.goal).items() if value is not None},
+        "law": law,
+        "target": {"model": target.model, "N": target.N, "D": target.D, "steps": target.steps},
+        "loss_before": target.before,
+        "mixture": None if share is None else {general: round(1 - share, 3), domain: share},
+        "low": answer.low,
+        "high": answer.high,
+        "predicted": {
+            corpus: dict(zip(("loss", "low", "high"), answer.predicted[corpus]))
+            for corpus in (general, domain)
+            if answer.predicted
+        },
+        "binding": answer.binding,
+        "identified": answer.identified,
+        "optimum": {name: estimate._asdict() for name, estimate in answer.optimum.items()},
+        "candidates": answer.candidates,
+        "warnings": warnings,
+        "held_out": _held_out_table(tested),
+        "held_out_error": scores,
+        "answers": alone,
+    }
+    study.write_json(study.answer("recommendation.json"), content)
+    return content
+
+
+def _alone(asked: Asked) -> dict[str, Any]:
+    """What one law answers for both corpora, or why it cannot."""
+    try:
+        found: Found = SOLVERS[asked.question.goal.kind](asked)
+    except PointsError as error:
+        return {"domain_ratio": None, "low": None, "high": None, "binding": str(error), "model": None}
+    return {
+        "domain_ratio": found.share,
+        "low": found.low,
+        "high": found.high,
+        "binding": found.binding,
+        "model": found.target.model,
+    }
+
+
+def score(tested: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Corpus -> law -> mean relative error on held-out points.
+
+    Of a larger model for longer where all laws could be asked that, since it is what a recommendation asks and what its
+    interval is made of (`pipeline.study.fits.log_errors`); otherwise over the splits, each with the same weight.
+    """
+    if tested.empty:
+        return {}
+    error = tested.assign(error=tested["relative_error"].abs())
+    scores = {}
+    for corpus, own in error.groupby("corpus"):
+        cells = own.groupby(["law", "split"])["error"].mean().unstack("law")
+        # A split that one law could not be fitted for says nothing about which is better.
+        shared = cells.dropna()
+        cells = shared if len(shared) else cells
+        means = cells[cells.index == "reach"].mean() if "reach" in cells.index else cells.mean()
+        scores[str(corpus)] = {str(law): float(value) for law, value in means.items() if np.isfinite(value)}
+    return scores
+
+
+def _by_corpus(warnings: list[str], names: dict[str, str]) -> list[str]:
+    """The fitter's warnings with the corpora's own names, and one line where both laws are warned of the same."""
+    merged: dict[str, list[str]] = {}
+    for warning in warnings:
+        kind, _, rest = warning.partition(": ")
+        merged.setdefault(rest, []).append(names.get(kind, kind))
+    return [f"{', '.join(corpora)}: {rest}" for rest, corpora in merged.items()]
+
+
+def _held_out_table(tested: pd.DataFrame) -> list[dict[str, Any]]:
+    if tested.empty:
+        return []
+    error = tested.assign(error=tested["relative_error"].abs())
+    groups = error.groupby(["corpus", "split", "law"])["error"].agg(mean_error="mean", max_error="max", points="size")
+    return [{str(key): value for key, value in row.items()} for row in groups.reset_index().to_dict("records")]

@@ -1,0 +1,207 @@
+"""From fits to what a goal asks: the largest share, the share of few tokens, the model for so much compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.interpolate import PchipInterpolator
+
+from fitting import Estimate, Fit, TradeOff, compute_optimal, limited_data, trade_off
+from pipeline.question.goals import compute_steps, limited_steps, most_tokens
+from pipeline.question.loading import models
+from pipeline.question.schema import Question
+from pipeline.study.fits import log_errors
+from pipeline.study.target import Target, columns_by_length, find_target, lasting, target_columns
+
+LEVEL = 0.9
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an answer is made from."""
+
+    question: Question
+    """What is asked."""
+    points: pd.DataFrame
+    """Collected points of the domain that is asked about."""
+    fits: dict[str, dict[str, Fit]]
+    """Corpus -> law -> fit."""
+    law: Mapping[str, str]
+    """Corpus -> law that answers for it."""
+    tested: pd.DataFrame
+    """Predictions of held-out points."""
+
+    @property
+    def corpora(self) -> tuple[str, str]:
+        """General, then domain."""
+        return self.question.corpora.general, self.question.corpora.domain
+
+    def fit(self, corpus: str) -> Fit:
+        """The fit that answers for a corpus."""
+        return self.fits[corpus][self.law[corpus]]
+
+    def spread(self, corpus: str) -> np.ndarray | None:
+        """Log errors of that law on held-out runs."""
+        return log_errors(self.tested, self.law[corpus], corpus)
+
+    def columns(self, target: Target, corpus: str) -> dict[str, float]:
+        """What that law reads at the end of a target's run, its share apart."""
+        return target_columns(self.question, target, corpus, self.fit(corpus))
+
+
+@dataclass(frozen=True)
+class Found:
+    """An answer."""
+
+    target: Target
+    """The run that it is for."""
+    share: float | None
+    """Share of the domain; None: there is none."""
+    low: float | None
+    high: float | None
+    """Its 90% interval; of a share that was given, the share."""
+    predicted: dict[str, tuple[float, float, float]]
+    """Corpus -> loss, low, high at the end of that run, nats a token."""
+    binding: str
+    """What stopped it."""
+    warnings: list[str]
+    """A line each."""
+    identified: bool = True
+    """Whether the points say where the optimum is: False where its interval is all that was asked."""
+    optimum: dict[str, Estimate] = field(default_factory=dict)
+    """Of compute: N and D, billions, of the best size whether or not there is a model of it."""
+    candidates: list[dict[str, Any]] = field(default_factory=list)
+    """Of compute: what each model is predicted to do."""
+
+
+def within_tolerance(asked: Asked) -> Found:
+    """Usage 1: the largest share of the domain at which the general loss stays within `goal.tolerance`."""
+    target = find_target(asked.question, asked.points)
+    answer = _trade_off(asked, target)
+    predicted = {
+        corpus: answer.predicted[kind] for kind, corpus in zip(("general", "domain"), asked.corpora) if answer.predicted
+    }
+    found = answer.domain_ratio, answer.low, answer.high
+    wide = answer.low is not None and answer.low <= 0.0 and (answer.high or 0.0) >= 1.0
+    return Found(target, *found, predicted, answer.binding, answer.warnings, not wide)
+
+
+def of_few_tokens(asked: Asked) -> Found:
+    """Usage 2: the share at which `goal.domain_tokens` of the domain, read once, give the least loss on it."""
+    question, (general, domain) = asked.question, asked.corpora
+    base, fit = find_target(question, asked.points), asked.fit(domain)
+    assert question.goal.domain_tokens is not None
+    tokens, most = question.goal.domain_tokens / 1e9, most_tokens(question) / 1e9
+    by_length = columns_by_length(question, base, domain, fit, tokens, most)
+    answer = limited_data(
+        fit, base.N, tokens, most_tokens=most, at=by_length, level=LEVEL, spread=asked.spread(domain)
+    )  # fmt: skip
+    share, low, high = answer.values["domain_ratio"]
+    target = lasting(question, base, limited_steps(question, share))
+    predicted = {general: _loss(asked, target, general, share), domain: tuple(answer.predicted["domain"])}
+    identified = not (low <= 1.01 * tokens / most and high >= 0.99)
+    return Found(target, share, low, high, predicted, answer.binding, answer.warnings, identified)
+
+
+def of_compute(asked: Asked) -> Found:
+    """Usage 3: the model with the least domain loss after a continual phase of `goal.flops`, and the best size.
+
+    Between models the loss before, and the share where it is not given, are monotone cubics in log N.
+    """
+    question, (general, domain) = asked.question, asked.corpora
+    goal = question.goal
+    assert goal.flops is not None
+    measured = sorted((find_target(question, asked.points, name) for name in candidates(question)), key=lambda t: t.N)
+    targets = [lasting(question, target, compute_steps(question, target.N)) for target in measured]
+    shares = [_share(asked, target) for target in targets]
+    if any(share is None for share, *_ in shares):
+        short = ", ".join(target.model for target, (share, *_) in zip(targets, shares) if share is None)
+        binding = f"no share keeps the loss of {short} on {general} within the tolerance; give goal.share"
+        return Found(targets[0], None, None, None, {}, binding, [])
+    losses = [_loss(asked, target, domain, float(share or 0)) for target, (share, *_) in zip(targets, shares)]
+    best = int(np.argmin([loss for loss, *_ in losses]))
+    answer = compute_optimal(
+        asked.fit(domain), goal.flops, at=_by_size(asked, targets, [float(share or 0) for share, *_ in shares]),
+        sizes=(targets[0].N, targets[-1].N), level=LEVEL, spread=asked.spread(domain),
+    )  # fmt: skip
+    target, (share, low, high) = targets[best], shares[best]
+    size = answer.values["N"]
+    rows = [
+        {"model": target.model, "N": target.N, "D": target.D, "steps": target.steps, "share": share,
+         **dict(zip(("predicted", "low", "high"), loss))}
+        for target, (share, *_), loss in zip(targets, shares, losses)
+    ]  # fmt: skip
+    predicted = {general: _loss(asked, target, general, float(share or 0)), domain: losses[best]}
+    identified = not (size.low <= 1.01 * targets[0].N and size.high >= 0.99 * targets[-1].N)
+    optimum = {name: answer.values[name] for name in ("N", "D")}
+    return Found(target, share, low, high, predicted, answer.binding, answer.warnings, identified, optimum, rows)
+
+
+def candidates(question: Question) -> list[str]:
+    """Names of the models that goal=compute chooses among."""
+    ladder, target = models(question)
+    return list(dict.fromkeys(model.name for model in [*ladder, target]))
+
+
+SOLVERS: dict[str, Callable[[Asked], Found]] = {
+    "trade-off": within_tolerance,
+    "limited-data": of_few_tokens,
+    "compute": of_compute,
+}
+"""goal.kind -> its answer."""
+
+
+def _trade_off(asked: Asked, target: Target) -> TradeOff:
+    general, domain = asked.corpora
+    at = {corpus: asked.columns(target, corpus) for corpus in asked.corpora}
+    for columns in at.values():
+        del columns["N"], columns["D"]
+    return trade_off(
+        asked.fit(general),
+        asked.fit(domain),
+        target.N,
+        target.D,
+        asked.question.goal.tolerance,
+        target.before[general],
+        general_at=at[general],
+        domain_at=at[domain],
+        general_spread=asked.spread(general),
+        domain_spread=asked.spread(domain),
+    )
+
+
+def _share(asked: Asked, target: Target) -> tuple[float | None, float | None, float | None]:
+    given = asked.question.goal.share
+    if given is not None:
+        return given, given, given
+    answer = _trade_off(asked, target)
+    return answer.domain_ratio, answer.low, answer.high
+
+
+def _loss(asked: Asked, target: Target, corpus: str, share: float) -> tuple[float, float, float]:
+    r = 1 - share if corpus == asked.question.corpora.general else share
+    frame, fit = pd.DataFrame([{**asked.columns(target, corpus), "r": r}]), asked.fit(corpus)
+    low, high = fit.predict_interval(frame, LEVEL, asked.spread(corpus))
+    return float(fit.predict(frame)[0]), float(low[0]), float(high[0])
+
+
+def _by_size(
+    asked: Asked, targets: Sequence[Target], shares: Sequence[float]
+) -> Callable[[np.ndarray, np.ndarray], dict[str, np.ndarray]]:
+    domain = asked.question.corpora.domain
+    least, most = sorted((targets[0].D, targets[-1].D))
+    by_length = columns_by_length(asked.question, targets[-1], domain, asked.fit(domain), least, most)
+    sizes = np.log([target.N for target in targets])
+    own = pd.DataFrame([asked.columns(target, domain) for target in targets]).drop(columns=["N", "D", "s1", "s2"])
+    own["r"] = shares
+    between = PchipInterpolator(sizes, own.to_numpy(float))
+
+    def at(N: np.ndarray, D: np.ndarray) -> dict[str, np.ndarray]:
+        known = between(np.clip(np.log(N), sizes[0], sizes[-1]))
+        return {**by_length(D), **dict(zip(map(str, own.columns), known.T))}
+
+    return at

@@ -1,0 +1,1 @@
+"""The command line: verbs, help, terminal tables, sweeps."""

@@ -1,0 +1,142 @@
+"""A stranger's file of points: read, renamed, and every assumption said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fitting import LAWS, problems
+from pipeline.question.loading import ConfigError
+from pipeline.study.folder import StudyError
+
+UNITS = {
+    "N": "billions of parameters",
+    "D": "billions of tokens",
+    "r": "share of the corpus in the mixture, 0 to 1",
+    "rho": "share of the corpus in pre-training, 0 to 1",
+    "loss": "nats per token (bits or perplexities cannot be told from nats)",
+    "loss_before": "nats per token, before the run",
+    "s1": "summed learning rate of the run so far",
+    "s2": "annealing area of the run so far",
+    "s1_pretrain": "summed learning rate of pre-training",
+    "s2_pretrain": "annealing area of pre-training",
+}
+"""Column of a law -> what its numbers are taken to be."""
+TOLD_BY = ("run", "step", "corpus")
+_SCALED = re.compile(r"(?P<column>.+?)\s*(?P<sign>[/*])\s*(?P<number>[-+.\deE]+)\s*$")
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """The file as it is; rows of a .csv are named by their line, as an editor shows them.
+
+    Raises:
+        StudyError: missing, of an unknown kind, or not readable.
+    """
+    readers = {
+        ".csv": lambda: pd.read_csv(path, skipinitialspace=True),
+        ".parquet": lambda: pd.read_parquet(path),
+        ".jsonl": lambda: pd.read_json(path, lines=True),
+    }
+    if path.suffix not in readers:
+        raise StudyError(f"points: {path} is of no kind that is read; allowed: {', '.join(readers)}")
+    try:
+        table = readers[path.suffix]()
+    except FileNotFoundError:
+        raise StudyError(f"points: {path} does not exist") from None
+    except (OSError, ValueError) as error:
+        line = next(iter(str(error).splitlines()), type(error).__name__)
+        raise StudyError(f"points: {path} cannot be read as {path.suffix[1:]}: {line}") from None
+    first = {".csv": 2, ".jsonl": 1}.get(path.suffix, 0)
+    return table.set_axis(pd.RangeIndex(first, first + len(table)), axis=0)
+
+
+def renamed(table: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.DataFrame, list[str]]:
+    """The table with the laws' names, and a line for each column that was taken from elsewhere.
+
+    Raises:
+        ConfigError: a column that the table does not have, for all at once.
+    """
+    found, told, wrong = {}, [], []
+    for name, source in columns.items():
+        scaled = None if source in table.columns else _SCALED.fullmatch(source)
+        column = scaled["column"] if scaled else source
+        try:
+            factor = float(scaled["number"]) if scaled else 1.0
+        except ValueError:
+            factor = np.nan
+        if column not in table.columns:
+            has = ", ".join(map(str, table.columns))
+            wrong.append(f"columns.{name}: {column!r} is not in the file; allowed: {has}")
+        elif not np.isfinite(factor) or factor == 0:
+            wrong.append(
+                f"columns.{name}: {source!r}; allowed: a column, or one over or times a number, like {column} / 1e9"
+            )
+        elif scaled and not pd.api.types.is_numeric_dtype(table[column]):
+            wrong.append(f"columns.{name}: {column!r} holds words, which cannot be scaled")
+        else:
+            found[name] = table[column] / factor if scaled and scaled["sign"] == "/" else table[column]
+            found[name] = table[column] * factor if scaled and scaled["sign"] == "*" else found[name]
+            told.append(f"{name} is {source}")
+    if wrong:
+        raise ConfigError(wrong)
+    return table.assign(**found), told
+
+
+def by_corpus(points: pd.DataFrame, corpus: str | None) -> dict[str, pd.DataFrame]:
+    """Name of each validation corpus -> its points; "" for points of a file without the column.
+
+    Raises:
+        ConfigError: a corpus that the file does not have.
+    """
+    if "corpus" not in points.columns:
+        if corpus is not None:
+            raise ConfigError([f"corpus: {corpus!r}, but the file has no column corpus; name it with columns="])
+        return {"": points}
+    names = [str(name) for name in points["corpus"].dropna().unique()]
+    if corpus is not None and corpus not in names:
+        raise ConfigError([f"corpus: {corpus!r} is not in the file; allowed: {', '.join(names)}"])
+    return {name: points[points["corpus"].astype(str) == name] for name in ([corpus] if corpus else names)}
+
+
+def all_problems(
+    parts: Mapping[str, pd.DataFrame], laws: Iterable[str], fix: Mapping[str, float], unknown: list[str]
+) -> list[str]:
+    """What keeps the laws from being fitted, a line each, with the laws and corpora that it concerns if not all."""
+    laws, whose = list(laws), {}
+    for corpus, points in parts.items():
+        for law in laws:
+            of_law = f"{law} on {corpus}" if corpus else law
+            for line in problems(points, law, fix=fix, unknown=unknown):
+                hint = "; name it with columns=" if line.startswith("missing column") else ""
+                whose.setdefault(line + hint, []).append(of_law)
+    everyone = len(laws) * len(parts)
+    return [line if len(named) == everyone else f"{', '.join(named)}: {line}" for line, named in whose.items()]
+
+
+def assumptions(
+    points: pd.DataFrame, parts: Mapping[str, pd.DataFrame], laws: Iterable[str], unknown: Iterable[str]
+) -> list[str]:
+    """What was taken for granted, a line each."""
+    reads = [name for law in laws for name in LAWS[law].columns if name not in unknown]
+    lines = []
+    for name in dict.fromkeys([*reads, "loss"]):
+        values = np.concatenate([part[name].to_numpy(float) for part in parts.values()])
+        between = f"{values.min():.4g} to {values.max():.4g}" if values.min() < values.max() else f"{values.min():.4g}"
+        lines.append(f"{name}: {between}, taken as {UNITS.get(name, 'it is')}")
+    if "run" in points.columns:
+        lines.append(f"run: {points['run'].nunique()} runs; errors of one run are taken to go together")
+    else:
+        lines.append("run: no such column, so every row counts as a run of its own; intervals come out too narrow")
+    if "step" not in points.columns:
+        lines.append("step: no such column, so a point that is there twice cannot be told")
+    if "" in parts:
+        lines.append("corpus: no such column, so all rows are taken as losses on one validation corpus")
+    else:
+        lines.append(f"corpus: a fit for each of {', '.join(parts)}")
+    if unnamed := len(points) - sum(map(len, parts.values())):
+        lines.append(f"corpus: empty or not asked for in {unnamed} rows, which were left out")
+    return lines

@@ -1,0 +1,140 @@
+"""One job of a sweep, of Hydra's or of wandb's: its runs join the study's plan and are trained in the same folders.
+
+As a program, which a wandb agent starts: python pipeline/cli/sweep.py key=value ...
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from statistics import fmean
+from types import FrameType
+
+from omegaconf import DictConfig
+from rich.console import Console
+
+from pipeline.cli import verbs
+from pipeline.launch.local import failure_log, train_locally
+from pipeline.plan.runs import data_folder
+from pipeline.question.loading import ConfigError, checked, read_question
+from pipeline.question.schema import Question
+from pipeline.study.folder import PlannedRun, Study, StudyError
+from pipeline.tracking.mirror import track_job
+from training.corpora.corpus_error import CorpusError
+from training.corpora.manifest import Manifest
+from training.durable import read_lines_whole
+from training.run import Exit
+from training.spec import SpecError
+from training.stop import SIGNALS
+
+
+class JobError(RuntimeError):
+    """A run of a job failed; the other jobs of the sweep go on."""
+
+
+def job(composed: DictConfig) -> float | None:
+    """Hydra's task function: carry out a job.
+
+    Returns:
+        Its objective, for sweepers that ask for one; None when the job was pre-training only.
+
+    Raises:
+        JobError: a run failed.
+    """
+    try:
+        return carry_out(checked(composed))
+    except (ConfigError, CorpusError, StudyError, SpecError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(Exit.BAD_CONFIGURATION if isinstance(error, ConfigError) else Exit.INPUT_MISSING)
+
+
+def carry_out(question: Question) -> float | None:
+    """Add a question's runs to the plan of its study and train them; what another job trained is not trained again.
+
+    Returns:
+        The objective: mean validation loss on the domain corpus at the end of the job's continual runs, nats a token.
+
+    Raises:
+        JobError: a run failed. ConfigError, CorpusError, StudyError: as `verbs.write_plan`.
+        SystemExit: it was stopped (75) or lacks input (3).
+    """
+    study = verbs.study_of(question)
+    if question.launcher.kind != "local":
+        raise ConfigError([f"launcher: {question.launcher.kind!r} in a sweep; allowed: local, and hydra/launcher=..."])
+    if question.goal.kind == "weights":
+        raise ConfigError(["goal.kind: 'weights' in a sweep; allowed: trade-off (weights are sought in stages)"])
+    with _alone(study):
+        runs = verbs.plan_now(question, study, Manifest.open(data_folder(question)))
+        own = [run for run in runs if run.role != "confirm" or run.arm]
+        verbs.write_plan(question, study, keep=True)
+    names = [run.name for run in own]
+    code = train_locally(study, question, Console(), names)
+    objective = _objective(study, own, question.corpora.domain) if code == Exit.DONE else None
+    if os.environ.get("WANDB_SWEEP_ID"):
+        track_job(study, question, names, code, objective)
+    if code == Exit.CRASH:
+        failed = next((run.name for run in own if study.state(run) == "failed"), "")
+        raise JobError(f"{failed}: {_reason(study, failed)}")
+    if code:
+        sys.exit(code)
+    return objective
+
+
+def _objective(study: Study, runs: list[PlannedRun], domain: str) -> float | None:
+    ends = [
+        float(point["loss"])
+        for run in runs
+        if run.role == "fit"
+        for point in read_lines_whole(study.runs / run.name / "points.jsonl")
+        if point["corpus"] == domain and point["step"] == run.spec.steps
+    ]
+    return fmean(ends) if ends else None
+
+
+def _reason(study: Study, run: str) -> str:
+    path = study.runs / run / "FAILED"
+    return path.read_text().strip() if run and path.exists() else failure_log(study)
+
+
+@contextlib.contextmanager
+def _alone(study: Study) -> Iterator[None]:
+    """Of the jobs of a sweep that change one plan at once, one after another."""
+    study.folder.mkdir(parents=True, exist_ok=True)
+    with (study.folder / "plan.lock").open("a") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    # Once: an agent hands on what a scheduler may have sent to every process already.
+    for other in SIGNALS:
+        signal.signal(other, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """Entry of the program; the words are those of `cptlaw train`. A signal that asks to stop lets the runs save."""
+    for number in SIGNALS:
+        signal.signal(number, _stop)
+    try:
+        carry_out(read_question(sys.argv[1:]))
+    except ConfigError as error:
+        code, line = Exit.BAD_CONFIGURATION, str(error)
+    except (CorpusError, StudyError, SpecError) as error:
+        code, line = Exit.INPUT_MISSING, str(error)
+    except JobError as error:
+        code, line = Exit.CRASH, str(error)
+    except KeyboardInterrupt:
+        code, line = Exit.RUN_ME_AGAIN, "stopped; the same command goes on from here"
+    else:
+        return
+    print(line, file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Answers as tables for the terminal, and the question as YAML."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import OmegaConf
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from pipeline.launch.local import workers
+from pipeline.plan.cost import Cost
+from pipeline.question.schema import Question
+from pipeline.report.number_format import laws_used, quantity
+from pipeline.study.artifacts import read_confirmations, read_proof, read_recommendation
+from pipeline.study.folder import Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def question_yaml(question: Question) -> str:
+    """The resolved question, as study.yaml holds it."""
+    return OmegaConf.to_yaml(OmegaConf.structured(question))
+
+
+def cost_table(rows: list[Cost], question: Question) -> Table:
+    """What a plan costs, by role and model."""
+    count = workers(question)
+    table = Table(
+        caption=f"N: non-embedding parameters. Time: {count} workers of {question.launcher.threads} thread, at the "
+        "speed that prepare measured; compiling makes it less. Disk: while training"
+    )
+    for name in ("role", "model", "N", "runs", "tokens", "FLOPs", "time", "disk"):
+        table.add_column(name, justify="left" if name in ("role", "model") else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row.role, row.model, quantity(row.non_embedding), str(row.runs), quantity(row.tokens),
+            _flops(row.flops), _duration(row.seconds and row.seconds / count), _bytes(row.disk),
+        )  # fmt: skip
+    seconds = [row.seconds for row in rows if row.seconds is not None]
+    table.add_section()
+    table.add_row(
+        "all", "", "", str(sum(row.runs for row in rows)), quantity(sum(row.tokens for row in rows)),
+        _flops(sum(row.flops for row in rows)), _duration(sum(seconds) / count if seconds else None),
+        _bytes(sum(row.disk for row in rows)),
+    )  # fmt: skip
+    return table
+
+
+def held_out_table(tested: pd.DataFrame) -> Table:
+    """How each law did on what it was not fitted to."""
+    table = Table(title="mean relative error on held-out points")
+    splits = list(dict.fromkeys(tested["split"]))
+    for name in ("corpus", "law"):
+        table.add_column(name, no_wrap=True)
+    for split in splits:
+        table.add_column(split.replace("-", " "), justify="right")
+    for (corpus, law), rows in tested.groupby(["corpus", "law"], sort=False):  # pyright: ignore[reportGeneralTypeIssues]
+        errors = rows["relative_error"].abs().groupby(rows["split"]).mean()
+        table.add_row(str(corpus), str(law), *(f"{errors[split]:.2%}" if split in errors else "" for split in splits))
+    return table
+
+
+def recommendation_table(content: dict[str, Any], question: Question) -> Table:
+    """The answer: share, losses, what binds."""
+    target = content["target"]
+    title = f"recommended with {laws_used(content['law'])} for {target['model']}, {target['D'] * 1e3:.2f} M tokens"
+    table = Table(title=title)
+    for name in ("", "value", "90% interval"):
+        table.add_column(name, justify="left" if not name else "right")
+    domain, general = question.corpora.domain, question.corpora.general
+    if content["mixture"]:
+        table.add_row(
+            f"share of {domain}",
+            f"{content['mixture'][domain]:.3f}",
+            "given" if content["low"] == content["high"] else f"{content['low']:.3f} to {content['high']:.3f}",
+        )
+        table.add_row(f"replay of {general}", f"{content['mixture'][general]:.3f}", "")
+        for corpus, loss in content["predicted"].items():
+            table.add_row(f"loss on {corpus}", f"{loss['loss']:.4f}", f"{loss['low']:.4f} to {loss['high']:.4f}")
+    for name, words in (("N", "best size"), ("D", "its tokens")):
+        if best := (content.get("optimum") or {}).get(name):
+            sides = (quantity(best[side] * 1e9) for side in ("value", "low", "high"))
+            table.add_row(words, next(sides), " to ".join(sides))
+    for row in content.get("candidates") or []:
+        losses = (row["predicted"], row["low"], row["high"])
+        middle, low, high = (f"{loss:.4f}" for loss in losses)
+        words = f"{row['model']}, {quantity(row['D'] * 1e9)} tokens, {row['share']:.3f}"
+        table.add_row(words, middle, f"{low} to {high}")
+    table.add_row("binding", content["binding"], "")
+    for corpus, law in content["law"].items():
+        if (error := content["held_out_error"].get(corpus, {}).get(law)) is not None:
+            table.add_row(f"held-out error on {corpus}", f"{error:.2%}", law)
+    return table
+
+
+def confirmation_table(rows: list[dict[str, Any]]) -> Table:
+    """Predicted against measured, every law."""
+    noise = rows[0]["sd"] is not None
+    table = Table(
+        title="confirmation: predicted before, measured after",
+        caption="* the answer came from it; ! measured outside the interval",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    table.add_column("law", no_wrap=True)
+    for name in (
+        "predicted",
+        "90% interval",
+        "measured",
+        "error",
+        *([f"sd of {len(rows[0]['seeds'])}"] if noise else []),
+    ):
+        table.add_column(name, justify="right", no_wrap=True)
+    at = None
+    for row in rows:
+        if at != (at := f"{row['corpus']} at {_at(rows, row)}"):
+            table.add_row(at)
+        table.add_row(
+            row["law"] + (" *" if row["recommended"] else ""),
+            f"{row['predicted']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}",
+            f"{row['measured']:.4f}{' ' if row['inside'] else '!'}", f"{row['relative_error']:+.2%}",
+            *([f"{row['sd']:.4f}"] if noise else []),
+        )  # fmt: skip
+    return table
+
+
+def answer_table(study: Study, question: Question) -> Table:
+    """The end of the road: ratio and interval, predicted, measured, error, of the law that was used."""
+    content, rows = read_recommendation(study), read_confirmations(study)
+    domain, target = question.corpora.domain, content["target"]
+    given = content["low"] == content["high"]
+    interval = "" if given else f" (90%: {content['low']:.1%} to {content['high']:.1%})"
+    table = Table(
+        title=f"{target['model']}, {quantity(target['D'] * 1e9)} tokens: continue with "
+        f"{content['mixture'][domain]:.1%} {domain}{interval}, "
+        f"{content['binding']}",
+        caption=read_proof(study)["sentence"],
+    )
+    for name in (_place(rows), "corpus", "before", "predicted", "90% interval", "measured", "error"):
+        table.add_column(name, justify="left" if name in ("corpus", "model") else "right")
+    for row in rows:
+        if row["recommended"]:
+            table.add_row(
+                _at(rows, row), row["corpus"], f"{row['before']:.4f}",
+                f"{row['predicted']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}", f"{row['measured']:.4f}",
+                f"{row['relative_error']:+.2%}",
+            )  # fmt: skip
+    return table
+
+
+def _place(rows: list[dict[str, Any]]) -> str:
+    """What tells confirmation runs apart."""
+    return "share" if len({row["model"] for row in rows}) == 1 else "model"
+
+
+def _at(rows: list[dict[str, Any]], row: dict[str, Any]) -> str:
+    return f"{row['domain_share']:.3f}" if _place(rows) == "share" else row["model"]
+
+
+def _flops(count: float) -> str:
+    # "7.9e14": two characters less than Python writes, and the table fits a terminal of 80.
+    return f"{count:.1e}".replace("e+", "e")
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e6:.0f} MB" if count < 1e9 else f"{count / 1e9:,.1f} GB"

@@ -1,0 +1,1 @@
+"""Where runs are trained: worker processes, ranks, this machine or Slurm."""

@@ -1,0 +1,1 @@
+"""Slurm: submit arrays of runs, read their state, cancel them."""

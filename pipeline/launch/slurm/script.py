@@ -1,0 +1,81 @@
+"""The batch scripts that launcher=slurm submits, as text that a person can read and submit by hand."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.question.schema import Question
+from pipeline.question.slurm_options import driver_options, train_options
+
+# As slurm/*.sbatch. Slurm tells the shell alone of the time limit; a TERM (cancelled, preempted) reaches all processes
+# by itself. A run that was cancelled ends with 75 too: only a job that Slurm still calls RUNNING puts itself back.
+# Slurm does so by itself after a preemption or when a node died.
+_TRAIN = """\
+run=$(awk -v task="${{SLURM_ARRAY_TASK_ID:-0}}" '$1 == task {{ print $2 }}' {tasks})
+trap 'kill -USR1 "$step"' USR1
+trap : TERM
+# When one process has ended, the others have a minute.
+srun --kill-on-bad-exit=0 --wait=60 {python} -m pipeline.launch.worker {study} --only "$run" &
+step=$!
+while wait "$step"; code=$?; kill -0 "$step" 2> /dev/null; do :; done
+
+# 75: saved, run me again; 70 or above 128: it died, which the worker allows launcher.retries times without a step.
+((code == 75)) && most=1000 || most=50
+if ((code == 75 || code == 70 || code > 128)) && ((${{SLURM_RESTART_COUNT:-0}} < most)) && [[ ! -e {stop} ]] &&
+  [[ $(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T) == RUNNING ]]; then
+  scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"
+"""
+_RANKS = """\
+export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
+"""
+
+
+def train_script(study: Path, question: Question, token: str) -> str:
+    """The script of an array whose task i trains the run that stands beside i in jobs/TOKEN.tasks."""
+    many = question.parallel.kind != "single"
+    jobs = study.resolve() / "jobs"
+    body = _TRAIN.format(
+        python=_python(question),
+        study=_quoted(study.resolve()),
+        tasks=_quoted(jobs / f"{token}.tasks"),
+        stop=_quoted(study.resolve() / "STOP"),
+    )
+    lines = [*_head(train_options(question)), *question.launcher.slurm.setup, *_threads(question.launcher.threads)]
+    return "\n".join(lines) + "\n" + (_RANKS if many else "") + body
+
+
+def driver_script(study: Path, question: Question, verbs: Sequence[str]) -> str:
+    """The script of a job that carries out verbs one after another; the report is written even if one fails."""
+    place, python = _quoted(study.resolve()), _python(question)
+    lines = [*_head(driver_options(question)), *question.launcher.slurm.setup, *_threads(question.launcher.threads)]
+    lines += ["for verb in " + " ".join(verbs) + "; do"]
+    lines += [f"  {python} -m pipeline.cli.main $verb {place} || {{"]
+    lines += ["    code=$?", f"    [ $verb = report ] || {python} -m pipeline.cli.main report {place}"]
+    lines += ["    exit $code", "  }", "done"]
+    return "\n".join(lines) + "\n"
+
+
+def _head(options: Sequence[str]) -> list[str]:
+    return ["#!/bin/bash", *(f"#SBATCH {option}" for option in options)]
+
+
+def _threads(threads: int) -> list[str]:
+    return [
+        f"export OMP_NUM_THREADS={threads} MKL_NUM_THREADS={threads} TOKENIZERS_PARALLELISM=0",
+        # srun does not take this over by itself since Slurm 22.05.
+        'export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"',
+    ]
+
+
+def _python(question: Question) -> str:
+    return shlex.join(shlex.split(question.launcher.slurm.python or "") or [sys.executable])
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))

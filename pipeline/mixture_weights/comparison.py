@@ -1,0 +1,173 @@
+"""The proof of weights: every proposal trained at the target, the same seeds for all, and what that shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline.mixture_weights.proposal import Proposal
+from pipeline.mixture_weights.setting import Measured, Setting, average, worth
+from pipeline.mixture_weights.stages import confirming, proposed
+from pipeline.mixture_weights.token_supply import target_tokens
+from pipeline.study.folder import PlannedRun, Study
+
+LEVEL = 0.9
+_NOT_FASTER = {"reached": 0, **dict.fromkeys(("speed_up", "speed_up_low", "speed_up_high", "tokens_saved"))}
+
+
+def recommend_weights(
+    study: Study, setting: Setting, measured: Measured, tell: Callable[[str], object] = lambda line: None
+) -> dict[str, Any]:
+    """Let every method propose, and write recommendation.json; `tell` as in `proposed`.
+
+    Raises:
+        StudyError: runs that a method reads are not done.
+    """
+    proposals = proposed(setting, measured, tell)
+    answer = next((proposal for proposal in proposals if proposal.method == "autoscale"), proposals[0])
+    weights = setting.question.weights
+    content = {
+        "goal": {"kind": "weights", "phase": weights.phase, "average": weights.average},
+        "target": {
+            "model": setting.question.model.name,
+            "steps": weights.target,
+            "tokens": target_tokens(setting),
+        },
+        "method": answer.method,
+        "mixture": answer.weights,
+        "low": answer.low,
+        "high": answer.high,
+        "predicted": answer.predicted,
+        "warnings": list(dict.fromkeys(answer.lines)),
+        "proposals": [dataclasses.asdict(proposal) for proposal in proposals],
+    }
+    study.write_json("recommendation.json", content)
+    return content
+
+
+def proposals_in(content: dict[str, Any]) -> list[Proposal]:
+    """The proposals of a recommendation.json."""
+    names = [field.name for field in dataclasses.fields(Proposal)]
+    return [Proposal(**{name: row[name] for name in names if name in row}) for row in content["proposals"]]
+
+
+def compare(study: Study, setting: Setting, measured: Measured, content: dict[str, Any]) -> dict[str, Any]:
+    """What the confirmation runs of all proposals measured; writes confirmation.json.
+
+    Differences and speed-ups are to the reference, uniform where it is one of the methods, seed by seed: runs of one
+    seed have the same first weights and read a domain's text in the same order. Their intervals are Student's t.
+
+    Args:
+        study: where it is written.
+        setting: the question.
+        measured: with the confirmation runs done.
+        content: of recommendation.json.
+    """
+    proposals = proposals_in(content)
+    runs = [confirming(setting, [proposal]) for proposal in proposals]
+    values = [[average(setting, measured.losses(run)) for run in own] for own in runs]
+    names = [proposal.method for proposal in proposals]
+    base = names.index("uniform") if "uniform" in names else len(names) - 1
+    shares = worth(setting.question)
+    best = min(float(np.mean(own)) for own in values)
+    rows = []
+    for at, proposal in enumerate(proposals):
+        losses = {
+            domain: float(np.mean([measured.losses(run)[domain] for run in runs[at]])) for domain in setting.domains
+        }
+        loss = sum(share * losses[domain] for domain, share in shares.items())
+        worst = max(losses, key=lambda domain: losses[domain])
+        difference, low, high = (None,) * 3 if at == base else _interval(np.subtract(values[at], values[base]))
+        rows.append(
+            {
+                "method": proposal.method,
+                "recommended": proposal.method == content["method"],
+                "weights": proposal.weights,
+                "runs": [run.name for run in runs[at]],
+                "values": values[at],
+                "value": float(np.mean(values[at])),
+                "loss": loss,
+                "losses": losses,
+                "perplexity": math.exp(loss),
+                "worst": worst,
+                "worst_perplexity": math.exp(losses[worst]),
+                "difference": difference,
+                "low": low,
+                "high": high,
+                "above_best": float(np.mean(values[at])) / best - 1,
+                "general_change": _general_change(setting, measured, runs[at], losses),
+                **(_NOT_FASTER if at == base else _speed(setting, measured, runs[at], values[base])),
+                "search_tokens": proposal.tokens,
+            }
+        )
+    comparison = {
+        "level": LEVEL,
+        "reference": names[base],
+        "average": setting.question.weights.average,
+        "worth": shares,
+        "target": content["target"],
+        "seeds": setting.question.weights.confirm_seeds,
+        "methods": rows,
+    }
+    study.write_json("confirmation.json", comparison)
+    return comparison
+
+
+def _general_change(
+    setting: Setting, measured: Measured, runs: Sequence[PlannedRun], losses: dict[str, float]
+) -> float | None:
+    """Relative rise of the general loss over a continual phase, mean over the seeds; None from scratch."""
+    if setting.question.weights.phase == "pretrain":
+        return None
+    general = setting.question.corpora.general
+    return losses[general] / float(np.mean([measured.losses_before(run)[general] for run in runs])) - 1
+
+
+def _speed(
+    setting: Setting, measured: Measured, runs: Sequence[PlannedRun], reference: Sequence[float]
+) -> dict[str, Any]:
+    """How much sooner these runs have the reference's last value: target over the step at which they reach it."""
+    steps = [
+        _reached({step: average(setting, losses) for step, losses in measured.curve(run).items()}, goal)
+        for run, goal in zip(runs, reference)
+    ]
+    reached = [step for step in steps if step is not None]
+    if len(reached) < len(steps):
+        return {**_NOT_FASTER, "reached": len(reached)}
+    target = setting.question.weights.target
+    speed, low, high = (None if end is None else math.exp(end) for end in _interval(np.log(target / np.array(reached))))
+    assert speed is not None
+    return {
+        "reached": len(reached),
+        "speed_up": speed,
+        "speed_up_low": low,
+        "speed_up_high": high,
+        "tokens_saved": target_tokens(setting) * (1 - 1 / speed),
+    }
+
+
+def _reached(curve: dict[int, float], goal: float) -> float | None:
+    """The step at which a curve first is at the goal, straight lines between its points; None where it never is."""
+    steps = sorted(curve)
+    for before, after in itertools.pairwise(steps):
+        if curve[after] <= goal:
+            fall = curve[before] - curve[after]
+            part = min(1.0, max(0.0, (curve[before] - goal) / fall)) if fall > 0 else 1.0
+            return max(1e-9, before + part * (after - before))
+    return None
+
+
+def _interval(values: np.ndarray) -> tuple[float, float | None, float | None]:
+    """Mean and Student's t interval; a single value has none."""
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return mean, None, None
+    from scipy.stats import t
+
+    half = float(t.ppf((1 + LEVEL) / 2, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))
+    return mean, mean - half, mean + half

@@ -1,0 +1,1 @@
+"""Methods that propose mixture weights, one file each."""

@@ -1,0 +1,142 @@
+"""DoReMi: a proxy's weights move to the domains in which it is behind a reference; their mean over steps is the answer.
+
+Xie et al. 2023, arXiv 2305.10429: the reference is trained at the base weights (the base run of ddo where one is), the
+proxy of the same size and length reads all domains alike and is trained with group DRO on excess loss. In a further
+round the answer is the next reference's mixture (iterated DoReMi, section 2), until the weights no longer change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+from pipeline.mixture_weights.methods.ddo import taken
+from pipeline.mixture_weights.proposal import Method, Proposal
+from pipeline.mixture_weights.setting import Measured, Setting, exact_shares, mixture_run
+from pipeline.mixture_weights.token_supply import largest_shares, within
+from pipeline.study.folder import PlannedRun
+from training.domain_weights import read_path
+from training.spec import Reweighting
+
+SETTLED = 1e-3
+"""Largest change of a weight in a round from which there is no further one, as in the paper."""
+THIN = 4
+"""Of a proxy's noted steps, every so many are kept for the report."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """A reference and its proxy for every seed."""
+
+    weights: dict[str, Fraction]
+    """Of the reference."""
+    pairs: list[tuple[PlannedRun, PlannedRun]]
+    """(reference, proxy), one a seed."""
+
+    @property
+    def runs(self) -> list[PlannedRun]:
+        """References before proxies."""
+        return [*(reference for reference, _ in self.pairs), *(proxy for _, proxy in self.pairs)]
+
+
+def proxy_run(setting: Setting, reference: PlannedRun) -> PlannedRun:
+    """The run that is compared with a reference: as long, on equal parts of all domains, its weights moving."""
+    asked = setting.question.weights.doremi
+    equal = {domain: Fraction(1, len(setting.domains)) for domain in setting.domains}
+    plain = mixture_run(setting, equal, reference.spec.steps, reference.spec.seed)
+    reweighting = Reweighting(reference.spec.hash, asked.step_size, asked.smoothing)
+    spec = dataclasses.replace(plain.spec, reweighting=reweighting)
+    return dataclasses.replace(plain, name=f"{plain.name[:-9]}-proxy-{spec.hash[:8]}", spec=spec)
+
+
+def rounds(setting: Setting, measured: Measured) -> Iterator[tuple[Round, dict[str, float] | None]]:
+    """The rounds as far as they are known, each with its answer once all of its runs are done."""
+    weights = setting.base
+    most = largest_shares(setting, setting.question.weights.scales[0])
+    for _ in range(setting.question.weights.rounds):
+        now = _round(setting, weights)
+        if not all(measured.done(run) for run in now.runs):
+            yield now, None
+            return
+        found = _answer(setting, measured, now)
+        yield now, found
+        before, weights = weights, exact_shares(within(found, most))
+        if _change(before, weights) < SETTLED:
+            return
+
+
+def thinned(path: list[dict[str, Any]]) -> dict[str, Any]:
+    """A proxy's weights for a picture, of some 50 steps: steps; weights, mean and excess, each domain -> a list."""
+    lines = path[(len(path) - 1) % THIN :: THIN]
+    parts = {
+        part: {domain: [line[part][domain] for line in lines] for domain in lines[-1][part]}
+        for part in ("weights", "mean", "excess")
+    }
+    return {"steps": [line["step"] for line in lines], **parts}
+
+
+def _round(setting: Setting, weights: dict[str, Fraction]) -> Round:
+    asked, first = setting.question.weights, setting.question.seed
+    pairs = []
+    for seed in range(first, first + asked.seeds):
+        reference = mixture_run(setting, weights, asked.scales[0], seed)
+        pairs.append((reference, proxy_run(setting, reference)))
+    return Round(weights, pairs)
+
+
+def _answer(setting: Setting, measured: Measured, now: Round) -> dict[str, float]:
+    """Mean over the steps, and over the seeds."""
+    ends = [read_path(measured.folder(proxy))[-1]["mean"] for _, proxy in now.pairs]
+    return {domain: sum(end[domain] for end in ends) / len(ends) for domain in setting.domains}
+
+
+def _change(before: dict[str, Fraction], after: dict[str, Fraction]) -> float:
+    return max(abs(float(after[domain] - before[domain])) for domain in after)
+
+
+def _runs(setting: Setting, measured: Measured) -> list[PlannedRun]:
+    return [run for now, _ in rounds(setting, measured) for run in now.runs]
+
+
+def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
+    known = [(now, found) for now, found in rounds(setting, measured) if found is not None]
+    last, free = known[-1]
+    asked = setting.question.weights
+    weights = within(free, largest_shares(setting, asked.target))
+    lines = [
+        f"{domain} is held at {weights[domain]:.3f}, for which there is text; DoReMi's weight is {free[domain]:.3f}"
+        for domain in weights
+        if weights[domain] < free[domain]
+    ]
+    if asked.rounds > 1:
+        change = _change(last.weights, exact_shares(free))
+        ended = "settled" if change < SETTLED else f"not settled: the last one moved a weight by {change:.3f}"
+        lines.append(f"{len(known)} of {asked.rounds} rounds, {ended}")
+    details = [
+        {
+            "reference": {domain: float(share) for domain, share in now.weights.items()},
+            "weights": found,
+            "paths": [thinned(read_path(measured.folder(proxy))) for _, proxy in now.pairs],
+        }
+        for now, found in known
+    ]
+    proposal = Proposal(
+        method="doremi",
+        weights=weights,
+        lines=tuple(lines),
+        details={"rounds": details},
+        **taken([run for now, _ in known for run in now.runs]),
+    )
+    return [proposal]
+
+
+def _count(setting: Setting) -> tuple[int, int]:
+    asked = setting.question.weights
+    runs = 2 * asked.rounds * asked.seeds
+    return runs, runs * mixture_run(setting, setting.base, asked.scales[0], setting.question.seed).spec.tokens
+
+
+DOREMI = Method(_runs, _propose, _count)
+"""Searched at the first of weights.scales, taken for the target too."""

@@ -1,0 +1,104 @@
+"""What is wrong with a question about weights, told before anything is read or run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+
+from pipeline.mixture_weights.methods.registry import METHODS
+from pipeline.mixture_weights.mixture_problems import mixture_problems
+from pipeline.question.loading import nearest, pieces
+from pipeline.question.schema import PhaseConfig, Question
+from training.schedule import learning_rates
+
+SUM_MISS = 1e-3
+"""How far weights may sum beside 1; the largest takes it."""
+
+
+def weights_problems(question: Question) -> Iterator[str]:
+    """A line for each mistake in the section `weights` and in what it needs of the others."""
+    weights, domains = question.weights, list(question.corpora.sources)
+    if not weights.methods:
+        yield f"weights.methods: empty; allowed: {', '.join(METHODS)}"
+    for name in weights.methods:
+        if name not in METHODS:
+            yield f"weights.methods: {name!r}; allowed: {', '.join(METHODS)}{nearest(name, METHODS)}"
+    if weights.phase not in ("pretrain", "continual"):
+        yield f"weights.phase: {weights.phase!r}; allowed: pretrain, continual"
+        return
+    if weights.base:
+        yield from _share_problems("weights.base", weights.base, domains, above=True)
+    for name, given in weights.given.items():
+        yield from _share_problems(f"weights.given.{name}", given, domains, above=False)
+        if name in METHODS:
+            yield f"weights.given.{name}: also the name of a method; allowed: another name"
+    if "given" in weights.methods and not weights.given:
+        yield "weights.given: empty, and weights.methods has given; give weights.given.NAME='{domain: weight}'"
+    yield from _factor_problems(weights.factors)
+    if not weights.scales or min(weights.scales) < 1 or sorted(set(weights.scales)) != weights.scales:
+        yield f"weights.scales: {weights.scales}; allowed: rising numbers of steps"
+    elif "autoscale" in weights.methods and len(weights.scales) < 2:
+        yield f"weights.scales: {weights.scales}; allowed: two or more for autoscale"
+    for key in ("target", "rounds", "seeds", "confirm_seeds", "mixtures"):
+        if (count := getattr(weights, key)) < 1:
+            yield f"weights.{key}: {count}; allowed: 1 or more"
+    if not weights.passes > 0:
+        yield f"weights.passes: {weights.passes}; allowed: above 0, 1 is each token once"
+    elif weights.passes > 1 and not question.allow_repeats:
+        yield f"weights.passes: {weights.passes} with allow_repeats=false; allowed: 1, or allow_repeats=true"
+    if weights.average not in ("loss", "perplexity"):
+        yield f"weights.average: {weights.average!r}; allowed: loss, perplexity"
+    yield from mixture_problems(question)
+    if not 0 < weights.doremi.step_size < math.inf:
+        yield f"weights.doremi.step_size: {weights.doremi.step_size}; allowed: above 0"
+    if not 0 <= weights.doremi.smoothing < 1:
+        yield f"weights.doremi.smoothing: {weights.doremi.smoothing}; allowed: 0 or more, below 1"
+    if question.ladder:
+        yield f"ladder: {question.ladder} with goal.kind=weights; allowed: [], weights are sought on the model itself"
+    if question.launcher.kind == "slurm":
+        yield "launcher.kind: slurm with goal.kind=weights; allowed: local, where one process decides each stage"
+    yield from _length_problems(question)
+
+
+def _share_problems(key: str, shares: Mapping[str, float], domains: list[str], above: bool) -> Iterator[str]:
+    for name, share in shares.items():
+        if name not in domains:
+            yield f"{key}: {name!r} is no source; allowed: {', '.join(domains)}{nearest(name, domains)}"
+        elif not (0 < share <= 1 if above else 0 <= share <= 1):
+            yield f"{key}.{name}: {share}; allowed: {'above 0' if above else '0'} to 1"
+    if missing := [name for name in domains if name not in shares]:
+        yield f"{key}: has no weight of {', '.join(missing)}; allowed: one for every source"
+    elif abs((total := sum(shares.values())) - 1) > SUM_MISS:
+        yield f"{key}: its weights sum to {total:.6g}; allowed: 1"
+
+
+def _factor_problems(factors: list[str]) -> Iterator[str]:
+    values = []
+    for factor in factors:
+        try:
+            values.append(Fraction(factor))
+        except (ValueError, ZeroDivisionError):
+            yield f"weights.factors: {factor!r}; allowed: numbers above 0, like 1/3"
+            return
+    if len(set(values)) < 3 or len(set(values)) < len(values) or 1 not in values or min(values) <= 0:
+        yield f"weights.factors: [{', '.join(factors)}]; allowed: three or more different ones above 0, 1 among them"
+
+
+def _length_problems(question: Question) -> Iterator[str]:
+    """Of settings that count steps: the runs around a base run are shorter and longer than it."""
+    weights = question.weights
+    phase: PhaseConfig = getattr(question, weights.phase)
+    lengths = [min([*weights.scales, weights.target]), max([*weights.scales, weights.target])]
+    if min(lengths) < 1:
+        return
+    for steps in lengths:
+        try:
+            learning_rates(pieces(phase), steps)
+        except ValueError as error:
+            yield f"{weights.phase}.{error} (in a run of {steps} steps)"
+    for part in ("evaluation", "checkpoints"):
+        if getattr(phase, part).policy == "explicit" and getattr(phase, part).steps:
+            yield f"{weights.phase}.{part}.steps: given, while runs are of many lengths; allowed: another policy"
+    if phase.branches:
+        yield f"{weights.phase}.branches: given with goal.kind=weights; allowed: []"

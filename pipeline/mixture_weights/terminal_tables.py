@@ -1,0 +1,127 @@
+"""Weights on the terminal: what they cost, what was proposed, what the comparison measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from pipeline.mixture_weights.stages import Stage
+from pipeline.report.number_format import quantity
+
+
+def stage_table(stages: list[Stage]) -> Table:
+    """What each stage takes, before anything is run."""
+    table = Table(title="all stages", caption="known before anything is run; later rounds are named when they begin")
+    table.add_column("stage", no_wrap=True)
+    for name in ("runs", "tokens"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for stage in stages:
+        if stage.name == "all":
+            table.add_section()
+        table.add_row(stage.name, str(stage.runs), f"{stage.tokens / 1e6:,.1f} M")
+    return table
+
+
+def weights_table(content: dict[str, Any]) -> Table:
+    """The weights of every method, and the interval of the answer."""
+    target = content["target"]
+    table = Table(
+        title=f"weights for {target['model']}, {quantity(target['tokens'])} tokens, %: {content['method']}",
+        caption="* the answer",
+        box=SIMPLE_HEAD,
+    )
+    table.add_column("method", no_wrap=True)
+    for domain in content["mixture"]:
+        table.add_column(domain, justify="right", overflow="fold")
+    for row in content["proposals"]:
+        mark = " *" if row["method"] == content["method"] else ""
+        table.add_row(row["method"] + mark, *(f"{row['weights'][domain]:.1%}"[:-1] for domain in content["mixture"]))
+    if content["low"]:
+        table.add_section()
+        for words, side in (("*, 90%: from", "low"), ("to", "high")):
+            table.add_row(words, *(f"{content[side][domain]:.1%}"[:-1] for domain in content["mixture"]))
+    return table
+
+
+def comparison_tables(content: dict[str, Any]) -> list[Table]:
+    """The methods side by side at the target: what they reached, and what it took."""
+    target, reference = content["target"], content["reference"]
+    measure = "mean loss" if content["average"] == "loss" else "mean perplexity"
+    continued = any(row["general_change"] is not None for row in content["methods"])
+    reached = Table(
+        title=f"measured at {target['steps']} steps, {quantity(target['tokens'])} tokens, {content['seeds']} seeds",
+        caption=f"* the answer; differences to {reference} are paired by seed, with 90% intervals"
+        + ("; general: how much its loss rose" if continued else ""),
+        box=SIMPLE_HEAD,
+    )
+    names = (measure, f"less {reference}'s", "above best", *(["general"] if continued else []))
+    took = Table(
+        caption=f"worst: perplexity of the domain with the highest loss; speed-up: steps of {reference} over the steps "
+        "to its last loss; searched: tokens spent to find the weights; saved: tokens, by stopping there",
+        box=SIMPLE_HEAD,
+    )
+    for table, columns in ((reached, names), (took, ("worst", "speed-up", "searched", "saved"))):
+        table.add_column("method", no_wrap=True)
+        for name in columns:
+            table.add_column(name, justify="right")
+    for row in sorted(content["methods"], key=lambda row: row["value"]):
+        method = row["method"] + (" *" if row["recommended"] else "")
+        general = [f"{row['general_change']:+.1%}"] if continued else []
+        reached.add_row(method, f"{row['value']:.4f}", difference(row), f"{row['above_best']:+.2%}", *general)
+        searched = quantity(row["search_tokens"]) if row["search_tokens"] else "none"
+        worst = f"{row['worst_perplexity']:.1f} {row['worst']}"
+        took.add_row(method, worst, speed_up(row, content), searched, saved(row))
+    return [reached, took]
+
+
+def outdone(comparison: dict[str, Any]) -> dict[str, Any] | None:
+    """The reference's row where the answer measured worse than it, with an interval clear of zero; else None."""
+    rows = comparison["methods"]
+    if any(row["recommended"] and row["low"] is not None and row["low"] > 0 for row in rows):
+        return next(row for row in rows if row["method"] == comparison["reference"])
+    return None
+
+
+def outdone_line(comparison: dict[str, Any]) -> str:
+    """What follows from `outdone`, or nothing."""
+    if (better := outdone(comparison)) is None:
+        return ""
+    own = next(row for row in comparison["methods"] if row["recommended"])
+    return (
+        f"{own['method']}'s weights, the answer before the proof, measured worse than {better['method']}'s: "
+        f"{difference(own)}. Take {better['method']}'s"
+    )
+
+
+def notes(content: dict[str, Any]) -> list[str]:
+    """What the methods have to say of their proposals, each line once, with whose it is."""
+    told: dict[str, list[str]] = {}
+    for row in content["proposals"]:
+        for line in row["lines"]:
+            told.setdefault(line, []).append(row["method"])
+    return [f"{', '.join(dict.fromkeys(methods))}: {line}" for line, methods in told.items()]
+
+
+def difference(row: dict[str, Any]) -> str:
+    """The difference to the reference with its interval, as it is read."""
+    if row["difference"] is None:
+        return ""
+    between = "" if row["low"] is None else f" ({row['low']:+.4f} to {row['high']:+.4f})"
+    return f"{row['difference']:+.4f}{between}"
+
+
+def speed_up(row: dict[str, Any], content: dict[str, Any]) -> str:
+    """How much sooner the reference's last value was had, as it is read."""
+    if row["method"] == content["reference"]:
+        return ""
+    if row["speed_up"] is None:
+        return "not reached" if not row["reached"] else f"reached by {row['reached']} of {content['seeds']} seeds"
+    between = "" if row["speed_up_low"] is None else f" ({row['speed_up_low']:.2f} to {row['speed_up_high']:.2f})"
+    return f"{row['speed_up']:.2f}{between}"
+
+
+def saved(row: dict[str, Any]) -> str:
+    """Tokens that need not be trained on, as they are read."""
+    return quantity(row["tokens_saved"]) if row["tokens_saved"] else ""

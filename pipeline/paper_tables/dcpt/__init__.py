@@ -1,0 +1,1 @@
+"""Tables of the D-CPT Law paper (Que et al., 2024)."""

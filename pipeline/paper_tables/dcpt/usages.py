@@ -1,0 +1,175 @@
+"""Tables 5, 6 and 12 of the D-CPT paper: its three uses, from the confirmation runs around each predicted optimum.
+
+Verdicts are those of `pipeline.answers.verdict`: where predicted, "holds"; within its interval, "holds in order";
+elsewhere, "does not hold at this scale"; one seed, or places that cannot be told apart, "cannot be judged". The paper
+ran one seed of each, so that its own numbers say nothing of noise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from pipeline.answers.verdict import ELSEWHERE, NEAR, UNTOLD, WHERE
+from pipeline.paper_tables.table import Reading, Source, Table
+from pipeline.paper_tables.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
+from pipeline.question.goals import goal_folder
+from pipeline.question.schema import Question
+from pipeline.report.number_format import quantity
+from pipeline.study.artifacts import read_confirmations, read_proof, read_recommendation
+
+VERDICTS = {WHERE: HOLDS, NEAR: IN_ORDER, ELSEWHERE: NOT_HERE, UNTOLD: UNKNOWN}
+KEYS = ("what", "corpus")
+LOSS = "loss at "
+_ENDS = {"least": min, "greatest": max}
+
+
+@dataclass(frozen=True)
+class Used:
+    """A goal's answer and what its confirmation measured."""
+
+    recommendation: dict[str, Any]
+    """recommendation.json."""
+    rows: list[dict[str, Any]]
+    """Of confirmation.json, those of the laws that answered."""
+    proof: dict[str, Any]
+    """As `pipeline.answers.verdict` has it."""
+    corpora: tuple[str, str]
+    """General, domain."""
+
+
+def trade_off(used: Used) -> pd.DataFrame:
+    """Losses by share, the rise at the answer, and the share at which the rise is what was allowed (table 5)."""
+    proof = used.proof
+    found = _losses(used, lambda row: f"{row['domain_share']:g}")
+    found += _interval("rise at the answer", "G", proof["rise"]) + [("rise allowed", "G", proof["tolerance"])]
+    found += _interval("share, predicted", "G", _share(used)) + _interval("share, measured", "G", proof["crossing"])
+    return _table(found, proof)
+
+
+def limited_data(used: Used) -> pd.DataFrame:
+    """Domain losses by share where the domain's tokens are read once, and the answer beside the best (table 6)."""
+    found = _losses(used, lambda row: f"{row['domain_share']:g}")
+    found += _interval("share, predicted", "D", _share(used))
+    return _table(found + _beside_best(used, "domain_share", "share"), used.proof)
+
+
+def compute(used: Used) -> pd.DataFrame:
+    """Domain losses by size for the same compute, and the answer beside the best (table 12)."""
+    found = _losses(used, _size)
+    found += _interval("N, predicted", "D", used.recommendation["optimum"]["N"])
+    return _table(found + _beside_best(used, "N", "N"), used.proof)
+
+
+def _share(used: Used) -> dict[str, float]:
+    content = used.recommendation
+    return {"value": content["mixture"][used.corpora[1]], "low": content["low"], "high": content["high"]}
+
+
+def _losses(used: Used, place: Callable[[dict[str, Any]], str]) -> list[tuple[str, str, float]]:
+    letters = dict(zip(used.corpora, "GD"))
+    axis = "N" if used.proof["goal"] == "compute" else "domain_share"
+    ordered = sorted(used.rows, key=lambda row: row[axis])
+    found = [(f"{LOSS}{place(row)}", letters[row["corpus"]], row["measured"]) for row in ordered]
+    answer = used.proof["places"][used.proof["at"]]
+    own = [row for row in ordered if row[axis] == answer[axis]]
+    for row in own:
+        found += _interval("loss at the answer, predicted", letters[row["corpus"]], {**row, "value": row["predicted"]})
+        found.append(("loss at the answer, measured", letters[row["corpus"]], row["measured"]))
+    return found
+
+
+def _beside_best(used: Used, axis: str, name: str) -> list[tuple[str, str, float]]:
+    proof = used.proof
+    best = [place[axis] for place, may_be in zip(proof["places"], proof["among_best"] or []) if may_be]
+    found = _interval("answer above the least of the others", "D", proof["difference"])
+    found += [(f"{name} that may be best, {side}", "D", pick(best)) for side, pick in _ENDS.items() if best]
+    return found + ([("noise of a run", "D", proof["sd"])] if proof.get("sd") is not None else [])
+
+
+def _interval(name: str, corpus: str, found: dict[str, Any] | None) -> list[tuple[str, str, float]]:
+    if found is None:
+        return []
+    sides = {"": found["value"], ", 90% low": found["low"], ", 90% high": found["high"]}
+    return [(f"{name}{side}", corpus, value) for side, value in sides.items() if value is not None]
+
+
+def _table(rows: list[tuple[str, str, float]], proof: dict[str, Any]) -> pd.DataFrame:
+    table = pd.DataFrame(rows, columns=[*KEYS, "value"])
+    verdict = proof["verdict"]
+    table.attrs |= {"verdict": (VERDICTS[verdict], f"The optimum is {verdict}: {proof['sentence']}")}
+    return table
+
+
+def _size(row: dict[str, Any]) -> str:
+    return f"{quantity(row['N'] * 1e9)} parameters, {quantity(row['D'] * 1e9)} tokens"
+
+
+def _by_share(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.assign(what=LOSS + rows["r_d"].map("{:g}".format))
+
+
+def _by_size(rows: pd.DataFrame) -> pd.DataFrame:
+    sized = [_size({"N": N, "D": D}) for N, D in zip(rows["N_B"], rows["D_B"])]
+    return rows.assign(what=[f"{LOSS}{words}" for words in sized])
+
+
+def _reading(kind: str, key: str) -> Reading:
+    def of(question: Question) -> bool:
+        goal = question.goal
+        # One seed proves nothing.
+        return goal.kind != "weights" and question.confirm.seeds > 1 and getattr(goal, key) is not None
+
+    def read(source: Source) -> Used:
+        goal = dataclasses.replace(source.question.goal, kind=kind)
+        question = dataclasses.replace(source.question, goal=goal)
+        study = dataclasses.replace(source.study, goal=goal_folder(question))
+        rows = [row for row in read_confirmations(study) if row["recommended"]]
+        corpora = question.corpora.general, question.corpora.domain
+        return Used(read_recommendation(study), rows, read_proof(study), corpora)
+
+    verbs = ("collect", "fit", f"recommend goal.kind={kind}", f"confirm goal.kind={kind}")
+    return Reading("usages-small", of=of, read=read, verbs=verbs)
+
+
+READINGS = {
+    "trade-off": _reading("trade-off", "tolerance"),
+    "limited-data": _reading("limited-data", "domain_tokens"),
+    "compute": _reading("compute", "flops"),
+}
+TABLES = {
+    "dcpt-5": Table(
+        "Usage 1: the largest share that the general loss can bear",
+        "dcpt_table05_usage1_tradeoff.csv",
+        trade_off,
+        KEYS,
+        "what",
+        reads="trade-off",
+        across=("corpus",),
+        prints=_by_share,
+    ),
+    "dcpt-6": Table(
+        "Usage 2: the best share of a domain of few tokens",
+        "dcpt_table06_usage2_limited_domain_data.csv",
+        limited_data,
+        KEYS,
+        "what",
+        reads="limited-data",
+        across=("corpus",),
+        prints=_by_share,
+    ),
+    "dcpt-12": Table(
+        "Usage 3: the best size for so much compute",
+        "dcpt_table12_usage3_resource_allocation.csv",
+        compute,
+        KEYS,
+        "what",
+        reads="compute",
+        across=("corpus",),
+        prints=_by_size,
+    ),
+}

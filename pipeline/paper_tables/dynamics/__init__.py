@@ -1,0 +1,1 @@
+"""Tables of the learning-dynamics paper (Wang et al., 2025)."""

@@ -1,0 +1,1 @@
+"""The runs of a question, their cost, and the corpora that they need."""

@@ -1,0 +1,93 @@
+"""What a plan costs before anything is spent: runs, tokens, FLOPs, time and disk."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.plan.checkpoint_steps import kept_steps
+from pipeline.question.schema import Question
+from pipeline.study.folder import PlannedRun
+from training.evaluation_steps import EvaluationPolicy, evaluation_steps
+from training.parameters import model_size
+from training.spec import RunSpec
+
+_BYTES_A_POINT = 170
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A group of runs."""
+
+    role: str
+    """pretrain, fit or confirm."""
+    model: str
+    """Name of the model."""
+    non_embedding: int
+    """Its non-embedding parameters."""
+    runs: int
+    """How many."""
+    tokens: int
+    """Trained tokens."""
+    flops: float
+    """Floating-point operations of training and evaluation."""
+    seconds: float | None
+    """Seconds of one worker; None without a measured speed."""
+    disk: int
+    """Bytes of kept weights and points, and of resume states while they run."""
+
+
+def costs(runs: Sequence[PlannedRun], flops_per_second: float | None, question: Question) -> list[Cost]:
+    """Costs by role and model, in the plan's order.
+
+    Args:
+        runs: what is planned.
+        flops_per_second: speed of one worker, or None.
+        question: which weights are kept.
+    """
+    children: dict[str | None, list[PlannedRun]] = {}
+    for run in runs:
+        children.setdefault(run.parent, []).append(run)
+    groups: dict[tuple[str, str], list[PlannedRun]] = {}
+    for run in runs:
+        groups.setdefault((run.role, run.model), []).append(run)
+    rows = []
+    for (role, model), members in groups.items():
+        flops = sum(run_flops(run.spec) for run in members)
+        size = model_size(members[0].spec.model, members[0].spec.sequence_length)
+        rows.append(
+            Cost(
+                role,
+                model,
+                size.non_embedding,
+                len(members),
+                sum(run.spec.tokens for run in members),
+                flops,
+                flops / flops_per_second if flops_per_second else None,
+                sum(_disk(run.spec, *kept_steps(question, run, children.get(run.spec.hash, []))) for run in members),
+            )
+        )
+    return rows
+
+
+def run_flops(spec: RunSpec) -> float:
+    """Operations of a run's training and evaluations (a forward pass, also of a reference, is a third of a step)."""
+    evaluations = _evaluations(spec.evaluation, spec.steps)
+    evaluated = evaluations * len(spec.corpora) * spec.validation_windows * spec.sequence_length
+    compared = spec.tokens if spec.reweighting else 0
+    return model_size(spec.model, spec.sequence_length).flops_per_token * (spec.tokens + (evaluated + compared) / 3)
+
+
+@functools.lru_cache(maxsize=64)
+def _evaluations(policy: EvaluationPolicy, steps: int) -> int:
+    # Thousands of runs share a handful.
+    return len(evaluation_steps(policy, steps))
+
+
+def _disk(spec: RunSpec, checkpoints: list[int], states: list[int]) -> int:
+    weights = 4 * model_size(spec.model, spec.sequence_length).total
+    points = _evaluations(spec.evaluation, spec.steps) * len(spec.corpora) * _BYTES_A_POINT
+    # States hold weights and both moments: those kept for branches and, while the run lasts, the two newest and the one
+    # that is being written.
+    return weights * len(checkpoints) + 3 * weights * (len(states) + 3) + points

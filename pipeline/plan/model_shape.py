@@ -1,0 +1,104 @@
+"""From a model as it is asked for to the configuration that transformers builds it from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pipeline.plan.hub_directory import MODEL_FILES, hub_directory
+from pipeline.question.loading import ConfigError
+from pipeline.question.schema import ModelConfig, Question
+from training.corpora.manifest import Manifest
+from training.spec import Objective
+
+MODEL_TYPES = ("qwen2", "qwen3", "llama", "gpt2", "bert")
+"""Architectures that a shape can be given for; a directory or hub name may have any."""
+
+
+def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, end_of_text: int) -> dict[str, Any]:
+    """The architecture's fields as transformers names them: of a directory its own, else the shape asked for.
+
+    Args:
+        model: a shape, or a path.
+        vocabulary: token ids of the tokenizer.
+        sequence_length: the longest that it will see, tokens.
+        end_of_text: token id between documents.
+
+    Raises:
+        SpecError: a directory without config.json or weights, or a hub name that cannot be had.
+        ConfigError: an embedding smaller than the tokenizer's vocabulary.
+    """
+    if model.path:
+        from training.model import read_model_directory
+
+        return read_model_directory(directory_of(model))[0]
+    if model.vocab_size is not None and model.vocab_size < vocabulary:
+        raise ConfigError(
+            [f"model.vocab_size: {model.vocab_size}; allowed: {vocabulary} or more, which the tokenizer has, or null"]
+        )
+    common = {
+        "model_type": model.model_type,
+        "vocab_size": model.vocab_size or vocabulary,
+        "bos_token_id": None,
+        "eos_token_id": end_of_text,
+        "pad_token_id": None,
+    }
+    positions = max(2048, sequence_length)
+    if model.model_type == "gpt2":
+        return common | {
+            "n_embd": model.hidden_size,
+            "n_layer": model.num_hidden_layers,
+            "n_head": model.num_attention_heads,
+            "n_inner": model.intermediate_size,
+            # Learned, so a parameter each.
+            "n_positions": max(1024, sequence_length),
+        }
+    shape = common | {
+        "hidden_size": model.hidden_size,
+        "num_hidden_layers": model.num_hidden_layers,
+        "num_attention_heads": model.num_attention_heads,
+        "intermediate_size": model.intermediate_size,
+    }
+    if model.model_type == "bert":
+        return shape | {"max_position_embeddings": max(512, sequence_length)}
+    shape |= {
+        "num_key_value_heads": model.num_key_value_heads or model.num_attention_heads,
+        "tie_word_embeddings": model.tie_word_embeddings,
+        "max_position_embeddings": positions,
+    }
+    if model.head_dim:
+        shape["head_dim"] = model.head_dim
+    if model.rope_theta:
+        shape["rope_theta"] = model.rope_theta
+    return shape
+
+
+def with_rope_theta(shape: dict[str, Any], theta: float) -> dict[str, Any]:
+    """A configuration with another base of its rotary positions."""
+    if "rope_parameters" in shape:
+        # As transformers 5 writes it into a config.json.
+        return shape | {"rope_parameters": {**(shape["rope_parameters"] or {}), "rope_theta": theta}}
+    return shape | {"rope_theta": theta}
+
+
+def objective_of(question: Question, manifest: Manifest) -> Objective:
+    """The objective with the tokenizer's mask token, or the first token id behind its vocabulary if it has none."""
+    if question.objective.kind == "causal":
+        return Objective()
+    token = manifest.vocabulary
+    if question.corpora.tokenizer.path or question.model.path:
+        from training.corpora.tokenizer import load_tokenizer
+
+        found = load_tokenizer(manifest.tokenizer_path).mask_token_id if manifest.tokenizer else None
+        token = found if isinstance(found, int) else token
+    return Objective("masked", question.objective.mask_share, token)
+
+
+def directory_of(model: ModelConfig) -> Path:
+    """The local Hugging Face directory of a model with a path: the path itself, or the hub's snapshot of a name, whose
+    folder is the commit, so that a plan pins it.
+
+    Raises:
+        SpecError: neither a folder nor a name that the hub, or its cache, has.
+    """
+    return hub_directory("model.path", model.path or "", model.revision, MODEL_FILES)[0]

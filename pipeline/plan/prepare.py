@@ -1,0 +1,162 @@
+"""Corpora, tokenizer and precision of a question, made ready once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from pipeline.plan.hub_directory import MODEL_FILES, TOKENIZER_FILES, hub_directory
+from pipeline.plan.runs import data_folder
+from pipeline.question.loading import models
+from pipeline.question.schema import Question
+from pipeline.study.folder import Study, StudyError
+from training.corpora.corpus_error import CorpusError
+from training.corpora.corpus_store import Bar
+from training.corpora.filters import Filters
+from training.corpora.manifest import Manifest
+from training.corpora.prepare import TokenizerChoice, prepare
+from training.corpora.source import Source
+
+
+def prepare_corpora(question: Question, tell: Callable[[str], object], console: Console | None = None) -> Manifest:
+    """Tokenise the question's corpora; what is prepared already is left alone.
+
+    Args:
+        question: which corpora, which tokenizer.
+        tell: gets a line of text for each thing done.
+        console: where a bar is drawn, if it is a terminal.
+
+    Raises:
+        CorpusError: a corpus or the tokenizer cannot be used.
+    """
+    sources = sources_of(question)
+    choice = _tokenizer(question)
+    share = question.corpora.validation_share
+    with progress_bar(console) as bar:
+        return prepare(sources, choice, data_folder(question), validation_share=share, progress=tell, bar=bar)
+
+
+def _tokenizer(question: Question) -> TokenizerChoice:
+    given, model = question.corpora.tokenizer, question.model
+    if given.path:
+        path, commit = hub_directory("corpora.tokenizer.path", given.path, given.revision, TOKENIZER_FILES)
+    elif model.path:
+        path, commit = hub_directory("model.path", model.path, model.revision, MODEL_FILES)
+    else:
+        return TokenizerChoice(vocabulary=given.vocabulary)
+    return TokenizerChoice(path=str(path), revision=commit)
+
+
+def sources_of(question: Question, with_validation: bool = True) -> dict[str, Source]:
+    """The question's corpora as training reads them, with their paths from corpora.folder on.
+
+    Args:
+        question: which corpora.
+        with_validation: whether with their validation sets, which must then exist.
+
+    Raises:
+        CorpusError: a path that does not exist, a setting that cannot be; a line for each.
+    """
+    corpora = question.corpora
+    problems: list[str] = []
+    sources = {}
+    for name, given in corpora.sources.items():
+        key = f"corpora.sources.{name}"
+        path = str(Path(corpora.folder) / given.path) if given.path else ""
+        if given.kind == "files" and path and not Path(path).exists():
+            problems.append(f"{key}.path: {path!r} does not exist; give a file or folder of text")
+        validation = validation_set(question, name) if with_validation else None
+        if validation is not None and not validation.exists():
+            where = f"{key}.validation" if given.validation else "corpora.validation"
+            problems.append(f"{where}: {str(validation)!r} does not exist; cptlaw prepare validation makes such sets")
+        sources[name] = Source(
+            kind=given.kind,
+            part=given.part or "prose",
+            exclude=tuple(given.exclude),
+            path=path,
+            name=given.name,
+            subset=given.subset,
+            split=given.split,
+            revision=given.revision,
+            column=given.column,
+            group=given.group,
+            filters=Filters(given.min_characters, given.max_characters, given.where or {}),
+            max_bytes=given.max_bytes,
+            validation=None if validation is None else str(validation),
+        )
+        try:
+            sources[name].check(key)
+        except CorpusError as error:
+            problems.append(str(error))
+    if problems:
+        raise CorpusError("\n".join(problems))
+    return sources
+
+
+def validation_set(question: Question, corpus: str) -> Path | None:
+    """Where a corpus' validation set is or is to be; None: it has none."""
+    corpora = question.corpora
+    if (own := corpora.sources[corpus].validation) is not None:
+        return Path(corpora.folder) / own
+    return None if corpora.validation is None else Path(corpora.validation) / f"{corpus}.jsonl"
+
+
+@contextlib.contextmanager
+def progress_bar(console: Console | None) -> Iterator[Bar | None]:
+    """A bar a corpus on a terminal, for the time of the block; None elsewhere: plain lines are told instead."""
+    if console is None or not console.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[size]}"), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
+        tasks = {}
+
+        def bar(corpus: str, size: int, share: float | None) -> None:
+            if corpus not in tasks:
+                tasks[corpus] = progress.add_task(corpus, total=None, size="")
+            total = None if share is None else 1.0
+            progress.update(tasks[corpus], total=total, completed=share or 0.0, size=f"{size / 1e6:,.0f} MB")
+
+        yield bar
+
+
+def decide_precision(question: Question, study: Study, manifest: Manifest, tell: Callable[[str], object]) -> str:
+    """fp32 or bf16 for the whole study: as asked, or the faster one here, measured once and kept in machine.json."""
+    if question.precision != "auto":
+        return question.precision
+    if (known := known_precision(question, study)) is None:
+        from pipeline.plan.runs import shape_of
+        from training.engine import faster_precision
+
+        _, target = models(question)
+        batch = question.launcher.micro_batch or question.continual.global_batch
+        measured = faster_precision(
+            shape_of(question, target, manifest), batch, question.sequence_length, question.objective.kind
+        )
+        study.write_json("machine.json", measured)
+        known = measured["precision"]
+        speeds = ", ".join(f"{name} {value:,} tokens/s" for name, value in measured["measured"].items())
+        tell(f"precision: {known} ({speeds} on one thread, {target.name}, not compiled)")
+    return known
+
+
+def known_precision(question: Question, study: Study) -> str | None:
+    """The study's precision if it is asked for or was measured, else None."""
+    if question.precision != "auto":
+        return question.precision
+    machine = machine_record(study)
+    return machine["precision"] if machine else None
+
+
+def machine_record(study: Study) -> dict[str, Any] | None:
+    """What prepare measured on this study's machine, or None."""
+    try:
+        return study.read_json("machine.json", "prepare")
+    except StudyError:
+        return None

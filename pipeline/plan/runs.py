@@ -1,0 +1,289 @@
+"""From a question to its runs: which, in which order, and whether the corpora suffice."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.plan.model_shape import configuration_of, directory_of, objective_of, with_rope_theta
+from pipeline.plan.token_supply import supply_problems
+from pipeline.question.loading import ConfigError, branch_phase, models, pieces, policy, replicated
+from pipeline.question.schema import BranchConfig, ModelConfig, PhaseConfig, Question
+from pipeline.question.variants import arms
+from pipeline.study.folder import PlannedRun
+from training.corpora.manifest import Manifest, PreparedCorpus
+from training.schedule import Piece, learning_rates
+from training.spec import Initial, Optimizer, RunSpec
+
+
+def data_folder(question: Question) -> Path:
+    """Folder of the prepared corpora of a question; questions with the same corpora share it."""
+    parts = dataclasses.asdict(question.corpora)
+    if domains := parts.pop("domains"):
+        # Which of several domains is asked about changes nothing of the text.
+        parts["domain"] = domains[0]
+    if question.corpora.tokenizer.revision is None:
+        # As the folders of questions that did not know the key are called.
+        del parts["tokenizer"]["revision"]
+    if question.model.path and not question.corpora.tokenizer.path:
+        # The model's own tokenizer makes other tokens of the same text.
+        parts |= {"model": [question.model.path, question.model.revision]}
+    corpora = json.dumps(parts, sort_keys=True)
+    digest = hashlib.blake2b(corpora.encode(), digest_size=4).hexdigest()
+    return Path(question.data) / f"{parts['general']}-{parts['domain']}-{digest}"
+
+
+def unprepared(question: Question) -> Manifest:
+    """What stands in for the manifest when a plan is only to be priced: corpora of any length, the vocabulary asked."""
+    endless = PreparedCorpus("", "not prepared", "", {"train": 2**62, "validation": 2**62}, {}, {})
+    return Manifest(
+        folder=data_folder(question),
+        tokenizer_folder="",
+        tokenizer="",
+        vocabulary=question.corpora.tokenizer.vocabulary,
+        validation_share=question.corpora.validation_share,
+        corpora=dict.fromkeys(question.corpora.sources, endless),
+    )
+
+
+def planned_runs(question: Question, manifest: Manifest, precision: str) -> list[PlannedRun]:
+    """The runs for the fit and the pre-training of all models, parents before children, longest first among equals.
+
+    Raises:
+        ConfigError: a corpus too short for its runs, for all corpora at once.
+    """
+    found: dict[str, PlannedRun] = {}
+    for arm, role, own in arms(question):
+        for run in _runs(own, role, manifest, precision):
+            found.setdefault(run.spec.hash, dataclasses.replace(run, arm=arm))
+    runs = list(found.values())
+    if problems := list(supply_problems(runs, manifest, question)):
+        raise ConfigError(problems)
+    return sorted(runs, key=lambda run: (run.role != "pretrain", run.spec.initial.moments, -_work(run)))
+
+
+def _runs(question: Question, role: str, manifest: Manifest, precision: str) -> list[PlannedRun]:
+    ladder, target = models(question)
+    pretraining = {
+        model.name: pretraining_run(question, model, manifest, precision)
+        for model in [*ladder, target]
+        if not model.path
+    }
+    steps = question.continual.steps
+    continual = [
+        continued(about, model, share, steps, seed, role, pretraining, manifest, precision, transfer)
+        for about in _about_each_domain(question)
+        for model in ladder
+        for transfer in ([None] if model.path else question.transfer_steps or [None])
+        for share, seed in _cells(question)
+    ]
+    branches = [
+        branched(run, phase, branch)
+        for phase, trunks in ((question.pretrain, pretraining.values()), (question.continual, continual))
+        for run in trunks
+        for branch in phase.branches
+    ]
+    return [*pretraining.values(), *continual, *branches]
+
+
+def continued(
+    question: Question,
+    model: ModelConfig,
+    share: float,
+    steps: int,
+    seed: int,
+    role: str,
+    pretraining: dict[str, PlannedRun],
+    manifest: Manifest,
+    precision: str,
+    transfer: int | None = None,
+) -> PlannedRun:
+    """One continual run of a model at a domain share, from the end of its pre-training or from a step of it.
+
+    A run on general text alone is one run for all domains of a study, and is evaluated on each.
+    """
+    corpora = question.corpora
+    domain = Fraction(str(share))
+    shape, initial, start, before = _beginning(model, pretraining.get(model.name), transfer)
+    phase = dataclasses.replace(question.continual, steps=steps)
+    shared = bool(corpora.domains) and not domain
+    domains = corpora.domains if shared else [corpora.domain]
+    mixture = {corpora.general: str(1 - domain), **dict.fromkeys(domains, str(domain))}
+    if role == "fit" and any(question.dense.get(name) == model.name for name in domains):
+        phase.evaluation = dataclasses.replace(phase.evaluation, policy="dense")
+    spec = _spec(question, "continual", phase, shape, initial, mixture, before, seed, manifest, precision)
+    at = f"-from{initial.step}" if transfer else ""
+    mixed = f"{corpora.general}1" if shared else f"{corpora.domain}{share:g}"
+    slug = f"continual-{model.name}-{mixed}{at}-{steps}-seed{seed}"
+    return PlannedRun(f"{slug}-{spec.hash[:8]}", role, model.name, start, spec)
+
+
+def mixture_spec(
+    question: Question,
+    phase: PhaseConfig,
+    shares: Mapping[str, Fraction],
+    seed: int,
+    manifest: Manifest,
+    precision: str,
+    pretraining: PlannedRun | None,
+) -> tuple[RunSpec, str]:
+    """A run of `weights.phase` at any mixture, evaluated on all corpora of the question, and where its weights start.
+
+    Args:
+        question: `weights.phase` says whether it starts from scratch.
+        phase: its length and schedule.
+        shares: corpus -> share of the training tokens, sum 1; corpora without one get none.
+        seed: of first weights and order.
+        manifest: the prepared corpora.
+        precision: fp32 or bf16.
+        pretraining: of phase continual the run that it continues; None: the model's directory.
+
+    Returns:
+        (spec, folder of the first weights as `PlannedRun.start` has it).
+    """
+    if question.weights.phase == "pretrain":
+        shape, initial, start, before = shape_of(question, question.model, manifest), Initial(), "", 0.0
+    else:
+        shape, initial, start, before = _beginning(question.model, pretraining, None)
+    mixture = {corpus: str(Fraction(shares.get(corpus, 0))) for corpus in question.corpora.sources}
+    name = question.weights.phase
+    return _spec(question, name, phase, shape, initial, mixture, before, seed, manifest, precision), start
+
+
+def branched(trunk: PlannedRun, phase: PhaseConfig, branch: BranchConfig) -> PlannedRun:
+    """A run that leaves another at a step with its weights, moments and order of sequences, and ends on its own."""
+    spec = dataclasses.replace(
+        trunk.spec,
+        initial=Initial("run", run=trunk.spec.hash, step=branch.step, moments=True),
+        steps=branch.steps,
+        schedule=pieces(branch_phase(phase, branch)),
+        learning_rate_before=_rate_at(trunk.spec, branch.step),
+        first_sequence=trunk.spec.first_sequence + branch.step * trunk.spec.global_batch,
+    )
+    name = f"{trunk.name[:-9]}-branch{branch.step}-{branch.steps}-{spec.hash[:8]}"
+    return PlannedRun(name, trunk.role, trunk.model, f"runs/{trunk.name}/resume/step-{branch.step}", spec)
+
+
+def pretraining_run(question: Question, model: ModelConfig, manifest: Manifest, precision: str) -> PlannedRun:
+    """The run on general text that a model is continued from."""
+    shape = shape_of(question, model, manifest)
+    corpora = question.corpora
+    mixture = {corpora.general: "1", **dict.fromkeys(corpora.domains or [corpora.domain], "0")}
+    spec = _spec(
+        question,
+        "pretrain",
+        question.pretrain,
+        shape,
+        Initial(),
+        mixture,
+        0.0,
+        question.seed,
+        manifest,
+        precision,
+    )
+    name = f"pretrain-{model.name}-{spec.steps}-seed{spec.seed}-{spec.hash[:8]}"
+    return PlannedRun(name, "pretrain", model.name, "", spec)
+
+
+def shape_of(question: Question, model: ModelConfig, manifest: Manifest) -> dict[str, Any]:
+    """The configuration that a model of the question is built from, with the prepared vocabulary.
+
+    Raises:
+        SpecError, ConfigError: as `configuration_of`.
+    """
+    end = manifest.store(question.corpora.general).meta.end_of_text if manifest.tokenizer else 0
+    lengths = [question.sequence_length, question.pretrain.sequence_length, question.continual.sequence_length]
+    # A mask token that the tokenizer does not have is one row more.
+    rows = max(manifest.vocabulary, objective_of(question, manifest).mask_token + 1)
+    return configuration_of(model, rows, max(length or 0 for length in lengths), end)
+
+
+def _about_each_domain(question: Question) -> Iterator[Question]:
+    for domain in question.corpora.domains or [question.corpora.domain]:
+        yield dataclasses.replace(question, corpora=dataclasses.replace(question.corpora, domain=domain))
+
+
+def _cells(question: Question) -> Iterator[tuple[float, int]]:
+    mixture = question.mixture
+    for share in mixture.domain:
+        seeds = mixture.replicates if share in replicated(mixture) else 1
+        yield from ((share, question.seed + number) for number in range(seeds))
+
+
+def _beginning(
+    model: ModelConfig, parent: PlannedRun | None, transfer: int | None
+) -> tuple[dict[str, Any], Initial, str, float]:
+    """(shape, first weights, their folder, learning rate before) of a continual run: after a run, or of a directory."""
+    if parent is None:
+        directory = directory_of(model)
+        shape, fingerprint = _read_directory(directory, tuple(file.stat().st_mtime_ns for file in directory.glob("*")))
+        return shape, Initial("directory", fingerprint=fingerprint), str(directory), 0.0
+    step = transfer or parent.spec.steps
+    initial = Initial("run", run=parent.spec.hash, step=step)
+    start = f"runs/{parent.name}/checkpoints/step-{step}"
+    return parent.spec.model, initial, start, _rate_at(parent.spec, step)
+
+
+@functools.lru_cache(maxsize=8)
+def _read_directory(directory: Path, changed: tuple[int, ...]) -> tuple[dict[str, Any], str]:
+    # Gigabytes are hashed, and every run of a plan asks; `changed` has them hashed again when a file was written.
+    from training.model import read_model_directory
+
+    return read_model_directory(directory)
+
+
+def _rate_at(spec: RunSpec, step: int) -> float:
+    return float(_rates(spec.schedule, spec.steps, spec.learning_rate_before)[step - 1])
+
+
+@functools.lru_cache(maxsize=8)
+def _rates(schedule: tuple[Piece, ...], steps: int, before: float) -> np.ndarray:
+    # A thousand runs start from one.
+    return learning_rates(schedule, steps, before)
+
+
+def _spec(
+    question: Question,
+    phase_name: str,
+    phase: PhaseConfig,
+    shape: dict[str, Any],
+    initial: Initial,
+    mixture: dict[str, str],
+    before: float,
+    seed: int,
+    manifest: Manifest,
+    precision: str,
+) -> RunSpec:
+    return RunSpec(
+        phase=phase_name,
+        model=shape if phase.rope_theta is None else with_rope_theta(shape, phase.rope_theta),
+        initial=initial,
+        corpora={name: manifest.corpora[name].fingerprint for name in sorted(mixture)},
+        mixture=mixture,
+        sequence_length=phase.sequence_length or question.sequence_length,
+        global_batch=phase.global_batch,
+        steps=phase.steps,
+        schedule=pieces(phase),
+        learning_rate_before=before,
+        optimizer=Optimizer(**dataclasses.asdict(question.optimizer)),
+        precision=precision,
+        seed=seed,
+        evaluation=policy(phase.evaluation),
+        validation_windows=question.validation_windows,
+        objective=objective_of(question, manifest),
+        boundaries=question.boundaries,
+    )
+
+
+def _work(run: PlannedRun) -> float:
+    from training.parameters import model_size
+
+    return model_size(run.spec.model, run.spec.sequence_length).flops_per_token * run.spec.tokens

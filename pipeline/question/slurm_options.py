@@ -1,0 +1,112 @@
+"""launcher.slurm as options of sbatch, and what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+from pipeline.question.schema import Question
+
+OURS = (
+    *("--array", "--chdir", "--comment", "--dependency", "--job-name", "--kill-on-invalid-dep", "--no-requeue"),
+    *("--open-mode", "--output", "--parsable", "--requeue", "--signal", "--test-only", "--wait", "--wrap"),
+)
+"""Options that cptlaw decides."""
+_WORD = r"[A-Za-z0-9_.,:@%+/=*&|()!\[\]-]+"
+_TIME = r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}"
+
+
+def train_options(question: Question) -> list[str]:
+    """What a run asks of the cluster."""
+    slurm = question.launcher.slurm
+    options = [
+        *_who(question),
+        *_named("constraint", slurm.constraint),
+        f"--nodes={slurm.nodes}",
+        f"--ntasks-per-node={question.parallel.processes // slurm.nodes}",
+        f"--cpus-per-task={slurm.cpus or question.launcher.threads}",
+        *([f"--gpus-per-node={slurm.gpus}"] if slurm.gpus else []),
+        *_named("mem", slurm.mem),
+        *_named("time", slurm.time),
+        f"--signal=B:USR1@{slurm.signal}",
+        "--requeue",
+        "--open-mode=append",
+    ]
+    return [*options, *slurm.extra]
+
+
+def driver_options(question: Question) -> list[str]:
+    """What a job asks that fits, recommends and submits."""
+    cores = question.launcher.threads
+    return [
+        *_who(question),
+        "--nodes=1",
+        "--ntasks=1",
+        f"--cpus-per-task={cores}",
+        "--requeue",
+        "--open-mode=append",
+        *question.launcher.slurm.driver,
+    ]
+
+
+def slurm_problems(question: Question) -> Iterator[str]:
+    """What is wrong with launcher.slurm, a line each."""
+    slurm, key = question.launcher.slurm, "launcher.slurm"
+    for name in ("partition", "account", "qos", "constraint"):
+        value = getattr(slurm, name)
+        if value is not None and not re.fullmatch(_WORD, value):
+            yield f"{key}.{name}: {value!r}; allowed: a name, without spaces, quotes and '$'"
+    if slurm.mem is not None and not re.fullmatch(r"\d+[KMGT]?", slurm.mem):
+        yield f"{key}.mem: {slurm.mem!r}; allowed: a number and K, M, G or T, like 64G"
+    if slurm.time is not None and not re.fullmatch(_TIME, slurm.time):
+        yield f"{key}.time: {slurm.time!r}; allowed: minutes, or like 4:00:00 or 2-00:00:00"
+    elif slurm.time is not None and _seconds(slurm.time) <= slurm.signal:
+        yield f"{key}.time: {slurm.time!r}; allowed: more than launcher.slurm.signal, {slurm.signal} s, and the start"
+    least = {"nodes": 1, "gpus": 0, "limit": 0, "signal": 1, "cpus": 1}
+    for name, low in least.items():
+        value = getattr(slurm, name)
+        if value is not None and value < low:
+            yield f"{key}.{name}: {value}; allowed: {low} or more"
+    if not slurm.patience > 0:
+        yield f"{key}.patience: {slurm.patience}; allowed: above 0, seconds"
+    processes = question.parallel.processes
+    if slurm.nodes >= 1 and processes % slurm.nodes:
+        yield f"{key}.nodes: {slurm.nodes} does not divide parallel.processes {processes}; allowed: a divisor of it"
+    elif slurm.nodes >= 1 and 0 < slurm.gpus < processes // slurm.nodes:
+        yield f"{key}.gpus: {slurm.gpus} for {processes // slurm.nodes} processes a node; allowed: as many, or 0"
+    for name in ("extra", "driver"):
+        for option in getattr(slurm, name):
+            if not re.fullmatch(rf"--[a-z][a-z0-9-]*(={_WORD})?", option):
+                yield f"{key}.{name}: {option!r}; allowed: --option or --option=value, without spaces, quotes and '$'"
+            elif option.partition("=")[0] in OURS:
+                yield f"{key}.{name}: {option!r}; cptlaw decides that itself; allowed: other options of sbatch"
+    for line in slurm.setup:
+        if "\n" in line or "\0" in line:
+            yield f"{key}.setup: {line!r}; allowed: one shell line an entry"
+    try:
+        if slurm.python is not None and not shlex.split(slurm.python):
+            yield f"{key}.python: empty; allowed: words that start Python, or null"
+    except ValueError as error:
+        yield f"{key}.python: {slurm.python!r}; {str(error).lower()}; allowed: words as a shell reads them"
+
+
+def _who(question: Question) -> list[str]:
+    slurm = question.launcher.slurm
+    return [*_named("partition", slurm.partition), *_named("account", slurm.account), *_named("qos", slurm.qos)]
+
+
+def _seconds(time: str) -> int:
+    """Of a time limit as sbatch reads it: minutes, minutes:seconds, hours:minutes:seconds, with days before a dash.
+
+    >>> _seconds("90"), _seconds("90:30"), _seconds("2:00:00"), _seconds("1-2"), _seconds("1-2:30")
+    (5400, 5430, 7200, 93600, 95400)
+    """
+    days, dash, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    units = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)
+    return int(days or 0) * 86400 + sum(part * unit for part, unit in zip(parts, units))
+
+
+def _named(name: str, value: str | None) -> list[str]:
+    return [] if value is None else [f"--{name}={value}"]

@@ -1,0 +1,1 @@
+"""Building blocks of report.html: evidence, figures, templates."""

@@ -1,0 +1,186 @@
+"""The report's figures of the answer: what the domain costs on general, and predicted against measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from pipeline.report.evidence import Evidence, at_target, predicted
+from pipeline.report.loss_figures import SHARES
+from pipeline.report.marks import (
+    BLACK,
+    GREY,
+    Figure,
+    Key,
+    axis,
+    band,
+    bar,
+    dots,
+    law_colour,
+    line,
+    notes,
+    panel,
+    reach,
+    token_axis,
+)
+from pipeline.report.number_format import label, percent, short
+from pipeline.study.fits import selected
+
+LABELLED = [0, 50, 25, 5, 10, 20, 30, 40]
+"""Places in SHARES whose share is written beside the curve, those that matter most first."""
+MOST_POINTS = 4000
+"""Fitted points drawn in one panel; a browser is slow beyond."""
+
+
+def trade_off_curve(evidence: Evidence) -> Figure | None:
+    """Rise of the general loss against the domain loss over all shares; None without a target or fits."""
+    if evidence.target is None or not evidence.fits:
+        return None
+    before = evidence.target.before[evidence.general]
+    traces, xs, ys = [], [], []
+    answers = _laws_drawn(evidence)
+    for name, (laws, colour) in answers.items():
+        general, domain = (_at_target(evidence, law, corpus) for law, corpus in zip(laws, evidence.corpora))
+        if general is None or domain is None:
+            continue
+        rise, first = 100 * (general / before - 1), name == next(iter(answers))
+        hover = f"{label(name)}, %{{customdata:.0%}} {label(evidence.domain)}: %{{x:.3f}}, %{{y:+.1f}}%"
+        curve = line(domain, rise, colour, "solid" if first else "dash", 2.5, hover)
+        traces.insert(0, {**curve, "customdata": SHARES.round(2).tolist()})
+        if first:
+            traces.append(dots(domain[LABELLED], rise[LABELLED], colour, 7))
+        xs.append(domain)
+        ys.append(rise)
+    if not traces:
+        return None
+    for pair in _confirmed_pairs(evidence):
+        x, y = pair[evidence.domain]["measured"], 100 * (pair[evidence.general]["measured"] / before - 1)
+        share = percent(pair[evidence.domain]["domain_share"])
+        hover = f"measured at {share} {label(evidence.domain)}: %{{x:.4f}}, %{{y:+.2f}}%"
+        traces.append(dots([x], [y], BLACK, 11, "diamond", hover))
+        xs[0], ys[0] = np.append(xs[0], x), np.append(ys[0], y)
+    told = evidence.recommendation or {"goal": {}, "predicted": {}}
+    tolerance, answer = 100 * told["goal"].get("tolerance", evidence.question.goal.tolerance), told["predicted"]
+    if answer:
+        traces.append(_answer_mark(evidence, answer, before))
+    # What gave the answer decides what is seen; another one that goes astray must not flatten it.
+    x_range, y_range = reach(xs[0], *xs[1:]), reach([*ys[0], 0.0, tolerance], *ys[1:])
+    traces.insert(0, line(x_range, [tolerance] * 2, GREY, "dash", 1.6))
+    x = axis(f"loss on {short(evidence.domain)}, nats a token", range=x_range)
+    y = axis(f"rise of the loss on {short(evidence.general)}", range=y_range, ticksuffix="%")
+    keys = [Key(name, colour, "dashed") for name, (_, colour) in answers.items()]
+    keys[0] = dataclasses.replace(keys[0], mark="line")
+    keys.append(Key(f"tolerance, {tolerance:+.3g}%", GREY, "dashed"))
+    if answer:
+        keys.append(Key("the answer, with 90% intervals", BLACK, "ring"))
+    if evidence.confirmations:
+        keys.append(Key("measured by the confirmation", BLACK, "diamond"))
+    words = [percent(at) for at in SHARES[LABELLED]]
+    written = notes(xs[0][LABELLED], ys[0][LABELLED], words, x_range, y_range)
+    return Figure(keys, [panel("", "", traces, x, y, height=430, annotations=written)])
+
+
+def agreement(evidence: Evidence) -> Figure | None:
+    """Predicted against measured loss and the error, fitted and confirmation points; None without fits."""
+    if evidence.points is None or not evidence.fits:
+        return None
+    panels = []
+    for corpus in evidence.corpora:
+        losses, errors, measured, missed = [], [], [], []
+        for law in reversed(evidence.laws):
+            rows = selected(evidence.points, corpus, evidence.question.law[law])
+            rows = rows.iloc[:: 1 + len(rows) * len(evidence.laws) // MOST_POINTS]
+            y, x = predicted(evidence, evidence.fits[law][corpus], rows), rows["loss"].to_numpy()
+            colour = law_colour(evidence, law)
+            losses.insert(0, dots(x, y, colour, 5, opacity=0.55))
+            errors.insert(0, dots(x, 100 * (y / x - 1), colour, 5, opacity=0.55))
+            measured.append(x)
+            missed.append(100 * (y / x - 1))
+            confirmed = [row for row in evidence.confirmations if (row["corpus"], row["law"]) == (corpus, law)]
+            if not confirmed:
+                continue
+            x = np.array([row["measured"] for row in confirmed])
+            sides = [np.array([row[name] for row in confirmed]) for name in ("low", "predicted", "high")]
+            hover = f"{label(law)}: measured %{{x:.4f}}, predicted %{{y:.4f}}"
+            losses.append(dots(x, sides[1], colour, 12, "diamond", hover) | {"error_y": bar(*sides)})
+            sides = [100 * (side / x - 1) for side in sides]
+            hover = f"{label(law)}: measured %{{x:.4f}}, error %{{y:+.2f}}%"
+            errors.append(dots(x, sides[1], colour, 12, "diamond", hover) | {"error_y": bar(*sides)})
+            measured.append(x)
+            missed += sides
+        bounds = reach(np.concatenate(measured))
+        x = axis("measured loss, nats a token", range=bounds)
+        y = axis("predicted loss, nats a token", range=bounds)
+        traces = [line(bounds, bounds, GREY, "dash", 1.2), *losses]
+        panels.append(panel(f"Loss on {corpus}", "Predicted against measured", traces, x, y, 330))
+        y = axis("error of the prediction", range=reach(np.concatenate([*missed, [0.0]])), ticksuffix="%")
+        traces = [line(bounds, [0, 0], GREY, "dash", 1.2), *errors]
+        panels.append(panel(f"Loss on {corpus}", "Predicted ÷ measured − 1", traces, x, y, 330))
+    keys = [Key(law, law_colour(evidence, law), "dot") for law in evidence.laws]
+    if evidence.confirmations:
+        keys.append(Key("confirmation, with 90% interval", GREY, "diamond"))
+    return Figure([*keys, Key("perfect prediction", GREY, "dashed")], panels)
+
+
+def places(evidence: Evidence) -> Figure | None:
+    """The confirmation runs at and around the answer, predicted and measured; None where fewer than two were made."""
+    proof = evidence.proof
+    if proof is None or len(proof["places"]) < 2 or evidence.recommendation is None:
+        return None
+    own, corpus = proof["places"], proof["corpus"]
+    by_size = len({place["model"] for place in own}) > 1
+    x = [1e9 * place["N"] if by_size else 100 * place["domain_share"] for place in own]
+    predicted, low, high, measured = (
+        [place[name] for place in own] for name in ("predicted", "low", "high", "measured")
+    )
+    spread = [place["sd"] or 0.0 for place in own]
+    colour = law_colour(evidence, evidence.law_of(corpus))
+    runs = dots(x, measured, BLACK, 11, "diamond", "measured: %{y:.4f}")
+    runs["error_y"] = bar(np.subtract(measured, spread), measured, np.add(measured, spread))
+    shown = [*measured, *np.subtract(measured, spread), *np.add(measured, spread), *predicted]
+    bounds = reach(shown, low, high)
+    traces = [band(x, low, high, colour), line([x[int(proof["at"])]] * 2, bounds, BLACK, "solid", 1)]
+    keys = [Key(evidence.law_of(corpus), colour, "line"), Key("90% interval", colour, "band")]
+    if (tolerance := proof.get("tolerance")) is not None:
+        cap = evidence.recommendation["loss_before"][corpus] * (1 + tolerance)
+        traces.append(line([min(x), max(x)], [cap] * 2, GREY, "dash", 1.6))
+        keys.append(Key(f"tolerance, {100 * tolerance:+.3g}%", GREY, "dashed"))
+    traces += [line(x, predicted, colour, "solid", 2.2, "predicted: %{y:.4f}"), runs]
+    noise = f", with the standard deviation of {proof['seeds']} seeds" if proof["seeds"] > 1 else ""
+    keys += [Key(f"measured{noise}", BLACK, "diamond"), Key("the answer", BLACK, "upright")]
+    of_share = axis(f"share of {short(evidence.domain)}", ticksuffix="%")
+    of_size = token_axis("parameters of the model, non-embedding", x) if by_size else of_share
+    y = axis(f"loss on {short(corpus)}, nats a token", range=bounds)
+    return Figure(keys, [panel("", "", traces, of_size, y, 330)])
+
+
+def _laws_drawn(evidence: Evidence) -> dict[str, tuple[tuple[str, str], str]]:
+    """Name -> the laws of general and domain, and a colour: what gave the answer, then each law alone."""
+    general, domain = (evidence.law_of(corpus) for corpus in evidence.corpora)
+    alone = {law: ((law, law), law_colour(evidence, law)) for law in evidence.laws}
+    if general == domain:
+        return {general: alone[general], **alone}
+    return {f"{general} on {evidence.general}, {domain} on {evidence.domain}": ((general, domain), BLACK), **alone}
+
+
+def _at_target(evidence: Evidence, law: str, corpus: str) -> np.ndarray | None:
+    frame = at_target(evidence, law, corpus, SHARES)
+    return None if frame is None else evidence.fits[law][corpus].predict(frame)
+
+
+def _answer_mark(evidence: Evidence, answer: dict[str, Any], before: float) -> dict[str, Any]:
+    sides = ("low", "loss", "high")
+    x = [[answer[evidence.domain][side]] for side in sides]
+    y = [[100 * (answer[evidence.general][side] / before - 1)] for side in sides]
+    mark = dots(x[1], y[1], BLACK, 16, "circle-open", "the answer: %{x:.4f}, %{y:+.2f}%")
+    return mark | {"error_x": bar(*x), "error_y": bar(*y)}
+
+
+def _confirmed_pairs(evidence: Evidence) -> list[dict[str, Any]]:
+    """The confirmation runs: corpus -> a row of each."""
+    pairs: dict[str, dict[str, Any]] = {}
+    for row in evidence.confirmations:
+        pairs.setdefault(row["run"], {})[row["corpus"]] = row
+    return [pair for pair in pairs.values() if len(pair) == 2]

@@ -1,0 +1,159 @@
+"""The page of a study of several domains: every domain's answer, and the way to its own page."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from pipeline.question.schema import Question
+from pipeline.report.evidence import Evidence
+from pipeline.report.marks import CORPUS_COLOURS, GREY, Figure, Key, axis, bar, dots, panel
+from pipeline.report.number_format import percent, quantity, short
+from pipeline.report.page import Section, figure, page, paragraph, table, text
+from pipeline.report.tables import cost, provenance
+from pipeline.study.artifacts import read_confirmations, read_recommendation
+from pipeline.study.folder import Study
+from training.durable import write_whole
+
+_SHARES = (
+    "The largest share of each domain within the tolerated rise of the loss on general, with its 90% interval; hollow, "
+    "what confirmation runs were made at."
+)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    domain: str
+    place: str
+    """Of its page, from the study's folder on."""
+    content: dict[str, Any] | None
+    """Of recommendation.json."""
+    confirmed: list[dict[str, Any]]
+    """Rows of confirmation.json, of the laws that answered."""
+
+    @property
+    def share(self) -> float | None:
+        mixture = self.content and self.content["mixture"]
+        return float(mixture[self.domain]) if mixture and self.domain in mixture else None
+
+
+def write_domains_page(study: Study, question: Question) -> Path:
+    """Write report.html into the folder of a study of several domains; the domains' own pages are beside it.
+
+    Raises:
+        StudyError: no plan, or an answer that is damaged or of another schema.
+    """
+    answers = [_read(study.folder, domain) for domain in question.corpora.domains]
+    evidence = Evidence(Study(study.folder), question, study.read_plan(), {})
+    general, name = question.corpora.general, study.folder.resolve().name
+    answered = [answer for answer in answers if answer.content is not None]
+    headline = f"{len(answers)} domains, each beside {general}: {len(answered)} answered"
+    summary = " ".join(_sentence(answer, name) for answer in answers)
+    shown = [_shares(answered)] if any(answer.share is not None for answer in answered) else []
+    drawn = figure(shown[0], _SHARES) if shown else paragraph("No domain has an answer yet.", "missing")
+    sections = [
+        Section("domains", "The answers", drawn + _table(answers, general)),
+        Section("cost", "What it cost", cost(evidence)),
+        Section("notes", "Notes", provenance(evidence)),
+    ]
+    head = "".join(_card(study.folder, answer) for answer in answers)
+    head = f'<p class="lead" id="answer">{text(summary)}</p><div class="cards">{head}</div>'
+    path = study.folder / "report.html"
+    write_whole(path, page(name, headline, summary, head + siblings(study.folder, path.name, True), sections, shown))
+    return path
+
+
+def siblings(folder: Path, own: str, several: bool = False) -> str:
+    """Links from one of a study's pages to those that lie beside it; nothing where there are none.
+
+    Args:
+        folder: of the study.
+        own: the page, from there on.
+        several: whether the study is of several domains, so that there will be a page of all.
+    """
+    found = {"report.html": "all domains" if several else "the study", "tables.html": "the papers' tables"}
+    for path in sorted((folder / "answers").glob("**/report.html")):
+        place = path.relative_to(folder)
+        found[str(place)] = ", ".join(place.parts[1:-1])
+    sure = {"report.html"} if several else set()
+    there = {of: words for of, words in found.items() if of != own and (of in sure or (folder / of).exists())}
+    links = "".join(
+        f'<a href="{text(quote(os.path.relpath(place, Path(own).parent)))}">{text(words)}</a>'
+        for place, words in there.items()
+    )
+    return f'<nav aria-label="Pages beside this one"><span>Beside this page:</span>{links}</nav>' if there else ""
+
+
+def _read(folder: Path, domain: str) -> _Answer:
+    study = Study(folder, f"answers/{domain}")
+    content = read_recommendation(study) if (folder / study.answer("recommendation.json")).exists() else None
+    rows = read_confirmations(study) if content and (folder / study.answer("confirmation.json")).exists() else []
+    return _Answer(domain, study.answer("report.html"), content, [row for row in rows if row["recommended"]])
+
+
+def _sentence(answer: _Answer, name: str) -> str:
+    if answer.content is None:
+        return f"{answer.domain}: not answered; cptlaw fit and recommend studies/{name} corpora.domain={answer.domain}."
+    if answer.share is None:
+        return f"{answer.domain}: none, {answer.content['binding']}."
+    return f"{answer.domain}: {percent(answer.share)} ({answer.content['low']:.1%} to {answer.content['high']:.1%})."
+
+
+def _card(folder: Path, answer: _Answer) -> str:
+    if answer.content is None:
+        value, more = "not yet", "no recommendation"
+    elif answer.share is None:
+        value, more = "none", answer.content["binding"]
+    else:
+        value = f"{percent(answer.share)} {answer.domain}"
+        more = f"90% interval {answer.content['low']:.1%} to {answer.content['high']:.1%}; {_proof(answer)}"
+    name = text(answer.domain)
+    if (folder / answer.place).exists():
+        name = f'<a href="{text(quote(answer.place))}">{name}</a>'
+    return f'<div class="card"><span>{name}</span><b>{text(value)}</b><span>{text(more)}</span></div>'
+
+
+def _proof(answer: _Answer) -> str:
+    rows = [row for row in answer.confirmed if abs(row["domain_share"] - (answer.share or 0.0)) < 5e-4]
+    return f"confirmed within {max(abs(row['relative_error']) for row in rows):.2%}" if rows else "not confirmed"
+
+
+def _table(answers: list[_Answer], general: str) -> str:
+    rows = []
+    for answer in answers:
+        content = answer.content
+        if content is None:
+            rows.append([answer.domain, *["not yet"] * 7])
+            continue
+        target = content["target"]
+        share = "none" if answer.share is None else percent(answer.share)
+        between = "" if answer.share is None else f"{content['low']:.1%} to {content['high']:.1%}"
+        losses = [content["predicted"].get(corpus) for corpus in (answer.domain, general)]
+        said = [f"{loss['loss']:.4f} ({loss['low']:.4f} to {loss['high']:.4f})" if loss else "" for loss in losses]
+        run = f"{target['model']}, {quantity(target['D'] * 1e9)} tokens"
+        laws = ", ".join(dict.fromkeys(content["law"].values()))
+        rows.append([answer.domain, run, laws, share, between, *said, _proof(answer)])
+    columns = ["domain", "run", "laws", "share", "90% interval", "loss on it", f"loss on {general}", "proof"]
+    return table("The answers, losses in nats a token with 90% intervals", columns, rows, left=3)
+
+
+def _shares(answers: list[_Answer]) -> Figure:
+    known = [answer for answer in answers if answer.share is not None]
+    places = np.arange(len(known), dtype=float)[::-1]
+    contents = [answer.content or {} for answer in known]
+    x = [100 * (answer.share or 0.0) for answer in known]
+    sides = [[100 * content[side] for content in contents] for side in ("low", "high")]
+    marks = dots(x, places, CORPUS_COLOURS[1], 11, "circle", "%{x:.1f}%") | {"error_x": bar(sides[0], x, sides[1])}
+    runs = [(100 * row["domain_share"], place) for answer, place in zip(known, places) for row in answer.confirmed]
+    made = dots([x for x, _ in runs], [y for _, y in runs], GREY, 15, "circle-open", "confirmation run at %{x:.1f}%")
+    names = [short(answer.domain) for answer in known]
+    y = axis("", range=[-0.6, len(known) - 0.4], tickvals=places.tolist(), ticktext=names)
+    keys = [Key("recommended share, with 90% interval", CORPUS_COLOURS[1], "dot")]
+    keys += [Key("confirmation run", GREY, "ring")] if runs else []
+    across = axis("share of the domain", range=[-3, 103], dtick=25, ticksuffix="%")
+    return Figure(keys, [panel("", "", [made, marks] if runs else [marks], across, y, 80 + 34 * len(known))])

@@ -1,0 +1,206 @@
+"""What a study has to show so far: all that a report is made from, and a sentence for what is not there."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fitting import LAWS, Fit, PointsError, with_areas
+from fitting.schedule import Schedules
+from pipeline.question.schema import Question
+from pipeline.study.artifacts import read_confirmations, read_proof, read_recommendation
+from pipeline.study.collect import read_points, schedules
+from pipeline.study.domain_points import of_domain
+from pipeline.study.fits import read_back_test, read_fits
+from pipeline.study.folder import PlannedRun, Study, StudyError
+from pipeline.study.target import Target, find_target, lasting, target_columns
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A study's plan, points, fits and answers, as far as they exist."""
+
+    study: Study
+    """The folder."""
+    question: Question
+    """What was asked."""
+    plan: list[PlannedRun]
+    """The planned runs."""
+    schedules: Schedules
+    """Run -> learning rates."""
+    points: pd.DataFrame | None = None
+    """Collected points of the planned runs."""
+    fits: dict[str, dict[str, Fit]] = field(default_factory=dict)
+    """Law -> corpus -> fit, of the laws that are fitted to both corpora."""
+    tested: pd.DataFrame | None = None
+    """Predictions of held-out points, as `pipeline.study.fits.back_test` gives them."""
+    target: Target | None = None
+    """The run that the answer is for."""
+    recommendation: dict[str, Any] | None = None
+    """Content of recommendation.json."""
+    confirmations: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of confirmation.json."""
+    proof: dict[str, Any] | None = None
+    """Whether the optimum is where it was predicted, of confirmation.json."""
+    missing: list[str] = field(default_factory=list)
+    """A sentence for each thing that is not there yet, and how to get it."""
+
+    @property
+    def general(self) -> str:
+        """Name of the general corpus."""
+        return self.question.corpora.general
+
+    @property
+    def domain(self) -> str:
+        """Name of the domain corpus."""
+        return self.question.corpora.domain
+
+    @property
+    def corpora(self) -> tuple[str, str]:
+        """General, then domain."""
+        return self.general, self.domain
+
+    @property
+    def laws(self) -> list[str]:
+        """The fitted laws, those that gave the answer first."""
+        first = self.recommendation["law"].values() if self.recommendation else ()
+        return sorted(self.fits, key=lambda law: law not in first)
+
+    def law_of(self, corpus: str) -> str:
+        """The law that answered for a corpus, or the first; only where something is fitted."""
+        return self.recommendation["law"][corpus] if self.recommendation else next(iter(self.fits))
+
+    @property
+    def share(self) -> float | None:
+        """Recommended share of the domain; None without an answer."""
+        mixture = self.recommendation and self.recommendation["mixture"]
+        return float(mixture[self.domain]) if mixture else None
+
+    @property
+    def answered(self) -> list[dict[str, Any]]:
+        """The confirmation's rows of the recommended law at the recommended share, of the model that is recommended."""
+        if self.recommendation is None or self.share is None:
+            return []
+        model = self.recommendation["target"]["model"]
+        at = [row for row in self.confirmations if abs(row["domain_share"] - self.share) < 5e-4]
+        return [row for row in at if row["recommended"] and row.get("model", model) == model]
+
+
+def read_evidence(study: Study, question: Question) -> Evidence:
+    """Read all of a study that exists.
+
+    Raises:
+        StudyError: no plan, or a file that is damaged or of another schema.
+    """
+    plan = study.read_plan()
+    found = Evidence(study, question, plan, schedules(plan))
+    missing = []
+
+    def exists(name: str, sentence: str) -> bool:
+        if (study.folder / name).exists():
+            return True
+        missing.append(sentence)
+        return False
+
+    points, tested, target = None, None, None
+    if exists("points.parquet", "No points are collected yet: run cptlaw train, then cptlaw collect."):
+        points = read_points(study)
+        points = of_domain(points.loc[points["run"].isin(list(found.schedules))], question).reset_index(drop=True)
+        try:
+            target = find_target(question, points)
+        except StudyError as error:
+            missing.append(f"The model of the answer is not measured yet ({error}).")
+    fits = _fits(study, question, missing)
+    untested = "No law is tested on held-out points yet: run cptlaw fit."
+    if fits and exists(study.fitted("fits/held_out.parquet"), untested):
+        tested = read_back_test(study)
+    recommendation, confirmations, proof = None, [], None
+    if exists(study.answer("recommendation.json"), "There is no recommendation yet: run cptlaw recommend."):
+        recommendation = read_recommendation(study)
+        law = recommendation["law"]
+        # A recommendation of an earlier version had one law for all corpora.
+        known = isinstance(law, dict) and set(found.corpora) <= {*law} and set(law.values()) <= {*question.law}
+        if not known or not set(found.corpora) <= {*recommendation["loss_before"]}:
+            missing.append("The recommendation is of another question: run cptlaw recommend again.")
+            recommendation = None
+    if exists(study.answer("confirmation.json"), "The answer is not confirmed yet: run cptlaw confirm."):
+        rows = read_confirmations(study)
+        confirmations = [row for row in rows if row["corpus"] in found.corpora and row["law"] in question.law]
+        proof = _proof(study, found.corpora)
+    if recommendation is not None and points is not None and question.goal.kind != "trade-off":
+        target = _answered_target(question, points, recommendation["target"])
+    found = dataclasses.replace(
+        found,
+        points=points,
+        fits=fits,
+        tested=tested,
+        target=target,
+        recommendation=recommendation,
+        confirmations=confirmations,
+        proof=proof,
+        missing=missing,
+    )
+    # A proof of an earlier answer is none of this one.
+    return found if found.answered or recommendation is None else dataclasses.replace(found, proof=None)
+
+
+def predicted(evidence: Evidence, fit: Fit, frame: pd.DataFrame) -> np.ndarray:
+    """Loss (n,), nats a token, at rows with a run and a step; NaN where the law reads what is not known."""
+    memory = fit.params.get("lambda", 0.999)
+    frame = with_areas(frame, evidence.schedules, memory, LAWS[fit.law].rate_power)
+    columns = frame[fit.columns].to_numpy(float)
+    known = np.all(np.isfinite(columns), axis=1)
+    losses = np.full(len(frame), np.nan)
+    if known.any():
+        losses[known] = fit.predict(frame.iloc[np.flatnonzero(known)])
+    return losses
+
+
+def at_target(evidence: Evidence, law: str, corpus: str, shares: np.ndarray) -> pd.DataFrame | None:
+    """The columns of a law at the end of the target's run, a row a domain share; None if one is not known."""
+    fit = evidence.fits[law][corpus]
+    if evidence.target is None:
+        return None
+    columns = target_columns(evidence.question, evidence.target, corpus, fit)
+    frame = pd.DataFrame({"r": 1 - shares if corpus == evidence.general else shares, **columns})
+    try:
+        fit.predict(frame)
+    except PointsError:
+        return None
+    return frame
+
+
+def _proof(study: Study, corpora: tuple[str, str]) -> dict[str, Any] | None:
+    # Confirmations of an earlier version have none.
+    if "proof" not in study.read_json(study.answer("confirmation.json"), "confirm"):
+        return None
+    proof = read_proof(study)
+    return proof if proof["corpus"] in corpora and proof["at"] in range(len(proof["places"])) else None
+
+
+def _answered_target(question: Question, points: pd.DataFrame, asked: dict[str, Any]) -> Target | None:
+    """The run that the recommendation is for, where the goal chooses its model and its length."""
+    if not 1 <= asked["steps"] <= 1e9:
+        return None
+    try:
+        return lasting(question, find_target(question, points, asked["model"]), int(asked["steps"]))
+    except StudyError:
+        return None
+
+
+def _fits(study: Study, question: Question, missing: list[str]) -> dict[str, dict[str, Fit]]:
+    corpora = (question.corpora.general, question.corpora.domain)
+    fits, absent = {}, []
+    for law, section in question.law.items():
+        if all((study.folder / study.fitted("fits") / f"{corpus}-{law}.json").exists() for corpus in corpora):
+            of_corpus = read_fits(study, dataclasses.replace(question, law={law: section}))
+            fits[law] = {corpus: of_corpus[corpus][law] for corpus in corpora}
+        else:
+            absent.append(law)
+    if absent:
+        missing.append(f"Not fitted yet: {', '.join(absent)}; run cptlaw fit.")
+    return fits

@@ -1,0 +1,225 @@
+"""The report's figures of losses: while training, and by the domain share at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pipeline.report.colours import share_colour
+from pipeline.report.evidence import Evidence, at_target, predicted
+from pipeline.report.marks import (
+    BLACK,
+    GREY,
+    Figure,
+    Key,
+    Panel,
+    axis,
+    band,
+    dots,
+    law_colour,
+    law_keys,
+    line,
+    panel,
+    reach,
+    token_axis,
+)
+from pipeline.report.number_format import label, percent, quantity, short
+from pipeline.study.fits import log_errors
+
+SHARES = np.linspace(0.0, 1.0, 51)
+"""Domain shares at which curves are drawn."""
+
+
+def loss_curves(evidence: Evidence) -> Figure | None:
+    """Loss against tokens of every continual run, a panel for each corpus and size; None without points."""
+    points = _continual(evidence)
+    if points.empty:
+        return None
+    panels, drawn = [], set()
+    for corpus in evidence.corpora:
+        laws = list(dict.fromkeys([evidence.law_of(corpus), "dcpt"] if evidence.fits else []))
+        laws = [law for law in laws if law in evidence.fits]
+        drawn |= {(law, law == laws[0]) for law in laws}
+        own = points.loc[points["corpus"] == corpus]
+        bounds = reach([*own["loss"], *own["loss_before"]])
+        for title, rows in _by_size_and_arm(own):
+            traces = [
+                line(
+                    [rows["tokens"].min(), rows["tokens"].max()],
+                    [rows["loss_before"].iloc[0]] * 2,
+                    GREY,
+                    "dash",
+                    1.2,
+                )
+            ]
+            for law in laws:
+                dash, width = ("solid", 1.6) if law == laws[0] else ("dot", 1.3)
+                for share, x, y in _fitted_curves(evidence, law, corpus, rows):
+                    traces.append(line(x, y, share_colour(share), dash, width))
+            for share, runs in rows.groupby("ratio"):
+                confirms = set(runs["role"]) == {"confirm"}
+                symbol, size = ("diamond", 8) if confirms else ("circle", 6)
+                share = float(share)  # pyright: ignore[reportArgumentType]
+                hover = f"{percent(share)} {label(evidence.domain)}: %{{y:.4f}} at %{{x:.3s}} tokens"
+                traces.append(dots(runs["tokens"], runs["loss"], share_colour(share), size, symbol, hover))
+            x = token_axis("tokens of the continual phase", rows["tokens"])
+            y = axis("loss, nats a token", range=bounds)
+            panels.append(panel(f"Loss on {corpus}", title, traces, x, y))
+    keys = [Key(f"{percent(at)} {evidence.domain}", share_colour(at), "dot") for at in sorted(set(points["ratio"]))]
+    keys += [Key(law, GREY, "line" if first else "dotted") for law, first in sorted(drawn, key=lambda key: not key[1])]
+    keys.append(Key("before the continual phase", GREY, "dashed"))
+    if "confirm" in set(points["role"]):
+        keys.append(Key("confirmation run, seen by no fit", GREY, "diamond"))
+    return Figure(keys, panels)
+
+
+def share_curves(evidence: Evidence) -> Figure | None:
+    """Loss at a run's end against its domain share, at the target and each fitted size; None without fits."""
+    if evidence.points is None or not evidence.fits:
+        return None
+    panels = []
+    for corpus in evidence.corpora:
+        panels += [*_target_panel(evidence, corpus), *_fitted_size_panels(evidence, corpus)]
+    keys = [
+        *law_keys(evidence),
+        Key("90% interval", GREY, "band"),
+        Key("beyond the fitted shares", GREY, "thin"),
+    ]
+    keys += [Key("end of a fitted run", GREY, "dot"), Key("before the continual phase", GREY, "dashed")]
+    if evidence.confirmations:
+        keys.append(Key("confirmation run, seen by no fit", BLACK, "diamond"))
+    if evidence.share is not None:
+        keys.append(Key("recommended share", BLACK, "upright"))
+    return Figure(keys, panels)
+
+
+def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
+    target = evidence.target
+    if target is None:
+        return
+    bands, lines, curves, shown = [], [], [], []
+    for law in sorted(evidence.laws, key=lambda law: law != evidence.law_of(corpus)):
+        frame = at_target(evidence, law, corpus, SHARES)
+        if frame is None:
+            continue
+        fit = evidence.fits[law][corpus]
+        sides = [fit.predict(frame)]
+        lines = _law_lines(evidence, law, corpus, sides[0]) + lines
+        if len(fit.draws):
+            spread = None if evidence.tested is None else log_errors(evidence.tested, law, corpus)
+            sides += fit.predict_interval(frame, 0.9, spread)
+            bands.append(band(100 * SHARES, sides[1], sides[2], law_colour(evidence, law)))
+        curves += sides
+        shown = shown or [side[_seen(evidence, law, corpus)] for side in sides]
+    if not curves:
+        return
+    measured = {row["run"]: row for row in evidence.confirmations if row["corpus"] == corpus}.values()
+    x, y = [100 * row["domain_share"] for row in measured], [row["measured"] for row in measured]
+    marks = dots(x, y, BLACK, 11, "diamond", "measured: %{y:.4f} at %{x:.1f}%")
+    bounds = reach([*np.concatenate(shown), *y, target.before[corpus]], *curves)
+    rules = [line([0, 100], [target.before[corpus]] * 2, GREY, "dash", 1.2)]
+    if evidence.share is not None:
+        rules.append(line([100 * evidence.share] * 2, bounds, BLACK, "solid", 1))
+    y = axis("loss, nats a token", range=bounds)
+    title = f"The answer: {target.model}, {quantity(target.D * 1e9)} tokens"
+    yield panel(f"Loss on {corpus}", title, [*bands, *rules, *lines, marks], _share_axis(evidence), y)
+
+
+def _fitted_size_panels(evidence: Evidence, corpus: str) -> Iterator[Panel]:
+    points = _continual(evidence)
+    fitted = points.loc[(points["corpus"] == corpus) & (points["role"] == "fit")]
+    # Arms end elsewhere than the question's own runs, of which the curves speak.
+    own = fitted.loc[fitted["arm"] == ""]
+    for model, rows in _by_size(own if len(own) else fitted):
+        ends = rows.loc[rows["step"] == rows["step"].max()]
+        frame = pd.DataFrame({**ends.iloc[0].to_dict(), "r": _own_shares(evidence, corpus)})
+        traces = [line([0, 100], [ends["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)]
+        curves = []
+        laws = sorted(evidence.laws, key=lambda law: law != evidence.law_of(corpus))
+        for law in laws:
+            losses = predicted(evidence, evidence.fits[law][corpus], frame)
+            traces[1:1] = _law_lines(evidence, law, corpus, losses)
+            curves.append(losses)
+        hover = "measured: %{y:.4f} at %{x:.1f}%"
+        traces.append(dots(100 * ends["ratio"], ends["loss"], GREY, 8, hover=hover))
+        seen = curves[0][_seen(evidence, laws[0], corpus)]
+        bounds = reach([*ends["loss"], *ends["loss_before"], *seen], *curves)
+        y = axis("loss, nats a token", range=bounds)
+        title = f"{model}, {quantity(ends['tokens'].max())} tokens"
+        yield panel(f"Loss on {corpus}", title, traces, _share_axis(evidence), y)
+
+
+def _fitted_curves(
+    evidence: Evidence, law: str, corpus: str, rows: pd.DataFrame
+) -> Iterator[tuple[float, list[float], list[float]]]:
+    """Share, tokens and predicted losses of the runs of a panel; runs of one share in one line with gaps."""
+    section = evidence.question.law[law]
+    last = rows.loc[rows["step"] == rows.groupby("run")["step"].transform("max")]
+    last = last[(last["step"] > section.from_step) & (last["r"] >= section.least_share)]
+    if last.empty:
+        return
+    steps = [np.unique(np.geomspace(max(section.from_step, 1), end, 28).round().astype(int)) for end in last["step"]]
+    # All runs at once: a prediction takes as long for one as for all.
+    frame = last.loc[last.index.repeat([len(own) for own in steps])].reset_index(drop=True)
+    frame["tokens"] *= np.concatenate(steps) / frame["step"]
+    frame = frame.assign(step=np.concatenate(steps), D=frame["tokens"] / 1e9)
+    frame["loss"] = predicted(evidence, evidence.fits[law][corpus], frame)
+    for share, runs in frame.groupby("ratio"):
+        x, y = [], []
+        for _, run in runs.groupby("run"):
+            x += [*run["tokens"], np.nan]
+            y += [*run["loss"], np.nan]
+        yield float(share), x, y  # pyright: ignore[reportArgumentType]
+
+
+def _law_lines(evidence: Evidence, law: str, corpus: str, losses: np.ndarray) -> list[dict[str, Any]]:
+    """A law's curve over SHARES, thin where its fit saw no run at that share."""
+    dash, colour = "solid" if law == evidence.law_of(corpus) else "dash", law_colour(evidence, law)
+    hover = f"{label(law)}: %{{y:.4f}} at %{{x:.0f}}%"
+    # The thin line runs below the whole of the thick one, so that no gap opens where they meet.
+    thin = line(100 * SHARES, losses, colour, "solid", 0.9, hover)
+    return [
+        thin,
+        line(100 * SHARES, np.where(_seen(evidence, law, corpus), losses, np.nan), colour, dash, 2.5),
+    ]
+
+
+def _continual(evidence: Evidence) -> pd.DataFrame:
+    points = evidence.points
+    if points is None:
+        return pd.DataFrame()
+    # Only a question with arms has the column.
+    points = points.assign(arm=points.get("arm", ""))
+    return points.loc[(points["phase"] == "continual") & (points["step"] > 0)]
+
+
+def _by_size(points: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    groups = [(str(model), rows) for model, rows in points.groupby("model")]
+    return sorted(groups, key=lambda group: (group[1]["N"].iloc[0], group[0]))
+
+
+def _by_size_and_arm(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """A panel's title and points; arms that no fit sees share one, as each may be a single run."""
+    unseen = (points["arm"] != "") & (points["role"] == "confirm")
+    for model, rows in _by_size(points):
+        size = f"{model}, N = {quantity(rows['N'].iloc[0] * 1e9)}"
+        for arm, own in rows.groupby(rows["arm"].mask(unseen, "arms that no fit saw")):
+            yield f"{size}, {arm}" if arm else size, own
+
+
+def _seen(evidence: Evidence, law: str, corpus: str) -> np.ndarray:
+    """Which of SHARES lie between the least and the largest that the fit saw."""
+    low, high = evidence.fits[law][corpus].ranges.get("r", (0.0, 1.0))
+    own = _own_shares(evidence, corpus)
+    return (own >= low - 1e-9) & (own <= high + 1e-9)
+
+
+def _own_shares(evidence: Evidence, corpus: str) -> np.ndarray:
+    return 1 - SHARES if corpus == evidence.general else SHARES
+
+
+def _share_axis(evidence: Evidence) -> dict[str, Any]:
+    return axis(f"share of {short(evidence.domain)}", range=[-3, 103], dtick=25, ticksuffix="%")

@@ -1,0 +1,247 @@
+"""What the figures are drawn with: panels, keys, colours, lines, dots and axes, as plain plotly JSON."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.report.evidence import Evidence
+from pipeline.report.number_format import label, quantity
+
+GREY, BLACK = "#5f6773", "#111111"
+CORPUS_COLOURS = ("#0072B2", "#D55E00")
+"""General, domain: blue and vermilion, which every kind of colour vision tells apart (Okabe and Ito)."""
+LAW_COLOURS = ("#009E73", "#AA4499", "#B07C00", "#3A3F9E", "#6B6B6B", "#56B4E9")
+"""Laws, in the question's order."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """A line of a figure's key."""
+
+    label: str
+    """What it stands for, as plain text."""
+    colour: str
+    """CSS colour."""
+    mark: str
+    """line, thin, dashed, dotted, upright, dot, ring, diamond or band."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot."""
+
+    group: str
+    """Heading that it stands under."""
+    title: str
+    """Its own title, as plain text."""
+    spec: dict[str, Any]
+    """data and layout, as Plotly.react takes them."""
+
+    @property
+    def words(self) -> str:
+        """What its axes show, from where to where, as plain text for those who cannot see it."""
+        return "; ".join(filter(None, (_axis_words(self.spec, side) for side in "xy")))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Panels with one key."""
+
+    keys: list[Key]
+    """What the colours, lines and marks mean."""
+    panels: list[Panel]
+    """In reading order."""
+
+
+def panel(
+    group: str,
+    title: str,
+    traces: list[dict[str, Any]],
+    x: dict[str, Any],
+    y: dict[str, Any],
+    height: int = 270,
+    annotations: Iterable[dict[str, Any]] = (),
+) -> Panel:
+    """A plot of traces, height in pixels; titles and keys are HTML around it, so that they cannot overlap."""
+    font = {
+        "family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",
+        "size": 12,
+        "color": "#333a44",
+    }
+    layout = {
+        "xaxis": x,
+        "yaxis": y,
+        "height": height,
+        "margin": {"l": 10, "r": 14, "t": 8, "b": 10},
+        "showlegend": False,
+        "annotations": list(annotations),
+        "hovermode": "closest",
+        "hoverlabel": {"font": {"size": 12}, "namelength": 0},
+        "font": font,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+    }
+    return Panel(group, title, {"data": traces, "layout": layout})
+
+
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    """An axis; the title is markup already, so pass names through `label`."""
+    return {
+        "title": {"text": title, "standoff": 8},
+        "automargin": True,
+        "gridcolor": "#e9ecf0",
+        "linecolor": "#aab1bb",
+        "zeroline": False,
+        "showline": True,
+        "ticks": "outside",
+        "tickcolor": "#aab1bb",
+        "ticklen": 4,
+        "nticks": 7,
+        **more,
+    }
+
+
+def token_axis(title: str, tokens: Iterable[float]) -> dict[str, Any]:
+    """A logarithmic axis of token counts, labelled at 1 and 3 of each decade, or at 1 if they are many."""
+    logs = np.log10(np.array(list(tokens), float))
+    low, high = float(logs.min()), float(logs.max())
+    room = 0.05 * max(high - low, 0.1)
+    steps = (1, 3) if high - low < 3 else (1,)
+    marked = [step * 10**decade for decade in range(int(low) - 1, int(high) + 2) for step in steps]
+    return axis(
+        title,
+        type="log",
+        range=numbers([low - room, high + room]),
+        tickvals=marked,
+        ticktext=[quantity(value).replace(" ", "") for value in marked],
+        tickangle=0,
+    )
+
+
+def line(
+    x: Iterable[Any], y: Iterable[Any], colour: str, dash: str = "solid", width: float = 2, hover: str = ""
+) -> dict[str, Any]:
+    """A line; NaN makes a gap. dash: solid, dash or dot; width in pixels; hover: a plotly template."""
+    trace = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": numbers(x),
+        "y": numbers(y),
+        "line": {"color": colour, "width": width, "dash": dash},
+    }
+    return trace | _hover(hover)
+
+
+def dots(
+    x: Iterable[Any],
+    y: Iterable[Any],
+    colour: str,
+    size: float,
+    symbol: str = "circle",
+    hover: str = "",
+    opacity: float = 1.0,
+) -> dict[str, Any]:
+    """Marks, size in pixels."""
+    edge = {"width": 0.8, "color": "#ffffff"} if not symbol.endswith("open") else {"width": 2.5, "color": colour}
+    trace = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": numbers(x),
+        "y": numbers(y),
+        "marker": {"color": colour, "size": size, "symbol": symbol, "opacity": opacity, "line": edge},
+    }
+    return trace | _hover(hover)
+
+
+def band(x: Iterable[Any], low: Iterable[Any], high: Iterable[Any], colour: str) -> dict[str, Any]:
+    """The area between two curves over the same x."""
+    x = numbers(x)
+    return {
+        "type": "scatter",
+        "mode": "none",
+        "x": [*x, *reversed(x)],
+        "y": [*numbers(low), *reversed(numbers(high))],
+        "fill": "toself",
+        "fillcolor": f"rgba({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))}, 0.16)",
+        "hoverinfo": "skip",
+    }
+
+
+def notes(
+    x: Iterable[float], y: Iterable[float], words: Iterable[str], x_range: list[float], y_range: list[float]
+) -> list[dict[str, Any]]:
+    """Words beside points, earlier ones first; a word that would touch one already written is left out."""
+    written: list[tuple[float, float]] = []
+    made = []
+    for at_x, at_y, word in zip(x, y, words):
+        left = (at_x - x_range[0]) / (x_range[1] - x_range[0])
+        low = (at_y - y_range[0]) / (y_range[1] - y_range[0])
+        # 0.14 and 0.07: shares of the plot that a word takes on a telephone.
+        free = all(abs(left - x) > 0.14 or abs(low - y) > 0.07 for x, y in written)
+        if not free or not (0 <= left <= 1 and 0 <= low <= 1):
+            continue
+        written.append((left, low))
+        beside = {"xanchor": "left", "yanchor": "bottom", "xshift": 5, "yshift": 3, "showarrow": False}
+        look = {"text": label(word), "bgcolor": "rgba(255,255,255,0.8)"}
+        made.append({"x": float(at_x), "y": float(at_y), **beside, **look})
+    return made
+
+
+def bar(low: Iterable[Any], middle: Iterable[Any], high: Iterable[Any]) -> dict[str, Any]:
+    """Error bars from low to high around the middle."""
+    middle, low, high = (np.asarray(side, float) for side in (middle, low, high))
+    size = {"array": numbers(high - middle), "arrayminus": numbers(middle - low)}
+    return {"type": "data", "symmetric": False, "thickness": 1.6, "width": 5, **size}
+
+
+def reach(shown: Iterable[Any], *others: Any) -> list[float]:
+    """An axis range around the values that must be seen; others may at most double it, not flatten it."""
+    shown = np.asarray(list(shown), float)
+    shown = shown[np.isfinite(shown)]
+    if not len(shown):
+        return [0.0, 1.0]
+    low, high = float(shown.min()), float(shown.max())
+    room = max(high - low, 1e-3 * abs(high), 1e-9)
+    for values in others:
+        values = np.asarray(values, float)
+        values = values[np.isfinite(values)]
+        if len(values):
+            low = min(low, max(float(values.min()), float(shown.min()) - room / 2))
+            high = max(high, min(float(values.max()), float(shown.max()) + room / 2))
+    return numbers([low - 0.06 * room, high + 0.06 * room])  # pyright: ignore[reportReturnType]
+
+
+def law_colour(evidence: Evidence, law: str) -> str:
+    """The colour of a law, the same in every figure and table."""
+    return LAW_COLOURS[list(evidence.question.law).index(law) % len(LAW_COLOURS)]
+
+
+def law_keys(evidence: Evidence) -> list[Key]:
+    """The key's lines of all laws, those that gave the answer first and solid."""
+    first = {evidence.law_of(corpus) for corpus in evidence.corpora}
+    return [Key(law, law_colour(evidence, law), "line" if law in first else "dashed") for law in evidence.laws]
+
+
+def numbers(values: Iterable[Any]) -> list[float | None]:
+    """Six digits of each: more cannot be seen and makes the page large. None where it is not a number."""
+    floats = (float("nan") if value is None else float(value) for value in values)
+    return [float(f"{value:.6g}") if np.isfinite(value) else None for value in floats]
+
+
+def _axis_words(spec: dict[str, Any], side: str) -> str:
+    made = spec["layout"][f"{side}axis"]
+    values = [value for trace in spec["data"] for value in trace[side] if value is not None]
+    name = html.unescape(made["title"]["text"])
+    if made.get("type") != "log" and "ticktext" in made:
+        return ", ".join([*([name] if name else []), *map(html.unescape, made["ticktext"])])
+    return f"{name} from {min(values):.4g} to {max(values):.4g}" if values else name
+
+
+def _hover(template: str) -> dict[str, Any]:
+    # The empty <extra> takes away the box with the trace's name.
+    return {"hovertemplate": template + "<extra></extra>"} if template else {"hoverinfo": "skip"}

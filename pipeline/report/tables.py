@@ -1,0 +1,245 @@
+"""The report's tables: parameters, held-out errors, confirmation, cost and provenance, each as markup."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import Any
+
+from fitting import LAWS, Fit
+from fitting.schedule import LAMBDA
+from pipeline.plan.cost import costs
+from pipeline.report.evidence import Evidence
+from pipeline.report.marks import CORPUS_COLOURS, law_colour
+from pipeline.report.number_format import percent, quantity
+from pipeline.report.page import paragraph, table
+from pipeline.study.collect import read_points
+from pipeline.study.folder import StudyError
+from training.attempt import attempts
+
+_SPLITS = {
+    "largest-size": "the largest size",
+    "last-third": "the last third of the tokens",
+    "every-third-ratio": "every third share",
+    "reach": "a larger model for longer",
+}
+
+
+def parameters(evidence: Evidence) -> str:
+    """What each fit was made from and how well it holds, and every parameter with its interval."""
+    if not evidence.fits:
+        return paragraph("Nothing is fitted yet: run cptlaw fit.", "missing")
+    note = paragraph(
+        "90% intervals from a bootstrap over runs. A parameter that the points do not fix may still predict "
+        "well inside the fitted range; it is no fact about the model. N and D are in billions.",
+        "note",
+    )
+    summaries, tables = [], []
+    for corpus, colour in zip(evidence.corpora, CORPUS_COLOURS):
+        rows = []
+        for law in evidence.laws:
+            fit, section = evidence.fits[law][corpus], evidence.question.law[law]
+            named = (law, law_colour(evidence, law))
+            read = (f"{fit.n_points:,}", str(fit.n_runs), str(max(section.from_step, 1)))
+            quality = (f"{fit.metrics['r2']:.4f}", f"{fit.metrics['mae']:.4f}")
+            summaries.append([(corpus, colour), named, *read, percent(section.least_share), *quality])
+            rows += [[named, *cells] for cells in _values(fit)]
+        columns = ["law", "parameter", "unit", "value", "90% interval", "fixed by the points"]
+        tables.append(table(f"Parameters, loss on {corpus}", columns, rows, left=3))
+    columns = ["loss on", "law", "points", "runs", "from step", "from share", "R²", "mean error, nats"]
+    return note + table("Fits", columns, summaries, left=2) + "".join(tables)
+
+
+def _values(fit: Fit) -> Iterable[list[str]]:
+    units = {one.name: one.unit for one in (*LAWS[fit.law].parameters, LAMBDA)}
+    drawn = len(fit.draws) > 0
+    intervals, identified = (fit.intervals(0.9), fit.identified) if drawn else ({}, {})
+    for name, value in fit.params.items():
+        between, known = "no bootstrap", "not known"
+        if drawn:
+            between = " to ".join(f"{side:.4g}" for side in intervals[name])
+            known = "yes" if identified[name] else "no"
+        yield [name, units.get(name, ""), f"{value:.4g}", between, known]
+
+
+def held_out(evidence: Evidence) -> str:
+    """How far each law missed what it was not fitted to."""
+    if evidence.tested is None or evidence.tested.empty:
+        return paragraph("No law could be tested on held-out runs yet.", "missing")
+    errors = evidence.tested.assign(error=evidence.tested["relative_error"].abs())
+    rows = []
+    for corpus in evidence.corpora:
+        for split, words in _SPLITS.items():
+            for law in evidence.laws:
+                chosen = (errors["corpus"] == corpus) & (errors["split"] == split) & (errors["law"] == law)
+                own = errors.loc[chosen, "error"]
+                if own.empty:
+                    continue
+                corpus_cell = (corpus, CORPUS_COLOURS[evidence.corpora.index(corpus)])
+                law_cell = (law, law_colour(evidence, law))
+                rows.append([corpus_cell, words, law_cell, f"{own.mean():.2%}", f"{own.max():.2%}", f"{len(own):,}"])
+    note = paragraph(
+        "Each law was fitted again without a part of the points and asked for that part. For each "
+        "corpus the law with the least mean error on a larger model for longer gave the answer; all are judged on the "
+        "same points. These errors widen the intervals.",
+        "note",
+    )
+    columns = ["corpus", "held out", "law", "mean error", "largest error", "points"]
+    return note + table("Errors of the laws on what they were not fitted to", columns, rows, left=3)
+
+
+def confirmation(evidence: Evidence) -> str:
+    """Every law's prediction of every confirmation run beside what was measured."""
+    if not evidence.confirmations:
+        return paragraph("The answer is not confirmed yet: run cptlaw confirm.", "missing")
+    rows = [
+        [
+            f"{percent(row['domain_share'])} {evidence.domain}",
+            row["corpus"],
+            row["law"] + (", gave the answer" if row["recommended"] else ""),
+            f"{row['predicted']:.4f}",
+            f"{row['low']:.4f} to {row['high']:.4f}",
+            f"{row['measured']:.4f}",
+            f"{row['perplexity']:.2f}",
+            "n/a" if row["bits_per_byte"] is None else f"{row['bits_per_byte']:.4f}",
+            f"{row['relative_error']:+.2%}",
+            "yes" if row["inside"] else "no",
+        ]
+        for row in evidence.confirmations
+    ]
+    columns = [
+        *("run", "loss on", "law", "predicted", "90% interval", "measured", "perplexity", "bits a byte"),
+        *("error of prediction", "inside"),
+    ]
+    model = evidence.confirmations[0]["model"]
+    return table(f"Confirmation runs of {model}, losses in nats a token", columns, rows, left=3)
+
+
+def cost(evidence: Evidence) -> str:
+    """Runs, tokens, FLOPs and measured time by role and model."""
+    seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
+    done: Counter[tuple[str, str]] = Counter()
+    last = _last_steps_without_runs(evidence)
+    for run in evidence.plan:
+        seconds[run.role, run.model] += sum(_seconds(record) for record in _attempts(evidence, run.name))
+        whole = evidence.study.state(run) == "done" if last is None else last.get(run.name) == run.spec.steps
+        done[run.role, run.model] += whole
+    groups = costs(evidence.plan, None, evidence.question)
+    rows = [
+        [
+            group.role,
+            group.model,
+            quantity(group.non_embedding),
+            f"{done[group.role, group.model]} of {group.runs}",
+            quantity(group.tokens),
+            f"{group.flops:.2e}",
+            _duration(seconds[group.role, group.model]) if last is None else "not here",
+        ]
+        for group in groups
+    ]
+    tokens, flops = sum(group.tokens for group in groups), sum(group.flops for group in groups)
+    total = f"{sum(done.values())} of {len(evidence.plan)}"
+    whole_time = _duration(sum(seconds.values())) if last is None else "not here"
+    rows.append(["all", "", "", total, quantity(tokens), f"{flops:.2e}", whole_time])
+    note = paragraph(
+        "Tokens and FLOPs are those of the whole plan, the FLOPs of evaluations included. Time is from "
+        "start to end of every attempt that ended, summed: runs side by side count each.",
+        "note",
+    )
+    columns = ["role", "model", "N (non-embedding)", "runs done", "tokens", "FLOPs", "measured time"]
+    return note + table("Runs, tokens, operations and time", columns, rows, left=2)
+
+
+def provenance(evidence: Evidence) -> str:
+    """What the runs were made with, when and from which text: from their attempts, their plan and corpora.json."""
+    seen: dict[str, Counter[str]] = {}
+    times: list[str] = []
+    for run in evidence.plan:
+        for record in _attempts(evidence, run.name):
+            facts = dict(record.get("packages", {}))
+            for name in ("python", "git", "device", "engine", "precision", "threads"):
+                facts[_FACTS.get(name, name)] = record.get(name)
+            for name, value in facts.items():
+                if value is not None:
+                    seen.setdefault(name, Counter())[str(value)] += 1
+            times += [str(record[side]) for side in ("start", "end") if side in record]
+    seeds = sorted({run.spec.seed for run in evidence.plan})
+    rows = [["study", evidence.study.folder.resolve().name], ["seeds", ", ".join(map(str, seeds))]]
+    if times:
+        rows.append(["runs, first start to last end", f"{min(times)} to {max(times)}"])
+    rows += [[name, _counted(values)] for name, values in seen.items()]
+    rows.append(["this page made by", f"cptlaw {version('cptlaw')}"])
+    none = "No run has been started yet." if _last_steps_without_runs(evidence) is None else _ELSEWHERE
+    missing = "" if seen else paragraph(none, "missing")
+    made = table("What the runs were made with", ["what", "value"], rows, left=2, kind="words")
+    return f"<h3>Provenance</h3>{missing}{made}{_texts(evidence)}"
+
+
+_ELSEWHERE = (
+    "This study's points were kept without its runs: what the runs were made with, and for how long, stands in their "
+    "attempts, which are not here. Done are those with points to their last step."
+)
+
+
+def _last_steps_without_runs(evidence: Evidence) -> dict[str, int] | None:
+    """Run -> its last step among the points, of a study whose points are here and whose runs are not; else None."""
+    study = evidence.study
+    if any((study.runs / run.name / "attempts").is_dir() for run in evidence.plan):
+        return None
+    try:
+        last = read_points(study).groupby("run")["step"].max()
+        return {str(run): int(step) for run, step in last.items()}
+    except StudyError:
+        return None
+
+
+def _texts(evidence: Evidence) -> str:
+    """The corpora by their fingerprints, which change with any token, the tokenizer or the split."""
+    try:
+        recorded = evidence.study.read_json("corpora.json", "plan").get("corpora", {})
+    except StudyError:
+        recorded = {}
+    rows = []
+    for name, fingerprint in {name: of for run in evidence.plan for name, of in run.spec.corpora.items()}.items():
+        facts = recorded.get(name, {}) if isinstance(recorded, dict) else {}
+        # The plan says what the runs read; what else is recorded must be of the same text.
+        known = isinstance(facts, dict) and facts.get("fingerprint") == fingerprint
+        tokens = facts.get("tokens") if known else None
+        counts = [tokens.get(split) if isinstance(tokens, dict) else None for split in ("train", "validation")]
+        rows.append([name, fingerprint, str(facts.get("revision") or "none") if known else "not recorded",
+                     *(f"{count:,}" if isinstance(count, int) else "not recorded" for count in counts)])  # fmt: skip
+    columns = ["corpus", "fingerprint of its tokens", "commit on the hub", "training tokens", "validation tokens"]
+    return table("Corpora", columns, rows, left=3) if rows else ""
+
+
+_FACTS = {"git": "git revision of cptlaw", "python": "Python", "threads": "threads a run", "device": "machine"}
+
+
+def _counted(values: Counter[str]) -> str:
+    if len(values) == 1:
+        return next(iter(values))
+    return "; ".join(f"{value} ({count} attempts)" for value, count in values.most_common())
+
+
+def _attempts(evidence: Evidence, run: str) -> Iterable[dict[str, Any]]:
+    try:
+        return attempts(evidence.study.runs / run)
+    except (OSError, json.JSONDecodeError):
+        # A record of how a run was made, not of what it found: no reason to have no report.
+        return []
+
+
+def _seconds(record: dict[str, Any]) -> float:
+    if "start" not in record or "end" not in record:
+        return 0.0
+    start, end = (datetime.datetime.fromisoformat(record[side]) for side in ("start", "end"))
+    return (end - start).total_seconds()
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,1 @@
+"""A study on disk: its folder, its artifacts, its points, its fits."""

@@ -1,0 +1,298 @@
+"""Points of all runs in one table: the spec of each run joined to its validation losses."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Hashable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyarrow import json as arrow_json
+from pyarrow import parquet
+
+from fitting import with_areas
+from fitting.schedule import Schedule
+from pipeline.study.folder import PlannedRun, Study, StudyError
+from training.durable import read_lines_whole, write_whole
+from training.parameters import model_size
+from training.schedule import learning_rates
+from training.spec import RunSpec
+
+SCHEMA = 3
+POINT = pa.schema(
+    [
+        ("step", pa.int64()),
+        ("tokens", pa.int64()),
+        ("corpus", pa.string()),
+        ("loss", pa.float64()),
+        ("loss_stderr", pa.float64()),
+        ("learning_rate", pa.float64()),
+    ]
+)
+COLUMNS = (
+    *(
+        "study",
+        "run",
+        "phase",
+        "role",
+        "model",
+        *POINT.names,
+        "s1_pretrain",
+        "s2_pretrain",
+        "s1",
+        "s2",
+        "ratio",
+    ),
+    *("replay", "n_params", "n_params_non_embedding", "seed", "loss_before", "bits_per_byte", "N", "D", "r", "rho"),
+)
+"""Of points.parquet, and a column mixture.<corpus> for each corpus; of a question with arms also arm, the name of one.
+
+ratio: share of the domain; replay: share of general. N: non-embedding parameters in billions; D: tokens in billions;
+r, rho: share of the row's corpus in the run's mixture and in that of the run it continued (NaN: not known). s1, s2:
+areas of the continual run's learning rates up to the step; *_pretrain: those of the run that it continued, at the step
+that it continued from, or of a pre-training run's own rates up to the step (`fitting.with_areas`, lambda = decay).
+loss_before: loss of the same corpus at the run's step 0. bits_per_byte: the loss of a byte of text, which models of
+different tokenizers share (NaN in a study planned without its corpora). role: pretrain, fit, or confirm. A branch
+counts its steps and tokens from the start of the phase that it left a trunk in."""
+
+OPEN_S1 = 1e3
+"""s1_pretrain of a model brought along, whose own schedule is not known: so much longer than any continual phase that
+training which simply goes on is linear in S1. Its rho is taken as 1 for the general corpus and 0 for any other."""
+
+
+def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:
+    """Read the points of every planned run and write points.parquet.
+
+    Args:
+        study: with plan.jsonl; runs without points yet are passed over.
+        general: name of the general corpus.
+        decay: lambda of S2.
+
+    Returns:
+        The table.
+
+    Raises:
+        StudyError: no plan, no points at all, or a damaged line in a points file.
+    """
+    plan = study.read_plan()
+    points = _read_points([(run.name, study.runs / run.name / "points.jsonl") for run in plan])
+    if points.empty:
+        raise StudyError(f"{study.folder}: no points yet; run cptlaw train first")
+    by_hash = {run.spec.hash: run for run in plan}
+    facts = pd.DataFrame([_facts(run, study, general) for run in plan])
+    table = points.merge(facts, on="run", how="left", sort=False)
+    table = _with_shares(table, plan, by_hash, general)
+    trunks = {run.name: _trunk(run, by_hash) for run in plan}
+    behind = {run.name: _behind(run, by_hash) for run in plan if run.spec.initial.moments}
+    table["step"] += table["run"].map({name: steps for name, (steps, _) in behind.items()}).fillna(0).astype(int)
+    table["tokens"] += table["run"].map({name: tokens for name, (_, tokens) in behind.items()}).fillna(0).astype(int)
+    table = with_areas(table, schedules(plan), decay)
+    before = table[table["step"] == 0].drop_duplicates(["run", "corpus"]).set_index(["run", "corpus"])["loss"]
+    firsts = {name: trunk.name for name, trunk in trunks.items()}
+    keys = pd.MultiIndex.from_arrays([table["run"].map(firsts), table["corpus"]])
+    table["loss_before"] = before.reindex(keys).to_numpy()
+    table["bits_per_byte"] = table["loss"] / math.log(2) * table["corpus"].map(_tokens_per_byte(study))
+    table["N"] = table["n_params_non_embedding"] / 1e9
+    table["D"] = table["tokens"] / 1e9
+    mixtures = sorted(column for column in map(str, table.columns) if column.startswith("mixture."))
+    arm = ["arm"] if table["arm"].any() else []
+    table = table[[*COLUMNS, *arm, *mixtures]]
+    _write(table, study.folder / "points.parquet", decay)
+    return table
+
+
+def read_points(study: Study) -> pd.DataFrame:
+    """The collected table.
+
+    Raises:
+        StudyError: as `points_of`.
+    """
+    return points_of(study.folder / "points.parquet")
+
+
+def points_of(path: Path) -> pd.DataFrame:
+    """A table of `collect`, wherever it lies now.
+
+    Raises:
+        StudyError: missing, of another schema, or lacking columns.
+    """
+    if not path.exists():
+        raise StudyError(f"{path}: missing; run cptlaw collect first")
+    try:
+        table = parquet.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise StudyError(f"{path}: not a parquet file any more ({error}); run cptlaw collect again") from None
+    schema = (table.schema.metadata or {}).get(b"cptlaw.points")
+    missing = [column for column in COLUMNS if column not in table.column_names]
+    if schema != str(SCHEMA).encode() or missing:
+        lacks = f", lacks {', '.join(missing)}" if missing else ""
+        found = schema.decode() if schema else "none"
+        raise StudyError(f"{path}: points of schema {found}{lacks}; this version reads {SCHEMA}: run cptlaw collect")
+    return table.to_pandas()
+
+
+def schedules(plan: list[PlannedRun]) -> dict[Hashable, Schedule]:
+    """Run -> its learning rates and those of the run that it continued, as `fitting.fit` takes them."""
+    known: dict[tuple[Any, ...], np.ndarray] = {}
+
+    def rates(spec: RunSpec) -> np.ndarray:
+        # Thousands of runs share a handful of schedules.
+        key = (spec.schedule, spec.steps, spec.learning_rate_before)
+        if key not in known:
+            known[key] = learning_rates(*key)
+        return known[key]
+
+    parents = {run.parent for run in plan if run.parent}
+    ends = {parent[:8] for parent in parents}
+    # A name ends in its hash's first digits: most runs need not be hashed again to know that nobody continues them.
+    by_hash = {run.spec.hash: run for run in plan if run.name[-8:] in ends}
+
+    def in_phase(run: PlannedRun) -> np.ndarray:
+        if not run.spec.initial.moments:
+            return rates(run.spec)
+        trunk = by_hash[run.spec.initial.run]
+        past = in_phase(trunk)[: _behind(run, by_hash)[0]]
+        return np.concatenate([past, rates(run.spec)])
+
+    found: dict[Hashable, Schedule] = {}
+    for run in plan:
+        trunk = _trunk(run, by_hash)
+        parent = by_hash.get(trunk.parent or "")
+        pretrain = in_phase(parent)[: _behind(trunk, by_hash)[0]] if parent else None
+        is_pretraining = run.spec.phase == "pretrain"
+        found[run.name] = Schedule(in_phase(run), trunk.spec.learning_rate_before, pretrain, is_pretraining)
+    return found
+
+
+def _tokens_per_byte(study: Study) -> dict[str, float]:
+    try:
+        return study.read_json("corpora.json", "plan")["tokens_per_byte"]
+    except StudyError:
+        return {}
+
+
+def _trunk(run: PlannedRun, by_hash: Mapping[str, PlannedRun]) -> PlannedRun:
+    """The run that began the phase: the run itself, or what it branched off."""
+    while run.spec.initial.moments:
+        run = by_hash[run.spec.initial.run]
+    return run
+
+
+def _behind(run: PlannedRun, by_hash: Mapping[str, PlannedRun]) -> tuple[int, int]:
+    """Steps and tokens of its parent's phase before the run's own first."""
+    steps, tokens = 0, 0
+    while True:
+        parent = by_hash[run.spec.initial.run]
+        steps += run.spec.initial.step
+        tokens += run.spec.initial.step * parent.spec.tokens_per_step
+        if not parent.spec.initial.moments:
+            return steps, tokens
+        run = parent
+
+
+def _read_points(files: list[tuple[str, Path]]) -> pd.DataFrame:
+    buffer, names, counts = io.BytesIO(), [], []
+    for name, path in files:
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            continue
+        # A run that was killed while writing ends in half a line, which it will write again.
+        whole = data[: data.rfind(b"\n") + 1]
+        buffer.write(whole)
+        names.append(name)
+        counts.append(whole.count(b"\n"))
+    if not sum(counts):
+        return pd.DataFrame(columns=["run", *POINT.names])
+    options = arrow_json.ParseOptions(explicit_schema=POINT, unexpected_field_behavior="error")
+    try:
+        # One parse for all files: opening a parser for each of thousands costs more than the reading.
+        table = arrow_json.read_json(pa.BufferReader(buffer.getvalue()), parse_options=options)
+        whole = table.num_rows == sum(counts) and not any(column.null_count for column in table.columns)
+    except pa.ArrowInvalid:
+        table, whole = None, False
+    frame = table.to_pandas() if table is not None and whole else None
+    if frame is None or (frame[["step", "tokens"]] < 0).any(axis=None) or np.isinf(frame["loss"]).any():
+        raise StudyError(_damage(files))
+    frame.insert(0, "run", np.repeat(names, counts))
+    return frame
+
+
+def _damage(files: list[tuple[str, Path]]) -> str:
+    for name, path in files:
+        if not path.exists():
+            continue
+        try:
+            for number, point in enumerate(read_lines_whole(path), start=1):
+                if not _is_point(point):
+                    wanted = ", ".join(POINT.names)
+                    return f"{path} line {number}: not a point ({wanted}); delete runs/{name} to train it again"
+        except ValueError as error:
+            return f"{error}; delete runs/{name} to train it again"
+    return "points.jsonl: a value of the wrong type in one of the runs"
+
+
+def _is_point(point: Any) -> bool:
+    if not isinstance(point, dict) or set(point) != set(POINT.names):
+        return False
+    counts = all(type(point[key]) is int and 0 <= point[key] < 2**63 for key in ("step", "tokens"))
+    numbers = (point[key] for key in ("loss", "loss_stderr", "learning_rate"))
+    # A number of hundreds of digits is no float.
+    right = all(type(value) is float or (type(value) is int and abs(value) < 2**63) for value in numbers)
+    return counts and right and isinstance(point["corpus"], str) and not math.isinf(point["loss"])
+
+
+def _facts(run: PlannedRun, study: Study, general: str) -> dict[str, Any]:
+    spec = run.spec
+    size = model_size(spec.model, spec.sequence_length)
+    replay = Fraction(spec.mixture.get(general, "0"))
+    s1, s2 = (OPEN_S1, 0.0) if spec.initial.kind == "directory" else (np.nan, np.nan)
+    return {
+        "run": run.name,
+        "study": study.folder.name,
+        "phase": spec.phase,
+        "role": run.role,
+        "model": run.model,
+        "arm": run.arm,
+        "s1_pretrain": s1,
+        "s2_pretrain": s2,
+        # Exact until here: 1 - 0.338 in binary is not the 0.662 that was asked for.
+        "ratio": float(1 - replay),
+        "replay": float(replay),
+        "n_params": size.total,
+        "n_params_non_embedding": size.non_embedding,
+        "seed": spec.seed,
+        **{f"mixture.{corpus}": float(Fraction(share)) for corpus, share in spec.mixture.items()},
+    }
+
+
+def _with_shares(
+    table: pd.DataFrame, plan: list[PlannedRun], by_hash: Mapping[str, PlannedRun], general: str
+) -> pd.DataFrame:
+    rows = []
+    for run in plan:
+        parent = by_hash.get(_trunk(run, by_hash).parent or "")
+        for corpus in run.spec.corpora:
+            if parent:
+                rho = float(Fraction(parent.spec.mixture.get(corpus, "0")))
+            else:
+                rho = float(corpus == general) if run.spec.initial.kind == "directory" else np.nan
+            rows.append((run.name, corpus, float(Fraction(run.spec.mixture.get(corpus, "0"))), rho))
+    return table.merge(pd.DataFrame(rows, columns=["run", "corpus", "r", "rho"]), on=["run", "corpus"], how="left")
+
+
+def _write(table: pd.DataFrame, path: Path, decay: float) -> None:
+    arrow = pa.Table.from_pandas(table, preserve_index=False)
+    metadata = {
+        **(arrow.schema.metadata or {}),
+        b"cptlaw.points": str(SCHEMA).encode(),
+        b"cptlaw.decay": repr(decay).encode(),
+    }
+    sink = io.BytesIO()
+    parquet.write_table(arrow.replace_schema_metadata(metadata), sink)
+    write_whole(path, sink.getvalue())

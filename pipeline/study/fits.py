@@ -1,0 +1,159 @@
+"""Every law of the question fitted to every corpus, and how well each predicts what it did not see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+
+from fitting import Fit, PointsError, advise, fit, held_out
+from fitting.schedule import Schedules
+from pipeline.question.schema import LawConfig, Question
+from pipeline.study.folder import Study, StudyError
+from training.durable import write_whole
+
+SPLITS = ("largest-size", "last-third", "every-third-ratio", "reach")
+"""What `back_test` holds out: one fold of each kind, as a recommendation is asked (`fitting.folds`)."""
+
+
+def selected(points: pd.DataFrame, corpus: str, law: LawConfig) -> pd.DataFrame:
+    """The points that a law is fitted to: of the corpus, of runs planned for fitting, as the law's section says."""
+    return points[
+        (points["role"] == "fit")
+        & (points["corpus"] == corpus)
+        & (points["step"] >= max(law.from_step, 1))
+        & (points["r"] >= law.least_share)
+    ]
+
+
+def fit_all(
+    study: Study,
+    question: Question,
+    points: pd.DataFrame,
+    schedules: Schedules,
+    tell: Callable[[str], object],
+) -> dict[str, dict[str, Fit]]:
+    """Fit each law to each corpus and write fits/<corpus>-<law>.json.
+
+    Returns:
+        corpus -> law -> fit.
+
+    Raises:
+        StudyError: a law cannot be fitted to a corpus; one line for each that cannot.
+    """
+    fits: dict[str, dict[str, Fit]] = {}
+    problems = []
+    for corpus in (question.corpora.general, question.corpora.domain):
+        fits[corpus] = {}
+        for name, law in question.law.items():
+            chosen = selected(points, corpus, law)
+            try:
+                fits[corpus][name] = fitted = fit(
+                    chosen, name, schedules=schedules, bootstrap=question.bootstrap, seed=question.seed
+                )
+            except PointsError as error:
+                problems.append(f"{name} on {corpus} ({len(chosen)} points): {error}")
+                continue
+            (study.folder / study.fitted("fits")).mkdir(parents=True, exist_ok=True)
+            write_whole(study.folder / study.fitted("fits") / f"{corpus}-{name}.json", fitted.to_json() + "\n")
+            tell(
+                f"{name} on {corpus}: R2 {fitted.metrics['r2']:.4f}, mean error {fitted.metrics['mae']:.4f} nats, "
+                f"{fitted.n_points} points of {fitted.n_runs} runs"
+            )
+            for warning in fitted.warnings:
+                tell(f"  {warning}")
+    if problems:
+        raise StudyError("\n".join(problems))
+    return fits
+
+
+def read_fits(study: Study, question: Question) -> dict[str, dict[str, Fit]]:
+    """The fits on disk, corpus -> law -> fit.
+
+    Raises:
+        StudyError: one is missing or of another schema.
+    """
+    fits: dict[str, dict[str, Fit]] = {}
+    for corpus in (question.corpora.general, question.corpora.domain):
+        for name in question.law:
+            path = study.folder / study.fitted("fits") / f"{corpus}-{name}.json"
+            try:
+                fits.setdefault(corpus, {})[name] = Fit.from_json(path.read_text())
+            except FileNotFoundError:
+                raise StudyError(f"{path}: missing; run cptlaw fit first") from None
+            except (PointsError, ValueError, KeyError, TypeError) as error:
+                raise StudyError(f"{path}: {error}; run cptlaw fit again") from None
+    return fits
+
+
+def back_test(study: Study, question: Question, points: pd.DataFrame, schedules: Schedules) -> pd.DataFrame:
+    """Each law fitted to a part of the points and asked for the rest; writes fits/held_out.parquet.
+
+    The SPLITS are held out in turn. Only points that every law's section admits are judged, so that no law is
+    blamed for what another was never asked.
+
+    Returns:
+        A row a held-out point: law, corpus, split, run, step, predicted, measured, relative_error.
+    """
+    parts = []
+    for corpus in (question.corpora.general, question.corpora.domain):
+        shared = LawConfig(
+            max((law.from_step for law in question.law.values()), default=0),
+            max((law.least_share for law in question.law.values()), default=0.0),
+        )
+        judged = pd.MultiIndex.from_frame(selected(points, corpus, shared)[["run", "step"]])
+        for split in SPLITS:
+            for name, law in question.law.items():
+                try:
+                    rows = held_out(selected(points, corpus, law), name, split, schedules, question.seed)
+                except PointsError:
+                    continue
+                rows = rows[pd.MultiIndex.from_frame(rows[["run", "step"]]).isin(judged)]
+                rows = rows[["run", "step", "predicted", "measured", "relative_error"]]
+                parts.append(rows.assign(law=name, corpus=corpus, split=split))
+    columns = ["run", "step", "predicted", "measured", "relative_error", "law", "corpus", "split"]
+    tested = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+    (study.folder / study.fitted("fits")).mkdir(parents=True, exist_ok=True)
+    write_whole(study.folder / study.fitted("fits") / "held_out.parquet", tested.to_parquet(index=False))
+    return tested
+
+
+def trust(tested: pd.DataFrame) -> list[str]:
+    """Which law the back test trusts for what, a line for each corpus and split (`fitting.advise`)."""
+    folds = tested.assign(by=tested["split"], row=tested["step"])
+    return [
+        f"{corpus}, {line}" for corpus in folds["corpus"].unique() for line in advise(folds[folds["corpus"] == corpus])
+    ]
+
+
+def read_back_test(study: Study) -> pd.DataFrame:
+    """The predictions of held-out points that `back_test` wrote.
+
+    Raises:
+        StudyError: missing or damaged.
+    """
+    path = study.folder / study.fitted("fits") / "held_out.parquet"
+    try:
+        return pd.read_parquet(path)
+    except FileNotFoundError:
+        raise StudyError(f"{path}: missing; run cptlaw fit first") from None
+    except (OSError, ValueError) as error:
+        raise StudyError(f"{path}: {error}; run cptlaw fit again") from None
+
+
+def log_errors(tested: pd.DataFrame, law: str, corpus: str) -> np.ndarray | None:
+    """What a law missed when it was asked for a larger model trained for longer, as log(measured / predicted).
+
+    That is the kind of question a recommendation is; without it, the errors on the largest size and the last tokens.
+    Each error is given with both signs: that the law was too high there does not say on which side it will be next
+    time. None when nothing could be held out.
+    """
+    own = tested[(tested["law"] == law) & (tested["corpus"] == corpus)]
+    rows = own[own["split"] == "reach"]
+    if rows.empty:
+        rows = own[own["split"].isin(["largest-size", "last-third"])]
+    if rows.empty:
+        return None
+    errors = np.log(rows["measured"].to_numpy(float) / rows["predicted"].to_numpy(float))
+    return np.concatenate([errors, -errors])

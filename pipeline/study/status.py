@@ -1,0 +1,122 @@
+"""How far each run of a study is, read from its folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.study.folder import PlannedRun, Study
+from training.attempt import attempts, is_live
+
+MOST = 60
+"""Rows of a table; of a longer plan those that say most are shown, and the others counted."""
+STATES = {"failed": "red", "interrupted": "yellow", "running": "cyan", "waiting": "dim", "done": "green"}
+"""State -> its colour, in the order in which people want to see them."""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """A run now."""
+
+    run: PlannedRun
+    """The run."""
+    state: str
+    """waiting, running, interrupted, done or failed."""
+    step: int
+    """Steps that are known to be done."""
+    speed: int | None
+    """Tokens a second, evaluations included, or None before the first measurement."""
+    detail: str
+    """Last losses, or why it failed."""
+
+
+def statuses(study: Study, plan: list[PlannedRun], brief: bool = False) -> list[RunStatus]:
+    """The state of every planned run; `brief`: runs that are done without speed and losses, at a third of the cost."""
+    return [_status(study, run, brief) for run in plan]
+
+
+def status_table(rows: list[RunStatus]) -> Table:
+    """A table for the terminal: every run, or of many those that failed, stand or run, and how many the others are."""
+    caption = None
+    if len(rows) > MOST:
+        counts = Counter(row.state for row in rows)
+        told = ", ".join(f"{counts[state]:,} {state}" for state in STATES if counts[state])
+        caption = f"{len(rows):,} runs: {told}; {MOST} are shown"
+        order = list(STATES)
+        rows = sorted(rows, key=lambda row: order.index(row.state))[:MOST]
+    table = Table(title=None, show_lines=False, caption=caption)
+    for name in ("run", "state", "step", "tokens/s", "loss"):
+        table.add_column(name, justify="right" if name in ("step", "tokens/s") else "left", overflow="fold")
+    for row in rows:
+        table.add_row(
+            Text(row.run.name),
+            f"[{STATES[row.state]}]{row.state}[/]",
+            f"{row.step}/{row.run.spec.steps}",
+            f"{row.speed:,}" if row.speed else "",
+            Text(row.detail),
+        )
+    return table
+
+
+def _status(study: Study, run: PlannedRun, brief: bool) -> RunStatus:
+    folder = study.runs / run.name
+    if not folder.exists():
+        return RunStatus(run, "waiting", 0, None, "")
+    state = study.state(run)
+    if state == "done" and brief:
+        return RunStatus(run, state, run.spec.steps, None, "")
+    if state == "failed":
+        return RunStatus(run, state, _step(folder), None, (folder / "FAILED").read_text().strip())
+    if state == "open":
+        records = attempts(folder)
+        state = "waiting" if not records else "running" if is_live(folder, records[-1]) else "interrupted"
+    step = run.spec.steps if state == "done" else _step(folder)
+    metrics = _last_line(folder / "metrics.jsonl")
+    return RunStatus(run, state, step, _number(metrics, "tokens_per_second"), _losses(folder, len(run.spec.corpora)))
+
+
+def _step(folder: Path) -> int:
+    return max(_number(_last_line(folder / name), "step") for name in ("metrics.jsonl", "points.jsonl"))
+
+
+def _number(line: dict, key: str) -> int:
+    return value if isinstance(value := line.get(key), int) else 0
+
+
+def _losses(folder: Path, corpora: int) -> str:
+    lines = _tail(folder / "points.jsonl", corpora)
+    known = [line for line in lines if isinstance(line.get("loss"), float)]
+    return "  ".join(f"{line.get('corpus')} {line['loss']:.4f}" for line in known)
+
+
+def _last_line(path: Path) -> dict:
+    return next(iter(_tail(path, 1)), {})
+
+
+def _tail(path: Path, count: int) -> list[dict]:
+    """The last whole JSON lines of a file, from its end; of those, the ones that can be read."""
+    try:
+        with open(path, "rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            size = stream.tell()
+            stream.seek(max(0, size - 4096))
+            block = stream.read()
+    except FileNotFoundError:
+        return []
+    lines = block[: block.rfind(b"\n") + 1].splitlines()
+    values = []
+    for line in (lines[1:] if size > 4096 else lines)[-count:]:
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        # A line may hold anything: looking at a study must not end in a traceback.
+        if isinstance(value, dict):
+            values.append(value)
+    return values

@@ -1,0 +1,175 @@
+"""wandb itself: a run opened, filled with rows and closed, in a process that nobody waits for without end."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import wandb
+from wandb.sdk.lib import wbauth
+
+from pipeline.question.schema import TrackingConfig
+from pipeline.study.folder import Study
+from pipeline.tracking.mirror import warn
+from pipeline.tracking.rows import STEP, Row
+from training.durable import write_whole
+
+JOB_TYPES = {"pretrain": "pretrain", "fit": "continual", "confirm": "confirm"}
+"""Role of a run in the plan -> job type; the run that holds fits and answer is of job type fit."""
+_LONGEST = 128
+_LONGEST_TAG = 64
+
+
+class TrackedRun:
+    """A wandb run that is open."""
+
+    def __init__(self, study: Study, identity: str, run: Any, mode: str) -> None:
+        self._study, self._identity, self._mode = study, identity, mode
+        self.run = run
+        run.define_metric(STEP)
+        run.define_metric("*", step_metric=STEP)
+        self._rows = 0
+
+    def log(self, rows: Iterable[Row]) -> None:
+        """Add rows; wandb's own step is their number, and so always rises."""
+        for row in rows:
+            self.run.log(row, step=self._rows)
+            self._rows += 1
+
+    def end(self, exit_code: int, summary: dict[str, Any]) -> None:
+        """Close it, and note that it is whole.
+
+        Raises:
+            Exception: wandb could not be told all in time.
+        """
+        for key, value in summary.items():
+            self.run.summary[key] = value
+        self.run.finish(exit_code=exit_code)
+        content = {"rows": self._rows, "mode": self._mode}
+        write_whole(marker(self._study, self._identity), json.dumps(content) + "\n")
+
+
+def open_run(
+    study: Study,
+    tracking: TrackingConfig,
+    mode: str,
+    *,
+    identity: str,
+    name: str,
+    job_type: str,
+    tags: Iterable[str],
+    config: dict[str, Any],
+) -> TrackedRun:
+    """Open a wandb run in the study's group; a server that cannot be reached is a warning, and the run is offline.
+
+    Args:
+        study: whose folder holds wandb's files.
+        tracking: project and so on.
+        mode: online or offline, from `mode_of`.
+        identity: wandb's id of the run.
+        name: shown.
+        job_type: pretrain, continual, confirm or fit.
+        tags: shown.
+        config: what the run was asked to do.
+    """
+    given: dict[str, Any] = {
+        "dir": str(study.folder),
+        "project": tracking.project,
+        "entity": tracking.entity,
+        "id": identity,
+        "name": name[:_LONGEST],
+        "group": study.folder.resolve().name[:_LONGEST],
+        "job_type": job_type,
+        "tags": [tag[:_LONGEST_TAG] for tag in dict.fromkeys([*tracking.tags, *tags]) if tag],
+        "config": config,
+        "settings": settings(tracking),
+    }
+    if mode == "online":
+        try:
+            return TrackedRun(study, identity, wandb.init(mode="online", resume="allow", **given), mode)
+        except Exception as error:
+            told = (str(error).splitlines() or [type(error).__name__])[0]
+            warn(f"wandb cannot be reached ({told}); {name} is kept offline: cptlaw track sync {study.folder}")
+            mode = "offline"
+    return TrackedRun(study, identity, wandb.init(mode=mode, **given), mode)  # pyright: ignore[reportArgumentType]
+
+
+def mode_of(tracking: TrackingConfig) -> str:
+    """online or offline: as asked, or whether a key is known, without asking for one."""
+    if tracking.mode != "auto":
+        return tracking.mode
+    if asked := os.environ.get("WANDB_MODE"):
+        return asked
+    try:
+        host = wandb.setup().settings.base_url
+        return "online" if wbauth.authenticate_session(host=host, source="cptlaw", prompt=False) else "offline"
+    except Exception as error:
+        warn(f"offline: {(str(error).splitlines() or [type(error).__name__])[0]}")
+        return "offline"
+
+
+def attempt_identity(study: Study, run: str, record: dict[str, Any]) -> str:
+    """wandb's id of an attempt: the same whenever it is asked, another in a copy of the question elsewhere."""
+    where = [study.folder.resolve().name, run, *(record.get(key) for key in ("host", "start", "pid"))]
+    digest = hashlib.blake2b(json.dumps(where).encode(), digest_size=4).hexdigest()
+    return f"{run[-8:]}-{int(record['attempt']):03d}-{digest}"
+
+
+def marker(study: Study, identity: str) -> Path:
+    """The file that says that a run was told to wandb whole."""
+    return study.folder / "wandb" / f"{identity}.json"
+
+
+def local_folders(study: Study, identity: str = "*") -> list[Path]:
+    """wandb's folders of offline runs of this study."""
+    return sorted((study.folder / "wandb").glob(f"offline-run-*-{identity}"))
+
+
+def forget(study: Study, identity: str) -> None:
+    """Remove what an earlier try left of an offline run."""
+    for folder in local_folders(study, identity):
+        if folder.is_dir() and not folder.is_symlink():
+            shutil.rmtree(folder)
+
+
+def attempt_config(study: Study, run: str, role: str, spec: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
+    """What a run's page shows: its spec, and where and with what the attempt ran."""
+    return {"study": study.folder.resolve().name, "run": run, "role": role, "spec": spec, "attempt": record}
+
+
+def last_words(study: Study, run: str, record: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Exit code and summary of an attempt that is over."""
+    code = int(record.get("exit_code", 1))
+    reason = record.get("reason", "" if "end" in record else "the process died without a word")
+    return code, {"state": study_state(study, run), "exit_code": code, "reason": reason}
+
+
+def study_state(study: Study, run: str) -> str:
+    """done, failed or open."""
+    from training.run import state_of
+
+    return state_of(study.runs / run)
+
+
+def settings(tracking: TrackingConfig) -> wandb.Settings:
+    """Nothing of the machine beyond what an attempt's record says, and no waiting without end."""
+    return wandb.Settings(
+        silent=True,
+        console="off",
+        # What ran is in the attempt's record; the working folder, its diff and the user's name are nobody's business.
+        disable_git=True,
+        disable_code=True,
+        x_disable_meta=True,
+        x_disable_machine_info=True,
+        x_disable_stats=True,
+        x_save_requirements=False,
+        # Each before whoever waits for this process gives it up.
+        init_timeout=tracking.wait / 3,
+        finish_timeout=tracking.wait / 2,
+        finish_timeout_raises=True,
+    )

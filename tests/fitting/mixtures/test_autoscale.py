@@ -1,0 +1,178 @@
+"""Optimal tokens at a third scale."""
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fitting
+
+ROOT = Path(__file__).parents[3]
+DATA = ROOT / os.environ.get("CPTLAW_PUBLIC_DATA", "../shared/data")
+REMARK = ROOT / "../shared/paper-tables/autoscale_remark1_worked_example.csv"
+SMALL, LARGE = {"a": 100, "b": 100}, {"a": 300, "b": 200}
+
+# Kang et al. 2024, remark 1.
+REMARK_1 = [
+    (100, 100), (300, 200), (900, 400), (2700, 800), (8100, 1600), (24300, 3200), (72900, 6400), (218700, 12800),
+    (656100, 25600),
+]  # fmt: skip
+
+
+def test_every_scale_of_remark_1():
+    for tau, (a, b) in enumerate(REMARK_1):
+        answer = fitting.autoscale(SMALL, LARGE, a + b)
+        assert [answer["a"], answer["b"]] == pytest.approx([a, b], rel=1e-9)
+        assert answer.tau == pytest.approx(tau, abs=1e-9)
+    assert fitting.autoscale_steps(SMALL, LARGE, 681700).tolist() == pytest.approx(np.array(REMARK_1, dtype=float))
+
+
+def test_remark_1_is_as_printed():
+    if not REMARK.exists():
+        pytest.skip(f"no {REMARK}; its source: arXiv:2407.20177, remark 1")
+    with REMARK.open() as table:
+        printed = [(float(row["N_a"]), float(row["N_b"])) for row in csv.DictReader(table)]
+    assert printed == REMARK_1
+
+
+def test_steps_stop_at_the_first_total_past_the_target():
+    assert len(fitting.autoscale_steps(SMALL, LARGE, 1301)) == 4
+    assert len(fitting.autoscale_steps(LARGE, SMALL, 1300)) == 3
+
+
+def test_published_prediction_between_two_scales():
+    file = DATA / "autoscale_gpt2_large/autoscale_ddo.json"
+    if not file.exists():
+        pytest.skip(f"no {file}; its source: github.com/feiyang-k/AutoScale")
+    tokens = {scale: np.array(values) for scale, values in json.loads(file.read_text())["autoscale_tokens_B"].items()}
+    answer = fitting.autoscale(tokens["0.3B"], tokens["1.2B"], 0.6)
+    assert np.sum(answer.tokens) == pytest.approx(0.6, rel=1e-12)
+    assert np.abs(answer.shares - tokens["0.6B"] / tokens["0.6B"].sum()).max() < 0.02
+    assert not answer.warnings
+
+
+def optima(total: float, offset: np.ndarray) -> np.ndarray:
+    """Tokens at which sum_j scale_j (N_j + N0_j)^-b_j is least: by bisection on the multiplier, as written."""
+    scale, b = np.array([1.0, 3.0, 0.5]), np.array([0.4, 0.9, 0.2])
+    low, high = -60.0, 60.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        tokens = np.maximum((b * scale / np.exp(middle)) ** (1 / (b + 1)) - offset, 0)
+        low, high = (middle, high) if tokens.sum() > total else (low, middle)
+    return tokens
+
+
+OFFSET = np.array([0.5, 0.0, 1.0])
+
+
+@pytest.mark.parametrize("offset", [np.zeros(3), OFFSET])
+@pytest.mark.parametrize("target", [12.0, 30.0, 300.0])
+def test_the_path_holds_the_optima_of_power_laws(offset, target):
+    answer = fitting.autoscale(optima(20, offset), optima(80, offset), target, offsets=offset)
+    assert np.asarray(answer) == pytest.approx(optima(target, offset), rel=1e-6)
+
+
+def test_offsets_change_the_path_and_a_domain_may_run_dry():
+    offset = OFFSET
+    first, second = optima(20, offset), optima(80, offset)
+    free = fitting.autoscale(first, second, 300.0)
+    assert np.abs(free.tokens / optima(300.0, offset) - 1).max() > 0.03
+    dry = fitting.autoscale(first, second, 1.0, offsets=offset)
+    assert dry.tokens == pytest.approx(optima(1.0, offset), rel=1e-6, abs=1e-9)
+    assert dry.tokens.min() == 0
+    assert "without tokens" in dry.warnings[-1]
+
+
+def test_the_order_of_the_scales_does_not_matter():
+    forth, back = fitting.autoscale(SMALL, LARGE, 5000), fitting.autoscale(LARGE, SMALL, 5000)
+    assert forth.tokens == pytest.approx(back.tokens)
+    assert forth.tau == pytest.approx(back.tau)
+
+
+def test_caps_hold_one_domain_and_the_others_go_on_along_the_path():
+    answer = fitting.autoscale(SMALL, LARGE, 1300, caps={"a": 500})
+    assert answer.tokens == pytest.approx({"a": 500, "b": 800})
+    assert answer.free == pytest.approx({"a": 900, "b": 400})
+    assert answer.held == ["a"]
+    assert answer.binding == "a is held at its cap of 500 tokens; free: 900"
+    three = fitting.autoscale([1, 1, 1], [2, 3, 4], 60, caps=[np.inf, np.inf, 10])
+    assert three.tokens[2] == 10
+    assert np.log(three.tokens[:2]) == pytest.approx(three.tau * np.log([2, 3]))
+    loose = fitting.autoscale(SMALL, LARGE, 1300, caps={"a": 1000})
+    assert loose.binding == "nothing: no domain is at a cap"
+    assert loose.tokens == loose.free
+    full = fitting.autoscale(SMALL, LARGE, 1300, caps={"a": 900, "b": 400})
+    assert full.tokens == pytest.approx({"a": 900, "b": 400})
+
+
+def test_extrapolation_says_how_far():
+    assert "2.6 times the larger scale" in fitting.autoscale(SMALL, LARGE, 1300).warnings[0]
+    assert "0.5 times the smaller scale" in fitting.autoscale(SMALL, LARGE, 100).warnings[0]
+    assert not fitting.autoscale(SMALL, LARGE, 350).warnings
+
+
+def test_a_shrinking_domain_is_doubted_and_bounds_the_path_below():
+    answer = fitting.autoscale({"a": 100, "b": 50}, {"a": 300, "b": 40}, 1000)
+    assert answer.warnings[-1].startswith("b: fewer tokens at the larger scale")
+    with pytest.raises(fitting.PointsError, match="totals from"):
+        fitting.autoscale({"a": 100, "b": 50}, {"a": 300, "b": 40}, 20)
+
+
+def test_optima_of_ddo_carry_their_intervals():
+    factors = np.array([1 / 3, 1.0, 3.0])
+    rng = np.random.default_rng(0)
+
+    def measured(a, total: float):
+        a = np.array(a)[:, None]
+        losses = 3 * (1 + (factors + a) ** -1.0 - (1 + a) ** -1.0)
+        seeds = losses * np.exp(0.001 * rng.standard_normal((4, 3, 3)))
+        seeds[:, :, 1] = 3.0
+        return fitting.ddo(seeds, factors, names=["web", "books", "code"], tokens=total)
+
+    first, second = measured([1.0, 1.3, 1.1], 1.0), measured([0.6, 1.5, 0.9], 4.0)
+    answer = fitting.autoscale(first, second, 16.0)
+    assert list(answer.tokens) == ["web", "books", "code"]
+    for name in answer:
+        assert answer.low[name] < answer[name] < answer.high[name]
+    near = fitting.autoscale(first, second, 2.0)
+    assert near.high["web"] / near.low["web"] < answer.high["web"] / answer.low["web"]
+    # Errors of the two scales go their own ways: in logs, halfway on the path they add as halves of squares.
+    widths = [np.log(np.divide(*np.quantile(end.draws[:, 0], [0.95, 0.05]))) for end in (first, second)]
+    assert np.log(near.high["web"] / near.low["web"]) == pytest.approx(np.hypot(*widths) / 2, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"first": {"a": 0, "b": 100}}, "first: a = 0 tokens"),
+        ({"second": {"a": 150, "b": 50}}, "different size"),
+        ({"second": {"a": 150, "c": 50}}, "b, c"),
+        ({"second": [150, 50]}, "both be dicts"),
+        ({"first": [1, 2], "second": [1, 2, 3]}, "one length"),
+        ({"target": 0.0}, "target"),
+        ({"caps": {"a": 100, "b": 200}}, "caps sum to 300"),
+        ({"caps": {"z": 100}}, "no domain is called z"),
+        ({"offsets": {"a": -1}}, "none negative"),
+        ({"offsets": {"a": np.inf}}, "none negative"),
+        ({"level": 0.0}, "level"),
+    ],
+)
+def test_refusals(change, says):
+    with pytest.raises(fitting.PointsError, match=says):
+        fitting.autoscale(**{"first": SMALL, "second": LARGE, "target": 1000.0, **change})
+
+
+def test_zero_tokens_are_allowed_with_an_offset():
+    answer = fitting.autoscale({"a": 0, "b": 100}, {"a": 100, "b": 200}, 700, offsets={"a": 100})
+    assert sum(answer.tokens.values()) == pytest.approx(700)
+    assert answer.warnings[-1].startswith("a: no tokens at one scale")
+
+
+def test_an_optimum_on_a_bound_is_doubted():
+    losses = [[3.1, 3.0, 2.9], [3.01, 3.0, 2.995], [3.1, 3.0, 2.9]]
+    small, large = (fitting.ddo(losses, [1 / 3, 1, 3], tokens=total) for total in (1.0, 4.0))
+    assert small.held == ["1"]
+    assert f"{small.binding}; such an optimum" in fitting.autoscale(small, large, 16.0).warnings[-1]

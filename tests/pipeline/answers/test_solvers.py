@@ -1,0 +1,118 @@
+"""What each goal answers, by laws whose parameters are known, against every run that could have been asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fitting import LAWS
+from pipeline.answers.solvers import SOLVERS, Asked, Found
+from pipeline.question.goals import limited_steps, tokens_a_step
+from pipeline.question.loading import read_question
+from pipeline.question.schema import GoalConfig, Question
+from pipeline.study.target import find_target, lasting, target_columns
+from tests.fitting.given import given
+
+LAW = "transfer-anchored"
+PARAMS = {
+    "general": {"C2": 2.0, "C": 0.08, "G": 0.4, "eps": 0.02, "E": 500.0, "lambda": 0.99},
+    "code": {"C2": 2.0, "C": 0.09, "G": 0.4, "eps": 0.02, "E": 500.0, "lambda": 0.99},
+}
+SIZES = {"qwen2-0.05m": 5.5e-5, "qwen2-0.15m": 1.5e-4, "qwen2-0.3m": 3.3e-4}
+BEFORE = {"general": (3.2, 3.0, 2.9), "code": (5.1, 4.84, 4.76)}
+"""Corpus -> loss before, by size."""
+WORDS = ["experiment=quickstart", "model=qwen2-0.3m", f"ladder=[{','.join(reversed(SIZES))}]"]
+
+
+@functools.cache
+def _question() -> Question:
+    return read_question(WORDS)
+
+
+def _asked(draws: int = 20, wobble: float = 0.01, E: float = 500.0, **goal: Any) -> Asked:
+    """Three pre-trained models; E is how fast the loss on code falls."""
+    question = dataclasses.replace(_question(), goal=GoalConfig(**goal))
+    rows = [
+        {"model": name, "N": N, "corpus": corpus, "r": float(corpus == "general"), "s1_pretrain": 2.0,
+         "learning_rate": 3e-4, "phase": "pretrain", "step": 1200, "D": 0.002,
+         "loss": loss}
+        for corpus, losses in BEFORE.items() for (name, N), loss in zip(SIZES.items(), losses)
+    ]  # fmt: skip
+    fits = {corpus: {LAW: given(LAW, params, draws=draws, wobble=wobble)} for corpus, params in _params(E).items()}
+    untested = pd.DataFrame(columns=["law", "corpus", "split"])
+    return Asked(question, pd.DataFrame(rows), fits, dict.fromkeys(PARAMS, LAW), untested)
+
+
+def _params(E: float) -> dict[str, dict[str, float]]:
+    return {**PARAMS, "code": {**PARAMS["code"], "E": E}}
+
+
+def _answer(asked: Asked) -> Found:
+    return SOLVERS[asked.question.goal.kind](asked)
+
+
+def _loss(asked: Asked, corpus: str, share: float, model: str, steps: int) -> float:
+    """What the law says of one run, from its definition."""
+    target = lasting(asked.question, find_target(asked.question, asked.points, model), steps)
+    columns: dict[str, Any] = target_columns(asked.question, target, corpus, asked.fit(corpus))
+    r = share if corpus == "code" else 1 - share
+    return float(LAWS[LAW].loss({name: np.array([value]) for name, value in {**columns, "r": r}.items()},
+                                asked.fit(corpus).params)[0])  # fmt: skip
+
+
+def test_few_tokens_of_the_domain() -> None:
+    asked = _asked(kind="limited-data", domain_tokens=3e5, most_tokens=4e6)
+    found = _answer(asked)
+    shares = np.linspace(0.1, 1.0, 46)
+    losses = [_loss(asked, "code", share, "qwen2-0.3m", limited_steps(asked.question, share)) for share in shares]
+    best = shares[int(np.argmin(losses))]
+    assert found.share == pytest.approx(best, abs=0.02)
+    assert found.share is not None
+    assert 0.08 < (found.low or 0) < found.share < (found.high or 0) < 1
+    assert found.target.steps * tokens_a_step(asked.question) == pytest.approx(3e5 / found.share, rel=0.01)
+    assert found.predicted["code"][0] == pytest.approx(min(losses), abs=2e-3)
+    steps, said = found.target.steps, found.predicted["general"][0]
+    assert said == pytest.approx(_loss(asked, "general", found.share, "qwen2-0.3m", steps), abs=1e-9)
+    assert found.identified
+
+
+def test_an_optimum_at_the_longest_run_that_may_be_had_says_so() -> None:
+    found = _answer(_asked(kind="limited-data", domain_tokens=1e4, most_tokens=2e4))
+    assert found.share == pytest.approx(0.5)
+    assert found.binding.startswith("most_tokens = 2e-05: a longer run")
+
+
+def test_points_that_do_not_say_where_are_told() -> None:
+    asked = _asked(draws=60, wobble=1.5, kind="limited-data", domain_tokens=3e5, most_tokens=6e5)
+    assert not _answer(asked).identified
+
+
+@pytest.mark.parametrize(("flops", "model"), [(2e10, "qwen2-0.3m"), (1e11, "qwen2-0.15m"), (8e11, "qwen2-0.05m")])
+def test_the_best_model_for_so_much_compute(flops: float, model: str) -> None:
+    asked = _asked(E=60.0, kind="compute", flops=flops, share=0.5)
+    found = _answer(asked)
+    lengths = {name: round(flops / (6e9 * N * tokens_a_step(asked.question))) for name, N in SIZES.items()}
+    losses = {name: _loss(asked, "code", 0.5, name, steps) for name, steps in lengths.items()}
+    assert found.target.model == model == min(losses, key=lambda name: losses[name])
+    assert found.target.steps == lengths[model]
+    assert (found.share, found.low, found.high) == (0.5, 0.5, 0.5)
+    assert {row["model"]: row["predicted"] for row in found.candidates} == pytest.approx(losses)
+    assert [row["model"] for row in found.candidates] == list(SIZES)
+    N = found.optimum["N"]
+    assert 0.999 * SIZES["qwen2-0.05m"] <= N.low <= N.value <= N.high <= 1.001 * SIZES["qwen2-0.3m"]
+    sides = {"qwen2-0.3m": "the greatest size", "qwen2-0.15m": "compute", "qwen2-0.05m": "the least size"}
+    assert found.binding.startswith(sides[model])
+
+
+def test_without_a_share_each_model_takes_what_general_can_bear() -> None:
+    asked = _asked(kind="compute", flops=2e11)
+    found = _answer(asked)
+    for row in found.candidates:
+        before = find_target(asked.question, asked.points, row["model"]).before["general"]
+        rise = _loss(asked, "general", row["share"], row["model"], row["steps"]) / before - 1
+        assert rise == pytest.approx(0.03, abs=1e-4) or (row["share"] == 1 and rise < 0.03)

@@ -1,0 +1,212 @@
+"""cptlaw fit points=FILE: a stranger's table, as a stranger would give it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import fitting
+from pipeline.cli.fit_table import TableFit
+from pipeline.cli.main import run
+from tests.fitting.synthetic import TRUE, grid, measured
+
+COLUMNS = "columns={N: params_b, D: tokens_b, loss: val_loss, run: name}"
+RAW = "columns={N: params / 1e9, D: tokens / 1e9, r: percent / 100, loss: val_loss, run: name}"
+
+
+@pytest.fixture(scope="module")
+def points() -> pd.DataFrame:
+    return measured(grid(evaluations=5, every=40_000), "dcpt", TRUE["dcpt"], 0.002, run_noise=0.001)
+
+
+@pytest.fixture(scope="module")
+def file(points: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("stranger") / "any.csv"
+    names = {"N": "params_b", "D": "tokens_b", "loss": "val_loss", "run": "name"}
+    points.rename(columns=names).to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def raw(points: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two corpora, in a parquet file, in raw counts and percent."""
+    path = tmp_path_factory.mktemp("stranger") / "two.parquet"
+    table = points.assign(params=points["N"] * 1e9, tokens=points["D"] * 1e9, percent=100 * points["r"])
+    table = table.rename(columns={"loss": "val_loss", "run": "name"}).drop(columns=["N", "D", "r"])
+    both = [table.assign(corpus="law"), table.assign(corpus="a/b", val_loss=table["val_loss"] + 0.1)]
+    pd.concat(both).to_parquet(path, index=False)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+def told(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> list[str]:
+    """The lines on standard output, or on standard error where the command must fail."""
+    assert run(["fit", *words]) == code
+    captured = capsys.readouterr()
+    return (captured.err if code else captured.out).splitlines()
+
+
+@pytest.mark.slow
+def test_a_csv_is_fitted_compared_and_written(file: Path, tmp_path: Path, points, capsys) -> None:
+    words = [
+        f"points={file}",
+        "law=[dcpt,chinchilla]",
+        COLUMNS,
+        f"out={tmp_path}/fits",
+        "bootstrap=20",
+        "by=[steps,reach]",
+    ]
+    text = "\n".join(told(capsys, 0, *words))
+    for part in (
+        "any.csv: 135 rows; N is params_b, D is tokens_b, loss is val_loss, run is name",
+        "N: 0.5 to 4, taken as billions of parameters",
+        "loss: ",
+        "taken as nats per token (bits or perplexities cannot be told from nats)",
+        "run: 27 runs",
+        "corpus: no such column",
+        "dcpt: R2 0.99",
+        "│ eta       │ exponent of r ",
+        "identified",
+        "dcpt was fitted to 135 points of 27 runs",
+        "laws compared",
+        "steps (steps that were not run): trust dcpt: mean error",
+        f"written to {tmp_path}/fits/dcpt.json",
+    ):
+        assert part in text
+    fit = fitting.Fit.from_json((tmp_path / "fits" / "dcpt.json").read_text())
+    assert fit.predict(points) == pytest.approx(points["loss"].to_numpy(), rel=0.02)
+    assert f"{fit.params['alpha']:.4g}" in text
+    low, high = fit.intervals()["alpha"]
+    assert f"{low:.4g} to {high:.4g}" in text
+    assert (tmp_path / "fits" / "chinchilla.json").exists()
+
+
+def test_each_corpus_has_its_own_fit_and_columns_may_be_scaled(raw: Path, tmp_path: Path, points, capsys) -> None:
+    lines = told(capsys, 0, f"points={raw}", "law=dcpt", RAW, f"out={tmp_path}", "bootstrap=0")
+    assert "  corpus: a fit for each of law, a/b" in lines
+    fits = [fitting.Fit.from_json((tmp_path / f"{name}-dcpt.json").read_text()) for name in ("law", "a_b")]
+    assert fits[0].params == pytest.approx(fitting.fit(points, "dcpt", bootstrap=0).params, rel=1e-6)
+    assert (fits[1].predict(points) - fits[0].predict(points)).mean() == pytest.approx(0.1, abs=0.005)
+    assert fits[0].ranges["D"][1] == pytest.approx(points["D"].max())
+    text = "\n".join(told(capsys, 0, f"points={raw}", "law=dcpt", RAW, "bootstrap=0", "corpus=law"))
+    assert "dcpt on law: R2" in text
+    assert "a/b: R2" not in text
+    assert "corpus: empty or not asked for in 135 rows, which were left out" in text
+    assert "not known" in text
+
+
+def test_what_was_left_out_and_what_is_missing_is_said(points: pd.DataFrame, tmp_path: Path, capsys) -> None:
+    start = points.groupby("run").head(1).assign(D=0.0)
+    path = tmp_path / "points.jsonl"
+    table = pd.concat([start, points]).drop(columns=["run", "step"])
+    table.to_json(path, orient="records", lines=True)
+    text = "\n".join(told(capsys, 0, f"points={path}", "law=dcpt", "bootstrap=0", "fix={E: 0.9}"))
+    assert "run: no such column, so every row counts as a run of its own" in text
+    assert "step: no such column, so a point that is there twice cannot be told" in text
+    assert "27 points at D = 0 left out: dcpt has no value there" in text
+    assert "dcpt was fitted to 135 points" in text
+    assert "given" in text
+
+
+def test_wrong_words_are_told_all_at_once(file: Path, capsys) -> None:
+    words = ("law=[dctp,chinchila]", "boostrap=3", "seed=x", "by=often", "nonsense", "bootstrap=-1")
+    assert told(capsys, 2, f"points={file}", *words) == [
+        "nonsense: not key=value; see cptlaw fit --help",
+        "boostrap: no such key; did you mean bootstrap?",
+        "seed: Value 'x' of type 'str' could not be converted to Integer",
+        "law: no law is called 'dctp'; did you mean dcpt?",
+        "law: no law is called 'chinchila'; did you mean chinchilla?",
+        "by: 'often' is no split; allowed: size, steps, ratio, domain, tokens, compute, largest-size, last-third, "
+        "every-third-ratio, reach",
+        "bootstrap: -1; allowed: 0 or more",
+    ]
+    (line,) = told(capsys, 2, f"points={file}")
+    assert line.startswith("law: has no value; give law=..., one or a list of openai, chinchilla, dcpt-l1")
+
+
+def test_wrong_points_are_told_all_at_once_with_the_line_of_the_file(file: Path, tmp_path: Path, capsys) -> None:
+    table = pd.read_csv(file)
+    table.loc[3, "val_loss"] = 3e9
+    table.loc[7, "r"] = None
+    table = pd.concat([table, table.iloc[[11]]]).assign(tokens_b=table["tokens_b"] * 1e9)
+    path = tmp_path / "bad.csv"
+    table.to_csv(path, index=False)
+    assert path.read_text().splitlines()[5 - 1].count("3000000000.0") == 1, "line 5 of the file"
+    assert told(capsys, 2, f"points={path}", "law=[dcpt,chinchilla]", COLUMNS) == [
+        "D = 2.62144e+10 looks like raw tokens: give billions (divide by 1e9)",
+        "dcpt: column r is not finite in 1 of 136 points (first: row 9): leave them out",
+        "loss = 3e+09 (row 5) is not a mean in nats per token, where blind guessing among 250,000 tokens has 12.4: is "
+        "it a sum, or another column?",
+        "run 2, step 80000 is there twice (rows 13 and 137; 1 points in all): keep one of each, or give every run a "
+        "name of its own",
+    ]
+    (line,) = told(capsys, 2, f"points={file}", "law=dcpt")
+    assert line.startswith("missing columns: N, D, loss; the table has params_b, r, step, name, tokens_b, val_loss")
+    assert line.endswith("; name it with columns=")
+
+
+def test_too_little_for_a_law_is_told_with_the_law_that_would_do(file: Path, tmp_path: Path, capsys) -> None:
+    path = tmp_path / "one.csv"
+    pd.read_csv(file).query("r == 0.5").to_csv(path, index=False)
+    (line,) = told(capsys, 2, f"points={path}", "law=[dcpt,chinchilla]", COLUMNS)
+    assert (
+        line == "dcpt: one ratio only (r = 0.5): dcpt needs two or more; fit chinchilla, or add runs at another ratio"
+    )
+
+
+def test_wrong_columns_are_told_all_at_once(raw: Path, capsys) -> None:
+    lines = told(
+        capsys, 2, f"points={raw}", "law=dcpt", "columns={N: parms, D: tokens / 0, loss: corpus * 2, r: step / x}"
+    )
+    assert [line.split(";")[0] for line in lines] == [
+        "columns.N: 'parms' is not in the file",
+        "columns.D: 'tokens / 0'",
+        "columns.loss: 'corpus' holds words, which cannot be scaled",
+        "columns.r: 'step / x' is not in the file",
+    ]
+    (line,) = told(capsys, 2, f"points={raw}", "law=dcpt", RAW, "corpus=music")
+    assert line == "corpus: 'music' is not in the file; allowed: law, a/b"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("gone.csv", None, "does not exist"),
+        ("any.xlsx", b"x", "is of no kind that is read; allowed: .csv, .parquet, .jsonl"),
+        ("any.parquet", b"not parquet", "cannot be read as parquet"),
+        ("empty.csv", b"", "cannot be read as csv"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_input_missing(name, content, said, tmp_path: Path, capsys) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    (line,) = told(capsys, 3, f"points={tmp_path / name}", "law=dcpt")
+    assert line.startswith(f"points: {tmp_path / name} ")
+    assert said in line
+
+
+def test_help_teaches_it(capsys) -> None:
+    assert run(["fit", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "cptlaw fit points=runs.csv law=dcpt" in text
+    for key in (*TableFit.__dataclass_fields__, *fitting.LAWS, "loss_before, rho, r, s1, s2, s1_pretrain", "corpora"):
+        assert key in text
+    assert run(["--help"]) == 0
+    assert "cptlaw fit points=runs.csv 'law=[dcpt,chinchilla]' columns='{N: params_b" in capsys.readouterr().out
+
+
+def test_it_does_not_load_torch(file: Path) -> None:
+    script = (
+        f"import sys; from pipeline.cli.main import run; code = run(['fit', 'points={file}', "
+        f"'law=chinchilla', '{COLUMNS}', 'bootstrap=0']); assert code == 0 and 'torch' not in sys.modules"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, text=True)
+    assert found.returncode == 0, found.stderr

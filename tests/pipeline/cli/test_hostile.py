@@ -1,0 +1,277 @@
+"""Names and files of strangers: one clear line, nothing outside the study, nothing that a shell or a browser obeys."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.cli.main import run
+from pipeline.cli.terminal_tables import question_yaml
+from pipeline.question.schema import LawConfig
+from pipeline.study.folder import Study
+from tests.pipeline.report.report_study import make_study
+
+NAMES = [
+    "it's",
+    'say "x"',
+    "$(touch pwned)",
+    "`touch pwned`",
+    "a\nb",
+    "../up",
+    "..",
+    "-rf",
+    "a;b",
+    "a b",
+    "",
+    "<b>x</b>",
+]
+SCRIPT = "<script>alert(1)</script>"
+
+
+@functools.cache
+def plain_study(folder: Path) -> Study:
+    """A study with everything in it, of corpora that are nowhere; made once a process."""
+    study, question = make_study(folder, bootstrap=4, law={"transfer-anchored": LawConfig()}, data=str(folder / "none"))
+    (study.folder / "study.yaml").write_text(question_yaml(question))
+    return study
+
+
+@pytest.fixture(scope="session")
+def confirmed(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """The study as it should be."""
+    return plain_study(tmp_path_factory.getbasetemp() / "plain")
+
+
+@pytest.fixture
+def study(confirmed: Study, tmp_path: Path) -> Study:
+    """A copy to be tampered with."""
+    shutil.copytree(confirmed.folder, tmp_path / "studies" / "synthetic")
+    return Study(tmp_path / "studies" / "synthetic")
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str], *codes: int) -> str:
+    """The one line of an error that is a mistake of the input, not of the program."""
+    capsys.readouterr()
+    code = run(words)
+    error = capsys.readouterr().err.strip()
+    assert code in (codes or (2, 3)), error
+    assert len(error.splitlines()) == 1, error
+    assert "--debug" not in error
+    return error
+
+
+def everything(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("key", ["name", "corpora.domain", "model.name"])
+def test_a_name_that_is_no_name(key: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    words = ["plan", f"studies={tmp_path / 'studies'}", f"data={tmp_path / 'data'}", f"{key}={said}"]
+    error = refused(words, capsys, 2)
+    assert key in error
+    assert everything(tmp_path) == {}
+
+
+def test_a_source_that_is_no_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from omegaconf import OmegaConf
+
+    from pipeline.question.loading import ConfigError, checked, read_question
+    from pipeline.question.schema import SourceConfig
+
+    for name in NAMES:
+        question = read_question([])
+        question.corpora.sources[name] = SourceConfig()
+        with pytest.raises(ConfigError, match=r"corpora\.sources: ") as caught:
+            checked(OmegaConf.structured(question))
+        assert len(caught.value.lines) == 1
+        assert "\n" not in caught.value.lines[0]
+
+
+PLANNED: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a folder above": lambda line: line.update(run=f"../../evil-{line['hash'][:8]}"),
+    "an absolute folder": lambda line: line.update(run=f"/tmp/evil-{line['hash'][:8]}"),
+    "a name of two lines": lambda line: line.update(run=f"a\n$(touch pwned)-{line['hash'][:8]}"),
+    "a name that is a number": lambda line: line.update(run=5),
+    "another role": lambda line: line.update(role=SCRIPT),
+    "a role that is a list": lambda line: line.update(role=["fit"]),
+    "a model that is a table": lambda line: line.update(model={"a": 1}),
+    "weights from outside": lambda line: line.update(start="../../../etc"),
+    "weights from outside after all": lambda line: line.update(start="runs/../../../etc"),
+    "absolute weights": lambda line: line.update(start="/etc"),
+    "weights from a number": lambda line: line.update(start=3),
+    "steps without end": lambda line: line["spec"].update(steps=10**30),
+    "a mixture over nothing": lambda line: line["spec"].update(mixture={"general": "1/0"}),
+    "a corpus that is a path": lambda line: line["spec"].update(corpora={"../../x": "ff"}),
+    "a schedule that is a number": lambda line: line["spec"].update(schedule=5),
+    "no spec": lambda line: line.update(spec=None),
+}
+
+
+@pytest.mark.parametrize("change", PLANNED.values(), ids=PLANNED)
+def test_a_plan_of_a_stranger(
+    change: Callable[[dict[str, Any]], object], study: Study, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [json.loads(line) for line in study.plan_file.read_text().splitlines()]
+    change(next(line for line in lines if line["role"] == "fit"))
+    study.plan_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    before = everything(study.folder.parent)
+    for verb in ("status", "collect", "report", "track sync"):
+        assert "plan.jsonl" in refused([*verb.split(), str(study.folder)], capsys, 3)
+    assert everything(study.folder.parent) == before
+
+
+def test_a_plan_whose_lines_are_no_runs(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    for line in ("[1]", '"x"', "null", "5", "{}", "[" * 100_000, "{'a': 1}"):
+        study.plan_file.write_text(line + "\n")
+        assert "plan.jsonl" in refused(["status", str(study.folder)], capsys, 3)
+
+
+POINT = {"step": 5, "tokens": 80, "corpus": "code", "loss": 3.0, "loss_stderr": 0.1, "learning_rate": 1e-3}
+WRONG_POINTS = {
+    **{f"step {step}": json.dumps({**POINT, "step": step}) for step in (10**30, -3, "5", 5.5, None, [5])},
+    **{f"loss {loss}": json.dumps({**POINT, "loss": loss}) for loss in ("3", [3], None, True)},
+    "a loss without end": json.dumps({**POINT, "loss": 10}).replace("10", "1" + "0" * 400, 1),
+    "tokens": json.dumps({**POINT, "tokens": 2**63}),
+    "corpus": json.dumps({**POINT, "corpus": 5}),
+    "a key more": json.dumps({**POINT, "x": 5}),
+    "number": "5",
+    "list": "[]",
+    "nothing": "null",
+    "brackets": "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("line", WRONG_POINTS.values(), ids=WRONG_POINTS)
+def test_points_of_a_stranger(line: str, study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    points = sorted(study.runs.glob("continual*/points.jsonl"))[0]
+    points.write_text(points.read_text() + line + "\n")
+    (study.folder / "points.parquet").unlink()
+    error = refused(["collect", str(study.folder)], capsys, 3)
+    assert f"{points} line" in error
+    # A run that cannot be read keeps nobody from looking at the others.
+    assert run(["status", str(study.folder)]) == 0
+    assert not (study.folder / "points.parquet").exists()
+
+
+def test_points_of_a_corpus_that_is_markup(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    points = sorted(study.runs.glob("continual*/points.jsonl"))[0]
+    names = (SCRIPT, "../../x", "[/red] [bold]", "")
+    points.write_text(points.read_text() + "".join(json.dumps({**POINT, "corpus": name}) + "\n" for name in names))
+    for verb in ("status", "collect", "report", "track sync"):
+        assert run([*verb.split(), str(study.folder)]) == 0, capsys.readouterr().err
+    assert SCRIPT not in (study.folder / "report.html").read_text()
+
+
+RECOMMENDED: dict[str, Callable[[dict[str, Any]], object]] = {
+    "shares beyond": lambda content: content.update(mixture={"general": 5, "code": -4}),
+    "a share in words": lambda content: content.update(mixture={"general": 0.5, "code": "0.5"}),
+    "a share without end": lambda content: content.update(mixture={"general": 0, "code": 10**400}),
+    "a mixture in words": lambda content: content.update(mixture="half"),
+    "an interval of markup": lambda content: content.update(low=SCRIPT),
+    "a list that binds": lambda content: content.update(binding=["x"]),
+    "warnings that are none": lambda content: content.update(warnings=[{"a": 2}]),
+    "no target": lambda content: content.update(target=None),
+    "a size in words": lambda content: content["target"].update(D="1"),
+    "predictions in words": lambda content: content.update(predicted={"code": {"loss": "x"}}),
+    "no law": lambda content: content.pop("law"),
+}
+
+
+@pytest.mark.parametrize("change", RECOMMENDED.values(), ids=RECOMMENDED)
+def test_a_recommendation_of_a_stranger(
+    change: Callable[[dict[str, Any]], object], study: Study, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = study.folder / "recommendation.json"
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    assert "recommendation.json" in refused(["report", str(study.folder)], capsys, 3)
+
+
+def test_a_confirmation_of_a_stranger(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    path = study.folder / "confirmation.json"
+    content = json.loads(path.read_text())
+    content["confirmations"][0]["measured"] = SCRIPT
+    path.write_text(json.dumps(content))
+    assert "confirmation.json" in refused(["report", str(study.folder)], capsys, 3)
+
+
+def test_words_that_want_to_be_markup_are_words(study: Study) -> None:
+    """In every place of the files where a word may stand: none becomes an element of the report, or an attribute."""
+
+    def hostile(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: hostile(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [hostile(item) for item in value]
+        return f'"></script><img src=x onerror=alert(1)>{value}' if isinstance(value, str) else value
+
+    for name, kept in (("recommendation.json", ("law", "goal")), ("confirmation.json", ())):
+        content = json.loads((study.folder / name).read_text())
+        changed = {key: value if key in kept else hostile(value) for key, value in content.items()}
+        for row in changed.get("confirmations", []):
+            row["corpus"], row["law"] = (row[key].split(">")[-1] for key in ("corpus", "law"))
+        (study.folder / name).write_text(json.dumps(changed))
+    for path in study.runs.glob("*/attempts/*.json"):
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps({**hostile(record), **{key: record[key] for key in ("start", "end")}}))
+    failed = next(study.runs.glob("continual*"))
+    (failed / "DONE").unlink()
+    (failed / "FAILED").write_text(SCRIPT + "[/red]\n")
+    assert run(["report", str(study.folder)]) == 0
+    assert run(["status", str(study.folder)]) == 0
+    page = Elements((study.folder / "report.html").read_text())
+    assert "img" not in page.found
+    assert "onerror" not in page.attributes
+
+
+class Elements(HTMLParser):
+    """The elements and attributes of a page as a browser reads them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self.attributes: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+@pytest.mark.parametrize("name", ["it's $(touch pwned) `touch pwned`", 'a"b;touch pwned', "-n\ntouch pwned"])
+def test_no_shell_obeys_the_folder_of_a_study(name: str, study: Study, tmp_path: Path) -> None:
+    """Every batch script that is made, run by bash with programs that only say what they were called with."""
+    from pipeline.launch.slurm.script import driver_script, train_script
+    from pipeline.question.loading import question_of_study
+
+    folder = study.folder.with_name(name)
+    study.folder.rename(folder)
+    question = question_of_study(folder, ["launcher.kind=slurm"])
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for tool in ("srun", "python", "squeue", "scontrol"):
+        (tools / tool).write_text('#!/bin/sh\nfor word; do printf "%s\\0" "$word"; done >> "$SAID"; exit 0\n')
+        (tools / tool).chmod(0o755)
+    question.launcher.slurm.python = str(tools / "python")
+    work = tmp_path / "work"
+    work.mkdir()
+    (folder / "jobs").mkdir(exist_ok=True)
+    (folder / "jobs" / "t.tasks").write_text("0 run-name\n")
+    for text in (train_script(folder, question, "t"), driver_script(folder, question, ["collect", "report"])):
+        said = tmp_path / "said"
+        said.unlink(missing_ok=True)
+        surroundings = {"PATH": f"{tools}:/usr/bin:/bin", "SAID": str(said), "SLURM_JOB_ID": "1"}
+        subprocess.run(["bash", "-c", text], cwd=work, env=surroundings, check=False, capture_output=True, timeout=30)
+        assert str(folder.resolve()) in said.read_text().split("\0")
+    assert not list(tmp_path.rglob("pwned"))

@@ -1,0 +1,198 @@
+"""Sweeps of Hydra and of wandb: the same folders and names as without, and the very command line of wandb's agent."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.cli.main import run
+from pipeline.question.loading import CONF, read_question
+from pipeline.study.folder import Study
+from tests.pipeline.test_road import SMALL
+from tests.pipeline.tracking.test_tracking import no_wandb_of_ours, records  # noqa: F401
+from training.durable import read_lines_whole
+
+ROOT = Path(__file__).parents[3]
+SWEEPS = sorted((CONF / "wandb_sweeps").glob("*.yaml"))
+LEFT_OUT = ("name=", "mixture.domain=", "ladder=")
+
+
+@pytest.fixture(scope="module")
+def words(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("swept")
+    words = [
+        *(word for word in SMALL if not word.startswith(LEFT_OUT)),
+        "ladder=[]",
+        "launcher.workers=1",
+        f"studies={folder / 'studies'}",
+        f"data={folder / 'data'}",
+        f"corpora.sources.general.path={texts / 'general'}",
+        f"corpora.sources.domain.path={texts / 'code'}",
+    ]
+    assert run(["prepare", *words, "name=whole"]) == 0
+    return words
+
+
+@pytest.fixture(scope="module")
+def planned(words: list[str]) -> Study:
+    """What the same question is called when it is asked at once."""
+    assert run(["plan", *words, "name=whole", "mixture.domain=[0.1,0.3]"]) == 0
+    return study_of(words, "whole")
+
+
+def study_of(words: list[str], name: str) -> Study:
+    return Study(Path(next(word for word in words if word.startswith("studies=")).removeprefix("studies=")) / name)
+
+
+def train(words: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pipeline.cli.main", "train", *words]
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+
+
+def names(study: Study) -> set[str]:
+    done = {run.name for run in study.read_plan() if study.state(run) == "done"}
+    assert done == {run.name for run in study.read_plan()} == {path.name for path in study.runs.iterdir()}
+    return done
+
+
+@pytest.mark.slow
+def test_a_multirun_fills_the_folders_of_the_plan(words: list[str], planned: Study) -> None:
+    done = train(["-m", *words, "name=hydra", "mixture.domain=0.1,0.3"])
+    assert done.returncode == 0, done.stderr
+    study = study_of(words, "hydra")
+    assert names(study) == {run.name for run in planned.read_plan()}
+    attempts = sorted(path.parent.parent.name for path in study.runs.glob("*/attempts/*.json"))
+    assert len(attempts) == len(set(attempts)) == 3
+    # The whole question finds nothing left to do.
+    assert "all 3 runs of the plan are done" in train([*words, "name=hydra", "mixture.domain=[0.1,0.3]"]).stdout
+
+
+def test_a_mistake_in_a_multirun_is_one_line(words: list[str]) -> None:
+    done = train(["-m", *words, "name=wrong", "mixture.domain=1.3,0.1"])
+    assert done.returncode == 2
+    assert "mixture.domain: 1.3; allowed: 0 to 1, the share of the domain corpus" in done.stderr.splitlines()
+
+
+@pytest.mark.slow
+def test_jobs_of_two_machines_lose_nothing_of_the_plan(words: list[str], planned: Study) -> None:
+    command = [sys.executable, str(ROOT / "pipeline" / "sweep.py"), *words, "name=two"]
+    processes = [subprocess.Popen([*command, f"mixture.domain={share}"]) for share in (0.1, 0.3)]
+    assert [process.wait() for process in processes] == [0, 0]
+    study = study_of(words, "two")
+    assert names(study) == {run.name for run in planned.read_plan()}
+    assert len(list(study.runs.glob("*/attempts/*.json"))) == 3
+
+
+@pytest.mark.slow
+def test_optuna_is_told_the_loss_on_the_domain(words: list[str]) -> None:
+    search = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.n_jobs=1"]
+    done = train(
+        ["-m", *words, "name=optuna", "mixture.domain=choice(0.1,0.9)", *search, "+hydra.sweeper.sampler.seed=1"]
+    )
+    assert done.returncode == 0, done.stderr
+    study = study_of(words, "optuna")
+    found = yaml.safe_load((study.folder / "hydra" / "sweep" / "optimization_results.yaml").read_text())
+    ends = {}
+    for planned in study.read_plan():
+        if planned.role == "fit":
+            points = read_lines_whole(study.runs / planned.name / "points.jsonl")
+            ends[float(Fraction(planned.spec.mixture["domain"]))] = points[
+                -1 if points[-1]["corpus"] == "domain" else -2
+            ]["loss"]
+    assert found["best_value"] == min(ends.values())
+    assert ends[found["best_params"]["mixture.domain"]] == found["best_value"]
+
+
+@pytest.mark.slow
+def test_submitit_carries_the_jobs(words: list[str], planned: Study) -> None:
+    more = ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=5"]
+    done = train(["-m", *words, "name=submitit", "mixture.domain=0.1,0.3", *more])
+    assert done.returncode == 0, done.stderr
+    assert names(study_of(words, "submitit")) == {run.name for run in planned.read_plan()}
+
+
+def agent_command(sweep: dict[str, Any], values: dict[str, Any], patch: pytest.MonkeyPatch) -> list[str]:
+    """The command line that wandb's own agent starts for a job of a sweep."""
+    from wandb import wandb_agent
+
+    started: list[list[str]] = []
+    patch.setattr(wandb_agent, "AgentProcess", lambda command, **more: started.append(command) or _Process())
+    patch.setenv("WANDB_SWEEP_ID", "sweep")
+    agent = wandb_agent.Agent(None, queue.Queue(), sweep_id="sweep", count=1)
+    # As Agent.run takes it from what the server keeps of the file.
+    agent._sweep_command = yaml.safe_load(yaml.safe_dump(sweep))["command"]
+    arguments = {key: {"value": value} for key, value in values.items()}
+    answer = agent._process_command({"type": "run", "run_id": "job", "program": sweep["program"], "args": arguments})
+    assert "exception" not in answer, answer
+    return started[0]
+
+
+class _Process:
+    last_sigterm_time = None
+
+
+def jobs(sweep: dict[str, Any]) -> list[dict[str, Any]]:
+    """Parameter -> value, of every job of a grid, or of the ends of what is searched."""
+    choices = {
+        name: [given["value"]] if "value" in given else given.get("values") or [given["min"], given["max"]]
+        for name, given in sweep["parameters"].items()
+    }
+    return [dict(zip(choices, values)) for values in itertools.product(*choices.values())]
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_every_command_line_of_an_agent_is_a_question(
+    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep = yaml.safe_load(path.read_text())
+    assert sweep["command"] == ["${env}", "${interpreter}", "${program}", "${args_no_hyphens}"]
+    assert (ROOT / sweep["program"]).exists()
+    assert sweep["metric"] == {"name": "objective", "goal": "minimize"}
+    for values in jobs(sweep):
+        command = agent_command(sweep, values, monkeypatch)
+        assert command[:3] == ["/usr/bin/env", "python", "pipeline/cli/sweep.py"]
+        question = read_question(command[3:])
+        assert question.mixture.domain == [values["mixture.domain"]]
+        assert question.seed == values.get("seed", 0)
+        assert question.name == values["name"]
+        assert question.tracking.kind == "wandb"
+
+
+@pytest.mark.slow
+def test_what_an_agent_starts_trains_in_the_same_folders(
+    words: list[str], planned: Study, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep = yaml.safe_load((CONF / "wandb_sweeps" / "mixture.yaml").read_text())
+    values = {**jobs(sweep)[0], **dict(word.split("=", 1) for word in words), "mixture.domain": 0.1}
+    values["name"] = "wandb"
+    command = agent_command(sweep, values, monkeypatch)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    # What the agent has set by now: the id of its run, and the sweep.
+    assert os.environ["WANDB_RUN_ID"] == "job"
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    study = study_of(words, "wandb")
+    expected = {run.name for run in planned.read_plan() if "domain0.3" not in run.name}
+    assert names(study) == expected
+    (job,) = study.folder.glob("wandb/offline-run-*-job/*.wandb")
+    told = {}
+    for record in records(job):
+        for item in record.history.item:
+            told["/".join(item.nested_key) or item.key] = item.value_json
+    continual = next(run for run in study.read_plan() if run.role == "fit")
+    ends = [point for point in read_lines_whole(study.runs / continual.name / "points.jsonl") if point["step"] == 24]
+    assert float(told["objective"]) == next(point["loss"] for point in ends if point["corpus"] == "domain")
+    # The runs of the study are others than the agent's.
+    assert len(list(study.folder.glob("wandb/offline-run-*"))) == 1 + len(expected)

@@ -1,0 +1,104 @@
+"""cptlaw evaluate: a task file of one's own through the real lm-eval."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pipeline.launch.downstream import evaluate_tasks, task_table
+from pipeline.question.loading import ConfigError, read_question
+from pipeline.study.folder import PlannedRun, Study, StudyError
+from training.checkpoint import save_weights
+from training.corpora.manifest import Manifest
+from training.model import build_model
+from training.spec import RunSpec
+
+pytest.importorskip("lm_eval", reason="lm-eval is an extra: pip install 'cptlaw[tasks]'")
+# Third parties' own: lm-eval on its way to newer versions of what it uses.
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
+
+TASK = """
+task: letters
+dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: {data}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{{{question}}}}"
+doc_to_target: "{{{{answer}}}}"
+doc_to_choice: "{{{{choices}}}}"
+metric_list:
+  - metric: acc
+    aggregation: mean
+    higher_is_better: true
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path, spec: RunSpec, manifest: Manifest) -> Study:
+    study = Study(tmp_path / "study")
+    run = PlannedRun(f"pretrain-tiny-{spec.hash[:8]}", "pretrain", "tiny", "", spec)
+    study.write_plan([run])
+    for step in (1, 2):
+        save_weights(study.runs / run.name, step, build_model(spec.model, "eager", step), manifest.tokenizer_path)
+    return study
+
+
+@pytest.fixture
+def question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    rows = [{"question": f"ab {n}", "answer": n % 2, "choices": ["cd", "efgh"]} for n in range(8)]
+    data = tmp_path / "tasks" / "letters.jsonl"
+    data.parent.mkdir()
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (data.parent / "letters.yaml").write_text(TASK.format(data=data))
+    return read_question(
+        [
+            "experiment=quickstart",
+            "evaluate.tasks=[letters]",
+            f"evaluate.folder={data.parent}",
+            "evaluate.checkpoints=all",
+        ]
+    )
+
+
+def test_a_task_file_is_run_on_every_checkpoint_and_once(study: Study, question) -> None:
+    console = Console(quiet=True)
+    rows = evaluate_tasks(study, question, console)
+    assert [row["step"] for row in rows] == [1, 2]
+    for row in rows:
+        # With two choices that never change the accuracy is the share of one answer.
+        assert row["results"]["letters"]["acc"] == 0.5
+        kept = study.runs / row["run"] / "tasks" / f"step-{row['step']}.json"
+        assert json.loads(kept.read_text())["results"] == row["results"]
+        kept.write_text(kept.read_text().replace("0.5", "0.75"))
+    again = evaluate_tasks(study, question, console)
+    assert {row["results"]["letters"]["acc"] for row in again} == {0.75}
+    with (terminal := Console(width=80)).capture() as shown:
+        terminal.print(
+            task_table([{**row, "results": {f"task-{n}": row["results"]["letters"] for n in range(6)}} for row in rows])
+        )
+    assert shown.get().count("acc 0.500 ±") == 12, "readable however many tasks there are"
+
+
+def test_bad_input_is_one_line(study: Study, question, tmp_path: Path) -> None:
+    console = Console(quiet=True)
+
+    def asked(**changes):
+        return dataclasses.replace(question, evaluate=dataclasses.replace(question.evaluate, **changes))
+
+    with pytest.raises(ConfigError, match=r"evaluate\.tasks: empty"):
+        evaluate_tasks(study, asked(tasks=[]), console)
+    with pytest.raises(ConfigError, match=r"evaluate\.limit: -3; allowed: 1 or more"):
+        evaluate_tasks(study, asked(limit=-3), console)
+    with pytest.raises(ConfigError, match=r"evaluate\.tasks: lettres: not known to lm-eval"):
+        evaluate_tasks(study, asked(tasks=["lettres"]), console)
+    with pytest.raises(ConfigError, match=r"evaluate\.folder: 'nowhere' is not a folder"):
+        evaluate_tasks(study, asked(folder="nowhere"), console)
+    with pytest.raises(StudyError, match="run 'abc' has no checkpoint yet"):
+        evaluate_tasks(study, dataclasses.replace(question, run="abc"), console)

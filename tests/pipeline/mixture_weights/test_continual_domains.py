@@ -1,0 +1,231 @@
+"""Shares of several domains and general text to continue on: which law stands in for training, and the whole road."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fitting
+from pipeline.cli.main import run
+from pipeline.mixture_weights.methods.continual import best_surrogate, verdict
+from pipeline.mixture_weights.surrogates import SURROGATES, at_end, fitted, held_out, longer
+from pipeline.question.loading import ConfigError, read_question
+from pipeline.study.folder import Study
+from tests.conftest import SHAPE, write_text
+from training.schedule import Piece, learning_rates
+from training.spec import Initial, RunSpec
+
+NAMES = ("general", "code", "law")
+STEPS = 120
+COUNT = 18
+AT = (12, 40, 60, 80, 120)
+
+
+@pytest.fixture
+def like() -> RunSpec:
+    """A run that the planted points are of."""
+    return RunSpec(
+        phase="continual",
+        model=SHAPE,
+        initial=Initial("run", run="0" * 16, step=300),
+        corpora=dict.fromkeys(NAMES, ""),
+        mixture=dict.fromkeys(NAMES, "1/3"),
+        sequence_length=16,
+        global_batch=4,
+        steps=STEPS,
+        schedule=(Piece("cosine", 1e-3, 1e-4),),
+        learning_rate_before=1e-3,
+    )
+
+
+def planted(law: str, like: RunSpec, count: int = COUNT) -> tuple[pd.DataFrame, fitting.schedule.Schedules]:
+    """Points of all corpora at random mixtures, as a surrogate has them, with a tenth of a percent of noise."""
+    rates = learning_rates(like.schedule, STEPS, like.learning_rate_before)
+    shares = fitting.dirichlet_mixtures(np.ones(3), count, concentration=(2, 9))
+    rows = [
+        {f"mixture.{name}": share for name, share in zip(NAMES, row)} | {"run": f"run-{i:02}", "step": step, "seed": 0}
+        for i, row in enumerate(shares.tolist())
+        for step in AT
+    ]
+    schedules = {f"run-{i:02}": fitting.schedule.Schedule(rates, 1e-3, np.full(300, 1e-3)) for i in range(count)}
+    table = fitting.with_areas(pd.DataFrame(rows), schedules, 0.5)
+    rng, parts = np.random.default_rng(0), []
+    for corpus, before in zip(NAMES, (3.0, 5.0, 4.0)):
+        own = table.assign(corpus=corpus, r=table[f"mixture.{corpus}"], rho=float(corpus == "general"))
+        own = own.assign(loss_before=before, N=1e-4, D=own["step"] * like.tokens_per_step / 1e9)
+        parts.append(own.assign(loss=_loss(law, own, corpus) * np.exp(0.001 * rng.standard_normal(len(own)))))
+    return pd.concat(parts, ignore_index=True), schedules
+
+
+def _loss(law: str, own: pd.DataFrame, corpus: str) -> np.ndarray:
+    if law == "data-mixing":
+        other = NAMES[(NAMES.index(corpus) + 1) % 3]
+        power = -2 * own[f"mixture.{corpus}"] - 1.2 * own[f"mixture.{other}"]
+        return (2 + 1.5 * np.exp(power) + 0.2 * (1 - own["step"] / STEPS)).to_numpy()
+    if law == "dcpt":
+        of_r = 0.8 * (own["r"] + 0.02) ** -0.4
+        return (1.5 + 0.0005 * own["r"] ** 1.5 * own["D"] ** -0.4 + of_r).to_numpy()
+    way = np.log((own["rho"] + 0.05) / (own["r"] + 0.05))
+    fell = 3e2 * own["s2"] + 0.1 * np.log1p(own["s1"] / own["s1_pretrain"])
+    return (own["loss_before"] - fell + 0.3 * way * np.log1p(50 * own["s1"])).to_numpy()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("law", SURROGATES)
+def test_the_law_that_made_the_points_predicts_held_out_mixtures_best(law: str, like: RunSpec) -> None:
+    points, schedules = planted(law, like)
+    tried = held_out(points, like, schedules, {})
+    assert set(tried["reason"]) == {""}
+    assert best_surrogate(tried, longer=False) == law
+    errors = tried[tried["asked"] == "mixtures"].groupby("law")["error"].mean()
+    assert errors[law] < 0.004 < 2.5 * errors.drop(law).min()
+    lines = verdict(tried, law)
+    assert lines[0] == f"answered by {law}"
+    assert lines[1].startswith(f"mean error on mixtures that were held out: {law} ")
+
+
+@pytest.mark.slow
+def test_held_out_mixtures_are_not_fitted(like: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.mixture_weights.surrogates.SURROGATES", ("data-mixing",))
+    points, schedules = planted("data-mixing", like)
+    before = held_out(points, like, schedules, {})
+    order = np.random.default_rng(0).permutation(COUNT)[::3]
+    runs = sorted(points["run"].unique(), key=lambda name: tuple(_shares(points, name)))
+    spoiled = points["run"].isin([runs[i] for i in order])
+    after = held_out(points.assign(loss=points["loss"] * np.where(spoiled, 1.1, 1)), like, schedules, {})
+    # What the laws predict stays, so that the error grows by what the held-out losses have grown.
+    of = [table[table["asked"] == "mixtures"]["error"] for table in (before, after)]
+    assert (of[1] - (1 - 1 / 1.1)).abs().max() < 0.01
+
+
+def _shares(points: pd.DataFrame, name: str) -> list[float]:
+    row = points[points["run"] == name].iloc[0]
+    return [row[column] for column in sorted(f"mixture.{corpus}" for corpus in NAMES)]
+
+
+def test_a_law_that_cannot_be_fitted_is_said_and_another_answers(like: RunSpec) -> None:
+    points, schedules = planted("data-mixing", like)
+    ends = points[points["step"] == STEPS]
+    tried = held_out(ends, like, schedules, {})
+    assert best_surrogate(tried, longer=True) == "data-mixing"
+    assert any(line.startswith("dcpt on general") for line in verdict(tried, "data-mixing"))
+
+
+def test_the_fitted_law_is_asked_at_the_end_of_the_target_run(like: RunSpec) -> None:
+    points, schedules = planted("transfer-anchored", like)
+    own = points[points["corpus"] == "code"]
+    law = fitted("transfer-anchored", own, schedules)
+    last = own[own["step"] == STEPS].iloc[0]
+    for name, value in at_end(law, own, like).items():
+        if name != "s2":
+            assert value == pytest.approx(last[name]), name
+    ends = own[own["step"] == STEPS]
+    assert law.predict(ends.assign(**at_end(law, own, like))) == pytest.approx(ends["loss"].to_numpy(), rel=0.005)
+    assert at_end(law, own, replace(like, steps=2 * STEPS))["s1"] == pytest.approx(2 * last["s1"], rel=0.01)
+
+
+def test_the_length_of_a_run_is_known_to_the_law_of_all_shares_too(like: RunSpec) -> None:
+    points, schedules = planted("transfer-anchored", like)
+    own = points[points["corpus"] == "general"]
+    ends, early = own[own["step"] == STEPS], own[own["step"] <= 60]
+    law = fitted("data-mixing", early, schedules)
+    stretch = longer(own, schedules, like, like, step=60)
+    alone = np.abs(law.predict(ends) / ends["loss"] - 1).mean()
+    both = np.abs(law.predict(ends) * stretch.factor(ends["r"].to_numpy()) / ends["loss"] - 1).mean()
+    assert both < 0.01
+    assert alone > 3 * both
+
+
+SMALL = [
+    "experiment=own",
+    "goal=weights",
+    "name=many",
+    "model=qwen2-0.05m",
+    "ladder=[]",
+    "corpora.tokenizer.vocabulary=300",
+    "corpora.validation_share=0.1",
+    "precision=fp32",
+    "engine=eager",
+    "sequence_length=16",
+    "validation_windows=8",
+    "bootstrap=10",
+    "pretrain.steps=20",
+    "pretrain.global_batch=4",
+    "continual.global_batch=4",
+    "continual.evaluation.every=2",
+    "continual.evaluation.decay=0.2",
+    "law.dcpt.from_step=2",
+    "goal.tolerance=0.05",
+    "weights.phase=continual",
+    "weights.methods=[continual,data-mixing,regmix,uniform]",
+    "weights.base={general: 0.5, domain: 0.25, law: 0.25}",
+    "weights.concentration=[2,10]",
+    "weights.mixtures=10",
+    "weights.scales=[12]",
+    "weights.target=16",
+    "weights.confirm_seeds=1",
+]
+
+
+@pytest.fixture(scope="module")
+def words(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("many")
+    write_text(folder / "law", 3)
+    return [
+        *SMALL,
+        f"studies={folder / 'studies'}",
+        f"data={folder / 'data'}",
+        f"corpora.sources.general.path={texts / 'general'}",
+        f"corpora.sources.domain.path={texts / 'code'}",
+        f"corpora.sources={{law: {{kind: files, path: {folder / 'law'}}}}}",
+    ]
+
+
+@pytest.mark.slow
+def test_three_methods_read_the_same_random_runs(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("prepare", "plan", "train", "recommend"):
+        assert run([verb, *words]) == 0, verb
+    folder = Path(next(word for word in words if word.startswith("studies=")).removeprefix("studies="))
+    study = Study(folder / "many")
+    plan = study.read_plan()
+    assert [planned.role for planned in plan] == ["pretrain", *["fit"] * 11]
+    assert all(planned.parent == plan[0].spec.hash for planned in plan[1:])
+    proposals = {row["method"]: row for row in study.read_json("recommendation.json", "recommend")["proposals"]}
+    assert list(proposals) == ["continual", "data-mixing", "regmix", "uniform"]
+    for name in ("continual", "data-mixing", "regmix"):
+        row = proposals[name]
+        assert sorted(row["runs"]) == sorted(planned.name for planned in plan[1:])
+        assert row["tokens"] == 11 * 12 * 4 * 16
+        assert sum(row["weights"].values()) == pytest.approx(1)
+        assert min(row["weights"].values()) >= 0
+    found = proposals["continual"]
+    assert all(found["low"][name] <= share <= found["high"][name] for name, share in found["weights"].items())
+    limit = found["details"]["general_before"] * 1.05
+    assert found["predicted"]["general"] <= limit * (1 + 1e-6) or found["lines"][0].startswith("infeasible")
+    assert {row["law"] for row in found["details"]["held_out"]} == set(SURROGATES)
+    # More mixtures are trained beside those that there are.
+    capsys.readouterr()
+    assert run(["plan", *words, "weights.mixtures=12"]) == 0
+    assert {planned.name for planned in plan} < {planned.name for planned in study.read_plan()}
+    assert len(study.read_plan()) == 14
+
+
+def test_bad_input_is_told_at_once(words: list[str]) -> None:
+    wrong = [
+        "weights.mixtures=3",
+        "weights.concentration=[2,1]",
+        "weights.value={lwa: 1, law: -1}",
+        "weights.phase=pretrain",
+    ]
+    with pytest.raises(ConfigError) as refusal:
+        read_question([*words, *wrong])
+    text = "\n".join(refusal.value.lines)
+    assert "weights.mixtures: 3; allowed: 10 or more for regmix on 3 domains" in text
+    assert "weights.concentration: [2.0, 1.0]; allowed: two numbers above 0" in text
+    assert "weights.value: 'lwa' is no source; allowed: general, domain, law" in text
+    assert "weights.value.law: -1.0; allowed: 0 or more" in text
+    assert "weights.phase: 'pretrain' with continual among weights.methods; allowed: continual" in text

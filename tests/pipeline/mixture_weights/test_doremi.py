@@ -1,0 +1,175 @@
+"""DoReMi on real corpora in small: plan, train, propose; and the arithmetic of its rounds."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pipeline.cli import verbs
+from pipeline.launch.slurm.arrays import submit_runs
+from pipeline.mixture_weights.doremi_figure import weights_by_step
+from pipeline.mixture_weights.methods.doremi import DOREMI
+from pipeline.mixture_weights.setting import Measured, Setting, mixture_run
+from pipeline.mixture_weights.stages import setting_of
+from pipeline.mixture_weights.token_supply import within
+from pipeline.plan.cost import run_flops
+from pipeline.plan.runs import unprepared
+from pipeline.question.loading import ConfigError, read_question
+from pipeline.question.schema import Question, SourceConfig
+from pipeline.study.folder import Study
+from tests.conftest import write_text
+from training.domain_weights import read_path
+from training.run import Exit
+
+QUIET = Console(quiet=True)
+DOMAINS = ("general", "domain", "third")
+WORDS = [
+    "experiment=own",
+    "goal=weights",
+    "name=doremi",
+    "model=qwen2-0.05m",
+    "ladder=[]",
+    "corpora.tokenizer.vocabulary=300",
+    "corpora.validation_share=0.1",
+    "precision=fp32",
+    "engine=eager",
+    "sequence_length=16",
+    "validation_windows=8",
+    "pretrain.global_batch=6",
+    "pretrain.evaluation.policy=sparse",
+    "pretrain.evaluation.every=20",
+    "weights.methods=[doremi]",
+    "weights.scales=[40]",
+    "weights.target=60",
+    "launcher.resume_every=7",
+    "launcher.workers=1",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the text of each domain."""
+    folder = tmp_path_factory.mktemp("doremi")
+    for seed, name in enumerate(DOMAINS):
+        write_text(folder / name, seed)
+    return folder
+
+
+def _question(folder: Path, *words: str) -> Question:
+    places = [f"corpora.sources.{name}.path={folder / name}" for name in DOMAINS[:2]]
+    question = read_question([*WORDS, *places, f"studies={folder / 'studies'}", f"data={folder / 'data'}", *words])
+    question.corpora.sources["third"] = SourceConfig(kind="files", path=str(folder / "third"))
+    question.weights.base = {"general": 0.8, "domain": 0.1, "third": 0.1}
+    return question
+
+
+def _setting(folder: Path, *words: str) -> Setting:
+    question = _question(folder, *words)
+    return setting_of(question, unprepared(question), "fp32")
+
+
+def test_it_wants_a_reference_and_a_proxy_that_waits_for_it(folder: Path, tmp_path: Path) -> None:
+    setting = _setting(folder, "weights.rounds=3", "weights.seeds=2", "weights.doremi.step_size=0.5")
+    measured = Measured(Study(tmp_path), None)
+    first, second, *proxies = DOREMI.runs(setting, measured)
+    base = {"general": Fraction(4, 5), "domain": Fraction(1, 10), "third": Fraction(1, 10)}
+    # The base run of ddo, by name and hash.
+    assert first == mixture_run(setting, base, 40, setting.question.seed)
+    for reference, proxy in zip((first, second), proxies, strict=True):
+        assert proxy.after == reference.spec.hash
+        assert proxy.parent is None
+        assert proxy.spec.seed == reference.spec.seed
+        assert set(proxy.spec.mixture.values()) == {"1/3"}
+        assert proxy.spec.reweighting is not None
+        assert (proxy.spec.reweighting.step_size, proxy.spec.reweighting.smoothing) == (0.5, 1e-3)
+        plain = dataclasses.replace(proxy.spec, reweighting=None)
+        assert run_flops(proxy.spec) > 1.2 * run_flops(plain)
+    assert DOREMI.count(setting) == (12, 12 * 40 * 6 * 16)
+    Study(tmp_path).write_plan([first, proxies[0]])
+    assert Study(tmp_path).read_plan() == [first, proxies[0]]
+
+
+def test_a_cluster_starts_the_proxy_when_the_reference_is_done(folder: Path, tmp_path: Path) -> None:
+    reference, proxy = DOREMI.runs(_setting(folder), Measured(Study(tmp_path), None))
+    sent: list[tuple[dict[str, int], str]] = []
+
+    def send(kind: str, tasks: dict[str, int], after: str) -> str:
+        sent.append((tasks, after))
+        return str(len(sent))
+
+    states = {reference.spec.hash: "open", proxy.spec.hash: "open"}
+    assert submit_runs([proxy, reference], states, {}, 10, send) == []
+    assert sent == [({reference.spec.hash: 0}, ""), ({proxy.spec.hash: 0}, "afterok:1_0")]
+
+
+def test_a_continual_proxy_starts_where_its_reference_does(folder: Path, tmp_path: Path) -> None:
+    setting = _setting(folder, "weights.phase=continual")
+    reference, proxy = DOREMI.runs(setting, Measured(Study(tmp_path), None))
+    assert setting.pretraining is not None
+    assert proxy.parent == reference.parent == setting.pretraining.spec.hash
+    assert proxy.start == reference.start
+    assert proxy.after == reference.spec.hash
+
+
+def test_weights_beyond_the_text_go_to_the_others() -> None:
+    found = within({"a": 0.9, "b": 0.06, "c": 0.04}, {"a": 0.5, "b": 0.2, "c": 1.0})
+    assert found == pytest.approx({"a": 0.5, "b": 0.2, "c": 0.3})
+    free = {"a": 0.7, "b": 0.3}
+    assert within(free, {"a": 1.0, "b": 0.4}) == free
+    assert within(free, {"a": 0.3, "b": 0.4}) == free
+
+
+@pytest.mark.slow
+def test_from_the_plan_to_the_proposal(folder: Path) -> None:
+    question = _question(folder)
+    for verb in ("prepare", "plan", "train"):
+        assert verbs.carry_out(verb, question, QUIET) == Exit.DONE
+    study = verbs.study_of(question)
+    reference, proxy = study.read_plan()
+    assert proxy.after == reference.spec.hash
+    assert (study.state(reference), study.state(proxy)) == ("done", "done")
+    assert verbs.carry_out("recommend", question, QUIET) == Exit.DONE
+    content = study.read_json("recommendation.json", "recommend")
+    (row,) = content["proposals"]
+    path = read_path(study.runs / proxy.name)
+    assert [line["step"] for line in path] == list(range(1, 41))
+    assert row["weights"] == pytest.approx(path[-1]["mean"], abs=1e-12)
+    # The reference has hardly read the other two: the proxy, that reads all alike, is behind it in general.
+    assert max(row["weights"], key=lambda name: row["weights"][name]) == "general"
+    assert row["tokens"] == 2 * 40 * 6 * 16
+    (made,) = row["details"]["rounds"]
+    assert made["reference"] == {"general": 0.8, "domain": 0.1, "third": 0.1}
+    (thin,) = made["paths"]
+    assert thin["steps"] == list(range(4, 41, 4))
+    assert thin["weights"]["third"] == [line["weights"]["third"] for line in path[3::4]]
+    picture = weights_by_step(content)
+    assert picture is not None
+    (drawn,) = picture.panels
+    assert len(drawn.spec["data"]) == 2 * len(DOMAINS)
+    assert verbs.carry_out("report", question, QUIET) == Exit.DONE
+    assert "mean so far: the answer" in (study.folder / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_second_round_starts_from_the_first_ones_answer(folder: Path) -> None:
+    question = _question(folder, "weights.rounds=2")
+    for verb in ("prepare", "train", "recommend"):
+        assert verbs.carry_out(verb, question, QUIET) == Exit.DONE
+    study = verbs.study_of(question)
+    assert len(study.read_plan()) == 4
+    (row,) = study.read_json("recommendation.json", "recommend")["proposals"]
+    first, second = row["details"]["rounds"]
+    assert second["reference"] == pytest.approx(first["weights"], abs=1e-4)
+    assert row["weights"] == second["weights"]
+    assert row["lines"][-1].startswith("2 of 2 rounds, ")
+
+
+def test_settings_that_cannot_be_are_said(folder: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        _question(folder, "weights.doremi.step_size=0", "weights.doremi.smoothing=1")
+    assert "weights.doremi.step_size: 0.0; allowed: above 0" in error.value.lines
+    assert "weights.doremi.smoothing: 1.0; allowed: 0 or more, below 1" in error.value.lines

@@ -1,0 +1,194 @@
+"""Which runs a question about weights wants, what they share, and what comes out of a law that is known."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from pipeline.mixture_weights.methods.ddo import factors_of, perturbed, star, whole
+from pipeline.mixture_weights.methods.registry import METHODS
+from pipeline.mixture_weights.setting import Measured
+from pipeline.mixture_weights.stages import confirming, measured_of, proposed, stages, wanted
+from pipeline.question.loading import ConfigError
+from pipeline.study.folder import StudyError
+from tests.pipeline.mixture_weights.weights_study import DOMAINS, compared, loss, make_study, recommended, trained
+from training.evaluation_steps import evaluation_steps
+
+
+def test_only_the_tokens_of_one_domain_change(tmp_path: Path) -> None:
+    _, setting = make_study(tmp_path)
+    runs = star(setting, setting.base, 90)
+    tokens = {
+        key: {domain: Fraction(run.spec.mixture[domain]) * run.spec.tokens for domain in DOMAINS}
+        for key, run in runs.seeds[0].items()
+    }
+    base = tokens["general", Fraction(1)]
+    for (domain, factor), found in tokens.items():
+        assert found == {name: count * (factor if name == domain else 1) for name, count in base.items()}
+    assert len(runs.runs) == 2 * (1 + 2 * 3)
+    lengths = {run.spec.steps for run in runs.runs}
+    assert lengths == {90, 150, 70}
+    # The schedule follows the length: every run ends where its own decay does.
+    assert all(evaluation_steps(run.spec.evaluation, run.spec.steps)[-1] == run.spec.steps for run in runs.runs)
+
+
+def test_a_part_of_a_step_is_taken_from_the_domain_alone() -> None:
+    base = {"a": Fraction(3, 10), "b": Fraction(7, 10)}
+    weights, steps = perturbed(base, "a", Fraction(1, 3), 101)
+    assert steps == 81
+    assert weights["b"] * steps == Fraction(7, 10) * 101
+    assert sum(weights.values()) == 1
+
+
+@pytest.mark.parametrize("steps", [90, 180])
+def test_weights_of_a_later_round_make_whole_steps(steps: int) -> None:
+    factors = [Fraction(1, 3), Fraction(1), Fraction(3)]
+    weights = whole({"a": 0.611, "b": 0.317, "c": 0.072}, steps, factors)
+    assert sum(weights.values()) == 1
+    for share in weights.values():
+        assert all(((factor - 1) * share * steps).denominator == 1 for factor in factors)
+    assert float(weights["a"]) == pytest.approx(0.611, abs=1.5 / steps)
+
+
+def test_runs_that_two_methods_want_are_one(tmp_path: Path) -> None:
+    study, setting = make_study(tmp_path)
+    measured = Measured(study, None)
+    runs = wanted(setting, measured)
+    of = {name: {run.spec.hash for run in METHODS[name].runs(setting, measured)} for name in ("ddo", "autoscale")}
+    assert of["ddo"] < of["autoscale"] == {run.spec.hash for run in runs}
+    assert len(runs) == len({run.name for run in runs}) == 28
+    lines = {stage.name: stage for stage in stages(setting, measured)}
+    assert lines["shared, counted once"].runs == -14
+    assert lines["all"].runs == 28 + 4 * 3
+    assert lines["all"].tokens == sum(run.spec.tokens for run in runs) + 12 * setting.question.weights.target * 20 * 128
+    for name in ("ddo", "autoscale"):
+        asked = METHODS[name].runs(setting, measured)
+        once = {run.spec.hash: run.spec.tokens for run in asked}
+        assert METHODS[name].count(setting) == (len(once), sum(once.values()))
+
+
+def test_equal_weights_are_compared_by_the_base_run_where_it_is_as_long(tmp_path: Path) -> None:
+    study, setting = make_study(tmp_path, "weights.methods=[ddo,uniform]", "weights.target=90", "weights.base={}")
+    uniform = METHODS["uniform"].propose(setting, Measured(study, None))
+    known = {run.spec.hash for run in wanted(setting, Measured(study, None))}
+    assert [run.spec.hash in known for run in confirming(setting, uniform)] == [True, True, False]
+    assert {stage.name: stage.runs for stage in stages(setting, Measured(study, None))}["all"] == 14 + 2 * 3 - 2
+
+
+def test_another_method_and_a_wider_grid_keep_what_is_there(tmp_path: Path) -> None:
+    study, setting = make_study(tmp_path, "weights.methods=[ddo]")
+    first = {run.name for run in wanted(setting, Measured(study, None))}
+    _, wider = make_study(tmp_path, "weights.factors=[1/3,1,3,2]", "weights.seeds=3")
+    assert first < {run.name for run in wanted(wider, Measured(study, None))}
+
+
+def test_later_rounds_follow_from_earlier_ones(tmp_path: Path) -> None:
+    study, setting = make_study(tmp_path, "weights.rounds=2", "weights.methods=[ddo]")
+    first = wanted(setting, Measured(study, None))
+    half = trained(study, setting, first[:-1])
+    assert {run.name for run in wanted(setting, half)} == {run.name for run in first}
+    assert half.points is not None
+    early = Measured(study, half.points[half.points["step"] < half.points["step"].max()])
+    assert [half.done(first[0]), early.done(first[0])] == [True, False]
+    with pytest.raises(StudyError, match=f"1 of 14 runs.*{first[-1].name}"):
+        proposed(setting, half)
+    both = wanted(setting, trained(study, setting, first))
+    assert len(both) == METHODS["ddo"].count(setting)[0] == 28
+    assert sum(run.spec.tokens for run in both) == METHODS["ddo"].count(setting)[1]
+    content = recommended(study, setting)
+    rounds = content["proposals"][0]["details"]["stars"]
+    assert len(rounds) == 2
+    assert rounds[1]["base"] == pytest.approx(rounds[0]["weights"], abs=1.5 / 90)
+    # What is read again is what was decided before.
+    assert {run.name for run in wanted(setting, measured_of(study, setting.question))} == {run.name for run in both}
+
+
+def test_a_known_law_is_found_and_continued(tmp_path: Path) -> None:
+    study, setting = make_study(tmp_path, "weights.rounds=2")
+    content = recommended(study, setting)
+    assert content["method"] == "autoscale"
+    assert [row["method"] for row in content["proposals"]] == ["autoscale", "autoscale-offsets", "ddo", "uniform"]
+    tokens = content["target"]["tokens"]
+
+    def mean(shares: np.ndarray) -> float:
+        weights = dict(zip(DOMAINS, np.abs(shares) / np.abs(shares).sum()))
+        return sum(loss(domain, weights, tokens) for domain in DOMAINS) / 3
+
+    best = minimize(mean, np.full(3, 1 / 3), method="Nelder-Mead").fun
+    comparison = compared(study, setting)
+    rows = {row["method"]: row for row in comparison["methods"]}
+    assert rows["uniform"]["value"] > rows["ddo"]["value"] > best - 1e-3
+    assert rows["autoscale"]["value"] == pytest.approx(best, rel=0.005)
+    assert rows["autoscale"]["high"] < 0
+    assert rows["autoscale"]["difference"] == pytest.approx(rows["autoscale"]["value"] - rows["uniform"]["value"])
+    assert rows["uniform"]["difference"] is None
+    assert rows["uniform"]["speed_up"] is rows["uniform"]["tokens_saved"] is None
+    assert rows["autoscale"]["speed_up"] > 1.1
+    assert rows["autoscale"]["tokens_saved"] == pytest.approx(tokens * (1 - 1 / rows["autoscale"]["speed_up"]))
+    assert min(row["above_best"] for row in rows.values()) == 0
+    for row in rows.values():
+        assert row["loss"] == pytest.approx(np.mean(row["values"]))
+        assert row["worst_perplexity"] == pytest.approx(np.exp(max(row["losses"].values())))
+    assert rows["ddo"]["search_tokens"] < rows["autoscale"]["search_tokens"]
+    assert rows["uniform"]["search_tokens"] == 0
+
+
+def test_perplexities_are_averaged_where_they_are_asked_for(tmp_path: Path) -> None:
+    study, setting = make_study(tmp_path, "weights.average=perplexity", "weights.methods=[ddo,uniform]")
+    recommended(study, setting)
+    for row in compared(study, setting)["methods"]:
+        assert row["value"] == pytest.approx(np.mean([np.exp(value) for value in row["losses"].values()]), rel=1e-3)
+        assert row["value"] > row["perplexity"] == pytest.approx(np.exp(row["loss"]))
+
+
+def test_domains_count_by_their_value(tmp_path: Path) -> None:
+    study, setting = make_study(tmp_path, "weights.methods=[ddo,uniform]")
+    setting.question.weights.value = {"general": 3, "code": 1}
+    recommended(study, setting)
+    for row in compared(study, setting)["methods"]:
+        assert row["value"] == pytest.approx(0.75 * row["losses"]["general"] + 0.25 * row["losses"]["code"])
+        assert row["perplexity"] == pytest.approx(np.exp(row["value"]))
+
+
+def test_a_domain_with_few_tokens_holds_its_weight(tmp_path: Path) -> None:
+    study, setting = make_study(tmp_path, tokens=700_000)
+    first, offsets, *_ = recommended(study, setting)["proposals"]
+    most = 700_000 / (720 * 20 * 128)
+    assert max(first["details"]["free"].values()) > most
+    for row in (first, offsets):
+        assert most - 1.6e-3 < max(row["weights"].values()) < most
+        assert sum(row["weights"].values()) == pytest.approx(1)
+    assert any("is held at its cap of 698573 tokens" in line for line in first["lines"])
+    with pytest.raises(ConfigError, match=r"weights\.target: 720 steps are 1,843,200 tokens, and all domains have"):
+        wanted(make_study(tmp_path, "weights.methods=[autoscale]", tokens=600_000)[1], Measured(study, None))
+
+
+def test_too_few_tokens_for_a_perturbation_are_told_before_anything_is_run(tmp_path: Path) -> None:
+    study, setting = make_study(tmp_path, "weights.methods=[ddo]", tokens=200_000)
+    with pytest.raises(ConfigError) as wrong:
+        wanted(setting, Measured(study, None))
+    assert len(wrong.value.lines) == 3
+    assert "230,400, 1.15 epochs; give more text, fewer steps, or allow_repeats=true" in wrong.value.lines[0]
+    _, repeated = make_study(tmp_path, "weights.methods=[ddo]", "allow_repeats=true", tokens=200_000)
+    assert wanted(repeated, Measured(study, None))
+
+
+def test_a_domain_without_effect_is_said_and_the_rest_goes_on(tmp_path: Path, monkeypatch) -> None:
+    from tests.pipeline.mixture_weights import weights_study
+
+    monkeypatch.setitem(weights_study.USEFUL, "code", 0.0)
+    monkeypatch.setitem(weights_study.HELPS, "code", -0.02)
+    study, setting = make_study(tmp_path)
+    content = recommended(study, setting)
+    flat = [line for line in content["warnings"] if line.startswith("at 90 steps: code: more of its tokens do not")]
+    assert flat == ["at 90 steps: code: more of its tokens do not lower the loss; its exponent is set to 0"]
+    assert content["mixture"]["code"] < 0.2
+
+
+def test_the_factors_are_exact(tmp_path: Path) -> None:
+    _, setting = make_study(tmp_path, "weights.factors=[1/3,1,3]")
+    assert factors_of(setting) == [Fraction(1, 3), 1, 3]

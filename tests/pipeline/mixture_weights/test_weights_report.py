@@ -1,0 +1,105 @@
+"""report.html of a question about weights: what it says, at every stage, and how a browser shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.mixture_weights.report import write_weights_report
+from pipeline.mixture_weights.setting import Measured
+from pipeline.mixture_weights.stages import wanted
+from pipeline.mixture_weights.terminal_tables import comparison_tables, difference, outdone_line, weights_table
+from tests.pipeline.mixture_weights.weights_study import HOSTILE_DOMAIN, make_study, recommended, whole_study
+from tests.pipeline.report.page_scripts import TEXTS
+from tests.pipeline.report.test_browser import browser as browser
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_weights_report(*whole_study(tmp_path_factory.getbasetemp() / "weights-report"))
+
+
+def test_it_says_what_is_missing_at_every_stage(tmp_path: Path) -> None:
+    study, setting = make_study(tmp_path)
+    study.write_plan(wanted(setting, Measured(study, None)))
+    page = write_weights_report(study, setting.question).read_text()
+    assert "There is no recommendation yet: run cptlaw recommend." in page
+    recommended(study, setting)
+    page = write_weights_report(study, setting.question).read_text()
+    assert "There is no recommendation yet" not in page
+    assert "The weights are not compared yet: run cptlaw confirm." in page
+
+
+def test_an_answer_that_measured_worse_is_not_the_headline(tmp_path: Path) -> None:
+    study, question = whole_study(tmp_path)
+    comparison = study.read_json("confirmation.json", "confirm")
+    own = next(row for row in comparison["methods"] if row["recommended"])
+    for low, worse in ((0.01, True), (-0.01, False)):
+        own |= {"difference": 0.02, "low": low, "high": 0.05}
+        study.write_json("confirmation.json", {name: comparison[name] for name in comparison if name != "schema"})
+        page = write_weights_report(study, question).read_text()
+        assert ("33.3% general" in page.split("</h1>")[0].split("<h1>")[1]) == worse
+        line = "weights, the answer before the proof, measured worse than uniform"
+        assert (line in page) == worse == bool(outdone_line(comparison))
+
+
+def test_names_are_never_markup(path: Path) -> None:
+    page = path.read_text()
+    assert HOSTILE_DOMAIN not in page
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+
+
+def test_tables_of_the_terminal_hold_every_method(tmp_path_factory: pytest.TempPathFactory) -> None:
+    from rich.console import Console
+
+    study, _ = whole_study(tmp_path_factory.getbasetemp() / "weights-report")
+    comparison = study.read_json("confirmation.json", "confirm")
+    console = Console(width=80, record=True)
+    with console.capture() as shown:
+        console.print(weights_table(study.read_json("recommendation.json", "recommend")))
+        console.print(*comparison_tables(comparison))
+    for method in ("autoscale *", "autoscale-offsets", "ddo", "uniform"):
+        assert shown.get().count(method) >= 3
+    # A terminal of 80 columns has room for every number.
+    assert "…" not in shown.get()
+    for row in comparison["methods"]:
+        assert f"{row['value']:.4f}" in shown.get()
+        assert difference(row) in shown.get()
+
+
+@pytest.mark.browser
+def test_a_browser_draws_every_figure_and_no_text_lies_on_another(browser, path: Path) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.set_default_timeout(120_000)
+    said: list[str] = []
+    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: (said.append("dialog"), dialog.dismiss()))
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-drawn]")
+    drawn = page.evaluate(
+        """() => [...document.querySelectorAll(".plot")].map(plot =>
+           plot.querySelectorAll(".main-svg .scatterlayer .trace path").length)"""
+    )
+    # Weights, two paths, three domains, losses by method, losses while training.
+    assert len(drawn) == 8
+    assert min(drawn) >= 3
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        # Plotly takes its time to follow.
+        page.wait_for_function(
+            "() => [...document.querySelectorAll('.main-svg')].every(e => e.clientWidth <= innerWidth)"
+        )
+        touching = [
+            f"{first['of']}: {first['words'][:40]!r} on {second['words'][:40]!r}"
+            for group in page.evaluate(TEXTS)
+            for at, first in enumerate(group)
+            for second in group[at + 1 :]
+            if min(first["right"], second["right"]) - max(first["left"], second["left"]) > 1
+            and min(first["bottom"], second["bottom"]) - max(first["top"], second["top"]) > 1
+        ]
+        assert touching == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert said == []
+    page.close()

@@ -1,0 +1,138 @@
+"""The road to weights in small: real corpora, real runs at two scales, AutoScale, and the comparison."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.main import run
+from pipeline.study.folder import Study
+from tests.conftest import write_text
+
+pytestmark = pytest.mark.slow
+
+DOMAINS = ("general", "domain", "third")
+SMALL = [
+    "experiment=own",
+    "goal=weights",
+    "model=qwen2-0.05m",
+    "ladder=[]",
+    "corpora.tokenizer.vocabulary=300",
+    "corpora.validation_share=0.1",
+    "precision=fp32",
+    "engine=eager",
+    "sequence_length=16",
+    "validation_windows=8",
+    "pretrain.global_batch=4",
+    "pretrain.evaluation.every=6",
+    "weights.methods=[autoscale,uniform]",
+    "weights.scales=[9,18]",
+    "weights.target=36",
+    "weights.confirm_seeds=2",
+    "launcher.workers=1",
+]
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("weights")
+    for number, name in enumerate(DOMAINS):
+        write_text(folder / name, number)
+    paths = [f"corpora.sources.{name}.path={folder / name}" for name in DOMAINS[:2]]
+    third = f"corpora.sources={{third: {{path: {folder / 'third'}}}}}"
+    return [*SMALL, *paths, third, f"studies={folder / 'studies'}", f"data={folder / 'data'}"]
+
+
+def _study(words: list[str], name: str) -> Study:
+    folder = next(word for word in words if word.startswith("studies=")).removeprefix("studies=")
+    return Study(Path(folder) / name)
+
+
+@pytest.fixture(scope="module")
+def compared(words: list[str]) -> Study:
+    assert run(["quickstart", *words, "name=whole"]) == 0
+    return _study(words, "whole")
+
+
+def test_the_whole_road(compared: Study, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    plan = compared.read_plan()
+    assert [planned.role for planned in plan].count("fit") == 14
+    assert [planned.role for planned in plan].count("confirm") == 6
+    assert {planned.spec.steps for planned in plan if planned.role == "fit"} == {9, 15, 7, 18, 30, 14}
+    content = compared.read_json("recommendation.json", "recommend")
+    assert sum(content["mixture"].values()) == pytest.approx(1)
+    rows = {row["method"]: row for row in compared.read_json("confirmation.json", "confirm")["methods"]}
+    assert set(rows) == {"autoscale", "autoscale-offsets", "uniform"}
+    assert all(len(row["values"]) == 2 for row in rows.values())
+    assert rows["autoscale"]["search_tokens"] == sum(planned.spec.tokens for planned in plan if planned.role == "fit")
+    assert "autoscale-offsets" in (compared.folder / "report.html").read_text()
+    # The same words again train nothing, and change nothing that was answered.
+    before = {path: path.stat().st_mtime_ns for path in compared.runs.rglob("*") if path.is_file()}
+    answers = [(compared.folder / name).read_bytes() for name in ("recommendation.json", "confirmation.json")]
+    capsys.readouterr()
+    for verb in ("plan", "train", "collect", "fit", "recommend", "confirm", "report"):
+        assert run([verb, *words, "name=whole"]) == 0, verb
+    out = " ".join(capsys.readouterr().out.split())
+    assert "search by autoscale" in out
+    assert "20 runs, 20 of them done already" in out
+    assert {path: path.stat().st_mtime_ns for path in compared.runs.rglob("*") if path.is_file()} == before
+    assert answers == [(compared.folder / name).read_bytes() for name in ("recommendation.json", "confirmation.json")]
+
+
+def test_a_recommendation_of_another_question_is_not_confirmed(
+    compared: Study, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["confirm", str(compared.folder), "weights.target=45"]) == 3
+    assert "of another question; run cptlaw recommend again" in capsys.readouterr().err
+    path = compared.folder / "recommendation.json"
+    kept = path.read_text()
+    path.write_text(json.dumps({**json.loads(kept), "mixture": {"general": 2}}))
+    try:
+        assert run(["report", str(compared.folder)]) == 3
+    finally:
+        path.write_text(kept)
+    assert "mixture.general = 2 cannot stand there; run cptlaw recommend again" in capsys.readouterr().err
+
+
+def test_killed_in_the_middle_and_repeated_trains_nothing_twice(compared: Study, words: list[str]) -> None:
+    mine, study = [*words, "name=killed"], _study(words, "killed")
+    assert run(["prepare", *mine]) == run(["plan", *mine]) == 0
+    command = [sys.executable, "-m", "pipeline.cli.main", "train", *mine]
+    driver = subprocess.Popen(command, start_new_session=True)
+    deadline = time.time() + 120
+    while len(list(study.runs.glob("*/DONE"))) < 4 and time.time() < deadline:
+        time.sleep(0.02)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+    done = {path.parent.name: path.stat().st_mtime_ns for path in study.runs.glob("*/DONE")}
+    assert 4 <= len(done) < 14
+    for verb in ("train", "recommend"):
+        assert run([verb, *mine]) == 0, verb
+    assert done == {name: (study.runs / name / "DONE").stat().st_mtime_ns for name in done}
+    for planned in study.read_plan():
+        whole = compared.runs / planned.name / "points.jsonl"
+        assert (study.runs / planned.name / "points.jsonl").read_bytes() == whole.read_bytes()
+    both = [folder.read_json("recommendation.json", "recommend") for folder in (study, compared)]
+    assert both[0]["proposals"] == both[1]["proposals"]
+
+
+def test_a_masked_model_goes_the_same_road(words: list[str]) -> None:
+    bert = ["model=bert-base", "objective.kind=masked", "model.vocab_size=null", "model.hidden_size=16"]
+    bert += ["model.num_hidden_layers=1", "model.num_attention_heads=2", "model.intermediate_size=32"]
+    changed = ["weights.methods=[ddo,uniform]", "weights.rounds=2", "weights.confirm_seeds=1", "name=masked"]
+    words = [word for word in words if not word.startswith(("model=", "weights.methods", "weights.confirm_seeds"))]
+    assert run(["quickstart", *words, *bert, *changed]) == 0
+    study = _study(words, "masked")
+    plan = study.read_plan()
+    assert {planned.spec.objective.kind for planned in plan} == {"masked"}
+    assert [planned.role for planned in plan].count("fit") >= 13
+    rows = study.read_json("confirmation.json", "confirm")["methods"]
+    assert {row["method"] for row in rows} == {"ddo", "uniform"}
+    assert {row["low"] for row in rows} == {None}

@@ -1,0 +1,118 @@
+"""A study about weights without training: losses from a known law, then the real stages, proposals and comparison."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import json
+import zlib
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from pipeline.answers.confirm import add_to_plan
+from pipeline.mixture_weights.comparison import compare, proposals_in, recommend_weights
+from pipeline.mixture_weights.setting import Measured, Setting
+from pipeline.mixture_weights.stages import confirming, measured_of, setting_of, wanted
+from pipeline.question.loading import read_question
+from pipeline.question.schema import Question
+from pipeline.study.collect import collect
+from pipeline.study.folder import PlannedRun, Study
+from training.corpora.manifest import Manifest, PreparedCorpus
+from training.evaluation_steps import evaluation_steps
+
+HOSTILE_NAME = '<b>weights & "co"'
+HOSTILE_DOMAIN = "<img src=x onerror=alert(1)>"
+DOMAINS = ("general", "code", HOSTILE_DOMAIN)
+USEFUL = {"general": 3.0, "code": 1.0, HOSTILE_DOMAIN: 0.2}
+"""How much a domain's own tokens lower its loss."""
+HELPS = {"general": 0.1, "code": 0.1, HOSTILE_DOMAIN: 0.1}
+"""What a domain's tokens are worth to another."""
+
+
+class _Corpora(Manifest):
+    """A manifest of corpora that nobody prepared."""
+
+    def store(self, corpus: str) -> Any:
+        return SimpleNamespace(meta=SimpleNamespace(end_of_text=0))
+
+
+@functools.cache
+def whole_study(studies: Path) -> tuple[Study, Question]:
+    """A compared study whose name and one domain want to be markup; made once a process."""
+    study, setting = make_study(studies)
+    recommended(study, setting)
+    compared(study, setting)
+    return study, setting.question
+
+
+def make_study(studies: Path, *words: str, tokens: int = 10**9, name: str = HOSTILE_NAME) -> tuple[Study, Setting]:
+    """An empty study of three domains of so many tokens each, and its question changed by words."""
+    given = ["goal=weights", "model=qwen2-0.05m", "weights.scales=[90,180]", "weights.target=720", "weights.seeds=2"]
+    given += ["weights.methods=[autoscale,ddo,uniform]", "pretrain.evaluation.every=60", "precision=fp32"]
+    question = copy.deepcopy(_question(*given, *words))
+    question = dataclasses.replace(question, name=name, studies=str(studies))
+    source = question.corpora.sources["general"]
+    question.corpora = dataclasses.replace(question.corpora, sources=dict.fromkeys(DOMAINS, source))
+    study = Study(studies / name)
+    prepared = PreparedCorpus("x", "00" * 16, "", {"train": tokens, "validation": 10**6}, {}, {})
+    manifest = _Corpora(study.folder, "tokenizer", "00", 2048, 0.05, dict.fromkeys(DOMAINS, prepared))
+    return study, setting_of(question, manifest, "fp32")
+
+
+@functools.cache
+def _question(*words: str) -> Question:
+    return read_question(words)
+
+
+def trained(study: Study, setting: Setting, runs: list[PlannedRun]) -> Measured:
+    """What is known once these runs are done."""
+    known = study.read_plan() if study.plan_file.exists() else []
+    study.write_plan({run.spec.hash: run for run in [*known, *runs]}.values())
+    for run in runs:
+        folder = study.runs / run.name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "points.jsonl").write_text("".join(json.dumps(line) + "\n" for line in _points(run)))
+        (folder / "DONE").write_text("{}\n")
+    return Measured(study, collect(study, setting.question.corpora.general))
+
+
+def recommended(study: Study, setting: Setting) -> dict[str, Any]:
+    """Train until the methods want nothing more, and recommend."""
+    measured = measured_of(study, setting.question)
+    while lacking := [run for run in wanted(setting, measured) if not measured.done(run)]:
+        measured = trained(study, setting, lacking)
+    return recommend_weights(study, setting, measured)
+
+
+def compared(study: Study, setting: Setting) -> dict[str, Any]:
+    """Train and compare what was recommended."""
+    content = study.read_json("recommendation.json", "recommend")
+    runs = confirming(setting, proposals_in(content))
+    add_to_plan(study, runs)
+    return compare(study, setting, trained(study, setting, runs), content)
+
+
+def loss(domain: str, weights: dict[str, float], tokens: float) -> float:
+    """Of the known law: a domain's own tokens lower its loss, and those of the others a little."""
+    others = sum(HELPS[name] * share for name, share in weights.items() if name != domain)
+    seen = (weights[domain] + others) * tokens / 1e5
+    return 2.0 + USEFUL[domain] * (0.2 + seen) ** -0.4
+
+
+def _points(run: PlannedRun) -> list[dict[str, Any]]:
+    spec = run.spec
+    noise = np.random.default_rng(zlib.crc32(f"{run.name} {spec.seed}".encode()))
+    weights = {domain: float(Fraction(share)) for domain, share in spec.mixture.items()}
+    lines = []
+    for step in evaluation_steps(spec.evaluation, spec.steps):
+        tokens = step * spec.tokens_per_step
+        for domain in spec.corpora:
+            value = loss(domain, weights, tokens) + noise.normal(0, 2e-4)
+            row = {"step": step, "tokens": tokens, "corpus": domain, "loss": float(value), "loss_stderr": 0.02}
+            lines.append({**row, "learning_rate": 1e-3})
+    return lines

@@ -1,0 +1,137 @@
+"""A study of several domains: one pre-training for all, runs of their own, answers about one at a time."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from pipeline.cli.main import run
+from pipeline.plan.runs import data_folder, planned_runs, unprepared
+from pipeline.question.loading import ConfigError, read_question
+from pipeline.question.schema import Question
+from pipeline.study.domain_points import of_domain
+from pipeline.study.folder import PlannedRun, Study
+from tests.conftest import write_text
+from tests.pipeline.test_road import SMALL
+
+SIX = ["experiment=dcpt-six-small", "corpora.folder=there"]
+
+
+def _plan(question: Question) -> list[PlannedRun]:
+    return planned_runs(question, unprepared(question), "fp32")
+
+
+def test_every_cell_of_six_domains_is_planned() -> None:
+    question = read_question(SIX)
+    plan = _plan(question)
+    roles = Counter(planned.role for planned in plan)
+    assert roles == {"pretrain": 3, "fit": 147}
+    pretraining = {planned.spec.hash: planned for planned in plan if planned.role == "pretrain"}
+    assert all(len(planned.spec.corpora) == 7 for planned in pretraining.values())
+    cells = Counter()
+    for planned in plan[3:]:
+        mixture = planned.spec.mixture
+        assert pretraining[planned.parent or ""].model == planned.model
+        read = [corpus for corpus in mixture if corpus != "general" and mixture[corpus] != "0"]
+        assert set(mixture) == {"general", *(read or question.corpora.domains)}
+        cells.update((planned.model, domain, mixture["general"]) for domain in read or question.corpora.domains)
+    assert len(cells) == 162
+    assert set(cells.values()) == {1}
+
+
+def test_one_size_of_one_domain_is_evaluated_everywhere() -> None:
+    dense = {p.name.rsplit("-", 3)[0] for p in _plan(read_question(SIX))[3:] if p.spec.evaluation.policy == "dense"}
+    shares = ("0.1", "0.2", "0.33", "0.5", "0.67", "0.8", "0.9", "1")
+    assert dense == {"continual-qwen2-0.05m-general1", *(f"continual-qwen2-0.05m-code{share}" for share in shares)}
+
+
+def test_a_list_of_one_domain_changes_no_run() -> None:
+    words = ["experiment=quickstart"]
+    alone, listed = (read_question([*words, *more]) for more in ([], ["corpora.domains=[code]"]))
+    assert [planned.spec.hash for planned in _plan(alone)] == [planned.spec.hash for planned in _plan(listed)]
+    assert data_folder(alone) == data_folder(listed)
+
+
+def test_whichever_domain_is_asked_about_the_runs_and_their_text_are_the_same() -> None:
+    code, law = read_question(SIX), read_question([*SIX, "corpora.domain=law"])
+    assert data_folder(code) == data_folder(law)
+    assert [planned.name for planned in _plan(code)] == [planned.name for planned in _plan(law)]
+
+
+def test_mistakes_in_the_list() -> None:
+    words = [*SIX, "corpora.domains=[code,code,general,latin]", "corpora.domain=law", "+dense.greek=qwen2-0.7m"]
+    with pytest.raises(ConfigError) as told:
+        read_question(words)
+    keys = [line.split(":")[0] for line in told.value.lines]
+    assert keys == ["corpora.domains"] * 3 + ["corpora.domain", "dense", "dense.greek"]
+
+
+def test_points_of_a_domain() -> None:
+    rows = [
+        ("a", "general", 0.5, float("nan")),
+        ("a", "code", 0.5, float("nan")),
+        ("b", "general", float("nan"), 0.5),
+        ("c", "general", 0.0, 0.0),
+        ("c", "law", 0.0, 0.0),
+    ]
+    points = pd.DataFrame(rows, columns=["run", "corpus", "mixture.code", "mixture.law"])
+    question = read_question([*SIX, "corpora.domain=law"])
+    own = of_domain(points, question)
+    assert list(zip(own["run"], own["corpus"])) == [("b", "general"), ("c", "general"), ("c", "law")]
+    assert of_domain(points, read_question(["experiment=quickstart"])) is points
+
+
+@pytest.mark.slow
+def test_from_text_to_tables_and_an_answer_a_domain(
+    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_text(tmp_path / "music", 3)
+    words = [
+        *(word for word in SMALL if not word.startswith(("experiment=", "law=", "ladder=", "mixture.domain="))),
+        "corpora=dcpt-six",
+        "corpora.folder=/",
+        *(f"~corpora.sources.{name}" for name in ("code", "math", "chemistry", "medical")),
+        *(f"corpora.sources.{name}.group=null" for name in ("general", "law", "music")),
+        f"studies={tmp_path / 'studies'}",
+        f"data={tmp_path / 'data'}",
+        f"corpora.sources.general.path={texts / 'general'}",
+        f"corpora.sources.law.path={texts / 'code'}",
+        f"corpora.sources.music.path={tmp_path / 'music'}",
+        "corpora.domain=music",
+        "corpora.domains=[music,law]",
+        "ladder=[qwen2-0.05m,qwen2-0.15m]",
+        "mixture.domain=[0.0,0.33,0.67,1.0]",
+        "law=[transfer-anchored]",
+        "+dense.law=qwen2-0.05m",
+        "continual.evaluation.every=1",
+    ]
+    for verb in ("prepare", "plan", "train", "collect"):
+        assert run([verb, *words]) == 0, verb
+    study = Study(tmp_path / "studies" / "small")
+    assert Counter(planned.role for planned in study.read_plan()) == {"pretrain": 2, "fit": 14}
+    for domain in ("music", "law"):
+        for verb in ("fit", "recommend", "report"):
+            assert run([verb, str(study.folder), f"corpora.domain={domain}"]) == 0, verb
+        answer = json.loads((study.folder / "answers" / domain / "recommendation.json").read_text())
+        assert set(answer["mixture"]) == {"general", domain}
+        assert (study.folder / "answers" / domain / "report.html").exists()
+        assert f"answers/{domain}/report.html" in (study.folder / "report.html").read_text()
+    fits = [json.loads((study.folder / f"answers/{d}/fits/general-transfer-anchored.json").read_text())["n_runs"]
+            for d in ("music", "law")]  # fmt: skip
+    assert fits == [8, 8]
+    assert run(["confirm", str(study.folder), "corpora.domain=law", "confirm.tokens_factor=1.5"]) == 0
+    rows = json.loads((study.folder / "answers/law/confirmation.json").read_text())["confirmations"]
+    assert {row["corpus"] for row in rows} == {"general", "law"}
+    capsys.readouterr()
+    assert run(["tables", str(study.folder), "tables.names=[dcpt-1,dcpt-13]"]) == 0
+    told = capsys.readouterr().out
+    assert "D-CPT table 1: Fitted to all points, mean over domains" in told
+    for name in ("tables.md", "tables.html", "tables/dcpt-1.csv", "tables/dcpt-13.csv", "tables/verdicts.csv"):
+        assert (study.folder / name).stat().st_size > 100
+    ours = pd.read_csv(study.folder / "tables/dcpt-1.csv")
+    assert len(ours) == 5 * 2 * 2
+    assert ours["ours"].notna().all()

@@ -1,0 +1,155 @@
+"""Tables 5, 6 and 12 from confirmations, and the inflection ratio from points whose own is known."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pipeline.answers.verdict import proven
+from pipeline.cli.verbs import study_of
+from pipeline.paper_tables.dcpt import near_zero, usages
+from pipeline.paper_tables.dcpt.points import Material
+from pipeline.paper_tables.dcpt.usages import READINGS
+from pipeline.paper_tables.make import tables_of
+from pipeline.paper_tables.table import Source
+from pipeline.paper_tables.verdict import HOLDS, NOT_HERE, UNKNOWN
+from pipeline.question.loading import read_question
+from pipeline.question.schema import Question
+from pipeline.study.folder import Study, StudyError
+
+PAPER = """r_d,corpus,metric,value
+0.9,G,val_loss,2.9
+0.9,D,val_loss,1.7
+"""
+
+
+@functools.cache
+def _question() -> Question:
+    return read_question(["experiment=quickstart", "goal.domain_tokens=3e5", "goal.flops=6e11"])
+
+
+def _row(corpus: str, share: float, seeds: list[float], **more: Any) -> dict[str, Any]:
+    measured = float(np.mean(seeds))
+    row = {"run": f"run-{share}", "model": "m", "N": 1e-4, "D": 1e-3, "steps": 9, "domain_share": share,
+           "corpus": corpus, "law": "dcpt", "recommended": True, "before": 2.0, "predicted": measured,
+           "low": measured - 0.1, "high": measured + 0.1, "measured": measured, "seeds": seeds, "sd": 0.001,
+           "relative_error": 0.0, "inside": True}  # fmt: skip
+    return {**row, **more}
+
+
+def _answered(folder: Path, kind: str, rows: list[dict[str, Any]]) -> Source:
+    """A study whose goal of a kind has been answered and confirmed; the table is asked of one about the trade-off."""
+    about = dataclasses.replace(_question(), studies=str(folder))
+    question = dataclasses.replace(about, goal=dataclasses.replace(about.goal, kind=kind))
+    study = study_of(question)
+    interval = {"low": 0.4, "high": 0.6}
+    optimum = {"N": {"value": 1.5e-4, "low": 1e-4, "high": 2e-4}}
+    content = {"goal": {"kind": kind, "tolerance": 0.03}, "law": {"general": "dcpt", "code": "dcpt"},
+               "target": {"model": "m", "N": 1e-4, "D": 1e-3, "steps": 9}, "loss_before": {"general": 2.0, "code": 3.0},
+               "mixture": {"general": 0.5, "code": 0.5}, **interval, "predicted": {}, "binding": "", "warnings": [],
+               "optimum": optimum, "held_out_error": {}, "answers": {}}  # fmt: skip
+    study.write_json(study.answer("recommendation.json"), content)
+    proof = proven(question, content, rows)
+    study.write_json(study.answer("confirmation.json"), {"confirmations": rows, "proof": proof})
+    return Source(study_of(about), about)
+
+
+def test_usage_1_beside_the_paper(tmp_path: Path) -> None:
+    rows = [
+        *(_row("general", share, losses) for share, losses in ((0.5, [2.06, 2.061]), (0.3, [2.0, 2.01]))),
+        _row("code", 0.5, [1.5, 1.5]),
+        _row("general", 0.7, [2.1, 2.11]),
+    ]
+    source = _answered(tmp_path, "trade-off", rows)
+    (tmp_path / usages.TABLES["dcpt-5"].file).write_text(PAPER)
+    (five,) = tables_of({"trade-off": READINGS["trade-off"].read(source)}, ["dcpt-5"], tmp_path)
+    at = five.cells.set_index(["what", "corpus"])
+    assert at.loc[("loss at 0.9", "D"), "paper"] == 1.7
+    assert at.loc[("loss at 0.5", "G"), "ours"] == pytest.approx(2.0605)
+    assert at.loc[("rise at the answer", "G"), "ours"] == pytest.approx(0.03025)
+    assert at.loc[("share, measured", "G"), "ours"] == pytest.approx(0.495, abs=0.005)
+    assert five.verdict == HOLDS
+    assert "where predicted" in five.why
+
+
+@pytest.mark.parametrize(("seeds", "verdict"), [(2, HOLDS), (1, UNKNOWN)])
+def test_usage_2_and_its_noise(tmp_path: Path, seeds: int, verdict: str) -> None:
+    losses = {0.5: [2.0, 2.01], 0.2: [2.1, 2.11], 0.8: [2.2, 2.21]}
+    source = _answered(tmp_path, "limited-data", [_row("code", *item) for item in (
+        (share, own[:seeds]) for share, own in losses.items())])  # fmt: skip
+    (six,) = tables_of({"limited-data": READINGS["limited-data"].read(source)}, ["dcpt-6"], None)
+    at = six.cells.set_index("what")["ours"]
+    assert six.verdict == verdict
+    assert at["answer above the least of the others"] == pytest.approx(-0.1)
+    assert at["share that may be best, least"] == (0.5 if seeds > 1 else 0.2)
+
+
+def test_usage_3_by_size(tmp_path: Path) -> None:
+    sizes = {"a": (5e-5, [2.3, 2.31]), "b": (1.5e-4, [2.1, 2.11]), "c": (3e-4, [2.0, 2.01])}
+    rows = [_row("code", 0.5, own, model=name, N=N, run=name) for name, (N, own) in sizes.items()]
+    source = _answered(tmp_path, "compute", [rows[1], rows[0], rows[2]])
+    (twelve,) = tables_of({"compute": READINGS["compute"].read(source)}, ["dcpt-12"], None)
+    assert twelve.verdict == NOT_HERE
+    at = twelve.cells.set_index("what")["ours"]
+    assert at["loss at 300 k parameters, 1 M tokens"] == pytest.approx(2.005)
+    assert at["N that may be best, least"] == 3e-4
+
+
+def test_what_is_not_confirmed_yet_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match=r"limited-data/confirmation\.json: missing; run cptlaw confirm first"):
+        READINGS["limited-data"].read(Source(Study(tmp_path), _question()))
+
+
+def _near_zero(turn: float) -> Material:
+    """Losses on general that rise with the tokens below a share and fall above it."""
+    rng, parts = np.random.default_rng(0), []
+    for share in (0.02, 0.05, 0.1, 0.25):
+        for seed in range(2):
+            step = np.arange(20, 301, 20)
+            loss = 3 + 0.3 * (turn - share) * np.log(step) + 0.0005 * rng.standard_normal(len(step))
+            parts.append(pd.DataFrame({"step": step, "D": step * 2e-6, "loss": loss, "N": 1e-4, "r": share,
+                                       "run": f"{share} {seed}", "corpus": "general"}))  # fmt: skip
+    return Material(pd.concat(parts, ignore_index=True), "general", ("law",))
+
+
+def test_an_inflection_ratio_is_found_with_its_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near_zero, "CORPORA", ("G",))
+    monkeypatch.setattr(near_zero, "REFITS", 40)
+    (twelve,) = tables_of({"near-zero": _near_zero(0.07)}, ["dcpt-figure-12"], None)
+    at = twelve.cells.set_index("quantity")["ours"]
+    assert at["low"] < 0.07 < at["high"]
+    assert at["ratio"] == pytest.approx(0.07, abs=0.01)
+    assert (at["share below"], at["share above"]) == (0.05, 0.1)
+    assert twelve.verdict == HOLDS
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        ((0.05, 0.02, 0.09, 0.067), HOLDS),
+        ((0.05, 0.02, 0.2, 0.067), UNKNOWN),
+        ((0.3, 0.2, 0.4, 0.5), NOT_HERE),
+        ((0.0, 0.0, 0.0, 0.0), NOT_HERE),
+        ((0.0, 0.0, 0.01, 0.01), UNKNOWN),
+        ((), UNKNOWN),
+    ],
+)
+def test_the_claim_is_of_every_domain(found: tuple[float, ...], verdict: str) -> None:
+    names = ("ratio", "low", "high", "share above")
+    rows = [("a", "G", name, value) for name, value in zip(names, (0.05, 0.04, 0.06, 0.067))]
+    rows += [("b", "G", name, value) for name, value in zip(names, found)] or [("b", "D", "ratio", 0.05)]
+    cells = pd.DataFrame(rows, columns=["domain", "corpus", "quantity", "ours"])
+    assert near_zero.judge(cells)[0] == verdict
+
+
+def test_the_experiment_is_read_for_the_inflection_alone() -> None:
+    question = read_question(["experiment=near-zero"])
+    assert question.mixture.replicate_at == question.mixture.domain
+    assert near_zero.READINGS["near-zero"].of(question)
+    assert not near_zero.READINGS["near-zero"].of(_question())

@@ -1,0 +1,162 @@
+"""Several decays off one trunk, and several transfer points of one pre-training; each step is planned once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pipeline.cli import main as cli
+from pipeline.plan.runs import planned_runs, unprepared
+from pipeline.question.loading import ConfigError, read_question
+from pipeline.study.collect import collect, read_points, schedules
+from pipeline.study.folder import Study
+from tests.pipeline.test_road import SMALL
+from training.schedule import learning_rates
+
+DECAY = "{step: STEP, steps: 10, schedule: {pieces: [{shape: linear, end: 0.1}]}}"
+QUESTION = [
+    "experiment=quickstart",
+    "ladder=[qwen2-0.05m]",
+    "model=qwen2-0.05m",
+    "mixture.domain=[0.5]",
+    "mixture.replicates=1",
+    "schedule@pretrain.schedule=constant",
+    "schedule@continual.schedule=constant",
+    "pretrain.steps=40",
+    "continual.steps=30",
+    f"pretrain.branches=[{DECAY.replace('STEP', '20')},{DECAY.replace('STEP', '40')}]",
+    f"continual.branches=[{DECAY.replace('STEP', '15')}]",
+    "transfer_steps=[20,40]",
+]
+
+
+@pytest.fixture
+def plan():
+    question = read_question(QUESTION)
+    return planned_runs(question, unprepared(question), "fp32")
+
+
+def test_each_step_of_a_trunk_is_planned_once_and_parents_come_first(plan) -> None:
+    assert len(plan) == 1 + 2 + 2 + 2
+    known: set[str] = set()
+    for run in plan:
+        assert run.parent is None or run.parent in known
+        known.add(run.spec.hash)
+    (pretraining,) = (run for run in plan if run.role == "pretrain" and not run.parent)
+    decays = [run for run in plan if run.role == "pretrain" and run.parent]
+    assert [run.spec.initial.step for run in decays] == [20, 40]
+    assert all(run.spec.initial.moments and run.spec.corpora == pretraining.spec.corpora for run in decays)
+    batch = pretraining.spec.global_batch
+    assert [run.spec.first_sequence for run in decays] == [20 * batch, 40 * batch]
+    starts = {run.start for run in plan if run.role == "fit" and not run.spec.initial.moments}
+    assert starts == {f"runs/{pretraining.name}/checkpoints/step-{step}" for step in (20, 40)}
+
+
+def test_areas_of_a_branch_are_those_of_the_whole_way(plan) -> None:
+    whole = schedules(plan)
+    peak = 3e-3
+    decay = next(run for run in plan if run.role == "pretrain" and run.spec.initial.step == 20 and run.parent)
+    own = learning_rates(decay.spec.schedule, 10, peak)
+    np.testing.assert_array_equal(whole[decay.name].rates, np.concatenate([np.full(20, peak), own]))
+    assert own[-1] == pytest.approx(peak / 10)
+    branch = next(run for run in plan if run.role == "fit" and run.spec.initial.moments)
+    trunk = next(run for run in plan if run.spec.hash == branch.parent)
+    np.testing.assert_array_equal(whole[branch.name].rates[:15], whole[trunk.name].rates[:15])
+    assert len(whole[branch.name].rates) == 25
+    assert len(whole[branch.name].pretrain) == trunk.spec.initial.step
+
+
+def test_points_of_a_branch_count_from_the_start_of_its_phase(plan, tmp_path: Path) -> None:
+    study = Study(tmp_path)
+    study.write_plan(plan)
+    for number, run in enumerate(plan):
+        folder = study.runs / run.name
+        folder.mkdir(parents=True)
+        lines = [
+            {
+                "step": step,
+                "tokens": step * run.spec.tokens_per_step,
+                "corpus": corpus,
+                "loss": 3.0 + number / 10 + step / 1000,
+                "loss_stderr": 0.1,
+                "learning_rate": 1e-3,
+            }
+            for step in (0, 10)
+            for corpus in run.spec.corpora
+        ]
+        (folder / "points.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    table = collect(study, "general")
+    branch = next(run for run in plan if run.role == "fit" and run.spec.initial.moments)
+    trunk = next(run for run in plan if run.spec.hash == branch.parent)
+    rows = table[(table.run == branch.name) & (table.corpus == "code")]
+    assert rows["step"].tolist() == [15, 25]
+    assert rows["tokens"].tolist() == [15 * branch.spec.tokens_per_step, 25 * branch.spec.tokens_per_step]
+    before = table[(table.run == trunk.name) & (table.corpus == "code") & (table.step == 0)]["loss"].item()
+    assert (rows["loss_before"] == before).all()
+    assert (rows["rho"] == 0).all()
+    assert not pd.isna(rows["s1_pretrain"]).any()
+
+
+def test_phases_may_change_batch_length_and_rope_base() -> None:
+    changed = ["continual.sequence_length=64", "continual.global_batch=8", "continual.rope_theta=500000"]
+    question = read_question([*QUESTION, *changed])
+    plan = planned_runs(question, unprepared(question), "fp32")
+    pretraining, continual = (next(run.spec for run in plan if run.role == role) for role in ("pretrain", "fit"))
+    assert (pretraining.sequence_length, continual.sequence_length) == (128, 64)
+    assert continual.tokens_per_step == 8 * 64
+    assert continual.model["rope_theta"] == 500000
+    assert "rope_theta" not in pretraining.model
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("transfer_steps=[50]", "transfer_steps: 50; allowed: 1 to pretrain.steps, 40"),
+        (f"pretrain.branches=[{DECAY.replace('STEP', '41')}]", "pretrain.branches[0].step: 41; allowed: 1 to"),
+        (f"pretrain.branches=[{DECAY.replace('STEP', '4').replace('linear', 'line')}]", "schedule[0].shape: 'line'"),
+        ("objective.kind=masked", "objective.kind: 'masked' with qwen2-0.05m; allowed: causal"),
+        ("boundaries=paragraphs", "boundaries: 'paragraphs'; allowed: none, documents"),
+        ("mixture.replicate_at=[0.5,0.7]", "mixture.replicate_at: 0.7; allowed: one of"),
+    ],
+)
+def test_a_mistake_names_the_key(override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_question([*QUESTION, override])
+    assert message in str(caught.value)
+
+
+@pytest.mark.slow
+def test_trunks_branches_and_transfer_points_train_end_to_end(texts: Path, tmp_path: Path) -> None:
+    words = [
+        *(word for word in SMALL if not word.startswith(("model=", "continual.checkpoints", "pretrain.steps"))),
+        "model=qwen2-0.05m",
+        f"studies={tmp_path / 'studies'}",
+        f"data={tmp_path / 'data'}",
+        f"corpora.sources.general.path={texts / 'general'}",
+        f"corpora.sources.domain.path={texts / 'code'}",
+        "mixture.domain=[0.5]",
+        "pretrain.steps=12",
+        "schedule@pretrain.schedule=constant",
+        "schedule@continual.schedule=constant",
+        "transfer_steps=[6,12]",
+        "pretrain.branches=[{step: 6, steps: 4, schedule: {pieces: [{shape: linear, end: 0.1}]}}]",
+        "continual.branches=[{step: 24, steps: 4, schedule: {pieces: [{shape: linear, end: 0.1}]}}]",
+    ]
+    for verb in ("prepare", "train", "collect"):
+        assert cli.run([verb, *words]) == 0, verb
+    study = Study(tmp_path / "studies" / "small")
+    assert {study.state(planned) for planned in study.read_plan()} == {"done"}
+    table = read_points(study)
+    branches = table[table["run"].str.contains("branch24")]
+    trunks = table[table["run"].str.contains("from6-24|from12-24") & ~table["run"].str.contains("branch")]
+    assert branches["step"].min() == 24
+    assert branches["step"].max() == 28
+    # A branch begins at its trunk's last loss, to the last digit.
+    ends = trunks[trunks["step"] == 24].set_index(["s1_pretrain", "corpus"])["loss"]
+    begins = branches[branches["step"] == 24].set_index(["s1_pretrain", "corpus"])["loss"]
+    assert len(begins) == 4
+    assert (begins.sort_index() == ends.sort_index()).all()

@@ -1,0 +1,156 @@
+"""Corpora by the command line: presets on real text, validation sets from models, and mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pipeline.cli.main import run
+from pipeline.plan.prepare import prepare_corpora, progress_bar, sources_of
+from pipeline.question.loading import read_question
+from pipeline.study.folder import Study
+from tests.pipeline.test_road import SMALL
+from training.corpora.manifest import Manifest
+from training.corpora.source import SourceReader
+
+CORPORA = Path(os.environ.get("CPTLAW_CORPORA", "../shared/corpora"))
+
+
+@pytest.mark.skipif(not (CORPORA / "law.jsonl.gz").exists(), reason=f"no text in CPTLAW_CORPORA ({CORPORA})")
+def test_the_six_domains_and_general_text_are_prepared_together(tmp_path: Path) -> None:
+    domains = ("general", "code", "math", "law", "chemistry", "music", "medical")
+    question = read_question(
+        [
+            "corpora=dcpt-six",
+            "corpora.domain=law",
+            f"corpora.folder={CORPORA}",
+            f"data={tmp_path}",
+            "corpora.tokenizer.vocabulary=300",
+            *[f"corpora.sources.{name}.max_bytes=600000" for name in domains],
+            "corpora.validation_share=0.2",
+            "corpora.sources.law.min_characters=400",
+        ]
+    )
+    lines: list[str] = []
+    manifest = prepare_corpora(question, lines.append)
+    assert set(manifest.corpora) == set(domains)
+    for name in domains:
+        assert manifest.store(name).tokens("train") > 10_000
+        assert manifest.store(name).tokens("validation") > 0
+    assert manifest.corpora["law"].dropped["min_characters"] > 500
+    assert any(line.startswith("law: kept ") for line in lines)
+    assert prepare_corpora(question, lines.append) == manifest
+
+
+def test_sources_are_read_from_the_folder_and_the_question(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
+    question = read_question(
+        [
+            "experiment=own",
+            f"corpora.folder={tmp_path}",
+            "corpora.sources.general.path=a.jsonl",
+            "corpora.sources.domain={kind: hub, name: owner/set, subset: en, split: test, revision: v1, column: body}",
+            'corpora.sources.domain.where={lang: [en, de], meta.kind: "^book"}',
+        ]
+    )
+    sources = sources_of(question)
+    assert sources["general"].path == str(tmp_path / "a.jsonl")
+    domain = sources["domain"]
+    assert (domain.kind, domain.name, domain.subset, domain.split) == ("hub", "owner/set", "en", "test")
+    assert (domain.revision, domain.column) == ("v1", "body")
+    assert domain.filters.where == {"lang": ["en", "de"], "meta.kind": "^book"}
+
+
+def test_mistakes_are_told_all_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "experiment=own",
+        f"studies={tmp_path}",
+        "corpora.sources.general.path=/none",
+        "corpora.sources.domain={kind: web, min_characters: -1, where: {lang: '('}}",
+        "corpora.validation=/nowhere",
+    ]
+    assert run(["prepare", *words]) == 3
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert [line.split(":")[0] for line in lines] == [
+        "corpora.sources.general.path",
+        "corpora.validation",
+        "corpora.validation",
+        "corpora.sources.domain.kind",
+        "corpora.sources.domain.min_characters",
+        "corpora.sources.domain.where.lang",
+    ]
+    assert run(["prepare", "validation", "experiment=quickstart", f"studies={tmp_path}", "validation.worst=2"]) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert [line.split(":")[0] for line in lines] == ["validation.worst", "corpora.validation", "validation.models"]
+
+
+def test_a_bar_is_drawn_on_a_terminal_alone() -> None:
+    with progress_bar(Console(force_terminal=False)) as bar:
+        assert bar is None
+    console = Console(force_terminal=True, record=True, width=100)
+    with progress_bar(console) as bar:
+        assert bar is not None
+        bar("law", 12_000_000, 0.25)
+        bar("stream", 3_000_000, None)
+    shown = console.export_text()
+    assert "law" in shown
+    assert "12 MB" in shown
+
+
+@pytest.mark.slow
+def test_validation_documents_are_chosen_by_a_study_and_kept_out(
+    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        *SMALL,
+        f"studies={tmp_path / 'studies'}",
+        f"data={tmp_path / 'data'}",
+        f"corpora.sources.general.path={texts / 'general'}",
+        f"corpora.sources.domain.path={texts / 'code'}",
+        "ladder=[]",
+        "mixture.domain=[0.5]",
+    ]
+    for verb in ("prepare", "train"):
+        assert run([verb, *words]) == 0
+    study = Study(tmp_path / "studies" / "small")
+    assert [run.role for run in study.read_plan()].count("pretrain") == 1
+    sets = tmp_path / "sets"
+    choosing = [
+        "prepare",
+        "validation",
+        *words,
+        f"corpora.validation={sets}",
+        f"validation.models=[{study.folder}]",
+        "validation.sample=60",
+        "validation.keep=20",
+    ]
+    assert run(choosing) == 0
+    assert run(choosing) == 0
+    told = capsys.readouterr().out
+    assert "domain: chosen already, 20 validation documents" in told
+    assert run(["prepare", *words, f"corpora.validation={sets}"]) == 0
+    question = read_question([*words, f"corpora.validation={sets}"])
+    from pipeline.plan.runs import data_folder
+
+    manifest = Manifest.open(data_folder(question))
+    for name in ("general", "domain"):
+        chosen = [json.loads(line) for line in (sets / f"{name}.jsonl").read_text().splitlines()]
+        corpus = manifest.corpora[name]
+        assert len(chosen) == 20
+        assert corpus.documents == {"train": 100, "validation": 20}
+        assert corpus.dropped == {"validation.same": 20}
+        assert corpus.bytes["validation"] == sum(len(row["text"].encode()) for row in chosen)
+
+
+@pytest.mark.skipif(not (CORPORA / "math.jsonl.gz").exists(), reason=f"no text in CPTLAW_CORPORA ({CORPORA})")
+def test_the_slices_like_redpajama_are_cut_by_source() -> None:
+    question = read_question(["corpora=redpajama-like", f"corpora.folder={CORPORA}"])
+    reader = SourceReader(sources_of(question))
+    assert sum(1 for _ in reader.documents("arxiv")) == 2794
+    web, wiki = ({document for document, _ in reader.documents(name)} for name in ("web", "wiki"))
+    assert min(len(web), len(wiki)) > 1000
+    assert not web & wiki

@@ -1,0 +1,97 @@
+"""Models by shape, by directory and by hub name, and what is kept of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from pipeline.plan.model_shape import configuration_of, directory_of
+from pipeline.plan.prepare import prepare_corpora
+from pipeline.question.loading import ConfigError, preset, read_question
+from pipeline.question.schema import ModelConfig
+from tests.conftest import SHAPE
+from training.checkpoint import save_weights
+from training.corpora.manifest import Manifest
+from training.model import build_model
+from training.spec import SpecError
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+PLACES = {"general": "general", "domain": "code"}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Hugging Face's cache with one model of some/model in it, and no way to the hub."""
+    model = tmp_path / "models--some--model"
+    snapshot = model / "snapshots" / COMMIT
+    build_model({**SHAPE, "vocab_size": 300}, "eager", seed=0).save_pretrained(snapshot)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text(COMMIT)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    return snapshot
+
+
+def test_a_hub_name_is_its_snapshot_whose_folder_is_the_commit(cache: Path) -> None:
+    assert directory_of(ModelConfig(name="hf", path="some/model")) == cache
+    assert directory_of(ModelConfig(name="hf", path="some/model", revision=COMMIT)).name == COMMIT
+    shape = configuration_of(ModelConfig(name="hf", path="some/model"), 300, 16, 0)
+    assert shape["hidden_size"] == SHAPE["hidden_size"]
+
+
+def test_a_tokenizer_may_be_a_hub_name_whose_commit_the_manifest_keeps(
+    cache: Path, manifest: Manifest, texts: Path, tmp_path: Path
+) -> None:
+    for file in manifest.tokenizer_path.iterdir():
+        shutil.copy(file, cache)
+    words = ["experiment=own", f"data={tmp_path / 'data'}", "corpora.tokenizer.path=some/model"]
+    words += [f"corpora.sources.{name}.path={texts / folder}" for name, folder in PLACES.items()]
+    prepared = prepare_corpora(read_question(words), lambda _: None)
+    assert (prepared.tokenizer, prepared.vocabulary) == (manifest.tokenizer, manifest.vocabulary)
+    assert Manifest.open(prepared.folder).tokenizer_revision == COMMIT
+    missing = read_question([*words, "corpora.tokenizer.path=other/model"])
+    with pytest.raises(SpecError, match=r"^corpora\.tokenizer\.path: other/model: no folder here, .*$"):
+        prepare_corpora(missing, lambda _: None)
+
+
+def test_what_cannot_be_had_is_said_in_one_line(cache: Path) -> None:
+    with pytest.raises(SpecError, match=r"model\.path: other/model: no folder here, and not to be had from the hub"):
+        directory_of(ModelConfig(name="hf", path="other/model"))
+    with pytest.raises(SpecError, match="some/model at v2"):
+        directory_of(ModelConfig(name="hf", path="some/model", revision="v2"))
+    with pytest.raises(SpecError, match="no such folder"):
+        directory_of(ModelConfig(name="hf", path="./nothing/there"))
+
+
+def test_a_vocabulary_that_does_not_hold_the_tokenizer_is_refused() -> None:
+    small = dataclasses.replace(preset("qwen2.5-0.5b"), vocab_size=1000)
+    with pytest.raises(ConfigError, match=r"model\.vocab_size: 1000; allowed: 1001 or more"):
+        configuration_of(small, 1001, 128, 0)
+
+
+@pytest.mark.parametrize("name", ["qwen1.5-0.5b", "qwen3-0.6b", "llama-106m", "gpt2-large"])
+def test_kept_weights_give_plain_transformers_the_same_logits(name: str, manifest: Manifest, tmp_path: Path) -> None:
+    narrow = dataclasses.replace(
+        preset(name), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48
+    )
+    narrow = dataclasses.replace(narrow, num_key_value_heads=2, head_dim=narrow.head_dim and 16, vocab_size=None)
+    model = build_model(configuration_of(narrow, manifest.vocabulary, 64, 0), "eager", seed=1)
+    save_weights(tmp_path, 7, model, manifest.tokenizer_path)
+    folder = tmp_path / "checkpoints" / "step-7"
+    again = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    text = "ab cde fghij"
+    assert tokenizer(text)["input_ids"] == AutoTokenizer.from_pretrained(manifest.tokenizer_path)(text)["input_ids"]
+    tokens = torch.tensor([tokenizer(text)["input_ids"]])
+    with torch.no_grad():
+        assert torch.equal(again(tokens).logits, model(tokens).logits)
+    tied = again.get_output_embeddings().weight is again.get_input_embeddings().weight
+    assert tied == preset(name).tie_word_embeddings
+    if narrow.rope_theta:
+        assert again.config.rope_parameters["rope_theta"] == narrow.rope_theta

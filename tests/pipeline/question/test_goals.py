@@ -1,0 +1,174 @@
+"""Goals beside the trade-off: their mistakes, their places in a study, and their runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.answers.confirm import Place, confirmation_runs, places
+from pipeline.answers.verdict import ELSEWHERE, NEAR, UNTOLD, WHERE, proven
+from pipeline.cli.main import run
+from pipeline.cli.terminal_tables import question_yaml
+from pipeline.cli.verbs import study_of
+from pipeline.plan.runs import planned_runs, unprepared
+from pipeline.question.goals import goal_problems
+from pipeline.question.loading import ConfigError, load_question, read_question
+from pipeline.question.schema import Question
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"kind": "limited-data"}, "goal.domain_tokens: null with goal.kind=limited-data; allowed: tokens of the domain"),
+    ({"kind": "limited-data", "domain_tokens": 5.0}, "goal.domain_tokens: 5 with goal.kind=limited-data"),
+    (
+        {"kind": "limited-data", "domain_tokens": 1e6, "most_tokens": 1e5},
+        "goal.most_tokens: 100000; allowed: null, or above 1e+06, goal.domain_tokens",
+    ),
+    ({"kind": "compute"}, "goal.flops: null with goal.kind=compute; allowed: 1e+09 or more"),
+    ({"kind": "compute", "flops": 1e12, "ladder": []}, "goal.kind: 'compute' with one model; allowed: two"),
+    ({"share": 0.0}, "goal.share: 0.0; allowed: above 0, up to 1, or null"),
+    ({"kind": "data"}, "goal.kind: 'data'; allowed: trade-off, limited-data, compute, weights"),
+    ({"seeds": 0}, "confirm.seeds: 0; allowed: 1 or more"),
+    ({"around": [0.1, 1.5]}, "confirm.around: 1.5; allowed: distances of a share"),
+]
+LIMITED = {"kind": "limited-data", "domain_tokens": 3e5}
+COMPUTE = {"kind": "compute", "flops": 6e11}
+
+
+@functools.cache
+def _quickstart() -> Question:
+    return read_question(["experiment=quickstart"])
+
+
+def _question(**changes: Any) -> Question:
+    """The quickstart's question with keys of it, of its goal or of its confirmation changed."""
+    question = _quickstart()
+    parts = {
+        part: dataclasses.replace(own, **{name: changes.pop(name) for name in list(changes) if hasattr(own, name)})
+        for part, own in (("goal", question.goal), ("confirm", question.confirm))
+    }
+    return dataclasses.replace(question, **parts, **changes)
+
+
+@pytest.mark.parametrize(("changes", "line"), MISTAKES)
+def test_a_mistake_names_key_value_and_what_is_allowed(changes: dict[str, Any], line: str) -> None:
+    (told,) = goal_problems(_question(**changes))
+    assert told.startswith(line)
+
+
+def test_mistakes_are_told_with_all_others() -> None:
+    with pytest.raises(ConfigError) as told:
+        read_question(["experiment=quickstart", "goal=compute", "confirm.seeds=0", "seed=0", "mixture.domain=2"])
+    assert [line.split(":")[0] for line in told.value.lines] == ["mixture.domain", "goal.flops", "confirm.seeds"]
+
+
+def test_each_goal_has_its_answer_and_all_have_the_fits() -> None:
+    one = _question()
+    several = dataclasses.replace(one, corpora=dataclasses.replace(one.corpora, domains=["code", "law"]))
+    asked = [
+        study_of(dataclasses.replace(question, goal=dataclasses.replace(one.goal, kind=kind)))
+        for question in (one, several)
+        for kind in ("trade-off", "limited-data", "compute")
+    ]
+    assert [study.answer("a.json") for study in asked] == [
+        *("a.json", "answers/limited-data/a.json", "answers/compute/a.json"),
+        *("answers/code/a.json", "answers/code/limited-data/a.json", "answers/code/compute/a.json"),
+    ]
+    assert [study.fitted("fits") for study in asked] == ["fits"] * 3 + ["answers/code/fits"] * 3
+
+
+def test_an_existing_study_is_asked_another_goal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(question_yaml(_question(flops=6e11)))
+    goal = load_question(path, ["goal=compute", "goal.share=0.5"]).goal
+    assert (goal.kind, goal.flops, goal.share, goal.tolerance) == ("compute", 6e11, 0.5, 0.03)
+    assert run(["recommend", str(tmp_path), "goal=compte"]) == 2
+    assert "did you mean compute?" in capsys.readouterr().err
+
+
+def _answer(question: Question, share: float, **more: Any) -> dict[str, Any]:
+    mixture = {question.corpora.general: 1 - share, question.corpora.domain: share}
+    return {"mixture": mixture, "target": {"model": question.model.name, "steps": 600}, **more}
+
+
+def test_confirmation_is_as_it_was_unless_more_is_asked() -> None:
+    question = _question()
+    name = question.model.name
+    assert places(question, _answer(question, 0.7)) == [Place(name, 0.7, 600), Place(name, 0.55, 600)]
+    assert places(question, _answer(question, 0.1))[1] == Place(name, 0.25, 600)
+    runs = confirmation_runs(question, places(question, _answer(question, 0.7)), unprepared(question), "fp32")
+    assert [run.spec.seed for run in runs] == [0, 0]
+    assert [run.spec.hash[:8] for run in runs] == ["47746fbc", "4feef1e0"]
+
+
+def test_the_domains_tokens_are_read_once_at_every_share() -> None:
+    question = _question(**LIMITED, around=[-0.4, -0.2, 0.2, 0.7], seeds=2)
+    asked = places(question, _answer(question, 0.4))
+    assert [place.share for place in asked] == [0.4, 0.2, 0.6]
+    runs = confirmation_runs(question, asked, unprepared(question), "fp32")
+    assert Counter(run.spec.seed for run in runs) == {0: 3, 1: 3}
+    for run_ in runs:
+        read = Fraction(run_.spec.mixture["code"]) * run_.spec.tokens
+        assert 0 <= 3e5 - read < run_.spec.tokens_per_step
+
+
+def test_every_model_is_run_for_the_same_compute() -> None:
+    question = _question(**COMPUTE, around=[-0.4])
+    candidates = [{"model": name, "share": 0.5, "steps": steps} for name, steps in
+                  (("qwen2-0.15m", 322), ("qwen2-0.3m", 147))]  # fmt: skip
+    answer = _answer(question, 0.5, candidates=candidates)
+    answer["target"]["model"] = "qwen2-0.3m"
+    asked = places(question, answer)
+    assert [place.model for place in asked] == ["qwen2-0.3m", "qwen2-0.15m"]
+    manifest = unprepared(question)
+    pretraining = {run_.spec.hash: run_.model for run_ in planned_runs(question, manifest, "fp32")}
+    for run_ in confirmation_runs(question, asked, manifest, "fp32"):
+        assert pretraining[run_.parent or ""] == run_.model
+
+
+def _rows(losses: dict[float, list[float]], **more: Any) -> list[dict[str, Any]]:
+    """Rows of confirmation.json, the answer's first: share -> losses of its seeds."""
+    row = {"model": "m", "N": 1.0, "steps": 9, "recommended": True, "before": 2.0, "predicted": 2.0, "low": 1.9,
+           "high": 2.1, "sd": 0.0, **more}  # fmt: skip
+    return [
+        {**row, "run": f"run-{share}", "domain_share": share, "seeds": seeds, "measured": sum(seeds) / len(seeds)}
+        for share, seeds in losses.items()
+    ]
+
+
+AT_THE_TOLERANCE = {0.5: [2.06, 2.062, 2.058], 0.3: [2.0, 2.01, 2.02], 0.7: [2.1, 2.12, 2.11]}
+RISES = {
+    WHERE: AT_THE_TOLERANCE,
+    NEAR: {0.5: [2.070, 2.071, 2.072], 0.3: [2.0, 2.001, 2.002], 0.7: [2.1, 2.101, 2.102]},
+    ELSEWHERE: {0.5: [2.200, 2.201, 2.202], 0.1: [2.0, 2.001, 2.002], 0.7: [2.3, 2.301, 2.302]},
+    UNTOLD: {share: seeds[:1] for share, seeds in AT_THE_TOLERANCE.items()},
+}
+
+
+@pytest.mark.parametrize("verdict", RISES)
+def test_where_the_general_loss_rises_by_the_tolerance(verdict: str) -> None:
+    proof = proven(_question(), {"low": 0.4, "high": 0.6}, _rows(RISES[verdict], corpus="general"))
+    assert proof["verdict"] == verdict
+    assert [place["domain_share"] for place in proof["places"]] == sorted(RISES[verdict])
+    assert proof["places"][proof["at"]]["domain_share"] == 0.5
+    assert "3% was asked" in proof["sentence"]
+    assert ("confirm.seeds=3" in proof["sentence"]) == (verdict == UNTOLD)
+
+
+LEAST = {
+    WHERE: {0.5: [2.0, 2.01], 0.3: [2.1, 2.11], 0.7: [2.2, 2.21]},
+    NEAR: {0.5: [2.1, 2.11], 0.45: [2.0, 2.01], 0.7: [2.2, 2.21]},
+    ELSEWHERE: {0.5: [2.1, 2.11], 0.3: [2.0, 2.01], 0.7: [2.2, 2.21]},
+    UNTOLD: {0.5: [2.0, 2.3], 0.3: [2.2, 2.1], 0.7: [2.1, 2.2]},
+}
+
+
+@pytest.mark.parametrize("verdict", LEAST)
+def test_where_the_domain_loss_is_least(verdict: str) -> None:
+    proof = proven(_question(**LIMITED), {"low": 0.4, "high": 0.6}, _rows(LEAST[verdict], corpus="code"))
+    assert proof["verdict"] == verdict
+    assert proof["among_best"][proof["at"]] == (verdict in (WHERE, UNTOLD))

@@ -1,0 +1,243 @@
+"""report.html as a browser shows it, on a desk and on a telephone, and what its sliders say."""
+
+import csv
+import dataclasses
+import io
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fitting import LAWS
+from pipeline.answers.recommend import recommend
+from pipeline.report.explorer import COLUMNS
+from pipeline.report.page import WEB
+from pipeline.report.write import write_report
+from pipeline.study.collect import read_points
+from pipeline.study.fits import read_fits
+from pipeline.study.folder import Study
+from tests.pipeline.report.page_scripts import FAINT, SET, TEXTS
+from tests.pipeline.report.report_study import HOSTILE_CORPUS, whole_study
+
+pytestmark = pytest.mark.browser
+CHROMIUM = Path("/usr/bin/chromium")
+ARGUMENTS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
+    *("--disable-sync", "--no-first-run"),
+)
+
+
+desk = pytest.mark.parametrize("shown", [1280], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if not CHROMIUM.exists():
+        why = f"{CHROMIUM} is missing; apt-get install chromium"
+        if os.environ.get("CI_REQUIRE_BROWSER") == "1":
+            pytest.fail(why)
+        pytest.skip(why)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return whole_study(tmp_path_factory.getbasetemp() / "report")
+
+
+@pytest.fixture(scope="module")
+def path(whole):
+    return write_report(*whole)
+
+
+@pytest.fixture(scope="module", params=[1280, 390])
+def shown(request, browser, path):
+    """The page at one width, and what it said and asked for while it loaded."""
+    page = browser.new_page(viewport={"width": request.param, "height": 900})
+    page.set_default_timeout(120_000)
+    said, asked = [], []
+    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: (said.append("dialog"), dialog.dismiss()))
+    page.on("request", lambda wanted: asked.append(wanted.url))
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-drawn]")
+    yield page, said, asked
+    page.close()
+
+
+def test_every_figure_is_drawn(shown):
+    page, _, _ = shown
+    drawn = page.evaluate(
+        """() => [...document.querySelectorAll(".plot")].map(plot =>
+           plot.querySelectorAll(".main-svg .scatterlayer .trace path").length)"""
+    )
+    # Those of the sliders, and those of test_report.py.
+    assert len(drawn) == 3 + 22
+    assert min(drawn) >= 3
+    assert page.evaluate("document.querySelectorAll('.map .contourlayer path').length") >= 3
+
+
+def test_nothing_is_complained_of_and_nothing_fetched(shown):
+    page, said, asked = shown
+    assert said == []
+    assert [url for url in asked if not url.startswith(("file://", "data:"))] == []
+    assert len([url for url in asked if url.startswith("file://")]) == 1
+    assert page.title().startswith("<b>study")
+
+
+def test_no_text_lies_on_another(shown):
+    page, _, _ = shown
+    groups = page.evaluate(TEXTS)
+    assert sum(len(group) for group in groups) > 300
+    touching = [
+        f"{first['of']}: {first['words'][:40]!r} on {second['words'][:40]!r}"
+        for group in groups
+        for at, first in enumerate(group)
+        for second in group[at + 1 :]
+        if min(first["right"], second["right"]) - max(first["left"], second["left"]) > 1
+        and min(first["bottom"], second["bottom"]) - max(first["top"], second["top"]) > 1
+    ]
+    assert touching == []
+
+
+def test_the_page_is_as_wide_as_the_screen(shown):
+    page, _, _ = shown
+    width = page.viewport_size["width"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    outside = [
+        text["words"][:40]
+        for group in page.evaluate(TEXTS)
+        for text in group
+        if text["left"] < -1 or text["right"] > width + 1
+    ]
+    assert outside == []
+
+
+@desk
+def test_the_sliders_say_what_recommend_says(shown, whole, tmp_path):
+    page, said, _ = shown
+    study, question = whole
+    shutil.copytree(study.folder / "fits", tmp_path / "fits")
+    points, fits = read_points(study), read_fits(study, question)
+    places = page.evaluate("Object.fromEntries(Object.keys(sliders).map(name => [name, study[name].length]))")
+    models = page.evaluate("study.sizes.map(size => size.model)")
+    for asked in (
+        {},
+        {"tolerances": 80, "lengths": 3},
+        {"sizes": models.index("qwen2-0.15m"), "lengths": places["lengths"] - 1},
+        {"tolerances": places["tolerances"] - 1, "sizes": 0, "lengths": 0},
+        {"tolerances": 0, "sizes": places["sizes"] - 1},
+    ):
+        there = page.evaluate(SET, asked)
+        changed = dataclasses.replace(
+            question,
+            model=dataclasses.replace(question.model, name=there["model"]),
+            goal=dataclasses.replace(question.goal, tolerance=there["tolerance"]),
+            confirm=dataclasses.replace(question.confirm, tokens_factor=there["steps"] / question.continual.steps),
+        )
+        said_there = recommend(Study(tmp_path), changed, points, fits)
+        if said_there["mixture"] is None:
+            assert there["share"] is None
+            assert f"No share of {HOSTILE_CORPUS} for" in there["words"]
+            continue
+        share = said_there["mixture"][HOSTILE_CORPUS]
+        assert np.floor(there["share"] * 1000) / 1000 == pytest.approx(share)
+        assert [there["low"], there["high"]] == pytest.approx([said_there["low"], said_there["high"]], abs=1e-5)
+        for role, corpus in (("general", "general"), ("domain", HOSTILE_CORPUS)):
+            assert there["predicted"][role] == pytest.approx(said_there["predicted"][corpus], abs=1e-5)
+            assert f"{said_there['predicted'][corpus]['loss']:.4f} on {corpus}" in there["words"]
+        assert (
+            f"{share:.1%} {HOSTILE_CORPUS} (90% interval {there['low']:.1%} to {there['high']:.1%})" in there["words"]
+        )
+    assert said == []
+
+
+@desk
+def test_sliders_move_by_keyboard_and_come_back(shown):
+    page, _, _ = shown
+    page.get_by_role("button", name="Back to the study's own question").click()
+    own = page.locator("#explored").text_content()
+    slider = page.get_by_label("T, the tolerated rise of the loss on general")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("own => document.getElementById('explored').textContent !== own", arg=own)
+    assert slider.get_attribute("aria-valuetext") == "+3.1%"
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.get_by_role("button", name="Back to").press("Enter")
+    assert page.locator("#explored").text_content() == own
+    assert page.evaluate("sliders.tolerances.value == study.start.tolerances")
+
+
+@desk
+def test_a_table_is_downloaded_as_csv(shown):
+    page, said, _ = shown
+    with page.expect_download() as waited:
+        page.get_by_role("button", name="Download CSV of The answer").click()
+    assert waited.value.suggested_filename == "b-study-co-the-answer-qwen2-0-7m.csv"
+    rows = list(csv.reader(io.StringIO(Path(waited.value.path()).read_text("utf-8-sig"))))
+    table = page.locator("header table").evaluate("t => [...t.rows].map(r => [...r.cells].map(c => c.textContent))")
+    assert rows == table
+    assert rows[2][0] == HOSTILE_CORPUS
+    risky = page.evaluate(
+        """() => {
+          const table = document.createElement("table");
+          for (const words of ["=1+1", "+1.06%", "-x", "@a", 'a "b", c'])
+            table.insertRow().insertCell().textContent = words;
+          return csv(table);
+        }"""
+    )
+    assert risky.split("\r\n") == ["'=1+1", "+1.06%", "'-x", "'@a", '"a ""b"", c"', ""]
+    assert said == []
+
+
+@desk
+def test_all_can_be_read_in_light_and_in_dark(shown):
+    page, said, _ = shown
+    button = page.get_by_role("button", name="Dark colours")
+    paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 29)"}
+
+    def seen() -> tuple[str, str | None]:
+        return page.evaluate("getComputedStyle(document.body).backgroundColor"), button.get_attribute("aria-pressed")
+
+    for colours in ("light", "dark"):
+        page.emulate_media(color_scheme=colours)
+        assert seen() == (paper[colours], str(colours == "dark").lower())
+        assert page.evaluate(FAINT) == []
+    button.click()
+    assert seen() == (paper["light"], "false")
+    # What was chosen holds against what the system prefers, and for the next page.
+    page.emulate_media(color_scheme="light")
+    page.emulate_media(color_scheme="dark")
+    assert seen() == (paper["light"], "false")
+    assert page.evaluate("localStorage.getItem('cptlaw-colours')") == "light"
+    assert said == []
+
+
+def test_the_laws_of_the_page_are_those_of_the_fits(browser):
+    page = browser.new_page()
+    page.add_script_tag(content=(WEB / "laws.js").read_text())
+    rng = np.random.default_rng(0)
+    asked, expected = [], []
+    for law in (law for law in LAWS.values() if {*law.columns} <= COLUMNS):
+        for _ in range(20):
+            params = {p.name: float(rng.uniform(0.1, 2.0)) for p in law.linear}
+            for p in law.nonlinear:
+                first, last = map(p.coordinate, p.start)
+                params[p.name] = p.value(float(rng.uniform(first, last)))
+            low = {"N": 1e-5, "D": 1e-4, "r": 0.0, "s2": -0.02, "s2_pretrain": -0.02, "loss_before": 2.0}
+            high = {"N": 10.0, "D": 50.0, "s1_pretrain": 5.0, "loss_before": 6.0}
+            x = {name: float(rng.uniform(low.get(name, 0.01), high.get(name, 1.0))) for name in sorted(COLUMNS)}
+            asked.append([law.name, params, x])
+            expected.append(law.loss({name: np.array([value]) for name, value in x.items()}, params)[0])
+    assert {name for name, *_ in asked} == set(page.evaluate("Object.keys(LAWS)"))
+    found = page.evaluate("asked => asked.map(([name, p, x]) => LAWS[name](p, x))", asked)
+    assert found == pytest.approx(expected, rel=1e-9)
+    page.close()

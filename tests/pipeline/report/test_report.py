@@ -1,0 +1,386 @@
+"""report.html: the answer, everything that supports it, and a sentence for what is missing."""
+
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import plotly.graph_objects
+import pyarrow.parquet
+import pytest
+
+from pipeline.question.schema import Question
+from pipeline.report.evidence import Evidence, read_evidence
+from pipeline.report.loss_figures import loss_curves
+from pipeline.report.marks import notes, reach
+from pipeline.report.tables import provenance
+from pipeline.report.write import write_report
+from pipeline.study.folder import Study, StudyError
+from tests.pipeline.report.report_study import HOSTILE_CORPUS, HOSTILE_NAME, whole_study
+
+SECTIONS = [
+    *("explore", "shares", "trade-off", "proof", "losses", "agreement", "held-out", "parameters", "cost", "notes"),
+]
+
+
+class Page(HTMLParser):
+    """The elements and the visible words of a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words = ""
+        self.scripts: list[str] = []
+        self.held: dict[str, str] = {}
+        self._inside = ""
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+        if tag == "script":
+            self.scripts.append(dict(attrs).get("id") or "")
+
+    def handle_endtag(self, tag):
+        self._inside = ""
+
+    def handle_data(self, data):
+        if self._inside == "script":
+            name = self.scripts[-1]
+            self.held[name] = self.held.get(name, "") + data
+        elif self._inside != "style":
+            self.words += data + " "
+
+    @property
+    def specs(self) -> list[dict]:
+        """Data and layout of every plot."""
+        return json.loads(self.held["figures"])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> tuple[Study, Question]:
+    return whole_study(tmp_path_factory.getbasetemp() / "report")
+
+
+@pytest.fixture(scope="module")
+def page(whole) -> Page:
+    return Page(write_report(*whole))
+
+
+@pytest.fixture
+def copied(whole, tmp_path) -> tuple[Study, Question]:
+    """A study to take things away from."""
+    study, question = whole
+    shutil.copytree(study.folder, tmp_path / "copy")
+    return Study(tmp_path / "copy"), question
+
+
+def test_it_has_every_section_and_answers_first(whole, page):
+    study, _ = whole
+    assert [of["id"] for tag, of in page.elements if tag == "section"] == SECTIONS
+    answer = json.loads((study.folder / "recommendation.json").read_text())
+    above, _ = page.words.split("Loss against the share of", 1)
+    measured = [
+        row["measured"]
+        for row in json.loads((study.folder / "confirmation.json").read_text())["confirmations"]
+        if row["recommended"] and row["domain_share"] == answer["mixture"][HOSTILE_CORPUS]
+    ]
+    assert len(measured) == 2
+    for fact in (
+        f"{100 * answer['mixture'][HOSTILE_CORPUS]:.1f}".removesuffix(".0") + "%",
+        f"{answer['low']:.1%} to {answer['high']:.1%}",
+        *answer["law"].values(),
+        answer["binding"],
+        "By one law alone the share of",
+        *(f"{loss['loss']:.4f}" for loss in answer["predicted"].values()),
+        *(f"{loss:.4f}" for loss in measured),
+    ):
+        assert fact in above
+    for warning in answer["warnings"]:
+        assert warning in page.words
+    for fact in (
+        "lambda",
+        "per unit of S1",
+        "fixed by the points",
+        "2.13.0",
+        "abc1234",
+        "a <processor> & more",
+    ):
+        assert fact in page.words
+    assert "15 min" in page.words  # 30 runs of 30 seconds
+    assert "2026-01-01T00:00:00+00:00 to 2026-01-01T00:00:30+00:00" in page.words
+
+
+def test_those_who_do_not_see_it_are_told(page):
+    of = {kind: [attrs for tag, attrs in page.elements if tag == kind] for kind in ("caption", "table", "th", "input")}
+    assert len(of["caption"]) == len(of["table"]) >= 9
+    assert {attrs["scope"] for attrs in of["th"]} == {"col", "row"}
+    labels = {attrs["for"] for tag, attrs in page.elements if tag == "label"}
+    assert labels == {attrs["id"] for attrs in of["input"]} == {"tolerances", "sizes", "lengths"}
+    plots = [attrs for _, attrs in page.elements if "plot" in (attrs.get("class") or "").split()]
+    assert len(plots) == len(page.specs) + 3
+    assert all(attrs["role"] == "img" for attrs in plots)
+    first = next(attrs["aria-label"] or "" for attrs in plots if "drawn" in (attrs["class"] or ""))
+    assert first.startswith(
+        "Loss on general The answer: qwen2-0.7m, 1.23 M tokens: share of <img src=x oner… from 0 to"
+    )
+    assert "; loss, nats a token from " in first
+    assert ("a", {"class": "skip", "href": "#content"}) in page.elements
+
+
+def test_provenance_names_the_text(copied, tmp_path):
+    study, question = copied
+    evidence = Evidence(study, question, study.read_plan(), {})
+
+    def words() -> str:
+        (tmp_path / "part.html").write_text(provenance(evidence))
+        return Page(tmp_path / "part.html").words
+
+    fingerprint = "00" * 16
+    assert fingerprint in words()
+    text = {"fingerprint": fingerprint, "revision": "c0ffee", "tokens": {"train": 1234567, "validation": 89}}
+    study.write_json("corpora.json", {"corpora": {"general": text, HOSTILE_CORPUS: {**text, "fingerprint": "other"}}})
+    assert "c0ffee" in words()
+    assert "1,234,567" in words()
+    # What is recorded of another text is not told of this one.
+    assert words().count("not recorded") == 3
+
+
+def test_names_never_become_markup(page):
+    tags = [tag for tag, _ in page.elements]
+    assert "img" not in tags
+    assert "b" in tags  # the cards' own
+    assert all(of == {} for tag, of in page.elements if tag == "b")
+    assert not any(name.startswith("on") for _, of in page.elements for name in of)
+    # Before the page is painted; what is held; plotly, the page's own, and three of the sliders.
+    assert page.scripts == ["", "summary", "figures", "study", "dark", *[""] * 5]
+    assert all("<" not in page.held[name] for name in ("figures", "study", "dark"))
+    assert HOSTILE_CORPUS in page.words
+    assert HOSTILE_NAME in page.words
+    # Plotly reads tags as well, so names reach it escaped once more.
+    assert HOSTILE_CORPUS not in json.dumps(page.specs)
+    assert "&lt;img src=x onerror=alert(1)&gt;" in json.dumps(page.specs)
+
+
+def test_it_is_one_small_file_that_fetches_nothing(whole, page):
+    study, _ = whole
+    assert (study.folder / "report.html").stat().st_size < 10e6
+    for _, of in page.elements:
+        assert "src" not in of
+        assert (of.get("href") or "#").startswith(("#", "data:"))
+    policy = next(of["content"] for _, of in page.elements if of.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+
+
+def test_the_answer_is_there_for_machines(page):
+    description = next(of["content"] for _, of in page.elements if of.get("name") == "description")
+    assert description.startswith("Continue qwen2-0.7m for 1.23 M tokens on ")
+    assert "A run that no fit had seen measured" in description
+    assert description in page.words
+
+
+def test_every_figure_is_valid_plotly(page):
+    # 2 corpora x (4 sizes + 4 sizes + 2 comparisons), the trade-off and the runs around the answer.
+    assert len(page.specs) == 22
+    for spec in page.specs:
+        plotly.graph_objects.Figure(spec)
+        assert any(any(y is not None for y in trace["y"]) for trace in spec["data"])
+
+
+def test_confirmations_are_drawn_where_they_were_measured(whole, page):
+    study, _ = whole
+    rows = json.loads((study.folder / "confirmation.json").read_text())["confirmations"]
+    of_domain = sorted({row["measured"] for row in rows if row["corpus"] == HOSTILE_CORPUS})
+    target = page.specs[4]  # the domain's first panel
+    drawn = [trace for trace in target["data"] if trace.get("marker", {}).get("symbol") == "diamond"]
+    assert sorted(y for trace in drawn for y in trace["y"]) == pytest.approx(of_domain, rel=1e-5)
+
+
+ROAD = ["confirmation.json", "recommendation.json", "fits", "points.parquet", "runs"]
+
+
+@pytest.mark.parametrize(
+    ("steps_back", "sentences"),
+    [
+        (1, ["The answer is not confirmed yet: run cptlaw confirm.", "not yet"]),
+        (2, ["There is no recommendation yet: run cptlaw recommend."]),
+        (3, ["Not fitted yet: dcpt, transfer-anchored, transfer-scaled; run cptlaw fit."]),
+        (4, ["No points are collected yet: run cptlaw train, then cptlaw collect.", "Nothing to draw yet."]),
+        (5, ["No run has been started"]),
+    ],
+)
+def test_what_is_missing_is_said(copied, steps_back, sentences):
+    study, question = copied
+    for name in ROAD[:steps_back]:
+        path = study.folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    page = Page(write_report(study, question))
+    assert [of["id"] for tag, of in page.elements if tag == "section"] == SECTIONS
+    for sentence in sentences:
+        assert sentence in page.words
+    assert "runs done" in page.words  # the plan's cost is always there
+    assert "None" not in page.words.replace("None.", "")
+    assert "nan" not in page.words.split()
+
+
+def test_points_kept_without_their_runs_make_the_same_page_but_for_what_the_runs_say(copied):
+    study, question = copied
+    whole = Page(write_report(study, question))
+    shutil.rmtree(study.runs)
+    kept = Page(write_report(study, question))
+    assert kept.specs == whole.specs
+    assert "kept without its runs" in kept.words
+    assert "not here" in kept.words
+    assert "No run has been started" not in kept.words
+    done = re.findall(r"\d+ of \d+", whole.words.split("runs done")[1].split("Notes")[0])
+    assert done[-1].split()[0] != "0"
+    assert re.findall(r"\d+ of \d+", kept.words.split("runs done")[1].split("Notes")[0]) == done
+
+
+def test_an_arm_has_panels_of_its_own(whole):
+    evidence = read_evidence(*whole)
+    assert evidence.points is not None
+    fitted = evidence.points["role"] == "fit"
+    arms = np.where(fitted & (evidence.points["ratio"] > 0.4), "short", np.where(fitted, "", "seen-by-none"))
+    whole_panels, parted = (
+        [panel for panel in found.panels if panel.group.endswith("general")]
+        for found in (
+            loss_curves(evidence),
+            loss_curves(dataclasses.replace(evidence, points=evidence.points.assign(arm=arms))),
+        )
+        if found is not None
+    )
+    sizes = [panel.title for panel in whole_panels]
+    assert {panel.title.removeprefix(size) for size in sizes for panel in parted if panel.title.startswith(size)} == {
+        "", ", short", ", arms that no fit saw",
+    }  # fmt: skip
+    short = next(panel for panel in parted if panel.title.endswith("short"))
+    dots = [trace for trace in short.spec["data"] if trace.get("mode") == "markers"]
+    assert len(dots) == (np.unique(evidence.points.loc[fitted, "ratio"]) > 0.4).sum()
+
+
+def test_one_law_is_enough(copied):
+    study, question = copied
+    for path in (study.folder / "fits").glob("*-dcpt.json"):
+        path.unlink()
+    words = Page(write_report(study, question)).words
+    assert "Not fitted yet: dcpt; run cptlaw fit." in words
+    assert "Parameters of the laws" in words
+
+
+def test_no_mixture_within_the_tolerance(copied):
+    study, question = copied
+    _edit(
+        study,
+        "recommendation.json",
+        mixture=None,
+        low=None,
+        high=None,
+        predicted={},
+        binding="infeasible even at r_d=0",
+    )
+    (study.folder / "confirmation.json").unlink()
+    words = Page(write_report(study, question)).words
+    assert "No mixture keeps qwen2-0.7m within the tolerance" in words
+    assert "infeasible even at r_d=0" in words
+
+
+def test_a_confirmation_of_another_share_confirms_nothing(copied):
+    study, question = copied
+    assert "Optimum:" in Page(write_report(study, question)).words
+    content = json.loads((study.folder / "recommendation.json").read_text())
+    goal = {**content["goal"], "tolerance": 0.07}
+    _edit(study, "recommendation.json", mixture={"general": 0.9, HOSTILE_CORPUS: 0.1}, goal=goal)
+    words = Page(write_report(study, question)).words
+    assert "The confirmation was made for another share" in words
+    assert "Optimum:" not in words
+    assert "tolerance, +7%" in words
+    assert "A run that no fit had seen measured" not in words
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"law": "dcpt"},
+        {"law": {"general": "dcpt", HOSTILE_CORPUS: "chinchilla"}},
+        {"loss_before": {"general": 4.0, "poems": 5.0}},
+    ],
+)
+def test_the_answer_to_another_question_is_none(copied, change):
+    study, question = copied
+    _edit(study, "recommendation.json", **change)
+    evidence = read_evidence(study, question)
+    assert evidence.recommendation is None
+    assert evidence.missing == ["The recommendation is of another question: run cptlaw recommend again."]
+
+
+def test_words_beside_points_give_way_to_earlier_ones():
+    written = notes([0.5, 0.55, 0.9, 1.2], [0.5, 0.52, 0.5, 0.5], ["a", "b", "c", "d"], [0, 1], [0, 1])
+    assert [note["text"] for note in written] == ["a", "c"]
+
+
+def test_another_law_that_goes_astray_does_not_flatten_a_figure():
+    low, high = reach([1.0, 2.0], [1.5, 100.0])
+    assert low == pytest.approx(0.94)
+    assert high == pytest.approx(2.56)
+
+
+def test_fits_without_bootstrap_have_no_intervals(copied):
+    study, question = copied
+    (study.folder / "recommendation.json").unlink()
+    for path in (study.folder / "fits").glob("*.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "draws": []}))
+    assert "no bootstrap" in Page(write_report(study, question)).words
+
+
+def test_points_of_runs_that_left_the_plan_are_left_out(copied):
+    study, question = copied
+    study.write_plan([run for run in study.read_plan() if run.model != "qwen2-0.05m"])
+    page = Page(write_report(study, question))
+    assert "qwen2-0.05m" not in page.words
+
+
+@pytest.mark.parametrize("name", ["recommendation.json", "confirmation.json"])
+def test_another_schema_is_an_error(copied, name):
+    study, question = copied
+    _edit(study, name, schema=99)
+    with pytest.raises(StudyError, match="schema"):
+        write_report(study, question)
+
+
+def test_points_of_another_schema_are_an_error(copied):
+    study, question = copied
+    table = pyarrow.parquet.read_table(study.folder / "points.parquet").replace_schema_metadata({})
+    pyarrow.parquet.write_table(table, study.folder / "points.parquet")
+    with pytest.raises(StudyError, match="points of schema none"):
+        write_report(study, question)
+
+
+def test_no_plan_is_an_error(tmp_path, whole):
+    with pytest.raises(StudyError, match="missing; run cptlaw plan"):
+        write_report(Study(tmp_path), whole[1])
+
+
+def test_a_question_with_another_tolerance_still_reads_the_study(copied):
+    study, question = copied
+    goal = dataclasses.replace(question.goal, tolerance=0.1)
+    answered = json.loads((study.folder / "recommendation.json").read_text())["goal"]["tolerance"]
+    words = Page(write_report(study, dataclasses.replace(question, goal=goal))).words
+    assert f"tolerance, {100 * answered:+.3g}%" in words, (
+        "the figure stands beside the answer, and speaks of its question"
+    )
+
+
+def test_the_command_line_starts_without_plotly():
+    code = "import sys, pipeline.cli.main, pipeline.cli.verbs; sys.exit('plotly' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def _edit(study: Study, name: str, **changes) -> None:
+    path = study.folder / name
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))

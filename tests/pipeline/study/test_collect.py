@@ -1,0 +1,102 @@
+"""What collect says of schedules: the areas that the laws read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fitting import areas
+from fitting.schedule import lifted
+from pipeline.study.collect import OPEN_S1, collect, schedules
+from pipeline.study.folder import PlannedRun, Study
+from tests.conftest import SHAPE
+from training.evaluation_steps import EvaluationPolicy
+from training.schedule import Piece, learning_rates
+from training.spec import Initial, RunSpec
+
+STEPS = 10
+FIRST = RunSpec(
+    phase="pretrain",
+    model={**SHAPE, "vocab_size": 300},
+    initial=Initial(),
+    corpora={"general": "a", "code": "b"},
+    mixture={"general": "1", "code": "0"},
+    sequence_length=16,
+    global_batch=4,
+    steps=STEPS,
+    schedule=(Piece("linear", end=3e-3, steps=3), Piece("constant"), Piece("linear", end=3e-4, steps=4)),
+    evaluation=EvaluationPolicy("dense", every=1),
+)
+NEXT = dataclasses.replace(
+    FIRST,
+    phase="continual",
+    initial=Initial("run", run=FIRST.hash, step=8),
+    mixture={"general": "1/2", "code": "1/2"},
+    schedule=(Piece("constant", 1e-3),),
+    learning_rate_before=float(learning_rates(FIRST.schedule, STEPS)[7]),
+)
+NEXT_RATES = learning_rates(NEXT.schedule, STEPS, NEXT.learning_rate_before)
+OPEN = dataclasses.replace(NEXT, initial=Initial("directory", fingerprint="ab" * 16), learning_rate_before=0.0)
+
+
+def planned(role: str, spec: RunSpec) -> PlannedRun:
+    return PlannedRun(f"{role}-{spec.hash[:8]}", role, "tiny", "", spec)
+
+
+@pytest.fixture(scope="module")
+def plan() -> list[PlannedRun]:
+    return [planned("pretrain", FIRST), planned("fit", NEXT), planned("fit", OPEN)]
+
+
+@pytest.fixture(scope="module")
+def points(plan: list[PlannedRun], tmp_path_factory: pytest.TempPathFactory):
+    study = Study(Path(tmp_path_factory.mktemp("study")))
+    study.write_plan(plan)
+    for run in plan:
+        (study.runs / run.name).mkdir(parents=True)
+        line = {"tokens": 64, "corpus": "code", "loss": 5.0, "loss_stderr": 0.01, "learning_rate": 1e-3}
+        lines = [json.dumps({"step": step, **line}) for step in range(STEPS + 1)]
+        (study.runs / run.name / "points.jsonl").write_text("\n".join(lines) + "\n")
+    return collect(study, "general", decay=0.9).set_index(["run", "step"])
+
+
+def test_a_run_starts_from_the_areas_of_the_step_that_it_continues(plan, points) -> None:
+    own = points.loc[plan[1].name]
+    past = learning_rates(FIRST.schedule, STEPS)[:8]
+    risen = lifted(past)
+    assert risen.tolist() == pytest.approx([3e-3] * 6 + past[6:].tolist()), "the warm-up anneals nothing"
+    s1, s2 = areas(NEXT_RATES, 0.9, NEXT.learning_rate_before)
+    assert own["s1_pretrain"].to_numpy() == pytest.approx(past.sum())
+    assert own["s2_pretrain"].to_numpy() == pytest.approx(areas(risen, 0.9, risen[0])[1][-1])
+    assert own["s1"].to_numpy() == pytest.approx([0.0, *s1])
+    assert own["s2"].to_numpy() == pytest.approx([0.0, *s2])
+
+
+def test_pretraining_walks_in_its_own_areas(plan, points) -> None:
+    own = points.loc[plan[0].name]
+    rates = learning_rates(FIRST.schedule, STEPS)
+    assert own["s1_pretrain"].to_numpy() == pytest.approx([0.0, *np.cumsum(rates)])
+    assert own["s2_pretrain"].to_numpy() == pytest.approx([0.0, *areas(lifted(rates), 0.9, 3e-3)[1]])
+    assert (own[["s1", "s2"]] == 0).all(axis=None)
+
+
+def test_of_an_open_model_nothing_is_known_but_that_it_was_long(plan, points) -> None:
+    own = points.loc[plan[2].name]
+    assert (own["s1_pretrain"] == OPEN_S1).all()
+    assert (own["s2_pretrain"] == 0).all()
+    assert own["s1"].iloc[-1] == pytest.approx(STEPS * 1e-3)
+
+
+def test_schedules_tell_what_fit_takes(plan) -> None:
+    first, then, open_model = schedules(plan).values()
+    assert first.is_pretraining
+    assert not then.is_pretraining
+    assert first.pretrain is None
+    assert then.pretrain is not None
+    assert then.pretrain.tolist() == first.rates[:8].tolist()
+    assert then.before == first.rates[7]
+    assert open_model.pretrain is None

@@ -1,0 +1,211 @@
+"""The embedded corpora: real text, from files alone, the same every time."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+from training.corpora import installed_python
+from training.corpora.corpus_error import CorpusError
+from training.corpora.installed_python import PARTS, installed_documents, installed_fingerprint, without_docstrings
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    return list(installed_documents("graphs"))
+
+
+@pytest.fixture(scope="module")
+def code():
+    return list(installed_documents("code"))
+
+
+def size(documents):
+    return sum(len(text.encode()) for _, text in documents)
+
+
+def test_prose_is_the_docstrings_of_a_package(graphs):
+    texts = dict(graphs)
+    shortest_path = texts["networkx/algorithms/shortest_paths/generic.py#shortest_path"]
+    assert shortest_path.startswith("Compute shortest paths in the graph.\n\nParameters\n----------\n")
+    assert 1_000_000 < size(graphs) < 10_000_000
+    assert all(len(text) >= 200 for text in texts.values())
+
+
+def test_ids_are_sorted_and_unique_and_so_are_texts(graphs, code):
+    for documents in (graphs, code):
+        names = [name for name, _ in documents]
+        assert names == sorted(set(names))
+    assert len({text for _, text in graphs}) == len(graphs)
+
+
+def test_it_is_the_same_every_time(graphs):
+    assert list(installed_documents("graphs")) == graphs
+
+
+def test_nothing_is_imported():
+    program = (
+        "import sys; from training.corpora.installed_python import *\n"
+        "assert len(list(installed_documents('prose', max_bytes=30_000))) > 3\n"
+        "installed_fingerprint('prose')\n"
+        f"print(sorted(set({PARTS['prose']!r}) & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_code_has_no_docstrings_keeps_its_comments_and_still_parses(code):
+    for name, text in code:
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                assert ast.get_docstring(node) is None, name
+    texts = dict(code)
+    assert "FLAGS = re.VERBOSE | re.MULTILINE | re.DOTALL" in texts["json/decoder.py"]
+    assert "# Note that this exception is used from _json" in texts["json/decoder.py"]
+    assert 4_000_000 < size(code) < 30_000_000
+
+
+def test_code_is_neither_tests_nor_tables_nor_installed_packages(code):
+    folders = {folder for name, _ in code for folder in name.split("/")[:-1]}
+    assert {"asyncio", "email", "json"} <= folders
+    assert not folders & {"test", "tests", "idle_test", "site-packages", "encodings", "__pycache__"}
+    assert not any("sysconfigdata" in name for name, _ in code)
+
+
+def test_prose_without_the_parts_that_are_corpora_of_their_own():
+    def packages(part, exclude=()):
+        return {name.split("/")[0] for name, _ in installed_python._files(part, exclude)}
+
+    assert packages("prose") == set(PARTS["prose"])
+    assert packages("prose", ("math", "graphs")) == set(PARTS["prose"]) - {"sympy", "networkx"}
+    everything = {name for name, _ in installed_python._files("prose", ())}
+    statistics = {name for name, _ in installed_python._files("statistics", ())}
+    assert len(statistics) > 50
+    assert {name for name, _ in installed_python._files("prose", ("statistics",))} == everything - statistics
+
+
+def test_a_cap_keeps_every_package_and_a_larger_cap_adds_to_a_smaller():
+    small = dict(installed_documents("prose", max_bytes=600_000))
+    assert 600_000 <= size(small.items()) < 700_000
+    assert len({name.split("/")[0] for name in small}) >= 5
+    assert list(small) == sorted(small)
+    larger = dict(installed_documents("prose", max_bytes=800_000))
+    assert small.items() <= larger.items()
+    assert size(list(installed_documents("prose", ("math", "graphs"), max_bytes=1))) < 60_000
+
+
+def test_fingerprint_follows_versions_and_arguments(monkeypatch):
+    prints = [
+        installed_fingerprint("prose"),
+        installed_fingerprint("prose", ("math",)),
+        installed_fingerprint("prose", max_bytes=10),
+        installed_fingerprint("math"),
+        installed_fingerprint("code"),
+    ]
+    assert installed_fingerprint("prose", ("math", "graphs")) == installed_fingerprint("prose", ("graphs", "math"))
+    before = installed_fingerprint("graphs")
+    monkeypatch.setattr(installed_python, "_version", lambda package: "0" if package == "sympy" else "1")
+    prints.append(installed_fingerprint("math"))
+    monkeypatch.setattr(installed_python.platform, "python_version", lambda: "4.0")
+    prints += [installed_fingerprint("code"), installed_fingerprint("graphs")]
+    assert len({before, *prints}) == len(prints) + 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("poetry",), "part: 'poetry' is no part of the installed Python; allowed: prose, math"),
+        (("prose", ("code",)), "exclude: 'code' of part prose; allowed: math, graphs, statistics, tables, arrays"),
+        (("code", ("math",)), "exclude: 'math' of part code; allowed: nothing"),
+    ],
+)
+def test_mistakes_are_named(arguments, message):
+    with pytest.raises(CorpusError, match=message):
+        list(installed_documents(*arguments))
+    with pytest.raises(CorpusError, match=message):
+        installed_fingerprint(*arguments)
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(installed_python.PARTS, "math", ("no_such_package_here",))
+    for read in (installed_fingerprint, lambda part: list(installed_documents(part))):
+        with pytest.raises(CorpusError, match="needs the package no_such_package_here; install it"):
+            read("math")
+
+
+SOURCE = '''\
+"""Module."""
+# A comment.
+class A:
+    """Only a docstring."""
+class B:
+    r"""Two
+    lines, é."""
+    x = """not a docstring"""
+    def f(self): "one line"
+    def g(self):
+        """With a tail."""; y = 1
+        return y
+    async def h(self):
+        "Plain"  # a comment behind it
+        def inner():
+            """Inner."""
+            return f"""kept"""
+        return inner
+if B:
+    try:
+        pass
+    except Exception:
+        def deep():
+            """Deep."""
+            return 0
+match 1:
+    case 1:
+        def deeper():
+            """Deeper."""
+            return lambda: 0
+'''
+EXPECTED = '''\
+# A comment.
+class A:
+    pass
+class B:
+    x = """not a docstring"""
+    def f(self): pass
+    def g(self):
+        pass; y = 1
+        return y
+    async def h(self):
+        pass  # a comment behind it
+        def inner():
+            return f"""kept"""
+        return inner
+if B:
+    try:
+        pass
+    except Exception:
+        def deep():
+            return 0
+match 1:
+    case 1:
+        def deeper():
+            return lambda: 0
+'''
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_docstrings_are_cut_by_their_span(newline):
+    source, expected = (text.replace("\n", newline).encode() for text in (SOURCE, EXPECTED))
+    assert without_docstrings(source) == expected
+
+
+def test_a_file_that_is_no_python_is_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "good.py").write_text('"""' + "Words. " * 40 + '"""\n')
+    (tmp_path / "bad.py").write_text('def (:\n"""' + "Words. " * 40 + '"""\n')
+    (tmp_path / "latin.py").write_bytes(b'# coding: latin-1\n"""' + b"\xe9 words. " * 40 + b'"""\n')
+    (tmp_path / "odd.py").write_text('"""' + r"A \d escape. " * 40 + '"""\n')
+    (tmp_path / "half.py").write_text('"""' + "Words. " * 40 + r"\ud800" + '"""\n')
+    monkeypatch.setattr(installed_python, "_package_folder", lambda package: tmp_path)
+    names = [name for name, _ in installed_documents("graphs")]
+    assert names == ["networkx/good.py#", "networkx/odd.py#"]

@@ -1,0 +1,429 @@
+"""Preparing: done once, whole or not at all, redone where something changed."""
+
+import dataclasses
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from training.corpora.corpus_error import CorpusError
+from training.corpora.filters import Filters
+from training.corpora.manifest import Manifest
+from training.corpora.prepare import TokenizerChoice, prepare
+from training.corpora.source import Source
+from training.corpora.tokenizer import load_tokenizer, train_tokenizer
+
+
+@pytest.fixture
+def sources(tmp_path):
+    draw = np.random.default_rng(0)
+    made = {}
+    for name in ("general", "law"):
+        path = tmp_path / f"{name}.jsonl"
+        rows = [{"text": " ".join(f"{name}{word}" for word in draw.integers(0, 50, 30))} for _ in range(200)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        made[name] = Source("files", path=str(path))
+    return made
+
+
+@pytest.fixture
+def brought(tmp_path):
+    return TokenizerChoice(path=str(train_tokenizer(["general law 1 2 3 4 5"] * 9, 265, tmp_path / "brought")))
+
+
+def quiet(*_):
+    pass
+
+
+def texts(source):
+    return {json.loads(line)["text"] for line in Path(source.path).read_text().splitlines()}
+
+
+def append(source, text):
+    with Path(source.path).open("a") as stream:
+        stream.write(text)
+
+
+def test_the_stores_hold_the_text(sources, tmp_path):
+    choice = TokenizerChoice(vocabulary=300)
+    manifest = prepare(sources, choice, tmp_path / "out", validation_share=0.1, progress=quiet)
+    tokenizer = load_tokenizer(manifest.tokenizer_path)
+    assert manifest.vocabulary == len(tokenizer) == 300
+    assert list(manifest.corpora) == ["general", "law"]
+    for name, corpus in manifest.corpora.items():
+        store = manifest.store(name)
+        read = []
+        for split in ("train", "validation"):
+            assert store.tokens(split) == corpus.tokens[split] > 0
+            tokens = store.batch(split, np.array([0]), store.tokens(split) - 1)[0]
+            assert tokens[-1] == tokenizer.eos_token_id
+            read += tokenizer.decode(tokens).split(tokenizer.eos_token)[:-1]
+        assert len(read) == 200
+        assert set(read) == texts(sources[name])
+        assert corpus.fingerprint == store.fingerprint
+        assert sum(corpus.bytes.values()) == sum(len(text) for text in read)
+        assert 5 <= corpus.documents["validation"] <= 40
+    assert Manifest.open(tmp_path / "out") == manifest
+
+
+def test_a_second_time_nothing_is_done(sources, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    first = prepare(sources, TokenizerChoice(vocabulary=300), out, progress=quiet)
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.bin")}
+
+    def never(*_, **__):
+        raise AssertionError("done again")
+
+    for name in ("make_store", "train_tokenizer", "load_tokenizer", "saved_screen"):
+        monkeypatch.setattr(f"training.corpora.prepare.{name}", never)
+    lines = []
+    assert prepare(sources, TokenizerChoice(vocabulary=300), out, progress=lines.append) == first
+    assert all("prepared already" in line for line in lines)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.bin")} == before
+
+
+def test_what_changed_is_done_again_and_the_rest_is_not(sources, brought, tmp_path):
+    out = tmp_path / "out"
+    first = prepare(sources, brought, out, progress=quiet)
+    append(sources["law"], '{"text": "one law more"}\n')
+    lines = []
+    second = prepare(sources, brought, out, progress=lines.append)
+    assert second.corpora["general"] == first.corpora["general"]
+    assert second.corpora["law"].fingerprint != first.corpora["law"].fingerprint
+    assert sum("prepared already" in line for line in lines) == 1
+    # Runs that began with the first preparation still find their store.
+    assert first.store("law").fingerprint == first.corpora["law"].fingerprint
+    third = prepare(sources, brought, out, validation_share=0.2, progress=quiet)
+    assert third.corpora["general"].fingerprint != first.corpora["general"].fingerprint
+    fourth = prepare(sources, TokenizerChoice(vocabulary=290), out, progress=quiet)
+    assert fourth.corpora["general"].fingerprint != first.corpora["general"].fingerprint
+
+
+def test_elsewhere_and_in_another_order_gives_the_same(sources, brought, tmp_path):
+    one = prepare(sources, brought, tmp_path / "one", progress=quiet)
+    two = prepare(dict(reversed(sources.items())), brought, tmp_path / "two", progress=quiet)
+    files = [tmp_path / folder / "manifest.json" for folder in ("one", "two")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert one.corpora == two.corpora
+    (tmp_path / "one").rename(tmp_path / "moved")
+    assert Manifest.open(tmp_path / "moved").store("law").fingerprint == two.corpora["law"].fingerprint
+
+
+def test_a_brought_tokenizer_is_copied(sources, brought, tmp_path):
+    manifest = prepare(sources, brought, tmp_path / "out", progress=quiet)
+    for path in (tmp_path / "brought").iterdir():
+        path.unlink()
+    assert len(load_tokenizer(manifest.tokenizer_path)) == manifest.vocabulary == 265
+
+
+PROGRAM = """
+import os, signal, sys
+from training.corpora.prepare import *
+from training.corpora.source import Source
+folder, kill = sys.argv[1], int(sys.argv[2])
+lines = []
+def progress(line):
+    lines.append(line)
+    if len(lines) == kill:
+        os.kill(os.getpid(), signal.SIGKILL)
+sources = {name: Source("files", path=f"{folder}/{name}.jsonl") for name in ("general", "law")}
+prepare(sources, TokenizerChoice(vocabulary=300), folder + "/out", progress=progress)
+"""
+
+
+@pytest.mark.parametrize("kill", [1, 2])
+def test_killed_in_between_it_goes_on(sources, tmp_path, kill):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / ".general-0.part").mkdir()
+    done = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path), str(kill)])
+    assert done.returncode == -signal.SIGKILL
+    with pytest.raises(CorpusError, match=r"manifest\.json: missing; prepare the corpora first"):
+        Manifest.open(out)
+    lines = []
+    prepare(sources, TokenizerChoice(vocabulary=300), out, progress=lines.append)
+    assert ["prepared already" in line for line in lines] == [True] * kill + [False] * (3 - kill)
+    assert not list(out.glob(".*.part"))
+    clean = prepare(sources, TokenizerChoice(vocabulary=300), tmp_path / "clean", progress=quiet)
+    assert Manifest.open(out).corpora == clean.corpora
+
+
+def test_two_at_once_agree(sources, tmp_path):
+    run = [sys.executable, "-c", PROGRAM, str(tmp_path), "-1"]
+    both = [subprocess.Popen(run) for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    assert len(list((tmp_path / "out").glob("*.json"))) == 1
+    assert not list((tmp_path / "out").glob(".*.part"))
+    assert Manifest.open(tmp_path / "out").store("law").tokens("train") > 0
+
+
+@pytest.mark.parametrize("damaged", ["train.bin", "meta.json"])
+def test_a_damaged_store_is_made_again(sources, brought, tmp_path, damaged):
+    first = prepare(sources, brought, tmp_path / "out", progress=quiet)
+    os.truncate(tmp_path / "out" / first.corpora["law"].folder / damaged, 10)
+    with pytest.raises(CorpusError, match="prepare the corpora again"):
+        first.store("law")
+    lines = []
+    assert prepare(sources, brought, tmp_path / "out", progress=lines.append) == first
+    assert sum("prepared already" in line for line in lines) == 1
+    assert first.store("law").fingerprint == first.corpora["law"].fingerprint
+
+
+def test_a_fault_in_a_corpus_leaves_no_manifest(sources, brought, tmp_path):
+    append(sources["law"], "{\n")
+    with pytest.raises(CorpusError, match=r"corpora\.law: .*law\.jsonl line 201: not JSON"):
+        prepare(sources, brought, tmp_path / "out", progress=quiet)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    assert not list((tmp_path / "out").glob(".*.part"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sources": {}}, "corpora: none named"),
+        ({"sources": {"a/b": Source("installed-python")}}, "corpora: 'a/b' is no name for a corpus"),
+        ({"sources": {"a": Source("web")}}, r"corpora\.a\.kind: 'web'"),
+        ({"sources": {"a": Source("files", path="/none")}}, "/none: no such file or folder"),
+        ({"tokenizer": TokenizerChoice()}, "tokenizer: vocabulary None, path None; allowed: one of the two"),
+        ({"tokenizer": TokenizerChoice(300, "x")}, "tokenizer: vocabulary 300, path x"),
+        ({"tokenizer": TokenizerChoice(9)}, "vocabulary: 9; allowed: 257"),
+        ({"tokenizer": TokenizerChoice(path="/none")}, "tokenizer: /none is not a folder"),
+        ({"validation_share": 1.0}, r"validation_share: 1\.0"),
+    ],
+)
+def test_mistakes_are_named(sources, tmp_path, changes, message):
+    arguments = {"sources": sources, "tokenizer": TokenizerChoice(300), "validation_share": 0.05} | changes
+    with pytest.raises(CorpusError, match=message):
+        prepare(folder=tmp_path / "out", progress=quiet, **arguments)
+
+
+def test_a_manifest_that_cannot_be_read_is_refused(sources, brought, tmp_path):
+    manifest = prepare(sources, brought, tmp_path / "out", progress=quiet)
+    with pytest.raises(CorpusError, match=r"no 'music' in .*; allowed: general, law"):
+        manifest.store("music")
+    path = tmp_path / "out" / "manifest.json"
+    fields = json.loads(path.read_text())
+    path.write_text(json.dumps(fields | {"schema": 0}))
+    with pytest.raises(CorpusError, match=r"manifest\.json: schema 0; this version reads 1"):
+        Manifest.open(tmp_path / "out")
+    for damaged in ("{", "[]", json.dumps({"schema": 1}), json.dumps(fields | {"more": 1})):
+        path.write_text(damaged)
+        with pytest.raises(CorpusError, match=r"manifest\.json: damaged .*; prepare the corpora again"):
+            Manifest.open(tmp_path / "out")
+
+
+@pytest.fixture
+def many(tmp_path):
+    """Four corpora of half a megabyte in all, of every kind of file, cut into many chunks and marks."""
+    draw = np.random.default_rng(1)
+    words = np.array(["".join(draw.choice(list("abcdefghij"), 5)) for _ in range(300)])
+    made = {}
+    for number, kind in enumerate(("jsonl", "jsonl.gz", "parquet", "hub")):
+        rows = [{"text": " ".join(draw.choice(words, 60)), "n": row % 10} for row in range(400)]
+        folder = tmp_path / f"c{number}"
+        folder.mkdir()
+        for part in range(3):
+            write_rows(folder / f"part-{part}.{'parquet' if kind == 'hub' else kind}", rows[part::3])
+        filters = Filters(where={"n": list(range(9))})
+        made[f"c{number}"] = (
+            Source("hub", name=str(folder), filters=filters)
+            if kind == "hub"
+            else Source("files", path=str(folder), filters=filters)
+        )
+    return made
+
+
+def write_rows(path, rows):
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    if path.suffix == ".parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=50)
+    else:
+        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+def all_bytes(folder):
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr("training.corpora.corpus_store.CHUNK_CHARACTERS", 4000)
+    monkeypatch.setattr("training.corpora.corpus_store.MARK_BYTES", 10_000)
+
+
+def test_any_number_of_corpora_and_workers_gives_the_same_bytes(many, brought, tmp_path, small_chunks, monkeypatch):
+    manifest = prepare(many, brought, tmp_path / "one", workers=1, progress=quiet)
+    assert list(manifest.corpora) == ["c0", "c1", "c2", "c3"]
+    prepare(many, brought, tmp_path / "two", workers=2, progress=quiet)
+    prepare(dict(reversed(many.items())), brought, tmp_path / "three", workers=3, progress=quiet)
+    monkeypatch.undo()
+    prepare(many, brought, tmp_path / "whole", workers=1, progress=quiet)
+    expected = all_bytes(tmp_path / "one")
+    for name in ("two", "three", "whole"):
+        assert all_bytes(tmp_path / name) == expected
+    for corpus in manifest.corpora.values():
+        assert corpus.dropped == {"where.n": 40}
+        assert sum(corpus.documents.values()) == 360
+
+
+KILLED = """
+import os, signal, sys
+import training.corpora.corpus_store as made
+from training.corpora.filters import Filters
+from training.corpora.prepare import *
+from training.corpora.source import Source
+from training.corpora.store_writing import StoreWriter
+made.CHUNK_CHARACTERS, made.MARK_BYTES = 4000, 10_000
+folder, after, moment = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+calls = 0
+before = getattr(StoreWriter, moment)
+def counted(*arguments):
+    global calls
+    calls += 1
+    if calls == after:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return before(*arguments)
+setattr(StoreWriter, moment, counted)
+filters = Filters(where={"n": list(range(9))})
+sources = {f"c{n}": Source("files", path=f"{folder}/c{n}", filters=filters) for n in range(3)}
+sources["c3"] = Source("hub", name=f"{folder}/c3", filters=filters)
+prepare(sources, TokenizerChoice(path=folder + "/brought"), folder + "/out", workers=2)
+"""
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_it_ends_with_the_same_bytes(many, brought, tmp_path, small_chunks):
+    prepare(many, brought, tmp_path / "clean", workers=1, progress=quiet)
+    told = []
+    for after, moment in [(4, "mark"), (700, "add"), (1, "complete")]:
+        run = [sys.executable, "-c", KILLED, str(tmp_path), str(after), moment]
+        done = subprocess.run(run, stdout=subprocess.PIPE, text=True)
+        assert done.returncode == -signal.SIGKILL
+        told += done.stdout.splitlines()
+    lines = []
+    prepare(many, brought, tmp_path / "out", workers=2, progress=lines.append)
+    assert sum("goes on after" in line for line in [*told, *lines]) == 3
+    assert all_bytes(tmp_path / "out") == all_bytes(tmp_path / "clean")
+
+
+def test_what_was_begun_of_a_corpus_that_has_changed_is_cleared_away(many, brought, tmp_path):
+    run = [sys.executable, "-c", KILLED, str(tmp_path), "4", "mark"]
+    assert subprocess.run(run).returncode == -signal.SIGKILL
+    assert len(list((tmp_path / "out").glob("*.unfinished"))) == 1
+    write_rows(tmp_path / "c0" / "part-9.jsonl", [{"text": "one more", "n": 1}])
+    prepare(many, brought, tmp_path / "out", progress=quiet)
+    assert not list((tmp_path / "out").glob("*.unfinished"))
+
+
+def test_a_mark_that_the_files_do_not_reach_is_not_believed(many, brought, tmp_path, small_chunks):
+    run = [sys.executable, "-c", KILLED, str(tmp_path), "4", "mark"]
+    assert subprocess.run(run).returncode == -signal.SIGKILL
+    (begun,) = (tmp_path / "out").glob("*.unfinished")
+    os.truncate(begun / "train.bin", 100)
+    lines = []
+    prepare(many, brought, tmp_path / "out", progress=lines.append)
+    assert not any("goes on after" in line for line in lines)
+    prepare(many, brought, tmp_path / "clean", progress=quiet)
+    assert all_bytes(tmp_path / "out") == all_bytes(tmp_path / "clean")
+
+
+def test_how_far_it_is_is_told_to_a_bar_or_in_lines(many, brought, tmp_path, small_chunks, monkeypatch):
+    told = []
+    prepare(many, brought, tmp_path / "bar", progress=quiet, bar=lambda *numbers: told.append(numbers))
+    for corpus in ("c0", "c1", "c2"):
+        sizes, shares = zip(*[(size, share) for name, size, share in told if name == corpus], strict=True)
+        assert list(sizes) == sorted(sizes)
+        assert list(shares) == sorted(shares)
+        assert 0 < shares[0] < 0.5
+        assert shares[-1] == 1.0
+    assert {share for name, _, share in told if name == "c3"} == {None}
+    monkeypatch.setattr("training.corpora.corpus_store._REPORT_SECONDS", 0.0)
+    lines = []
+    prepare(many, brought, tmp_path / "lines", progress=lines.append)
+    assert any(re.fullmatch(r"c0: 0 MB tokenised, \d+ documents, \d+% of the source", line) for line in lines)
+    assert "c0: kept 360 of 400 documents; left out: 40 where.n" in lines
+
+
+def planted(folder, rows):
+    path = folder / "sets" / "law.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in rows))
+    return str(path)
+
+
+def test_a_validation_set_is_the_validation_split_and_stays_out_of_all_training(sources, brought, tmp_path):
+    law = [json.loads(line)["text"] for line in Path(sources["law"].path).read_text().splitlines()]
+    held_out = law[:20]
+    near = [" ".join([*text.split()[:-1], "changed"]) for text in held_out[:7]]
+    append(sources["law"], "".join(json.dumps({"text": text}) + "\n" for text in near))
+    append(sources["general"], json.dumps({"text": f"Before it. {held_out[9]} After it."}) + "\n")
+    sources["law"] = dataclasses.replace(sources["law"], validation=planted(tmp_path, held_out))
+    lines = []
+    manifest = prepare(sources, brought, tmp_path / "out", progress=lines.append)
+    tokenizer = load_tokenizer(manifest.tokenizer_path)
+    read = {}
+    for name, split in (("law", "train"), ("law", "validation"), ("general", "train"), ("general", "validation")):
+        store = manifest.store(name)
+        tokens = store.batch(split, np.array([0]), store.tokens(split) - 1)[0]
+        read[name, split] = tokenizer.decode(tokens).split(tokenizer.eos_token)[:-1]
+    assert read["law", "validation"] == held_out
+    assert read["law", "train"] == law[20:]
+    assert manifest.corpora["law"].dropped == {"validation.same": 20, "validation.near": 7}
+    assert manifest.corpora["general"].dropped == {"validation.near": 1}
+    assert not any(held_out[9] in text for text in read["general", "train"] + read["general", "validation"])
+    assert len(read["general", "validation"]) > 0
+    assert "law: kept 200 of 227 documents; left out: 7 validation.near, 20 validation.same" in lines
+    # The set is part of what the stores are made of.
+    again = prepare(sources, brought, tmp_path / "out", progress=lines.append)
+    assert again == manifest
+    path = Path(sources["law"].validation)
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:10]))
+    fewer = prepare(sources, brought, tmp_path / "out", progress=quiet)
+    assert fewer.corpora["law"].documents == {"train": 190, "validation": 10}
+    assert fewer.corpora["general"].folder != manifest.corpora["general"].folder
+
+
+def test_two_workers_screen_as_one(sources, brought, tmp_path, small_chunks):
+    law = [json.loads(line)["text"] for line in Path(sources["law"].path).read_text().splitlines()]
+    sources["law"] = dataclasses.replace(sources["law"], validation=planted(tmp_path, law[::7]))
+    for workers in (1, 2):
+        prepare(sources, brought, tmp_path / str(workers), workers=workers, progress=quiet)
+    assert all_bytes(tmp_path / "1") == all_bytes(tmp_path / "2")
+
+
+def test_all_mistakes_are_told_at_once(tmp_path):
+    sources = {"a": Source("files"), "b": Source("hub", max_bytes=0), "c d": Source("web")}
+    with pytest.raises(CorpusError) as error:
+        prepare(sources, TokenizerChoice(), tmp_path / "out", validation_share=0.0, progress=quiet)
+    assert len(str(error.value).splitlines()) == 7
+
+
+def test_sources_that_cannot_be_read_are_told_at_once_and_long_ones_before(sources, brought, tmp_path, monkeypatch):
+    gone = {"a": Source("files", path="/none"), "b": Source("hub", name="/none"), **sources}
+    with pytest.raises(CorpusError) as error:
+        prepare(gone, brought, tmp_path / "out", progress=quiet)
+    assert [line.split(": ")[:2] for line in str(error.value).splitlines()] == [
+        ["corpora.a", "/none"],
+        ["corpora.b", "/none"],
+    ]
+    monkeypatch.setattr("training.corpora.prepare._LONG_BYTES", 1)
+    lines = []
+    prepare(sources, TokenizerChoice(300), tmp_path / "out", progress=lines.append)
+    assert lines[:3] == [
+        "general: fingerprint of 0.0 GB",
+        "law: fingerprint of 0.0 GB",
+        "tokenizer: drawing text from general, law",
+    ]

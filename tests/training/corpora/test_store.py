@@ -1,0 +1,225 @@
+"""Token stores: what goes in comes out, window by window; what is damaged is refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.corpora.corpus_error import CorpusError
+from training.corpora.store import TokenStore
+from training.corpora.store_writing import StoreWriter, in_validation, write_store
+from training.corpora.token_file import EncodedDocument
+
+END = 0
+
+
+def documents(count=200, vocabulary=1000, seed=0):
+    draw = np.random.default_rng(seed)
+    return [
+        EncodedDocument(f"doc-{number}", draw.integers(1, vocabulary, draw.integers(0, 40)), 7)
+        for number in range(count)
+    ]
+
+
+def write(folder, docs=None, **changes):
+    settings = {"vocabulary": 1000, "end_of_text": END, "tokenizer": "t", "validation_share": 0.2} | changes
+    return write_store(folder, documents() if docs is None else docs, **settings)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("store") / "a")
+
+
+def flat(docs, split):
+    chosen = [doc for doc in docs if in_validation(doc.name, 0.2) == (split == "validation")]
+    return np.concatenate([np.append(doc.tokens, END) for doc in chosen])
+
+
+def test_splits_hold_the_documents_in_order_each_ended(store):
+    docs = documents()
+    for split in ("train", "validation"):
+        expected = flat(docs, split)
+        assert store.tokens(split) == len(expected)
+        got = store.batch(split, np.arange(store.windows(split, 1)), 1)
+        np.testing.assert_array_equal(got[:, 0], expected[:-1])
+        np.testing.assert_array_equal(got[:, 1], expected[1:])
+    assert sum(store.meta.documents.values()) == len(docs)
+    assert sum(store.meta.bytes.values()) == 7 * len(docs)
+    assert store.vocabulary == 1000
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data(), st.integers(1, 97))
+def test_batches_are_the_windows(store, data, length):
+    expected = flat(documents(), "train")
+    windows = store.windows("train", length)
+    assert windows * length + 1 <= len(expected) < (windows + 1) * length + 1
+    positions = data.draw(st.lists(st.integers(0, windows - 1), max_size=9))
+    batch = store.batch("train", np.array(positions, dtype=np.int64), length)
+    assert batch.shape == (len(positions), length + 1)
+    assert batch.dtype == np.int64
+    for row, k in zip(batch, positions, strict=True):
+        np.testing.assert_array_equal(row, expected[k * length : k * length + length + 1])
+
+
+def test_a_position_outside_is_refused(store):
+    windows = store.windows("train", 16)
+    for position in (-1, windows):
+        with pytest.raises(IndexError, match=f"allowed: 0 to {windows - 1}"):
+            store.batch("train", np.array([0, position]), 16)
+
+
+def test_validation_windows_are_fixed_and_spread(store):
+    windows = store.windows("validation", 16)
+    positions = store.validation_positions(10, 16)
+    assert len(positions) == 10
+    assert set(np.diff(positions)) <= {windows // 10, windows // 10 + 1}
+    assert abs(positions[0] - (windows - 1 - positions[-1])) <= 1
+    np.testing.assert_array_equal(store.validation_positions(10**6, 16), np.arange(windows))
+    with pytest.raises(CorpusError, match="less than one window of 100000"):
+        store.validation_positions(1, 100_000)
+
+
+def test_fingerprint_follows_the_content_the_tokenizer_and_the_split(store, tmp_path):
+    same = write(tmp_path / "elsewhere")
+    assert same.fingerprint == store.fingerprint
+    assert write(tmp_path / "wide", dtype="uint32").fingerprint == store.fingerprint
+    other = documents()
+    other[3] = EncodedDocument("doc-3", np.array([5]), 7)
+    changed = [
+        write(tmp_path / "content", other),
+        write(tmp_path / "order", documents()[::-1]),
+        write(tmp_path / "tokenizer", tokenizer="u"),
+        write(tmp_path / "split", validation_share=0.2000001),
+    ]
+    assert len({store.fingerprint, *(other.fingerprint for other in changed)}) == 5
+
+
+def test_dtype_follows_the_vocabulary(tmp_path):
+    assert write(tmp_path / "a", vocabulary=2**16).meta.dtype == "uint16"
+    large = [EncodedDocument(f"d{n}", np.array([2**16]), 1) for n in range(50)]
+    store = write(tmp_path / "b", large, vocabulary=2**16 + 1)
+    assert store.meta.dtype == "uint32"
+    assert store.batch("train", np.array([0]), 1)[0, 0] == 2**16
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dtype": "uint16", "vocabulary": 70_000}, "dtype: uint16 holds ids below 65536, .* has 70000"),
+        ({"dtype": "int8"}, "dtype: 'int8'; allowed: uint16, uint32"),
+        ({"vocabulary": 900}, "token ids .*; allowed: 0 to 899"),
+        ({"end_of_text": 1000}, "end_of_text: 1000; allowed: 0 to 999"),
+        ({"docs": []}, "no documents in the corpus"),
+        ({"docs": documents(1)}, "none of its 1 documents falls to"),
+        ({"validation_share": 0.0}, "validation_share: 0.0"),
+        ({"validation_share": 1.0}, "validation_share: 1.0"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_and_leaves_nothing(tmp_path, changes, message):
+    with pytest.raises(CorpusError, match=message):
+        write(tmp_path / "a", **changes)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_is_never_replaced(tmp_path):
+    write(tmp_path / "a")
+    with pytest.raises(FileExistsError):
+        write(tmp_path / "a")
+
+
+def test_a_killed_writer_leaves_no_store(tmp_path):
+    code = (
+        "import os, signal, sys, numpy as np\n"
+        "from training.corpora.store_writing import write_store\n"
+        "from training.corpora.token_file import EncodedDocument\n"
+        "def documents():\n"
+        "    for n in range(9):\n"
+        "        yield EncodedDocument(str(n), np.arange(2**20), 1)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "write_store(sys.argv[1], documents(), vocabulary=2**20, end_of_text=0, tokenizer='t')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a")])
+    assert done.returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".a.")
+    assert write(tmp_path / "a").tokens("train") > 0
+
+
+def test_a_writer_goes_on_from_its_last_mark(tmp_path):
+    docs = documents()
+    whole = write(tmp_path / "whole")
+    (tmp_path / "a").mkdir()
+    number = 0
+    for end in (30, 90, len(docs)):
+        with StoreWriter(tmp_path / "a", 1000, END) as writer:
+            number = writer.place or 0
+            assert writer.documents == number == {30: 0, 90: 20, len(docs): 80}[end]
+            assert writer.bytes == 7 * number
+            for place in range(number, end):
+                writer.add(docs[place], "validation" if in_validation(docs[place].name, 0.2) else "train")
+                if place + 1 in (10, 20, 80):
+                    writer.mark(place + 1)
+            if end == len(docs):
+                writer.complete("t", 0.2)
+    assert TokenStore.open(tmp_path / "a").meta == whole.meta
+    assert not (tmp_path / "a" / "marks.jsonl").exists()
+
+
+def test_a_resumed_store_is_cut_to_what_it_holds(tmp_path):
+    docs = documents()
+    with StoreWriter(tmp_path, 1000, END) as writer:
+        for split in ("validation", "train"):
+            writer.add(docs[0], split)
+        writer.mark(0)
+        for doc in docs[1:]:
+            writer.add(doc, "train")
+        writer._writers["train"].flush()
+    with StoreWriter(tmp_path, 1000, END) as writer:
+        writer.add(docs[5], "train")
+        writer.complete("t", 0.2)
+    assert TokenStore.open(tmp_path).tokens("train") == docs[0].tokens.size + docs[5].tokens.size + 2
+
+
+def test_damage_is_refused_in_one_clear_line(tmp_path):
+    folder = tmp_path / "a"
+    store = write(folder)
+    size = (folder / "train.bin").stat().st_size
+
+    os.truncate(folder / "train.bin", size - 2)
+    with pytest.raises(CorpusError, match=rf"train\.bin: has {size - 2} bytes, meta\.json says {size}"):
+        TokenStore.open(folder)
+    (folder / "train.bin").unlink()
+    with pytest.raises(CorpusError, match=r"train\.bin: is missing"):
+        TokenStore.open(folder)
+
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps(meta | {"schema": 99}))
+    with pytest.raises(CorpusError, match=r"meta\.json: schema 99; this version reads schema 1"):
+        TokenStore.open(folder)
+    del meta["dtype"]
+    (folder / "meta.json").write_text(json.dumps(meta))
+    with pytest.raises(CorpusError, match="its fields are not those of schema 1"):
+        TokenStore.open(folder)
+    (folder / "meta.json").write_text("{")
+    with pytest.raises(CorpusError, match=r"not the meta\.json of a token store"):
+        TokenStore.open(folder)
+    with pytest.raises(CorpusError, match="no token store here"):
+        TokenStore.open(tmp_path / "none")
+    assert store.vocabulary == 1000
+
+
+def test_the_split_hits_its_share_and_keeps_groups_together():
+    held = sum(in_validation(f"doc-{number}", 0.05) for number in range(20_000))
+    assert abs(held / 20_000 - 0.05) < 0.006
+    for book in range(300):
+        assert len({in_validation(f"book-{book}#{chapter}", 0.5) for chapter in range(8)}) == 1
+    # A larger share holds out all that a smaller one does.
+    assert all(in_validation(f"d{n}", 0.2) for n in range(2000) if in_validation(f"d{n}", 0.1))

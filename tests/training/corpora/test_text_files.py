@@ -1,0 +1,166 @@
+"""Corpora from files: every kind read alike, every fault named with its place."""
+
+import gzip
+import json
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from training.corpora.corpus_error import CorpusError
+from training.corpora.store_writing import in_validation
+from training.corpora.text_files import file_documents, file_fingerprint
+
+ROWS = [
+    {"text": "One.\u2028Still one.\x85", "source": "a"},
+    {"text": "2020-01-01", "source": "a"},
+    {"text": "Thrée\r\nlines\n", "source": "b#1"},
+]
+LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode()
+
+
+def write(path, content=LINES):
+    if path.name.endswith(".gz"):
+        path.write_bytes(gzip.compress(content))
+    elif path.name.endswith(".zst"):
+        path.write_bytes(pyarrow.compress(content, codec="zstd", asbytes=True))
+    elif path.name.endswith(".parquet"):
+        parquet.write_table(pyarrow.Table.from_pylist([json.loads(line) for line in content.splitlines()]), path)
+    else:
+        path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet"])
+def test_rows_are_documents(tmp_path, name):
+    if name.endswith(".parquet"):
+        path = tmp_path / name
+        parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
+    else:
+        path = write(tmp_path / name)
+    expected = [(f"{name}:{number}", row["text"]) for number, row in enumerate(ROWS, start=1)]
+    assert list(file_documents(path)) == expected
+    assert [text for _, text in file_documents(path, column="source")] == ["a", "a", "b#1"]
+    grouped = [document for document, _ in file_documents(path, group="source")]
+    assert grouped == [f"a#{name}:1", f"a#{name}:2", f"b%231#{name}:3"]
+
+
+def test_a_group_stays_on_one_side(tmp_path):
+    lines = [json.dumps({"text": "x", "book": f"book-{n % 20}"}) for n in range(400)]
+    path = write(tmp_path / "a.jsonl", "\n".join(lines).encode())
+    sides = {}
+    for number, (document, _) in enumerate(file_documents(path, group="book")):
+        sides.setdefault(number % 20, set()).add(in_validation(document, 0.5))
+    assert all(len(side) == 1 for side in sides.values())
+    assert len(set.union(*sides.values())) == 2
+
+
+def test_a_folder_is_read_in_the_order_of_names(tmp_path):
+    (tmp_path / "deep").mkdir()
+    write(tmp_path / "b.jsonl.gz")
+    write(tmp_path / "a.jsonl")
+    write(tmp_path / "deep" / "c.parquet", b'{"text": "x"}\n')
+    write(tmp_path / "README.md", b"no corpus")
+    write(tmp_path / ".hidden.jsonl")
+    names = [document.split(":")[0] for document, _ in file_documents(tmp_path)]
+    assert names == ["a.jsonl"] * 3 + ["b.jsonl.gz"] * 3 + ["deep/c.parquet"]
+
+
+def test_text_files_are_documents_in_a_folder_and_paragraphs_alone(tmp_path):
+    content = "\ufeffFirst,\r\nstill.\r\n\r\n \n\nSecond é.".encode()
+    path = write(tmp_path / "a.txt", content)
+    write(tmp_path / "b.txt", b"Other.\n")
+    assert list(file_documents(path)) == [("a.txt:1", "First,\nstill.\n"), ("a.txt:6", "Second é.")]
+    assert list(file_documents(tmp_path)) == [
+        ("a.txt", "First,\nstill.\n\n \n\nSecond é."),
+        ("b.txt", "Other.\n"),
+    ]
+
+
+def test_empty_texts_and_lines_are_passed_over_and_still_counted(tmp_path):
+    path = write(tmp_path / "a.jsonl", b'{"text": ""}\n\n{"text": " \\n"}\n{"text": "x"}')
+    assert list(file_documents(path)) == [("a.jsonl:4", "x")]
+
+
+def test_many_rows_of_parquet_keep_their_numbers(tmp_path):
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": [f"t{n}" for n in range(2000)]}), path, row_group_size=300)
+    assert list(file_documents(path)) == [(f"a.parquet:{n + 1}", f"t{n}") for n in range(2000)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b"", "a.jsonl: no text in it"),
+        ("a.txt", b" \n\n", "a.txt: no text in it"),
+        (
+            "a.csv",
+            b"text\nx\n",
+            "a.csv: unknown kind of file; allowed: .jsonl, .jsonl.gz, .jsonl.zst, .parquet, .txt",
+        ),
+        ("a.jsonl", b'{"text": "x"}\n{"text": "\xff"}\n', "a.jsonl line 2: not UTF-8 at byte 24 of the file"),
+        (
+            "a.jsonl.gz",
+            b'{"text": "x"}\n{"text": "\xff"}\n',
+            "a.jsonl.gz line 2: not UTF-8 at byte 24 of the file",
+        ),
+        ("a.txt", b"\xef\xbb\xbfx\n\ny\xff", "a.txt line 3: not UTF-8 at byte 7 of the file"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": "y', "a.jsonl line 2: not JSON"),
+        ("a.jsonl", b'["x"]\n', "a.jsonl line 1: list; allowed: a JSON object a line"),
+        ("a.jsonl", b'{"body": "x", "n": 1}\n', "a.jsonl line 1: no column 'text'; its columns: body, n"),
+        ("a.parquet", b'{"body": "x", "n": 1}\n', "a.parquet: no column 'text'; its columns: body, n"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": 3}\n', "a.jsonl row 2: column text is int; allowed: a text"),
+        ("a.jsonl", b'{"text": null}\n', "a.jsonl row 1: column text is NoneType"),
+        ("a.parquet", b'{"text": 3}\n', "a.parquet row 1: column text is int"),
+        ("a.jsonl", b'{"text": "\\ud800"}\n', "a.jsonl row 1: half of a surrogate pair"),
+    ],
+)
+def test_faults_are_named_with_their_place(tmp_path, name, content, message):
+    path = tmp_path / name
+    write(path, content)
+    with pytest.raises(CorpusError) as error:
+        list(file_documents(path))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst", "a.parquet"])
+@pytest.mark.parametrize("damage", ["cut", "garbage"])
+def test_a_damaged_file_is_named(tmp_path, name, damage):
+    path = write(tmp_path / name, LINES.replace(b"\r", b"") * 200)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2] if damage == "cut" else b"garbage" + content)
+    with pytest.raises(CorpusError, match=f"{name}: (cannot be read|not readable)"):
+        list(file_documents(path))
+
+
+def test_a_missing_group_column_is_named(tmp_path):
+    with pytest.raises(CorpusError, match="no column 'book'; its columns: text, source"):
+        list(file_documents(write(tmp_path / "a.jsonl"), group="book"))
+
+
+def test_a_missing_path_and_a_folder_without_corpora(tmp_path):
+    for use in (file_fingerprint, lambda path: list(file_documents(path))):
+        with pytest.raises(CorpusError, match="none: no such file or folder"):
+            use(tmp_path / "none")
+        with pytest.raises(CorpusError, match="no file of a known kind in this folder"):
+            use(tmp_path)
+
+
+def test_fingerprint_follows_names_bytes_and_columns_but_not_the_place(tmp_path):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        write(tmp_path / folder / "a.jsonl")
+        write(tmp_path / folder / "b.jsonl", b'{"text": "x"}\n')
+    assert file_fingerprint(tmp_path / "one") == file_fingerprint(tmp_path / "two")
+    prints = [
+        file_fingerprint(tmp_path / "one"),
+        file_fingerprint(tmp_path / "one", column="source"),
+        file_fingerprint(tmp_path / "one", group="source"),
+        file_fingerprint(tmp_path / "one" / "a.jsonl"),
+    ]
+    write(tmp_path / "two" / "b.jsonl", b'{"text": "y"}\n')
+    prints.append(file_fingerprint(tmp_path / "two"))
+    (tmp_path / "one" / "b.jsonl").rename(tmp_path / "one" / "c.jsonl")
+    prints.append(file_fingerprint(tmp_path / "one"))
+    assert len(set(prints)) == 6

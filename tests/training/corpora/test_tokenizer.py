@@ -1,0 +1,132 @@
+"""Tokenizers: nothing is lost, nothing depends on chance, Hugging Face loads them."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.corpora.corpus_error import CorpusError
+from training.corpora.parallel_tokens import Chunk, encode_chunks
+from training.corpora.tokenizer import (
+    END_OF_TEXT,
+    copy_tokenizer,
+    end_of_text_id,
+    load_tokenizer,
+    tokenizer_fingerprint,
+    train_tokenizer,
+)
+
+NOUNS = ("cat", "law")
+TEXTS = [f"The {noun} of number {n} is thé best, isn't it?\n" for n in range(40) for noun in NOUNS]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return train_tokenizer(TEXTS, 300, tmp_path_factory.mktemp("tokenizer") / "bpe")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder):
+    return load_tokenizer(folder)
+
+
+def encode(tokenizer, *texts):
+    chunk = Chunk(["d"] * len(texts), list(texts))
+    (answer,) = encode_chunks([chunk], tokenizer.backend_tokenizer.to_str())
+    return answer[1].tokens
+
+
+def test_it_has_the_size_asked_and_an_end_of_text(tokenizer):
+    assert len(tokenizer) == 300
+    assert tokenizer.eos_token == END_OF_TEXT
+    assert end_of_text_id(tokenizer) == tokenizer.convert_tokens_to_ids(END_OF_TEXT)
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.text(max_size=80))
+def test_any_text_survives(tokenizer, text):
+    (tokens,) = encode(tokenizer, text)
+    assert tokenizer.decode(tokens) == text
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_it_learnt_something(tokenizer):
+    (tokens,) = encode(tokenizer, TEXTS[0])
+    assert len(tokens) < len(TEXTS[0].encode()) / 1.5
+
+
+def test_a_special_token_spelled_out_is_text(tokenizer):
+    (tokens,) = encode(tokenizer, f"a {END_OF_TEXT} b")
+    assert end_of_text_id(tokenizer) not in tokens
+    assert tokenizer.decode(tokens) == f"a {END_OF_TEXT} b"
+    # The tokenizer handed in is not changed by that.
+    assert end_of_text_id(tokenizer) in tokenizer.encode(f"a {END_OF_TEXT} b")
+
+
+def test_truncation_set_in_the_file_cuts_nothing(folder, tmp_path, tokenizer):
+    copy = copy_tokenizer(folder, tmp_path / "cut")
+    content = json.loads((copy / "tokenizer.json").read_text())
+    content["truncation"] = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+    (copy / "tokenizer.json").write_text(json.dumps(content))
+    np.testing.assert_array_equal(encode(load_tokenizer(copy), TEXTS[0])[0], encode(tokenizer, TEXTS[0])[0])
+    assert tokenizer_fingerprint(copy) == tokenizer_fingerprint(folder)
+
+
+def test_another_process_trains_the_same(folder, tmp_path):
+    program = (
+        "import sys; sys.path[:0] = ['tests/training/corpora', '.']\n"
+        "from test_tokenizer import TEXTS, train_tokenizer\n"
+        "train_tokenizer(TEXTS, 300, sys.argv[1])\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "again")], check=True)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_fingerprint_follows_what_it_says_and_not_how_it_is_set_out(folder, tmp_path):
+    spaced = copy_tokenizer(folder, tmp_path / "spaced")
+    assert tokenizer_fingerprint(spaced) == tokenizer_fingerprint(folder)
+    content = json.loads((spaced / "tokenizer.json").read_text())
+    (spaced / "tokenizer.json").write_text(json.dumps(dict(reversed(content.items())), indent=7))
+    assert tokenizer_fingerprint(spaced) == tokenizer_fingerprint(folder)
+    other = train_tokenizer(TEXTS, 301, tmp_path / "other")
+    assert tokenizer_fingerprint(other) != tokenizer_fingerprint(folder)
+
+
+def test_a_tokenizer_of_another_kind_is_taken_with_its_separator(tmp_path):
+    from transformers import BertTokenizerFast
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    BertTokenizerFast(vocab=str(tmp_path / "vocab.txt")).save_pretrained(tmp_path / "bert")
+    tokenizer = load_tokenizer(copy_tokenizer(tmp_path / "bert", tmp_path / "copy"))
+    assert end_of_text_id(tokenizer) == 3
+    assert encode(tokenizer, "the cat")[0].tolist() == [5, 6]
+
+
+def test_without_an_end_it_is_refused(folder, tmp_path):
+    copy = copy_tokenizer(folder, tmp_path / "endless")
+    (copy / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    with pytest.raises(CorpusError, match="neither an eos_token nor a sep_token"):
+        end_of_text_id(load_tokenizer(copy))
+
+
+def test_mistakes_are_named(tmp_path):
+    with pytest.raises(CorpusError, match="vocabulary: 256; allowed: 257"):
+        train_tokenizer(TEXTS, 256, tmp_path / "a")
+    with pytest.raises(CorpusError, match="none is not a folder"):
+        load_tokenizer(tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    for use in (load_tokenizer, lambda path: copy_tokenizer(path, tmp_path / "copy")):
+        with pytest.raises(CorpusError, match="empty holds no tokenizer that transformers loads"):
+            use(tmp_path / "empty")
+    with pytest.raises(CorpusError, match=r"tokenizer\.json cannot be read"):
+        tokenizer_fingerprint(tmp_path / "empty")
+    (tmp_path / "empty" / "tokenizer.json").write_text("{")
+    with pytest.raises(CorpusError, match=r"tokenizer\.json is not JSON"):
+        tokenizer_fingerprint(tmp_path / "empty")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty"]

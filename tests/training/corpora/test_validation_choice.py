@@ -1,0 +1,168 @@
+"""Validation documents: noise goes, the draw is fixed, what was done is not done again."""
+
+import json
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import SHAPE
+from training.corpora.corpus_error import CorpusError
+from training.corpora.perplexity import perplexities
+from training.corpora.tokenizer import load_tokenizer, train_tokenizer
+from training.corpora.validation_choice import Choice, sampled, worst_under_all, write_validation_set
+from training.model import build_model
+
+WORDS = ["".join(random.Random(n).choices("abcdefghijklmnop", k=2 + n % 4)) for n in range(40)]
+NOISE = {f"d{n}" for n in range(0, 200, 20)}
+
+
+def document(name):
+    draw = random.Random(name)
+    if name in NOISE:
+        return "".join(draw.choices([chr(n) for n in range(0x4E00, 0x9000, 37)], k=60))
+    return " ".join(draw.choices(WORDS, k=draw.randint(20, 60)))
+
+
+DOCUMENTS = [(f"d{n}", document(f"d{n}")) for n in range(200)]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Two models of some thousand parameters that have seen the words, of different sizes."""
+    made = []
+    for seed in (0, 1):
+        folder = tmp_path_factory.mktemp("model") / f"m{seed}"
+        train_tokenizer([text for _, text in DOCUMENTS[1:20]], 280 + 20 * seed, folder)
+        tokenizer = load_tokenizer(folder)
+        shape = SHAPE | {"vocab_size": len(tokenizer), "hidden_size": 16 * (seed + 1)}
+        network = build_model(shape, "eager", seed)
+        optimizer = torch.optim.AdamW(network.parameters(), 1e-2)
+        ids = torch.tensor(tokenizer(" ".join(text for _, text in DOCUMENTS[1:20]))["input_ids"])
+        for step in range(40):
+            rows = torch.stack([ids[k : k + 33] for k in range(step, step + 32 * 8, 32)])
+            loss = network(input_ids=rows, labels=rows).loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        network.save_pretrained(folder)
+        made.append(folder)
+    return made
+
+
+def write(file, models, documents=DOCUMENTS, source="s", **choice):
+    lines = []
+    choice = Choice(**{"sample": 100, "keep": 30, "tokens": 48} | choice)
+    record = write_validation_set(file, iter(documents), source, models, choice, lines.append)
+    return record, lines
+
+
+def read(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_perplexity_is_that_of_each_text_alone(models):
+    texts = [text for _, text in DOCUMENTS[:9]] + ["", "a"]
+    found = perplexities(texts, models[0], 200)
+    tokenizer, network = load_tokenizer(models[0]), build_model({**SHAPE, "vocab_size": 280}, "eager", 0)
+    network.load_state_dict(type(network).from_pretrained(models[0], dtype=torch.float32).state_dict())
+    assert len({len(tokenizer(text)["input_ids"]) for text in texts[:9]}) > 5
+    for text, value in zip(texts[:9], found[:9], strict=True):
+        row = torch.tensor([tokenizer(text)["input_ids"][:200]])
+        assert value == pytest.approx(math.exp(network(input_ids=row, labels=row).loss.item()), rel=1e-4)
+    assert found[9:].tolist() == [math.inf] * 2
+
+
+def test_noise_is_dropped_and_the_rest_is_a_draw(models, tmp_path):
+    record, lines = write(tmp_path / "law.jsonl", models)
+    drawn = [name for name, _ in sampled(DOCUMENTS, 100)]
+    noise = NOISE & set(drawn)
+    assert 3 <= len(noise) <= 10
+    assert record["drawn"] == 100
+    assert record["noise"] >= len(noise)
+    rows = read(tmp_path / "law.jsonl")
+    assert len(rows) == record["kept"] == 30
+    assert not noise & {row["id"] for row in rows}
+    assert [row["id"] for row in rows] == [name for name in drawn if name in {row["id"] for row in rows}]
+    assert all(row["text"] == dict(DOCUMENTS)[row["id"]] and len(row["perplexity"]) == 2 for row in rows)
+    assert lines[-1].startswith(f"law: 100 documents drawn, {record['noise']} noise, 30 kept in ")
+    assert json.loads((tmp_path / "law.json").read_text()) == record
+
+
+def test_of_no_share_nothing_is_noise(models, tmp_path):
+    record, _ = write(tmp_path / "law.jsonl", models[:1], worst=0.0, keep=100)
+    assert record["noise"] == 0
+    assert NOISE & {row["id"] for row in read(tmp_path / "law.jsonl")}
+
+
+def test_what_was_done_is_not_done_again(models, tmp_path, monkeypatch):
+    first, _ = write(tmp_path / "law.jsonl", models)
+    content = (tmp_path / "law.jsonl").read_bytes()
+
+    def never(*_):
+        raise AssertionError("done again")
+
+    monkeypatch.setattr("training.corpora.validation_choice.perplexities", never)
+    again, lines = write(tmp_path / "law.jsonl", models)
+    assert again == first
+    assert lines == ["law: chosen already, 30 validation documents"]
+    # Killed before it was written: the perplexities are still there.
+    (tmp_path / "law.jsonl").unlink()
+    write(tmp_path / "law.jsonl", models)
+    assert (tmp_path / "law.jsonl").read_bytes() == content
+
+
+@pytest.mark.parametrize("change", [{"source": "t"}, {"keep": 20}, {"models": 1}])
+def test_another_set_is_not_overwritten(models, tmp_path, change):
+    write(tmp_path / "law.jsonl", models)
+    arguments = {"models": models} | change
+    arguments["models"] = models[:1] if change.get("models") else models
+    with pytest.raises(CorpusError, match=r"law\.jsonl: a validation set of another source, other models or another"):
+        write(tmp_path / "law.jsonl", **arguments)
+
+
+def test_a_file_of_somebody_elses_is_not_overwritten(models, tmp_path):
+    (tmp_path / "law.jsonl").write_text('{"text": "mine"}\n')
+    with pytest.raises(CorpusError, match=r"remove it, or give another corpora\.validation"):
+        write(tmp_path / "law.jsonl", models)
+
+
+@pytest.mark.parametrize("broken", ["nothing", "no tokenizer"])
+def test_a_folder_that_is_no_model_is_one_line(models, tmp_path, broken):
+    (tmp_path / "model").mkdir()
+    if broken == "no tokenizer":
+        for name in ("config.json", "model.safetensors"):
+            (tmp_path / "model" / name).write_bytes((models[0] / name).read_bytes())
+    with pytest.raises(CorpusError, match=r"no config\.json|tokenizer: ") as error:
+        write(tmp_path / "law.jsonl", [models[0], tmp_path / "model"])
+    assert "\n" not in str(error.value)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 4), st.integers(1, 40), st.floats(0, 0.99), st.integers(0, 9))
+def test_the_worst_under_all_are_no_more_than_the_share(models_count, documents, share, seed):
+    values = np.random.default_rng(seed).random((models_count, documents))
+    worst = worst_under_all(values, share)
+    assert worst.sum() <= share * documents
+    for row in values:
+        if worst.any():
+            assert row[worst].min() >= np.sort(row)[documents - int(share * documents)]
+    assert worst_under_all(values[:1], share).sum() == int(share * documents)
+
+
+@given(st.lists(st.integers(0, 10**6), unique=True, max_size=40), st.integers(1, 20), st.randoms())
+def test_a_draw_depends_on_names_alone(numbers, count, draw):
+    documents = [(f"n{number}", str(number)) for number in numbers]
+    chosen = sampled(documents, count)
+    draw.shuffle(documents)
+    assert sampled(documents, count) == chosen
+    assert chosen == sampled(documents, 40)[:count]
+
+
+def test_impossible_numbers_are_all_named():
+    assert len(Choice(0, 2, 1.0, 1).problems("validation")) == 4
+    assert Choice(10, 11).problems("validation") == ["validation.keep: 11; allowed: 1 to validation.sample, 10"]

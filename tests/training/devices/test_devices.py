@@ -1,0 +1,194 @@
+"""Two processes on the processor: every kind gives the losses of one, goes on from the states of any other, and saves
+the same directory. One pair of processes does all of it, since each start would cost seconds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from tests.training.forks import FORKS, together
+from training.attempt import LeaseLostError, attempts
+from training.corpora.manifest import Manifest
+from training.devices.group import ALONE, Group, Parallel, join, leave
+from training.durable import read_lines_whole
+from training.run import Exit, Places, run_once
+from training.spec import Execution, RunSpec
+
+# Starting the processes is most of it: half a minute.
+pytestmark = pytest.mark.slow
+
+KINDS = ("ddp", "fsdp2", "zero1", "zero2", "zero3")
+STEPS = 50
+DEEPSPEED = {"zero_optimization": {"overlap_comm": True, "contiguous_gradients": True}}
+CHAIN = [("ddp", 10), ("zero1", 15), ("fsdp2", 20), ("zero3", 30), ("zero2", 35), ("single", 45)]
+"""Kinds, and the step whose state each goes on from, saved by the kind before it; the first one's by single."""
+
+
+def _run(group: Group, spec: RunSpec, folder: Path, manifest: Path, kind: str, **options: object) -> object:
+    settings = {"engine": "eager", "resume_every": 5, "keep_last": 100, "metrics_every": 1, **options}
+    checkpointing = bool(settings.pop("activation_checkpointing", False))
+    parallel = Parallel(kind, group.count, checkpointing, timeout=60.0, deepspeed=DEEPSPEED)
+    places = Places(folder=folder, manifest=Manifest.open(manifest), engines=folder / "engines")
+    execution = Execution(**settings, parallel=parallel)  # pyright: ignore[reportArgumentType]
+    try:
+        return run_once(spec, places, execution, tell=lambda _: None, group=group)
+    except LeaseLostError as error:
+        return str(error)
+
+
+def _copied(group: Group, start: Path, step: int, folder: Path) -> None:
+    """Let a run begin from another's state."""
+    name = f"resume/step-{step}"
+    group.share(lambda: shutil.copytree(start / name, folder / name) and None)
+
+
+def _alone(_: int, jobs: list[tuple[RunSpec, Path, Path | None, int]], manifest: Path) -> None:
+    for spec, folder, start, step in jobs:
+        if start is not None:
+            _copied(ALONE, start, step, folder)
+        assert _run(ALONE, spec, folder, manifest, "single") == Exit.DONE
+
+
+def _all_jobs(rank: int, spec: RunSpec, base: Path, manifest: Path) -> None:
+    group = join(Parallel("ddp", 2, timeout=60.0))
+    outcomes = {}
+    for kind in KINDS:
+        outcomes[kind] = _run(group, spec, base / kind, manifest, kind)
+    before = base / "single"
+    for kind, step in CHAIN[:-1]:
+        folder = base / f"chain-{kind}"
+        _copied(group, before, step, folder)
+        outcomes[folder.name] = _run(group, spec, folder, manifest, kind, micro_batch=1)
+        before = folder
+    half = dataclasses.replace(spec, precision="bf16")
+    for kind in ("ddp", "fsdp2", "zero3"):
+        for name, of, options in (("checkpointed", spec, {"activation_checkpointing": True}), ("bf16", half, {})):
+            _copied(group, base / "single", 40, base / f"{name}-{kind}")
+            outcomes[f"{name}-{kind}"] = _run(group, of, base / f"{name}-{kind}", manifest, kind, **options)
+    wild = dataclasses.replace(
+        spec,
+        schedule=(dataclasses.replace(spec.schedule[0], end=1e20, share=None, steps=None),),
+        optimizer=dataclasses.replace(spec.optimizer, clip=0.0),
+    )
+    outcomes["wild"] = _run(group, wild, base / "wild", manifest, "ddp")
+    if rank == 1:
+        _when(base / "stopped" / "points.jsonl", lambda: os.kill(os.getpid(), signal.SIGTERM))
+    outcomes["stopped"] = _run(group, spec, base / "stopped", manifest, "ddp", resume_every=0)
+    outcomes["resumed"] = _run(group, spec, base / "stopped", manifest, "ddp", resume_every=0)
+    if rank == 0:
+        lost = base / "lost" / "attempts" / "002.json"
+        _when(base / "lost" / "points.jsonl", lambda: shutil.copy(lost.with_name("001.json"), lost))
+    outcomes["lost"] = _run(group, spec, base / "lost", manifest, "ddp")
+    leave(group)
+    (base / f"outcomes-{rank}.json").write_text(json.dumps(outcomes))
+
+
+def _when(path: Path, act) -> None:
+    """Act once a file is there."""
+
+    def watch() -> None:
+        while not path.exists():
+            time.sleep(0.001)
+        act()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@pytest.fixture(scope="module")
+def long(spec: RunSpec) -> RunSpec:
+    return dataclasses.replace(spec, steps=STEPS)
+
+
+@pytest.fixture(scope="module")
+def base(long: RunSpec, manifest: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of each kind, after the pair of processes has done its jobs."""
+    folder = tmp_path_factory.mktemp("kinds")
+    half = dataclasses.replace(long, precision="bf16")
+    jobs = [(long, folder / "single", None, 0), (half, folder / "bf16-single", folder / "single", 40)]
+    alone = FORKS.Process(target=_alone, args=(0, jobs, manifest.folder))
+    alone.start()
+    alone.join()
+    assert alone.exitcode == 0
+    pair = together(_all_jobs, long, folder, manifest.folder)
+    for process in pair:
+        process.join()
+    assert [process.exitcode for process in pair] == [0, 0]
+    return folder
+
+
+def _losses(folder: Path) -> list[float]:
+    points = read_lines_whole(folder / "points.jsonl")
+    assert [point["step"] for point in points if point["corpus"] == "code"][-1] == STEPS
+    return [point["loss"] for point in points]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_gives_the_losses_of_one_process(kind: str, base: Path) -> None:
+    assert _losses(base / kind) == pytest.approx(_losses(base / "single"), abs=1e-5)
+    own, alone = (read_lines_whole(base / name / "metrics.jsonl") for name in (kind, "single"))
+    assert [line["step"] for line in own] == list(range(1, STEPS + 1))
+    for key, tolerance in (("loss", 1e-5), ("gradient_norm", 1e-4), ("learning_rate", 0)):
+        assert [line[key] for line in own] == pytest.approx([line[key] for line in alone], abs=tolerance)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_saves_the_same_directory(kind: str, base: Path) -> None:
+    own, alone = (base / name / "checkpoints" / f"step-{STEPS}" for name in (kind, "single"))
+    assert sorted(path.name for path in own.iterdir()) == sorted(path.name for path in alone.iterdir())
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        assert (own / name).read_bytes() == (alone / name).read_bytes()
+    weights, expected = (load_file(path / "model.safetensors") for path in (own, alone))
+    assert weights.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert weights[name].shape == tensor.shape
+        assert (weights[name] - tensor).abs().max() < 1e-5
+
+
+def test_states_go_from_any_kind_to_any_other(long: RunSpec, manifest: Manifest, base: Path) -> None:
+    kind, step = CHAIN[-1]
+    jobs = [(long, base / f"chain-{kind}", base / f"chain-{CHAIN[-2][0]}", step)]
+    alone = FORKS.Process(target=_alone, args=(0, jobs, manifest.folder))
+    alone.start()
+    alone.join()
+    expected = {
+        (point["step"], point["corpus"]): point["loss"] for point in read_lines_whole(base / "single" / "points.jsonl")
+    }
+    for name, begin in CHAIN:
+        points = read_lines_whole(base / f"chain-{name}" / "points.jsonl")
+        assert {point["step"] for point in points} == {step for step, _ in expected if step >= begin} | (
+            {begin} & {step for step, _ in expected}
+        )
+        for point in points:
+            assert point["loss"] == pytest.approx(expected[point["step"], point["corpus"]], abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2", "zero3"])
+def test_activation_checkpointing_and_bf16_are_those_of_one_process(kind: str, base: Path) -> None:
+    end = _losses(base / "single")[-2:]
+    assert _losses(base / f"checkpointed-{kind}")[-2:] == pytest.approx(end, abs=1e-6)
+    half = _losses(base / f"bf16-{kind}")[-2:]
+    assert half == pytest.approx(_losses(base / "bf16-single")[-2:], abs=1e-4)
+    assert half != pytest.approx(end, abs=1e-6)
+
+
+def test_all_processes_stop_together(base: Path) -> None:
+    own, other = (json.loads((base / f"outcomes-{rank}.json").read_text()) for rank in (0, 1))
+    assert own == other
+    assert own["wild"] == Exit.CRASH
+    assert " at step " in (base / "wild" / "FAILED").read_text()
+    assert own["stopped"] == Exit.RUN_ME_AGAIN
+    assert attempts(base / "stopped")[0]["exit_code"] == Exit.RUN_ME_AGAIN
+    assert own["resumed"] == Exit.DONE
+    assert _losses(base / "stopped") == pytest.approx(_losses(base / "single"), abs=1e-6)
+    assert own["lost"] == "lost: taken over by another process"
+    assert all(own[name] == Exit.DONE for name in own if name not in ("wild", "stopped", "lost"))
+    assert attempts(base / "zero2")[0]["parallel"] == "zero2"

@@ -1,0 +1,1 @@
+"""Corpora: from text to tokens on disk."""

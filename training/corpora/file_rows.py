@@ -1,0 +1,147 @@
+"""The rows of one file, JSON lines or parquet, and the lines of a text: read without loading it whole."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from training.corpora.corpus_error import CorpusError
+
+_ROWS_AT_ONCE = 512
+_BYTES_AT_ONCE = 1 << 20
+
+
+@dataclass
+class OpenFile:
+    """A file that is being read, and how far."""
+
+    path: Path
+    size: int
+    """Bytes on disk, packed."""
+    raw: BinaryIO | None = None
+    """The bytes on disk, of text."""
+    rows: float = 0.0
+    """Share of the rows that have been read, of parquet."""
+
+    def share(self) -> float:
+        """How much of it has been read, 0 to 1."""
+        if self.raw is None or self.raw.closed:
+            return self.rows
+        return self.raw.tell() / max(self.size, 1)
+
+
+def json_rows(
+    file: OpenFile, needed: Sequence[str], optional: Sequence[str] = (), after: int = 0
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(row number from 1, row) of JSON lines, those numbered above `after`; earlier ones are not parsed.
+
+    Raises:
+        CorpusError: not JSON, not an object, not UTF-8, a needed column that is not there, a damaged file.
+    """
+    # Not by way of `datasets`, whose JSON reader gives a column one type: a text that looks like a date is
+    # turned into one, and a single number among the texts turns them all into quoted JSON.
+    for number, line in text_lines(file, after):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise CorpusError(f"{file.path} line {number}: not JSON ({error})") from error
+        if not isinstance(row, dict):
+            raise CorpusError(f"{file.path} line {number}: {type(row).__name__}; allowed: a JSON object a line")
+        check_columns(f"{file.path} line {number}", needed, list(row))
+        yield number, row
+
+
+def parquet_rows(
+    file: OpenFile, needed: Sequence[str], optional: Sequence[str] = (), after: int = 0
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(row number from 1, row) of a parquet file, those numbered above `after`, with the columns asked for only.
+
+    Raises:
+        CorpusError: no such column, or not readable as parquet.
+    """
+    # Not by way of `datasets` either: to stream a local file it wants a cache folder that it can write to.
+    import pyarrow
+    from pyarrow import parquet
+
+    columns = list(dict.fromkeys([*needed, *optional]))
+    number = 0
+    try:
+        with parquet.ParquetFile(file.path) as table:
+            check_columns(str(file.path), columns, table.schema_arrow.names)
+            groups = [table.metadata.row_group(index).num_rows for index in range(table.num_row_groups)]
+            first = 0
+            while first < len(groups) and number + groups[first] <= after:
+                number += groups[first]
+                first += 1
+            for batch in table.iter_batches(_ROWS_AT_ONCE, row_groups=range(first, len(groups)), columns=columns):
+                for row in batch.to_pylist():
+                    number += 1
+                    file.rows = number / table.metadata.num_rows
+                    if number > after:
+                        yield number, row
+    except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
+        raise CorpusError(f"{file.path}: not readable as parquet ({first_line(error)})") from error
+
+
+def text_lines(file: OpenFile, after: int = 0) -> Iterator[tuple[int, str]]:
+    """(number from 1, line) of a text file, packed or not, those numbered above `after`; cut at newlines alone, never
+    at U+2028 or such.
+
+    Raises:
+        CorpusError: not UTF-8, or a damaged file.
+    """
+    offset = 0
+    try:
+        with _opened(file) as stream:
+            for number, line in enumerate(stream, start=1):
+                if number > after:
+                    try:
+                        # A byte-order mark is no part of the text.
+                        text = line.decode("utf-8").removeprefix("\ufeff" if number == 1 else "")
+                    except UnicodeDecodeError as error:
+                        raise CorpusError(
+                            f"{file.path} line {number}: not UTF-8 at byte {offset + error.start} of the file; "
+                            "convert it to UTF-8"
+                        ) from error
+                    yield number, text
+                offset += len(line)
+    except (OSError, EOFError, zlib.error) as error:
+        raise CorpusError(f"{file.path}: cannot be read ({first_line(error)})") from error
+    finally:
+        if file.raw is not None:
+            file.raw.close()
+
+
+def check_columns(place: str, wanted: Sequence[str], columns: Sequence[str]) -> None:
+    """Refuse a row or table without a wanted column.
+
+    Raises:
+        CorpusError: one line that begins with the place and names the columns that there are.
+    """
+    for name in wanted:
+        if name not in columns:
+            raise CorpusError(f"{place}: no column {name!r}; its columns: {', '.join(map(str, columns)) or 'none'}")
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, in one line."""
+    return (str(error).strip() or type(error).__name__).split("\n")[0]
+
+
+def _opened(file: OpenFile) -> BinaryIO:
+    file.raw = file.path.open("rb")
+    if file.path.name.endswith(".gz"):
+        return cast(BinaryIO, gzip.open(file.raw, "rb"))
+    if file.path.name.endswith(".zst"):
+        import pyarrow
+
+        return io.BufferedReader(pyarrow.CompressedInputStream(file.raw, "zstd"), _BYTES_AT_ONCE)
+    return file.raw

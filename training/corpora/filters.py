@@ -1,0 +1,132 @@
+"""Which documents of a corpus are taken: a few declared rules, and a count of what each of them drops."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from training.corpora.corpus_error import CorpusError
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Rules that a document must pass, every one of them."""
+
+    min_characters: int = 0
+    """Shortest text that is taken, Unicode characters."""
+    max_characters: int | None = None
+    """Longest text that is taken; None: any."""
+    where: Mapping[str, Any] = field(default_factory=dict)
+    """Column -> allowed values (a list), or a regular expression that is searched in it (a text). A dot goes into
+    a column that holds fields: meta.language."""
+
+    def check(self, key: str) -> None:
+        """Refuse impossible rules.
+
+        Raises:
+            CorpusError: a line for each, which begins with the key, such as corpora.law.
+        """
+        problems = []
+        if self.min_characters < 0:
+            problems.append(f"{key}.min_characters: {self.min_characters}; allowed: 0 or more")
+        if self.max_characters is not None and self.max_characters < max(self.min_characters, 1):
+            problems.append(
+                f"{key}.max_characters: {self.max_characters}; allowed: at least min_characters, or null for any"
+            )
+        if not isinstance(self.where, Mapping):
+            problems.append(f"{key}.where: {self.where!r}; allowed: column -> list of values, or regular expression")
+            raise CorpusError("\n".join(problems))
+        for column, rule in self.where.items():
+            if isinstance(rule, str):
+                try:
+                    re.compile(rule)
+                except re.error as error:
+                    problems.append(f"{key}.where.{column}: {rule!r} is no regular expression ({error})")
+            elif isinstance(rule, Mapping) or not _values(rule):
+                problems.append(f"{key}.where.{column}: {rule!r}; allowed: a list of values, or a regular expression")
+        if problems:
+            raise CorpusError("\n".join(problems))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the rules look into; of meta.language it is meta."""
+        return tuple(dict.fromkeys(column.split(".")[0] for column in self.where))
+
+    def description(self) -> list[Any]:
+        """What a fingerprint is made of: equal lists mean equal rules. Empty where there are no rules."""
+        if self == Filters():
+            return []
+        rules = {column: rule if isinstance(rule, str) else list(_values(rule)) for column, rule in self.where.items()}
+        return [self.min_characters, self.max_characters, json.dumps(rules, sort_keys=True)]
+
+
+class Chooser:
+    """Filters at work: says of each document whether it is taken, and counts."""
+
+    def __init__(self, filters: Filters | None = None, dropped: Mapping[str, int] | None = None) -> None:
+        self._filters = filters or Filters()
+        self.columns = self._filters.columns
+        """The columns whose values `takes` must be given."""
+        self.dropped = Counter(dropped or {})
+        """Rule -> documents that it dropped; a document counts at the first rule that it fails."""
+        self._where = [
+            (column, re.compile(rule) if isinstance(rule, str) else _values(rule))
+            for column, rule in self._filters.where.items()
+        ]
+
+    def takes(self, text: str, row: Mapping[str, Any], place: str) -> bool:
+        """Whether the document is taken.
+
+        Args:
+            text: its text.
+            row: its columns, of which `columns` are looked at.
+            place: file and row, for what is said of a fault.
+
+        Raises:
+            CorpusError: a regular expression for a column that holds no text.
+        """
+        rule = self._first_failed(text, row, place)
+        if rule is not None:
+            self.dropped[rule] += 1
+        return rule is None
+
+    def _first_failed(self, text: str, row: Mapping[str, Any], place: str) -> str | None:
+        filters = self._filters
+        if not text.strip():
+            return "empty"
+        if len(text) < filters.min_characters:
+            return "min_characters"
+        if filters.max_characters is not None and len(text) > filters.max_characters:
+            return "max_characters"
+        for column, rule in self._where:
+            value = _value(row, column)
+            if isinstance(rule, re.Pattern):
+                if value is not None and not isinstance(value, str):
+                    raise CorpusError(
+                        f"{place}: column {column} is {type(value).__name__}; a regular expression needs a text, "
+                        "give where a list of values"
+                    )
+                passed = value is not None and rule.search(value) is not None
+            else:
+                passed = value in rule
+            if not passed:
+                return f"where.{column}"
+        return None
+
+
+def _values(rule: Any) -> tuple[Any, ...]:
+    return tuple(rule) if isinstance(rule, list | tuple) else () if rule is None else (rule,)
+
+
+def _value(row: Mapping[str, Any], column: str) -> Any:
+    """A column's value; None where there is none, as JSON lines often leave a key out."""
+    if column in row:
+        return row[column]
+    value: Any = row
+    for name in column.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value

@@ -1,0 +1,202 @@
+"""Corpora by `datasets`: a name on the Hugging Face hub, or a folder that it opens the same way, streamed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from training.corpora.corpus_error import CorpusError
+from training.corpora.file_rows import check_columns, first_line
+from training.corpora.filters import Chooser
+from training.corpora.text_files import content_hash, row_document
+
+_SECONDS = 20.0
+# huggingface_hub changed from one to the other, and neither is ours to import.
+_HTTP = ("httpx", "httpx2")
+
+
+class HubReading:
+    """The documents of a data set, row by row in its own order; nothing is downloaded whole.
+
+    No code of the data set is run: `datasets` 4 and later have given that up, and one that needs its own script
+    is refused.
+
+    Args:
+        name: owner/name on the hub, or a local folder of data files.
+        subset: its configuration; None: the only one.
+        split: such as train.
+        revision: commit; None for a local folder.
+        column: the column that holds the text.
+        group: a column whose value keeps documents on one side of the train/validation split.
+        chooser: which documents are taken.
+        place: what `place` was after the last document that is not wanted again.
+
+    Iterating yields (document id, text), once; the id is split:row (rows from 1), behind the group and a '#' where
+    there is a group.
+
+    Raises:
+        CorpusError: the hub cannot be reached, no such data set, subset, split or column, a text that is no text.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        subset: str | None = None,
+        split: str = "train",
+        revision: str | None = None,
+        column: str = "text",
+        group: str | None = None,
+        chooser: Chooser | None = None,
+        place: Any = None,
+    ) -> None:
+        self._name, self._subset, self._split, self._revision = name, subset, split, revision
+        self._column, self._group = column, group
+        self._chooser = chooser or Chooser()
+        self._rows: int = place[0] if place else 0
+        self._state: Any = place[1] if place else None
+        self._stream: Any = None
+
+    @property
+    def place(self) -> Any:
+        """[rows read, where `datasets` is in its files] after the last document given; goes into JSON."""
+        return [self._rows, self._stream.state_dict() if self._stream is not None else self._state]
+
+    def share(self) -> None:
+        """Unknown: a stream does not say how long it is."""
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        self._stream = _opened(self._name, self._subset, self._split, self._revision)
+        if self._state is not None:
+            self._stream.load_state_dict(self._state)
+        needed = [self._column] if self._group is None else [self._column, self._group]
+        found = self._rows > 0
+        for row in self._checked():
+            self._rows += 1
+            place = f"{self._name} {self._split} row {self._rows}"
+            check_columns(place, [*needed, *self._chooser.columns], list(row))
+            document, text = row_document(row, self._column, self._group, f"{self._split}:{self._rows}", place)
+            if self._chooser.takes(text, row, place):
+                found = True
+                yield document, text
+        if not found:
+            rules = ", ".join(f"{rule} dropped {count:,}" for rule, count in self._chooser.dropped.items())
+            raise CorpusError(f"{self._name}: no document passes the filters ({rules or 'it has no rows'})")
+
+    def _checked(self) -> Iterator[dict[str, Any]]:
+        rows = iter(self._stream)
+        while True:
+            try:
+                row = next(rows)
+            except StopIteration:
+                return
+            # What a stream raises depends on the file's kind, the network and the version.
+            except Exception as error:
+                _refuse(self._name, error)
+            yield row
+
+
+def pinned_revision(name: str, revision: str | None) -> str | None:
+    """The commit that a revision (a branch, a tag; None: the newest) stands for now; of a local folder None.
+
+    Offline, HF_HUB_OFFLINE=1 or HF_DATASETS_OFFLINE=1, it is the one in the cache.
+
+    Raises:
+        CorpusError: the hub cannot be reached, no such data set or revision; or a folder with a revision.
+    """
+    if Path(name).is_dir():
+        if revision is not None:
+            raise CorpusError(f"{name}: a local folder has no revision ({revision}); leave revision=null")
+        return None
+    _check_name(name)
+    if revision is not None and re.fullmatch(r"[0-9a-f]{40}", revision):
+        return revision
+    if _offline():
+        return _cached(name, revision).name
+    from huggingface_hub import HfApi
+
+    try:
+        return HfApi().dataset_info(name, revision=revision, timeout=_SECONDS).sha
+    except Exception as error:
+        _refuse(name, error)
+
+
+def folder_fingerprint(folder: str | os.PathLike[str]) -> str:
+    """Hash of a folder's files, names and bytes, hidden ones left out; 32 hexadecimal digits.
+
+    Raises:
+        CorpusError: a file cannot be read.
+    """
+    folder = Path(folder)
+    files = sorted(
+        (path.relative_to(folder).as_posix(), path)
+        for path in folder.rglob("*")
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    parts = [[name, content_hash(path)] for name, path in files]
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
+
+
+def _opened(name: str, subset: str | None, split: str, revision: str | None) -> Any:
+    local = Path(name).is_dir()
+    if not local:
+        _check_name(name)
+        if _offline():
+            # `datasets` does not stream from the hub's cache by name, but does from the folder there.
+            name, local = str(_cached(name, revision)), True
+    import datasets
+
+    datasets.disable_progress_bars()
+    try:
+        return datasets.load_dataset(name, subset, split=split, revision=None if local else revision, streaming=True)
+    except Exception as error:
+        _refuse(name, error)
+
+
+def _offline() -> bool:
+    from datasets import config  # reads both variables, HF_DATASETS_OFFLINE and HF_HUB_OFFLINE
+
+    return bool(config.HF_HUB_OFFLINE)
+
+
+def _cached(name: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, repo_type="dataset", revision=revision, local_files_only=True))
+    except Exception as error:
+        at = f" at revision {revision}" if revision else ""
+        raise CorpusError(
+            f"{name}: offline, and not in the Hugging Face cache{at}; go online, or fetch it with "
+            f"hf download --repo-type dataset {name}"
+        ) from error
+
+
+def _check_name(name: str) -> None:
+    if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
+        raise CorpusError(f"{name}: no such folder, and no name on the hub; allowed: owner/name, or a local folder")
+
+
+def _refuse(name: str, error: Exception) -> NoReturn:
+    from huggingface_hub import errors
+
+    chain: list[BaseException] = [error]
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and cause not in chain:
+        chain.append(cause)
+    said = first_line(error)
+    if any(isinstance(one, errors.GatedRepoError) for one in chain):
+        reason = "gated; accept its terms on its page and log in with hf auth login"
+    elif any(isinstance(one, errors.RepositoryNotFoundError | errors.RevisionNotFoundError) for one in chain):
+        reason = f"no such data set or revision on the hub, or not yours to read ({said})"
+    elif any(isinstance(one, ConnectionError | TimeoutError) or type(one).__module__ in _HTTP for one in chain):
+        reason = (
+            f"the Hugging Face hub cannot be reached ({said}); go online, or set HF_HUB_OFFLINE=1 if it is in the "
+            "cache, or name a local folder"
+        )
+    else:
+        reason = f"cannot be read by datasets ({said})"
+    raise CorpusError(f"{name}: {reason}") from error

@@ -1,0 +1,96 @@
+"""What a folder of prepared corpora holds."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from training.corpora.corpus_error import CorpusError
+from training.corpora.store import SCHEMA, TokenStore
+from training.durable import write_whole
+
+
+@dataclass(frozen=True)
+class PreparedCorpus:
+    """A corpus as the manifest lists it."""
+
+    folder: str
+    """Name of its token store's folder, below the manifest's."""
+    fingerprint: str
+    """Of the token store: its tokens, the tokenizer and the split."""
+    source: str
+    """Fingerprint of where it came from."""
+    tokens: dict[str, int]
+    """Split -> tokens."""
+    documents: dict[str, int]
+    """Split -> documents."""
+    bytes: dict[str, int]
+    """Split -> bytes of text, UTF-8."""
+    revision: str | None = None
+    """Of a data set of the hub: the commit that was read."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Why -> documents left out: a filter's name; validation.same and validation.near, what a validation set holds."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a folder of prepared corpora holds; manifest.json, written last and whole."""
+
+    folder: Path
+    """The folder; not in the file, so that it can be moved."""
+    tokenizer_folder: str
+    """Name of the tokenizer's folder, a Hugging Face directory, below this one."""
+    tokenizer: str
+    """Fingerprint of the tokenizer."""
+    vocabulary: int
+    """Number of token ids."""
+    validation_share: float
+    """Share of the documents meant for validation."""
+    corpora: dict[str, PreparedCorpus]
+    """Name -> corpus, in the order of names."""
+    tokenizer_revision: str | None = None
+    """Of a tokenizer of the hub: the commit that was taken."""
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> Manifest:
+        """Read the manifest of a folder.
+
+        Raises:
+            CorpusError: none there, damaged, or of another schema version.
+        """
+        path = Path(folder) / "manifest.json"
+        try:
+            fields: dict[str, Any] = json.loads(path.read_bytes())
+            schema = fields.pop("schema")
+            if schema != SCHEMA:
+                raise CorpusError(f"{path}: schema {schema!r}; this version reads {SCHEMA}; prepare the corpora again")
+            corpora = {name: PreparedCorpus(**corpus) for name, corpus in fields.pop("corpora").items()}
+            return cls(folder=Path(folder), corpora=corpora, **fields)
+        except FileNotFoundError as error:
+            raise CorpusError(f"{path}: missing; prepare the corpora first") from error
+        except (OSError, TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
+            raise CorpusError(f"{path}: damaged ({error}); prepare the corpora again") from error
+
+    @property
+    def tokenizer_path(self) -> Path:
+        """The tokenizer's Hugging Face directory."""
+        return self.folder / self.tokenizer_folder
+
+    def store(self, corpus: str) -> TokenStore:
+        """Open a corpus' token store.
+
+        Raises:
+            CorpusError: no such corpus, or its store is missing or damaged.
+        """
+        if corpus not in self.corpora:
+            raise CorpusError(f"corpora: no {corpus!r} in {self.folder}; allowed: {', '.join(self.corpora)}")
+        return TokenStore.open(self.folder / self.corpora[corpus].folder)
+
+    def write(self) -> None:
+        """Write manifest.json into the folder, whole."""
+        fields = asdict(self)
+        del fields["folder"]
+        write_whole(self.folder / "manifest.json", json.dumps({"schema": SCHEMA, **fields}, indent=2) + "\n")

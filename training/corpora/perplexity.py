@@ -1,0 +1,83 @@
+"""How well a language model foresees each of some texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from training.corpora.corpus_error import CorpusError
+from training.spec import SpecError
+
+# Logits of a forward pass: 512 MB as fp32.
+_LOGITS = 2**27
+_TEXTS_AT_ONCE = 64
+
+
+def perplexities(
+    texts: Sequence[str], model: Path, tokens: int, progress: Callable[[float], object] | None = None
+) -> np.ndarray:
+    """exp of the mean cross-entropy of each text's tokens, in the model's own tokens.
+
+    A tokenizer that begins texts with a token of its own does so here. Perplexities of two tokenizers do not compare,
+    ranks within one do. On a GPU the weights keep the type they are stored in, and are spread over all GPUs.
+
+    Args:
+        texts: (n,).
+        model: a Hugging Face directory with weights and tokenizer.
+        tokens: what is looked at of each text, from its beginning, at least 2.
+        progress: called now and then with the share that is done.
+
+    Returns:
+        (n,) float64; infinite for a text of fewer than two tokens, of which nothing can be foretold.
+
+    Raises:
+        CorpusError: the directory holds no causal language model, or no tokenizer.
+    """
+    import torch
+    from torch.nn import functional
+
+    from training.corpora.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(model)
+    network = _loaded(model)
+    rows = [tokenizer(text, truncation=True, max_length=tokens)["input_ids"] for text in texts]
+    limit = _LOGITS // network.config.get_text_config().vocab_size
+    found = np.full(len(rows), np.inf)
+    # By length, so that little is padding; what stands behind a text's end changes nothing before it.
+    waiting = sorted((place for place in range(len(rows)) if len(rows[place]) > 1), key=lambda place: len(rows[place]))
+    done = 0
+    while done < len(waiting):
+        count = max(1, min(_TEXTS_AT_ONCE, limit // len(rows[waiting[min(done + _TEXTS_AT_ONCE, len(waiting)) - 1]])))
+        batch = waiting[done : done + count]
+        width = max(len(rows[place]) for place in batch)
+        inputs = torch.tensor([rows[place] + [0] * (width - len(rows[place])) for place in batch])
+        targets = torch.tensor([rows[place][1:] + [-100] * (width - len(rows[place])) for place in batch])
+        with torch.inference_mode():
+            logits = network(input_ids=inputs[:, :-1].to(network.device)).logits.float()
+            losses = functional.cross_entropy(logits.transpose(1, 2), targets.to(logits.device), reduction="none")
+        means = losses.double().sum(1).cpu().numpy() / np.array([len(rows[place]) - 1 for place in batch])
+        with np.errstate(over="ignore"):
+            found[batch] = np.exp(means)
+        done += len(batch)
+        if progress:
+            progress(done / len(waiting))
+    return found
+
+
+def _loaded(model: Path):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from training.model import model_from_directory, read_model_directory
+
+    try:
+        if not torch.cuda.is_available():
+            return model_from_directory(model, "sdpa").eval()
+        read_model_directory(model)
+        return AutoModelForCausalLM.from_pretrained(
+            model, dtype="auto", device_map="auto", local_files_only=True, use_safetensors=True
+        ).eval()
+    except (SpecError, OSError, ValueError) as error:
+        raise CorpusError(f"validation.models: {str(error).splitlines()[0]}") from error

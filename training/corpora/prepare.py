@@ -1,0 +1,248 @@
+"""From named corpora to token stores: what is prepared already is left alone, what is new is made whole."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.corpora.corpus_error import CorpusError
+from training.corpora.corpus_store import Bar, Tell, TokenisedBy, make_store, numbers, standing_store
+from training.corpora.held_out import held_out_fingerprint, saved_screen, validation_documents
+from training.corpora.manifest import Manifest, PreparedCorpus
+from training.corpora.source import Source, SourceReader
+from training.corpora.store import SCHEMA, TokenStore
+from training.corpora.text_files import file_bytes
+from training.corpora.tokenizer import (
+    copy_tokenizer,
+    end_of_text_id,
+    load_tokenizer,
+    tokenizer_fingerprint,
+    train_tokenizer,
+)
+
+_SAMPLE_BYTES = 8_000_000
+# From here on reading takes seconds, and is told.
+_LONG_BYTES = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class TokenizerChoice:
+    """The tokenizer of a study: trained on its corpora, or brought along. One of the two is given."""
+
+    vocabulary: int | None = None
+    """Train a byte-level BPE with this many token ids, on up to 8 MB of each corpus."""
+    path: str | None = None
+    """Local Hugging Face directory with a tokenizer."""
+    revision: str | None = None
+    """Of a directory that came from the hub: its commit, for the manifest."""
+
+
+def prepare(
+    sources: Mapping[str, Source],
+    tokenizer: TokenizerChoice,
+    folder: str | os.PathLike[str],
+    *,
+    validation_share: float = 0.05,
+    workers: int | None = None,
+    progress: Tell = print,
+    bar: Bar | None = None,
+) -> Manifest:
+    """Tokenise corpora into a folder, and list them in its manifest.json.
+
+    Safe to repeat and to kill: a tokenizer or store whose inputs have not changed is left alone, a new one
+    appears only when it is complete, one that was begun is gone on with, and the manifest is written last. Stores of
+    earlier preparations stay, for runs that use them. A trained tokenizer depends on all corpora, so that adding one
+    tokenises all anew. Neither the number of workers nor a kill changes a byte of what is written.
+
+    Args:
+        sources: corpus name -> where it comes from; any number of them.
+        tokenizer: which tokenizer.
+        folder: made if need be.
+        validation_share: share of each corpus' documents held out for validation, above 0 and below 1; not of a
+            corpus with a validation set.
+        workers: processes that tokenise; None: one a core (RAYON_NUM_THREADS, if it is set).
+        progress: gets a line of text for each thing done.
+        bar: see `corpus_store.Bar`.
+
+    Raises:
+        CorpusError: a source, a name or the tokenizer cannot be used; one line for each that can be told at once.
+    """
+    folder = Path(folder)
+    _check(sources, tokenizer, validation_share)
+    sources, origins = _identified(sources, folder, progress)
+    held_out = held_out_fingerprint(sources)
+    folder.mkdir(parents=True, exist_ok=True)
+    reader = SourceReader(sources)
+    stores: dict[str, TokenStore] = {}
+    with contextlib.ExitStack() as opened:
+        alone = opened.enter_context(_alone(folder))
+        tokenizer_folder = _tokenizer_folder(tokenizer, folder, origins, reader, progress)
+        fingerprint = tokenizer_fingerprint(tokenizer_folder)
+        how: TokenisedBy | None = None
+        for name, origin in origins.items():
+            parts: list[object] = [SCHEMA, origin, fingerprint, float(validation_share)]
+            place = folder / f"{name}-{_key([*parts, held_out] if held_out else parts)}"
+            if store := standing_store(place):
+                progress(f"{name}: prepared already, {numbers(store)}")
+            else:
+                if how is None:
+                    screen = opened.enter_context(saved_screen(sources, folder))
+                    how = _how(tokenizer_folder, fingerprint, validation_share, screen, workers)
+                # Without a lock another process may be at the same work.
+                unfinished = folder / (f"{place.name}.unfinished" if alone else f".{place.name}.{os.getpid()}.part")
+                validation = validation_documents(sources[name])
+                store = make_store(place, name, reader, validation, how, unfinished, progress, bar)
+            stores[name] = store
+        manifest = Manifest(
+            folder=folder,
+            tokenizer_folder=tokenizer_folder.name,
+            tokenizer=fingerprint,
+            tokenizer_revision=tokenizer.revision,
+            vocabulary=next(iter(stores.values())).vocabulary,
+            validation_share=float(validation_share),
+            corpora={
+                name: PreparedCorpus(
+                    folder=store.folder.name,
+                    fingerprint=store.fingerprint,
+                    source=origins[name],
+                    tokens=store.meta.tokens,
+                    documents=store.meta.documents,
+                    bytes=store.meta.bytes,
+                    revision=sources[name].revision,
+                    dropped=store.meta.dropped,
+                )
+                for name, store in stores.items()
+            },
+        )
+        manifest.write()
+        if alone:
+            for left in folder.glob("*.unfinished"):
+                shutil.rmtree(left, ignore_errors=True)
+    return manifest
+
+
+def _identified(
+    sources: Mapping[str, Source], folder: Path, progress: Tell
+) -> tuple[dict[str, Source], dict[str, str]]:
+    """The sources, those of the hub at their commits, and their fingerprints, both in the order of names."""
+    pinned: dict[str, Source] = {}
+    origins: dict[str, str] = {}
+    problems = []
+    for name, source in sorted(sources.items()):
+        try:
+            if source.kind == "files" and (size := file_bytes(source.path)) >= _LONG_BYTES:
+                progress(f"{name}: fingerprint of {size / 1e9:,.1f} GB")
+            pinned[name] = _pinned(name, source, folder)
+            origins[name] = pinned[name].fingerprint()
+        except CorpusError as error:
+            problems.append(f"corpora.{name}: {error}")
+    if problems:
+        raise CorpusError("\n".join(problems))
+    return pinned, origins
+
+
+def _pinned(name: str, source: Source, folder: Path) -> Source:
+    """The source at its commit: the one that an earlier preparation of this folder read, if it names none."""
+    if source.kind == "hub" and source.revision is None:
+        with contextlib.suppress(CorpusError, KeyError):
+            before = Manifest.open(folder).corpora[name]
+            again = dataclasses.replace(source, revision=before.revision)
+            if before.revision is not None and again.fingerprint() == before.source:
+                return again
+    return source.pinned()
+
+
+def _how(folder: Path, fingerprint: str, share: float, screen: Path | None, workers: int | None) -> TokenisedBy:
+    tokenizer = load_tokenizer(folder)
+    text, end = tokenizer.backend_tokenizer.to_str(), end_of_text_id(tokenizer)
+    return TokenisedBy(text, fingerprint, len(tokenizer), end, share, screen, workers)
+
+
+def _tokenizer_folder(
+    choice: TokenizerChoice,
+    folder: Path,
+    origins: dict[str, str],
+    reader: SourceReader,
+    progress: Tell,
+) -> Path:
+    if choice.path is not None:
+        # Copied, so that the prepared folder stands alone.
+        copy = copy_tokenizer(choice.path, folder / f".tokenizer.{os.getpid()}.part")
+        place = folder / f"tokenizer-{tokenizer_fingerprint(copy)[:12]}"
+        if _holds_tokenizer(place):
+            shutil.rmtree(copy)
+        else:
+            copy.rename(place)
+        return place
+    assert choice.vocabulary is not None
+    place = folder / f"tokenizer-{_key([SCHEMA, _SAMPLE_BYTES, choice.vocabulary, sorted(origins.values())])}"
+    if _holds_tokenizer(place):
+        progress("tokenizer: prepared already")
+        return place
+    start = time.monotonic()
+    long = [name for name in origins if reader.bytes(name) >= _LONG_BYTES]
+    if long:
+        progress(f"tokenizer: drawing text from {', '.join(long)}")
+    samples = [text for name in origins for _, text in reader.sample(name, _SAMPLE_BYTES)]
+    train_tokenizer(samples, choice.vocabulary, place)
+    size = sum(len(text.encode()) for text in samples)
+    seconds = time.monotonic() - start
+    progress(f"tokenizer: {len(load_tokenizer(place)):,} tokens, on {size / 1e6:.1f} MB, {seconds:.0f} s")
+    return place
+
+
+def _holds_tokenizer(place: Path) -> bool:
+    """Whether a whole tokenizer is there; a damaged one is cleared away."""
+    with contextlib.suppress(CorpusError):
+        tokenizer_fingerprint(place)
+        return True
+    shutil.rmtree(place, ignore_errors=True)
+    return False
+
+
+def _check(sources: Mapping[str, Source], tokenizer: TokenizerChoice, validation_share: float) -> None:
+    if not sources:
+        raise CorpusError("corpora: none named; allowed: at least one")
+    problems = []
+    for name, source in sources.items():
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+            problems.append(f"corpora: {name!r} is no name for a corpus; allowed: letters, digits, '-', '_', '.'")
+        try:
+            source.check(f"corpora.{name}")
+        except CorpusError as error:
+            problems.append(str(error))
+    if (tokenizer.vocabulary is None) == (tokenizer.path is None):
+        problems.append(f"tokenizer: vocabulary {tokenizer.vocabulary}, path {tokenizer.path}; allowed: one of the two")
+    if not 0.0 < validation_share < 1.0:
+        problems.append(f"validation_share: {validation_share}; allowed: above 0, below 1")
+    if problems:
+        raise CorpusError("\n".join(problems))
+
+
+def _key(parts: list[object], digits: int = 12) -> str:
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()[:digits]
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[bool]:
+    """Wait until no other process prepares this folder, and clear away what killed ones left; whether that can be."""
+    with (folder / ".lock").open("wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError:
+            # A file system without locks: two at once waste work, but all is renamed into place.
+            yield False
+            return
+        for left in folder.glob(".*.part"):
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+        yield True

@@ -1,0 +1,225 @@
+"""Where a corpus comes from, its documents, and a fingerprint of them that is cheaper than tokenising them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from training.corpora.corpus_error import CorpusError
+from training.corpora.filters import Chooser, Filters
+from training.corpora.hub_text import HubReading, folder_fingerprint, pinned_revision
+from training.corpora.installed_python import installed_documents, installed_fingerprint
+from training.corpora.limits import FirstReading, ListReading, capped
+from training.corpora.text_files import FileReading, file_bytes, file_fingerprint
+
+KINDS = ("installed-python", "files", "hub")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a corpus comes from."""
+
+    kind: str
+    """installed-python: what every machine has, see `part`; files: local text, see `path`; hub: a data set of the
+    Hugging Face hub, or a folder that `datasets` opens the same way, see `name`."""
+    part: str = "prose"
+    """Of installed-python: prose, code, math, graphs, statistics, tables or arrays."""
+    exclude: tuple[str, ...] = ()
+    """Of installed-python prose: parts to leave out, because they are corpora of their own."""
+    path: str = ""
+    """Of files: a file or folder of .jsonl, .jsonl.gz, .jsonl.zst, .parquet or .txt."""
+    name: str = ""
+    """Of hub: owner/name, or a local folder of data files."""
+    subset: str | None = None
+    """Of hub: its configuration; None: the only one."""
+    split: str = "train"
+    """Of hub: which split of it."""
+    revision: str | None = None
+    """Of hub: a commit, branch or tag; None: the newest, see `pinned`."""
+    column: str = "text"
+    """Of files and hub: column that holds the text."""
+    group: str | None = None
+    """Of files and hub: column whose value keeps documents (chapters of one book) on one side of the split."""
+    filters: Filters = field(default_factory=Filters)
+    """Which documents are taken."""
+    validation: str | None = None
+    """A file or folder of text (column `text`) of which the validation split is made; what is in it, or nearly, is
+    kept out of training. None: a share of the documents."""
+    max_bytes: int | None = None
+    """Take documents, chosen by a hash of their ids, until they hold this many bytes of UTF-8; None: all. Of hub it
+    is the first ones, so that the rest is never fetched."""
+
+    def check(self, key: str) -> None:
+        """Refuse an impossible setting.
+
+        Raises:
+            CorpusError: a line for each, which begins with the key, such as corpora.law, and the setting's name.
+        """
+        problems = []
+        if self.kind not in KINDS:
+            problems.append(f"{key}.kind: {self.kind!r}; allowed: {', '.join(KINDS)}")
+        if self.kind == "files" and not self.path:
+            problems.append(f"{key}.path: missing; allowed: a file or a folder")
+        if self.kind == "hub" and not self.name:
+            problems.append(f"{key}.name: missing; allowed: owner/name on the hub, or a local folder")
+        if self.kind == "installed-python" and self.filters.where:
+            problems.append(f"{key}.where: {dict(self.filters.where)}; installed-python has no columns")
+        if self.max_bytes is not None and self.max_bytes < 1:
+            problems.append(f"{key}.max_bytes: {self.max_bytes}; allowed: 1 or more, or null for all")
+        try:
+            self.filters.check(key)
+        except CorpusError as error:
+            problems.append(str(error))
+        if problems:
+            raise CorpusError("\n".join(problems))
+
+    def pinned(self) -> Source:
+        """The same source with the commit that its revision stands for now.
+
+        Raises:
+            CorpusError: the hub cannot be reached, or does not have it.
+        """
+        if self.kind != "hub":
+            return self
+        return dataclasses.replace(self, revision=pinned_revision(self.name, self.revision))
+
+    def fingerprint(self) -> str:
+        """Hash of all that decides the documents; 32 hexadecimal digits.
+
+        Of files all bytes are read, of the hub the commit stands for them, of the installed Python the versions.
+
+        Raises:
+            CorpusError: the source cannot be read, or is of the hub and not pinned.
+        """
+        rules = self.filters.description()
+        if self.kind == "installed-python":
+            plain = installed_fingerprint(self.part, self.exclude, self.max_bytes)
+            return _hash([plain, rules]) if rules else plain
+        if self.kind == "files":
+            parts = [file_fingerprint(self.path, self.column, self.group), self.max_bytes]
+            return _hash([*parts, rules] if rules else parts)
+        local = Path(self.name).is_dir()
+        if not local and self.revision is None:
+            raise CorpusError(f"{self.name}: not pinned to a revision")
+        content = folder_fingerprint(self.name) if local else [self.name, self.revision]
+        return _hash([content, self.subset, self.split, self.column, self.group, self.max_bytes, rules])
+
+
+class Readable(Protocol):
+    """What reads one kind of source, once."""
+
+    @property
+    def place(self) -> Any:
+        """Where the last document given stands; goes into JSON."""
+        ...
+
+    def share(self) -> float | None:
+        """How much has been read, 0 to 1; None: unknown."""
+        ...
+
+    def __iter__(self) -> Iterator[tuple[str, str]]: ...
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The documents of a corpus from a place on, to be iterated once: (document id, text) pairs."""
+
+    inner: Readable
+    chooser: Chooser
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self.inner)
+
+    def place(self) -> Any:
+        """Where the last document given stands; a reading from here gives the ones after it. Goes into JSON."""
+        return [self.inner.place, dict(self.chooser.dropped)]
+
+    def share(self) -> float | None:
+        """How much has been read, 0 to 1; None: unknown."""
+        return self.inner.share()
+
+
+class SourceReader:
+    """The documents of some sources; the installed Python is parsed once, the others are read each time."""
+
+    def __init__(self, sources: Mapping[str, Source]) -> None:
+        self._sources = sources
+        self._installed: dict[str, list[tuple[str, str]]] = {}
+
+    def documents(self, corpus: str) -> Iterable[tuple[str, str]]:
+        """(document id, text) pairs, each id once, in an order that never changes.
+
+        Raises:
+            CorpusError: the source cannot be read; possibly only after some documents.
+        """
+        source = self._sources[corpus]
+        if source.kind == "installed-python" and source.filters == Filters():
+            return self._parsed(corpus, source)
+        return self.reading(corpus)
+
+    def reading(self, corpus: str, place: Any = None) -> Reading:
+        """The documents after a place, and how far it is through them.
+
+        Args:
+            corpus: which.
+            place: what `Reading.place` gave; None: from the beginning.
+
+        Raises:
+            CorpusError: as `documents`.
+        """
+        source = self._sources[corpus]
+        at, dropped = place or (None, None)
+        if source.kind == "files" and source.max_bytes is None:
+            chooser = Chooser(source.filters, dropped)
+            return Reading(FileReading(source.path, source.column, source.group, chooser, at), chooser)
+        if source.kind == "hub":
+            return _hub_reading(source, at, dropped)
+        # These are gone through from the beginning, and count what they drop anew.
+        chooser = Chooser(source.filters)
+        if source.kind == "installed-python":
+            parsed = self._parsed(corpus, source)
+            return Reading(ListReading([one for one in parsed if chooser.takes(one[1], {}, one[0])], at), chooser)
+        assert source.max_bytes is not None
+        every = FileReading(source.path, source.column, source.group, chooser)
+        return Reading(ListReading(capped(every, source.max_bytes), at), chooser)
+
+    def bytes(self, corpus: str) -> int:
+        """Bytes on disk that reading the corpus takes; of what is no local file 0."""
+        source = self._sources[corpus]
+        return file_bytes(source.path) if source.kind == "files" else 0
+
+    def sample(self, corpus: str, max_bytes: int) -> list[tuple[str, str]]:
+        """Documents drawn from all of them by lot, of a stream its first ones, until they hold `max_bytes`.
+
+        Raises:
+            CorpusError: as `documents`.
+        """
+        source = self._sources[corpus]
+        if source.kind == "hub":
+            first = dataclasses.replace(source, max_bytes=min(max_bytes, source.max_bytes or max_bytes))
+            return list(SourceReader({corpus: first}).documents(corpus))
+        return capped(self.documents(corpus), max_bytes)
+
+    def _parsed(self, corpus: str, source: Source) -> list[tuple[str, str]]:
+        if corpus not in self._installed:
+            documents = installed_documents(source.part, source.exclude, source.max_bytes)
+            self._installed[corpus] = list(documents)
+        return self._installed[corpus]
+
+
+def _hub_reading(source: Source, at: Any, dropped: Mapping[str, int] | None) -> Reading:
+    chooser = Chooser(source.filters, dropped)
+    inside, taken = at or (None, 0)
+    stream = HubReading(
+        source.name, source.subset, source.split, source.revision, source.column, source.group, chooser, inside
+    )
+    return Reading(FirstReading(stream, source.max_bytes, taken), chooser)
+
+
+def _hash(parts: list[Any]) -> str:
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()

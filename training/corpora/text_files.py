@@ -1,0 +1,200 @@
+"""Corpora from local files: the documents of JSON lines, parquet and plain text, row by row, from any place on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from training.corpora.corpus_error import CorpusError
+from training.corpora.file_rows import OpenFile, first_line, json_rows, parquet_rows, text_lines
+from training.corpora.filters import Chooser
+
+ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".txt")
+_BYTES_AT_ONCE = 1 << 20
+
+
+class FileReading:
+    """The documents of a file, or of all files with a known ending in a folder and below it, in the order of
+    names.
+
+    A row of .jsonl or .parquet is a document. A .txt file is a document when it lies in a folder; a .txt file
+    named itself is cut at its blank lines, each paragraph a document. Empty texts are passed over.
+
+    Args:
+        path: a file or a folder; .jsonl, .jsonl.gz, .jsonl.zst, .parquet, .txt (UTF-8).
+        column: of .jsonl and .parquet, the column that holds the text.
+        group: of .jsonl and .parquet, a column whose value keeps documents on one side of the
+            train/validation split.
+        chooser: which documents are taken.
+        place: what `place` was after the last document that is not wanted again.
+
+    Iterating yields (document id, text), once; the id is file:row (rows from 1), behind the group and a '#' where
+    there is a group.
+
+    Raises:
+        CorpusError: a missing or empty path, an unknown ending, no such column, a text that is no text, a
+            line that is not JSON or not UTF-8; one line that names file and place.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        column: str = "text",
+        group: str | None = None,
+        chooser: Chooser | None = None,
+        place: tuple[str, int] | list[Any] | None = None,
+    ) -> None:
+        self._path = Path(path)
+        self._column, self._group = column, group
+        self._chooser = chooser or Chooser()
+        self._start = tuple(place) if place else None
+        self.place: Any = place
+        """[file, row] of the last document given; goes into JSON."""
+        self._open: OpenFile | None = None
+        self._passed = self._total = 0
+
+    def share(self) -> float:
+        """How much of the files has been read, 0 to 1."""
+        here = self._open.share() * self._open.size if self._open else 0
+        return min((self._passed + here) / self._total, 1.0) if self._total else 0.0
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        files = _files(self._path)
+        self._total = file_bytes(self._path)
+        found = self._start is not None
+        for name, file in files:
+            size = file.stat().st_size
+            # An earlier file is done with: it is not even opened.
+            if self._start is None or name >= self._start[0]:
+                after = self._start[1] if self._start and name == self._start[0] else 0
+                self._open = OpenFile(file, size)
+                for number, document, text in self._documents(name, self._open, after):
+                    self.place = [name, number]
+                    found = True
+                    yield document, text
+            self._open = None
+            self._passed += size
+        if not found:
+            dropped = {rule: count for rule, count in self._chooser.dropped.items() if rule != "empty"}
+            rules = ", ".join(f"{rule} dropped {count:,}" for rule, count in dropped.items())
+            raise CorpusError(
+                f"{self._path}: no document passes the filters ({rules})"
+                if rules
+                else f"{self._path}: no text in it; allowed: at least one document that is not empty"
+            )
+
+    def _documents(self, name: str, file: OpenFile, after: int) -> Iterator[tuple[int, str, str]]:
+        column, group, chooser = self._column, self._group, self._chooser
+        if file.path.name.endswith(".txt"):
+            for number, text in _paragraphs(file, whole=self._path.is_dir()):
+                if number > after and chooser.takes(text, {column: text}, f"{file.path} line {number}"):
+                    yield number, name if self._path.is_dir() else f"{name}:{number}", text
+            return
+        rows = parquet_rows if file.path.name.endswith(".parquet") else json_rows
+        needed = (column,) if group is None else (column, group)
+        for number, row in rows(file, needed, chooser.columns, after):
+            document, text = row_document(row, column, group, f"{name}:{number}", f"{file.path} row {number}")
+            if chooser.takes(text, row, f"{file.path} row {number}"):
+                yield number, document, text
+
+
+def file_documents(
+    path: str | os.PathLike[str], column: str = "text", group: str | None = None
+) -> Iterator[tuple[str, str]]:
+    """All documents of a file or folder, as `FileReading` gives them."""
+    return iter(FileReading(path, column, group))
+
+
+def row_document(row: dict[str, Any], column: str, group: str | None, name: str, place: str) -> tuple[str, str]:
+    """(document id, text) of a row.
+
+    Raises:
+        CorpusError: its text is no text, or cannot be written as UTF-8.
+    """
+    text = row[column]
+    if not isinstance(text, str):
+        raise CorpusError(f"{place}: column {column} is {type(text).__name__}; allowed: a text")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise CorpusError(f"{place}: half of a surrogate pair in column {column}") from error
+    key = None if group is None else row[group]
+    # A '#' inside the key would cut the group there.
+    return (name if key is None else str(key).replace("#", "%23") + "#" + name), text
+
+
+def file_fingerprint(path: str | os.PathLike[str], column: str = "text", group: str | None = None) -> str:
+    """Hash of the files' names below the path, all their bytes, and the columns; 32 hexadecimal digits.
+
+    Raises:
+        CorpusError: a missing path, an unknown ending, a file that cannot be read.
+    """
+    whole = hashlib.blake2b(json.dumps([column, group, Path(path).is_dir()]).encode(), digest_size=16)
+    for name, file in _files(Path(path)):
+        whole.update(json.dumps([name, content_hash(file)]).encode())
+    return whole.hexdigest()
+
+
+def file_bytes(path: str | os.PathLike[str]) -> int:
+    """Bytes on disk of a file, or of all files with a known ending in a folder.
+
+    Raises:
+        CorpusError: a missing path, an unknown ending.
+    """
+    return sum(file.stat().st_size for _, file in _files(Path(path)))
+
+
+def content_hash(file: Path) -> str:
+    """Hash of a file's bytes; 32 hexadecimal digits.
+
+    Raises:
+        CorpusError: it cannot be read.
+    """
+    content = hashlib.blake2b(digest_size=16)
+    try:
+        with file.open("rb") as stream:
+            while data := stream.read(_BYTES_AT_ONCE):
+                content.update(data)
+    except OSError as error:
+        raise CorpusError(f"{file}: cannot be read ({first_line(error)})") from error
+    return content.hexdigest()
+
+
+def _files(path: Path) -> list[tuple[str, Path]]:
+    if path.is_file():
+        if not path.name.endswith(ENDINGS):
+            raise CorpusError(f"{path}: unknown kind of file; allowed: {', '.join(ENDINGS)}")
+        return [(path.name, path)]
+    if not path.is_dir():
+        raise CorpusError(f"{path}: no such file or folder")
+    files = [
+        (file.relative_to(path).as_posix(), file)
+        for file in path.rglob("*")
+        if file.is_file() and file.name.endswith(ENDINGS) and not file.name.startswith(".")
+    ]
+    if not files:
+        raise CorpusError(f"{path}: no file of a known kind in this folder; allowed: {', '.join(ENDINGS)}")
+    return sorted(files)
+
+
+def _paragraphs(file: OpenFile, whole: bool) -> Iterator[tuple[int, str]]:
+    """(number of the first line, text) of each paragraph, or of the file as a whole."""
+    lines = ((number, line.replace("\r\n", "\n")) for number, line in text_lines(file))
+    if whole:
+        yield 1, "".join(line for _, line in lines)
+        return
+    paragraph: list[str] = []
+    first = 1
+    for number, line in lines:
+        if line.strip():
+            first = first if paragraph else number
+            paragraph.append(line)
+        elif paragraph:
+            yield first, "".join(paragraph)
+            paragraph = []
+    if paragraph:
+        yield first, "".join(paragraph)

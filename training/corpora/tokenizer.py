@@ -1,0 +1,143 @@
+"""Tokenizers: a byte-level BPE trained on the corpora at hand, or one brought along as a Hugging Face
+directory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training.corpora.corpus_error import CorpusError
+from training.durable import whole_folder, write_whole
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+END_OF_TEXT = "<|endoftext|>"
+SMALLEST_VOCABULARY = 257
+"""The 256 bytes and the end of text."""
+
+_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+          "chat_template.jinja", "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model")  # fmt: skip
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int, folder: str | os.PathLike[str]) -> Path:
+    """Train a byte-level BPE and save it as a Hugging Face directory; the same texts give the same files.
+
+    Any text survives encoding and decoding unchanged. A small text may give fewer merges than asked for.
+
+    Args:
+        texts: what to train on; 8 MB take a second.
+        vocabulary: number of token ids, bytes and end of text included, at least 257.
+        folder: where; written whole, must not exist.
+
+    Returns:
+        The folder.
+
+    Raises:
+        CorpusError: the vocabulary is too small.
+    """
+    if vocabulary < SMALLEST_VOCABULARY:
+        raise CorpusError(f"vocabulary: {vocabulary}; allowed: {SMALLEST_VOCABULARY} (256 bytes, end of text) or more")
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyright: ignore
+    tokenizer.decoder = decoders.ByteLevel()  # pyright: ignore
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[END_OF_TEXT],
+        # Sorted, because the set's own order differs between processes and would number the bytes anew.
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": END_OF_TEXT,
+        "eos_token": END_OF_TEXT,
+        "pad_token": END_OF_TEXT,
+        "clean_up_tokenization_spaces": False,
+    }
+    with whole_folder(folder) as temporary:
+        write_whole(temporary / "tokenizer.json", tokenizer.to_str(pretty=True))
+        write_whole(temporary / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+    return Path(folder)
+
+
+def copy_tokenizer(source: str | os.PathLike[str], folder: str | os.PathLike[str]) -> Path:
+    """Copy the tokenizer of a Hugging Face directory, file by file, or converted if it has no tokenizer.json.
+
+    Raises:
+        CorpusError: there is no tokenizer there.
+    """
+    source = Path(source)
+    with whole_folder(folder) as temporary:
+        if (source / "tokenizer.json").is_file():
+            for name in _FILES:
+                if (source / name).is_file():
+                    write_whole(temporary / name, (source / name).read_bytes())
+        else:
+            load_tokenizer(source).save_pretrained(temporary)
+    return Path(folder)
+
+
+def load_tokenizer(folder: str | os.PathLike[str]) -> PreTrainedTokenizerFast:
+    """Load the tokenizer of a local Hugging Face directory; nothing is downloaded.
+
+    Raises:
+        CorpusError: no such folder, or no tokenizer in it that transformers can load.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise CorpusError(f"tokenizer: {folder} is not a folder; allowed: a local Hugging Face directory")
+    # Of a model's configuration alone transformers makes a tokenizer that knows no words.
+    if not any((folder / name).is_file() for name in _VOCABULARIES):
+        raise CorpusError(
+            f"tokenizer: {folder} holds no tokenizer that transformers loads (none of {', '.join(_VOCABULARIES)})"
+        )
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # what transformers raises here differs from version to version
+        reason = str(error).strip().split("\n")[0]
+        raise CorpusError(f"tokenizer: {folder} holds no tokenizer that transformers loads ({reason})") from error
+    if getattr(tokenizer, "backend_tokenizer", None) is None:
+        raise CorpusError(f"tokenizer: {folder} has no tokenizers-library form; allowed: one with tokenizer.json")
+    return tokenizer
+
+
+def tokenizer_fingerprint(folder: str | os.PathLike[str]) -> str:
+    """Hash of what tokenizer.json says, whatever its spacing; 32 hexadecimal digits.
+
+    Raises:
+        CorpusError: no tokenizer.json there, or not JSON.
+    """
+    path = Path(folder) / "tokenizer.json"
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise CorpusError(f"tokenizer: {path} cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise CorpusError(f"tokenizer: {path} is not JSON ({error})") from error
+    # Cutting and filling up belong to a use of the tokenizer, and are switched off in ours.
+    content.pop("truncation", None)
+    content.pop("padding", None)
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def end_of_text_id(tokenizer: PreTrainedTokenizerFast) -> int:
+    """Token id that ends a document: the end-of-sequence token, or BERT's separator.
+
+    Raises:
+        CorpusError: the tokenizer has neither.
+    """
+    for token in (tokenizer.eos_token_id, tokenizer.sep_token_id):
+        if isinstance(token, int):
+            return token
+    raise CorpusError("tokenizer: neither an eos_token nor a sep_token; allowed: one that can end a document")

@@ -1,0 +1,1 @@
+"""Devices: one process, or several by DDP, FSDP2 or ZeRO."""

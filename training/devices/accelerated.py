@@ -1,0 +1,212 @@
+"""Several processes through accelerate: DDP, FSDP2 and DeepSpeed's ZeRO, each as the loop's few functions.
+
+The learning rate stays the loop's: no scheduler is ever handed to accelerate. Each kind averages gradients over the
+processes, hence the factor before every backward pass. Autocast is the loss function's own, over fp32 weights;
+gradients are fp32 and accumulate as such.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from copy import deepcopy
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState, PartialState
+from accelerate.utils import (
+    DeepSpeedPlugin,
+    DistributedDataParallelKwargs,
+    DistributedType,
+    FullyShardedDataParallelPlugin,
+)
+from torch.distributed.tensor import DTensor, distribute_tensor
+from transformers import PreTrainedModel
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+from training.devices.devices import Devices, Moments, adamw, one_device
+from training.devices.group import Group, Parallel
+from training.engine import Losses
+from training.spec import RunSpec
+
+
+class _WithLoss(torch.nn.Module):
+    """A model whose output is its loss by sequence, so that what is wrapped around it sees whole passes."""
+
+    def __init__(self, network: PreTrainedModel, losses: Losses) -> None:
+        super().__init__()
+        self.network = network
+        self.config = network.config
+        self._no_split_modules = network._no_split_modules
+        self._losses = losses
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self._losses(tokens)
+
+
+def ddp(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Parallel, group: Group) -> Devices:
+    """The whole model in every process; gradients are averaged after the last micro-batch."""
+    options = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
+    accelerator = Accelerator(cpu=group.device.type == "cpu", kwargs_handlers=[options])
+    model = accelerator.prepare(_WithLoss(network, losses))
+    return dataclasses.replace(
+        one_device(network, losses, adamw(network, spec), spec.optimizer.clip),
+        losses=model,
+        accumulate=_synchronising(accelerator, model),
+        backward=lambda loss: (loss * group.count).backward(),
+        release=lambda: _release(accelerator),
+    )
+
+
+def fsdp2(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Parallel, group: Group) -> Devices:
+    """Weights, gradients and moments in parts, layer by layer; weights come together for each pass of a layer."""
+    plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=2,
+        reshard_after_forward=True,
+        auto_wrap_policy="transformer_based_wrap",
+        cpu_ram_efficient_loading=False,
+    )
+    if group.device.type == "cpu":
+        PartialState(cpu=True)
+        # accelerate shards nothing that it takes for a processor, though torch can.
+        PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+    accelerator = Accelerator(fsdp_plugin=plugin)
+    optimizer = adamw(network, spec)
+    model, _ = accelerator.prepare(_WithLoss(network, losses), optimizer)
+
+    def set_moments(parameter: torch.nn.Parameter, moments: Moments) -> None:
+        assert isinstance(parameter, DTensor)
+        optimizer.state[parameter] = {
+            key: value.to(group.device)
+            if value.ndim == 0
+            # Every process has read the whole tensor: each takes its part, none is sent.
+            else distribute_tensor(
+                value.to(group.device), parameter.device_mesh, parameter.placements, src_data_rank=None
+            )
+            for key, value in moments.items()
+        }
+
+    return dataclasses.replace(
+        one_device(network, losses, optimizer, spec.optimizer.clip),
+        losses=model,
+        evaluation=model,
+        accumulate=_synchronising(accelerator, model),
+        backward=lambda loss: (loss * group.count).backward(),
+        weight=lambda parameter: _whole(parameter.detach()),
+        moments=lambda parameter: {key: _whole(value) for key, value in optimizer.state.get(parameter, {}).items()},
+        set_moments=set_moments,
+        whole=False,
+        release=lambda: _release(accelerator),
+    )
+
+
+def zero(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Parallel, group: Group) -> Devices:
+    """DeepSpeed: moments in parts (1), gradients too (2), weights too (3)."""
+    import deepspeed
+    from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state, safe_set_full_optimizer_state
+
+    # Of DeepSpeed's calls, a line each time.
+    warnings.filterwarnings("ignore", "`torch.distributed.* is deprecated", FutureWarning)
+    # Its reduction through shared memory compiles for two minutes, and waits for ever for a process that died.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    stage = int(parallel.kind[-1])
+    os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
+    plugin = DeepSpeedPlugin(hf_ds_config=_configuration(parallel, stage))
+    # transformers would build every later model in parts, also those that first weights are copied from.
+    unset_hf_deepspeed_config()
+    of_run = {
+        "train_micro_batch_size_per_gpu": spec.global_batch // group.count,
+        "gradient_clipping": spec.optimizer.clip,
+    }
+    for key in of_run:
+        plugin.fill_match(key, must_match=False, **of_run)
+    accelerator = Accelerator(deepspeed_plugin=plugin)
+    engine, _ = accelerator.prepare(_WithLoss(network, losses), adamw(network, spec))
+    outer, inner = engine.optimizer, engine.optimizer.optimizer
+    parts = outer.fp32_partitioned_groups_flat if stage == 3 else outer.single_partition_of_fp32_groups
+    keys = ("exp_avg", "exp_avg_sq")
+    for part in parts:
+        # As AdamW would begin. DeepSpeed links the moments of all parts after the first part's first step, when those
+        # of the others would not be there yet.
+        inner.state[part] = {
+            "step": torch.zeros((), device=part.device),
+            **{key: torch.zeros_like(part) for key in keys},
+        }
+    if stage < 3:
+        outer._lazy_init_hp_params_optimizer_state()
+
+    @contextlib.contextmanager
+    def accumulate(last: bool) -> Iterator[None]:
+        engine.set_gradient_accumulation_boundary(last)
+        yield
+
+    def update(rate: float) -> float:
+        for settings in outer.param_groups:
+            settings["lr"] = rate
+        engine.step()
+        return float(engine.get_global_grad_norm())
+
+    def moments(parameter: torch.nn.Parameter) -> Moments:
+        whole = {key: _there(safe_get_full_optimizer_state(parameter, key)) for key in keys}
+        return {"step": inner.state[parts[0]]["step"], **whole}
+
+    def set_moments(parameter: torch.nn.Parameter, values: Moments) -> None:
+        for part in parts:
+            inner.state[part]["step"].copy_(values["step"])
+        for key in keys:
+            safe_set_full_optimizer_state(parameter, values[key].to(group.device), key)
+
+    return Devices(
+        parameters=dict(network.named_parameters()),
+        losses=engine,
+        evaluation=engine.module,
+        accumulate=accumulate,
+        backward=lambda loss: engine.backward(loss * group.count),
+        update=update,
+        weight=lambda parameter: _there(safe_get_full_fp32_param(parameter)),
+        moments=moments,
+        set_moments=set_moments,
+        whole=stage < 3,
+        release=lambda: _release(accelerator, engine),
+    )
+
+
+def _configuration(parallel: Parallel, stage: int) -> dict[str, Any]:
+    configuration = deepcopy(parallel.deepspeed)
+    configuration.setdefault("train_micro_batch_size_per_gpu", "auto")
+    configuration.setdefault("gradient_clipping", "auto")
+    configuration.setdefault("zero_optimization", {})["stage"] = stage
+    # The loop says which micro-batch is the last, and divides by the tokens of all.
+    return {**configuration, "gradient_accumulation_steps": 1, "zero_force_ds_cpu_optimizer": False}
+
+
+def _synchronising(accelerator: Accelerator, model: torch.nn.Module) -> Any:
+    no_context = contextlib.nullcontext()
+
+    def accumulate(last: bool) -> AbstractContextManager[object]:
+        return no_context if last else accelerator.no_sync(model)
+
+    return accumulate
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _there(tensor: torch.Tensor | None) -> torch.Tensor:
+    assert tensor is not None
+    return tensor
+
+
+def _release(accelerator: Accelerator, engine: Any = None) -> None:
+    if engine is not None:
+        engine.destroy()
+    accelerator.free_memory()
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    os.environ.pop("ACCELERATE_USE_DEEPSPEED", None)
