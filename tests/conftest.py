@@ -52,7 +52,7 @@ def manifest(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     """Both corpora, tokenised."""
     sources = {name: Source(kind="files", path=str(texts / name)) for name in ("general", "code")}
     folder = tmp_path_factory.mktemp("data")
-    return prepare(sources, TokenizerChoice(vocabulary=300), folder, validation_share=0.1, progress=lambda _: None)
+    return prepare(sources, TokenizerChoice(vocabulary=300), folder, validation_ratio=0.1, progress=lambda _: None)
 
 
 @pytest.fixture(scope="session")

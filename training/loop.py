@@ -60,7 +60,7 @@ def train(
     execution: Execution,
     check: Callable[[], None],
     group: Group = ALONE,
-    tell: Callable[[str], object] = print,
+    log: Callable[[str], object] = print,
 ) -> None:
     """Train a run to its end, from its newest state if there is one.
 
@@ -76,7 +76,7 @@ def train(
         check: called before each step and each forward pass of an evaluation; raises StopRequestedError or
             LeaseLostError to stop, in all processes of the group at once.
         group: the processes that train the run together; each calls this, the first alone writes.
-        tell: called with warnings, a line each.
+        log: called with warnings, a line each.
 
     Raises:
         StopRequestedError: the run was asked to stop; its state is saved.
@@ -113,7 +113,7 @@ def train(
         beside = load_state_beside(saved) if saved is not None else {}
         domains = GroupDro(spec, folder, reference, training_corpora(stores, spec, done + 1), group, done, beside)
     predictions = spec.objective.predictions(spec.sequence_length)
-    telemetry = telemetry_of(spec, folder, group, tell)
+    telemetry = telemetry_of(spec, folder, group, log)
     gradient_norm = 0.0
     with contextlib.ExitStack() as at_end:
         at_end.callback(devices.release)

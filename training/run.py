@@ -63,7 +63,7 @@ def run_once(
     *,
     tokens_ahead: int = 0,
     stale_after: float = 60.0,
-    tell: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
     group: Group = ALONE,
     stop: StopRequest | None = None,
     claimed_as: Callable[[int], None] = lambda attempt: None,
@@ -76,7 +76,7 @@ def run_once(
         execution: how to carry it out; engine "auto" is measured once a shape and kept under places.engines.
         tokens_ahead: tokens still to be trained at this shape by all runs, which decides whether compiling pays.
         stale_after: seconds after which a silent holder on another host is given up.
-        tell: called with lines about what happens.
+        log: called with lines about what happens.
         group: the processes that train the run together; each calls this and gets the same answer.
         claimed_as: called with the attempt's number once this process has the run.
         stop: the caller's, so that what is heard between two runs is heard by the next; None: signals stop this run.
@@ -191,7 +191,7 @@ def run_once(
                     execution=execution,
                     check=check,
                     group=group,
-                    tell=tell,
+                    log=log,
                 )
             finally:
                 if parallel.kind != "single":
@@ -204,7 +204,7 @@ def run_once(
     except NonFiniteLossError as error:
         if group.first:
             write_whole(folder / "FAILED", f"{error}\n")
-            tell(f"{folder.name}: {error}")
+            log(f"{folder.name}: {error}")
         return end(Exit.CRASH, str(error))
     except LeaseLostError:
         raise

@@ -48,12 +48,12 @@ DENSE_PEAKS = {
 """Part of a device's name -> bf16 multiply-adds without sparsity, FLOP a second, from its maker's data sheet."""
 
 
-def telemetry_of(spec: RunSpec, folder: Path, group: Group, tell: Callable[[str], object]) -> Telemetry:
+def telemetry_of(spec: RunSpec, folder: Path, group: Group, log: Callable[[str], object]) -> Telemetry:
     """The telemetry of a run on its devices; processes other than the first write and tell nothing."""
     device = torch.cuda.get_device_name(group.device) if group.device.type == "cuda" else ""
     peak = peak_flops(device)
     flops = model_size(spec.model, spec.sequence_length).flops_per_token
-    return Telemetry(folder, spec, flops, peak * group.count if peak else None, tell, group.first)
+    return Telemetry(folder, spec, flops, peak * group.count if peak else None, log, group.first)
 
 
 def peak_flops(device: str) -> float | None:
@@ -79,7 +79,7 @@ class Telemetry:
     """Of training, forward and backward."""
     peak: float | None
     """Dense peak of all devices of the run together, FLOP a second; None where it is not known."""
-    tell: Callable[[str], object]
+    log: Callable[[str], object]
     """Gets the warnings, a line each."""
     first: bool = True
     """Whether this process writes and tells."""
@@ -101,7 +101,7 @@ class Telemetry:
             middle = statistics.median(self._recent)
             spread = 1.4826 * statistics.median(abs(value - middle) for value in self._recent)
             if loss > middle + max(_SPIKE * spread, _SMALLEST_SPIKE):
-                self.tell(f"{self.folder.name}: step {step}: training loss {loss:.3f}, {middle:.3f} before: a spike")
+                self.log(f"{self.folder.name}: step {step}: training loss {loss:.3f}, {middle:.3f} before: a spike")
         self._recent.append(loss)
 
     def write(self, step: int, learning_rate: float, gradient_norm: float) -> None:
@@ -112,7 +112,7 @@ class Telemetry:
             return
         speed = steps * self.spec.tokens_per_step / seconds
         if len(self._speeds) >= 3 and speed < _SLOW * (usual := statistics.median(self._speeds)):
-            self.tell(f"{self.folder.name}: step {step}: {speed:,.0f} tokens/s, {usual:,.0f} before: slow")
+            self.log(f"{self.folder.name}: step {step}: {speed:,.0f} tokens/s, {usual:,.0f} before: slow")
         self._speeds.append(speed)
         line = {
             "step": step,

@@ -21,7 +21,7 @@ SAME = "A count that follows from what is done; the code does the same."
 def first_part(book: Book, claim: str) -> Fact:
     """What k2 of a new domain costs."""
     share = book.number("dcpt-69") / book.number("dcpt-76")
-    runs = len(six().ladder) * len(six().mixture.domain)
+    runs = len(six().ladder) * len(six().mixture.domain_ratio)
     here = f"{share:.2%} of every run of the domain, {share / runs:.2%} if one of {runs} is begun"
     return Fact(here, None, "The text does not say of what it is a percentage; neither reading gives it.")
 
@@ -40,7 +40,7 @@ def step_folds(book: Book, claim: str) -> Fact:
 
 def ratio_folds(book: Book, claim: str) -> Fact:
     """Pairs of ratios."""
-    own, shares = _folds("ratio"), len(six().mixture.domain)
+    own, shares = _folds("ratio"), len(six().mixture.domain_ratio)
     pairs = math.comb(shares, 2)
     return Fact(f"{len(own)} folds, {shares - 2} of {shares} ratios fitted", len(own) == pairs == 36, SAME)
 
@@ -200,7 +200,7 @@ FACTS: dict[str, Callable[[Book, str], Fact | None]] = {
 def _grid() -> pd.DataFrame:
     """A row a size, ratio, third of the steps and domain of the experiment."""
     question = six()
-    parts = [range(len(question.ladder)), question.mixture.domain, range(1, 7), question.corpora.domains]
+    parts = [range(len(question.ladder)), question.mixture.domain_ratio, range(1, 7), question.corpora.domains]
     return pd.MultiIndex.from_product(parts, names=["N", "r", "step", "domain"]).to_frame(index=False).assign(D=1.0)
 
 

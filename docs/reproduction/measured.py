@@ -68,7 +68,7 @@ def constraint() -> dict[str, float]:
     """Mean R2 of L3 over the domains with its constraint (eq. 26) and without; all runs, and those with a tenth."""
     found = {}
     for least, law in product((0.0, TENTH), ("dcpt", "dcpt-free")):
-        material = kept(least_share=least)
+        material = kept(min_ratio=least)
         for corpus in CORPORA:
             cells = [material.fitted(domain, corpus) for domain in material.domains]
             r2 = [fitting.fit(own, law, bootstrap=0).metrics["r2"] for own in cells]
@@ -82,7 +82,7 @@ def without_near_zero() -> dict[str, float]:
         sys.exit(f"{VARIABLE}: give the folder of the papers' numbers")
     names = [name for name, table in TABLES.items() if READINGS[table.reads] is SIX]
     reads = {TABLES[name].reads for name in names}
-    made = tables_of(dict.fromkeys(reads, kept(least_share=TENTH)), names, papers, print)
+    made = tables_of(dict.fromkeys(reads, kept(min_ratio=TENTH)), names, papers, print)
     verdicts(made).to_csv(RESULTS / TENTH_VERDICTS, index=False)
     return {}
 

@@ -137,7 +137,7 @@ def _from_a_tenth(book: Book, names: list[str]) -> Iterator[str]:
     kept = [f"{numbered(name)} ({other[name]})" for name in changed]
     yield (
         "The paper's law fails below a share of a tenth, as the paper says itself. From runs with at least that share "
-        f"of the corpus that is predicted (`tables.least_share={TENTH:g}`), {len(other) - len(changed)} of "
+        f"of the corpus that is predicted (`tables.min_ratio={TENTH:g}`), {len(other) - len(changed)} of "
         f"{len(other)} verdicts are the same; otherwise: {', '.join(kept) or 'none'}."
     )
     yield (

@@ -46,7 +46,7 @@ def tokens(book: Book, claim: str) -> Fact:
 
 def shares(book: Book, claim: str) -> Fact:
     """Shares of the domain."""
-    return Fact("; ".join(f"{share:g}" for share in six().mixture.domain), None, SETTING)
+    return Fact("; ".join(f"{share:g}" for share in six().mixture.domain_ratio), None, SETTING)
 
 
 def evaluations(book: Book, claim: str) -> Fact:

@@ -74,7 +74,7 @@ def fits_of_all(series: list[Series]) -> Iterator[Row]:
             errors = found.residuals
             r2 = 1 - float(np.sum(errors**2) / np.sum((loss - loss.mean()) ** 2))
             yield _row("fitted", one, "all", law, found) | {"name": "r2", "low": r2}
-        tell(f"fitted to all: {one.name}")
+        log(f"fitted to all: {one.name}")
 
 
 def held_out(series: list[Series]) -> Iterator[Row]:
@@ -97,7 +97,7 @@ def _cells(section: str, series: list[Series], laws: tuple[str, ...], ask) -> It
             for law, its in found.items():
                 yield _row(section, one, question, law, its, found[ANCHORED])
                 pooled.setdefault((one.kind, question, law), []).append(its)
-            tell(f"{section}: {one.name}, {question}: {ANCHORED} {found[ANCHORED].errors['error'].mean():.2%}")
+            log(f"{section}: {one.name}, {question}: {ANCHORED} {found[ANCHORED].errors['error'].mean():.2%}")
     for (kind, question, law), parts in pooled.items():
         together, best = _together(parts), _together(pooled[kind, question, ANCHORED])
         yield _row(section, None, question, law, together, best) | {"kind": kind}
@@ -137,7 +137,7 @@ def sizes(series: list[Series]) -> Iterator[Row]:
                 for N, bias, error in late_bias(one, law):
                     trend = {"law": law, "name": f"{N * 1e3:.3g} M", "value": bias, "stderr": error, "low": N}
                     yield {**named, "question": "late bias", **trend}
-        tell(f"sizes: {one.name}")
+        log(f"sizes: {one.name}")
 
 
 def known(series: list[Series], fits: dict[str, Fit]) -> Iterator[Row]:
@@ -149,7 +149,7 @@ def known(series: list[Series], fits: dict[str, Fit]) -> Iterator[Row]:
         for name, value in fit.params.items():
             low, high = intervals[name]
             yield {**named, "name": name, "value": value, "low": low, "high": high, "known": pinned[name]}
-        tell(f"identified: {one.name}: {', '.join(name for name, yes in pinned.items() if yes)}")
+        log(f"identified: {one.name}: {', '.join(name for name, yes in pinned.items() if yes)}")
 
 
 def closed(series: list[Series], fits: dict[str, Fit]) -> Iterator[Row]:
@@ -158,7 +158,7 @@ def closed(series: list[Series], fits: dict[str, Fit]) -> Iterator[Row]:
         for found in closed_forms(general, domain, (fits[general.name], fits[domain.name])):
             numbers = {"value": found.closed, "low": found.numerical, "high": found.measured}
             yield {"section": "closed form", "series": domain.pair, "law": ANCHORED, "name": found.name, **numbers}
-        tell(f"closed forms: {domain.pair}")
+        log(f"closed forms: {domain.pair}")
 
 
 def elsewhere() -> Iterator[Row]:
@@ -168,10 +168,10 @@ def elsewhere() -> Iterator[Row]:
         yield {**named, "question": "fitted", "name": "r2", "value": p.r2}
         for question, errors in (("a ratio left out", p.ratio), ("the second half of the steps", p.later)):
             yield {**named, "question": question, "value": errors.mean(), "runs": len(errors)}
-        tell(f"public: {p.corpus}, {p.law}")
+        log(f"public: {p.corpus}, {p.law}")
 
 
-def tell(line: str) -> None:
+def log(line: str) -> None:
     """A line of progress."""
     print(f"{time.process_time():6.0f} s  {line}", flush=True)
 

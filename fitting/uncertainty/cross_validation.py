@@ -70,12 +70,12 @@ def held_out(
     seed: int = 0,
     *,
     domain: str = "domain",
-    tell: Callable[[str], object] | None = None,
+    log: Callable[[str], object] | None = None,
     **options: Any,
 ) -> pd.DataFrame:
     """Fit on a part of the points, predict the rest, for every fold of a split.
 
-    Arguments: `by` and `domain` as in `folds`; `tell` is given a line for each fold; the others as in `fit`, which
+    Arguments: `by` and `domain` as in `folds`; `log` is given a line for each fold; the others as in `fit`, which
     gets the `options` too (method, fix, unknown …). No bootstrap is made. A fold that leaves too little to fit is
     passed over. The valleys of the objective are searched for in each fold, or, where there are more than ten (each of
     which leaves out a third at most), once in all points: each fold is still fitted to its own optimum.
@@ -104,8 +104,8 @@ def held_out(
             decay = fitted.params.get("lambda", (options.get("fix") or {}).get("lambda"))
             parts.append(_judged(fitted, points.loc[fold.judged], schedules, decay).assign(split=fold.label))
             line = f"{law}, {fold.label} held out: mean error {parts[-1]['relative_error'].abs().mean():.2%}"
-        if tell is not None:
-            tell(line)
+        if log is not None:
+            log(line)
     if not parts:
         raise PointsError(next(iter(skipped.values())))
     table = pd.concat(parts)

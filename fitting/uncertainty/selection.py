@@ -36,7 +36,7 @@ def try_out(
     schedules: Schedules | None = None,
     seed: int = 0,
     *,
-    tell: Callable[[str], object] | None = None,
+    log: Callable[[str], object] | None = None,
     **options: Any,
 ) -> pd.DataFrame:
     """Every law on every fold of every split; arguments as in `held_out`, with several laws and splits.
@@ -54,7 +54,7 @@ def try_out(
     for split in by:
         for law in named:
             try:
-                found = held_out(points, law, split, schedules, seed, tell=tell, **options)
+                found = held_out(points, law, split, schedules, seed, log=log, **options)
             except PointsError as reason:
                 reasons.append((law, split, str(reason)))
                 continue
@@ -76,7 +76,7 @@ def compare(
     seed: int = 0,
     *,
     tried: pd.DataFrame | None = None,
-    tell: Callable[[str], object] | None = None,
+    log: Callable[[str], object] | None = None,
     **options: Any,
 ) -> pd.DataFrame:
     """The law-selection table: a row a law, how well it fits and what it misses when it has not seen.
@@ -91,7 +91,7 @@ def compare(
     """
     named, by = _by_name(laws), list(by)
     if tried is None:
-        tried = try_out(points, named, by, schedules, seed, tell=tell, **options)
+        tried = try_out(points, named, by, schedules, seed, log=log, **options)
     points = shared_points(points, named.values())
     errors = {split: errors_by_run(tried, split) for split in by}
     rows = {}

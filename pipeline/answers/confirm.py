@@ -148,7 +148,7 @@ def compare(
                         "N": target.N,
                         "D": target.D,
                         "steps": target.steps,
-                        "domain_share": float(measured["ratio"].iloc[0]),
+                        "domain_ratio": float(measured["ratio"].iloc[0]),
                         "corpus": corpus,
                         "law": law,
                         "recommended": law == recommendation["law"][corpus],

@@ -120,7 +120,7 @@ def of_compute(asked: Asked) -> Found:
     shares = [_share(asked, target) for target in targets]
     if any(share is None for share, *_ in shares):
         short = ", ".join(target.model for target, (share, *_) in zip(targets, shares) if share is None)
-        binding = f"no share keeps the loss of {short} on {general} within the tolerance; give goal.share"
+        binding = f"no share keeps the loss of {short} on {general} within the tolerance; give goal.domain_ratio"
         return Found(targets[0], None, None, None, {}, binding, [])
     losses = [_loss(asked, target, domain, float(share or 0)) for target, (share, *_) in zip(targets, shares)]
     best = int(np.argmin([loss for loss, *_ in losses]))
@@ -175,7 +175,7 @@ def _trade_off(asked: Asked, target: Target) -> TradeOff:
 
 
 def _share(asked: Asked, target: Target) -> tuple[float | None, float | None, float | None]:
-    given = asked.question.goal.share
+    given = asked.question.goal.domain_ratio
     if given is not None:
         return given, given, given
     answer = _trade_off(asked, target)

@@ -30,16 +30,16 @@ def proven(question: Question, recommendation: dict[str, Any], rows: list[dict[s
 
     Returns:
         goal; corpus, whose loss decides; at, the place of the answer among `places`, which go by share (of compute by
-        size): model, N, steps, domain_share, measured, sd, predicted, low, high; verdict; sentence. Of the trade-off
+        size): model, N, steps, domain_ratio, measured, sd, predicted, low, high; verdict; sentence. Of the trade-off
         tolerance, rise and crossing, else difference, other, among_best and sd, as
         `fitting.answers.measured_optimum` has them.
     """
     kind, (general, domain) = question.goal.kind, (question.corpora.general, question.corpora.domain)
     corpus = general if kind == "trade-off" else domain
-    axis = "N" if kind == "compute" else "domain_share"
+    axis = "N" if kind == "compute" else "domain_ratio"
     own = sorted((row for row in rows if row["recommended"] and row["corpus"] == corpus), key=lambda row: row[axis])
     at = next(number for number, row in enumerate(own) if row["run"] == rows[0]["run"])
-    kept = ("model", "N", "steps", "domain_share", "measured", "sd", "predicted", "low", "high")
+    kept = ("model", "N", "steps", "domain_ratio", "measured", "sd", "predicted", "low", "high")
     told = {
         "goal": kind,
         "corpus": corpus,
@@ -60,7 +60,7 @@ def _trade_off(
 ) -> dict[str, Any]:
     rises = np.array([row["seeds"] for row in own]) / own[at]["before"] - 1
     rise = mean_of_seeds(rises[at])
-    shares = np.array([row["domain_share"] for row in own])
+    shares = np.array([row["domain_ratio"] for row in own])
     met = crossing(shares, rises, tolerance)
     low, high = recommendation["low"], recommendation["high"]
     holds = rise.low <= tolerance <= rise.high
@@ -90,7 +90,7 @@ def _least(own: list[dict[str, Any]], at: int, axis: str, interval: tuple[float,
         verdict = NEAR
     if len(best) == len(own):
         verdict = UNTOLD
-    names = [row["model"] if axis == "N" else percent(row["domain_share"]) for row in own]
+    names = [row["model"] if axis == "N" else percent(row["domain_ratio"]) for row in own]
     difference, side = found.difference, "above" if found.difference.value > 0 else "below"
     words = [
         f"At the predicted {names[at]} the loss on {domain} is {abs(difference.value):.4f} {side} the least of the "

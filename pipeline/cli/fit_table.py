@@ -152,7 +152,7 @@ def _fit_corpus(corpus: str, points: pd.DataFrame, asked: TableFit, console: Con
     if len(asked.law) > 1:
         by = possible_splits(points) if asked.by is None else list(asked.by)
         with console.status("holding out") as status:
-            tried = try_out(points, asked.law, by, seed=asked.seed, tell=status.update, **how)
+            tried = try_out(points, asked.law, by, seed=asked.seed, log=status.update, **how)
             chosen = compare(points, asked.law, by, seed=asked.seed, tried=tried, **how)
         console.print(selection_table(chosen, by, corpus))
         for line in advise(tried):

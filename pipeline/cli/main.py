@@ -55,7 +55,7 @@ usage: cptlaw VERB [STUDY_FOLDER] [key=value ...] [--debug]
 
 examples:
   cptlaw quickstart                              the embedded question, 12 minutes on two cores
-  cptlaw plan experiment=quickstart 'mixture.domain=[0.1,0.5,0.9]'
+  cptlaw plan experiment=quickstart 'mixture.domain_ratio=[0.1,0.5,0.9]'
   cptlaw plan experiment=own corpora.sources.general.path=prose/ corpora.sources.domain.path=law.jsonl.gz
   cptlaw report studies/quickstart               on a study that exists, here or from elsewhere
   cptlaw tables tables.run=true                  every study that the papers' tables need, and the tables

@@ -69,7 +69,7 @@ def carry_out(question: Question) -> float | None:
         raise ConfigError(["goal.kind: 'weights' in a sweep; allowed: trade-off (weights are sought in stages)"])
     with _alone(study):
         runs = verbs.plan_now(question, study, Manifest.open(data_folder(question)))
-        own = [run for run in runs if run.role != "confirm" or run.arm]
+        own = [run for run in runs if run.role != "confirm" or run.variant]
         verbs.write_plan(question, study, keep=True)
     names = [run.name for run in own]
     code = train_locally(study, question, Console(), names)

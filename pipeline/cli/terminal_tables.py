@@ -157,7 +157,7 @@ def _place(rows: list[dict[str, Any]]) -> str:
 
 
 def _at(rows: list[dict[str, Any]], row: dict[str, Any]) -> str:
-    return f"{row['domain_share']:.3f}" if _place(rows) == "share" else row["model"]
+    return f"{row['domain_ratio']:.3f}" if _place(rows) == "share" else row["model"]
 
 
 def _flops(count: float) -> str:

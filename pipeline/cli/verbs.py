@@ -116,7 +116,7 @@ def plan_now(question: Question, study: Study, manifest: Manifest, *, keep: bool
             run
             for run in study.read_plan()
             if run.spec.hash not in planned
-            and (keep or (run.role == "confirm" and not run.arm and run.parent in {*planned, None}))
+            and (keep or (run.role == "confirm" and not run.variant and run.parent in {*planned, None}))
         ]
     return runs
 

@@ -91,7 +91,7 @@ def work(
                 _execution(question, run, plan),
                 tokens_ahead=_tokens_of_shape(plan, run, done_before),
                 stale_after=question.launcher.stale_after,
-                tell=lambda line: print(line, file=sys.stderr, flush=True),
+                log=lambda line: print(line, file=sys.stderr, flush=True),
                 group=group,
                 stop=stop,
                 claimed_as=partial(mirror.begin, run),

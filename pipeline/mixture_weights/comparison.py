@@ -21,14 +21,14 @@ _NOT_FASTER = {"reached": 0, **dict.fromkeys(("speed_up", "speed_up_low", "speed
 
 
 def recommend_weights(
-    study: Study, setting: Setting, measured: Measured, tell: Callable[[str], object] = lambda line: None
+    study: Study, setting: Setting, measured: Measured, log: Callable[[str], object] = lambda line: None
 ) -> dict[str, Any]:
-    """Let every method propose, and write recommendation.json; `tell` as in `proposed`.
+    """Let every method propose, and write recommendation.json; `log` as in `proposed`.
 
     Raises:
         StudyError: runs that a method reads are not done.
     """
-    proposals = proposed(setting, measured, tell)
+    proposals = proposed(setting, measured, log)
     answer = next((proposal for proposal in proposals if proposal.method == "autoscale"), proposals[0])
     weights = setting.question.weights
     content = {

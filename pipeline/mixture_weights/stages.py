@@ -85,8 +85,8 @@ def confirming(setting: Setting, proposals: Sequence[Proposal]) -> list[PlannedR
     return list({run.spec.hash: run for run in runs}.values())
 
 
-def proposed(setting: Setting, measured: Measured, tell: Callable[[str], object] = lambda line: None) -> list[Proposal]:
-    """What all methods propose, in the question's order; `tell` is given a line for each that takes over two seconds.
+def proposed(setting: Setting, measured: Measured, log: Callable[[str], object] = lambda line: None) -> list[Proposal]:
+    """What all methods propose, in the question's order; `log` is given a line for each that takes over two seconds.
 
     Raises:
         StudyError: runs of theirs are not done.
@@ -102,7 +102,7 @@ def proposed(setting: Setting, measured: Measured, tell: Callable[[str], object]
         start = time.perf_counter()
         found += METHODS[name].propose(setting, measured)
         if (seconds := time.perf_counter() - start) > 2:
-            tell(f"{name} proposed: {seconds:.0f} s")
+            log(f"{name} proposed: {seconds:.0f} s")
     return found
 
 

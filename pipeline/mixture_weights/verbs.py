@@ -70,8 +70,8 @@ def fit(question: Question, console: Console) -> Exit:
 def recommend(question: Question, console: Console) -> Exit:
     """Let every method propose, write recommendation.json and print it."""
     study = verbs.study_of(question)
-    tell = functools.partial(console.print, highlight=False, markup=False)
-    content = recommend_weights(study, _setting(question, study), measured_of(study, question), tell)
+    log = functools.partial(console.print, highlight=False, markup=False)
+    content = recommend_weights(study, _setting(question, study), measured_of(study, question), log)
     console.print(weights_present.weights_table(content))
     for line in weights_present.notes(content):
         console.print(f"note: {line}", highlight=False, markup=False)

@@ -34,15 +34,15 @@ def make_tables(study: Study, question: Question, console: Console) -> Exit:
         StudyError: nothing that a table is made from.
     """
 
-    def tell(line: str) -> None:
+    def log(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     names, papers = _asked(question)
-    source = Source(study, question, tell)
+    source = Source(study, question, log)
     given = _read(source, list(dict.fromkeys(TABLES[name].reads for name in names)))
     if papers is None:
-        tell(f"the papers' numbers are not at hand, ours stand alone: give tables.papers=FOLDER or set {VARIABLE}")
-    made = tables_of(given, names, papers, tell)
+        log(f"the papers' numbers are not at hand, ours stand alone: give tables.papers=FOLDER or set {VARIABLE}")
+    made = tables_of(given, names, papers, log)
     folder = study.folder / "tables"
     folder.mkdir(parents=True, exist_ok=True)
     for shown in made:
@@ -52,12 +52,12 @@ def make_tables(study: Study, question: Question, console: Console) -> Exit:
     write_whole(study.folder / "tables.md", markdown(made, provenance))
     write_whole(study.folder / "tables.html", tables_page(study.folder.resolve().name, made, provenance))
     on_terminal(made, console)
-    tell(f"{len(made)} table{'s' * (len(made) != 1)} in {folder}, {study.folder / 'tables.md'} and tables.html")
+    log(f"{len(made)} table{'s' * (len(made) != 1)} in {folder}, {study.folder / 'tables.md'} and tables.html")
     return Exit.DONE
 
 
 def tables_of(
-    given: Mapping[str, Any], names: list[str], papers: Path | None, tell: Callable[[str], object] = lambda line: None
+    given: Mapping[str, Any], names: list[str], papers: Path | None, log: Callable[[str], object] = lambda line: None
 ) -> list[Shown]:
     """Our numbers beside the paper's, and the verdict; a table that cannot be made says why.
 
@@ -65,7 +65,7 @@ def tables_of(
         given: name of READINGS -> what its tables are made from, or the error that says why it is not there.
         names: of TABLES.
         papers: folder of the papers' numbers; None: ours stand alone.
-        tell: is given a line for each table that takes over two seconds.
+        log: is given a line for each table that takes over two seconds.
 
     Raises:
         StudyError: a file of the papers' numbers that lacks a column.
@@ -90,7 +90,7 @@ def tables_of(
             verdict, reason = table.judge(cells) if table.judge else judge(cells, table.subject, table.alike)
         found.append(Shown(name, table, cells, verdict, reason, ours.attrs.get("note", "")))
         if (seconds := time.perf_counter() - start) > 2:
-            tell(f"{name}: {seconds:.0f} s")
+            log(f"{name}: {seconds:.0f} s")
     return found
 
 
@@ -133,6 +133,6 @@ def _beside(paper: pd.DataFrame | None, ours: pd.DataFrame, keys: list[str]) -> 
 def _provenance(source: Source, given: Mapping[str, Any]) -> str:
     name, asked = source.study.folder.resolve().name, source.question.tables
     said = [READINGS[reading].said(source) for reading, read in given.items() if not isinstance(read, StudyError)]
-    words = f"tables.from_step={asked.from_step} tables.least_share={asked.least_share:g}"
+    words = f"tables.from_step={asked.from_step} tables.min_ratio={asked.min_ratio:g}"
     head = f"From the study {name}, by cptlaw {version('cptlaw')}. {' '.join(said)}".strip()
     return f"{head} Made by `cptlaw tables studies/{name} {words}`."

@@ -22,7 +22,7 @@ class Source:
     """Its folder; one that is kept without its runs has study.yaml, points.parquet and what else is read."""
     question: Question
     """What it asks, `tables` included."""
-    tell: Callable[[str], object] = lambda line: None
+    log: Callable[[str], object] = lambda line: None
     """Is given a line for each thing done."""
 
     @functools.cached_property

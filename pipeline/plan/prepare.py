@@ -22,12 +22,12 @@ from training.corpora.prepare import TokenizerChoice, prepare
 from training.corpora.source import Source
 
 
-def prepare_corpora(question: Question, tell: Callable[[str], object], console: Console | None = None) -> Manifest:
+def prepare_corpora(question: Question, log: Callable[[str], object], console: Console | None = None) -> Manifest:
     """Tokenise the question's corpora; what is prepared already is left alone.
 
     Args:
         question: which corpora, which tokenizer.
-        tell: gets a line of text for each thing done.
+        log: gets a line of text for each thing done.
         console: where a bar is drawn, if it is a terminal.
 
     Raises:
@@ -35,9 +35,9 @@ def prepare_corpora(question: Question, tell: Callable[[str], object], console: 
     """
     sources = sources_of(question)
     choice = _tokenizer(question)
-    share = question.corpora.validation_share
+    share = question.corpora.validation_ratio
     with progress_bar(console) as bar:
-        return prepare(sources, choice, data_folder(question), validation_share=share, progress=tell, bar=bar)
+        return prepare(sources, choice, data_folder(question), validation_ratio=share, progress=log, bar=bar)
 
 
 def _tokenizer(question: Question) -> TokenizerChoice:
@@ -126,7 +126,7 @@ def progress_bar(console: Console | None) -> Iterator[Bar | None]:
         yield bar
 
 
-def decide_precision(question: Question, study: Study, manifest: Manifest, tell: Callable[[str], object]) -> str:
+def decide_precision(question: Question, study: Study, manifest: Manifest, log: Callable[[str], object]) -> str:
     """fp32 or bf16 for the whole study: as asked, or the faster one here, measured once and kept in machine.json."""
     if question.precision != "auto":
         return question.precision
@@ -142,7 +142,7 @@ def decide_precision(question: Question, study: Study, manifest: Manifest, tell:
         study.write_json("machine.json", measured)
         known = measured["precision"]
         speeds = ", ".join(f"{name} {value:,} tokens/s" for name, value in measured["measured"].items())
-        tell(f"precision: {known} ({speeds} on one thread, {target.name}, not compiled)")
+        log(f"precision: {known} ({speeds} on one thread, {target.name}, not compiled)")
     return known
 
 

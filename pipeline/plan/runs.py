@@ -17,7 +17,7 @@ from pipeline.plan.model_shape import configuration_of, directory_of, objective_
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.loading import ConfigError, branch_phase, models, pieces, policy, replicated
 from pipeline.question.schema import BranchConfig, ModelConfig, PhaseConfig, Question
-from pipeline.question.variants import arms
+from pipeline.question.variants import variants
 from pipeline.study.folder import PlannedRun
 from training.corpora.manifest import Manifest, PreparedCorpus
 from training.schedule import Piece, learning_rates
@@ -49,7 +49,7 @@ def unprepared(question: Question) -> Manifest:
         tokenizer_folder="",
         tokenizer="",
         vocabulary=question.corpora.tokenizer.vocabulary,
-        validation_share=question.corpora.validation_share,
+        validation_ratio=question.corpora.validation_ratio,
         corpora=dict.fromkeys(question.corpora.sources, endless),
     )
 
@@ -61,9 +61,9 @@ def planned_runs(question: Question, manifest: Manifest, precision: str) -> list
         ConfigError: a corpus too short for its runs, for all corpora at once.
     """
     found: dict[str, PlannedRun] = {}
-    for arm, role, own in arms(question):
+    for variant, role, own in variants(question):
         for run in _runs(own, role, manifest, precision):
-            found.setdefault(run.spec.hash, dataclasses.replace(run, arm=arm))
+            found.setdefault(run.spec.hash, dataclasses.replace(run, variant=variant))
     runs = list(found.values())
     if problems := list(supply_problems(runs, manifest, question)):
         raise ConfigError(problems)
@@ -213,7 +213,7 @@ def _about_each_domain(question: Question) -> Iterator[Question]:
 
 def _cells(question: Question) -> Iterator[tuple[float, int]]:
     mixture = question.mixture
-    for share in mixture.domain:
+    for share in mixture.domain_ratio:
         seeds = mixture.replicates if share in replicated(mixture) else 1
         yield from ((share, question.seed + number) for number in range(seeds))
 

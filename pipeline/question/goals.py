@@ -22,8 +22,8 @@ def goal_problems(question: Question) -> Iterator[str]:
         yield f"goal.kind: {goal.kind!r}; allowed: {', '.join(KINDS)}"
     if not 0 < goal.tolerance < 10:
         yield f"goal.tolerance: {goal.tolerance}; allowed: above 0, 0.03 is 3%"
-    if goal.share is not None and not 0 < goal.share <= 1:
-        yield f"goal.share: {goal.share}; allowed: above 0, up to 1, or null: the most that goal.tolerance allows"
+    if goal.domain_ratio is not None and not 0 < goal.domain_ratio <= 1:
+        yield f"goal.domain_ratio: {goal.domain_ratio}; allowed: above 0, up to 1, or null: goal.tolerance decides"
     if goal.kind == "limited-data":
         yield from _limited_problems(question)
     if goal.kind == "compute":

@@ -41,7 +41,13 @@ from training.spec import OBJECTIVES
 
 CONF = Path(conf.__file__).parent
 DEEPSPEED_REFUSED = {"optimizer", "scheduler", "fp16", "bf16", "gradient_accumulation_steps", "train_batch_size"}
-OWN_NAMES = (r"corpora\.sources", r"weights\.base", r"weights\.value", r"weights\.given(\.[^=.]+)?", r"arms(\.[^=]+)?")
+OWN_NAMES = (
+    r"corpora\.sources",
+    r"weights\.base",
+    r"weights\.value",
+    r"weights\.given(\.[^=.]+)?",
+    r"variants(\.[^=]+)?",
+)
 """Keys below which the names are the user's, as expressions."""
 ConfigStore.instance().store(name="schema", node=Question)
 
@@ -60,7 +66,7 @@ def read_question(overrides: Sequence[str]) -> Question:
     Raises:
         ConfigError: every mistake that could be found, a line each: key, value, what is allowed.
 
-    >>> read_question(["experiment=quickstart", "mixture.domain=0.3"]).mixture.domain
+    >>> read_question(["experiment=quickstart", "mixture.domain_ratio=0.3"]).mixture.domain_ratio
     [0.3]
     """
     try:
@@ -94,8 +100,8 @@ def _question(composed: Any) -> Question:
         raise ConfigError([f"{key}: has no value; give {key}=..." for key in missing])
     question = OmegaConf.to_object(composed)
     assert isinstance(question, Question)
-    if not isinstance(question.mixture.domain, list):
-        question.mixture.domain = [question.mixture.domain]
+    if not isinstance(question.mixture.domain_ratio, list):
+        question.mixture.domain_ratio = [question.mixture.domain_ratio]
     return question
 
 
@@ -319,10 +325,10 @@ def _problems(question: Question) -> Iterator[str]:
         models(question)
     except ConfigError as error:
         yield from error.lines
-    if question.arms:
-        from pipeline.question.variants import arm_problems
+    if question.variants:
+        from pipeline.question.variants import variant_problems
 
-        yield from arm_problems(question, _problems)
+        yield from variant_problems(question, _problems)
 
 
 def _domain_problems(question: Question) -> Iterator[str]:
@@ -377,20 +383,20 @@ def _objective_problems(question: Question) -> Iterator[str]:
 def replicated(mixture: MixtureConfig) -> list[float]:
     """The domain shares at which further seeds are run."""
     if mixture.replicate_at is None:
-        return [sorted(mixture.domain)[len(mixture.domain) // 2]]
+        return [sorted(mixture.domain_ratio)[len(mixture.domain_ratio) // 2]]
     return mixture.replicate_at if isinstance(mixture.replicate_at, list) else [mixture.replicate_at]
 
 
 def _mixture_problems(question: Question) -> Iterator[str]:
-    shares = question.mixture.domain
+    shares = question.mixture.domain_ratio
     if not shares:
-        yield "mixture.domain: empty; allowed: shares of the domain corpus, 0 to 1, like [0.1,0.5,0.9]"
+        yield "mixture.domain_ratio: empty; allowed: shares of the domain corpus, 0 to 1, like [0.1,0.5,0.9]"
     for share in shares:
         if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1 or math.isnan(share):
-            yield f"mixture.domain: {share!r}; allowed: 0 to 1, the share of the domain corpus"
+            yield f"mixture.domain_ratio: {share!r}; allowed: 0 to 1, the share of the domain corpus"
     for replicate in replicated(question.mixture) if shares else []:
         if replicate not in shares:
-            yield f"mixture.replicate_at: {replicate}; allowed: one of mixture.domain, {shares}, or null"
+            yield f"mixture.replicate_at: {replicate}; allowed: one of mixture.domain_ratio, {shares}, or null"
     if question.mixture.replicates < 1:
         yield f"mixture.replicates: {question.mixture.replicates}; allowed: 1 or more"
 

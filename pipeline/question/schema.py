@@ -97,7 +97,7 @@ class CorporaConfig:
     """How text becomes tokens."""
     folder: str = ""
     """Folder that the paths of the sources start from; empty: where the command is given."""
-    validation_share: float = 0.05
+    validation_ratio: float = 0.05
     """Share of the documents kept for validation, above 0, below 1."""
     validation: str | None = None
     """Folder of validation sets, <corpus>.jsonl each; prepare validation writes them, prepare reads them. null: none"""
@@ -119,12 +119,12 @@ class ValidationConfig:
 
 @dataclass
 class MixtureConfig:
-    domain: Any = field(default_factory=list)
-    """Shares of the domain corpus to run, 0 to 1: one or a list; 1 minus it is the replay ratio."""
+    domain_ratio: Any = field(default_factory=list)
+    """Domain ratios to run, 0 to 1: one or a list; the replay ratio is 1 minus it."""
     replicate_at: Any = None
-    """Share, or list of shares, at which further seeds are run, to know their noise; null: the middle of the list."""
+    """Domain ratio, or list of them, at which further seeds are run, to measure noise; null: the middle of the list."""
     replicates: int = 1
-    """Seeds at those shares, the first included; 1: no replicates."""
+    """Seeds at those ratios, the first included; 1: no replicates."""
 
 
 @dataclass
@@ -311,7 +311,7 @@ class TrackingConfig:
 class LawConfig:
     from_step: int = 0
     """First step whose points are fitted."""
-    least_share: float = 0.0
+    min_ratio: float = 0.0
     """Least share of the validation corpus in the mixture whose runs are fitted."""
 
 
@@ -330,8 +330,8 @@ class GoalConfig:
     """Of limited-data: tokens of the longest run that may be answered; null: 20 times domain_tokens."""
     flops: float | None = None
     """Of compute: operations of the continual phase, 6 N D with N non-embedding parameters, like 5e19."""
-    share: float | None = None
-    """Of compute: share of the domain; null: of each model the largest within the tolerance."""
+    domain_ratio: float | None = None
+    """Of compute: the domain ratio; null: of each model the largest within the tolerance."""
 
 
 @dataclass
@@ -406,7 +406,7 @@ class TablesConfig:
     """Which tables, like dcpt-1; empty: all."""
     from_step: int = 1
     """First step whose points are fitted; the paper begins with its first evaluation, a 200th of a run."""
-    least_share: float = 0.0
+    min_ratio: float = 0.0
     """Least share of the validation corpus in the mixture whose runs are fitted."""
     run: bool = False
     """Whether a study that is missing or unfinished is prepared, planned and trained first, going on where it stopped;
@@ -458,7 +458,7 @@ class Question:
     """Domain -> model whose runs on it are evaluated on the whole grid (policy dense), to compare policies."""
     transfer_steps: list[int] = field(default_factory=list)
     """Steps of the pre-training that continual runs are started from; empty: its last. Answers are for the last."""
-    arms: dict[str, Any] = field(default_factory=dict)
+    variants: dict[str, Any] = field(default_factory=dict)
     """Further parts of the study: name -> keys that differ, of ladder, mixture, pretrain, continual and transfer_steps;
     with held_out: true no fit sees its runs. Answers are for the question itself. {slow: {continual: {steps: 900}}}"""
     allow_repeats: bool = False

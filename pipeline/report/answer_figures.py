@@ -57,7 +57,7 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
         return None
     for pair in _confirmed_pairs(evidence):
         x, y = pair[evidence.domain]["measured"], 100 * (pair[evidence.general]["measured"] / before - 1)
-        share = percent(pair[evidence.domain]["domain_share"])
+        share = percent(pair[evidence.domain]["domain_ratio"])
         hover = f"measured at {share} {label(evidence.domain)}: %{{x:.4f}}, %{{y:+.2f}}%"
         traces.append(dots([x], [y], BLACK, 11, "diamond", hover))
         xs[0], ys[0] = np.append(xs[0], x), np.append(ys[0], y)
@@ -131,7 +131,7 @@ def places(evidence: Evidence) -> Figure | None:
         return None
     own, corpus = proof["places"], proof["corpus"]
     by_size = len({place["model"] for place in own}) > 1
-    x = [1e9 * place["N"] if by_size else 100 * place["domain_share"] for place in own]
+    x = [1e9 * place["N"] if by_size else 100 * place["domain_ratio"] for place in own]
     predicted, low, high, measured = (
         [place[name] for place in own] for name in ("predicted", "low", "high", "measured")
     )

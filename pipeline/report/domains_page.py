@@ -119,7 +119,7 @@ def _card(folder: Path, answer: _Answer) -> str:
 
 
 def _proof(answer: _Answer) -> str:
-    rows = [row for row in answer.confirmed if abs(row["domain_share"] - (answer.share or 0.0)) < 5e-4]
+    rows = [row for row in answer.confirmed if abs(row["domain_ratio"] - (answer.share or 0.0)) < 5e-4]
     return f"confirmed within {max(abs(row['relative_error']) for row in rows):.2%}" if rows else "not confirmed"
 
 
@@ -149,7 +149,7 @@ def _shares(answers: list[_Answer]) -> Figure:
     x = [100 * (answer.share or 0.0) for answer in known]
     sides = [[100 * content[side] for content in contents] for side in ("low", "high")]
     marks = dots(x, places, CORPUS_COLOURS[1], 11, "circle", "%{x:.1f}%") | {"error_x": bar(sides[0], x, sides[1])}
-    runs = [(100 * row["domain_share"], place) for answer, place in zip(known, places) for row in answer.confirmed]
+    runs = [(100 * row["domain_ratio"], place) for answer, place in zip(known, places) for row in answer.confirmed]
     made = dots([x for x, _ in runs], [y for _, y in runs], GREY, 15, "circle-open", "confirmation run at %{x:.1f}%")
     names = [short(answer.domain) for answer in known]
     y = axis("", range=[-0.6, len(known) - 0.4], tickvals=places.tolist(), ticktext=names)

@@ -86,7 +86,7 @@ class Evidence:
         if self.recommendation is None or self.share is None:
             return []
         model = self.recommendation["target"]["model"]
-        at = [row for row in self.confirmations if abs(row["domain_share"] - self.share) < 5e-4]
+        at = [row for row in self.confirmations if abs(row["domain_ratio"] - self.share) < 5e-4]
         return [row for row in at if row["recommended"] and row.get("model", model) == model]
 
 

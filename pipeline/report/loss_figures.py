@@ -45,7 +45,7 @@ def loss_curves(evidence: Evidence) -> Figure | None:
         drawn |= {(law, law == laws[0]) for law in laws}
         own = points.loc[points["corpus"] == corpus]
         bounds = reach([*own["loss"], *own["loss_before"]])
-        for title, rows in _by_size_and_arm(own):
+        for title, rows in _by_size_and_variant(own):
             traces = [
                 line(
                     [rows["tokens"].min(), rows["tokens"].max()],
@@ -117,7 +117,7 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
     if not curves:
         return
     measured = {row["run"]: row for row in evidence.confirmations if row["corpus"] == corpus}.values()
-    x, y = [100 * row["domain_share"] for row in measured], [row["measured"] for row in measured]
+    x, y = [100 * row["domain_ratio"] for row in measured], [row["measured"] for row in measured]
     marks = dots(x, y, BLACK, 11, "diamond", "measured: %{y:.4f} at %{x:.1f}%")
     bounds = reach([*np.concatenate(shown), *y, target.before[corpus]], *curves)
     rules = [line([0, 100], [target.before[corpus]] * 2, GREY, "dash", 1.2)]
@@ -131,8 +131,8 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
 def _fitted_size_panels(evidence: Evidence, corpus: str) -> Iterator[Panel]:
     points = _continual(evidence)
     fitted = points.loc[(points["corpus"] == corpus) & (points["role"] == "fit")]
-    # Arms end elsewhere than the question's own runs, of which the curves speak.
-    own = fitted.loc[fitted["arm"] == ""]
+    # Variants end elsewhere than the question's own runs, of which the curves speak.
+    own = fitted.loc[fitted["variant"] == ""]
     for model, rows in _by_size(own if len(own) else fitted):
         ends = rows.loc[rows["step"] == rows["step"].max()]
         frame = pd.DataFrame({**ends.iloc[0].to_dict(), "r": _own_shares(evidence, corpus)})
@@ -158,7 +158,7 @@ def _fitted_curves(
     """Share, tokens and predicted losses of the runs of a panel; runs of one share in one line with gaps."""
     section = evidence.question.law[law]
     last = rows.loc[rows["step"] == rows.groupby("run")["step"].transform("max")]
-    last = last[(last["step"] > section.from_step) & (last["r"] >= section.least_share)]
+    last = last[(last["step"] > section.from_step) & (last["r"] >= section.min_ratio)]
     if last.empty:
         return
     steps = [np.unique(np.geomspace(max(section.from_step, 1), end, 28).round().astype(int)) for end in last["step"]]
@@ -191,8 +191,8 @@ def _continual(evidence: Evidence) -> pd.DataFrame:
     points = evidence.points
     if points is None:
         return pd.DataFrame()
-    # Only a question with arms has the column.
-    points = points.assign(arm=points.get("arm", ""))
+    # Only a question with variants has the column.
+    points = points.assign(variant=points.get("variant", ""))
     return points.loc[(points["phase"] == "continual") & (points["step"] > 0)]
 
 
@@ -201,13 +201,13 @@ def _by_size(points: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     return sorted(groups, key=lambda group: (group[1]["N"].iloc[0], group[0]))
 
 
-def _by_size_and_arm(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """A panel's title and points; arms that no fit sees share one, as each may be a single run."""
-    unseen = (points["arm"] != "") & (points["role"] == "confirm")
+def _by_size_and_variant(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """A panel's title and points; variants that no fit sees share one, as each may be a single run."""
+    unseen = (points["variant"] != "") & (points["role"] == "confirm")
     for model, rows in _by_size(points):
         size = f"{model}, N = {quantity(rows['N'].iloc[0] * 1e9)}"
-        for arm, own in rows.groupby(rows["arm"].mask(unseen, "arms that no fit saw")):
-            yield f"{size}, {arm}" if arm else size, own
+        for variant, own in rows.groupby(rows["variant"].mask(unseen, "variants that no fit saw")):
+            yield f"{size}, {variant}" if variant else size, own
 
 
 def _seen(evidence: Evidence, law: str, corpus: str) -> np.ndarray:

@@ -45,7 +45,7 @@ def parameters(evidence: Evidence) -> str:
             named = (law, law_colour(evidence, law))
             read = (f"{fit.n_points:,}", str(fit.n_runs), str(max(section.from_step, 1)))
             quality = (f"{fit.metrics['r2']:.4f}", f"{fit.metrics['mae']:.4f}")
-            summaries.append([(corpus, colour), named, *read, percent(section.least_share), *quality])
+            summaries.append([(corpus, colour), named, *read, percent(section.min_ratio), *quality])
             rows += [[named, *cells] for cells in _values(fit)]
         columns = ["law", "parameter", "unit", "value", "90% interval", "fixed by the points"]
         tables.append(table(f"Parameters, loss on {corpus}", columns, rows, left=3))
@@ -97,7 +97,7 @@ def confirmation(evidence: Evidence) -> str:
         return paragraph("The answer is not confirmed yet: run cptlaw confirm.", "missing")
     rows = [
         [
-            f"{percent(row['domain_share'])} {evidence.domain}",
+            f"{percent(row['domain_ratio'])} {evidence.domain}",
             row["corpus"],
             row["law"] + (", gave the answer" if row["recommended"] else ""),
             f"{row['predicted']:.4f}",

@@ -29,7 +29,7 @@ _TRADE_OFF = (
 )
 _PLACES = "Runs at the answer and around it, seen by no fit, beside what the law that answered had predicted of each."
 _LOSSES = (
-    "Every point is a validation loss, every line a law over the points. Each panel is a model size (and an arm), "
+    "Every point is a validation loss, every line a law over the points. Each panel is a model size (and a variant), "
     "colours are shares of the domain in the mixture."
 )
 _AGREEMENT = "Small dots are the points that the laws were fitted to; diamonds are confirmation runs, seen by no fit."

@@ -136,7 +136,7 @@ _CONFIRMATION: dict[str, Any] = {
             **dict.fromkeys(("run", "corpus", "law"), _text),
             **dict.fromkeys(("recommended", "inside"), _whether),
             **dict.fromkeys(("predicted", "low", "high", "measured", "relative_error"), _number),
-            "domain_share": _share,
+            "domain_ratio": _share,
         }
     ]
 }
@@ -148,7 +148,7 @@ _PROOF: dict[str, Any] = {
         "places": [
             {
                 "model": _text,
-                **dict.fromkeys(("N", "steps", "domain_share", "measured", "predicted", "low", "high"), _number),
+                **dict.fromkeys(("N", "steps", "domain_ratio", "measured", "predicted", "low", "high"), _number),
                 "sd": _or_none(_number),
             }
         ],

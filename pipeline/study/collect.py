@@ -50,7 +50,7 @@ COLUMNS = (
     ),
     *("replay", "n_params", "n_params_non_embedding", "seed", "loss_before", "bits_per_byte", "N", "D", "r", "rho"),
 )
-"""Of points.parquet, and a column mixture.<corpus> for each corpus; of a question with arms also arm, the name of one.
+"""Of points.parquet, and a column mixture.<corpus> for each corpus; with variants also variant, a name.
 
 ratio: share of the domain; replay: share of general. N: non-embedding parameters in billions; D: tokens in billions;
 r, rho: share of the row's corpus in the run's mixture and in that of the run it continued (NaN: not known). s1, s2:
@@ -100,8 +100,8 @@ def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:
     table["N"] = table["n_params_non_embedding"] / 1e9
     table["D"] = table["tokens"] / 1e9
     mixtures = sorted(column for column in map(str, table.columns) if column.startswith("mixture."))
-    arm = ["arm"] if table["arm"].any() else []
-    table = table[[*COLUMNS, *arm, *mixtures]]
+    variant = ["variant"] if table["variant"].any() else []
+    table = table[[*COLUMNS, *variant, *mixtures]]
     _write(table, study.folder / "points.parquet", decay)
     return table
 
@@ -258,7 +258,7 @@ def _facts(run: PlannedRun, study: Study, general: str) -> dict[str, Any]:
         "phase": spec.phase,
         "role": run.role,
         "model": run.model,
-        "arm": run.arm,
+        "variant": run.variant,
         "s1_pretrain": s1,
         "s2_pretrain": s2,
         # Exact until here: 1 - 0.338 in binary is not the 0.662 that was asked for.

@@ -23,7 +23,7 @@ def selected(points: pd.DataFrame, corpus: str, law: LawConfig) -> pd.DataFrame:
         (points["role"] == "fit")
         & (points["corpus"] == corpus)
         & (points["step"] >= max(law.from_step, 1))
-        & (points["r"] >= law.least_share)
+        & (points["r"] >= law.min_ratio)
     ]
 
 
@@ -32,7 +32,7 @@ def fit_all(
     question: Question,
     points: pd.DataFrame,
     schedules: Schedules,
-    tell: Callable[[str], object],
+    log: Callable[[str], object],
 ) -> dict[str, dict[str, Fit]]:
     """Fit each law to each corpus and write fits/<corpus>-<law>.json.
 
@@ -57,12 +57,12 @@ def fit_all(
                 continue
             (study.folder / study.fitted("fits")).mkdir(parents=True, exist_ok=True)
             write_whole(study.folder / study.fitted("fits") / f"{corpus}-{name}.json", fitted.to_json() + "\n")
-            tell(
+            log(
                 f"{name} on {corpus}: R2 {fitted.metrics['r2']:.4f}, mean error {fitted.metrics['mae']:.4f} nats, "
                 f"{fitted.n_points} points of {fitted.n_runs} runs"
             )
             for warning in fitted.warnings:
-                tell(f"  {warning}")
+                log(f"  {warning}")
     if problems:
         raise StudyError("\n".join(problems))
     return fits
@@ -100,7 +100,7 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
     for corpus in (question.corpora.general, question.corpora.domain):
         shared = LawConfig(
             max((law.from_step for law in question.law.values()), default=0),
-            max((law.least_share for law in question.law.values()), default=0.0),
+            max((law.min_ratio for law in question.law.values()), default=0.0),
         )
         judged = pd.MultiIndex.from_frame(selected(points, corpus, shared)[["run", "step"]])
         for split in SPLITS:

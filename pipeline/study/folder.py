@@ -34,8 +34,8 @@ class PlannedRun:
     """Folder of the first weights: relative to the study for a run's checkpoint, absolute otherwise, '' for scratch."""
     spec: RunSpec
     """What to train."""
-    arm: str = ""
-    """Of question.arms, the first that it belongs to; empty: the question itself."""
+    variant: str = ""
+    """Of question.variants, the first that it belongs to; empty: the question itself."""
 
     @property
     def parent(self) -> str | None:
@@ -58,7 +58,7 @@ class PlannedRun:
                 "start": self.start,
                 "hash": self.spec.hash,
                 "spec": self.spec.to_dict(),
-                **({"arm": self.arm} if self.arm else {}),
+                **({"variant": self.variant} if self.variant else {}),
             }
         )
 
@@ -152,4 +152,4 @@ def _planned(line: dict[str, Any], path: Path) -> PlannedRun:
     # So does where its weights come from: another run's are in this study.
     if spec.initial.kind == "run" and (Path(start).is_absolute() or ".." in Path(start).parts):
         raise StudyError(f"{name} starts from {start!r}, which is no run of this study")
-    return PlannedRun(name, line["role"], line["model"], start, spec, str(line.get("arm", "")))
+    return PlannedRun(name, line["role"], line["model"], start, spec, str(line.get("variant", "")))

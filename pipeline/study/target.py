@@ -58,8 +58,8 @@ def find_target(question: Question, points: pd.DataFrame, model: str | None = No
     """
     name = model or question.model.name
     own = points[points["model"] == name]
-    if "arm" in own:
-        own = own[own["arm"] == ""]
+    if "variant" in own:
+        own = own[own["variant"] == ""]
     pretrained = own[own["phase"] == "pretrain"]
     if not pretrained.empty:
         before = pretrained[pretrained["step"] == pretrained["step"].max()]

@@ -18,7 +18,7 @@ from pipeline.study.folder import Study
 from pipeline.tracking.runs import TrackedRun, forget, marker, mode_of, open_run
 
 FILES = ("study.yaml", "plan.jsonl", "corpora.json", "points.parquet", "recommendation.json", "confirmation.json")
-_CONFIRMED = ("domain_share", "corpus", "law", "recommended", "predicted", "low", "high", "measured", "relative_error")
+_CONFIRMED = ("domain_ratio", "corpus", "law", "recommended", "predicted", "low", "high", "measured", "relative_error")
 
 
 def track(study: Study, tracking: TrackingConfig, mode: str | None = None) -> bool:

@@ -44,7 +44,7 @@ def measure() -> list[dict[str, Any]]:
         base = Path(folder)
         write_text(base / "text", seed=0, documents=2000)
         source = {"text": Source(kind="files", path=str(base / "text"))}
-        prepare(source, TokenizerChoice(vocabulary=2048), base / "data", validation_share=0.1, progress=lambda _: None)
+        prepare(source, TokenizerChoice(vocabulary=2048), base / "data", validation_ratio=0.1, progress=lambda _: None)
         for precision in ("fp32", "bf16"):
             ours, bare = (_peak(which, precision, base) for which in ("ours", "bare"))
             rows.append(

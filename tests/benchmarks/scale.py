@@ -83,7 +83,7 @@ def words_of(folder: Path, runs: int) -> list[str]:
     return [
         *("experiment=own", "name=scale", "launcher=slurm", "model=qwen2-0.7m", "allow_repeats=true", "precision=fp32"),
         *("ladder=[qwen2-0.05m,qwen2-0.15m,qwen2-0.3m]", "corpora.tokenizer.vocabulary=300"),
-        *(f"mixture.domain=[{listed}]", f"mixture.replicate_at=[{listed}]", "mixture.replicates=10"),
+        *(f"mixture.domain_ratio=[{listed}]", f"mixture.replicate_at=[{listed}]", "mixture.replicates=10"),
         *(f"studies={folder / 'studies'}", f"data={folder / 'data'}"),
         *(f"corpora.sources.general.path={folder / 'general'}", f"corpora.sources.domain.path={folder / 'code'}"),
     ]

@@ -27,7 +27,7 @@ COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, flags=re.S) f
 DOMAINS = ("general", "math", "law", "chemistry", "music", "medical")
 # Only sizes: what a small text and a hurried test need.
 SIZES = [word for word in SMALL if not word.startswith(("experiment=", "name=", "law"))]
-SIZES += ["corpora.validation_share=0.2", "validation.sample=40", "validation.keep=10"]
+SIZES += ["corpora.validation_ratio=0.2", "validation.sample=40", "validation.keep=10"]
 
 
 @pytest.fixture(scope="module")

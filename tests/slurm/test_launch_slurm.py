@@ -301,7 +301,7 @@ def test_no_shell_sees_a_folder(slurm: FakeSlurm, prepared: list[str], tmp_path:
 
 @pytest.mark.slow
 def test_a_marker_that_a_shared_disk_shows_late(prepared: list[str], tmp_path: Path) -> None:
-    words = [*prepared, f"studies={tmp_path}", "launcher.stale_after=20", "mixture.domain=[0.5]"]
+    words = [*prepared, f"studies={tmp_path}", "launcher.stale_after=20", "mixture.domain_ratio=[0.5]"]
     assert run(["plan", *words]) == 0
     study = Study(tmp_path / "small")
     parent, child = (planned for planned in study.read_plan() if planned.model == "qwen2-0.05m")

@@ -34,10 +34,10 @@ def prepared(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]
     return words
 
 
-def _until(true: Callable[[], object], seconds: float, tell: Callable[[], object] = str) -> None:
+def _until(true: Callable[[], object], seconds: float, log: Callable[[], object] = str) -> None:
     deadline = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < deadline, tell()
+        assert time.monotonic() < deadline, log()
         time.sleep(0.2)
 
 
@@ -101,7 +101,7 @@ def test_put_back_it_goes_on_and_cancelled_it_stays(cluster: Cluster, prepared: 
 
 def test_each_run_of_an_array_is_spread_over_two_nodes(cluster: Cluster, prepared: list[str], tmp_path: Path) -> None:
     spread = ["parallel=ddp", "parallel.processes=2", "launcher.slurm.nodes=2", "precision=fp32", "engine=eager"]
-    words = [*prepared, *spread, f"studies={tmp_path}", "mixture.domain=[0.5]", "mixture.replicates=1"]
+    words = [*prepared, *spread, f"studies={tmp_path}", "mixture.domain_ratio=[0.5]", "mixture.replicates=1"]
     assert run(["train", *words]) == 0
     study = Study(tmp_path / "small")
     jobs = [job.number or "" for job in read_jobs(study) if job.tasks]

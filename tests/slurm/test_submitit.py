@@ -22,7 +22,7 @@ def test_a_sweep_through_submitit(
     more = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=5", "hydra.launcher.mem_gb=1"]
     command = [sys.executable, "-m", "pipeline.cli.main", "train", "-m", *words, "name=submitit", *more]
     # Neither may train the other's share: both first wait for, or make, the one pre-training.
-    command += ["mixture.domain=0.2,0.5", "launcher.workers=1"]
+    command += ["mixture.domain_ratio=0.2,0.5", "launcher.workers=1"]
     done = subprocess.run(command, env=os.environ | {"SLURM_CONF": str(cluster.conf)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     jobs = list((study.folder / "hydra").rglob("*_submitted.pkl"))

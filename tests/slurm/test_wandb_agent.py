@@ -30,7 +30,7 @@ with open(here / "agents", "a") as told:
     print(os.environ.get("SLURM_ARRAY_TASK_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "0"), file=told)
 share = ["0.2", "0.5"][int(os.environ.get("SLURM_ARRAY_TASK_ID", "1")) - 1]
 words = (here / "words").read_text().splitlines()
-program = [sys.executable, {program!r}, *words, "mixture.domain=" + share]
+program = [sys.executable, {program!r}, *words, "mixture.domain_ratio=" + share]
 job = subprocess.Popen(program, process_group=0)
 signal.signal(signal.SIGTERM, lambda number, frame: job.send_signal(number))
 sys.exit(job.wait() and 0)
@@ -65,7 +65,7 @@ def test_it_holds_no_key_and_asks_for_one_job() -> None:
 
 @pytest.mark.slow
 def test_an_array_of_agents_fills_one_study(cluster: Cluster, words: list[str], place: Path) -> None:
-    mine = [word for word in words if not word.startswith("mixture.domain=")]
+    mine = [word for word in words if not word.startswith("mixture.domain_ratio=")]
     (place / "words").write_text("\n".join([*mine, "name=agents"]))
     first = cluster.submit("--array=1-2", "--export=ALL", SCRIPT, "who/cptlaw/sweep", folder=place)
     assert cluster.wait(f"{first}_1", seconds=120)["JobState"] == "COMPLETED"
@@ -79,7 +79,7 @@ def test_an_array_of_agents_fills_one_study(cluster: Cluster, words: list[str], 
 
 @pytest.mark.slow
 def test_near_the_end_of_its_time_the_job_saves_and_comes_back(cluster: Cluster, words: list[str], place: Path) -> None:
-    mine = [word for word in words if not word.startswith(("mixture.domain=", "pretrain.steps="))]
+    mine = [word for word in words if not word.startswith(("mixture.domain_ratio=", "pretrain.steps="))]
     (place / "words").write_text(
         "\n".join([*mine, "name=stopped", "pretrain.steps=1500", "pretrain.evaluation.every=10", "allow_repeats=true"])
     )

@@ -25,7 +25,7 @@ def train_proxy(
     start = reference if spec.initial.kind == "run" else None
     places = Places(folder, manifest, folder / "engines", start=start, reference=reference)
     execution = Execution(**{"engine": "eager", "resume_every": 3, **options})
-    return run_once(spec, places, execution, tell=lambda _: None, group=group)
+    return run_once(spec, places, execution, log=lambda _: None, group=group)
 
 
 def _train(spec: RunSpec, folder: Path, manifest: Path, reference: Path, die_at: tuple[str, int] | None) -> None:

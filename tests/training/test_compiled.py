@@ -22,7 +22,7 @@ def _train(group: Group, spec: RunSpec, folder: Path, manifest: Path, engine: st
     parallel = Parallel("ddp" if group.count > 1 else "single", group.count, timeout=120.0)
     places = Places(folder=folder, manifest=Manifest.open(manifest), engines=folder)
     execution = Execution(engine=engine, resume_every=0, parallel=parallel)
-    assert run_once(spec, places, execution, tell=lambda _: None, group=group) == Exit.DONE
+    assert run_once(spec, places, execution, log=lambda _: None, group=group) == Exit.DONE
 
 
 def _alone(runs: list[tuple[RunSpec, Path, str]], manifest: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_loss_that_is_not_finite_fails_the_run_and_names_the_step(
     before = trained(spec, manifest, tmp_path / "before")
     folder = tmp_path / "wild"
     places = Places(folder=folder, manifest=manifest, engines=tmp_path)
-    assert run_once(wild, places, Execution(engine="eager"), tell=lambda _: None) == Exit.CRASH
+    assert run_once(wild, places, Execution(engine="eager"), log=lambda _: None) == Exit.CRASH
     assert " at step " in (folder / "FAILED").read_text()
     assert not (folder / "DONE").exists()
     # The next run of the shape in this process, which shares the model, is not touched by it.

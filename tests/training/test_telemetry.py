@@ -18,7 +18,7 @@ def told() -> list[str]:
 
 @pytest.fixture
 def telemetry(spec: RunSpec, tmp_path: Path, told: list[str]) -> Telemetry:
-    return Telemetry(tmp_path, spec, flops_per_token=100.0, peak=1e6, tell=told.append)
+    return Telemetry(tmp_path, spec, flops_per_token=100.0, peak=1e6, log=told.append)
 
 
 def test_a_line_says_speed_and_share_of_the_peak(

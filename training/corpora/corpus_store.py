@@ -42,7 +42,7 @@ class TokenisedBy:
     """Number of token ids."""
     end_of_text: int
     """Token id put after every document."""
-    validation_share: float
+    validation_ratio: float
     """Share of the documents held out, where no validation set is given."""
     screen: Path | None = None
     """Folder of the saved screen against the validation sets; None: there are none."""
@@ -94,7 +94,7 @@ def make_store(
                 progress(f"{name}: goes on after {writer.documents:,} documents, {writer.bytes / 1e6:,.1f} MB")
             reading = reader.reading(name, place_read)
             dropped = _write(writer, name, reading, Counter(screened), validation, how, progress, bar)
-            writer.complete(how.fingerprint, how.validation_share, dropped)
+            writer.complete(how.fingerprint, how.validation_ratio, dropped)
         unfinished.rename(place)
         flush_folder(place.parent)
     except CorpusError as error:
@@ -155,7 +155,7 @@ def _write(
         for document, verdict in zip(documents, encoded.verdicts, strict=True):
             if verdict != KEPT:
                 screened[f"validation.{verdict}"] += 1
-            elif validation is None and in_validation(document.name, how.validation_share):
+            elif validation is None and in_validation(document.name, how.validation_ratio):
                 writer.add(document, "validation")
             else:
                 writer.add(document, "train")

@@ -47,7 +47,7 @@ class Manifest:
     """Fingerprint of the tokenizer."""
     vocabulary: int
     """Number of token ids."""
-    validation_share: float
+    validation_ratio: float
     """Share of the documents meant for validation."""
     corpora: dict[str, PreparedCorpus]
     """Name -> corpus, in the order of names."""

@@ -52,7 +52,7 @@ def prepare(
     tokenizer: TokenizerChoice,
     folder: str | os.PathLike[str],
     *,
-    validation_share: float = 0.05,
+    validation_ratio: float = 0.05,
     workers: int | None = None,
     progress: Tell = print,
     bar: Bar | None = None,
@@ -68,7 +68,7 @@ def prepare(
         sources: corpus name -> where it comes from; any number of them.
         tokenizer: which tokenizer.
         folder: made if need be.
-        validation_share: share of each corpus' documents held out for validation, above 0 and below 1; not of a
+        validation_ratio: share of each corpus' documents held out for validation, above 0 and below 1; not of a
             corpus with a validation set.
         workers: processes that tokenise; None: one a core (RAYON_NUM_THREADS, if it is set).
         progress: gets a line of text for each thing done.
@@ -78,7 +78,7 @@ def prepare(
         CorpusError: a source, a name or the tokenizer cannot be used; one line for each that can be told at once.
     """
     folder = Path(folder)
-    _check(sources, tokenizer, validation_share)
+    _check(sources, tokenizer, validation_ratio)
     sources, origins = _identified(sources, folder, progress)
     held_out = held_out_fingerprint(sources)
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,14 +90,14 @@ def prepare(
         fingerprint = tokenizer_fingerprint(tokenizer_folder)
         how: TokenisedBy | None = None
         for name, origin in origins.items():
-            parts: list[object] = [SCHEMA, origin, fingerprint, float(validation_share)]
+            parts: list[object] = [SCHEMA, origin, fingerprint, float(validation_ratio)]
             place = folder / f"{name}-{_key([*parts, held_out] if held_out else parts)}"
             if store := standing_store(place):
                 progress(f"{name}: prepared already, {numbers(store)}")
             else:
                 if how is None:
                     screen = opened.enter_context(saved_screen(sources, folder))
-                    how = _how(tokenizer_folder, fingerprint, validation_share, screen, workers)
+                    how = _how(tokenizer_folder, fingerprint, validation_ratio, screen, workers)
                 # Without a lock another process may be at the same work.
                 unfinished = folder / (f"{place.name}.unfinished" if alone else f".{place.name}.{os.getpid()}.part")
                 validation = validation_documents(sources[name])
@@ -109,7 +109,7 @@ def prepare(
             tokenizer=fingerprint,
             tokenizer_revision=tokenizer.revision,
             vocabulary=next(iter(stores.values())).vocabulary,
-            validation_share=float(validation_share),
+            validation_ratio=float(validation_ratio),
             corpora={
                 name: PreparedCorpus(
                     folder=store.folder.name,
@@ -210,7 +210,7 @@ def _holds_tokenizer(place: Path) -> bool:
     return False
 
 
-def _check(sources: Mapping[str, Source], tokenizer: TokenizerChoice, validation_share: float) -> None:
+def _check(sources: Mapping[str, Source], tokenizer: TokenizerChoice, validation_ratio: float) -> None:
     if not sources:
         raise CorpusError("corpora: none named; allowed: at least one")
     problems = []
@@ -223,8 +223,8 @@ def _check(sources: Mapping[str, Source], tokenizer: TokenizerChoice, validation
             problems.append(str(error))
     if (tokenizer.vocabulary is None) == (tokenizer.path is None):
         problems.append(f"tokenizer: vocabulary {tokenizer.vocabulary}, path {tokenizer.path}; allowed: one of the two")
-    if not 0.0 < validation_share < 1.0:
-        problems.append(f"validation_share: {validation_share}; allowed: above 0, below 1")
+    if not 0.0 < validation_ratio < 1.0:
+        problems.append(f"validation_ratio: {validation_ratio}; allowed: above 0, below 1")
     if problems:
         raise CorpusError("\n".join(problems))
 

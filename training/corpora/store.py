@@ -29,7 +29,7 @@ class StoreMeta:
     """Token id that ends every document."""
     tokenizer: str
     """Fingerprint of the tokenizer."""
-    validation_share: float
+    validation_ratio: float
     """Share of the documents meant for validation; the split by document hits it only roughly."""
     tokens: dict[str, int]
     """Split -> tokens, document ends included."""
@@ -142,7 +142,7 @@ class TokenStore:
         if windows == 0:
             raise CorpusError(
                 f"{self.folder}: {self.tokens('validation')} validation tokens are less than one window of "
-                f"{sequence_length}; raise validation_share or shorten the sequences"
+                f"{sequence_length}; raise validation_ratio or shorten the sequences"
             )
         count = min(count, windows)
         return (2 * np.arange(count, dtype=np.int64) + 1) * windows // (2 * count)

@@ -29,7 +29,7 @@ def write_store(
     vocabulary: int,
     end_of_text: int,
     tokenizer: str,
-    validation_share: float = 0.05,
+    validation_ratio: float = 0.05,
     dtype: str | None = None,
 ) -> TokenStore:
     """Write a token store in one piece: until it is complete, nothing is seen under its name.
@@ -40,7 +40,7 @@ def write_store(
         vocabulary: number of token ids.
         end_of_text: token id put after every document.
         tokenizer: fingerprint of the tokenizer.
-        validation_share: share of the documents that go to validation, see `in_validation`.
+        validation_ratio: share of the documents that go to validation, see `in_validation`.
         dtype: "uint16" or "uint32"; None takes the smaller one that holds the vocabulary.
 
     Raises:
@@ -49,12 +49,12 @@ def write_store(
         FileExistsError: there is something under that name.
     """
     folder = Path(folder)
-    if not 0.0 < validation_share < 1.0:
-        raise CorpusError(f"validation_share: {validation_share!r}; allowed: above 0, below 1")
+    if not 0.0 < validation_ratio < 1.0:
+        raise CorpusError(f"validation_ratio: {validation_ratio!r}; allowed: above 0, below 1")
     with whole_folder(folder) as temporary, StoreWriter(temporary, vocabulary, end_of_text, dtype) as writer:
         for document in documents:
-            writer.add(document, "validation" if in_validation(document.name, validation_share) else "train")
-        writer.complete(tokenizer, validation_share)
+            writer.add(document, "validation" if in_validation(document.name, validation_ratio) else "train")
+        writer.complete(tokenizer, validation_ratio)
     return TokenStore.open(folder)
 
 
@@ -119,7 +119,7 @@ class StoreWriter:
         counts = {split: writer.counts for split, writer in self._writers.items()}
         append_flushed(self._folder / _MARKS, json.dumps({"place": place, **counts}) + "\n")
 
-    def complete(self, tokenizer: str, validation_share: float, dropped: Mapping[str, int] | None = None) -> None:
+    def complete(self, tokenizer: str, validation_ratio: float, dropped: Mapping[str, int] | None = None) -> None:
         """Write meta.json: from here on the folder is a token store.
 
         Raises:
@@ -129,7 +129,7 @@ class StoreWriter:
             writer.flush()
         counts = {split: writer.counts for split, writer in self._writers.items()}
         documents = {split: count["documents"] for split, count in counts.items()}
-        _check_documents(documents, validation_share)
+        _check_documents(documents, validation_ratio)
         content = _hash(*(writer.digest.hexdigest() for writer in self._writers.values()))
         meta = StoreMeta(
             schema=SCHEMA,
@@ -137,12 +137,12 @@ class StoreWriter:
             vocabulary=self._vocabulary,
             end_of_text=self._end,
             tokenizer=tokenizer,
-            validation_share=validation_share,
+            validation_ratio=validation_ratio,
             tokens={split: count["tokens"] for split, count in counts.items()},
             documents=documents,
             bytes={split: count["bytes"] for split, count in counts.items()},
             content=content,
-            fingerprint=_hash(content, tokenizer, repr(float(validation_share))),
+            fingerprint=_hash(content, tokenizer, repr(float(validation_ratio))),
             dropped=dict(dropped or {}),
         )
         write_whole(self._folder / "meta.json", json.dumps(asdict(meta), indent=2) + "\n")
@@ -181,7 +181,7 @@ def _check_documents(documents: dict[str, int], share: float) -> None:
     for split, count in documents.items():
         if count == 0:
             raise CorpusError(
-                f"none of its {total} documents falls to {split} at validation_share {share:g}; "
+                f"none of its {total} documents falls to {split} at validation_ratio {share:g}; "
                 "give more documents (a # in an id keeps a group together) or another share"
             )
 

@@ -78,7 +78,7 @@ def seen_tasks(jobs: Iterable[Job], queue: Queue) -> Iterator[tuple[Job, str, in
 
 
 @contextlib.contextmanager
-def submitting(study: Study, tell: Callable[[str], object], longest: float = 600.0) -> Iterator[None]:
+def submitting(study: Study, log: Callable[[str], object], longest: float = 600.0) -> Iterator[None]:
     """The right to submit jobs of a study, which one process has at a time; waits for another to end.
 
     Raises:
@@ -88,7 +88,7 @@ def submitting(study: Study, tell: Callable[[str], object], longest: float = 600
     folder = study.folder / "jobs" / "submission"
     while (attempt := claim(folder)) is None:
         if not told:
-            tell("another process submits jobs of this study; waiting for it")
+            log("another process submits jobs of this study; waiting for it")
             told = True
         if time.monotonic() > deadline:
             raise SchedulerError(f"{folder}: another process has been submitting for {longest:g} s; see attempts/")

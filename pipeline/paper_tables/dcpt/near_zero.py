@@ -75,7 +75,7 @@ def _ratio(material: Material, domain: str, corpus: str) -> dict[str, float] | s
 
 
 def _near_zero(question: Question) -> bool:
-    return question.goal.kind != "weights" and sum(0 < share <= CLAIMED for share in question.mixture.domain) >= 2
+    return question.goal.kind != "weights" and sum(0 < share <= CLAIMED for share in question.mixture.domain_ratio) >= 2
 
 
 READINGS = {"near-zero": Reading("near-zero", of=_near_zero, read=SIX.read, said=SIX.said)}

@@ -38,7 +38,7 @@ def by_domain(material: Material, split: str) -> pd.DataFrame:
         if len(found) % len(cells) == 0:
             form, judged = jobs[len(found) - 1][0], "all points" if split == "all" else f"held out by {split}"
             said = _said(found[-len(cells) :])
-            material.tell(f"{form} ({FORMS[form]}), {judged}: {len(cells)} cells, {said}")
+            material.log(f"{form} ({FORMS[form]}), {judged}: {len(cells)} cells, {said}")
 
     over_cores(lambda job: _score(material.fitted(*job[1:]), FORMS[job[0]], split), jobs, each=told)
     return assembled(jobs, found, ("parameterization", "domain", "corpus"))

@@ -31,9 +31,9 @@ class Material:
     """Names of the domains."""
     from_step: int = 1
     """First step that is fitted."""
-    least_share: float = 0.0
+    min_ratio: float = 0.0
     """Least share of the corpus in the mixture whose runs are fitted."""
-    tell: Callable[[str], object] = lambda line: None
+    log: Callable[[str], object] = lambda line: None
     """Is given a line for each thing done."""
 
     def measured(self, domain: str, corpus: str) -> pd.DataFrame:
@@ -47,35 +47,33 @@ class Material:
     def fitted(self, domain: str, corpus: str) -> pd.DataFrame:
         """The points that a law is fitted to, at the steps that all of these runs were evaluated at."""
         own = self.measured(domain, corpus)
-        own = own[(own["step"] >= max(self.from_step, 1)) & (own["r"] >= self.least_share)]
+        own = own[(own["step"] >= max(self.from_step, 1)) & (own["r"] >= self.min_ratio)]
         everywhere = own.groupby("step")["run"].nunique() == own["run"].nunique()
         return own[own["step"].map(everywhere).astype(bool)].reset_index(drop=True)
 
 
-def material_of(
-    points: pd.DataFrame, question: Question, tell: Callable[[str], object] = lambda line: None
-) -> Material:
+def material_of(points: pd.DataFrame, question: Question, log: Callable[[str], object] = lambda line: None) -> Material:
     """What the tables read of a study's points: continual runs planned for the fit."""
     corpora, asked = question.corpora, question.tables
     domains = tuple(corpora.domains or [corpora.domain])
     chosen = points[(points["phase"] == "continual") & (points["role"] == "fit")]
-    return Material(chosen, corpora.general, domains, asked.from_step, asked.least_share, tell)
+    return Material(chosen, corpora.general, domains, asked.from_step, asked.min_ratio, log)
 
 
 def _read(source: Source) -> Material:
-    return material_of(source.points, source.question, source.tell)
+    return material_of(source.points, source.question, source.log)
 
 
 def _has_sizes(question: Question) -> bool:
     sizes = {*question.ladder, question.model.name}
-    return question.goal.kind != "weights" and not question.arms and len(sizes) > 1
+    return question.goal.kind != "weights" and not question.variants and len(sizes) > 1
 
 
 def _said(source: Source) -> str:
     points, asked = source.points, source.question.tables
     return (
         f"{len(points):,} points of {points['run'].nunique()} runs. Fitted: points from step {asked.from_step} on, of "
-        f"runs with {asked.least_share:g} or more of the corpus that is predicted."
+        f"runs with {asked.min_ratio:g} or more of the corpus that is predicted."
     )
 
 

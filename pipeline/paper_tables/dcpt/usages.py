@@ -45,7 +45,7 @@ class Used:
 def trade_off(used: Used) -> pd.DataFrame:
     """Losses by share, the rise at the answer, and the share at which the rise is what was allowed (table 5)."""
     proof = used.proof
-    found = _losses(used, lambda row: f"{row['domain_share']:g}")
+    found = _losses(used, lambda row: f"{row['domain_ratio']:g}")
     found += _interval("rise at the answer", "G", proof["rise"]) + [("rise allowed", "G", proof["tolerance"])]
     found += _interval("share, predicted", "G", _share(used)) + _interval("share, measured", "G", proof["crossing"])
     return _table(found, proof)
@@ -53,9 +53,9 @@ def trade_off(used: Used) -> pd.DataFrame:
 
 def limited_data(used: Used) -> pd.DataFrame:
     """Domain losses by share where the domain's tokens are read once, and the answer beside the best (table 6)."""
-    found = _losses(used, lambda row: f"{row['domain_share']:g}")
+    found = _losses(used, lambda row: f"{row['domain_ratio']:g}")
     found += _interval("share, predicted", "D", _share(used))
-    return _table(found + _beside_best(used, "domain_share", "share"), used.proof)
+    return _table(found + _beside_best(used, "domain_ratio", "share"), used.proof)
 
 
 def compute(used: Used) -> pd.DataFrame:
@@ -72,7 +72,7 @@ def _share(used: Used) -> dict[str, float]:
 
 def _losses(used: Used, place: Callable[[dict[str, Any]], str]) -> list[tuple[str, str, float]]:
     letters = dict(zip(used.corpora, "GD"))
-    axis = "N" if used.proof["goal"] == "compute" else "domain_share"
+    axis = "N" if used.proof["goal"] == "compute" else "domain_ratio"
     ordered = sorted(used.rows, key=lambda row: row[axis])
     found = [(f"{LOSS}{place(row)}", letters[row["corpus"]], row["measured"]) for row in ordered]
     answer = used.proof["places"][used.proof["at"]]

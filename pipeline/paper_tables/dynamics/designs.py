@@ -33,7 +33,7 @@ def best_designs(given: Dynamics) -> pd.DataFrame:
     rows = []
     for model in given.models:
         own = given.fitted_runs(model)
-        asked = own[(own["arm"] == "") & (own["parent"] != "")]
+        asked = own[(own["variant"] == "") & (own["parent"] != "")]
         if asked.empty:
             raise PointsError("the question's own runs follow no pre-training")
         past = given.schedules[asked["run"].iloc[0]].pretrain

@@ -109,7 +109,7 @@ def other_schedules(given: Dynamics) -> pd.DataFrame:
     """
     unseen = given.runs[given.runs["role"] == "confirm"]
     if unseen.empty:
-        raise PointsError("no run was kept from the fits: plan with an arm that is held_out")
+        raise PointsError("no run was kept from the fits: plan with a variant that is held_out")
     asked = {
         (name, model, corpus): Asked(law, corpus, model, share, held)
         for model, corpus in product(given.models, CORPORA)
@@ -198,5 +198,5 @@ def _missed(given: Dynamics, unseen: pd.DataFrame, law: str, model: str, corpus:
     points = given.on(corpus, own, pretraining=False)
     losses = predicted(found, points, given.schedules)
     error = points["loss"].rdiv(losses).sub(1).abs().groupby(points["run"]).mean()
-    arms: Sequence[str] = own.set_index("run")["arm"].reindex(error.index).replace("", "confirmation").tolist()
-    return pd.DataFrame({"schedule": arms, "law": law, "corpus": corpus, "value": error.to_numpy()})
+    variants: Sequence[str] = own.set_index("run")["variant"].reindex(error.index).replace("", "confirmation").tolist()
+    return pd.DataFrame({"schedule": variants, "law": law, "corpus": corpus, "value": error.to_numpy()})

@@ -41,17 +41,17 @@ class Dynamics:
     """Of CORPORA -> its name."""
     from_step: int = 1
     """First step of continual runs that is fitted."""
-    tell: Callable[[str], object] = lambda line: None
+    log: Callable[[str], object] = lambda line: None
     """Is given a line for each thing done."""
     known: dict[Asked, Fit | str] = field(default_factory=dict)
     """Fits that were made, or why there is none."""
 
     @functools.cached_property
     def runs(self) -> pd.DataFrame:
-        """A row a continual run with points: run, arm, role, model, share (of the domain), parent (run, '' for a model
-        that was brought along), transfer (steps of it), potential (its last rate over its peak), peak, rewarmed
-        (whether it leaves the last rate upwards or at a jump), pieces and form (alike: the same schedule; the same but
-        for its peak)."""
+        """A row a continual run with points: run, variant, role, model, share (of the domain), parent (run, '' for a
+        model that was brought along), transfer (steps of it), potential (its last rate over its peak), peak, rewarmed
+        (whether it leaves the last rate upwards or at a jump), pieces and form (alike: the same schedule; the same
+        but for its peak)."""
         by_hash = {run.spec.hash: run for run in self.plan.values()}
         rows = []
         for name in self.points.loc[self.points["phase"] == "continual", "run"].unique():
@@ -60,7 +60,7 @@ class Dynamics:
             parent = by_hash[run.parent].name if run.parent else ""
             peak, first = float(schedule.rates.max()), spec.schedule[0]
             rows.append({
-                "run": name, "arm": run.arm, "role": run.role, "model": run.model,
+                "run": name, "variant": run.variant, "role": run.role, "model": run.model,
                 "share": _share(run, self.corpora["D_pt"]), "parent": parent,
                 "transfer": spec.initial.step, "potential": schedule.before / past.max() if past is not None else 0.0,
                 "peak": peak, "rewarmed": first.start is not None or peak > schedule.before * (1 + 1e-9),
@@ -192,13 +192,13 @@ def _read(source: Source) -> Dynamics:
     kept = source.study.plan_file.exists() and not question.tables.points
     plan = source.study.read_plan() if kept else planned_runs(question, unprepared(question), "fp32")
     rates = schedules(plan)
-    # Without their corpora runs have other hashes; the rest of a name, and the arm, tell them apart.
-    arm = points["arm"] if "arm" in points else pd.Series("", points.index)
-    there = {(arm, name if kept else name[:-9]): str(name) for arm, name in zip(arm, points["run"])}
-    ours = {run.name: there.get((run.arm, run.name if kept else run.name[:-9]), "") for run in plan}
+    # Without their corpora runs have other hashes; the rest of a name, and the variant, tell them apart.
+    variant = points["variant"] if "variant" in points else pd.Series("", points.index)
+    there = {(variant, name if kept else name[:-9]): str(name) for variant, name in zip(variant, points["run"])}
+    ours = {run.name: there.get((run.variant, run.name if kept else run.name[:-9]), "") for run in plan}
     named = {ours[run.name]: run for run in plan if ours[run.name]}
-    # A confirmation is told by no arm; what it confirms is not asked here.
-    runs = points[(points["phase"] == "continual") & ((points["role"] == "fit") | (arm != ""))]
+    # A confirmation is told by no variant; what it confirms is not asked here.
+    runs = points[(points["phase"] == "continual") & ((points["role"] == "fit") | (variant != ""))]
     if lost := sorted({*runs["run"]} - {*named}):
         total = runs["run"].nunique()
         raise StudyError(
@@ -208,11 +208,11 @@ def _read(source: Source) -> Dynamics:
     own = points[points["run"].isin(list(named))]
     renamed = {name: dataclasses.replace(run, name=name) for name, run in named.items()}
     known: Schedules = {name: rates[run.name] for name, run in named.items()}
-    return Dynamics(own, renamed, known, corpora, question.tables.from_step, source.tell)
+    return Dynamics(own, renamed, known, corpora, question.tables.from_step, source.log)
 
 
 def _has_schedules(question: Question) -> bool:
-    return bool(question.arms)
+    return bool(question.variants)
 
 
 def _said(source: Source) -> str:

@@ -92,7 +92,7 @@ def test_one_fold_splits_ask_as_a_recommendation_does(points):
 
 def test_every_fold_is_fitted_and_predicted(points):
     told = []
-    out = fitting.held_out(points, "dcpt", "size", tell=told.append)
+    out = fitting.held_out(points, "dcpt", "size", log=told.append)
     assert len(out) == len(points)
     assert list(dict.fromkeys(out["split"])) == ["N = 0.2", "N = 0.5", "N = 1.8", "N = 4"]
     assert out["relative_error"].to_numpy() == pytest.approx(out["predicted"] / out["measured"] - 1)

@@ -94,7 +94,7 @@ def test_points_that_do_not_say_where_are_told() -> None:
 
 @pytest.mark.parametrize(("flops", "model"), [(2e10, "qwen2-0.3m"), (1e11, "qwen2-0.15m"), (8e11, "qwen2-0.05m")])
 def test_the_best_model_for_so_much_compute(flops: float, model: str) -> None:
-    asked = _asked(E=60.0, kind="compute", flops=flops, share=0.5)
+    asked = _asked(E=60.0, kind="compute", flops=flops, domain_ratio=0.5)
     found = _answer(asked)
     lengths = {name: round(flops / (6e9 * N * tokens_a_step(asked.question))) for name, N in SIZES.items()}
     losses = {name: _loss(asked, "code", 0.5, name, steps) for name, steps in lengths.items()}

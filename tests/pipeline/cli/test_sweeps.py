@@ -23,7 +23,7 @@ from training.durable import read_lines_whole
 
 ROOT = Path(__file__).parents[3]
 SWEEPS = sorted((CONF / "wandb_sweeps").glob("*.yaml"))
-LEFT_OUT = ("name=", "mixture.domain=", "ladder=")
+LEFT_OUT = ("name=", "mixture.domain_ratio=", "ladder=")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def words(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @pytest.fixture(scope="module")
 def planned(words: list[str]) -> Study:
     """What the same question is called when it is asked at once."""
-    assert run(["plan", *words, "name=whole", "mixture.domain=[0.1,0.3]"]) == 0
+    assert run(["plan", *words, "name=whole", "mixture.domain_ratio=[0.1,0.3]"]) == 0
     return study_of(words, "whole")
 
 
@@ -66,26 +66,26 @@ def names(study: Study) -> set[str]:
 
 @pytest.mark.slow
 def test_a_multirun_fills_the_folders_of_the_plan(words: list[str], planned: Study) -> None:
-    done = train(["-m", *words, "name=hydra", "mixture.domain=0.1,0.3"])
+    done = train(["-m", *words, "name=hydra", "mixture.domain_ratio=0.1,0.3"])
     assert done.returncode == 0, done.stderr
     study = study_of(words, "hydra")
     assert names(study) == {run.name for run in planned.read_plan()}
     attempts = sorted(path.parent.parent.name for path in study.runs.glob("*/attempts/*.json"))
     assert len(attempts) == len(set(attempts)) == 3
     # The whole question finds nothing left to do.
-    assert "all 3 runs of the plan are done" in train([*words, "name=hydra", "mixture.domain=[0.1,0.3]"]).stdout
+    assert "all 3 runs of the plan are done" in train([*words, "name=hydra", "mixture.domain_ratio=[0.1,0.3]"]).stdout
 
 
 def test_a_mistake_in_a_multirun_is_one_line(words: list[str]) -> None:
-    done = train(["-m", *words, "name=wrong", "mixture.domain=1.3,0.1"])
+    done = train(["-m", *words, "name=wrong", "mixture.domain_ratio=1.3,0.1"])
     assert done.returncode == 2
-    assert "mixture.domain: 1.3; allowed: 0 to 1, the share of the domain corpus" in done.stderr.splitlines()
+    assert "mixture.domain_ratio: 1.3; allowed: 0 to 1, the share of the domain corpus" in done.stderr.splitlines()
 
 
 @pytest.mark.slow
 def test_jobs_of_two_machines_lose_nothing_of_the_plan(words: list[str], planned: Study) -> None:
     command = [sys.executable, str(ROOT / "pipeline" / "sweep.py"), *words, "name=two"]
-    processes = [subprocess.Popen([*command, f"mixture.domain={share}"]) for share in (0.1, 0.3)]
+    processes = [subprocess.Popen([*command, f"mixture.domain_ratio={share}"]) for share in (0.1, 0.3)]
     assert [process.wait() for process in processes] == [0, 0]
     study = study_of(words, "two")
     assert names(study) == {run.name for run in planned.read_plan()}
@@ -96,7 +96,7 @@ def test_jobs_of_two_machines_lose_nothing_of_the_plan(words: list[str], planned
 def test_optuna_is_told_the_loss_on_the_domain(words: list[str]) -> None:
     search = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.n_jobs=1"]
     done = train(
-        ["-m", *words, "name=optuna", "mixture.domain=choice(0.1,0.9)", *search, "+hydra.sweeper.sampler.seed=1"]
+        ["-m", *words, "name=optuna", "mixture.domain_ratio=choice(0.1,0.9)", *search, "+hydra.sweeper.sampler.seed=1"]
     )
     assert done.returncode == 0, done.stderr
     study = study_of(words, "optuna")
@@ -109,13 +109,13 @@ def test_optuna_is_told_the_loss_on_the_domain(words: list[str]) -> None:
                 -1 if points[-1]["corpus"] == "domain" else -2
             ]["loss"]
     assert found["best_value"] == min(ends.values())
-    assert ends[found["best_params"]["mixture.domain"]] == found["best_value"]
+    assert ends[found["best_params"]["mixture.domain_ratio"]] == found["best_value"]
 
 
 @pytest.mark.slow
 def test_submitit_carries_the_jobs(words: list[str], planned: Study) -> None:
     more = ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=5"]
-    done = train(["-m", *words, "name=submitit", "mixture.domain=0.1,0.3", *more])
+    done = train(["-m", *words, "name=submitit", "mixture.domain_ratio=0.1,0.3", *more])
     assert done.returncode == 0, done.stderr
     assert names(study_of(words, "submitit")) == {run.name for run in planned.read_plan()}
 
@@ -162,7 +162,7 @@ def test_every_command_line_of_an_agent_is_a_question(
         command = agent_command(sweep, values, monkeypatch)
         assert command[:3] == ["/usr/bin/env", "python", "pipeline/cli/sweep.py"]
         question = read_question(command[3:])
-        assert question.mixture.domain == [values["mixture.domain"]]
+        assert question.mixture.domain_ratio == [values["mixture.domain_ratio"]]
         assert question.seed == values.get("seed", 0)
         assert question.name == values["name"]
         assert question.tracking.kind == "wandb"
@@ -174,7 +174,7 @@ def test_what_an_agent_starts_trains_in_the_same_folders(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     sweep = yaml.safe_load((CONF / "wandb_sweeps" / "mixture.yaml").read_text())
-    values = {**jobs(sweep)[0], **dict(word.split("=", 1) for word in words), "mixture.domain": 0.1}
+    values = {**jobs(sweep)[0], **dict(word.split("=", 1) for word in words), "mixture.domain_ratio": 0.1}
     values["name"] = "wandb"
     command = agent_command(sweep, values, monkeypatch)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")

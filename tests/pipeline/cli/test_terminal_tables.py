@@ -6,13 +6,13 @@ from rich.console import Console
 from pipeline.cli.terminal_tables import confirmation_table
 
 ROW = {
-    "model": "qwen2-0.15m", "domain_share": 0.706, "corpus": "general", "law": "transfer-anchored", "recommended": True,
+    "model": "qwen2-0.15m", "domain_ratio": 0.706, "corpus": "general", "law": "transfer-anchored", "recommended": True,
     "predicted": 3.3441, "low": 3.2724, "high": 3.4008, "measured": 3.3274, "relative_error": 0.005, "inside": True,
     "seeds": [3.32, 3.33, 3.33], "sd": 0.0058,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("other", [{"domain_share": 0.4}, {"model": "qwen2-0.05m"}])
+@pytest.mark.parametrize("other", [{"domain_ratio": 0.4}, {"model": "qwen2-0.05m"}])
 def test_every_number_of_a_confirmation_has_room(other: dict) -> None:
     console = Console(width=80)
     with console.capture() as shown:

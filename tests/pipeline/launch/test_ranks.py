@@ -49,7 +49,7 @@ def test_train_with_two_processes_a_run(texts: Path, tmp_path: Path) -> None:
         f"corpora.sources.domain.path={texts / 'code'}",
         "ladder=[]",
         "model=qwen2-0.05m",
-        "mixture.domain=[0.5]",
+        "mixture.domain_ratio=[0.5]",
         "pretrain.steps=60",
         # So that the steps take long enough to be stopped in.
         "pretrain.evaluation.every=1",

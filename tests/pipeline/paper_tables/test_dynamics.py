@@ -36,9 +36,9 @@ def given(study: tuple[Study, Question]) -> Dynamics:
     return READING.read(Source(*study))
 
 
-def test_a_study_with_arms_has_these_tables_and_no_other_study(study: tuple[Study, Question]) -> None:
+def test_a_study_with_variants_has_these_tables_and_no_other_study(study: tuple[Study, Question]) -> None:
     assert READING.of(study[1])
-    assert not READING.of(dataclasses.replace(study[1], arms={}))
+    assert not READING.of(dataclasses.replace(study[1], variants={}))
 
 
 def test_points_alone_suffice_where_the_question_is_known(study: tuple[Study, Question], given: Dynamics) -> None:
@@ -47,15 +47,18 @@ def test_points_alone_suffice_where_the_question_is_known(study: tuple[Study, Qu
     again = READING.read(Source(Study(study[0].folder / "nowhere"), question))
     pd.testing.assert_frame_equal(again.runs, given.runs)
     assert all((again.schedules[run].rates == given.schedules[run].rates).all() for run in again.plan)
-    fewer = {name: keys for name, keys in question.arms.items() if name != "half-tenth"}
+    fewer = {name: keys for name, keys in question.variants.items() if name != "half-tenth"}
     with pytest.raises(StudyError, match="1 of 31 continual runs are not of the question"):
-        READING.read(Source(study[0], dataclasses.replace(question, arms=fewer)))
+        READING.read(Source(study[0], dataclasses.replace(question, variants=fewer)))
 
 
 def test_runs_are_known_by_what_they_do(given: Dynamics) -> None:
     runs = given.runs
     assert len(runs) == 31
-    told = {arm: (round(own["potential"].iloc[0], 3), own["rewarmed"].iloc[0]) for arm, own in runs.groupby("arm")}
+    told = {
+        variant: (round(own["potential"].iloc[0], 3), own["rewarmed"].iloc[0])
+        for variant, own in runs.groupby("variant")
+    }
     assert told["half-anneal"] == (0.5, False)
     assert told["half-tenth"] == (0.5, True)
     assert told["cosine-cosine"] == (0.0, True)
@@ -76,7 +79,7 @@ def test_what_no_fit_saw_is_predicted_and_held_runs_are_in_no_fit(given: Dynamic
     held = given.runs.loc[given.runs["role"] == "confirm", "run"]
     assert not seen["run"].isin(held).any()
     # Nor is the pre-training that only they continue.
-    assert not seen["run"].isin(given.runs.loc[given.runs["arm"] == "half-anneal", "parent"]).any()
+    assert not seen["run"].isin(given.runs.loc[given.runs["variant"] == "half-anneal", "parent"]).any()
     (ten,) = tables_of({"dynamics": given}, ["dynamics-figure-10"], None)
     assert ten.verdict == HOLDS, ten.why
     errors = ten.cells.groupby("law")["ours"].mean()

@@ -91,7 +91,7 @@ def test_from_text_to_tables_and_an_answer_a_domain(
 ) -> None:
     write_text(tmp_path / "music", 3)
     words = [
-        *(word for word in SMALL if not word.startswith(("experiment=", "law=", "ladder=", "mixture.domain="))),
+        *(word for word in SMALL if not word.startswith(("experiment=", "law=", "ladder=", "mixture.domain_ratio="))),
         "corpora=dcpt-six",
         "corpora.folder=/",
         *(f"~corpora.sources.{name}" for name in ("code", "math", "chemistry", "medical")),
@@ -104,7 +104,7 @@ def test_from_text_to_tables_and_an_answer_a_domain(
         "corpora.domain=music",
         "corpora.domains=[music,law]",
         "ladder=[qwen2-0.05m,qwen2-0.15m]",
-        "mixture.domain=[0.0,0.33,0.67,1.0]",
+        "mixture.domain_ratio=[0.0,0.33,0.67,1.0]",
         "law=[transfer-anchored]",
         "+dense.law=qwen2-0.05m",
         "continual.evaluation.every=1",

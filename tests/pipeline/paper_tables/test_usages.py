@@ -36,7 +36,7 @@ def _question() -> Question:
 
 def _row(corpus: str, share: float, seeds: list[float], **more: Any) -> dict[str, Any]:
     measured = float(np.mean(seeds))
-    row = {"run": f"run-{share}", "model": "m", "N": 1e-4, "D": 1e-3, "steps": 9, "domain_share": share,
+    row = {"run": f"run-{share}", "model": "m", "N": 1e-4, "D": 1e-3, "steps": 9, "domain_ratio": share,
            "corpus": corpus, "law": "dcpt", "recommended": True, "before": 2.0, "predicted": measured,
            "low": measured - 0.1, "high": measured + 0.1, "measured": measured, "seeds": seeds, "sd": 0.001,
            "relative_error": 0.0, "inside": True}  # fmt: skip
@@ -150,6 +150,6 @@ def test_the_claim_is_of_every_domain(found: tuple[float, ...], verdict: str) ->
 
 def test_the_experiment_is_read_for_the_inflection_alone() -> None:
     question = read_question(["experiment=near-zero"])
-    assert question.mixture.replicate_at == question.mixture.domain
+    assert question.mixture.replicate_at == question.mixture.domain_ratio
     assert near_zero.READINGS["near-zero"].of(question)
     assert not near_zero.READINGS["near-zero"].of(_question())

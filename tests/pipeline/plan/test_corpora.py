@@ -31,7 +31,7 @@ def test_the_six_domains_and_general_text_are_prepared_together(tmp_path: Path) 
             f"data={tmp_path}",
             "corpora.tokenizer.vocabulary=300",
             *[f"corpora.sources.{name}.max_bytes=600000" for name in domains],
-            "corpora.validation_share=0.2",
+            "corpora.validation_ratio=0.2",
             "corpora.sources.law.min_characters=400",
         ]
     )
@@ -112,7 +112,7 @@ def test_validation_documents_are_chosen_by_a_study_and_kept_out(
         f"corpora.sources.general.path={texts / 'general'}",
         f"corpora.sources.domain.path={texts / 'code'}",
         "ladder=[]",
-        "mixture.domain=[0.5]",
+        "mixture.domain_ratio=[0.5]",
     ]
     for verb in ("prepare", "train"):
         assert run([verb, *words]) == 0

@@ -30,7 +30,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ),
     ({"kind": "compute"}, "goal.flops: null with goal.kind=compute; allowed: 1e+09 or more"),
     ({"kind": "compute", "flops": 1e12, "ladder": []}, "goal.kind: 'compute' with one model; allowed: two"),
-    ({"share": 0.0}, "goal.share: 0.0; allowed: above 0, up to 1, or null"),
+    ({"domain_ratio": 0.0}, "goal.domain_ratio: 0.0; allowed: above 0, up to 1, or null"),
     ({"kind": "data"}, "goal.kind: 'data'; allowed: trade-off, limited-data, compute, weights"),
     ({"seeds": 0}, "confirm.seeds: 0; allowed: 1 or more"),
     ({"around": [0.1, 1.5]}, "confirm.around: 1.5; allowed: distances of a share"),
@@ -62,8 +62,8 @@ def test_a_mistake_names_key_value_and_what_is_allowed(changes: dict[str, Any], 
 
 def test_mistakes_are_told_with_all_others() -> None:
     with pytest.raises(ConfigError) as told:
-        read_question(["experiment=quickstart", "goal=compute", "confirm.seeds=0", "seed=0", "mixture.domain=2"])
-    assert [line.split(":")[0] for line in told.value.lines] == ["mixture.domain", "goal.flops", "confirm.seeds"]
+        read_question(["experiment=quickstart", "goal=compute", "confirm.seeds=0", "seed=0", "mixture.domain_ratio=2"])
+    assert [line.split(":")[0] for line in told.value.lines] == ["mixture.domain_ratio", "goal.flops", "confirm.seeds"]
 
 
 def test_each_goal_has_its_answer_and_all_have_the_fits() -> None:
@@ -84,8 +84,8 @@ def test_each_goal_has_its_answer_and_all_have_the_fits() -> None:
 def test_an_existing_study_is_asked_another_goal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "study.yaml"
     path.write_text(question_yaml(_question(flops=6e11)))
-    goal = load_question(path, ["goal=compute", "goal.share=0.5"]).goal
-    assert (goal.kind, goal.flops, goal.share, goal.tolerance) == ("compute", 6e11, 0.5, 0.03)
+    goal = load_question(path, ["goal=compute", "goal.domain_ratio=0.5"]).goal
+    assert (goal.kind, goal.flops, goal.domain_ratio, goal.tolerance) == ("compute", 6e11, 0.5, 0.03)
     assert run(["recommend", str(tmp_path), "goal=compte"]) == 2
     assert "did you mean compute?" in capsys.readouterr().err
 
@@ -135,7 +135,7 @@ def _rows(losses: dict[float, list[float]], **more: Any) -> list[dict[str, Any]]
     row = {"model": "m", "N": 1.0, "steps": 9, "recommended": True, "before": 2.0, "predicted": 2.0, "low": 1.9,
            "high": 2.1, "sd": 0.0, **more}  # fmt: skip
     return [
-        {**row, "run": f"run-{share}", "domain_share": share, "seeds": seeds, "measured": sum(seeds) / len(seeds)}
+        {**row, "run": f"run-{share}", "domain_ratio": share, "seeds": seeds, "measured": sum(seeds) / len(seeds)}
         for share, seeds in losses.items()
     ]
 
@@ -153,8 +153,8 @@ RISES = {
 def test_where_the_general_loss_rises_by_the_tolerance(verdict: str) -> None:
     proof = proven(_question(), {"low": 0.4, "high": 0.6}, _rows(RISES[verdict], corpus="general"))
     assert proof["verdict"] == verdict
-    assert [place["domain_share"] for place in proof["places"]] == sorted(RISES[verdict])
-    assert proof["places"][proof["at"]]["domain_share"] == 0.5
+    assert [place["domain_ratio"] for place in proof["places"]] == sorted(RISES[verdict])
+    assert proof["places"][proof["at"]]["domain_ratio"] == 0.5
     assert "3% was asked" in proof["sentence"]
     assert ("confirm.seeds=3" in proof["sentence"]) == (verdict == UNTOLD)
 

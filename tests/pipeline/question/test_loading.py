@@ -60,10 +60,10 @@ def test_every_evaluation_composes(path: Path) -> None:
 
 
 MISTAKES = {
-    "mixture.domian=0.3": ["mixture.domian: no such key", "mixture.domain"],
-    "mixture.domain=[0.5,1.5]": ["mixture.domain: 1.5; allowed: 0 to 1"],
-    "mixture.domain=-0.1": ["mixture.domain: -0.1; allowed: 0 to 1"],
-    "mixture.domain=[]": ["mixture.domain: empty"],
+    "mixture.domian=0.3": ["mixture.domian: no such key", "mixture.domain_ratio"],
+    "mixture.domain_ratio=[0.5,1.5]": ["mixture.domain_ratio: 1.5; allowed: 0 to 1"],
+    "mixture.domain_ratio=-0.1": ["mixture.domain_ratio: -0.1; allowed: 0 to 1"],
+    "mixture.domain_ratio=[]": ["mixture.domain_ratio: empty"],
     "mixture.replicate_at=0.33": ["mixture.replicate_at: 0.33; allowed: one of"],
     "continual.steps=many": ["continual.steps", "many", "Integer"],
     "continual.steps=0": ["continual.steps: 0; allowed: 1 or more"],
@@ -97,9 +97,11 @@ def test_a_mistake_is_one_line(override: str, capsys: pytest.CaptureFixture[str]
 
 
 def test_all_mistakes_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", "mixture.domain=[2]", "precision=fp8", "continual.steps=0", "launcher.micro_batch=7"]) == 2
+    assert (
+        run(["plan", "mixture.domain_ratio=[2]", "precision=fp8", "continual.steps=0", "launcher.micro_batch=7"]) == 2
+    )
     error = capsys.readouterr().err
-    for key in ("mixture.domain", "precision", "continual.steps", "launcher.micro_batch"):
+    for key in ("mixture.domain_ratio", "precision", "continual.steps", "launcher.micro_batch"):
         assert f"{key}: " in error
     assert "7 does not divide pretrain.global_batch 20; allowed: 1, 2, 4, 5, 10, 20" in error
 
@@ -131,7 +133,7 @@ def test_an_experiment_has_the_last_word_but_for_the_command_line() -> None:
 
 
 def test_study_yaml_gives_the_question_back(tmp_path: Path) -> None:
-    question = read_question(["experiment=quickstart", "mixture.domain=[0.2,0.4]", "mixture.replicate_at=null"])
+    question = read_question(["experiment=quickstart", "mixture.domain_ratio=[0.2,0.4]", "mixture.replicate_at=null"])
     path = tmp_path / "study.yaml"
     path.write_text(question_yaml(question))
     assert load_question(path) == question

@@ -15,7 +15,7 @@ from pipeline.study.collect import schedules
 from pipeline.study.folder import PlannedRun, Study
 from tests.pipeline.paper_tables.schedules import dynamics_small
 
-ARM = "{continual: {schedule: {pieces: [{shape: linear, end: 0.0}]}}, mixture: {domain: 0.5}, held_out: true}"
+ARM = "{continual: {schedule: {pieces: [{shape: linear, end: 0.0}]}}, mixture: {domain_ratio: 0.5}, held_out: true}"
 
 
 def _plan(question: Question) -> list[PlannedRun]:
@@ -33,45 +33,47 @@ def test_the_dynamics_study_plans_schedules_transfer_points_ratios_and_what_no_f
     rates = schedules(plan)
     before = {run.spec.hash: rates[run.name].rates for run in plan if run.role == "pretrain"}
     assert sorted({round(float(past[-1] / past.max()), 3) for past in before.values()}) == [0.0, 0.1, 0.5, 1.0]
-    constant = [run for run in plan if run.arm == "constant-constant" and run.role == "fit"]
+    constant = [run for run in plan if run.variant == "constant-constant" and run.role == "fit"]
     assert {run.spec.initial.step for run in constant} == {200, 600, 1200}
     assert {run.spec.mixture["general"] for run in constant} == {"1", "67/100", "1/2", "33/100", "0"}
     assert all(np.ptp(rates[run.name].rates) == 0 for run in constant)
     held = [run for run in plan if run.role == "confirm"]
-    assert {run.arm.split("-")[-1] for run in held} == {"anneal", "tenth", "peak"}
+    assert {run.variant.split("-")[-1] for run in held} == {"anneal", "tenth", "peak"}
     assert not {run.spec.schedule for run in held} & {run.spec.schedule for run in plan if run.role == "fit"}
     for run in held:
         own, past = rates[run.name].rates, before[run.parent or ""]
-        if run.arm.endswith("anneal"):
+        if run.variant.endswith("anneal"):
             assert own[0] < past[-1]
             assert own[-1] == 0
-        if run.arm.endswith("tenth"):
+        if run.variant.endswith("tenth"):
             assert own.max() == pytest.approx(past.max() / 10)
 
 
-def test_an_arm_adds_runs_and_changes_none_and_the_plan_keeps_it(tmp_path: Path) -> None:
-    plain, more = (_plan(read_question(["experiment=quickstart", *words])) for words in ([], [f"arms.down={ARM}"]))
+def test_an_variant_adds_runs_and_changes_none_and_the_plan_keeps_it(tmp_path: Path) -> None:
+    plain, more = (_plan(read_question(["experiment=quickstart", *words])) for words in ([], [f"variants.down={ARM}"]))
     assert {run.spec.hash: run.name for run in plain}.items() <= {run.spec.hash: run.name for run in more}.items()
-    own = [run for run in more if run.arm]
-    assert [(run.role, run.arm) for run in own] == [("confirm", "down")] * 6
+    own = [run for run in more if run.variant]
+    assert [(run.role, run.variant) for run in own] == [("confirm", "down")] * 6
     assert {run.spec.mixture["code"] for run in own} == {"1/2"}
     study = Study(tmp_path)
     study.write_plan(more)
     assert study.read_plan() == more
-    assert study.plan_file.read_text().count('"arm"') == len(own)
+    assert study.plan_file.read_text().count('"variant"') == len(own)
 
 
 MISTAKES = {
-    "arms.a={contnual: {steps: 3}}": "arms.a.contnual: no such key; did you mean continual?",
-    "arms.b={corpora: {domain: law}}": "arms.b.corpora: no such key",
-    "arms.c=3": "arms.c: 3; allowed: keys that differ, like {continual: {steps: 100}}",
-    "arms.d={mixture: {domain: 2}}": "arms.d.mixture.domain: 2; allowed: 0 to 1, the share of the domain corpus",
-    "arms.e={transfer_steps: [5000]}": "arms.e.transfer_steps: 5000; allowed: 1 to pretrain.steps, 1200",
-    "arms.f={held_out: perhaps}": "arms.f.held_out: Value 'perhaps' is not a valid bool (type str)",
+    "variants.a={contnual: {steps: 3}}": "variants.a.contnual: no such key; did you mean continual?",
+    "variants.b={corpora: {domain: law}}": "variants.b.corpora: no such key",
+    "variants.c=3": "variants.c: 3; allowed: keys that differ, like {continual: {steps: 100}}",
+    "variants.d={mixture: {domain_ratio: 2}}": (
+        "variants.d.mixture.domain_ratio: 2; allowed: 0 to 1, the share of the domain corpus"
+    ),
+    "variants.e={transfer_steps: [5000]}": "variants.e.transfer_steps: 5000; allowed: 1 to pretrain.steps, 1200",
+    "variants.f={held_out: perhaps}": "variants.f.held_out: Value 'perhaps' is not a valid bool (type str)",
 }
 
 
-def test_mistakes_in_arms_are_named_and_told_at_once() -> None:
+def test_mistakes_in_variants_are_named_and_told_at_once() -> None:
     with pytest.raises(ConfigError) as told:
         read_question(["experiment=quickstart", *MISTAKES])
     assert told.value.lines == list(MISTAKES.values())

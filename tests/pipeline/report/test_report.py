@@ -88,7 +88,7 @@ def test_it_has_every_section_and_answers_first(whole, page):
     measured = [
         row["measured"]
         for row in json.loads((study.folder / "confirmation.json").read_text())["confirmations"]
-        if row["recommended"] and row["domain_share"] == answer["mixture"][HOSTILE_CORPUS]
+        if row["recommended"] and row["domain_ratio"] == answer["mixture"][HOSTILE_CORPUS]
     ]
     assert len(measured) == 2
     for fact in (
@@ -242,22 +242,22 @@ def test_points_kept_without_their_runs_make_the_same_page_but_for_what_the_runs
     assert re.findall(r"\d+ of \d+", kept.words.split("runs done")[1].split("Notes")[0]) == done
 
 
-def test_an_arm_has_panels_of_its_own(whole):
+def test_an_variant_has_panels_of_its_own(whole):
     evidence = read_evidence(*whole)
     assert evidence.points is not None
     fitted = evidence.points["role"] == "fit"
-    arms = np.where(fitted & (evidence.points["ratio"] > 0.4), "short", np.where(fitted, "", "seen-by-none"))
+    variants = np.where(fitted & (evidence.points["ratio"] > 0.4), "short", np.where(fitted, "", "seen-by-none"))
     whole_panels, parted = (
         [panel for panel in found.panels if panel.group.endswith("general")]
         for found in (
             loss_curves(evidence),
-            loss_curves(dataclasses.replace(evidence, points=evidence.points.assign(arm=arms))),
+            loss_curves(dataclasses.replace(evidence, points=evidence.points.assign(variant=variants))),
         )
         if found is not None
     )
     sizes = [panel.title for panel in whole_panels]
     assert {panel.title.removeprefix(size) for size in sizes for panel in parted if panel.title.startswith(size)} == {
-        "", ", short", ", arms that no fit saw",
+        "", ", short", ", variants that no fit saw",
     }  # fmt: skip
     short = next(panel for panel in parted if panel.title.endswith("short"))
     dots = [trace for trace in short.spec["data"] if trace.get("mode") == "markers"]

@@ -32,7 +32,7 @@ KEY = "local-" + "0123456789abcdef" * 2 + "01234567"
 WORDS = [
     *SMALL,
     "ladder=[]",
-    "mixture.domain=[0.5]",
+    "mixture.domain_ratio=[0.5]",
     "tracking=wandb",
     "tracking.every=0.2",
     "tracking.tags=[tried]",
@@ -275,7 +275,7 @@ def test_the_answer_with_its_curves_report_and_files(tmp_path: Path, tmp_path_fa
     share = content["mixture"]["code"]
     assert one.summary["share"] == share
     for row in confirmed:
-        if row["recommended"] and abs(row["domain_share"] - share) < 5e-4:
+        if row["recommended"] and abs(row["domain_ratio"] - share) < 5e-4:
             assert one.summary[f"predicted/{row['corpus']}"] == pytest.approx(row["predicted"])
             assert one.summary[f"measured/{row['corpus']}"] == row["measured"]
             assert one.summary[f"relative_error/{row['corpus']}"] == row["relative_error"]

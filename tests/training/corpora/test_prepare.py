@@ -55,7 +55,7 @@ def append(source, text):
 
 def test_the_stores_hold_the_text(sources, tmp_path):
     choice = TokenizerChoice(vocabulary=300)
-    manifest = prepare(sources, choice, tmp_path / "out", validation_share=0.1, progress=quiet)
+    manifest = prepare(sources, choice, tmp_path / "out", validation_ratio=0.1, progress=quiet)
     tokenizer = load_tokenizer(manifest.tokenizer_path)
     assert manifest.vocabulary == len(tokenizer) == 300
     assert list(manifest.corpora) == ["general", "law"]
@@ -102,7 +102,7 @@ def test_what_changed_is_done_again_and_the_rest_is_not(sources, brought, tmp_pa
     assert sum("prepared already" in line for line in lines) == 1
     # Runs that began with the first preparation still find their store.
     assert first.store("law").fingerprint == first.corpora["law"].fingerprint
-    third = prepare(sources, brought, out, validation_share=0.2, progress=quiet)
+    third = prepare(sources, brought, out, validation_ratio=0.2, progress=quiet)
     assert third.corpora["general"].fingerprint != first.corpora["general"].fingerprint
     fourth = prepare(sources, TokenizerChoice(vocabulary=290), out, progress=quiet)
     assert fourth.corpora["general"].fingerprint != first.corpora["general"].fingerprint
@@ -197,11 +197,11 @@ def test_a_fault_in_a_corpus_leaves_no_manifest(sources, brought, tmp_path):
         ({"tokenizer": TokenizerChoice(300, "x")}, "tokenizer: vocabulary 300, path x"),
         ({"tokenizer": TokenizerChoice(9)}, "vocabulary: 9; allowed: 257"),
         ({"tokenizer": TokenizerChoice(path="/none")}, "tokenizer: /none is not a folder"),
-        ({"validation_share": 1.0}, r"validation_share: 1\.0"),
+        ({"validation_ratio": 1.0}, r"validation_ratio: 1\.0"),
     ],
 )
 def test_mistakes_are_named(sources, tmp_path, changes, message):
-    arguments = {"sources": sources, "tokenizer": TokenizerChoice(300), "validation_share": 0.05} | changes
+    arguments = {"sources": sources, "tokenizer": TokenizerChoice(300), "validation_ratio": 0.05} | changes
     with pytest.raises(CorpusError, match=message):
         prepare(folder=tmp_path / "out", progress=quiet, **arguments)
 
@@ -407,7 +407,7 @@ def test_two_workers_screen_as_one(sources, brought, tmp_path, small_chunks):
 def test_all_mistakes_are_told_at_once(tmp_path):
     sources = {"a": Source("files"), "b": Source("hub", max_bytes=0), "c d": Source("web")}
     with pytest.raises(CorpusError) as error:
-        prepare(sources, TokenizerChoice(), tmp_path / "out", validation_share=0.0, progress=quiet)
+        prepare(sources, TokenizerChoice(), tmp_path / "out", validation_ratio=0.0, progress=quiet)
     assert len(str(error.value).splitlines()) == 7
 
 

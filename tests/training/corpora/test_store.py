@@ -28,7 +28,7 @@ def documents(count=200, vocabulary=1000, seed=0):
 
 
 def write(folder, docs=None, **changes):
-    settings = {"vocabulary": 1000, "end_of_text": END, "tokenizer": "t", "validation_share": 0.2} | changes
+    settings = {"vocabulary": 1000, "end_of_text": END, "tokenizer": "t", "validation_ratio": 0.2} | changes
     return write_store(folder, documents() if docs is None else docs, **settings)
 
 
@@ -97,7 +97,7 @@ def test_fingerprint_follows_the_content_the_tokenizer_and_the_split(store, tmp_
         write(tmp_path / "content", other),
         write(tmp_path / "order", documents()[::-1]),
         write(tmp_path / "tokenizer", tokenizer="u"),
-        write(tmp_path / "split", validation_share=0.2000001),
+        write(tmp_path / "split", validation_ratio=0.2000001),
     ]
     assert len({store.fingerprint, *(other.fingerprint for other in changed)}) == 5
 
@@ -119,8 +119,8 @@ def test_dtype_follows_the_vocabulary(tmp_path):
         ({"end_of_text": 1000}, "end_of_text: 1000; allowed: 0 to 999"),
         ({"docs": []}, "no documents in the corpus"),
         ({"docs": documents(1)}, "none of its 1 documents falls to"),
-        ({"validation_share": 0.0}, "validation_share: 0.0"),
-        ({"validation_share": 1.0}, "validation_share: 1.0"),
+        ({"validation_ratio": 0.0}, "validation_ratio: 0.0"),
+        ({"validation_ratio": 1.0}, "validation_ratio: 1.0"),
     ],
 )
 def test_what_cannot_be_stored_is_refused_and_leaves_nothing(tmp_path, changes, message):

@@ -40,7 +40,7 @@ def _run(group: Group, spec: RunSpec, folder: Path, manifest: Path, kind: str, *
     places = Places(folder=folder, manifest=Manifest.open(manifest), engines=folder / "engines")
     execution = Execution(**settings, parallel=parallel)  # pyright: ignore[reportArgumentType]
     try:
-        return run_once(spec, places, execution, tell=lambda _: None, group=group)
+        return run_once(spec, places, execution, log=lambda _: None, group=group)
     except LeaseLostError as error:
         return str(error)
 
