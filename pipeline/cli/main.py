@@ -121,9 +121,9 @@ def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
 
             return int(fit_table(rest, console))
         if verb == "tables" and not any(_names_a_study(word) for word in rest):
-            from pipeline.paper_tables.studies import every_study
+            from pipeline.cli.table_studies import make_all_tables
 
-            return int(every_study(rest, console))
+            return int(make_all_tables(rest, console, verbs.carry_out))
         question = _question(verb, rest)
         return int(verbs.carry_out(verb, question, console))
     except (ConfigError, *_of_fitting()) as error:

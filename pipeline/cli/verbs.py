@@ -303,11 +303,11 @@ def report(question: Question, console: Console) -> Exit:
 
 def tables(question: Question, console: Console) -> Exit:
     """The papers' tables from a study, beside the papers' numbers."""
+    from pipeline.cli.table_studies import complete_study
     from pipeline.paper_tables.make import make_tables
-    from pipeline.paper_tables.studies import brought_about
 
     study = study_of(question)
-    code = brought_about(study, question, console)
+    code = complete_study(study, question, console, carry_out)
     return make_tables(study, question, console) if code == Exit.DONE else code
 
 

@@ -6,52 +6,52 @@ import shutil
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from pipeline.cli import verbs
 from pipeline.cli.main import run
-from pipeline.paper_tables import studies
+from pipeline.cli.table_studies import complete_study
+from pipeline.cli.verbs import study_of
 from pipeline.question.loading import read_question
+from pipeline.question.schema import Question
 from pipeline.study.collect import _write
 from training.run import Exit
 
 
-def _missing(tmp_path: Path, *words: str) -> int:
+def _tables(tmp_path: Path, *words: str) -> int:
     return run(["tables", f"studies={tmp_path}/studies", f"data={tmp_path}/data", *words])
 
 
-def test_what_is_missing_is_priced(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+def test_the_cost_of_a_missing_study_is_printed(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.delenv("CPTLAW_CORPORA", raising=False)
-    assert _missing(tmp_path, "tables.names=[dcpt-1]") == 3
-    told = capsys.readouterr().out
-    # Where the texts are not named it is the installed ones' study.
-    assert "six-installed" in told
-    assert "150" in told
-    assert "six-installed: not begun; tables.run=true sees to it" in " ".join(told.split())
+    assert _tables(tmp_path, "tables.names=[dcpt-1]") == 3
+    printed = capsys.readouterr().out
+    # Without the texts it is the study of the installed corpora.
+    assert "six-installed" in printed
+    assert "150" in printed
+    assert "six-installed: not begun; tables.run=true runs it" in " ".join(printed.split())
     assert not (tmp_path / "studies").exists()
 
 
-def test_with_run_the_road_is_gone_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone: list[str] = []
+def test_run_carries_out_every_verb_and_trains_once(tmp_path: Path) -> None:
+    verbs: list[str] = []
     question = read_question(["experiment=autoscale-small", "tables.run=true", f"studies={tmp_path}"])
 
-    def carried_out(verb: str, own, console) -> Exit:
-        gone.append(f"{verb} {own.name}")
+    def carry_out(verb: str, question: Question, console: Console) -> Exit:
+        verbs.append(verb)
         if verb == "plan":
-            verbs.study_of(own).write_plan([])
+            study_of(question).write_plan([])
         return Exit.RUN_ME_AGAIN if verb == "confirm" else Exit.DONE
 
-    monkeypatch.setattr(verbs, "carry_out", carried_out)
-    from rich.console import Console
-
-    # What stops on the way is handed on; the next time nothing is left to train.
-    assert studies.brought_about(verbs.study_of(question), question, Console(quiet=True)) == Exit.RUN_ME_AGAIN
-    assert [line.split()[0] for line in gone] == ["prepare", "plan", "train", "recommend", "confirm"]
-    gone.clear()
-    studies.brought_about(verbs.study_of(question), question, Console(quiet=True))
-    assert [line.split()[0] for line in gone] == ["recommend", "confirm"]
+    # The exit code that stops a verb is returned; the second time nothing is left to train.
+    quiet = Console(quiet=True)
+    assert complete_study(study_of(question), question, quiet, carry_out) == Exit.RUN_ME_AGAIN
+    assert verbs == ["prepare", "plan", "train", "recommend", "confirm"]
+    verbs.clear()
+    complete_study(study_of(question), question, quiet, carry_out)
+    assert verbs == ["recommend", "confirm"]
 
 
-def test_points_that_were_kept_are_enough(six_points, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kept_points_are_enough(six_points, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from pipeline.cli.terminal_tables import question_yaml
 
     question = read_question(["experiment=dcpt-six-installed", "corpora.domains=[code]"])
@@ -61,11 +61,11 @@ def test_points_that_were_kept_are_enough(six_points, tmp_path: Path, capsys: py
     _write(six_points, kept / "points.parquet", 0.999)
     words = ["tables.names=[dcpt-10]", "tables.from_step=1"]
     assert run(["tables", f"points={kept}/points.parquet", *words]) == 0, capsys.readouterr().err
-    told = (kept / "tables.md").read_text()
-    assert "From the study kept" in told
-    assert "D-CPT table 10" in told
+    printed = (kept / "tables.md").read_text()
+    assert "From the study kept" in printed
+    assert "D-CPT table 10" in printed
     shutil.move(kept / "points.parquet", tmp_path / "alone.parquet")
-    assert _missing(tmp_path, f"points={tmp_path}/alone.parquet", "experiment=dcpt-six-installed", *words) == 0
+    assert _tables(tmp_path, f"points={tmp_path}/alone.parquet", "experiment=dcpt-six-installed", *words) == 0
     assert (tmp_path / "studies" / "six-installed" / "tables" / "dcpt-10.csv").exists()
     assert run(["tables", str(kept), *words]) == 3
     assert "kept: not begun" in capsys.readouterr().err

@@ -1,0 +1,158 @@
+"""`cptlaw tables`: find or run the study that each paper's tables are made from."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from pipeline.cli import terminal_tables as present
+from pipeline.paper_tables.catalogue import READINGS, TABLES
+from pipeline.paper_tables.table import Reading, Source
+from pipeline.plan import cost
+from pipeline.plan.prepare import machine_record
+from pipeline.question.loading import ConfigError, load_question, question_of_study, read_question
+from pipeline.question.schema import Question
+from pipeline.study.folder import Study, StudyError
+from training.run import Exit
+
+RUN_HINT = "tables.run=true runs it, and continues after a stop"
+CarryOut = Callable[[str, Question, Console], Exit]
+"""Carries out a verb; passed in, because `pipeline.cli.verbs` imports this module."""
+
+
+def make_all_tables(overrides: Sequence[str], console: Console, carry_out: CarryOut) -> Exit:
+    """Make the tables of every paper, from the study of each experiment: `cptlaw tables` without a study.
+
+    Returns:
+        DONE; INPUT_MISSING where a study is missing and tables.run is false; else the exit code of a failed training.
+
+    Raises:
+        ConfigError: a mistake in the overrides.
+    """
+    console.print("the studies of the papers' tables, each in its own folder", highlight=False)
+    code, names = Exit.DONE, None
+    for readings in _readings_by_experiment().values():
+        if names is not None and not any(TABLES[name].reads in readings for name in names):
+            continue
+        question = _question(READINGS[readings[0]], overrides)
+        names = question.tables.names or list(TABLES)
+        if unknown := [name for name in names if name not in TABLES]:
+            raise ConfigError([f"tables.names: {name!r}; allowed: {', '.join(TABLES)}" for name in unknown])
+        question.tables.names = [name for name in names if TABLES[name].reads in readings]
+        if not question.tables.names:
+            continue
+        console.rule(f"{question.name}: tables {question.tables.names[0]} to {question.tables.names[-1]}", align="left")
+        try:
+            result = carry_out("tables", question, console)
+        except StudyError as error:
+            console.print(str(error), highlight=False, markup=False, soft_wrap=True)
+            result = Exit.INPUT_MISSING
+        if result not in (Exit.DONE, Exit.INPUT_MISSING):
+            return result
+        code = max(code, result)
+    return code
+
+
+def complete_study(study: Study, question: Question, console: Console, carry_out: CarryOut) -> Exit:
+    """Check that a study has what its tables are made from; with tables.run train what is missing.
+
+    Returns:
+        DONE, also for a part of the runs, after a message; else the exit code that stopped the training.
+
+    Raises:
+        StudyError: nothing is there and tables.run is false; the cost is printed first.
+    """
+    settings = question.tables
+    needed = {TABLES[name].reads for name in settings.names if name in TABLES}
+    needed = needed or {name for name, reading in READINGS.items() if reading.of(question)}
+    readings = [READINGS[name] for name in READINGS if name in needed]
+    open_runs = _open_runs(study)
+    missing = _missing(readings, study, question)
+    if settings.points or not (missing or open_runs):
+        return Exit.DONE
+    if settings.run:
+        return _run(study, question, readings, console, carry_out)
+    if open_runs != 0:
+        _print_cost(study, question, console, carry_out)
+    if open_runs is None:
+        lines = [f"{study.folder}: not begun"]
+    else:
+        lines = [f"{study.folder}: {open_runs} runs to train"] if open_runs else missing
+    message = f"{'; '.join(lines)}; {RUN_HINT}"
+    if readings and len(missing) == len(readings):
+        raise StudyError(message)
+    console.print(f"{message}; made from the finished runs", highlight=False, markup=False, soft_wrap=True)
+    return Exit.DONE
+
+
+def _run(study: Study, question: Question, readings: Sequence[Reading], console: Console, carry_out: CarryOut) -> Exit:
+    steps = ["prepare", "plan", "train"] if _open_runs(study) != 0 else []
+    after = list(dict.fromkeys(verb for reading in readings for verb in reading.verbs))
+    for step in [*steps, *after]:
+        if step == after[0] and (waiting := _open_runs(study)):
+            console.print(f"{waiting} runs are queued: run the same command when they are done", highlight=False)
+            return Exit.RUN_ME_AGAIN
+        verb, *overrides = shlex.split(step)
+        console.rule(step, align="left")
+        variant = load_question(study.folder / "study.yaml", overrides) if overrides else question
+        variant.name, variant.studies = question.name, question.studies
+        if (code := carry_out(verb, variant, console)) != Exit.DONE:
+            return code
+    return Exit.DONE
+
+
+def _open_runs(study: Study) -> int | None:
+    """Planned runs that are not done; None: nothing is planned, unless the study is kept without its runs."""
+    if not study.runs.exists() and (study.folder / "study.yaml").exists():
+        return 0 if any((study.folder / name).exists() for name in ("points.parquet", "confirmation.json")) else None
+    if not study.plan_file.exists():
+        return None
+    return sum(study.state(run) != "done" for run in study.read_plan())
+
+
+def _missing(readings: Sequence[Reading], study: Study, question: Question) -> list[str]:
+    """The error of each reading that fails."""
+    errors = []
+    for reading in readings:
+        try:
+            reading.read(Source(study, question))
+        except StudyError as error:
+            errors.append(str(error))
+    return errors
+
+
+def _print_cost(study: Study, question: Question, console: Console, carry_out: CarryOut) -> None:
+    if not study.plan_file.exists():
+        carry_out("plan", question, console)
+    elif runs := [run for run in study.read_plan() if study.state(run) != "done"]:
+        speed = (machine_record(study) or {}).get("flops_per_second")
+        console.print(present.cost_table(cost.costs(runs, speed, question), question))
+
+
+def _readings_by_experiment() -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
+    for name, reading in READINGS.items():
+        names.setdefault(reading.experiment, []).append(name)
+    return names
+
+
+def _question(reading: Reading, overrides: Sequence[str]) -> Question:
+    """The question of the experiment whose study exists; else of the one whose texts are on this machine."""
+    questions, mistakes = [], []
+    for experiment in filter(None, (reading.experiment, reading.otherwise)):
+        try:
+            question = read_question([f"experiment={experiment}", *overrides])
+        except ConfigError as error:  # For example, the folder of its texts is not given.
+            mistakes.append(error)
+            continue
+        folder = Path(question.studies) / question.name
+        if (folder / "study.yaml").exists():
+            return question_of_study(folder, overrides)
+        questions.append(question)
+    if not questions:
+        raise mistakes[-1]
+    with_texts = [one for one in questions if not one.corpora.folder or Path(one.corpora.folder).is_dir()]
+    return [*with_texts, *questions][0]
