@@ -28,26 +28,26 @@ def first_part(book: Book, claim: str) -> Fact:
 
 def size_folds(book: Book, claim: str) -> Fact:
     """Folds of the sizes."""
-    return _counted(book, claim, "size", "{count} folds, a size each")
+    return _counted(book, claim, "each-size", "{count} folds, a size each")
 
 
 def step_folds(book: Book, claim: str) -> Fact:
     """Thirds of the steps."""
-    own = _folds("steps")
+    own = _folds("step-thirds")
     shares = {f"{fold.fitted.mean():.3f}" for fold in own}
     return Fact(f"{len(own)} folds, fitted to {'; '.join(sorted(shares))} of the points", shares == {"0.667"}, SAME)
 
 
 def ratio_folds(book: Book, claim: str) -> Fact:
     """Pairs of ratios."""
-    own, shares = _folds("ratio"), len(six().mixture.domain_ratio)
+    own, shares = _folds("ratio-pairs"), len(six().mixture.domain_ratio)
     pairs = math.comb(shares, 2)
     return Fact(f"{len(own)} folds, {shares - 2} of {shares} ratios fitted", len(own) == pairs == 36, SAME)
 
 
 def domain_folds(book: Book, claim: str) -> Fact:
     """Pairs of domains."""
-    own = _folds("domain")
+    own = _folds("domain-pairs")
     fitted = {_grid()[fold.fitted]["domain"].nunique() for fold in own}
     here = f"{len(own)} folds, {'; '.join(map(str, fitted))} of {len(six().corpora.domains)} domains fitted"
     return Fact(here, len(own) == 15 and fitted == {4}, SAME)

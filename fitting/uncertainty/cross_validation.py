@@ -32,32 +32,32 @@ class Fold:
 def folds(points: pd.DataFrame, by: str, domain: str = "domain") -> list[Fold]:
     """The folds of a split, in order.
 
-    `by`, the splits of the D-CPT paper (sec. 4.2 and 4.4), every fold of them: "size", each N left out in turn;
-    "steps", each third of the steps (of D, where there is no column step); "ratio", each pair of ratios r, 36 of nine;
-    "domain", each pair of the values of the column `domain`, 15 of six.
+    One fold each, as a recommendation is asked: "ratio", every third ratio between the smallest and the largest;
+    "tokens", the last third of D; "size", the largest N; "size-and-tokens", a larger model trained for longer: fitted
+    to the first half of the tokens of all sizes but the largest, judged on the second half of the largest.
 
-    Rolling origin: "tokens" and "compute", fit on all up to an eighth, a quarter and half of the largest D or 6 N D,
-    judge what follows up to twice as far.
+    Cross-validation, every fold: "each-size", each N left out in turn; "step-thirds", each third of the steps (of D,
+    where there is no column step); "ratio-pairs", each pair of ratios r, 36 of nine; "domain-pairs", each pair of the
+    values of the column `domain`, 15 of six.
 
-    One fold each, as a recommendation is asked: "largest-size"; "last-third" of the tokens; "every-third-ratio" between
-    the smallest and the largest; "reach", a larger model trained for longer: the first half of the tokens of all sizes
-    but the largest -> the second half of the largest.
+    Rolling origin: "rolling-tokens" and "rolling-compute", fitted up to an eighth, a quarter and half of the largest D
+    or 6 N D, judged on what follows up to twice as far.
 
     Raises PointsError for an unknown split, missing columns and points that cannot be parted that way.
 
     >>> points = pd.DataFrame({"N": [0.1, 0.1, 0.4, 1.0]})
-    >>> [(fold.label, fold.judged.sum().item()) for fold in folds(points, "size")]
+    >>> [(fold.label, fold.judged.sum().item()) for fold in folds(points, "each-size")]
     [('N = 0.1', 2), ('N = 0.4', 1), ('N = 1', 1)]
     """
     if by not in SPLITS:
         raise PointsError(f"cannot hold out by {by!r}: there are {', '.join(SPLITS)}")
     if not len(points):
         raise PointsError(f"cannot hold out by {by}: there are no points")
-    if by == "domain":
+    if by == "domain-pairs":
         if domain not in points.columns:
             raise PointsError(f"missing column: {domain}; name the one that tells domains apart with domain=")
         return _pairs("domain", points[domain].to_numpy(), domain)
-    column = "step" if by == "steps" and "step" in points.columns else {"steps": "D"}.get(by)
+    column = "step" if by == "step-thirds" and "step" in points.columns else {"step-thirds": "D"}.get(by)
     columns, split = SPLITS[by]
     return split(**numbers_of(points, [column] if column else columns))
 
@@ -85,7 +85,7 @@ def held_out(
     each fold that was passed over. Raises PointsError when nothing can be held out, and when the law could be fitted
     to no fold.
 
-    Source: the splits of Que et al. 2024, sec. 4.2 and 4.4; rolling origins and reach are ours.
+    Source: the splits of Que et al. 2024, sec. 4.2 and 4.4; rolling origins and size-and-tokens are ours.
     """
     points = points.loc[with_value(points, law_named(law, LAWS))]
     if "run" not in points.columns:
@@ -182,7 +182,9 @@ def _every_third_ratio(r: np.ndarray) -> list[Fold]:
 def _larger_for_longer(N: np.ndarray, D: np.ndarray) -> list[Fold]:
     largest, late = N.max() == N, D.max() / 2 < D
     if not (largest & late).any():
-        raise PointsError("cannot hold out by reach: the largest size has no point in the second half of the tokens")
+        raise PointsError(
+            "cannot hold out by size-and-tokens: the largest size has no point in the second half of the tokens"
+        )
     return [Fold(f"N = {N.max():g} and D > {D.max() / 2:g}", ~largest & ~late, largest & late)]
 
 
@@ -195,15 +197,15 @@ def _said(value: Any) -> str:
 
 
 SPLITS: dict[str, tuple[list[str], Callable[..., list[Fold]]]] = {
-    "size": (["N"], _sizes),
-    "steps": (["D"], _thirds),
-    "ratio": (["r"], _ratio_pairs),
-    "domain": ([], _pairs),
-    "tokens": (["D"], lambda D: _rolling("D", D)),
-    "compute": (["N", "D"], _rolling_compute),
-    "largest-size": (["N"], _largest_size),
-    "last-third": (["D"], _last_third),
-    "every-third-ratio": (["r"], _every_third_ratio),
-    "reach": (["N", "D"], _larger_for_longer),
+    "ratio": (["r"], _every_third_ratio),
+    "tokens": (["D"], _last_third),
+    "size": (["N"], _largest_size),
+    "size-and-tokens": (["N", "D"], _larger_for_longer),
+    "each-size": (["N"], _sizes),
+    "step-thirds": (["D"], _thirds),
+    "ratio-pairs": (["r"], _ratio_pairs),
+    "domain-pairs": ([], _pairs),
+    "rolling-tokens": (["D"], lambda D: _rolling("D", D)),
+    "rolling-compute": (["N", "D"], _rolling_compute),
 }
 """Split -> the columns that it reads and what parts them: see `folds`."""

@@ -12,19 +12,19 @@ from fitting.schedule import Schedules
 from fitting.solver.fit import fit
 from fitting.uncertainty.cross_validation import SPLITS, held_out
 
-DEFAULT = ("size", "steps", "ratio", "reach")
-"""The questions that a small study is made for: a larger model, a longer run, another ratio, all at once."""
+DEFAULT = ("each-size", "step-thirds", "ratio-pairs", "size-and-tokens")
+"""What a small study is to predict: another size, a longer run, another ratio, a larger model for longer."""
 ASKED = {
-    "size": "a size that was not run",
-    "steps": "steps that were not run",
     "ratio": "a ratio that was not run",
-    "domain": "a domain that was not run",
-    "tokens": "up to twice the tokens",
-    "compute": "up to twice the compute",
-    "largest-size": "a larger size",
-    "last-third": "a run half as long again",
-    "every-third-ratio": "a ratio that was not run",
-    "reach": "a larger model trained for longer",
+    "tokens": "a run half as long again",
+    "size": "a larger size",
+    "size-and-tokens": "a larger model trained for longer",
+    "each-size": "a size that was not run",
+    "step-thirds": "steps that were not run",
+    "ratio-pairs": "a ratio that was not run",
+    "domain-pairs": "a domain that was not run",
+    "rolling-tokens": "up to twice the tokens",
+    "rolling-compute": "up to twice the compute",
 }
 """Split -> what a law is asked there, in words."""
 

@@ -104,7 +104,7 @@ def score(tested: pd.DataFrame) -> dict[str, dict[str, float]]:
         # A split that one law could not be fitted for says nothing about which is better.
         shared = cells.dropna()
         cells = shared if len(shared) else cells
-        means = cells[cells.index == "reach"].mean() if "reach" in cells.index else cells.mean()
+        means = cells[cells.index == "size-and-tokens"].mean() if "size-and-tokens" in cells.index else cells.mean()
         scores[str(corpus)] = {str(law): float(value) for law, value in means.items() if np.isfinite(value)}
     return scores
 

@@ -164,13 +164,13 @@ def possible_splits(points: pd.DataFrame) -> list[str]:
     several = {name: points[name].nunique() for name in ("N", "D", "r", "step") if name in points.columns}
     by = []
     if several.get("N", 0) > 2:
-        by.append("size" if several["N"] <= MANY else "largest-size")
+        by.append("each-size" if several["N"] <= MANY else "size")
     if max(several.get("step", 0), several.get("D", 0)) > 2:
-        by.append("steps")
+        by.append("step-thirds")
     if several.get("r", 0) > 3:
-        by.append("ratio" if several["r"] <= MANY else "every-third-ratio")
+        by.append("ratio-pairs" if several["r"] <= MANY else "ratio")
     if several.get("N", 0) > 2 and several.get("D", 0) > 2:
-        by.append("reach")
+        by.append("size-and-tokens")
     return by
 
 

@@ -26,9 +26,9 @@ READINGS: dict[str, Reading] = {
 
 _SPLITS = {
     "all": ("effectiveness", "Fitted to all points"),
-    "size": ("model_size_generalizability", "Each model size held out"),
-    "steps": ("dataset_size_generalizability", "Each third of the tokens held out"),
-    "ratio": ("mixture_ratio_generalizability", "Each pair of ratios held out"),
+    "each-size": ("model_size_generalizability", "Each model size held out"),
+    "step-thirds": ("dataset_size_generalizability", "Each third of the tokens held out"),
+    "ratio-pairs": ("mixture_ratio_generalizability", "Each pair of ratios held out"),
 }
 
 

@@ -21,10 +21,10 @@ from pipeline.study.folder import StudyError
 from training.attempt import attempts
 
 _SPLITS = {
-    "largest-size": "the largest size",
-    "last-third": "the last third of the tokens",
-    "every-third-ratio": "every third share",
-    "reach": "a larger model for longer",
+    "size": "the largest size",
+    "tokens": "the last third of the tokens",
+    "ratio": "every third ratio",
+    "size-and-tokens": "a larger model for longer",
 }
 
 

@@ -13,7 +13,7 @@ from pipeline.question.schema import LawConfig, Question
 from pipeline.study.folder import Study, StudyError
 from training.durable import write_whole
 
-SPLITS = ("largest-size", "last-third", "every-third-ratio", "reach")
+SPLITS = ("size", "tokens", "ratio", "size-and-tokens")
 """What `back_test` holds out: one fold of each kind, as a recommendation is asked (`fitting.folds`)."""
 
 
@@ -150,9 +150,9 @@ def log_errors(tested: pd.DataFrame, law: str, corpus: str) -> np.ndarray | None
     time. None when nothing could be held out.
     """
     own = tested[(tested["law"] == law) & (tested["corpus"] == corpus)]
-    rows = own[own["split"] == "reach"]
+    rows = own[own["split"] == "size-and-tokens"]
     if rows.empty:
-        rows = own[own["split"].isin(["largest-size", "last-third"])]
+        rows = own[own["split"].isin(["size", "tokens"])]
     if rows.empty:
         return None
     errors = np.log(rows["measured"].to_numpy(float) / rows["predicted"].to_numpy(float))

@@ -19,7 +19,7 @@ import fitting
 from tests.fitting.synthetic import TRUE, grid, measured
 
 LAWS = ("dcpt-l1", "dcpt-l2", "dcpt", "dcpt-l4", "dcpt-l5")
-SPLITS = ("size", "steps", "ratio")
+SPLITS = ("each-size", "step-thirds", "ratio-pairs")
 DOMAINS = {
     "code": (1.10, 0.30), "math": (0.62, 0.42), "law": (1.62, 0.36),
     "chemistry": (1.24, 0.50), "music": (0.65, 0.66), "medical": (1.88, 0.28),
@@ -57,10 +57,10 @@ def pairs_of_ratios(law: str) -> tuple[float, float, float]:
     """Seconds of one cell's 36 folds by `held_out` and by a `fit` each, and how far their predictions lie apart."""
     points = points_of("code", "domain")
     start = time.perf_counter()
-    together = fitting.held_out(points, law, "ratio")
+    together = fitting.held_out(points, law, "ratio-pairs")
     shared = time.perf_counter() - start
     start, alone = time.perf_counter(), []
-    for fold in fitting.folds(points, "ratio"):
+    for fold in fitting.folds(points, "ratio-pairs"):
         alone.append(fitting.fit(points[fold.fitted], law, bootstrap=0).predict(points[fold.judged]))
     each = time.perf_counter() - start
     return shared, each, float(np.abs(together["predicted"].to_numpy() / np.concatenate(alone) - 1).max())

@@ -50,7 +50,7 @@ def test_profile_and_cross_validation_work_with_it(page):
     low, high = profile.interval(0.9)
     assert profile.closed == (True, True)
     assert low < page.truth["R"] < high
-    for by in ("size", "tokens", "compute"):
+    for by in ("each-size", "rolling-tokens", "rolling-compute"):
         missed = fitting.held_out(page.points, "repeated", by)["relative_error"].abs().mean()
         without = fitting.held_out(page.points, "chinchilla", by)["relative_error"].abs().mean()
         assert missed < 0.005 < without

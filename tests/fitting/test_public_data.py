@@ -91,7 +91,7 @@ def test_transfer_anchored_explains_the_trial_and_predicts_the_fourth_size(trial
     assert fit.n_runs == 54
     assert fit.metrics["r2"] > r2
     assert 0.2 < fit.params["lambda"] < 0.65
-    out = fitting.held_out(one_schedule(points), "transfer-anchored", "largest-size", schedules=schedules)
+    out = fitting.held_out(one_schedule(points), "transfer-anchored", "size", schedules=schedules)
     assert set(out["N"]) == {976128 / 1e9}
     assert out["relative_error"].abs().mean() < fourth_size
     again = [fitting.fit(points, "transfer-anchored", schedules=schedules, bootstrap=0, seed=s) for s in (1, 2)]
@@ -116,5 +116,5 @@ def test_seeds_agree_even_where_a_law_fits_badly(trial, corpus, law):
 @pytest.mark.parametrize("corpus", ["general", "code"])
 def test_dcpt_predicts_the_fourth_size_worse(trial, corpus):
     points = trial[0][corpus]
-    out = fitting.held_out(one_schedule(points), "dcpt", "largest-size")
+    out = fitting.held_out(one_schedule(points), "dcpt", "size")
     assert 0.03 < out["relative_error"].abs().mean() < 0.065

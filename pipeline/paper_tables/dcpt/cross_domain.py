@@ -24,7 +24,7 @@ def effectiveness(material: Material) -> pd.DataFrame:
 
 def generalizability(material: Material) -> pd.DataFrame:
     """The mean over every pair of domains left out: representation, corpus, metric, value (table 8)."""
-    return _scored(material, "domain")
+    return _scored(material, "domain-pairs")
 
 
 def learnability(material: Material, domain: str) -> dict[str, float]:

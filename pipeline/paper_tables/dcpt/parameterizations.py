@@ -15,7 +15,7 @@ from pipeline.paper_tables.dcpt.points import CORPORA, Material, assembled, mean
 
 FORMS = {"L1": "dcpt-l1", "L2": "dcpt-l2", "L3": "dcpt", "L4": "dcpt-l4", "L5": "dcpt-l5"}
 """The paper's name -> ours."""
-SPLITS = ("all", "size", "steps", "ratio")
+SPLITS = ("all", "each-size", "step-thirds", "ratio-pairs")
 """all: judged on the points that were fitted; the others as `fitting.folds` has them: each size, each third of the
 steps and each pair of ratios left out in turn, the mean over the folds."""
 

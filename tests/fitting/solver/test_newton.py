@@ -63,7 +63,7 @@ def test_every_seed_ends_at_one_objective():
 
 def test_a_descent_along_a_flat_valley_goes_to_its_end():
     points = points_of("math", "general")
-    fold = list(folds(points, "ratio"))[21]
+    fold = list(folds(points, "ratio-pairs"))[21]
     problem = prepare(points[fold.fitted], LAWS["dcpt-l4"], None, None, 1e-3, {}, ()).problem
     theta, objective = minimise(problem, np.random.default_rng(0))
     assert polish(problem, theta, tolerance=1e-15)[1] == pytest.approx(objective, rel=1e-10)

@@ -8,7 +8,7 @@ import fitting
 from tests.fitting.synthetic import TRUE, grid, measured, scheduled
 
 LAWS = ("dcpt", "dcpt-l1")
-BY = ("size", "ratio", "reach")
+BY = ("each-size", "ratio-pairs", "size-and-tokens")
 
 
 @pytest.fixture(scope="module")
@@ -36,23 +36,23 @@ def test_the_table_prefers_the_law_that_made_the_points(points, tried):
     assert own["huber_sum"] == pytest.approx(own["huber_mean"] * len(points))
     for split in BY:
         assert own[split] < 0.01
-    assert own["ratio"] < other["ratio"]
+    assert own["ratio-pairs"] < other["ratio-pairs"]
     assert "missing columns: loss_before" in table.loc["transfer-anchored", "reason"]
-    assert table.loc["transfer-anchored", ["r2", "size"]].isna().all()
+    assert table.loc["transfer-anchored", ["r2", "each-size"]].isna().all()
     assert own["reason"] == ""
 
 
 def test_held_out_errors_are_those_of_held_out(points, tried):
-    out = fitting.held_out(points, "dcpt", "size")
+    out = fitting.held_out(points, "dcpt", "each-size")
     error = out["relative_error"].abs().groupby(out["run"]).mean().mean()
-    assert fitting.compare(points, LAWS, BY, tried=tried).loc["dcpt", "size"] == pytest.approx(error)
+    assert fitting.compare(points, LAWS, BY, tried=tried).loc["dcpt", "each-size"] == pytest.approx(error)
 
 
 def test_advice_names_the_law_the_number_and_what_could_not_be_fitted(tried):
     lines = {line.split(" ")[0]: line for line in fitting.advise(tried)}
     assert list(lines) == list(BY)
-    assert lines["ratio"].startswith("ratio (a ratio that was not run): trust dcpt: mean error ")
-    assert "24 held-out runs, against dcpt-l1 (" in lines["ratio"]
+    assert lines["ratio-pairs"].startswith("ratio-pairs (a ratio that was not run): trust dcpt: mean error ")
+    assert "24 held-out runs, against dcpt-l1 (" in lines["ratio-pairs"]
     for line in lines.values():
         assert "; transfer-anchored could not be judged: " in line
         assert "missing columns: loss_before" in line

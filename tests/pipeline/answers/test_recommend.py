@@ -19,10 +19,10 @@ def _tested(rows: list[tuple[str, str, str, float]]) -> pd.DataFrame:
 
 
 def test_a_larger_model_for_longer_decides_where_it_could_be_asked() -> None:
-    rows = [("one", "general", "reach", -0.01), ("two", "general", "reach", 0.02)]
-    rows += [("one", "general", "last-third", 0.3), ("two", "general", "last-third", 0.1)]
+    rows = [("one", "general", "size-and-tokens", -0.01), ("two", "general", "size-and-tokens", 0.02)]
+    rows += [("one", "general", "tokens", 0.3), ("two", "general", "tokens", 0.1)]
     assert score(_tested(rows)) == {"general": {"one": 0.01, "two": 0.02}}
-    # Of two alone `reach` is known for one of the laws only: the other splits decide.
+    # Of two alone `size-and-tokens` is known for one of the laws only: the other splits decide.
     assert score(_tested(rows[1:])) == {"general": {"one": 0.3, "two": 0.1}}
     assert score(_tested([])) == {}
 

@@ -62,7 +62,7 @@ def test_a_csv_is_fitted_compared_and_written(file: Path, tmp_path: Path, points
         COLUMNS,
         f"out={tmp_path}/fits",
         "bootstrap=20",
-        "by=[steps,reach]",
+        "by=[step-thirds,size-and-tokens]",
     ]
     text = "\n".join(told(capsys, 0, *words))
     for part in (
@@ -124,8 +124,8 @@ def test_wrong_words_are_told_all_at_once(file: Path, capsys) -> None:
         "seed: Value 'x' of type 'str' could not be converted to Integer",
         "law: no law is called 'dctp'; did you mean dcpt?",
         "law: no law is called 'chinchila'; did you mean chinchilla?",
-        "by: 'often' is no split; allowed: size, steps, ratio, domain, tokens, compute, largest-size, last-third, "
-        "every-third-ratio, reach",
+        "by: 'often' is no split; allowed: ratio, tokens, size, size-and-tokens, each-size, step-thirds, "
+        "ratio-pairs, domain-pairs, rolling-tokens, rolling-compute",
         "bootstrap: -1; allowed: 0 or more",
     ]
     (line,) = told(capsys, 2, f"points={file}")

@@ -65,7 +65,7 @@ def test_the_true_form_wins_and_domains_are_averaged(material: Material) -> None
     held = two.cells[two.cells["metric"] == "r2"].set_index(["parameterization", "corpus"])["ours"]
     assert held.to_dict() == pytest.approx(means.to_dict())
     own = material.fitted("law", "D")
-    expected = mean_scores(held_out(own, "dcpt", "size"))["r2"]
+    expected = mean_scores(held_out(own, "dcpt", "each-size"))["r2"]
     cell = r2.cells.query("parameterization == 'L3' and domain == 'law' and corpus == 'D'")
     assert cell["ours"].item() == pytest.approx(expected)
 
@@ -101,7 +101,7 @@ def test_pairs_of_domains_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     together = pd.concat([
         material.fitted(domain, "D").assign(domain=domain, **learnability(material, domain)) for domain in FOUR
     ])  # fmt: skip
-    folds = held_out(together.assign(run=together["run"] + together["domain"]), "cross-domain-k1", "domain")
+    folds = held_out(together.assign(run=together["run"] + together["domain"]), "cross-domain-k1", "domain-pairs")
     assert folds["split"].nunique() == 6
     assert found["D", "r2"] == pytest.approx(mean_scores(folds)["r2"])
 

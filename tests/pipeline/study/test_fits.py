@@ -26,6 +26,6 @@ def test_trust_is_told_for_each_corpus_and_split() -> None:
     ]
     lines = trust(pd.DataFrame(rows))
     assert len(lines) == 8
-    assert lines[0].startswith("general, largest-size (a larger size): trust transfer-anchored: mean error 1.10% of 3")
-    assert lines[7].startswith("code, reach (a larger model trained for longer): trust transfer-anchored")
+    assert lines[0].startswith("general, size (a larger size): trust transfer-anchored: mean error 1.10% of 3")
+    assert lines[7].startswith("code, size-and-tokens (a larger model trained for longer): trust transfer-anchored")
     assert trust(pd.DataFrame(rows).iloc[:0]) == []
