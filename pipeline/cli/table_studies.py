@@ -8,13 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipeline.cli import terminal_tables as present
 from pipeline.paper_tables.catalogue import READINGS, TABLES
 from pipeline.paper_tables.table import Reading, Source
 from pipeline.plan import cost
 from pipeline.plan.prepare import machine_record
 from pipeline.question.loading import ConfigError, load_question, question_of_study, read_question
 from pipeline.question.schema import Question
+from pipeline.report import terminal_tables as present
 from pipeline.study.folder import Study, StudyError
 from training.run import Exit
 

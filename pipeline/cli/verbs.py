@@ -9,14 +9,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from pipeline.cli import terminal_tables as present
 from pipeline.plan import cost
 from pipeline.plan.prepare import decide_precision, known_precision, machine_record, prepare_corpora
 from pipeline.plan.runs import data_folder, planned_runs, unprepared
 from pipeline.question.goals import goal_folder
 from pipeline.question.loading import ConfigError
 from pipeline.question.schema import Question
-from pipeline.study.folder import PlannedRun, Study, StudyError
+from pipeline.report import terminal_tables as present
+from pipeline.study.folder import PlannedRun, Study, StudyError, question_yaml
 from pipeline.tracking.mirror import track_answer
 from training.corpora.manifest import Manifest
 from training.durable import write_whole
@@ -85,7 +85,7 @@ def write_plan(question: Question, study: Study, *, keep: bool = False) -> list[
     manifest = Manifest.open(data_folder(question))
     runs = plan_now(question, study, manifest, keep=keep)
     study.folder.mkdir(parents=True, exist_ok=True)
-    write_whole(study.folder / "study.yaml", present.question_yaml(question))
+    write_whole(study.folder / "study.yaml", question_yaml(question))
     study.write_plan(runs)
     # Beside the plan, since a study may be read where its corpora are not.
     tokens_per_byte = {

@@ -20,7 +20,7 @@ from pipeline.plan.checkpoint_steps import kept_steps
 from pipeline.plan.runs import data_folder
 from pipeline.question.loading import load_question, spread
 from pipeline.question.schema import Question
-from pipeline.study.folder import PlannedRun, Study
+from pipeline.study.folder import PlannedRun, Study, question_yaml
 from pipeline.tracking.mirror import NO_MIRROR, Mirror, mirrored
 from training.attempt import LeaseLostError, attempts, is_live
 from training.corpora.corpus_error import CorpusError
@@ -242,8 +242,6 @@ def guarded(study: Study, question: Question, only: str | None, number: int = 0)
         print(error, file=sys.stderr)
         return Exit.INPUT_MISSING
     if parallel.kind != "single" and "RANK" not in os.environ:
-        from pipeline.cli.terminal_tables import question_yaml  # pandas with it, which a worker need not load
-
         command = [sys.executable, "-m", "pipeline.launch.worker", str(study.folder), "--number", str(number)]
         command += ["--parent", str(os.getpid()), *(["--only", only] if only else [])]
         # study.yaml does not know what the command line of a single run says otherwise.

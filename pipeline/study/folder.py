@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
+from pipeline.question.schema import Question
 from training.durable import read_lines_whole, write_whole
 from training.run import state_of
 from training.spec import RunSpec, SpecError
@@ -137,6 +140,11 @@ class Study:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps({"schema": SCHEMA, **content}, indent=2, allow_nan=False) + "\n")
         return path
+
+
+def question_yaml(question: Question) -> str:
+    """The resolved question, as study.yaml holds it."""
+    return OmegaConf.to_yaml(OmegaConf.structured(question))
 
 
 def _planned(line: dict[str, Any], path: Path) -> PlannedRun:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
-from pipeline.cli.terminal_tables import question_yaml
 from pipeline.question.loading import load_question, read_question
+from pipeline.study.folder import question_yaml
 from tests.docs import pages
 
 PAGE = (pages.ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from pipeline.cli.main import run
-from pipeline.cli.terminal_tables import question_yaml
 from pipeline.question.schema import LawConfig
-from pipeline.study.folder import Study
+from pipeline.study.folder import Study, question_yaml
 from tests.pipeline.report.report_study import make_study
 
 NAMES = [

@@ -52,7 +52,7 @@ def test_run_carries_out_every_verb_and_trains_once(tmp_path: Path) -> None:
 
 
 def test_kept_points_are_enough(six_points, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from pipeline.cli.terminal_tables import question_yaml
+    from pipeline.study.folder import question_yaml
 
     question = read_question(["experiment=dcpt-six-installed", "corpora.domains=[code]"])
     kept = tmp_path / "kept"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
-from pipeline.cli.terminal_tables import question_yaml
 from pipeline.question.loading import ConfigError, load_question, read_question
+from pipeline.study.folder import question_yaml
 
 MISTAKES = {
     "weights.methods=[autoscales]": [

@@ -14,12 +14,12 @@ import pytest
 from pipeline.answers.confirm import Place, confirmation_runs, places
 from pipeline.answers.verdict import ELSEWHERE, NEAR, UNTOLD, WHERE, proven
 from pipeline.cli.main import run
-from pipeline.cli.terminal_tables import question_yaml
 from pipeline.cli.verbs import study_of
 from pipeline.plan.runs import planned_runs, unprepared
 from pipeline.question.goals import goal_problems
 from pipeline.question.loading import ConfigError, load_question, read_question
 from pipeline.question.schema import Question
+from pipeline.study.folder import question_yaml
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"kind": "limited-data"}, "goal.domain_tokens: null with goal.kind=limited-data; allowed: tokens of the domain"),

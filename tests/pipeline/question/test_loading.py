@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
-from pipeline.cli.terminal_tables import question_yaml
 from pipeline.question.loading import (
     CONF,
     ConfigError,
@@ -17,6 +16,7 @@ from pipeline.question.loading import (
     question_of_study,
     read_question,
 )
+from pipeline.study.folder import question_yaml
 
 GROUPS = sorted(
     (path.parent.name, path.stem)

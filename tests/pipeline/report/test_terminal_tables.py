@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from pipeline.cli.terminal_tables import confirmation_table
+from pipeline.report.terminal_tables import confirmation_table
 
 ROW = {
     "model": "qwen2-0.15m", "domain_ratio": 0.706, "corpus": "general", "law": "transfer-anchored", "recommended": True,

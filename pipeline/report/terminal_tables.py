@@ -1,10 +1,9 @@
-"""Answers as tables for the terminal, and the question as YAML."""
+"""Costs, recommendations and confirmations as tables for the terminal."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import OmegaConf
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
@@ -17,11 +16,6 @@ from pipeline.study.folder import Study
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def question_yaml(question: Question) -> str:
-    """The resolved question, as study.yaml holds it."""
-    return OmegaConf.to_yaml(OmegaConf.structured(question))
 
 
 def cost_table(rows: list[Cost], question: Question) -> Table:
