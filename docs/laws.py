@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from docs.charts import save
 from docs.pictures import FOLDER, PICTURES
 from fitting import LAWS, Law, Parameter
 from fitting.laws.law import no_constants, no_offset
@@ -138,6 +139,5 @@ def _named(names) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    FOLDER.mkdir(exist_ok=True)
     for name, picture in PICTURES.items():
-        (FOLDER / f"{name}.svg").write_text(picture(), encoding="utf-8")
+        save(picture(), FOLDER / f"{name}.svg")
