@@ -151,9 +151,9 @@ def ddo_runs(book: Book, claim: str) -> Fact:
     """Runs of a plan."""
     from pipeline.mixture_weights.methods.registry import METHODS
     from pipeline.mixture_weights.setting import Setting
-    from pipeline.plan.runs import unprepared
+    from pipeline.plan.runs import placeholder_manifest
 
-    runs, _ = METHODS["ddo"].count(Setting(seven(), unprepared(seven()), "fp32", None))
+    runs, _ = METHODS["ddo"].count(Setting(seven(), placeholder_manifest(seven()), "fp32", None))
     return Fact(f"{runs} (m={len(seven().corpora.sources)})", runs == 15, SAME)
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from fitting import Fit
 from pipeline.answers.verdict import proven
-from pipeline.plan.runs import continued, pretraining_run
+from pipeline.plan.runs import continual_run, pretraining_run
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.goals import limited_steps
 from pipeline.question.loading import ConfigError, models
@@ -87,7 +87,7 @@ def confirmation_runs(
         if not known[name].path
     }
     runs = [
-        continued(
+        continual_run(
             question, known[place.model], place.share, place.steps, question.seed + number, "confirm", pretraining,
             manifest, precision,
         )

@@ -133,13 +133,13 @@ def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
     except KeyboardInterrupt:
         code, lines = 75, "stopped; the same command goes on from what is done"
     except Exception as error:
-        from pipeline.launch.worker import DISK_FULL, disk_line
+        from pipeline.launch.worker import DISK_ERRORS, disk_message
 
         if debug:
             raise
         code, lines = 1, f"{type(error).__name__}: {error} (--debug shows where)"
-        if isinstance(error, OSError) and error.errno in DISK_FULL:
-            code, lines = 3, disk_line(error, "disk")
+        if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+            code, lines = 3, disk_message(error, "disk")
     if debug:
         import traceback
 

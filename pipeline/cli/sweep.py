@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from pipeline.cli import verbs
-from pipeline.launch.local import failure_log, train_locally
+from pipeline.launch.local import last_log_line, train_locally
 from pipeline.plan.runs import data_folder
 from pipeline.question.loading import ConfigError, checked, read_question
 from pipeline.question.schema import Question
@@ -97,7 +97,7 @@ def _objective(study: Study, runs: list[PlannedRun], domain: str) -> float | Non
 
 def _reason(study: Study, run: str) -> str:
     path = study.runs / run / "FAILED"
-    return path.read_text().strip() if run and path.exists() else failure_log(study)
+    return path.read_text().strip() if run and path.exists() else last_log_line(study)
 
 
 @contextlib.contextmanager

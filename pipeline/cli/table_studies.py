@@ -11,7 +11,7 @@ from rich.console import Console
 from pipeline.paper_tables.catalogue import READINGS, TABLES
 from pipeline.paper_tables.table import Reading, Source
 from pipeline.plan import cost
-from pipeline.plan.prepare import machine_record
+from pipeline.plan.machine import read_machine
 from pipeline.question.loading import ConfigError, load_question, question_of_study, read_question
 from pipeline.question.schema import Question
 from pipeline.report import terminal_tables as present
@@ -128,7 +128,8 @@ def _print_cost(study: Study, question: Question, console: Console, carry_out: C
     if not study.plan_file.exists():
         carry_out("plan", question, console)
     elif runs := [run for run in study.read_plan() if study.state(run) != "done"]:
-        speed = (machine_record(study) or {}).get("flops_per_second")
+        machine = read_machine(study)
+        speed = machine.flops_per_second if machine else None
         console.print(present.cost_table(cost.costs(runs, speed, question), question))
 
 

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from pipeline.plan import cost
-from pipeline.plan.prepare import decide_precision, known_precision, machine_record, prepare_corpora
-from pipeline.plan.runs import data_folder, planned_runs, unprepared
+from pipeline.plan.machine import decide_precision, known_precision, read_machine
+from pipeline.plan.prepare import prepare_corpora
+from pipeline.plan.runs import data_folder, placeholder_manifest, planned_runs
 from pipeline.question.goals import goal_folder
 from pipeline.question.loading import ConfigError
 from pipeline.question.schema import Question
@@ -60,7 +61,7 @@ def plan(question: Question, console: Console) -> Exit:
     """Write plan.jsonl and print what it costs; without prepared corpora print the runs only."""
     study = study_of(question)
     if not (data_folder(question) / "manifest.json").exists():
-        runs = _runs_of(question, study, unprepared(question), known_precision(question, study) or "fp32")
+        runs = _runs_of(question, study, placeholder_manifest(question), known_precision(question, study) or "fp32")
         console.print(present.cost_table(cost.costs(runs, _speed(study), question), question))
         console.print(
             "only a price: the corpora are not prepared, nothing is written; run cptlaw prepare, then plan again"
@@ -136,13 +137,13 @@ def train(question: Question, console: Console) -> Exit:
         from pipeline.launch.slurm.submit import show
 
         manifest = Manifest.open(data_folder(question))
-        return show(study, question, plan_now(question, study, manifest), "decide", console)
+        return show(study, question, plan_now(question, study, manifest), "recommend", console)
     if question.run is None or not study.plan_file.exists():
         write_plan(question, study)
     return launch(question, study, console)
 
 
-def launch(question: Question, study: Study, console: Console, last: str = "decide") -> Exit:
+def launch(question: Question, study: Study, console: Console, last: str = "recommend") -> Exit:
     """Train what is planned, as the launcher section says; on a cluster `last` is the job behind the runs."""
     plan = study.read_plan()
     failed = [run for run in plan if study.state(run) == "failed"]
@@ -150,17 +151,17 @@ def launch(question: Question, study: Study, console: Console, last: str = "deci
         for run in failed:
             (study.runs / run.name / "FAILED").unlink()
     if question.run is not None:
-        from pipeline.launch.worker import guarded
+        from pipeline.launch.worker import run_worker
 
         named = [run for run in plan if question.run in (run.name, run.spec.hash, run.spec.hash[:8])]
         if not named:
             raise ConfigError([f"run: {question.run!r} is not in {study.plan_file}; see cptlaw status"])
-        return guarded(study, question, named[0].name)
+        return run_worker(study, question, named[0].name)
     if question.launcher.kind == "slurm":
         from pipeline.launch.slurm.submit import show, submit
 
         return (show if question.dry_run else submit)(study, question, plan, last, console)
-    from pipeline.launch.local import failure_log, train_locally
+    from pipeline.launch.local import last_log_line, train_locally
 
     code = train_locally(study, question, console)
     if code == Exit.CRASH:
@@ -171,8 +172,8 @@ def launch(question: Question, study: Study, console: Console, last: str = "deci
                     f"failed {run.name}: {reason}; cptlaw train retry_failed=true tries again",
                     highlight=False,
                 )
-    if code in (Exit.CRASH, Exit.INPUT_MISSING) and (line := failure_log(study)):
-        console.print(f"last words of the workers: {line}", highlight=False, markup=False)
+    if code in (Exit.CRASH, Exit.INPUT_MISSING) and (line := last_log_line(study)):
+        console.print(f"last line of the workers' logs: {line}", highlight=False, markup=False)
     return code
 
 
@@ -182,14 +183,14 @@ def status(question: Question, console: Console) -> Exit:
     from rich.live import Live
 
     from pipeline.launch.slurm.client import Scheduler
-    from pipeline.launch.slurm.status import explained
+    from pipeline.launch.slurm.status import with_job_states
     from pipeline.study.status import MOST, status_table, statuses
 
     study, scheduler = study_of(question), Scheduler(question.launcher.slurm.patience)
 
     def look() -> tuple[bool, Group]:
         plan = study.read_plan()
-        rows, lines = explained(statuses(study, plan, brief=len(plan) > MOST), study, scheduler)
+        rows, lines = with_job_states(statuses(study, plan, brief=len(plan) > MOST), study, scheduler)
         return any(row.state == "running" for row in rows), Group(status_table(rows), *map(Text, lines))
 
     running, shown = look()
@@ -278,7 +279,7 @@ def confirm(question: Question, console: Console) -> Exit:
         return all(study.state(run) == "done" for run in runs)
 
     if question.launcher.kind != "slurm" or not ended():
-        code = launch(question, study, console, last="prove")
+        code = launch(question, study, console, last="confirm")
         if code != Exit.DONE or not ended():
             return code  # DONE: they are queued, and behind them the job that compares.
     points = of_domain(collecting.collect(study, question.corpora.general), question)
@@ -356,8 +357,8 @@ def quickstart(question: Question, console: Console) -> Exit:
 
 def _speed(study: Study) -> float | None:
     """FLOPs a second of one worker, from what prepare measured."""
-    record = machine_record(study)
-    return record.get("flops_per_second") if record else None
+    machine = read_machine(study)
+    return machine.flops_per_second if machine else None
 
 
 VERBS: dict[str, Callable[[Question, Console], Exit]] = {

@@ -180,7 +180,7 @@ class _Watch:
         self._first = False
 
 
-def failure_log(study: Study) -> str:
+def last_log_line(study: Study) -> str:
     """The last line that a worker wrote, to say why it ended."""
     lines = [
         line

@@ -34,7 +34,7 @@ from training.stop import StopRequest
 STOPPING = 5.0
 """Most seconds that a process which was asked to stop waits for wandb."""
 _STARTED = time.monotonic()
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """Errors that a person mends at the disk: room, or the right to write."""
 
 
@@ -212,7 +212,7 @@ def main() -> None:
     study = Study(arguments.study)
     try:
         question = load_question(arguments.question or study.folder / "study.yaml", again=False)
-        code = guarded(study, question, arguments.only, arguments.number)
+        code = run_worker(study, question, arguments.only, arguments.number)
     except Exception:
         traceback.print_exc()
         code = Exit.UNEXPECTED
@@ -224,13 +224,13 @@ def main() -> None:
     sys.exit(code)
 
 
-def disk_line(error: OSError, place: object) -> str:
-    """One line on an error of DISK_FULL: where, what, and what to do."""
+def disk_message(error: OSError, place: object) -> str:
+    """One line on an error of DISK_ERRORS: where, what, and what to do."""
     todo = "make it writable" if error.errno == errno.EROFS else "make room"
     return f"{error.filename or place}: {error.strerror}; {todo} and give the same command again"
 
 
-def guarded(study: Study, question: Question, only: str | None, number: int = 0) -> Exit:
+def run_worker(study: Study, question: Question, only: str | None, number: int = 0) -> Exit:
     """`work`, with a user's mistakes and a full disk as one line on stderr and their exit code.
 
     A run of several processes is started here, unless this is one of them, started by torchrun, Slurm or this.
@@ -266,10 +266,10 @@ def guarded(study: Study, question: Question, only: str | None, number: int = 0)
             print(error, file=sys.stderr)
         return Exit.CRASH if isinstance(error, LeaseLostError) else Exit.INPUT_MISSING
     except OSError as error:
-        if error.errno not in DISK_FULL:
+        if error.errno not in DISK_ERRORS:
             raise
         if group.first:
-            print(disk_line(error, study.folder), file=sys.stderr)
+            print(disk_message(error, study.folder), file=sys.stderr)
         return Exit.INPUT_MISSING
 
 

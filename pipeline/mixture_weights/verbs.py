@@ -12,8 +12,8 @@ from pipeline.mixture_weights import terminal_tables as weights_present
 from pipeline.mixture_weights.comparison import compare, proposals_in, recommend_weights
 from pipeline.mixture_weights.setting import Setting
 from pipeline.mixture_weights.stages import confirming, measured_of, setting_of, stages, wanted
-from pipeline.plan.prepare import known_precision
-from pipeline.plan.runs import data_folder, unprepared
+from pipeline.plan.machine import known_precision
+from pipeline.plan.runs import data_folder, placeholder_manifest
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.loading import ConfigError
 from pipeline.question.schema import Question
@@ -36,7 +36,7 @@ def plan(question: Question, console: Console) -> Exit:
     """Plan what can be told now, and print what all stages take, later ones too."""
     code = verbs.plan(question, console)
     study, prepared = verbs.study_of(question), (data_folder(question) / "manifest.json").exists()
-    manifest = Manifest.open(data_folder(question)) if prepared else unprepared(question)
+    manifest = Manifest.open(data_folder(question)) if prepared else placeholder_manifest(question)
     setting = setting_of(question, manifest, known_precision(question, study) or "fp32")
     console.print(weights_present.stage_table(stages(setting, measured_of(study, question))))
     return code
@@ -95,7 +95,7 @@ def confirm(question: Question, console: Console) -> Exit:
     if problems := list(supply_problems(runs, setting.manifest, question)):
         raise ConfigError(problems)
     add_to_plan(study, runs)
-    code = verbs.launch(question, study, console, last="prove")
+    code = verbs.launch(question, study, console, last="confirm")
     if code != Exit.DONE:
         return code
     _print_comparison(compare(study, setting, measured_of(study, question, anew=True), content), console)

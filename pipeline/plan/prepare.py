@@ -1,19 +1,16 @@
-"""Corpora, tokenizer and precision of a question, made ready once."""
+"""Corpora and tokenizer of a question, prepared once."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from pipeline.plan.hub_directory import MODEL_FILES, TOKENIZER_FILES, hub_directory
 from pipeline.plan.runs import data_folder
-from pipeline.question.loading import models
 from pipeline.question.schema import Question
-from pipeline.study.folder import Study, StudyError
 from training.corpora.corpus_error import CorpusError
 from training.corpora.corpus_store import Bar
 from training.corpora.filters import Filters
@@ -124,39 +121,3 @@ def progress_bar(console: Console | None) -> Iterator[Bar | None]:
             progress.update(tasks[corpus], total=total, completed=share or 0.0, size=f"{size / 1e6:,.0f} MB")
 
         yield bar
-
-
-def decide_precision(question: Question, study: Study, manifest: Manifest, log: Callable[[str], object]) -> str:
-    """fp32 or bf16 for the whole study: as asked, or the faster one here, measured once and kept in machine.json."""
-    if question.precision != "auto":
-        return question.precision
-    if (known := known_precision(question, study)) is None:
-        from pipeline.plan.runs import shape_of
-        from training.engine import faster_precision
-
-        _, target = models(question)
-        batch = question.launcher.micro_batch or question.continual.global_batch
-        measured = faster_precision(
-            shape_of(question, target, manifest), batch, question.sequence_length, question.objective.kind
-        )
-        study.write_json("machine.json", measured)
-        known = measured["precision"]
-        speeds = ", ".join(f"{name} {value:,} tokens/s" for name, value in measured["measured"].items())
-        log(f"precision: {known} ({speeds} on one thread, {target.name}, not compiled)")
-    return known
-
-
-def known_precision(question: Question, study: Study) -> str | None:
-    """The study's precision if it is asked for or was measured, else None."""
-    if question.precision != "auto":
-        return question.precision
-    machine = machine_record(study)
-    return machine["precision"] if machine else None
-
-
-def machine_record(study: Study) -> dict[str, Any] | None:
-    """What prepare measured on this study's machine, or None."""
-    try:
-        return study.read_json("machine.json", "prepare")
-    except StudyError:
-        return None

@@ -41,7 +41,7 @@ def data_folder(question: Question) -> Path:
     return Path(question.data) / f"{parts['general']}-{parts['domain']}-{digest}"
 
 
-def unprepared(question: Question) -> Manifest:
+def placeholder_manifest(question: Question) -> Manifest:
     """What stands in for the manifest when a plan is only to be priced: corpora of any length, the vocabulary asked."""
     endless = PreparedCorpus("", "not prepared", "", {"train": 2**62, "validation": 2**62}, {}, {})
     return Manifest(
@@ -79,7 +79,7 @@ def _runs(question: Question, role: str, manifest: Manifest, precision: str) -> 
     }
     steps = question.continual.steps
     continual = [
-        continued(about, model, share, steps, seed, role, pretraining, manifest, precision, transfer)
+        continual_run(about, model, share, steps, seed, role, pretraining, manifest, precision, transfer)
         for about in _about_each_domain(question)
         for model in ladder
         for transfer in ([None] if model.path else question.transfer_steps or [None])
@@ -94,7 +94,7 @@ def _runs(question: Question, role: str, manifest: Manifest, precision: str) -> 
     return [*pretraining.values(), *continual, *branches]
 
 
-def continued(
+def continual_run(
     question: Question,
     model: ModelConfig,
     share: float,

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.mixture_weights.methods.registry import METHODS
 from pipeline.mixture_weights.setting import Setting
-from pipeline.plan.runs import unprepared
+from pipeline.plan.runs import placeholder_manifest
 from pipeline.question.loading import read_question
 
 PAGE = (Path(__file__).parents[2] / "docs" / "many-domains.md").read_text()
@@ -29,7 +29,7 @@ def test_its_commands_are_questions_about_weights(command: list[str]) -> None:
 
 def test_its_counts_are_those_of_the_methods() -> None:
     question = read_question(["experiment=autoscale-small", "weights.seeds=1"])
-    setting = Setting(question, unprepared(question), "fp32", None)
+    setting = Setting(question, placeholder_manifest(question), "fp32", None)
     a_step = question.pretrain.global_batch * question.sequence_length
     m, (small, large) = len(setting.domains), question.weights.scales
     assert METHODS["ddo"].count(setting) == (1 + 2 * m, round(small * (2 * m + 7 / 3)) * a_step)

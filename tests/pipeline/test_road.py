@@ -397,7 +397,7 @@ def test_a_deleted_checkpoint_is_made_again_as_the_line_says(
 
 
 def test_a_run_that_dies_too_often_fails_with_the_reason(copy: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    from pipeline.launch.worker import guarded
+    from pipeline.launch.worker import run_worker
     from pipeline.question.loading import question_of_study
 
     planned = next(planned for planned in copy.read_plan() if planned.role == "fit")
@@ -407,10 +407,10 @@ def test_a_run_that_dies_too_often_fails_with_the_reason(copy: Study, capsys: py
     for number in (1, 2, 3):
         died = {**record, "attempt": number, "exit_code": 1, "reason": "RuntimeError: boom"}
         (folder / "attempts" / f"{number:03d}.json").write_text(json.dumps(died))
-    assert guarded(copy, question_of_study(copy.folder, []), planned.name) == 1
+    assert run_worker(copy, question_of_study(copy.folder, []), planned.name) == 1
     assert (folder / "FAILED").read_text() == "3 attempts ended badly, the last: RuntimeError: boom\n"
     assert run(["status", str(copy.folder)]) == 0
     assert "boom" in capsys.readouterr().out
     (folder / "FAILED").unlink()
-    assert guarded(copy, question_of_study(copy.folder, ["retry_failed=true"]), planned.name) == 0
+    assert run_worker(copy, question_of_study(copy.folder, ["retry_failed=true"]), planned.name) == 0
     assert (folder / "DONE").exists()

@@ -222,7 +222,7 @@ def test_why_a_run_waits(
     assert "job 1_1 ended: FAILED (NonZeroExitCode); logs/slurm-1_1.out; cptlaw train submits it again" in status()
     slurm.change("2", "GONE", "")
     assert "job 2_0 is gone" in status()
-    assert "decide (collect, fit, recommend, confirm, report): job 3 waits: Dependency" in status()
+    assert "recommend (collect, fit, recommend, confirm, report): job 3 waits: Dependency" in status()
     before = len(slurm.calls())
     status()
     # One question about the queue, and one of accounting, which this cluster has not.

@@ -84,7 +84,7 @@ def test_deaths_count_from_where_the_run_last_moved_on(planned: Planned) -> None
 def test_a_run_that_is_not_planned_is_refused(planned: Planned, capfd: pytest.CaptureFixture[str]) -> None:
     study = planned("unplanned")
     question = load_question(study.folder / "study.yaml", again=False)
-    assert worker.guarded(study, question, "pretrain-1") == Exit.INPUT_MISSING
+    assert worker.run_worker(study, question, "pretrain-1") == Exit.INPUT_MISSING
     assert capfd.readouterr().err == f"run: 'pretrain-1' is not in {study.plan_file}; see cptlaw status\n"
 
 

@@ -50,19 +50,19 @@ def test_from_one_command_to_a_confirmed_answer(
     study = Study(studies / "small")
     # The user's process ends before a run does.
     subprocess.run([sys.executable, "-m", "pipeline.cli.main", "train", *words], check=True)
-    assert [job.kind for job in read_jobs(study)] == ["train", "train", "decide"]
+    assert [job.kind for job in read_jobs(study)] == ["train", "train", "recommend"]
     assert {study.state(planned) for planned in study.read_plan()} == {"open"}
 
     def ended() -> bool:
         jobs = read_jobs(study)
         states = [cluster.job(job.number or "").get("JobState") for job in jobs if job.number and not job.tasks]
-        return (jobs[-1].kind, states[-1]) == ("prove", "COMPLETED") or "FAILED" in states or "CANCELLED" in states
+        return (jobs[-1].kind, states[-1]) == ("confirm", "COMPLETED") or "FAILED" in states or "CANCELLED" in states
 
     def logs() -> str:
         return "".join(path.read_text() for path in sorted((study.folder / "logs").iterdir()))
 
     _until(ended, 300, logs)
-    assert [job.kind for job in read_jobs(study)] == ["train", "train", "decide", "train", "prove"], logs()
+    assert [job.kind for job in read_jobs(study)] == ["train", "train", "recommend", "train", "confirm"], logs()
     rows = study.read_json("confirmation.json", "confirm")["confirmations"]
     assert len(rows) == 4
     assert "confirmation" in (study.folder / "report.html").read_text()

@@ -31,7 +31,7 @@ REASONS = {
 """Slurm's reason for waiting -> what it means."""
 
 
-def explained(rows: list[RunStatus], study: Study, scheduler: Scheduler) -> tuple[list[RunStatus], list[str]]:
+def with_job_states(rows: list[RunStatus], study: Study, scheduler: Scheduler) -> tuple[list[RunStatus], list[str]]:
     """The rows with what the scheduler says of their jobs, and lines on the jobs that are no runs.
 
     Runs that are done or failed have said all themselves. When the scheduler gives no answer, one line says so and the

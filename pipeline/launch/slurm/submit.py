@@ -28,7 +28,7 @@ from pipeline.study.folder import PlannedRun, Study
 from training.durable import write_whole
 from training.run import Exit
 
-DRIVERS = {"decide": ("collect", "fit", "recommend", "confirm", "report"), "prove": ("confirm", "report")}
+DRIVERS = {"recommend": ("collect", "fit", "recommend", "confirm", "report"), "confirm": ("confirm", "report")}
 """Kind of a job -> the verbs that it carries out."""
 
 
@@ -100,7 +100,7 @@ def show(study: Study, question: Question, plan: Sequence[PlannedRun], last: str
     submit_runs(plan, states, where, largest, send)
     if count or not (_alive_drivers(jobs, queue, last) or (not where and _is_over(study, plan))):
         send(last, {}, dependency(where.values()))
-    if last == "decide":
+    if last == "recommend":
         told = "the job that decides will submit the confirmation runs and, behind them, one that compares and reports"
         console.print(told, soft_wrap=True)
     return Exit.DONE
@@ -196,7 +196,7 @@ def _is_alive(job: Job, queue: Queue) -> bool:
 
 def _alive_drivers(jobs: Iterable[Job], queue: Queue, last: str) -> list[Job]:
     # The job that decides submits the one that proves: then it must not see itself.
-    kinds = DRIVERS if last == "decide" else ("prove",)
+    kinds = DRIVERS if last == "recommend" else ("confirm",)
     return [job for job in jobs if job.kind in kinds and _is_alive(job, queue)]
 
 

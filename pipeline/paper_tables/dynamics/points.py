@@ -16,7 +16,7 @@ from fitting import LAWS, Fit, PointsError, fit, with_areas
 from fitting.schedule import Schedules
 from fitting.solver.cores import over_cores
 from pipeline.paper_tables.table import Reading, Source
-from pipeline.plan.runs import planned_runs, unprepared
+from pipeline.plan.runs import placeholder_manifest, planned_runs
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun, StudyError
 
@@ -190,7 +190,7 @@ def _read(source: Source) -> Dynamics:
 
     question, points = source.question, source.points
     kept = source.study.plan_file.exists() and not question.tables.points
-    plan = source.study.read_plan() if kept else planned_runs(question, unprepared(question), "fp32")
+    plan = source.study.read_plan() if kept else planned_runs(question, placeholder_manifest(question), "fp32")
     rates = schedules(plan)
     # Without their corpora runs have other hashes; the rest of a name, and the variant, tell them apart.
     variant = points["variant"] if "variant" in points else pd.Series("", points.index)

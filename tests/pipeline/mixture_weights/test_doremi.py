@@ -17,7 +17,7 @@ from pipeline.mixture_weights.setting import Measured, Setting, mixture_run
 from pipeline.mixture_weights.stages import setting_of
 from pipeline.mixture_weights.token_supply import within
 from pipeline.plan.cost import run_flops
-from pipeline.plan.runs import unprepared
+from pipeline.plan.runs import placeholder_manifest
 from pipeline.question.loading import ConfigError, read_question
 from pipeline.question.schema import Question, SourceConfig
 from pipeline.study.folder import Study
@@ -69,7 +69,7 @@ def _question(folder: Path, *words: str) -> Question:
 
 def _setting(folder: Path, *words: str) -> Setting:
     question = _question(folder, *words)
-    return setting_of(question, unprepared(question), "fp32")
+    return setting_of(question, placeholder_manifest(question), "fp32")
 
 
 def test_it_wants_a_reference_and_a_proxy_that_waits_for_it(folder: Path, tmp_path: Path) -> None:

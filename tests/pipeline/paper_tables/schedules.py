@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from fitting import LAWS, with_areas
-from pipeline.plan.runs import planned_runs, unprepared
+from pipeline.plan.runs import placeholder_manifest, planned_runs
 from pipeline.question.loading import preset, read_question
 from pipeline.question.schema import Question
 from pipeline.study.collect import collect, schedules
@@ -41,7 +41,7 @@ def dynamics_small() -> Question:
 def study_of_schedules(folder: Path, noise: float = 5e-4) -> tuple[Study, Question]:
     """The study with its smaller model, planned, its losses written and collected."""
     question = dataclasses.replace(dynamics_small(), ladder=[], model=preset("qwen2-0.05m"))
-    study, plan = Study(folder), planned_runs(question, unprepared(question), "fp32")
+    study, plan = Study(folder), planned_runs(question, placeholder_manifest(question), "fp32")
     study.write_plan(plan)
     known, rng = schedules(plan), np.random.default_rng(0)
     for run in plan:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from pipeline.cli.main import run
-from pipeline.plan.runs import data_folder, planned_runs, unprepared
+from pipeline.plan.runs import data_folder, placeholder_manifest, planned_runs
 from pipeline.question.loading import ConfigError, read_question
 from pipeline.question.schema import Question
 from pipeline.study.domain_points import of_domain
@@ -22,7 +22,7 @@ SIX = ["experiment=dcpt-six-small", "corpora.folder=there"]
 
 
 def _plan(question: Question) -> list[PlannedRun]:
-    return planned_runs(question, unprepared(question), "fp32")
+    return planned_runs(question, placeholder_manifest(question), "fp32")
 
 
 def test_every_cell_of_six_domains_is_planned() -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from pipeline.cli import main as cli
-from pipeline.plan.runs import planned_runs, unprepared
+from pipeline.plan.runs import placeholder_manifest, planned_runs
 from pipeline.question.loading import ConfigError, read_question
 from pipeline.study.collect import collect, read_points, schedules
 from pipeline.study.folder import Study
@@ -37,7 +37,7 @@ QUESTION = [
 @pytest.fixture
 def plan():
     question = read_question(QUESTION)
-    return planned_runs(question, unprepared(question), "fp32")
+    return planned_runs(question, placeholder_manifest(question), "fp32")
 
 
 def test_each_step_of_a_trunk_is_planned_once_and_parents_come_first(plan) -> None:
@@ -104,7 +104,7 @@ def test_points_of_a_branch_count_from_the_start_of_its_phase(plan, tmp_path: Pa
 def test_phases_may_change_batch_length_and_rope_base() -> None:
     changed = ["continual.sequence_length=64", "continual.global_batch=8", "continual.rope_theta=500000"]
     question = read_question([*QUESTION, *changed])
-    plan = planned_runs(question, unprepared(question), "fp32")
+    plan = planned_runs(question, placeholder_manifest(question), "fp32")
     pretraining, continual = (next(run.spec for run in plan if run.role == role) for role in ("pretrain", "fit"))
     assert (pretraining.sequence_length, continual.sequence_length) == (128, 64)
     assert continual.tokens_per_step == 8 * 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.plan.checkpoint_steps import kept_steps
 from pipeline.plan.cost import costs
-from pipeline.plan.runs import planned_runs, unprepared
+from pipeline.plan.runs import placeholder_manifest, planned_runs
 from pipeline.question.loading import read_question
 from tests.pipeline.plan.test_branches import QUESTION
 from training.parameters import model_size
@@ -12,7 +12,7 @@ from training.parameters import model_size
 
 def test_what_others_start_from_is_kept_and_counted() -> None:
     question = read_question([*QUESTION, "continual.checkpoints.policy=explicit", "continual.checkpoints.steps=[5]"])
-    plan = planned_runs(question, unprepared(question), "fp32")
+    plan = planned_runs(question, placeholder_manifest(question), "fp32")
     kept = {run.name: kept_steps(question, run, plan) for run in plan}
     trunk = next(run for run in plan if run.role == "pretrain" and not run.parent)
     assert kept[trunk.name] == ([20, 40], [20, 40])

@@ -15,7 +15,7 @@ from pipeline.answers.confirm import Place, confirmation_runs, places
 from pipeline.answers.verdict import ELSEWHERE, NEAR, UNTOLD, WHERE, proven
 from pipeline.cli.main import run
 from pipeline.cli.verbs import study_of
-from pipeline.plan.runs import planned_runs, unprepared
+from pipeline.plan.runs import placeholder_manifest, planned_runs
 from pipeline.question.goals import goal_problems
 from pipeline.question.loading import ConfigError, load_question, read_question
 from pipeline.question.schema import Question
@@ -100,7 +100,7 @@ def test_confirmation_is_as_it_was_unless_more_is_asked() -> None:
     name = question.model.name
     assert places(question, _answer(question, 0.7)) == [Place(name, 0.7, 600), Place(name, 0.55, 600)]
     assert places(question, _answer(question, 0.1))[1] == Place(name, 0.25, 600)
-    runs = confirmation_runs(question, places(question, _answer(question, 0.7)), unprepared(question), "fp32")
+    runs = confirmation_runs(question, places(question, _answer(question, 0.7)), placeholder_manifest(question), "fp32")
     assert [run.spec.seed for run in runs] == [0, 0]
     assert [run.spec.hash[:8] for run in runs] == ["47746fbc", "4feef1e0"]
 
@@ -109,7 +109,7 @@ def test_the_domains_tokens_are_read_once_at_every_share() -> None:
     question = _question(**LIMITED, around=[-0.4, -0.2, 0.2, 0.7], seeds=2)
     asked = places(question, _answer(question, 0.4))
     assert [place.share for place in asked] == [0.4, 0.2, 0.6]
-    runs = confirmation_runs(question, asked, unprepared(question), "fp32")
+    runs = confirmation_runs(question, asked, placeholder_manifest(question), "fp32")
     assert Counter(run.spec.seed for run in runs) == {0: 3, 1: 3}
     for run_ in runs:
         read = Fraction(run_.spec.mixture["code"]) * run_.spec.tokens
@@ -124,7 +124,7 @@ def test_every_model_is_run_for_the_same_compute() -> None:
     answer["target"]["model"] = "qwen2-0.3m"
     asked = places(question, answer)
     assert [place.model for place in asked] == ["qwen2-0.3m", "qwen2-0.15m"]
-    manifest = unprepared(question)
+    manifest = placeholder_manifest(question)
     pretraining = {run_.spec.hash: run_.model for run_ in planned_runs(question, manifest, "fp32")}
     for run_ in confirmation_runs(question, asked, manifest, "fp32"):
         assert pretraining[run_.parent or ""] == run_.model

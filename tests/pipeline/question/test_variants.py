@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.plan.runs import planned_runs, unprepared
+from pipeline.plan.runs import placeholder_manifest, planned_runs
 from pipeline.question.loading import ConfigError, read_question
 from pipeline.question.schema import Question
 from pipeline.study.collect import schedules
@@ -19,7 +19,7 @@ ARM = "{continual: {schedule: {pieces: [{shape: linear, end: 0.0}]}}, mixture: {
 
 
 def _plan(question: Question) -> list[PlannedRun]:
-    return planned_runs(question, unprepared(question), "fp32")
+    return planned_runs(question, placeholder_manifest(question), "fp32")
 
 
 def test_the_dynamics_study_plans_schedules_transfer_points_ratios_and_what_no_fit_sees() -> None:
