@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from fitting import Fit
+from pipeline.answers.limited_data import limited_steps
 from pipeline.answers.verdict import proven
 from pipeline.plan.runs import continual_run, pretraining_run
 from pipeline.plan.token_supply import supply_problems
-from pipeline.question.goals import limited_steps
 from pipeline.question.loading import ConfigError, models
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import read_recommendation
@@ -23,7 +23,7 @@ from pipeline.study.folder import PlannedRun, Study, StudyError
 from pipeline.study.target import find_target, lasting, target_columns
 from training.corpora.manifest import Manifest
 
-GIVEN = {"limited-data": ("domain_tokens",), "compute": ("flops", "share")}
+GIVEN = {"limited-data": ("domain_tokens",), "compute": ("flops", "domain_ratio")}
 """goal.kind -> keys that its confirmation must have in common with its recommendation."""
 
 
@@ -97,15 +97,6 @@ def confirmation_runs(
     if problems := list(supply_problems(runs, manifest, question)):
         raise ConfigError(problems)
     return runs
-
-
-def add_to_plan(study: Study, runs: list[PlannedRun]) -> list[PlannedRun]:
-    """Put runs behind those that are planned already; returns the whole plan."""
-    plan = study.read_plan()
-    known = {run.spec.hash for run in plan}
-    plan = [*plan, *(run for run in runs if run.spec.hash not in known)]
-    study.write_plan(plan)
-    return plan
 
 
 def compare(

@@ -11,7 +11,8 @@ import pandas as pd
 from scipy.interpolate import PchipInterpolator
 
 from fitting import Estimate, Fit, TradeOff, compute_optimal, limited_data, trade_off
-from pipeline.question.goals import compute_steps, limited_steps, most_tokens
+from pipeline.answers.compute import compute_steps
+from pipeline.answers.limited_data import limited_steps, most_tokens
 from pipeline.question.loading import models
 from pipeline.question.schema import Question
 from pipeline.study.fits import log_errors

@@ -17,12 +17,13 @@ from types import FrameType
 from omegaconf import DictConfig
 from rich.console import Console
 
-from pipeline.cli import verbs
 from pipeline.launch.local import last_log_line, train_locally
 from pipeline.plan.runs import data_folder
+from pipeline.plan.write import current_plan, write_plan
+from pipeline.question.goal import goal_of
 from pipeline.question.loading import ConfigError, checked, read_question
 from pipeline.question.schema import Question
-from pipeline.study.folder import PlannedRun, Study, StudyError
+from pipeline.study.folder import PlannedRun, Study, StudyError, study_of
 from pipeline.tracking.mirror import track_job
 from training.corpora.corpus_error import CorpusError
 from training.corpora.manifest import Manifest
@@ -59,18 +60,19 @@ def carry_out(question: Question) -> float | None:
         The objective: mean validation loss on the domain corpus at the end of the job's continual runs, nats a token.
 
     Raises:
-        JobError: a run failed. ConfigError, CorpusError, StudyError: as `verbs.write_plan`.
+        JobError: a run failed. ConfigError, CorpusError, StudyError: as `write_plan`.
         SystemExit: it was stopped (75) or lacks input (3).
     """
-    study = verbs.study_of(question)
+    study = study_of(question)
     if question.launcher.kind != "local":
         raise ConfigError([f"launcher: {question.launcher.kind!r} in a sweep; allowed: local, and hydra/launcher=..."])
-    if question.goal.kind == "weights":
-        raise ConfigError(["goal.kind: 'weights' in a sweep; allowed: trade-off (weights are sought in stages)"])
+    if goal_of(question).staged:
+        kind = question.goal.kind
+        raise ConfigError([f"goal.kind: {kind!r} in a sweep; allowed: trade-off, whose runs need no earlier results"])
     with _alone(study):
-        runs = verbs.plan_now(question, study, Manifest.open(data_folder(question)))
+        runs = current_plan(question, study, Manifest.open(data_folder(question)))
         own = [run for run in runs if run.role != "confirm" or run.variant]
-        verbs.write_plan(question, study, keep=True)
+        write_plan(question, study, keep=True)
     names = [run.name for run in own]
     code = train_locally(study, question, Console(), names)
     objective = _objective(study, own, question.corpora.domain) if code == Exit.DONE else None

@@ -76,6 +76,12 @@ def comparison_tables(content: dict[str, Any]) -> list[Table]:
     return [reached, took]
 
 
+def comparison_output(comparison: dict[str, Any]) -> list[Table | str]:
+    """The comparison as it is printed: tables, and a line where the answer measured worse than the reference."""
+    line = outdone_line(comparison)
+    return [*comparison_tables(comparison), *([line] if line else [])]
+
+
 def outdone(comparison: dict[str, Any]) -> dict[str, Any] | None:
     """The reference's row where the answer measured worse than it, with an interval clear of zero; else None."""
     rows = comparison["methods"]

@@ -14,6 +14,7 @@ import pandas as pd
 from fitting import PointsError
 from pipeline.paper_tables.table import Reading, Source, Table
 from pipeline.paper_tables.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
+from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import read_comparison
 
@@ -195,7 +196,7 @@ def _read(source: Source) -> Weighed:
 
 
 def _of_weights(question: Question) -> bool:
-    return question.goal.kind == "weights"
+    return goal_of(question).many_domains
 
 
 def _said(source: Source) -> str:

@@ -26,6 +26,17 @@ class Machine:
     """Name of the GPU or processor."""
 
 
+def required_precision(question: Question, study: Study) -> str:
+    """The study's precision.
+
+    Raises:
+        StudyError: precision=auto, and prepare has not measured it.
+    """
+    if (precision := known_precision(question, study)) is None:
+        raise StudyError(f"{study.folder}/machine.json: missing, and precision=auto; run cptlaw prepare first")
+    return precision
+
+
 def read_machine(study: Study) -> Machine | None:
     """What prepare measured for this study; None before that.
 

@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 import conf
-from pipeline.question.goals import goal_problems
+from pipeline.question.goal import goal_problems, steps_of
 from pipeline.question.schema import (
     BranchConfig,
     EvaluationConfig,
@@ -242,8 +242,7 @@ def _problems(question: Question) -> Iterator[str]:
         phase: PhaseConfig = getattr(question, name)
         if name == "pretrain" and question.model.path and not question.ladder:
             continue
-        if question.goal.kind == "weights" and name == question.weights.phase:
-            phase = replace(phase, steps=max(1, question.weights.target))  # Its own number of steps is not used.
+        phase = replace(phase, steps=steps_of(question, name))
         if phase.steps < 1:
             yield f"{name}.steps: {phase.steps}; allowed: 1 or more"
             continue
@@ -314,10 +313,6 @@ def _problems(question: Question) -> Iterator[str]:
         if not 0 < (seconds := getattr(tracking, key)) < 86400:
             yield f"tracking.{key}: {seconds}; allowed: above 0, seconds"
     yield from goal_problems(question)
-    if question.goal.kind == "weights":
-        from pipeline.mixture_weights.problems import weights_problems
-
-        yield from weights_problems(question)
     model = question.model
     if model.path is None and not (model.hidden_size and model.num_hidden_layers and model.intermediate_size):
         yield f"model.path: has no value, nor has {model.name} a shape; give model.path=... (a Hugging Face directory)"

@@ -11,6 +11,7 @@ import pandas as pd
 
 from fitting import LAWS, Fit, PointsError, with_areas
 from fitting.schedule import Schedules
+from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import read_confirmations, read_proof, read_recommendation
 from pipeline.study.collect import read_points, schedules
@@ -131,7 +132,7 @@ def read_evidence(study: Study, question: Question) -> Evidence:
         rows = read_confirmations(study)
         confirmations = [row for row in rows if row["corpus"] in found.corpora and row["law"] in question.law]
         proof = _proof(study, found.corpora)
-    if recommendation is not None and points is not None and question.goal.kind != "trade-off":
+    if recommendation is not None and points is not None and goal_of(question).chooses_run:
         target = _answered_target(question, points, recommendation["target"])
     found = dataclasses.replace(
         found,

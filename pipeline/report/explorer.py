@@ -14,6 +14,7 @@ import numpy as np
 from fitting import LAWS, Fit
 from fitting.answers.answer import EXTRAPOLATED
 from fitting.answers.trade_off import cap_factors
+from pipeline.question.goal import goal_of
 from pipeline.report.evidence import Evidence
 from pipeline.report.marks import BLACK, CORPUS_COLOURS, GREY, Key, Panel, axis, numbers, panel, token_axis
 from pipeline.report.number_format import short
@@ -104,7 +105,7 @@ def explorer_markup(evidence: Evidence, data: dict[str, Any] | None) -> str:
         f'<div class="panel"><h4>{text(made.group)}</h4>{plot(made, "", kind)}</div>'
         for made, kind in zip((*_curves(evidence), _map(evidence, [1e6, 1e7])), (*ROLES, "map"))
     )
-    note = _NOTE if evidence.question.goal.kind == "trade-off" else f"{_NOTE} {_OTHER}"
+    note = f"{_NOTE} {_OTHER}" if goal_of(evidence.question).chooses_run else _NOTE
     return (
         f'{paragraph(note, "note")}<div id="explorer"><div class="controls" hidden>{controls}</div>'
         '<p class="explored" id="explored" role="status"><strong></strong> <span></span></p>'

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+from pipeline.question.goal import goal_of
 from pipeline.report.colours import both
 from pipeline.report.evidence import Evidence
 from pipeline.report.marks import CORPUS_COLOURS
@@ -66,13 +69,9 @@ def head(evidence: Evidence, summary: str) -> str:
 
 
 def _asked(evidence: Evidence) -> str:
-    goal = evidence.question.goal
-    if goal.kind == "limited-data":
-        return f"It reads {quantity(goal.domain_tokens or 0)} tokens of {evidence.domain}, each once."
-    if goal.kind == "compute":
-        return f"The continual phase may take {goal.flops or 0:.3g} FLOPs."
-    tolerance = (evidence.recommendation or {})["goal"]["tolerance"]
-    return f"The loss on {evidence.general} may rise by {100 * tolerance:.3g}%."
+    question, answered = evidence.question, (evidence.recommendation or {})["goal"]
+    goal = dataclasses.replace(question.goal, tolerance=answered["tolerance"])
+    return goal_of(question).constraint(dataclasses.replace(question, goal=goal))
 
 
 def _mixture(evidence: Evidence, share: float) -> str:

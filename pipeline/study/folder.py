@@ -10,6 +10,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
 from training.durable import read_lines_whole, write_whole
 from training.run import state_of
@@ -140,6 +141,13 @@ class Study:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps({"schema": SCHEMA, **content}, indent=2, allow_nan=False) + "\n")
         return path
+
+
+def study_of(question: Question) -> Study:
+    """The study's folder of a question, with the folders of its goal's answer."""
+    goal, corpora = goal_of(question), question.corpora
+    answers = f"answers/{corpora.domain}" if corpora.domains and not goal.many_domains else ""
+    return Study(Path(question.studies) / question.name, answers, goal.answer_folder(question))
 
 
 def question_yaml(question: Question) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from fitting import LAWS, Fit, with_areas
 from fitting.schedule import Schedule
-from pipeline.question.goals import tokens_a_step
+from pipeline.question.goal import tokens_per_step
 from pipeline.question.loading import pieces
 from pipeline.question.schema import Question
 from pipeline.study.folder import StudyError
@@ -78,12 +78,12 @@ def find_target(question: Question, points: pd.DataFrame, model: str | None = No
         )
     steps = round(question.continual.steps * question.confirm.tokens_factor)
     n, s1_pretrain = (float(before[column].iloc[0]) for column in ("N", "s1_pretrain"))
-    return Target(name, n, steps * tokens_a_step(question) / 1e9, steps, rate, losses, rho, s1_pretrain, rates)
+    return Target(name, n, steps * tokens_per_step(question) / 1e9, steps, rate, losses, rho, s1_pretrain, rates)
 
 
 def lasting(question: Question, target: Target, steps: int) -> Target:
     """The same with a continual phase of so many steps."""
-    return dataclasses.replace(target, steps=steps, D=steps * tokens_a_step(question) / 1e9)
+    return dataclasses.replace(target, steps=steps, D=steps * tokens_per_step(question) / 1e9)
 
 
 def target_columns(question: Question, target: Target, corpus: str, fit: Fit) -> dict[str, float]:
@@ -109,7 +109,7 @@ def columns_by_length(
     question: Question, target: Target, corpus: str, fit: Fit, least: float, most: float
 ) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
     """The columns of a law at the ends of runs of D billions of tokens (n,) from `least` to `most`, N and D apart."""
-    step = tokens_a_step(question) / 1e9
+    step = tokens_per_step(question) / 1e9
     steps = np.unique(np.clip(np.round(np.geomspace(least, most, KNOTS) / step).astype(int), 1, None))
     ends = [target_columns(question, lasting(question, target, int(count)), corpus, fit) for count in steps]
     known = {name: np.array([end[name] for end in ends]) for name in ends[0] if name not in ("N", "D")}

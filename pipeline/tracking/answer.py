@@ -9,6 +9,7 @@ from typing import Any
 
 import wandb
 
+from pipeline.question.goal import goal_of
 from pipeline.question.loading import question_of_study
 from pipeline.question.schema import TrackingConfig
 from pipeline.report.evidence import Evidence, read_evidence
@@ -32,8 +33,8 @@ def track(study: Study, tracking: TrackingConfig, mode: str | None = None) -> bo
         return False
     domain = [f"corpora.domain={Path(study.answers).name}"] if study.answers else []
     question = question_of_study(study.folder, domain)
-    if question.goal.kind == "weights":
-        return False  # Its runs are copied; its answer has other files.
+    if not goal_of(question).tracked:
+        return False
     evidence = read_evidence(study, question)
     forget(study, identity)
     tracked = open_run(

@@ -13,7 +13,9 @@ import torch
 from rich.console import Console
 
 from pipeline.cli import verbs
+from pipeline.plan.write import write_plan
 from pipeline.question.loading import read_question
+from pipeline.study.folder import study_of
 from tests.benchmarks.peers import trainer
 from training.batches import training_batches
 from training.corpora.manifest import Manifest
@@ -33,9 +35,9 @@ def measure() -> list[dict[str, Any]]:
     console = Console()
     with tempfile.TemporaryDirectory() as folder:
         question = read_question([*QUESTION, f"studies={folder}", "precision=bf16"])
-        study = verbs.study_of(question)
+        study = study_of(question)
         verbs.prepare(question, console)
-        plan = verbs.write_plan(question, study)
+        plan = write_plan(question, study)
         runs = [run for run in plan if run.role == "fit"]
         assert len(runs) == 14
         # Pre-training is the same for both and belongs to neither: done first, it also leaves compiled code in

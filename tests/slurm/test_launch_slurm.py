@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from pipeline.cli.main import run
-from pipeline.cli.verbs import launch
+from pipeline.launch.launcher import launch
 from pipeline.launch.slurm.client import Scheduler, SchedulerError
 from pipeline.launch.slurm.jobs import read_jobs
 from pipeline.question.loading import question_of_study

@@ -14,6 +14,7 @@ from fitting.solver.cores import over_cores
 from pipeline.paper_tables.dcpt.points import CORPORA, SIX, Material
 from pipeline.paper_tables.table import Reading, Table
 from pipeline.paper_tables.verdict import HOLDS, NOT_HERE, UNKNOWN
+from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
 
 CLAIMED = 0.1
@@ -75,7 +76,8 @@ def _ratio(material: Material, domain: str, corpus: str) -> dict[str, float] | s
 
 
 def _near_zero(question: Question) -> bool:
-    return question.goal.kind != "weights" and sum(0 < share <= CLAIMED for share in question.mixture.domain_ratio) >= 2
+    ratios = [ratio for ratio in question.mixture.domain_ratio if 0 < ratio <= CLAIMED]
+    return not goal_of(question).many_domains and len(ratios) >= 2
 
 
 READINGS = {"near-zero": Reading("near-zero", of=_near_zero, read=SIX.read, said=SIX.said)}

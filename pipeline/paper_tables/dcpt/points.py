@@ -12,6 +12,7 @@ from fitting import PointsError
 from fitting.solver.newton import huber
 from fitting.solver.problem import DELTA
 from pipeline.paper_tables.table import Reading, Source
+from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
 
 CORPORA = ("G", "D")
@@ -66,7 +67,7 @@ def _read(source: Source) -> Material:
 
 def _has_sizes(question: Question) -> bool:
     sizes = {*question.ladder, question.model.name}
-    return question.goal.kind != "weights" and not question.variants and len(sizes) > 1
+    return not goal_of(question).many_domains and not question.variants and len(sizes) > 1
 
 
 def _said(source: Source) -> str:

@@ -17,7 +17,7 @@ import pandas as pd
 from pipeline.answers.verdict import ELSEWHERE, NEAR, UNTOLD, WHERE
 from pipeline.paper_tables.table import Reading, Source, Table
 from pipeline.paper_tables.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
-from pipeline.question.goals import goal_folder
+from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
 from pipeline.report.number_format import quantity
 from pipeline.study.artifacts import read_confirmations, read_proof, read_recommendation
@@ -122,12 +122,12 @@ def _reading(kind: str, key: str) -> Reading:
     def of(question: Question) -> bool:
         goal = question.goal
         # One seed proves nothing.
-        return goal.kind != "weights" and question.confirm.seeds > 1 and getattr(goal, key) is not None
+        return not goal_of(question).many_domains and question.confirm.seeds > 1 and getattr(goal, key) is not None
 
     def read(source: Source) -> Used:
         goal = dataclasses.replace(source.question.goal, kind=kind)
         question = dataclasses.replace(source.question, goal=goal)
-        study = dataclasses.replace(source.study, goal=goal_folder(question))
+        study = dataclasses.replace(source.study, goal=goal_of(question).answer_folder(question))
         rows = [row for row in read_confirmations(study) if row["recommended"]]
         corpora = question.corpora.general, question.corpora.domain
         return Used(read_recommendation(study), rows, read_proof(study), corpora)

@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 
 from fitting import LAWS
+from pipeline.answers.limited_data import limited_steps
 from pipeline.answers.solvers import SOLVERS, Asked, Found
-from pipeline.question.goals import limited_steps, tokens_a_step
+from pipeline.question.goal import tokens_per_step
 from pipeline.question.loading import read_question
 from pipeline.question.schema import GoalConfig, Question
 from pipeline.study.target import find_target, lasting, target_columns
@@ -74,7 +75,7 @@ def test_few_tokens_of_the_domain() -> None:
     assert found.share == pytest.approx(best, abs=0.02)
     assert found.share is not None
     assert 0.08 < (found.low or 0) < found.share < (found.high or 0) < 1
-    assert found.target.steps * tokens_a_step(asked.question) == pytest.approx(3e5 / found.share, rel=0.01)
+    assert found.target.steps * tokens_per_step(asked.question) == pytest.approx(3e5 / found.share, rel=0.01)
     assert found.predicted["code"][0] == pytest.approx(min(losses), abs=2e-3)
     steps, said = found.target.steps, found.predicted["general"][0]
     assert said == pytest.approx(_loss(asked, "general", found.share, "qwen2-0.3m", steps), abs=1e-9)
@@ -96,7 +97,7 @@ def test_points_that_do_not_say_where_are_told() -> None:
 def test_the_best_model_for_so_much_compute(flops: float, model: str) -> None:
     asked = _asked(E=60.0, kind="compute", flops=flops, domain_ratio=0.5)
     found = _answer(asked)
-    lengths = {name: round(flops / (6e9 * N * tokens_a_step(asked.question))) for name, N in SIZES.items()}
+    lengths = {name: round(flops / (6e9 * N * tokens_per_step(asked.question))) for name, N in SIZES.items()}
     losses = {name: _loss(asked, "code", 0.5, name, steps) for name, steps in lengths.items()}
     assert found.target.model == model == min(losses, key=lambda name: losses[name])
     assert found.target.steps == lengths[model]

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from pipeline.cli.main import run
 from pipeline.cli.table_studies import complete_study
-from pipeline.cli.verbs import study_of
 from pipeline.question.loading import read_question
 from pipeline.question.schema import Question
 from pipeline.study.collect import _write
+from pipeline.study.folder import study_of
 from training.run import Exit
 
 

@@ -20,7 +20,7 @@ from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import placeholder_manifest
 from pipeline.question.loading import ConfigError, read_question
 from pipeline.question.schema import Question, SourceConfig
-from pipeline.study.folder import Study
+from pipeline.study.folder import Study, study_of
 from tests.conftest import write_text
 from training.domain_weights import read_path
 from training.run import Exit
@@ -128,7 +128,7 @@ def test_from_the_plan_to_the_proposal(folder: Path) -> None:
     question = _question(folder)
     for verb in ("prepare", "plan", "train"):
         assert verbs.carry_out(verb, question, QUIET) == Exit.DONE
-    study = verbs.study_of(question)
+    study = study_of(question)
     reference, proxy = study.read_plan()
     assert proxy.after == reference.spec.hash
     assert (study.state(reference), study.state(proxy)) == ("done", "done")
@@ -159,7 +159,7 @@ def test_a_second_round_starts_from_the_first_ones_answer(folder: Path) -> None:
     question = _question(folder, "weights.rounds=2")
     for verb in ("prepare", "train", "recommend"):
         assert verbs.carry_out(verb, question, QUIET) == Exit.DONE
-    study = verbs.study_of(question)
+    study = study_of(question)
     assert len(study.read_plan()) == 4
     (row,) = study.read_json("recommendation.json", "recommend")["proposals"]
     first, second = row["details"]["rounds"]

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.answers.confirm import add_to_plan
 from pipeline.mixture_weights.comparison import compare, proposals_in, recommend_weights
 from pipeline.mixture_weights.setting import Measured, Setting
 from pipeline.mixture_weights.stages import confirming, measured_of, setting_of, wanted
+from pipeline.plan.write import add_to_plan
 from pipeline.question.loading import read_question
 from pipeline.question.schema import Question
 from pipeline.study.collect import collect

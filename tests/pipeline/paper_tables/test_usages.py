@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from pipeline.answers.verdict import proven
-from pipeline.cli.verbs import study_of
 from pipeline.paper_tables.dcpt import near_zero, usages
 from pipeline.paper_tables.dcpt.points import Material
 from pipeline.paper_tables.dcpt.usages import READINGS
@@ -21,7 +20,7 @@ from pipeline.paper_tables.table import Source
 from pipeline.paper_tables.verdict import HOLDS, NOT_HERE, UNKNOWN
 from pipeline.question.loading import read_question
 from pipeline.question.schema import Question
-from pipeline.study.folder import Study, StudyError
+from pipeline.study.folder import Study, StudyError, study_of
 
 PAPER = """r_d,corpus,metric,value
 0.9,G,val_loss,2.9

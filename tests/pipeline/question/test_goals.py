@@ -14,12 +14,11 @@ import pytest
 from pipeline.answers.confirm import Place, confirmation_runs, places
 from pipeline.answers.verdict import ELSEWHERE, NEAR, UNTOLD, WHERE, proven
 from pipeline.cli.main import run
-from pipeline.cli.verbs import study_of
 from pipeline.plan.runs import placeholder_manifest, planned_runs
-from pipeline.question.goals import goal_problems
+from pipeline.question.goal import goal_problems
 from pipeline.question.loading import ConfigError, load_question, read_question
 from pipeline.question.schema import Question
-from pipeline.study.folder import question_yaml
+from pipeline.study.folder import question_yaml, study_of
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"kind": "limited-data"}, "goal.domain_tokens: null with goal.kind=limited-data; allowed: tokens of the domain"),
@@ -33,7 +32,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"domain_ratio": 0.0}, "goal.domain_ratio: 0.0; allowed: above 0, up to 1, or null"),
     ({"kind": "data"}, "goal.kind: 'data'; allowed: trade-off, limited-data, compute, weights"),
     ({"seeds": 0}, "confirm.seeds: 0; allowed: 1 or more"),
-    ({"around": [0.1, 1.5]}, "confirm.around: 1.5; allowed: distances of a share"),
+    ({"around": [0.1, 1.5]}, "confirm.around: 1.5; allowed: differences of the domain ratio"),
 ]
 LIMITED = {"kind": "limited-data", "domain_tokens": 3e5}
 COMPUTE = {"kind": "compute", "flops": 6e11}

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from fitting import areas
-from pipeline.answers.confirm import Place, add_to_plan, compare, confirmation_runs
+from pipeline.answers.confirm import Place, compare, confirmation_runs
 from pipeline.answers.recommend import recommend
 from pipeline.plan.runs import planned_runs
+from pipeline.plan.write import add_to_plan
 from pipeline.question.loading import read_question
 from pipeline.question.schema import Question
 from pipeline.study.collect import collect, schedules

@@ -1,0 +1,79 @@
+"""What the goals that ask fitted laws have in common: trade-off, limited data, compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pipeline.question.goal import Goal, Log, Output
+from pipeline.question.schema import Question
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pipeline.study.folder import PlannedRun, Study
+    from training.corpora.manifest import Manifest
+
+
+class LawGoal(Goal):
+    """A domain ratio beside general text, by laws fitted to the losses of both."""
+
+    def problems(self, question: Question) -> Iterator[str]:
+        return iter(())
+
+    def runs(self, question: Question, study: Study, manifest: Manifest, precision: str) -> list[PlannedRun]:
+        from pipeline.plan.runs import planned_runs
+
+        return planned_runs(question, manifest, precision)
+
+    def fit(self, question: Question, study: Study, log: Log) -> Output:
+        from pipeline.report.terminal_tables import held_out_table
+        from pipeline.study.collect import read_points, schedules
+        from pipeline.study.domain_points import of_domain
+        from pipeline.study.fits import back_test, fit_all, trust
+
+        points, rates = of_domain(read_points(study), question), schedules(study.read_plan())
+        fit_all(study, question, points, rates, log)
+        tested = back_test(study, question, points, rates)
+        return Output([held_out_table(tested), *trust(tested)])
+
+    def recommend(self, question: Question, study: Study, log: Log) -> Output:
+        from pipeline.answers.recommend import recommend
+        from pipeline.report.terminal_tables import recommendation_table
+        from pipeline.study.collect import read_points
+        from pipeline.study.domain_points import of_domain
+        from pipeline.study.fits import read_fits
+
+        points = of_domain(read_points(study), question)
+        content = recommend(study, question, points, read_fits(study, question))
+        notes = [f"note: {warning}" for warning in content["warnings"]]
+        return Output([recommendation_table(content, question), *notes], answered=bool(content["mixture"]))
+
+    def confirmation_runs(
+        self, question: Question, study: Study, manifest: Manifest, precision: str
+    ) -> list[PlannedRun]:
+        from pipeline.answers.confirm import confirmation_plan
+
+        return confirmation_plan(question, study, manifest, precision)
+
+    def confirm(self, question: Question, study: Study, runs: list[PlannedRun]) -> Output:
+        from pipeline.answers.confirm import compare
+        from pipeline.report.terminal_tables import confirmation_table
+        from pipeline.study.collect import collect
+        from pipeline.study.domain_points import of_domain
+        from pipeline.study.fits import read_fits
+
+        points = of_domain(collect(study, question.corpora.general), question)
+        content = compare(study, question, runs, points, read_fits(study, question))
+        return Output([confirmation_table(content["confirmations"]), content["proof"]["sentence"]])
+
+    def answer(self, question: Question, study: Study) -> Output:
+        from pipeline.report.terminal_tables import answer_table
+
+        return Output([answer_table(study, question)])
+
+    def report(self, question: Question, study: Study) -> list[Path]:
+        from pipeline.report.write import write_report
+
+        path = write_report(study, question)
+        return [path, study.folder / "report.html"] if question.corpora.domains else [path]

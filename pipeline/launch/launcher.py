@@ -1,0 +1,44 @@
+"""Train a plan as the launcher section says: here, on a cluster, or one run of it."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from pipeline.question.loading import ConfigError
+from pipeline.question.schema import Question
+from pipeline.study.folder import Study
+from training.run import Exit
+
+
+def launch(question: Question, study: Study, console: Console, last: str = "recommend") -> Exit:
+    """Train what is planned, as the launcher section says; on a cluster `last` is the job behind the runs."""
+    plan = study.read_plan()
+    failed = [run for run in plan if study.state(run) == "failed"]
+    if question.retry_failed:
+        for run in failed:
+            (study.runs / run.name / "FAILED").unlink()
+    if question.run is not None:
+        from pipeline.launch.worker import run_worker
+
+        named = [run for run in plan if question.run in (run.name, run.spec.hash, run.spec.hash[:8])]
+        if not named:
+            raise ConfigError([f"run: {question.run!r} is not in {study.plan_file}; see cptlaw status"])
+        return run_worker(study, question, named[0].name)
+    if question.launcher.kind == "slurm":
+        from pipeline.launch.slurm.submit import show, submit
+
+        return (show if question.dry_run else submit)(study, question, plan, last, console)
+    from pipeline.launch.local import last_log_line, train_locally
+
+    code = train_locally(study, question, console)
+    if code == Exit.CRASH:
+        for run in plan:
+            if study.state(run) == "failed":
+                reason = (study.runs / run.name / "FAILED").read_text().strip()
+                console.print(
+                    f"failed {run.name}: {reason}; cptlaw train retry_failed=true tries again",
+                    highlight=False,
+                )
+    if code in (Exit.CRASH, Exit.INPUT_MISSING) and (line := last_log_line(study)):
+        console.print(f"last line of the workers' logs: {line}", highlight=False, markup=False)
+    return code

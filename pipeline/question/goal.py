@@ -1,0 +1,186 @@
+"""What a question can ask for: one interface, and the registry of the goals that implement it.
+
+Nothing else asks for the kind of a goal. A new goal is a module with a `GOAL` and a line in `GOALS`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipeline.question.schema import Question
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+    from pipeline.study.folder import PlannedRun, Study
+    from training.corpora.manifest import Manifest
+
+GOALS = {
+    "trade-off": "pipeline.answers.trade_off",
+    "limited-data": "pipeline.answers.limited_data",
+    "compute": "pipeline.answers.compute",
+    "weights": "pipeline.mixture_weights.goal",
+}
+"""goal.kind -> module whose `GOAL` implements it. A module is imported when a question of its kind is read."""
+
+Log = Callable[[str], object]
+"""Receives a line of progress."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a step of a goal prints."""
+
+    shown: Sequence[RenderableType]
+    """Tables, and lines of plain text, in the order to print them."""
+    answered: bool = True
+    """False: there is no answer, and the verb fails."""
+
+
+class Goal(ABC):
+    """What depends on the goal of a question. Modules of goals import what is heavy inside their methods."""
+
+    folder: str = ""
+    """Folder of its recommendation, confirmation and report, where a study may have the answers of several goals."""
+    many_domains: bool = False
+    """Whether one answer weighs all corpora; otherwise an answer is a ratio of one domain beside general text."""
+    staged: bool = False
+    """Whether results of runs decide on further runs, so that one process must train them all."""
+    chooses_run: bool = False
+    """Whether the model or the length of the recommended run is part of the answer."""
+    tracked: bool = True
+    """Whether wandb gets the answer; it gets the runs of every goal."""
+
+    def answer_folder(self, question: Question) -> str:
+        """`folder`, below that of the domain where a study has several, below answers/ where it has one."""
+        return self.folder if question.corpora.domains or not self.folder else f"answers/{self.folder}"
+
+    @abstractmethod
+    def problems(self, question: Question) -> Iterator[str]:
+        """A line for each mistake in the keys that only this goal reads."""
+
+    def steps(self, question: Question, phase: str) -> int:
+        """Steps of a phase (pretrain or continual), to check its schedule for."""
+        return getattr(question, phase).steps
+
+    @abstractmethod
+    def runs(self, question: Question, study: Study, manifest: Manifest, precision: str) -> list[PlannedRun]:
+        """The runs that the fit reads, as far as they are known, in the order to start them.
+
+        Raises:
+            ConfigError: a corpus too short for them; a line for each.
+        """
+
+    def cost_notes(
+        self, question: Question, study: Study, manifest: Manifest, precision: str
+    ) -> Sequence[RenderableType]:
+        """What `cptlaw plan` prints below the cost of the runs that are known."""
+        return []
+
+    def collect_stage(self, question: Question, study: Study) -> None:
+        """Collect the results that decide on the runs of the next stage, where a goal is staged."""
+        return
+
+    @abstractmethod
+    def fit(self, question: Question, study: Study, log: Log) -> Output:
+        """Fit what the recommendation reads, and write it into the study.
+
+        Raises:
+            StudyError: nothing is collected, or a law cannot be fitted.
+        """
+
+    @abstractmethod
+    def recommend(self, question: Question, study: Study, log: Log) -> Output:
+        """Write recommendation.json.
+
+        Raises:
+            StudyError: runs or fits are missing.
+        """
+
+    @abstractmethod
+    def confirmation_runs(
+        self, question: Question, study: Study, manifest: Manifest, precision: str
+    ) -> list[PlannedRun]:
+        """The runs that test the recommendation.
+
+        Raises:
+            StudyError: no recommendation, or one of another question.
+            ConfigError: a corpus too short for them; a line for each.
+        """
+
+    @abstractmethod
+    def confirm(self, question: Question, study: Study, runs: list[PlannedRun]) -> Output:
+        """Compare finished confirmation runs with the recommendation, and write confirmation.json.
+
+        Raises:
+            StudyError: a run has not ended.
+        """
+
+    @abstractmethod
+    def answer(self, question: Question, study: Study) -> Output:
+        """Recommendation and confirmation, as `cptlaw quickstart` prints them at its end."""
+
+    @abstractmethod
+    def report(self, question: Question, study: Study) -> list[Path]:
+        """Write report.html; the page of this answer first, then those that link to it."""
+
+    @abstractmethod
+    def constraint(self, question: Question) -> str:
+        """What the goal asks for, as a sentence of the report."""
+
+
+def goal_of(question: Question) -> Goal:
+    """The implementation of a question's goal.
+
+    Raises:
+        KeyError: goal.kind is not in GOALS, which `goal_problems` reports.
+    """
+    return importlib.import_module(GOALS[question.goal.kind]).GOAL
+
+
+def goal_problems(question: Question) -> Iterator[str]:
+    """A line for each key of the goal, and of its confirmation, with a value that is not allowed."""
+    goal, confirm = question.goal, question.confirm
+    if goal.kind not in GOALS:
+        yield f"goal.kind: {goal.kind!r}; allowed: {', '.join(GOALS)}"
+    if not 0 < goal.tolerance < 10:
+        yield f"goal.tolerance: {goal.tolerance}; allowed: above 0, 0.03 is 3%"
+    if goal.domain_ratio is not None and not 0 < goal.domain_ratio <= 1:
+        yield f"goal.domain_ratio: {goal.domain_ratio}; allowed: above 0, up to 1, or null: goal.tolerance decides"
+    if goal.kind in GOALS:
+        yield from goal_of(question).problems(question)
+    if confirm.tokens_factor <= 0:
+        yield f"confirm.tokens_factor: {confirm.tokens_factor}; allowed: above 0"
+    if confirm.seeds < 1:
+        yield f"confirm.seeds: {confirm.seeds}; allowed: 1 or more"
+    for distance in confirm.around:
+        if not 0 < abs(distance) < 1:
+            yield f"confirm.around: {distance}; allowed: differences of the domain ratio, between -1 and 1 and not 0"
+
+
+def steps_of(question: Question, phase: str) -> int:
+    """Steps of a phase as the goal has them, and as the question has them where its kind does not exist."""
+    return goal_of(question).steps(question, phase) if question.goal.kind in GOALS else getattr(question, phase).steps
+
+
+def tokens_per_step(question: Question) -> int:
+    """Tokens of a step of the continual phase."""
+    phase = question.continual
+    return phase.global_batch * (phase.sequence_length or question.sequence_length)
+
+
+def finite_above(value: float | None, low: float) -> bool:
+    """Whether a key has a finite value above `low`."""
+    return value is not None and low < value < math.inf
+
+
+def shown(value: float | None) -> str:
+    """A number as a message of the preflight prints it."""
+    return "null" if value is None else f"{value:g}"
