@@ -10,20 +10,19 @@ from fitting.answers.loss_curve import loss_curve
 from fitting.answers.out_of_domain import out_of_domain
 from fitting.answers.trade_off import TradeOff, trade_off
 from fitting.answers.turning_point import turning_length
+from fitting.cross_validation import Fold, folds, held_out
+from fitting.estimation import fit
 from fitting.fitted import Fit
+from fitting.law_selection import advise, compare, try_out
 from fitting.laws import LAWS, Law, Parameter
 from fitting.mixtures.autoscale import AutoScale, autoscale, autoscale_steps
 from fitting.mixtures.best_mixture import Longer, best_mixture
 from fitting.mixtures.ddo import DDO, ddo
 from fitting.mixtures.optimum import MixtureOptimum, mixture_optimum
 from fitting.mixtures.random_mixtures import dirichlet_mixtures
-from fitting.points import PointsError
-from fitting.preflight import problems
+from fitting.points import PointsError, problems
 from fitting.schedule import areas, with_areas
-from fitting.solver.fit import fit
-from fitting.solver.shared_fit import fit_shared
-from fitting.uncertainty.cross_validation import Fold, folds, held_out
-from fitting.uncertainty.selection import advise, compare, try_out
+from fitting.shared_estimation import fit_shared
 
 __all__ = [
     "DDO",

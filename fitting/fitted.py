@@ -6,13 +6,10 @@ from dataclasses import asdict, dataclass, field, fields
 import numpy as np
 import pandas as pd
 
-from fitting.laws import LAWS, Law
-from fitting.laws.unknown import with_unknown
+from fitting.laws import LAWS, Law, with_unknown
 from fitting.points import PointsError, columns_of
 from fitting.schedule import LAMBDA
-from fitting.solver.cores import over_cores
 from fitting.uncertainty.profile import Optimum, Profile, profile
-from fitting.uncertainty.sandwich import rows_by_run
 
 SCHEMA = 2
 
@@ -239,30 +236,7 @@ class Fit:
 
 
 ERRORS_PER_DRAW = 10
-DECIDES = ("N", "D", "r", "rho", "s1", "s2", "s1_pretrain", "s2_pretrain", "step", "x", "k1", "k2", "k3")
-"""Columns in which two runs that differ in their seed alone agree."""
 UNSAVED = ("residuals", "optimum")
-
-
-def profiles(optimum: Optimum, workers: int | None = None) -> dict[str, Profile]:
-    """The profile likelihood of every parameter that was searched for. `workers`: as in `fit`."""
-    problem = optimum.problem
-    names = [name for name in problem.parameters(optimum.theta) if name not in problem.fixed]
-    return dict(
-        zip(names, over_cores(lambda name: profile(optimum, problem.reader(name)), names, workers), strict=True)
-    )
-
-
-def noise_between_seeds(points: pd.DataFrame, errors: np.ndarray, runs: np.ndarray) -> float | None:
-    """Standard deviation of the mean log error of runs that agree in all that decides a run; None without such runs."""
-    known = [name for name in map(str, points.columns) if name in DECIDES or name.startswith("mixture.")]
-    columns = np.round(points[known].to_numpy(dtype=float), 12)
-    groups: dict[bytes, list[float]] = {}
-    for rows in rows_by_run(runs):
-        groups.setdefault(np.sort(columns[rows], axis=0).tobytes(), []).append(float(errors[rows].mean()))
-    twins = [np.array(values) for values in groups.values() if len(values) > 1]
-    freedom = sum(len(values) - 1 for values in twins)
-    return float(np.sqrt(sum(((v - v.mean()) ** 2).sum() for v in twins) / freedom)) if freedom else None
 
 
 def _tails(level: float) -> list[float]:

@@ -12,7 +12,7 @@ from fitting.answers.transfer_closed_form import inflection_share
 from fitting.fitted import Fit
 from fitting.laws.chinchilla import CHINCHILLA
 from fitting.points import PointsError, columns_of
-from fitting.solver.fit import minimise
+from fitting.solver.multi_start import minimise
 from fitting.solver.problem import Problem
 from fitting.uncertainty.bootstrap import resample
 from fitting.uncertainty.sandwich import sandwich

@@ -11,7 +11,7 @@ from fitting.laws.dcpt_l4 import DCPT_L4
 from fitting.laws.dcpt_l5 import DCPT_L5
 from fitting.laws.ddo import DDO
 from fitting.laws.dynamics import DYNAMICS
-from fitting.laws.law import Law, Parameter
+from fitting.laws.law import UNKNOWN, Law, Parameter, with_unknown
 from fitting.laws.openai import OPENAI
 from fitting.laws.transfer import TRANSFER
 
@@ -26,4 +26,4 @@ LAWS: dict[str, Law] = {
     )
 }
 
-__all__ = ["LAWS", "Law", "Parameter"]
+__all__ = ["LAWS", "UNKNOWN", "Law", "Parameter", "with_unknown"]

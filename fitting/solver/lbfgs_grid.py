@@ -32,7 +32,6 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
 }
 """Starts of the papers (Hoffmann et al. 2022, app. D.3, for N and D as counts; Que et al. 2024, app. E.3): logarithms
 of coefficients, values of shapes; those outside a bound start on it."""
-SUBSAMPLE = 300
 
 
 def lbfgs_grid(problem: Problem, grid: Mapping[str, Iterable[float]], screened: int | None) -> tuple[np.ndarray, float]:
@@ -46,8 +45,7 @@ def lbfgs_grid(problem: Problem, grid: Mapping[str, Iterable[float]], screened: 
     m = len(axes) - len(problem.nonlinear)
     starts = np.array(list(itertools.product(*axes)))
     if screened is not None and len(starts) > screened:
-        n = len(problem.loss)
-        part = problem if n <= SUBSAMPLE else problem.part(np.linspace(0, n - 1, SUBSAMPLE).astype(int))
+        part = problem.subsample()
         values = [_objective(part, start, m)[0] for start in starts]
         starts = starts[np.argsort(values, kind="stable")[:screened]]
     low = np.concatenate([np.full(m, -30.0), problem.lower])

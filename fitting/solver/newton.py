@@ -1,10 +1,9 @@
-"""The paper's objective, to its minimum: sum of Huber(1e-3) of log residuals over all parameters at once.
+"""Minimise the papers' objective, the sum of Huber(1e-3) of log residuals, over all parameters at once.
 
-A projected Newton method with a Hessian between two: that of the Huber loss (points within delta only) and that of
-the quadratic which lies above it (iteratively reweighted least squares), which is safe from afar. The second also
-serves as the damping, so no scale has to be chosen. Both are of Gauss & Newton's kind, blind to how the model itself
-bends; along a flat valley this is most of the Hessian, and so it is added, computed anew wherever a step did not gain
-what it promised.
+A projected Newton method. Its Hessian lies between that of the Huber loss (points within delta only) and that of the
+quadratic above it (iteratively reweighted least squares), which is safe far from the optimum and serves as the damping.
+Both are Gauss-Newton matrices. The second derivatives of the law are added, since along a flat direction they are most
+of the Hessian; they are computed again wherever a step did not gain what the quadratic model predicted.
 """
 
 from collections.abc import Callable
@@ -13,20 +12,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitting.solver.bounded_step import bounded_step
-from fitting.solver.curvature import curvature
-from fitting.solver.problem import DELTA, Problem
+from fitting.solver.problem import DELTA, STEP, Problem
 
-SETTLED = 0.9
-"""Share of its promise that a step must gain, or the coefficients are settled before it is judged."""
+MIN_GAIN = 0.9
+"""Ratio of gain to prediction below which the coefficients are refined before the step is judged."""
 TRUSTED = (0.75, 1.25)
-"""Gain over promise between which the bend of the model is not computed anew."""
+"""Ratio of gain to prediction within which the law's second derivatives are kept."""
+LONG_STEP = 1e-4
+"""Forward differences of slopes that are differences themselves; `STEP` where they are exact."""
 LOOSE = 1e-6
-"""Tolerance from which a descent that seems to stall is believed at once."""
+"""Tolerance from which a descent stops at the first sign of convergence."""
 
 
 @dataclass(frozen=True)
-class Pull:
-    """A spring on one number: strength / 2 (value(theta) - target)^2 is added to the objective."""
+class Penalty:
+    """A quadratic penalty on one number: strength / 2 (value(theta) - target)^2 is added to the objective."""
 
     value: Callable[[np.ndarray], float]
     target: float
@@ -39,105 +39,102 @@ def huber(residuals: np.ndarray, delta: float = DELTA) -> np.ndarray:
     return clipped * (residuals - clipped / 2)
 
 
-def polish(
-    problem: Problem, theta: np.ndarray, tolerance: float = 1e-9, pull: Pull | None = None, most: int = 500
+def refine(
+    problem: Problem, theta: np.ndarray, tolerance: float = 1e-9, penalty: Penalty | None = None, max_steps: int = 500
 ) -> tuple[np.ndarray, float]:
-    """The (theta, objective) that the descent from theta ends at; the objective is without the pull.
-
-    `most`: steps, for those who need not see the end of a valley that is all but flat.
-    """
-    theta, objective = _descend(problem, theta, tolerance, pull, most)
+    """The (theta, objective) of the local minimum that a descent from theta reaches; the penalty is not counted."""
+    theta, objective = _descend(problem, theta, tolerance, penalty, max_steps)
     for _ in range(5):
-        awake = _wake(problem, theta)
-        if awake is None:
+        restart = _restart(problem, theta)
+        if restart is None:
             break
-        theta, objective = _descend(problem, awake, tolerance, pull, most)
+        theta, objective = _descend(problem, restart, tolerance, penalty, max_steps)
     return theta, objective
 
 
 def _descend(
-    problem: Problem, theta: np.ndarray, tolerance: float, pull: Pull | None, most: int
+    problem: Problem, theta: np.ndarray, tolerance: float, penalty: Penalty | None, max_steps: int
 ) -> tuple[np.ndarray, float]:
     m = len(theta) - len(problem.nonlinear)
     lower = np.concatenate([np.zeros(m), problem.lower])
     upper = np.concatenate([np.full(m, np.inf), problem.upper])
-    here = _evaluate(problem, theta, pull)
-    bend, trusted = np.zeros((len(theta), len(theta))), True
+    state = _evaluate(problem, theta, penalty)
+    curvature, trusted = np.zeros((len(theta), len(theta))), True
     damping, stalled = 1e-4, 0
-    for _ in range(most):
-        slopes = problem.slopes(theta[m:], theta[:m], here.loss)
-        rows = np.concatenate([here.columns.T, slopes.T]) / here.loss
-        gradient = rows @ here.pulls
-        newton, above = _squares(problem, rows, here.residuals)
-        if pull is not None:
-            away, slope = pull.value(theta) - pull.target, gradient_of(pull.value, theta, lower, upper)
-            gradient = gradient + pull.strength * away * slope
-            newton = newton + pull.strength * np.outer(slope, slope)
-            above = above + pull.strength * np.outer(slope, slope)
-        before, predicted, fresh, refused = here.objective, 0.0, False, False
+    for _ in range(max_steps):
+        slopes = problem.slopes(theta[m:], theta[:m], state.loss)
+        rows = np.concatenate([state.columns.T, slopes.T]) / state.loss
+        gradient = rows @ state.scores
+        newton, majorant = _gauss_newton(problem, rows, state.residuals)
+        if penalty is not None:
+            distance, slope = penalty.value(theta) - penalty.target, gradient_of(penalty.value, theta, lower, upper)
+            gradient = gradient + penalty.strength * distance * slope
+            newton = newton + penalty.strength * np.outer(slope, slope)
+            majorant = majorant + penalty.strength * np.outer(slope, slope)
+        before, predicted, fresh, refused = state.objective, 0.0, False, False
         while damping < 1e8:
             if not trusted:
-                bend = curvature(problem, theta, here.pulls / here.loss, here.columns, slopes)
-                bend -= (rows * here.pulls) @ rows.T
+                curvature = second_derivatives(problem, theta, state.scores / state.loss, state.columns, slopes)
+                curvature -= (rows * state.scores) @ rows.T
                 fresh = trusted = True
-            hessian = newton + bend
-            damped = hessian + np.sqrt(damping) * above + np.diag(damping * np.diag(above))
+            hessian = newton + curvature
+            damped = hessian + np.sqrt(damping) * majorant + np.diag(damping * np.diag(majorant))
             step = bounded_step(damped, gradient, lower - theta, upper - theta)
             if step is not None:
                 trial = np.clip(theta + step, lower, upper)
                 step = trial - theta
                 predicted = -(gradient + hessian @ step / 2) @ step
-                found = _evaluate(problem, trial, pull)
-                if m and pull is None and not before - found.objective >= SETTLED * predicted:
-                    trial, found = _settle(problem, trial, found)
-                if found.objective < before:
-                    theta, here = trial, found
-                    # After a refusal the next step is likely refused at once if the damping is let go altogether.
+                trial_state = _evaluate(problem, trial, penalty)
+                if m and penalty is None and not before - trial_state.objective >= MIN_GAIN * predicted:
+                    trial, trial_state = _refine_coefficients(problem, trial, trial_state)
+                if trial_state.objective < before:
+                    theta, state = trial, trial_state
+                    # After a refusal the next step is likely refused too if the damping drops at once.
                     damping = max(damping / (3 if refused else 30), 1e-14)
                     break
             if fresh:
                 damping *= 5
                 refused = True
             trusted = fresh
-        gain = before - here.objective
-        small = gain <= tolerance * here.objective
+        gain = before - state.objective
+        small = gain <= tolerance * state.objective
         stalled = stalled + 1 if small else 0
         if (stalled >= 2 and (fresh or tolerance >= LOOSE)) or damping >= 1e8:
             break
-        # The end is not believed before the bend is known there: without it a descent that zigzags seems to stall.
+        # Without second derivatives a descent that zigzags seems to stall, so convergence is confirmed with them.
         trusted = TRUSTED[0] * predicted <= gain <= TRUSTED[1] * predicted and not (small and tolerance < LOOSE)
-    return theta, here.objective if pull is None else _evaluate(problem, theta, None).objective
+    return theta, state.objective if penalty is None else _evaluate(problem, theta, None).objective
 
 
 @dataclass(frozen=True, eq=False)
-class _Here:
+class _State:
     """Objective, loss (n,), columns (n, m), log residuals (n,), and these clipped and weighted, at one theta."""
 
     objective: float
     loss: np.ndarray
     columns: np.ndarray
     residuals: np.ndarray
-    pulls: np.ndarray
+    scores: np.ndarray
 
 
-def _evaluate(problem: Problem, theta: np.ndarray, pull: Pull | None) -> _Here:
-    """What is at theta; the objective is infinite where a loss is not positive."""
+def _evaluate(problem: Problem, theta: np.ndarray, penalty: Penalty | None) -> _State:
+    """The state at theta; the objective is infinite where a loss is not positive."""
     m = len(theta) - len(problem.nonlinear)
     offset, columns = problem.columns(theta[m:])
     loss = offset + columns @ theta[:m]
     if not np.all(loss > 0):
-        return _Here(np.inf, loss, columns, loss, loss)
+        return _State(np.inf, loss, columns, loss, loss)
     residuals = np.log(loss) - problem.log_loss
     clipped = np.clip(residuals, -problem.delta, problem.delta)
-    pulls = problem.weights * clipped
-    objective = float(pulls @ (residuals - clipped / 2))
-    if pull is not None:
-        objective += pull.strength / 2 * (pull.value(theta) - pull.target) ** 2
-    return _Here(objective, loss, columns, residuals, pulls)
+    scores = problem.weights * clipped
+    objective = float(scores @ (residuals - clipped / 2))
+    if penalty is not None:
+        objective += penalty.strength / 2 * (penalty.value(theta) - penalty.target) ** 2
+    return _State(objective, loss, columns, residuals, scores)
 
 
-def _squares(problem: Problem, rows: np.ndarray, residuals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The Hessian (p, p) without bend of the Huber loss, and that of the quadratic above it; rows (p, n)."""
+def _gauss_newton(problem: Problem, rows: np.ndarray, residuals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The Gauss-Newton Hessian (p, p) of the Huber loss, and that of the quadratic above it; rows (p, n)."""
     size = np.abs(residuals)
     close = problem.weights * (size <= problem.delta)
     beyond = problem.weights * problem.delta / np.maximum(size, problem.delta) - close
@@ -145,57 +142,79 @@ def _squares(problem: Problem, rows: np.ndarray, residuals: np.ndarray) -> tuple
     return newton, newton + (rows * beyond) @ rows.T
 
 
-def _settle(problem: Problem, theta: np.ndarray, here: _Here) -> tuple[np.ndarray, _Here]:
-    """A few steps of the coefficients alone, the shapes held: in a curved valley a joint step leaves them behind.
-
-    This is what variable projection does in one go, where the loss is not a sum of squares.
-    """
-    m = here.columns.shape[1]
-    for _ in range(3 if np.isfinite(here.objective) else 0):
-        rows = here.columns.T / here.loss
-        newton, above = _squares(problem, rows, here.residuals)
-        step = bounded_step(0.9 * newton + 0.1 * above, rows @ here.pulls, -theta[:m], np.full(m, np.inf))
+def _refine_coefficients(problem: Problem, theta: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
+    """A few steps in the coefficients alone: along a curved direction a joint step leaves them behind."""
+    m = state.columns.shape[1]
+    for _ in range(3 if np.isfinite(state.objective) else 0):
+        rows = state.columns.T / state.loss
+        newton, majorant = _gauss_newton(problem, rows, state.residuals)
+        step = bounded_step(0.9 * newton + 0.1 * majorant, rows @ state.scores, -theta[:m], np.full(m, np.inf))
         if step is None:
             break
-        moved = np.concatenate([np.maximum(theta[:m] + step, 0.0), theta[m:]])
-        tried = _evaluate(problem, moved, None)
-        if not tried.objective < here.objective:
+        trial = np.concatenate([np.maximum(theta[:m] + step, 0.0), theta[m:]])
+        trial_state = _evaluate(problem, trial, None)
+        if not trial_state.objective < state.objective:
             break
-        theta, here = moved, tried
-    return theta, here
+        theta, state = trial, trial_state
+    return theta, state
 
 
 def gradient_of(
     value: Callable[[np.ndarray], float], theta: np.ndarray, lower: np.ndarray, upper: np.ndarray
 ) -> np.ndarray:
     """Derivative (p,) of a number in theta, by differences that stay within the bounds."""
-    here, slope = value(theta), np.empty(len(theta))
+    center, slope = value(theta), np.empty(len(theta))
     for j in range(len(theta)):
-        step = 1e-6 * max(1.0, abs(theta[j]))
+        step = STEP * max(1.0, abs(theta[j]))
         step = step if theta[j] + step <= upper[j] else -step
         moved = theta.copy()
         moved[j] += step
-        slope[j] = (value(moved) - here) / step
+        slope[j] = (value(moved) - center) / step
     return slope
 
 
-def _wake(problem: Problem, theta: np.ndarray) -> np.ndarray | None:
-    """A theta as good from which there is a way down that theta hides, if any.
+def _restart(problem: Problem, theta: np.ndarray) -> np.ndarray | None:
+    """A theta of the same objective from which a coefficient at 0 would descend, if there is one.
 
-    When a coefficient is 0, the exponents of its column are nowhere felt and stay where chance put them; with
-    others the column might help.
+    Where a coefficient is 0, the objective does not depend on the exponents of its column; with other exponents the
+    column might lower it.
     """
     m = len(theta) - len(problem.nonlinear)
     if np.all(theta[:m] > 0):
         return None
-    here = _evaluate(problem, theta, None)
-    pull = here.pulls / here.loss
-    asleep = np.flatnonzero(~problem.slopes(theta[m:], theta[:m], here.loss).any(axis=0))
-    for j in asleep:
+    state = _evaluate(problem, theta, None)
+    scores = state.scores / state.loss
+    inactive = np.flatnonzero(~problem.slopes(theta[m:], theta[:m], state.loss).any(axis=0))
+    for j in inactive:
         for z in np.linspace(problem.lower[j], problem.upper[j], 9):
             moved = theta.copy()
             moved[m + j] = z
-            gradient = pull @ problem.columns(moved[m:])[1]
-            if np.any(gradient[theta[:m] == 0] < -1e-6 * np.abs(pull).sum()):
+            gradient = scores @ problem.columns(moved[m:])[1]
+            if np.any(gradient[theta[:m] == 0] < -1e-6 * np.abs(scores).sum()):
                 return moved
     return None
+
+
+def second_derivatives(
+    problem: Problem, theta: np.ndarray, scores: np.ndarray, columns: np.ndarray, slopes: np.ndarray
+) -> np.ndarray:
+    """Second derivatives (p, p) of sum_i scores_i loss_i in theta, the scores (n,) held.
+
+    `columns` (n, m) and `slopes` (n, q) are the loss's derivatives at theta. The loss is linear in the amounts, so
+    one difference in each nonlinear coordinate gives all.
+    """
+    m = columns.shape[1]
+    u, z = theta[:m], theta[m:]
+    center = np.concatenate([scores @ columns, scores @ slopes])
+    length = STEP if problem.law.slopes is not None and problem.curve is None else LONG_STEP
+    result = np.zeros((len(theta), len(theta)))
+    for j in range(len(z)):
+        step = length if z[j] + length <= problem.upper[j] else -length
+        moved = z.copy()
+        moved[j] += step
+        offset, moved_columns = problem.columns(moved)
+        moved_slopes = problem.slopes(moved, u, offset + moved_columns @ u)
+        result[m + j] = (np.concatenate([scores @ moved_columns, scores @ moved_slopes]) - center) / step
+    result[:m, m:] = result[m:, :m].T
+    result[m:, m:] = (result[m:, m:] + result[m:, m:].T) / 2
+    return result

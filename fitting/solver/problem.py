@@ -1,9 +1,9 @@
-"""A law and its points as arrays: the model and its derivatives, in the coordinates that the solvers walk in.
+"""A law and its points as arrays: the model and its derivatives, in the coordinates of the solvers.
 
 theta = (u_1 … u_m, z_1 … z_q): u >= 0 are amounts of the generators of the law's cone of coefficients, each
-measured in nats (its columns are scaled to a root mean square of one, or a change of exponents would drag the
-amounts along by decades); z are the coordinates of the nonlinear parameters that are free (and of lambda,
-last, when the schedules are known). Parameters given in `fixed` are in neither.
+in nats (columns are scaled to a root mean square of one, or a change of exponents would move the amounts by
+decades); z are the coordinates of the free nonlinear parameters (and of lambda, last, when the schedules are
+known). Parameters given in `fixed` are in neither.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,6 +18,8 @@ from fitting.schedule import LAMBDA
 
 STEP = 1e-6
 """Forward differences in z: the coordinates are of order one, so this balances truncation and rounding."""
+SUBSAMPLE = 300
+"""Points that a search for starts looks at."""
 DELTA = 1e-3
 """Hoffmann et al. 2022, eq. 3; Que et al. 2024, app. E.3."""
 
@@ -43,32 +45,41 @@ class Problem:
     lower: np.ndarray = field(init=False)
     upper: np.ndarray = field(init=False)
     _last: list = field(init=False, repr=False)
+    _psi: np.ndarray = field(init=False, repr=False)
+    _free: np.ndarray = field(init=False, repr=False)
+    _place: dict[int, int] = field(init=False, repr=False)
+    _kept: np.ndarray = field(init=False, repr=False)
+    _held: np.ndarray = field(init=False, repr=False)
+    _held_values: np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self):
-        object.__setattr__(self, "_last", [])
-        object.__setattr__(self, "log_loss", np.log(self.loss))
-        free = tuple(p for p in self.law.nonlinear if p.name not in self.fixed)
-        nonlinear = free + ((LAMBDA,) if self.curve is not None else ())
-        object.__setattr__(self, "nonlinear", nonlinear)
-        object.__setattr__(self, "lower", np.array([p.coordinate(p.low) for p in nonlinear]))
-        object.__setattr__(self, "upper", np.array([p.coordinate(p.high) for p in nonlinear]))
-        psi = [self.fixed.get(p.name, np.nan) for p in self.law.nonlinear]
-        object.__setattr__(self, "_psi", np.array(psi))
-        is_free = np.array([p.name not in self.fixed for p in self.law.nonlinear], dtype=bool)
-        object.__setattr__(self, "_free", is_free)
-        object.__setattr__(self, "_place", {int(j): row for row, j in enumerate(np.flatnonzero(is_free))})
-        linear = self.law.linear
-        held = [j for j, p in enumerate(linear) if p.name in self.fixed]
-        mirrored = [j for j, p in enumerate(linear) if p.low == -inf] if self.law.cone is None else []
-        count = self.law.generators(self.law.middle, self.constants).shape[1]
-        dropped = {*held, *(len(linear) + i for i, j in enumerate(mirrored) if j in held)}
-        object.__setattr__(self, "_kept", np.array([j for j in range(count) if j not in dropped], dtype=int))
-        object.__setattr__(self, "_held", np.array(held, dtype=int))
-        object.__setattr__(self, "_held_values", np.array([self.fixed[linear[j].name] for j in held]))
+        law, fixed = self.law, self.fixed
+        free = np.array([p.name not in fixed for p in law.nonlinear], dtype=bool)
+        nonlinear = tuple(p for p in law.nonlinear if p.name not in fixed)
+        nonlinear += (LAMBDA,) if self.curve is not None else ()
+        held = [j for j, p in enumerate(law.linear) if p.name in fixed]
+        mirrored = [j for j, p in enumerate(law.linear) if p.low == -inf] if law.cone is None else []
+        count = law.generators(law.middle, self.constants).shape[1]
+        dropped = {*held, *(len(law.linear) + i for i, j in enumerate(mirrored) if j in held)}
+        derived = {
+            "nonlinear": nonlinear,
+            "log_loss": np.log(self.loss),
+            "lower": np.array([p.coordinate(p.low) for p in nonlinear]),
+            "upper": np.array([p.coordinate(p.high) for p in nonlinear]),
+            "_last": [],
+            "_psi": np.array([fixed.get(p.name, np.nan) for p in law.nonlinear]),
+            "_free": free,
+            "_place": {int(j): row for row, j in enumerate(np.flatnonzero(free))},
+            "_kept": np.array([j for j in range(count) if j not in dropped], dtype=int),
+            "_held": np.array(held, dtype=int),
+            "_held_values": np.array([fixed[law.linear[j].name] for j in held]),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     @property
-    def searched(self) -> int:
-        """How many parameters are searched for."""
+    def n_free(self) -> int:
+        """Number of parameters that are fitted."""
         held = sum(name in self.fixed for name in (p.name for p in self.law.parameters))
         return len(self.law.parameters) - held + (self.curve is not None)
 
@@ -83,6 +94,11 @@ class Problem:
             curve=None if curve is None else lambda z: {name: values[rows] for name, values in curve(z).items()},
         )
 
+    def subsample(self) -> "Problem":
+        """The same problem on at most SUBSAMPLE points: sorted by run, equal spacing takes from each in proportion."""
+        n = len(self.loss)
+        return self if n <= SUBSAMPLE else self.part(np.linspace(0, n - 1, SUBSAMPLE).astype(int))
+
     def rescaled(self, theta: np.ndarray, other: "Problem") -> np.ndarray:
         """The theta of this problem that stands for the parameters which `theta` stands for in the other."""
         m = len(theta) - len(self.nonlinear)
@@ -91,13 +107,13 @@ class Problem:
 
     def values(self, z: np.ndarray) -> np.ndarray:
         """Values of all nonlinear parameters of the law at coordinates z, and of lambda."""
-        found = np.array([p.value(c) for p, c in zip(self.nonlinear, z.tolist(), strict=True)])
+        values = np.array([p.value(c) for p, c in zip(self.nonlinear, z.tolist(), strict=True)])
         if not self.fixed:
-            return found
-        psi = self._psi.copy()  # pyright: ignore[reportAttributeAccessIssue]
-        count = int(self._free.sum())  # pyright: ignore[reportAttributeAccessIssue]
-        psi[self._free] = found[:count]  # pyright: ignore[reportAttributeAccessIssue]
-        return np.concatenate([psi, found[count:]])
+            return values
+        psi = self._psi.copy()
+        count = int(self._free.sum())
+        psi[self._free] = values[:count]
+        return np.concatenate([psi, values[count:]])
 
     def columns(self, z: np.ndarray) -> tuple[np.ndarray | float, np.ndarray]:
         """The offset and the (n, m) matrix of scaled generator columns at z: loss = offset + columns @ u."""
@@ -109,18 +125,18 @@ class Problem:
         cone = self.law.generators(psi, self.constants)
         if not self.fixed:
             return cone, np.zeros(len(cone))
-        held = cone[:, self._held] @ self._held_values  # pyright: ignore[reportAttributeAccessIssue]
-        return cone[:, self._kept], held  # pyright: ignore[reportAttributeAccessIssue]
+        held = cone[:, self._held] @ self._held_values
+        return cone[:, self._kept], held
 
     def _scaled(self, z: np.ndarray) -> "_Scaled":
-        # The solvers ask for the value and then for the slopes at one z, a moment apart.
+        # The solvers need the value and then the slopes at one z.
         if self._last and self._last[0] == z.tobytes():
             return self._last[1]
-        scaled = self._scaled_anew(z)
+        scaled = self._compute_scaled(z)
         self._last[:] = [z.tobytes(), scaled]
         return scaled
 
-    def _scaled_anew(self, z: np.ndarray) -> "_Scaled":
+    def _compute_scaled(self, z: np.ndarray) -> "_Scaled":
         x, psi = self.x, self.values(z)
         if self.curve is not None:
             x, psi = {**x, **self.curve(z[-1])}, psi[:-1]
@@ -157,15 +173,15 @@ class Problem:
         return slopes.T
 
     def _analytic(self, z: np.ndarray, u: np.ndarray, scaled: bool) -> np.ndarray:
-        """Rows (q, n) of `slopes` from the law's own: sums of its parts and of its basis."""
+        """Rows (q, n) of `slopes` from the slopes of the law: sums of its parts and of its basis."""
         at = self._scaled(z)
         amounts = u / at.size
         coefficients = at.cone @ amounts + at.held
-        place = self._place  # pyright: ignore[reportAttributeAccessIssue]
+        place = self._place
         assert self.law.slopes is not None
-        found = self.law.slopes(at.x, at.psi, at.basis)
-        pairs = [(k, place[j]) for k, j in found if j in place]
-        parts = np.array([part for (_, j), part in found.items() if j in place]).reshape(-1, len(at.basis))
+        law_slopes = self.law.slopes(at.x, at.psi, at.basis)
+        pairs = [(k, place[j]) for k, j in law_slopes if j in place]
+        parts = np.array([part for (_, j), part in law_slopes.items() if j in place]).reshape(-1, len(at.basis))
         of_parts, of_basis = np.zeros((len(place), len(pairs))), np.zeros((len(place), len(at.cone)))
         for i, (k, row) in enumerate(pairs):
             of_parts[row, i] = coefficients[k]
@@ -173,40 +189,40 @@ class Problem:
         for row, (turn, held) in turns.items():
             of_basis[row] = turn @ amounts + held
         if scaled:
-            # The columns are scaled to one: what their size gains, the amount stands for less.
+            # Columns are scaled to one: as their size grows, the coefficient of an amount falls.
             growth = np.zeros((len(place), len(u)))
-            felt = parts @ at.columns
+            parts_columns = parts @ at.columns
             for i, (k, row) in enumerate(pairs):
-                growth[row] += at.cone[k] * felt[i]
+                growth[row] += at.cone[k] * parts_columns[i]
             if turns:
-                own = at.basis.T @ at.columns
+                basis_columns = at.basis.T @ at.columns
                 for row, (turn, _) in turns.items():
-                    growth[row] += np.einsum("km,km->m", turn, own)
+                    growth[row] += np.einsum("km,km->m", turn, basis_columns)
             of_basis -= (growth * (amounts / at.size / len(at.basis))) @ at.cone.T
         speeds = np.array([p.speed(v) for p, v in zip(self.nonlinear, at.psi[list(place)], strict=False)])
         return (of_parts @ parts + of_basis @ at.basis.T) * speeds[:, None]
 
     def _turns(self, psi: np.ndarray, free: list[int]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-        """Derivatives of `_cone` in the free psi, for those that turn it."""
+        """Derivatives of `_cone` in the free psi, without those that are zero."""
         if self.law.cone is None:
             return {}
         if self.law.turns is not None:
-            kept, held, values = self._kept, self._held, self._held_values  # pyright: ignore[reportAttributeAccessIssue]
+            kept, held, values = self._kept, self._held, self._held_values
             turns = self.law.turns(psi, self.constants)
             return {j: (turns[j][:, kept], turns[j][:, held] @ values) for j in free if j in turns}
-        found = {}
+        turns = {}
         for j in free:
             step = np.zeros(len(psi))
             step[j] = STEP * max(1.0, abs(psi[j]))
             above, below = self._cone(psi + step), self._cone(psi - step)
             turn = tuple((up - down) / (2 * step[j]) for up, down in zip(above, below, strict=True))
             if turn[0].any() or turn[1].any():
-                found[j] = turn
-        return found
+                turns[j] = turn
+        return turns
 
     def reader(self, name: str) -> Callable[[np.ndarray], float]:
         """theta -> the value of one parameter."""
-        m = len(self._kept)  # pyright: ignore[reportAttributeAccessIssue]
+        m = len(self._kept)
         for j, p in enumerate(self.nonlinear):
             if p.name == name:
                 return lambda theta: p.value(theta[m + j])
@@ -229,7 +245,7 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class _Scaled:
-    """What the law is at one z: basis (n, k), cone (k, m), held (k,), offset, scaled columns (n, m), size (m,)."""
+    """The law at one z: basis (n, k), cone (k, m), held (k,), offset, scaled columns (n, m), size (m,)."""
 
     psi: np.ndarray
     x: dict[str, np.ndarray]
@@ -242,7 +258,7 @@ class _Scaled:
 
 
 def check_fixed(law: Law, fixed: Mapping[str, float], has_lambda: bool) -> None:
-    """Raises PointsError for a parameter that the law does not have, cannot hold, or not at that value."""
+    """Raise PointsError for a parameter that the law does not have or cannot fix, or a value out of its bounds."""
     parameters = {p.name: p for p in law.parameters} | ({LAMBDA.name: LAMBDA} if has_lambda else {})
     for name, value in fixed.items():
         if name not in parameters:
@@ -254,4 +270,6 @@ def check_fixed(law: Law, fixed: Mapping[str, float], has_lambda: bool) -> None:
             j = [q.name for q in law.linear].index(name)
             others = np.delete(law.cone(law.middle, law.constants({"D": np.ones(1)})), j, axis=1)
             if others[j].any():
-                raise PointsError(f"fix: {name} of {law.name} cannot be fixed, since its least value follows another's")
+                raise PointsError(
+                    f"fix: {name} of {law.name} cannot be fixed: its lower bound depends on another coefficient"
+                )

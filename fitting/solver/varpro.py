@@ -1,4 +1,4 @@
-"""Variable projection: the coefficients are solved for, so that only the exponents are searched.
+"""Variable projection: linear coefficients are solved for, so that only exponents are searched.
 
 Golub & Pereyra 1973 with Kaufman's 1975 Jacobian, non-negative coefficients, and rows divided by the loss, so
 that the sum of squares stands for that of log residuals.
@@ -16,16 +16,16 @@ from fitting.solver.problem import Problem
 CANDIDATES = 48
 STARTS = 6
 AGREEMENT = 5
-"""Descents that end at the least cost, after which no more are made."""
+"""Number of descents to the least cost after which the search stops."""
 SAME = 1e-5
 BESIDE = 0.1
-"""Within this of a known end, in cost and in each coordinate, a descent leads there."""
+"""A descent stops within this distance of a known minimum, in relative cost and in each coordinate."""
 EXACT = 1e-24
-"""A cost at which the points are met: of several such ends, as where a law has no points to spare, the first counts."""
+"""A cost that is rounding error: of several minima at it, as with as many parameters as points, the first is taken."""
 
 
 def starting_points(problem: Problem, rng: np.random.Generator) -> list[np.ndarray]:
-    """The distinct least-squares optima theta, best first, that some of the better of many random psi lead to."""
+    """Distinct least-squares optima theta, best first, reached from the better of many random psi."""
     projected = _Projected(problem)
     if not problem.nonlinear:
         return [projected.solve(np.zeros(0))]
@@ -37,7 +37,7 @@ def starting_points(problem: Problem, rng: np.random.Generator) -> list[np.ndarr
     for i in _apart((candidates - low) / np.where(high > low, high - low, 1.0), costs):
         ends.append(_descend(projected, np.clip(candidates[i], problem.lower, problem.upper), ends))
         least = min(cost for _, cost in ends)
-        # Found so often from far apart, it is the valley that is looked for.
+        # Reached so often from distant starts, it is taken for the global minimum.
         if sum(cost <= least * (1 + SAME) for _, cost in ends) == AGREEMENT:
             break
     optima: list[np.ndarray] = []
@@ -52,7 +52,7 @@ def starting_points(problem: Problem, rng: np.random.Generator) -> list[np.ndarr
 def _apart(places: np.ndarray, costs: np.ndarray) -> list[int]:
     """The best of the candidates, and those of the better half that are farthest from all chosen before.
 
-    The few best are neighbours more often than not, and lead to one valley even where another is deeper.
+    The best candidates are often neighbours and lead to one local minimum even where another is lower.
     """
     better = np.argsort(costs)[: len(costs) // 2]
     chosen = [int(better[0])]
@@ -65,40 +65,40 @@ def _apart(places: np.ndarray, costs: np.ndarray) -> list[int]:
 
 
 def _descend(
-    projected: "_Projected", z: np.ndarray, known: list[tuple[np.ndarray, float]], most: int = 60
+    projected: "_Projected", z: np.ndarray, known: list[tuple[np.ndarray, float]], max_steps: int = 60
 ) -> tuple[np.ndarray, float]:
-    """Where Levenberg & Marquardt's descent from z ends, and the sum of squares there; a known end, once beside it.
+    """(z, sum of squares) of the minimum that Levenberg-Marquardt reaches from z, or of a known one close by.
 
-    The damping is the same in all coordinates, as these are of order one: scaled by what is felt of each, a shape
-    that is hardly felt yet would be thrown to its bound. It follows the gain (Nielsen 1999).
+    The damping is the same in all coordinates, which are of order one: scaled by the sensitivity to each, it would
+    send an insensitive one to its bound. It follows the gain (Nielsen 1999).
     """
     lower, upper = projected.problem.lower, projected.problem.upper
-    residual, cost, bend, last = projected.residual(z), np.inf, np.zeros((len(z), len(z))), None
+    residual, cost, curvature, last = projected.residual(z), np.inf, np.zeros((len(z), len(z))), None
     damping, faster, stalled, even = 1e-2, 2.0, 0, np.eye(len(z))
-    for _ in range(most):
+    for _ in range(max_steps):
         jacobian = projected.jacobian(z)
         gradient, square, cost = jacobian.T @ residual, jacobian.T @ jacobian, residual @ residual
         if last is not None:
             moved, before = z - last[0], last[1].T @ residual
-            bend = _bent(bend, moved, gradient - last[2], gradient - before)
+            curvature = _secant_update(curvature, moved, gradient - last[2], gradient - before)
         last = z, jacobian, gradient
         reached, scale = cost, np.diag(square).max()
         while damping < 1e8:
-            hessian = square + bend
+            hessian = square + curvature
             step = bounded_step(hessian + damping * scale * even, gradient, lower - z, upper - z)
             if step is not None:
                 trial = np.clip(z + step, lower, upper)
                 step = trial - z
                 there = projected.residual(trial)
-                promised = -(2 * gradient + hessian @ step) @ step
-                gain = (cost - there @ there) / promised if promised > 0 else float(there @ there < cost)
+                predicted = -(2 * gradient + hessian @ step) @ step
+                gain = (cost - there @ there) / predicted if predicted > 0 else float(there @ there < cost)
                 if gain > 0.01:
                     z, residual, reached = trial, there, there @ there
                     damping = max(damping * np.clip(1 - (2 * gain - 1) ** 3, 1 / 3, 2), 1e-10)
                     faster = 2.0
                     break
-            if bend.any():
-                bend = np.zeros_like(bend)
+            if curvature.any():
+                curvature = np.zeros_like(curvature)
             else:
                 damping, faster = damping * faster, faster * 2
         stalled = stalled + 1 if cost - reached <= 1e-8 * cost else 0
@@ -111,19 +111,23 @@ def _descend(
     return z, max(float(cost), EXACT)
 
 
-def _bent(bend: np.ndarray, moved: np.ndarray, change: np.ndarray, turned: np.ndarray) -> np.ndarray:
-    """What J'J lacks of the Hessian, by how the gradient changed (q,) and what of this J's turning did.
+def _secant_update(
+    curvature: np.ndarray, step: np.ndarray, gradient_change: np.ndarray, jacobian_change: np.ndarray
+) -> np.ndarray:
+    """Second-order part of the Hessian (q, q), which J'J lacks, updated after a step (q,).
+
+    Parameters: the changes (q,) of the gradient and of its part that the change of J makes.
 
     Source: the secant of NL2SOL (Dennis, Gay & Welsch 1981).
     """
-    along = change @ moved
-    if along <= 1e-8 * np.linalg.norm(change) * np.linalg.norm(moved):
-        return bend
-    felt = abs(moved @ bend @ moved)
-    bend = bend * min(1.0, abs(moved @ turned) / felt) if felt > 0 else bend
-    rest = turned - bend @ moved
-    both = np.outer(rest, change)
-    return bend + (both + both.T) / along - (rest @ moved) / along**2 * np.outer(change, change)
+    along = gradient_change @ step
+    if along <= 1e-8 * np.linalg.norm(gradient_change) * np.linalg.norm(step):
+        return curvature
+    size = abs(step @ curvature @ step)
+    curvature = curvature * min(1.0, abs(step @ jacobian_change) / size) if size > 0 else curvature
+    rest = jacobian_change - curvature @ step
+    both = np.outer(rest, gradient_change)
+    return curvature + (both + both.T) / along - (rest @ step) / along**2 * np.outer(gradient_change, gradient_change)
 
 
 @functools.cache
@@ -132,7 +136,7 @@ def _upper(rows: int, columns: int) -> np.ndarray:
 
 
 class _Projected:
-    """Residual and Jacobian of the projected problem; remembers the last z, as both are asked there."""
+    """Residual and Jacobian of the projected problem, cached for the last z."""
 
     def __init__(self, problem: Problem):
         self.problem = problem

@@ -14,17 +14,20 @@ by least absolute errors (Feng, He & Hu 2011), and that is what Huber's loss is 
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 
-from fitting.solver.cores import over_cores
-from fitting.solver.newton import polish
+from fitting.parallel import over_cores
+from fitting.solver.newton import refine
 from fitting.solver.problem import Problem
-from fitting.uncertainty.sandwich import Sandwich
+from fitting.uncertainty.sandwich import Sandwich, rows_by_run
 
 FACTORS = np.sqrt([0.5, 1.0, 1.5])
 FEW = 10
 SMALLEST_FREEDOM = 4
 MANY = 10
 """Runs a parameter from which on runs may be weighed anew."""
+DECIDES = ("N", "D", "r", "rho", "s1", "s2", "s1_pretrain", "s2_pretrain", "step", "x", "k1", "k2", "k3")
+"""Columns in which two runs that differ in their seed alone agree."""
 
 
 def resample(
@@ -36,7 +39,7 @@ def resample(
     them; the draws do not depend on it.
     """
     n_runs = int(runs.max()) + 1
-    weigh = n_runs >= MANY * problem.searched
+    weigh = n_runs >= MANY * problem.n_free
     if weigh:
         factors = rng.exponential(size=(draws, n_runs))
     else:
@@ -55,4 +58,16 @@ def _refit(job: tuple, factors: np.ndarray) -> list[float]:
         drawn = replace(problem, weights=problem.weights * factors[runs])
     else:
         drawn = replace(problem, loss=np.exp(spread.log_fitted + factors[runs] * spread.errors))
-    return list(problem.parameters(polish(drawn, theta, tolerance=1e-6, most=60)[0]).values())
+    return list(problem.parameters(refine(drawn, theta, tolerance=1e-6, max_steps=60)[0]).values())
+
+
+def noise_between_seeds(points: pd.DataFrame, errors: np.ndarray, runs: np.ndarray) -> float | None:
+    """Standard deviation of the mean log error of runs that agree in all that decides a run; None without such runs."""
+    known = [name for name in map(str, points.columns) if name in DECIDES or name.startswith("mixture.")]
+    columns = np.round(points[known].to_numpy(dtype=float), 12)
+    groups: dict[bytes, list[float]] = {}
+    for rows in rows_by_run(runs):
+        groups.setdefault(np.sort(columns[rows], axis=0).tobytes(), []).append(float(errors[rows].mean()))
+    twins = [np.array(values) for values in groups.values() if len(values) > 1]
+    freedom = sum(len(values) - 1 for values in twins)
+    return float(np.sqrt(sum(((v - v.mean()) ** 2).sum() for v in twins) / freedom)) if freedom else None

@@ -15,7 +15,8 @@ from functools import cached_property
 import numpy as np
 from scipy.special import stdtrit
 
-from fitting.solver.newton import Pull, gradient_of, polish
+from fitting.parallel import over_cores
+from fitting.solver.newton import Penalty, gradient_of, refine
 from fitting.solver.problem import Problem
 from fitting.uncertainty.sandwich import Sandwich, sandwich
 
@@ -32,7 +33,7 @@ FARTHEST = 30.0
 class Optimum:
     """What a profile starts from: theta, the least objective, the number of each point's run and the runs' names.
 
-    A run whose name is None is another corpus's (`fitting.solver.shared_fit`).
+    A run whose name is None is another corpus's (`fitting.shared_estimation`).
     """
 
     problem: Problem
@@ -92,6 +93,15 @@ def profile(optimum: Optimum, value: Callable[[np.ndarray], float], level: float
     )
 
 
+def profiles(optimum: Optimum, workers: int | None = None) -> dict[str, Profile]:
+    """The profile likelihood of every parameter that was searched for. `workers`: as in `fit`."""
+    problem = optimum.problem
+    names = [name for name in problem.parameters(optimum.theta) if name not in problem.fixed]
+    return dict(
+        zip(names, over_cores(lambda name: profile(optimum, problem.reader(name)), names, workers), strict=True)
+    )
+
+
 def _walk(
     optimum: Optimum,
     value: Callable[[np.ndarray], float],
@@ -107,7 +117,7 @@ def _walk(
     target = best + side * scale * wanted * (1 + 1 / STIFFNESS)
     inside, outside = (best, 0.0), None
     for _ in range(14):
-        theta, objective = polish(optimum.problem, theta, tolerance=1e-7, pull=Pull(value, target, STIFFNESS / bread))
+        theta, objective = refine(optimum.problem, theta, 1e-7, Penalty(value, target, STIFFNESS / bread))
         reached = value(theta)
         root = float(np.sqrt(max(0.0, 2 * (objective - optimum.objective)) * bread / spread))
         trail.append((reached, root))

@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fitting import LAWS, Fit, PointsError, advise, compare, fit, try_out
+from fitting.cross_validation import SPLITS
 from fitting.points import law_named
 from fitting.schedule import LAMBDA
-from fitting.uncertainty.cross_validation import SPLITS
 from pipeline.cli.points_file import all_problems, assumptions, by_corpus, read_table, renamed
 from pipeline.question.loading import ConfigError, describe_keys, plain
 from training.durable import write_whole

@@ -33,7 +33,7 @@ def test_the_names_in_the_table_are_there():
         for name in re.findall(r"`([\w-]+)`", row[3]):
             assert name in fitting.LAWS or name == "at", name
         for name in re.findall(r"`([\w-]+)`", row[5]):
-            assert name in fitting.uncertainty.cross_validation.SPLITS or name in ("r2", "fit"), name
+            assert name in fitting.cross_validation.SPLITS or name in ("r2", "fit"), name
 
 
 def test_words_are_compared_as_words_and_numbers_as_numbers():

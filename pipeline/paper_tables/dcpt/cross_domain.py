@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fitting import PointsError, fit, held_out
-from fitting.solver.cores import over_cores
+from fitting.parallel import over_cores
 from pipeline.paper_tables.dcpt.points import CORPORA, Material, assembled, mean_scores, scores
 
 REPRESENTATIONS = {f"K{number}": f"cross-domain-k{number}" for number in (1, 2, 3, 4)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pandas as pd
 
 from fitting import PointsError, inflection_ratio
-from fitting.solver.cores import over_cores
+from fitting.parallel import over_cores
 from pipeline.paper_tables.dcpt.points import CORPORA, SIX, Material
 from pipeline.paper_tables.table import Reading, Table
 from pipeline.paper_tables.verdict import HOLDS, NOT_HERE, UNKNOWN

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fitting import PointsError, fit, held_out
-from fitting.solver.cores import over_cores
+from fitting.parallel import over_cores
 from pipeline.paper_tables.dcpt.points import CORPORA, Material, assembled, mean_scores, scores
 
 FORMS = {"L1": "dcpt-l1", "L2": "dcpt-l2", "L3": "dcpt", "L4": "dcpt-l4", "L5": "dcpt-l5"}

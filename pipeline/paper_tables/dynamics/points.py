@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from fitting import LAWS, Fit, PointsError, fit, with_areas
+from fitting.parallel import over_cores
 from fitting.schedule import Schedules
-from fitting.solver.cores import over_cores
 from pipeline.paper_tables.table import Reading, Source
 from pipeline.plan.runs import placeholder_manifest, planned_runs
 from pipeline.question.schema import Question

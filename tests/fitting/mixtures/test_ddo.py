@@ -10,8 +10,8 @@ import pytest
 from scipy.optimize import minimize
 
 import fitting
+from fitting.mixtures.ddo import optimum
 from fitting.mixtures.ddo_curves import fit_curves
-from fitting.mixtures.water_filling import optimum
 
 ROOT = Path(__file__).parents[3]
 FILE = ROOT / os.environ.get("CPTLAW_PUBLIC_DATA", "../shared/data") / "autoscale_gpt2_large/autoscale_ddo.json"

@@ -5,18 +5,18 @@ import pandas as pd
 import pytest
 
 import fitting
+from fitting.cross_validation import folds
 from fitting.laws import LAWS
 from fitting.solver.bounded_step import bounded_step
-from fitting.solver.curvature import curvature
-from fitting.solver.fit import minimise, prepare
-from fitting.solver.newton import polish
+from fitting.solver.multi_start import minimise
+from fitting.solver.newton import refine, second_derivatives
+from fitting.solver.prepare import prepare
 from fitting.solver.problem import Problem
-from fitting.uncertainty.cross_validation import folds
 from tests.benchmarks.tables import points_of
 from tests.fitting.synthetic import TRUE, grid, measured
 
 CORNER = {**TRUE["dcpt"], "E": 2.3, "A": 0.6, "C": 0.14}
-"""A truth that breaks dcpt's constraint: the best allowed lies in a long flat valley."""
+"""A truth that breaks dcpt's constraint: the best allowed lies along a flat direction."""
 
 
 def problem_of(law: str, evaluations: int = 20) -> Problem:
@@ -43,7 +43,7 @@ def test_curvature_is_that_of_the_loss(law):
     ]  # fmt: skip
     columns = problem.columns(z)[1]
     slopes = problem.slopes(z, theta[:m], columns @ theta[:m])
-    found = curvature(problem, theta, pulls, columns, slopes)
+    found = second_derivatives(problem, theta, pulls, columns, slopes)
     assert found == pytest.approx(np.array(wanted), abs=1e-3 * np.abs(wanted).max())
 
 
@@ -55,18 +55,18 @@ def test_a_step_stays_within_its_bounds_and_needs_a_minimum():
 
 
 def test_every_seed_ends_at_one_objective():
-    # Of the two valleys of these points, fewer starts lead to the deeper.
+    # Of the two local minima of these points, fewer starts lead to the better one.
     problem = prepare(points_of("math", "domain"), LAWS["dcpt-l4"], None, None, 1e-3, {}, ()).problem
     ends = [minimise(problem, np.random.default_rng(seed))[1] for seed in range(4)]
     assert ends == pytest.approx([min(ends)] * 4, rel=1e-10)
 
 
-def test_a_descent_along_a_flat_valley_goes_to_its_end():
+def test_a_descent_along_a_flat_direction_converges():
     points = points_of("math", "general")
     fold = list(folds(points, "ratio-pairs"))[21]
     problem = prepare(points[fold.fitted], LAWS["dcpt-l4"], None, None, 1e-3, {}, ()).problem
     theta, objective = minimise(problem, np.random.default_rng(0))
-    assert polish(problem, theta, tolerance=1e-15)[1] == pytest.approx(objective, rel=1e-10)
+    assert refine(problem, theta, tolerance=1e-15)[1] == pytest.approx(objective, rel=1e-10)
     assert objective == pytest.approx(0.008400068923255578, rel=1e-10)
 
 

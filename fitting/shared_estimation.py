@@ -6,16 +6,18 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 import pandas as pd
 
-from fitting.fitted import Fit, noise_between_seeds, profiles
+from fitting.estimation import metrics, ranges
+from fitting.fitted import Fit
 from fitting.laws import Law
-from fitting.laws.several import GROUP, own_constants, several
+from fitting.laws.joint import GROUP, own_constants, several
 from fitting.points import PointsError
 from fitting.schedule import Schedules
-from fitting.solver.fit import Ready, metrics, minimise, prepare, ranges
-from fitting.solver.newton import huber, polish
+from fitting.solver.multi_start import minimise
+from fitting.solver.newton import huber, refine
+from fitting.solver.prepare import Ready, prepare
 from fitting.solver.problem import DELTA, Problem
-from fitting.uncertainty.bootstrap import resample
-from fitting.uncertainty.profile import Optimum
+from fitting.uncertainty.bootstrap import noise_between_seeds, resample
+from fitting.uncertainty.profile import Optimum, profiles
 
 
 def fit_shared(
@@ -47,7 +49,7 @@ def fit_shared(
     Raises PointsError as `fit` does; for a name that is not a parameter; for a coefficient of a law whose
     coefficients are tied together (dcpt), which cannot be shared.
 
-    Method: ours; the joint law is a block of columns a corpus (`laws.several`), solved as any other.
+    Method: ours; the joint law is a block of columns a corpus (`laws.joint`), solved as any other.
     """
     shared, unknown = tuple(shared), tuple(unknown)
     for column in (by, "run"):
@@ -60,6 +62,10 @@ def fit_shared(
     strange = [name for name in shared if name not in (*names, "lambda")]
     if strange:
         raise PointsError(f"shared: {law} has no parameter {', '.join(strange)}; it has {', '.join(names)}")
+
+    if one.cone is not None and any(p.name in shared for p in one.linear):
+        tied = ", ".join(p.name for p in one.linear)
+        raise PointsError(f"shared: the coefficients of {one.name} ({tied}) are tied together; share exponents only")
 
     numbers, codes = pd.factorize(points[by], sort=True)
     order = np.argsort(numbers, kind="stable")
@@ -75,7 +81,7 @@ def fit_shared(
     alone = _alone(points, one, len(codes), schedules, fix, delta, rng)
     ready = prepare(points, _started(joint, one, shared, codes, alone), weights, schedules, delta, fixed, ())
     # One corpus's slow progress is little of the joint objective, so that the usual tolerance would stop it early.
-    theta, objective = polish(ready.problem, minimise(ready.problem, rng)[0], tolerance=1e-13)
+    theta, objective = refine(ready.problem, minimise(ready.problem, rng)[0], tolerance=1e-13)
     optimum = Optimum(ready.problem, theta, objective, ready.runs, ready.names)
     draws, found = np.zeros((0, 0)), {}
     if bootstrap:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import fitting
-from fitting.laws.several import GROUP, several
+from fitting.laws.joint import GROUP, several
 from fitting.solver.problem import Problem
 from tests.fitting.synthetic import TRUE, grid, measured, scheduled
 

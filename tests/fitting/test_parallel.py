@@ -9,8 +9,8 @@ import time
 import pytest
 
 import fitting
-from fitting.solver import cores
-from fitting.solver.cores import over_cores
+from fitting import parallel
+from fitting.parallel import over_cores
 from tests.fitting.synthetic import TRUE, measured, small_plan
 
 
@@ -18,10 +18,10 @@ def test_forked_work_gives_the_same_in_the_same_order():
     # In a process of its own: other tests leave threads behind, and a process with threads is not forked.
     program = """
 import os
-from fitting.solver import cores
-cores.WORTH_FORKING, offset = 0.0, 3
+from fitting import parallel
+parallel.WORTH_FORKING, offset = 0.0, 3
 told = []
-found = cores.over_cores(lambda item: (item + offset, os.getpid()), range(20), workers=2, each=told.append)
+found = parallel.over_cores(lambda item: (item + offset, os.getpid()), range(20), workers=2, each=told.append)
 assert told == found
 assert [value for value, _ in found] == list(range(3, 23)), found
 assert len({pid for _, pid in found}) > 1, "nothing was forked, so that this test shows nothing"
@@ -32,10 +32,10 @@ assert len({pid for _, pid in found}) > 1, "nothing was forked, so that this tes
 def test_what_the_program_does_when_told_to_end_is_not_what_its_forks_do():
     program = """
 import signal
-from fitting.solver import cores
+from fitting import parallel
 signal.signal(signal.SIGTERM, signal.default_int_handler)
-cores.WORTH_FORKING = 0.0
-found = cores.over_cores(lambda item: signal.getsignal(signal.SIGTERM), range(20), workers=2)
+parallel.WORTH_FORKING = 0.0
+found = parallel.over_cores(lambda item: signal.getsignal(signal.SIGTERM), range(20), workers=2)
 assert found[-1] == signal.SIG_DFL, found
 """
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -48,7 +48,7 @@ def test_short_work_and_one_worker_stay_in_this_process():
 
 
 def test_a_process_with_threads_is_not_forked(monkeypatch):
-    monkeypatch.setattr(cores, "WORTH_FORKING", 0.0)
+    monkeypatch.setattr(parallel, "WORTH_FORKING", 0.0)
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)
     thread.start()
@@ -60,7 +60,7 @@ def test_a_process_with_threads_is_not_forked(monkeypatch):
 
 
 def test_an_error_in_a_forked_process_is_not_lost(monkeypatch):
-    monkeypatch.setattr(cores, "WORTH_FORKING", 0.0)
+    monkeypatch.setattr(parallel, "WORTH_FORKING", 0.0)
     with pytest.raises(fitting.PointsError, match="item 7"):
         over_cores(fail_at_seven, range(10), workers=2)
 
@@ -74,5 +74,5 @@ def fail_at_seven(item: int) -> int:
 def test_a_fit_does_not_depend_on_its_workers(monkeypatch):
     points = measured(small_plan("chinchilla"), "chinchilla", TRUE["chinchilla"], noise=0.002, run_noise=0.002)
     alone = fitting.fit(points, "chinchilla", bootstrap=12, workers=1)
-    monkeypatch.setattr(cores, "WORTH_FORKING", 0.0)
+    monkeypatch.setattr(parallel, "WORTH_FORKING", 0.0)
     assert fitting.fit(points, "chinchilla", bootstrap=12, workers=2).to_json() == alone.to_json()

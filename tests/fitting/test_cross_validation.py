@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 import fitting
-from fitting.solver.fit import valleys_of
-from fitting.uncertainty import cross_validation as crossval
-from fitting.uncertainty.cross_validation import SPLITS
+from fitting import cross_validation as crossval
+from fitting.cross_validation import SPLITS
+from fitting.solver.multi_start import local_minima
 from tests.fitting.synthetic import RATIOS, TRUE, grid, measured, scheduled
 
 SIZES = (0.2, 0.5, 1.8, 4.0)
@@ -116,7 +116,9 @@ def test_many_folds_share_a_search_and_end_where_each_alone_would(points, monkey
     """Of six ratios, 15 pairs; what is held out is spoiled, so that a fit which had seen it would show."""
     some = points[np.isin(points["r"], RATIOS[1:7]) & (points["step"] % 45_000 == 0)]
     searched = []
-    monkeypatch.setattr(crossval, "valleys_of", lambda *given, **how: searched.append(1) or valleys_of(*given, **how))
+    monkeypatch.setattr(
+        crossval, "local_minima", lambda *given, **how: searched.append(1) or local_minima(*given, **how)
+    )
     out = fitting.held_out(some, "dcpt", "ratio-pairs", workers=1)
     assert len(searched) == 1
     assert out["split"].nunique() == 15

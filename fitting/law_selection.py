@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fitting.cross_validation import SPLITS, held_out
+from fitting.estimation import fit
 from fitting.laws import LAWS, Law
 from fitting.points import PointsError, law_named, with_value
 from fitting.schedule import Schedules
-from fitting.solver.fit import fit
-from fitting.uncertainty.cross_validation import SPLITS, held_out
 
 DEFAULT = ("each-size", "step-thirds", "ratio-pairs", "size-and-tokens")
 """What a small study is to predict: another size, a longer run, another ratio, a larger model for longer."""

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 
 from fitting.laws.law import Law, Parameter, Slopes
-from fitting.points import PointsError
 
 GROUP = "group"
 """Column of the joint points: the number of each point's corpus."""
@@ -18,9 +17,6 @@ def several(law: Law, shared: tuple[str, ...], codes: list[str]) -> Law:
     Parameters in `shared` keep their names; the others are called `name[code]`.
     """
     count = len(codes)
-    if law.cone is not None and any(p.name in shared for p in law.linear):
-        tied = ", ".join(p.name for p in law.linear)
-        raise PointsError(f"shared: the coefficients of {law.name} ({tied}) are tied together; share exponents only")
     linear, linear_at = _numbered(law.linear, shared, codes)
     nonlinear, nonlinear_at = _numbered(law.nonlinear, shared, codes)
 

@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fitting.estimation import fit
 from fitting.fitted import Fit
 from fitting.laws import LAWS
 from fitting.points import PointsError, columns_of, law_named, numbers_of, with_value
 from fitting.schedule import Schedules, with_areas
-from fitting.solver.fit import fit, valleys_of
+from fitting.solver.multi_start import local_minima
 
 MANY = 10
-"""Folds above which valleys are searched for once."""
+"""Folds above which the starts of all fits are searched for once."""
 SEARCHED = ("seed", "schedules", "weights", "delta", "fix", "unknown")
-"""Options of a fit that change its valleys."""
+"""Options of a fit that change its local minima."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +78,8 @@ def held_out(
 
     Arguments: `by` and `domain` as in `folds`; `log` is given a line for each fold; the others as in `fit`, which
     gets the `options` too (method, fix, unknown …). No bootstrap is made. A fold that leaves too little to fit is
-    passed over. The valleys of the objective are searched for in each fold, or, where there are more than ten (each of
-    which leaves out a third at most), once in all points: each fold is still fitted to its own optimum.
+    passed over. Local minima of the objective are searched for in each fold, or, where there are more than ten folds
+    (each leaves out a third at most), once in all points; each fold is still fitted to its own optimum.
 
     Returns the judged points, fold after fold, with the columns `predicted`, `measured` (nats per token),
     `relative_error` (predicted / measured - 1) and `split` (what was held out); `attrs["skipped"]` holds the reason of
@@ -93,7 +94,7 @@ def held_out(
     options = {"seed": seed, "schedules": schedules} | options
     parted = folds(points, by, domain)
     if len(parted) > MANY and options.get("method", "varpro") == "varpro":
-        options["valleys"] = valleys_of(points, law, **{key: options[key] for key in SEARCHED if key in options})
+        options["minima"] = local_minima(points, law, **{key: options[key] for key in SEARCHED if key in options})
     parts, skipped = [], {}
     for fold in parted:
         try:

@@ -1,0 +1,135 @@
+"""points + law -> Fit: check, project, polish, resample."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from fitting.fitted import Fit
+from fitting.points import PointsError, numbers_of
+from fitting.schedule import Schedules
+from fitting.solver.lbfgs_grid import lbfgs_grid
+from fitting.solver.multi_start import LocalMinima, minimise
+from fitting.solver.newton import huber
+from fitting.solver.prepare import prepare
+from fitting.solver.problem import DELTA, Problem
+from fitting.uncertainty.bootstrap import noise_between_seeds, resample
+from fitting.uncertainty.profile import Optimum, profiles
+
+METHODS = ("varpro", "lbfgs_grid")
+
+
+def fit(
+    points: pd.DataFrame,
+    law: str,
+    *,
+    method: str = "varpro",
+    seed: int = 0,
+    schedules: Schedules | None = None,
+    bootstrap: int = 200,
+    weights: np.ndarray | str | None = None,
+    delta: float = DELTA,
+    fix: Mapping[str, float] | None = None,
+    unknown: Iterable[str] = (),
+    grid: Mapping[str, Iterable[float]] | None = None,
+    screened: int | None = 20,
+    workers: int | None = None,
+    minima: LocalMinima | None = None,
+) -> Fit:
+    """Fit a law to the measured losses of one validation corpus.
+
+    Parameters: `points`, one row a point, with the law's columns, `loss` (nats per token) and `run`, which
+    names the run that a point belongs to; N in billions of parameters, D in billions of tokens, r and rho in
+    [0, 1]. `law`, a name in `fitting.LAWS`. `method`, "varpro" (variable projection, then Newton) or
+    "lbfgs_grid", the papers' way. `seed` decides first guesses and bootstrap draws. `schedules`, run ->
+    `Schedule`: with them a law that reads s2 gets lambda, the decay of S2, as one more parameter, and S2 is
+    computed at each point's `step`. `bootstrap`, number of refits for the intervals (0: none, and no profiles).
+    `weights` (n,), non-negative, one a point, or "loss_stderr" for the inverse variance by that column.
+    `delta`, of the Huber loss of log residuals. `fix`, parameter -> value that it keeps (lambda too). `unknown`,
+    columns that nobody knows and that become one parameter each: "s1_pretrain" and "rho" of an open model.
+    `grid`, for lbfgs_grid: parameter -> starting values, in place of the law's own; `screened`, how many of
+    the grid's best starts are followed, None for all of them. `workers`, processes of the bootstrap and the profiles,
+    None for one a core where that pays; the result does not depend on it. `minima`, of varpro: starts of
+    the search, as `local_minima` finds them for nearly the same points; None to search everywhere.
+
+    Points where the law has no value (D = 0, say) are left out, and `warnings` says so.
+
+    Raises PointsError, one line, for points that cannot be used.
+
+    Source: variable projection (Golub & Pereyra 1973), then the objective of Que et al. 2024, app. E.3.
+
+    >>> import pandas as pd
+    >>> points = pd.DataFrame([(N, D, 2 + N**-0.5 + D**-0.25) for N in (1, 4, 9) for D in (1, 16, 81)],
+    ...                       columns=["N", "D", "loss"]).assign(run=range(9))
+    >>> round(fit(points, "chinchilla", bootstrap=0).params["alpha"], 3)
+    0.5
+    """
+    if method not in METHODS:
+        raise PointsError(f"method {method!r} is unknown: there are {' and '.join(METHODS)}")
+    if not delta > 0:
+        raise PointsError(f"delta = {delta:g} must be above 0: where the Huber loss of log residuals turns straight")
+    ready = prepare(points, law, weights, schedules, delta, fix or {}, unknown)
+    problem, rng = ready.problem, np.random.default_rng(seed)
+    if method == "varpro":
+        theta, objective = minima.best(problem) if minima else minimise(problem, rng)
+    else:
+        theta, objective = lbfgs_grid(problem, grid or {}, screened)
+    params = problem.parameters(theta)
+    x = {**problem.x, **(problem.curve(problem.nonlinear[-1].coordinate(params["lambda"])) if problem.curve else {})}
+    notes = list(ready.notes)
+    n_runs = int(ready.runs.max()) + 1
+    if n_runs < 5:
+        notes.append(f"{n_runs} runs only: intervals rest on how runs differ, which so few cannot show")
+    optimum = Optimum(problem, theta, objective, ready.runs, ready.names)
+    predicted = problem.law.loss(x, params)
+    found = Fit(
+        law=law,
+        unknown=list(unknown),
+        columns=list(problem.law.columns),
+        params=params,
+        metrics=metrics(problem, predicted),
+        objective=objective,
+        n_points=len(problem.loss),
+        n_runs=n_runs,
+        ranges=ranges(x, ready.points),
+        fixed=sorted(problem.fixed),
+        constants=problem.constants,
+        warnings=notes,
+        residuals=pd.Series(np.log(problem.loss) - np.log(predicted), index=ready.rows, name="log_residual"),
+        optimum=optimum,
+    )
+    if not bootstrap:
+        return found
+    spread = optimum.spread
+    run_errors = np.bincount(ready.runs, spread.errors) / np.bincount(ready.runs)
+    return replace(
+        found,
+        draws=resample(problem, theta, spread, ready.runs, bootstrap, rng, workers),
+        profiles=profiles(optimum, workers),
+        seed_noise=noise_between_seeds(ready.points, spread.errors, ready.runs),
+        run_errors=run_errors,
+        point_errors=spread.errors - run_errors[ready.runs],
+    )
+
+
+def ranges(x: dict[str, np.ndarray], points: pd.DataFrame) -> dict[str, tuple[float, float]]:
+    """Column -> (smallest, largest). Size and tokens are kept even for a law that reads neither."""
+    extra = numbers_of(points, [name for name in ("N", "D") if name in points and name not in x])
+    return {name: (float(values.min()), float(values.max())) for name, values in {**x, **extra}.items()}
+
+
+def metrics(problem: Problem, predicted: np.ndarray) -> dict[str, float]:
+    """The `Fit.metrics` of predicted losses (n,)."""
+    loss, n, k = problem.loss, len(problem.loss), problem.n_free
+    errors = predicted - loss
+    spread = np.sum((loss - loss.mean()) ** 2)
+    squares = float(np.mean((np.log(predicted) - np.log(loss)) ** 2))
+    return {
+        "r2": float(1 - np.sum(errors**2) / spread) if spread else float("nan"),
+        "mae": float(np.abs(errors).mean()),
+        "rmse": float(np.sqrt(np.mean(errors**2))),
+        "huber": float(np.sum(huber(np.log(predicted) - np.log(loss)))),
+        # Of Gaussian log residuals, corrected for few points (Hurvich & Tsai 1989); infinite without points to spare.
+        "aicc": float(n * np.log(max(squares, 1e-300)) + 2 * (k + 1) * n / (n - k - 2)) if n > k + 2 else float("inf"),
+    }

@@ -1,0 +1,118 @@
+"""Points of a table as a problem that the solvers take, checked against the law."""
+
+import warnings as python_warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from fitting.laws import LAWS, UNKNOWN, Law, with_unknown
+from fitting.points import (
+    PointsError,
+    check_enough,
+    columns_of,
+    duplicated,
+    law_named,
+    mixture_columns,
+    numbers_of,
+    with_value,
+)
+from fitting.schedule import Schedules, annealing_curve, with_areas
+from fitting.solver.problem import Problem, check_fixed
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """Points that a law can be fitted to: the problem, its table sorted by run, and what had to be said."""
+
+    problem: Problem
+    points: pd.DataFrame
+    runs: np.ndarray
+    names: list
+    rows: np.ndarray
+    notes: list[str]
+
+
+def prepare(
+    points: pd.DataFrame,
+    law: str | Law,
+    weights: np.ndarray | str | None,
+    schedules: Schedules | None,
+    delta: float,
+    fix: Mapping[str, float],
+    unknown: Iterable[str],
+) -> Ready:
+    """Check points against a law; arguments as in `fit`. Raises PointsError."""
+    chosen = law if isinstance(law, Law) else law_named(law, LAWS)
+    if chosen.among is not None:
+        chosen = chosen.among(mixture_columns(points))
+    for name in unknown:
+        if name not in UNKNOWN or name not in chosen.columns:
+            could = ", ".join(column for column in UNKNOWN if column in chosen.columns) or "none"
+            raise PointsError(f"unknown: {name!r} cannot be fitted for {chosen.name}; columns that can be: {could}")
+        chosen = with_unknown(chosen, name)
+    if line := duplicated(points):
+        raise PointsError(line)
+    notes: list[str] = []
+    points, weight, runs, rows = _sorted_by_run(points, chosen, weights, notes)
+
+    reads_s2 = schedules is not None and "s2" in chosen.columns
+    held_lambda = fix.get("lambda")
+    check_fixed(chosen, fix, has_lambda=reads_s2)
+    if reads_s2 and schedules is not None and held_lambda is not None:
+        areas = with_areas(points, schedules, held_lambda, chosen.rate_power)
+        points = points.assign(**{name: areas[name] for name in ("s2", "s2_pretrain") if name in areas})
+        notes.append(f"lambda = {held_lambda:g} was given, not fitted")
+    curve = None
+    if reads_s2 and schedules is not None and held_lambda is None:
+        curve = annealing_curve(points, schedules, chosen.rate_power)
+    filled = curve(0.0) if curve else {}
+    names = [name for name in chosen.columns if name not in filled]
+    x = columns_of(points, [*names, "loss", *(["step"] if curve else [])])
+    fixed = {name: float(value) for name, value in fix.items() if name != "lambda"}
+    check_enough(x, chosen, len(chosen.parameters) - len(fixed) + (curve is not None), fixed)
+    constants = chosen.constants(x) | ({} if held_lambda is None or not reads_s2 else {"lambda": float(held_lambda)})
+    problem = Problem(chosen, {name: x[name] for name in names}, x["loss"], weight, constants, curve, delta, fixed)
+    return Ready(problem, points, runs, list(pd.factorize(points["run"])[1]), rows, notes)
+
+
+def _sorted_by_run(points: pd.DataFrame, law: Law, weights, notes: list[str]):
+    """The points that the law can use, sorted by run: table, weights, number of the run and original row of each."""
+    rows = points.index.to_numpy()
+    points = points.reset_index(drop=True)
+    weight = _weights(points, weights)
+    if "run" not in points.columns:
+        note = "no column run: every point counts as a run of its own, and intervals come out too narrow"
+        notes.append(note)
+        python_warnings.warn(note, stacklevel=4)
+        points = points.assign(run=np.arange(len(points)))
+    unnamed = int(points["run"].isna().to_numpy().sum())
+    if unnamed:
+        raise PointsError(f"column run is empty in {unnamed} points: name the run of each")
+    usable = with_value(points, law)
+    if not usable.all():
+        where = " or ".join(f"{name} = 0" for name in law.positive)
+        notes.append(f"{(~usable).sum()} points at {where} left out: {law.name} has no value there")
+        points, weight, rows = points.loc[usable], weight[usable], rows[usable]
+    order = np.argsort(pd.factorize(points["run"])[0], kind="stable")
+    points = points.iloc[order]
+    points.index = pd.Index(rows[order])
+    return points, weight[order], pd.factorize(points["run"])[0], rows[order]
+
+
+def _weights(points: pd.DataFrame, weights: np.ndarray | str | None) -> np.ndarray:
+    if weights is None:
+        return np.ones(len(points))
+    if isinstance(weights, str):
+        if weights != "loss_stderr":
+            raise PointsError(f"weights = {weights!r} is unknown: give an array, one a point, or 'loss_stderr'")
+        stderr = numbers_of(points, ["loss_stderr"])["loss_stderr"]
+        if (stderr <= 0).any():
+            raise PointsError(f"loss_stderr is not above 0 in {(stderr <= 0).sum()} points: it cannot weigh them")
+        inverse = stderr**-2.0
+        return inverse / inverse.mean()
+    given = np.asarray(weights, dtype=float)
+    if given.shape != (len(points),) or not np.isfinite(given).all() or (given < 0).any():
+        raise PointsError(f"weights must be {len(points)} finite numbers, none negative: one a point")
+    return given
