@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import torch
 
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
 from training.corpora.store import TokenStore
 from training.devices.group import ALONE, Group
-from training.masking import masked
+from training.objectives import mask_tokens
 from training.sampling import Sampler
 from training.spec import RunSpec
 
@@ -81,4 +81,4 @@ def _blocks(spec: RunSpec, first_step: int, block: int = 32) -> Iterator[np.ndar
 def _objective(tokens: np.ndarray, numbers: np.ndarray, spec: RunSpec, vocabulary: int, seed: int) -> np.ndarray:
     if spec.objective.kind == "causal":
         return tokens
-    return masked(tokens[:, :-1], numbers, spec.objective, vocabulary, seed)
+    return mask_tokens(tokens[:, :-1], numbers, spec.objective, vocabulary, seed)

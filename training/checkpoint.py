@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from training.devices.devices import Devices
+from training.devices.single import Devices
 from training.durable import flush_folder, write_whole
 from training.loading import absent
 from training.spec import SpecError

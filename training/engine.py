@@ -17,9 +17,9 @@ import torch
 from transformers import PreTrainedModel
 
 from training.durable import write_whole
-from training.model import (
-    build_model,
-    has_linear_head,
+from training.model import build_model, has_linear_head
+from training.objectives import (
+    Losses,
     losses_by_rows,
     masked_losses,
     sequence_losses,
@@ -27,10 +27,6 @@ from training.model import (
     sequence_losses_chunked,
 )
 from training.parameters import model_size
-
-Losses = Callable[[torch.Tensor], torch.Tensor]
-"""(n, T + 1) token ids, or (n, 2, T) inputs and targets of a masked objective -> (n,) summed cross-entropy of each
-sequence, nats; by token (n, T), where that is asked."""
 
 
 @dataclass(frozen=True)

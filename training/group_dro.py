@@ -18,7 +18,7 @@ from training.checkpoint import load_weights
 from training.devices.group import Group
 from training.domain_weights import PATH, DomainWeights, as_line, equal_weights, excess_losses, moved, noted_steps
 from training.durable import append_flushed, cut_lines
-from training.engine import Losses
+from training.objectives import Losses
 from training.spec import RunSpec, SpecError
 
 

@@ -30,14 +30,14 @@ from training.checkpoint import (
     whole_state,
 )
 from training.corpora.manifest import Manifest
-from training.devices.devices import prepare
 from training.devices.group import ALONE, Group
+from training.devices.placement import place_model
 from training.durable import append_flushed, cut_lines
-from training.engine import Losses
 from training.evaluation import evaluate
 from training.evaluation_steps import evaluation_steps
 from training.group_dro import GroupDro
 from training.model import build_model, model_from_directory
+from training.objectives import Losses
 from training.schedule import learning_rates
 from training.spec import Execution, RunSpec
 from training.stop import StopRequestedError
@@ -99,7 +99,7 @@ def train(
     network.train()
     # A run before this one that failed in the middle of a step leaves its gradient in a shared model.
     network.zero_grad(set_to_none=True)
-    devices = prepare(network, losses, spec, execution.parallel, group)
+    devices = place_model(network, losses, spec, execution.parallel, group)
     if state is not None:
         load_state_moments(state, devices)
     finished = in_state = done = step_of(saved) if saved is not None else 0

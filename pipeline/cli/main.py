@@ -108,7 +108,7 @@ def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
     from pipeline.cli import verbs
     from pipeline.question.loading import ConfigError
     from pipeline.study.folder import StudyError
-    from training.corpora.corpus_error import CorpusError
+    from training.corpora.documents import CorpusError
     from training.spec import SpecError
 
     console = Console()

@@ -25,7 +25,7 @@ from pipeline.question.loading import ConfigError, checked, read_question
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun, Study, StudyError, study_of
 from pipeline.tracking.mirror import track_job
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
 from training.durable import read_lines_whole
 from training.run import Exit

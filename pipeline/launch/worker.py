@@ -23,7 +23,7 @@ from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun, Study, question_yaml
 from pipeline.tracking.mirror import NO_MIRROR, Mirror, mirrored
 from training.attempt import LeaseLostError, attempts, is_live
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group, join, leave
 from training.durable import write_whole

@@ -11,8 +11,8 @@ from rich.console import Console
 from pipeline.plan.hub_directory import MODEL_FILES, TOKENIZER_FILES, hub_directory
 from pipeline.plan.runs import data_folder
 from pipeline.question.schema import Question
-from training.corpora.corpus_error import CorpusError
 from training.corpora.corpus_store import Bar
+from training.corpora.documents import CorpusError
 from training.corpora.filters import Filters
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, prepare

@@ -17,12 +17,8 @@ import time
 
 import torch
 
-from training.model import (
-    build_model,
-    sequence_losses,
-    sequence_losses_by_rows,
-    sequence_losses_chunked,
-)
+from training.model import build_model
+from training.objectives import sequence_losses, sequence_losses_by_rows, sequence_losses_chunked
 from training.parameters import model_size
 from training.telemetry import peak_flops, peak_memory
 

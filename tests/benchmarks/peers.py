@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import torch
 
-from training.devices.devices import adamw
+from training.devices.single import adamw
 from training.engine import ready
 from training.model import build_model
 from training.schedule import learning_rates

@@ -107,7 +107,7 @@ def test_checkpoints_load_with_plain_transformers(manifest: Manifest, spec: RunS
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from training.evaluation import evaluate
-    from training.model import sequence_losses
+    from training.objectives import sequence_losses
 
     points = trained(spec, manifest, tmp_path)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoints" / "step-20", dtype=torch.float32)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from training.masking import IGNORED, masked
-from training.model import (
-    build_model,
-    has_linear_head,
+from training.model import build_model, has_linear_head
+from training.objectives import (
+    IGNORED,
+    mask_tokens,
     masked_losses,
     sequence_losses,
     sequence_losses_by_rows,
@@ -82,7 +82,7 @@ def test_attention_within_documents_is_that_of_the_documents_alone(attention, lo
 def test_masks_hide_the_same_number_of_tokens_and_know_no_batch():
     objective = Objective("masked", mask_share=0.15, mask_token=64)
     tokens = np.random.default_rng(0).integers(0, 64, (400, 40))
-    pairs = masked(tokens, np.arange(400), objective, vocabulary=64, seed=3)
+    pairs = mask_tokens(tokens, np.arange(400), objective, vocabulary=64, seed=3)
     predicted = pairs[:, 1] != IGNORED
     assert (predicted.sum(1) == objective.predictions(40)).all()
     assert (pairs[:, 1][predicted] == tokens[predicted]).all()
@@ -92,15 +92,15 @@ def test_masks_hide_the_same_number_of_tokens_and_know_no_batch():
     assert np.mean(hidden == tokens[predicted]) == pytest.approx(0.1 + 0.1 / 64, abs=0.02)
     # Every position is chosen about as often.
     assert predicted.mean(0).min() > 0.08
-    np.testing.assert_array_equal(masked(tokens[7:9], np.array([7, 8]), objective, 64, seed=3), pairs[7:9])
-    assert (masked(tokens, np.arange(400), objective, 64, seed=4) != pairs).any()
+    np.testing.assert_array_equal(mask_tokens(tokens[7:9], np.array([7, 8]), objective, 64, seed=3), pairs[7:9])
+    assert (mask_tokens(tokens, np.arange(400), objective, 64, seed=4) != pairs).any()
 
 
 def test_the_masked_loss_is_that_of_the_hidden_tokens():
     shape = {"model_type": "bert", **TINY, "vocab_size": 65, "max_position_embeddings": 16}
     model = build_model(shape, "eager", seed=0, objective="masked")
     tokens = np.random.default_rng(0).integers(0, 64, (3, 12))
-    pairs = torch.from_numpy(masked(tokens, np.arange(3), Objective("masked", 0.25, 64), 64, seed=0))
+    pairs = torch.from_numpy(mask_tokens(tokens, np.arange(3), Objective("masked", 0.25, 64), 64, seed=0))
     found = masked_losses(model, pairs, "fp32")
     expected = model(input_ids=pairs[:, 0], labels=pairs[:, 1].contiguous()).loss
     torch.testing.assert_close(found.sum() / 9, expected)

@@ -12,7 +12,7 @@ from training.batches import training_batches
 from training.corpora.manifest import Manifest
 from training.durable import read_lines_whole
 from training.evaluation_steps import EvaluationPolicy
-from training.masking import IGNORED
+from training.objectives import IGNORED
 from training.run import Exit, Places, run_once
 from training.schedule import Piece
 from training.spec import Execution, Initial, Objective, RunSpec, SpecError

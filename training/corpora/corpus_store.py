@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError, in_validation
 from training.corpora.near_duplicates import KEPT
 from training.corpora.parallel_tokens import CHUNK_CHARACTERS, Chunk, encode_chunks
 from training.corpora.source import Reading, SourceReader
 from training.corpora.store import TokenStore
-from training.corpora.store_writing import StoreWriter, in_validation
-from training.corpora.token_file import EncodedDocument
+from training.corpora.store_writer import EncodedDocument, StoreWriter
 from training.durable import flush_folder
 
 MARK_BYTES = 64_000_000
@@ -148,7 +147,7 @@ def _write(
         for chunk, encoded in encode_chunks(chunks, how.tokenizer, how.workers):
             for document in map(EncodedDocument, chunk.names, encoded.tokens, encoded.sizes):
                 writer.add(document, "validation")
-    chunks = _chunks(reading, lambda: (reading.place(), reading.share()))
+    chunks = _chunks(reading, lambda: (reading.place(), reading.progress()))
     marked, told = writer.bytes, time.monotonic()
     for chunk, encoded in encode_chunks(chunks, how.tokenizer, how.workers, how.screen):
         documents = map(EncodedDocument, chunk.names, encoded.tokens, encoded.sizes)

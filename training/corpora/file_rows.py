@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError
 
 _ROWS_AT_ONCE = 512
 _BYTES_AT_ONCE = 1 << 20
@@ -29,8 +29,8 @@ class OpenFile:
     rows: float = 0.0
     """Share of the rows that have been read, of parquet."""
 
-    def share(self) -> float:
-        """How much of it has been read, 0 to 1."""
+    def progress(self) -> float:
+        """Fraction that has been read, 0 to 1."""
         if self.raw is None or self.raw.closed:
             return self.rows
         return self.raw.tell() / max(self.size, 1)

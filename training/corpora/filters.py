@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError
 from training.corpora.file_rows import check_columns, first_line
 from training.corpora.filters import Chooser
 from training.corpora.text_files import content_hash, row_document
@@ -33,8 +33,9 @@ class HubReading:
         revision: commit; None for a local folder.
         column: the column that holds the text.
         group: a column whose value keeps documents on one side of the train/validation split.
-        chooser: which documents are taken.
-        place: what `place` was after the last document that is not wanted again.
+        chooser: which documents are kept.
+        place: continue after this `place`; None: at the first row.
+        max_bytes: stop once the documents hold this many bytes of UTF-8; None: read all.
 
     Iterating yields (document id, text), once; the id is split:row (rows from 1), behind the group and a '#' where
     there is a group.
@@ -53,23 +54,27 @@ class HubReading:
         group: str | None = None,
         chooser: Chooser | None = None,
         place: Any = None,
+        max_bytes: int | None = None,
     ) -> None:
         self._name, self._subset, self._split, self._revision = name, subset, split, revision
         self._column, self._group = column, group
         self._chooser = chooser or Chooser()
-        self._rows: int = place[0] if place else 0
-        self._state: Any = place[1] if place else None
+        self._rows, self._state, self._taken = place or (0, None, 0)
+        self._max_bytes = max_bytes
         self._stream: Any = None
 
     @property
     def place(self) -> Any:
-        """[rows read, where `datasets` is in its files] after the last document given; goes into JSON."""
-        return [self._rows, self._stream.state_dict() if self._stream is not None else self._state]
+        """[rows read, state of the stream, bytes of text] after the last document; JSON."""
+        return [self._rows, self._stream.state_dict() if self._stream is not None else self._state, self._taken]
 
-    def share(self) -> None:
-        """Unknown: a stream does not say how long it is."""
+    def progress(self) -> float | None:
+        """Fraction of `max_bytes` that has been read, 0 to 1; None without it: the length of a stream is unknown."""
+        return None if self._max_bytes is None else min(self._taken / self._max_bytes, 1.0)
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
+        if self._max_bytes is not None and self._taken >= self._max_bytes:
+            return
         self._stream = _opened(self._name, self._subset, self._split, self._revision)
         if self._state is not None:
             self._stream.load_state_dict(self._state)
@@ -82,7 +87,10 @@ class HubReading:
             document, text = row_document(row, self._column, self._group, f"{self._split}:{self._rows}", place)
             if self._chooser.takes(text, row, place):
                 found = True
+                self._taken += len(text.encode())
                 yield document, text
+                if self._max_bytes is not None and self._taken >= self._max_bytes:
+                    return
         if not found:
             rules = ", ".join(f"{rule} dropped {count:,}" for rule, count in self._chooser.dropped.items())
             raise CorpusError(f"{self._name}: no document passes the filters ({rules or 'it has no rows'})")

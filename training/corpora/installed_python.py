@@ -16,8 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from training.corpora.corpus_error import CorpusError
-from training.corpora.document_hash import document_hash
+from training.corpora.documents import CorpusError, document_hash
 
 PARTS = {
     "prose": ("networkx", "numpy", "pandas", "scipy", "sympy", "torch", "transformers"),

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError
 from training.corpora.store import SCHEMA, TokenStore
 from training.durable import write_whole
 

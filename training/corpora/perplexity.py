@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError
 from training.spec import SpecError
 
 # Logits of a forward pass: 512 MB as fp32.

@@ -10,18 +10,19 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.corpora.corpus_error import CorpusError
 from training.corpora.corpus_store import Bar, Tell, TokenisedBy, make_store, numbers, standing_store
-from training.corpora.held_out import held_out_fingerprint, saved_screen, validation_documents
+from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest, PreparedCorpus
+from training.corpora.near_duplicates import RULES, Screen
 from training.corpora.source import Source, SourceReader
 from training.corpora.store import SCHEMA, TokenStore
-from training.corpora.text_files import file_bytes
+from training.corpora.text_files import file_bytes, file_documents, file_fingerprint
 from training.corpora.tokenizer import (
     copy_tokenizer,
     end_of_text_id,
@@ -80,7 +81,7 @@ def prepare(
     folder = Path(folder)
     _check(sources, tokenizer, validation_ratio)
     sources, origins = _identified(sources, folder, progress)
-    held_out = held_out_fingerprint(sources)
+    validation_sets = _validation_fingerprint(sources)
     folder.mkdir(parents=True, exist_ok=True)
     reader = SourceReader(sources)
     stores: dict[str, TokenStore] = {}
@@ -91,16 +92,17 @@ def prepare(
         how: TokenisedBy | None = None
         for name, origin in origins.items():
             parts: list[object] = [SCHEMA, origin, fingerprint, float(validation_ratio)]
-            place = folder / f"{name}-{_key([*parts, held_out] if held_out else parts)}"
+            place = folder / f"{name}-{_key([*parts, validation_sets] if validation_sets else parts)}"
             if store := standing_store(place):
                 progress(f"{name}: prepared already, {numbers(store)}")
             else:
                 if how is None:
-                    screen = opened.enter_context(saved_screen(sources, folder))
+                    screen = opened.enter_context(_saved_screen(sources, folder))
                     how = _how(tokenizer_folder, fingerprint, validation_ratio, screen, workers)
                 # Without a lock another process may be at the same work.
                 unfinished = folder / (f"{place.name}.unfinished" if alone else f".{place.name}.{os.getpid()}.part")
-                validation = validation_documents(sources[name])
+                path = sources[name].validation
+                validation = None if path is None else file_documents(path)
                 store = make_store(place, name, reader, validation, how, unfinished, progress, bar)
             stores[name] = store
         manifest = Manifest(
@@ -230,7 +232,7 @@ def _check(sources: Mapping[str, Source], tokenizer: TokenizerChoice, validation
 
 
 def _key(parts: list[object], digits: int = 12) -> str:
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()[:digits]
+    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()[:digits]
 
 
 @contextlib.contextmanager
@@ -246,3 +248,24 @@ def _alone(folder: Path) -> Iterator[bool]:
         for left in folder.glob(".*.part"):
             shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
         yield True
+
+
+def _validation_fingerprint(sources: Mapping[str, Source]) -> str | None:
+    """Hash of all validation sets, by corpus, and of the screen's rules; None without sets.
+
+    Every corpus is screened against all sets: a page of law in a general corpus leaks the validation text of law.
+    """
+    sets = {name: file_fingerprint(source.validation) for name, source in sources.items() if source.validation}
+    return _key([RULES, sets], digits=32) if sets else None
+
+
+@contextlib.contextmanager
+def _saved_screen(sources: Mapping[str, Source], folder: Path) -> Iterator[Path | None]:
+    """A temporary folder with the screen of all validation sets; None without sets."""
+    sets = [source.validation for source in sources.values() if source.validation]
+    if not sets:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix=".screen.", suffix=".part", dir=folder) as place:
+        Screen.of(text for path in sets for _, text in file_documents(path)).save(Path(place))
+        yield Path(place)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError, capped
 from training.corpora.filters import Chooser, Filters
 from training.corpora.hub_text import HubReading, folder_fingerprint, pinned_revision
 from training.corpora.installed_python import installed_documents, installed_fingerprint
-from training.corpora.limits import FirstReading, ListReading, capped
 from training.corpora.text_files import FileReading, file_bytes, file_fingerprint
 
 KINDS = ("installed-python", "files", "hub")
@@ -118,8 +118,8 @@ class Readable(Protocol):
         """Where the last document given stands; goes into JSON."""
         ...
 
-    def share(self) -> float | None:
-        """How much has been read, 0 to 1; None: unknown."""
+    def progress(self) -> float | None:
+        """Fraction that has been read, 0 to 1; None: unknown."""
         ...
 
     def __iter__(self) -> Iterator[tuple[str, str]]: ...
@@ -139,9 +139,27 @@ class Reading:
         """Where the last document given stands; a reading from here gives the ones after it. Goes into JSON."""
         return [self.inner.place, dict(self.chooser.dropped)]
 
-    def share(self) -> float | None:
-        """How much has been read, 0 to 1; None: unknown."""
-        return self.inner.share()
+    def progress(self) -> float | None:
+        """Fraction that has been read, 0 to 1; None: unknown."""
+        return self.inner.progress()
+
+
+class ListReading:
+    """Reads documents that are all in memory."""
+
+    def __init__(self, documents: Sequence[tuple[str, str]], place: int | None) -> None:
+        self._documents = documents
+        self.place = place or 0
+        """Number of documents that have been read."""
+
+    def progress(self) -> float:
+        """Fraction that has been read, 0 to 1."""
+        return self.place / max(len(self._documents), 1)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for document in itertools.islice(self._documents, self.place, None):
+            self.place += 1
+            yield document
 
 
 class SourceReader:
@@ -214,11 +232,8 @@ class SourceReader:
 
 def _hub_reading(source: Source, at: Any, dropped: Mapping[str, int] | None) -> Reading:
     chooser = Chooser(source.filters, dropped)
-    inside, taken = at or (None, 0)
-    stream = HubReading(
-        source.name, source.subset, source.split, source.revision, source.column, source.group, chooser, inside
-    )
-    return Reading(FirstReading(stream, source.max_bytes, taken), chooser)
+    where = (source.name, source.subset, source.split, source.revision, source.column, source.group)
+    return Reading(HubReading(*where, chooser, at, source.max_bytes), chooser)
 
 
 def _hash(parts: list[Any]) -> str:

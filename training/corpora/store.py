@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError
 
 SCHEMA = 1
 SPLITS = ("train", "validation")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError
 from training.corpora.file_rows import OpenFile, first_line, json_rows, parquet_rows, text_lines
 from training.corpora.filters import Chooser
 
@@ -57,9 +57,9 @@ class FileReading:
         self._open: OpenFile | None = None
         self._passed = self._total = 0
 
-    def share(self) -> float:
-        """How much of the files has been read, 0 to 1."""
-        here = self._open.share() * self._open.size if self._open else 0
+    def progress(self) -> float:
+        """Fraction of the files' bytes that has been read, 0 to 1."""
+        here = self._open.progress() * self._open.size if self._open else 0
         return min((self._passed + here) / self._total, 1.0) if self._total else 0.0
 
     def __iter__(self) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError
 from training.durable import whole_folder, write_whole
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import heapq
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -12,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from training.corpora.corpus_error import CorpusError
-from training.corpora.document_hash import document_hash
+from training.corpora.documents import CorpusError, sampled
 from training.corpora.perplexity import perplexities
 from training.corpora.tokenizer import load_tokenizer
 from training.durable import write_whole
@@ -118,21 +116,6 @@ def write_validation_set(
     write_whole(file, "\n".join(lines) + "\n")
     progress(f"{corpus}: {record['drawn']:,} documents drawn, {record['noise']:,} noise, {len(kept):,} kept in {file}")
     return record
-
-
-def sampled(documents: Iterable[tuple[str, str]], count: int) -> list[tuple[str, str]]:
-    """`count` documents drawn by a hash of their ids, or all if there are fewer; in the order of the draw.
-
-    A part of the front is a draw too. Memory holds `count` documents.
-
-    >>> [name for name, _ in sampled([("a", "one"), ("b", "two"), ("c", "six")], 2)]
-    ['c', 'b']
-    """
-    kept: list[tuple[int, int, tuple[str, str]]] = []  # a heap, the highest lot first
-    for place, document in enumerate(documents):
-        entry = (-document_hash(document[0], "validation"), -place, document)
-        (heapq.heappush if len(kept) < count else heapq.heappushpop)(kept, entry)
-    return [document for _, _, document in sorted(kept, reverse=True)]
 
 
 def worst_under_all(perplexity: np.ndarray, share: float) -> np.ndarray:

@@ -29,9 +29,9 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
-from training.devices.devices import Devices, Moments, adamw, one_device
 from training.devices.group import Group, Parallel
-from training.engine import Losses
+from training.devices.single import Devices, Moments, adamw, one_device
+from training.objectives import Losses
 from training.spec import RunSpec
 
 

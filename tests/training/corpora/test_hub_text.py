@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError
 from training.corpora.hub_text import HubReading, folder_fingerprint, pinned_revision
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, prepare
@@ -111,7 +111,7 @@ def test_a_damaged_file_and_a_folder_with_a_revision_are_refused(tmp_path):
 
 ASK = """
 import json, sys
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError
 from training.corpora.source import Source, SourceReader
 for name, revision in json.loads(sys.argv[1]):
     try:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from training.corpora import installed_python
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError
 from training.corpora.installed_python import PARTS, installed_documents, installed_fingerprint, without_docstrings
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError
 from training.corpora.near_duplicates import KEPT, SAME, Screen
 from training.corpora.parallel_tokens import Chunk, core_count, encode_chunks
 from training.corpora.tokenizer import load_tokenizer, train_tokenizer

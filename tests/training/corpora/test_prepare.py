@@ -15,7 +15,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError
 from training.corpora.filters import Filters
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, prepare
@@ -83,7 +83,7 @@ def test_a_second_time_nothing_is_done(sources, tmp_path, monkeypatch):
     def never(*_, **__):
         raise AssertionError("done again")
 
-    for name in ("make_store", "train_tokenizer", "load_tokenizer", "saved_screen"):
+    for name in ("make_store", "train_tokenizer", "load_tokenizer", "_saved_screen"):
         monkeypatch.setattr(f"training.corpora.prepare.{name}", never)
     lines = []
     assert prepare(sources, TokenizerChoice(vocabulary=300), out, progress=lines.append) == first
@@ -285,7 +285,7 @@ import training.corpora.corpus_store as made
 from training.corpora.filters import Filters
 from training.corpora.prepare import *
 from training.corpora.source import Source
-from training.corpora.store_writing import StoreWriter
+from training.corpora.store_writer import StoreWriter
 made.CHUNK_CHARACTERS, made.MARK_BYTES = 4000, 10_000
 folder, after, moment = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 calls = 0

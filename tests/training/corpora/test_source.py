@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.corpora.corpus_error import CorpusError
-from training.corpora.limits import capped
+from training.corpora.documents import CorpusError, capped, in_validation
 from training.corpora.source import Source, SourceReader
-from training.corpora.store_writing import in_validation
 
 texts = st.lists(st.text("aé", min_size=1, max_size=9), min_size=1, max_size=60)
 

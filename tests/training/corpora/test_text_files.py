@@ -7,8 +7,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from training.corpora.corpus_error import CorpusError
-from training.corpora.store_writing import in_validation
+from training.corpora.documents import CorpusError, in_validation
 from training.corpora.text_files import file_documents, file_fingerprint
 
 ROWS = [

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError
 from training.corpora.parallel_tokens import Chunk, encode_chunks
 from training.corpora.tokenizer import (
     END_OF_TEXT,

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import SHAPE
-from training.corpora.corpus_error import CorpusError
+from training.corpora.documents import CorpusError, sampled
 from training.corpora.perplexity import perplexities
 from training.corpora.tokenizer import load_tokenizer, train_tokenizer
-from training.corpora.validation_choice import Choice, sampled, worst_under_all, write_validation_set
+from training.corpora.validation_choice import Choice, worst_under_all, write_validation_set
 from training.model import build_model
 
 WORDS = ["".join(random.Random(n).choices("abcdefghijklmnop", k=2 + n % 4)) for n in range(40)]
