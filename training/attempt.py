@@ -1,9 +1,8 @@
-"""One process working on a run: who holds it, since when, and how it ended.
+"""Attempts: the lease of one process on a run, its start and its end.
 
-The attempt file is the lease. To work on a run is to create the next `attempts/NNN.json`, which only one process can
-do; its holder touches a heartbeat beside it. An attempt without an end whose heartbeat is old, or whose process is gone
-from this host, is dead, and the next number may be taken. A holder that was only asleep sees the higher number and
-stops.
+A process takes the lease by creating the next `attempts/NNN.json`, which only one process can do; it then touches a
+heartbeat file. An attempt is dead if it has no end and its heartbeat is old, or its process is gone from this host; the
+next number may then be taken. A holder that was only suspended sees the higher number and stops.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "d
 
 
 class LeaseLostError(RuntimeError):
-    """Another process took the run over; this one must stop without writing anything more."""
+    """Another process took the run over; this one must stop without further writes."""
 
 
 class Attempt:
@@ -49,12 +48,12 @@ class Attempt:
             raise LeaseLostError(f"{self.folder.name}: attempt {self.number} was taken over by another process")
 
     def note(self, **facts: Any) -> None:
-        """Add facts (device, engine, step it resumed from) to the attempt's file."""
+        """Add facts, such as engine and devices, to the attempt's file."""
         self.record.update(facts)
         write_whole(_path(self.folder, self.number), json.dumps(self.record, indent=2) + "\n")
 
     def end(self, exit_code: int, reason: str = "") -> None:
-        """Write how the attempt ended and let the run go."""
+        """Write how the attempt ended and release the run."""
         self._ended.set()
         self._thread.join()
         self.note(end=_now(), exit_code=exit_code, **({"reason": reason} if reason else {}))
@@ -69,15 +68,12 @@ class Attempt:
 
 
 def claim(folder: Path, *, stale_after: float = 60.0, heartbeat_seconds: float = 5.0) -> Attempt | None:
-    """Take a run to work on it, or learn that another process has it.
+    """Claim a run; None while another process works on it.
 
     Args:
-        folder: the run's folder; made if it is not there.
-        stale_after: seconds without a heartbeat after which a holder on another host is given up.
+        folder: the run's folder; created if missing.
+        stale_after: seconds without a heartbeat after which a holder on another host counts as dead.
         heartbeat_seconds: seconds between this holder's heartbeats.
-
-    Returns:
-        The attempt, or None while another process works on the run.
     """
     (folder / "attempts").mkdir(parents=True, exist_ok=True)
     last = next(reversed(attempts(folder)), None)
@@ -89,7 +85,7 @@ def claim(folder: Path, *, stale_after: float = 60.0, heartbeat_seconds: float =
     temporary.write_text(json.dumps(record, indent=2) + "\n")
     _heartbeat(folder, number).touch()
     try:
-        # A link appears with its content and fails if the name exists: of two claimants one wins.
+        # A link appears with its content and fails if the name exists: one of two claimants wins.
         os.link(temporary, _path(folder, number))
     except FileExistsError:
         return None
@@ -100,17 +96,17 @@ def claim(folder: Path, *, stale_after: float = 60.0, heartbeat_seconds: float =
 
 
 def attempts(folder: Path) -> list[dict[str, Any]]:
-    """The records of all attempts on a run, oldest first."""
+    """Records of all attempts on a run, oldest first."""
     return [json.loads(path.read_text()) for path in sorted((folder / "attempts").glob("[0-9]*.json"))]
 
 
 def is_live(folder: Path, record: dict[str, Any], stale_after: float = 60.0) -> bool:
-    """Whether the process of an attempt still works on the run, as far as can be told from here."""
+    """Whether the process of an attempt still works on the run, as seen from this host."""
     if "end" in record:
         return False
     if record["host"] == socket.gethostname() and record["boot"] == _boot():
         try:
-            # Not exactly equal: the start is counted from a boot time that clock corrections move.
+            # Not exactly equal: the start time is relative to a boot time that clock corrections move.
             return abs(psutil.Process(record["pid"]).create_time() - record["process_start"]) < 2.0
         except psutil.NoSuchProcess:
             return False
@@ -122,7 +118,7 @@ def is_live(folder: Path, record: dict[str, Any], stale_after: float = 60.0) -> 
 
 
 def _file_system_now(folder: Path) -> float:
-    # Both times from the file system's clock, since clocks of two hosts may differ.
+    # Both times are of the file system's clock, because the clocks of two hosts may differ.
     probe = folder / "attempts" / f".{secrets.token_hex(4)}.now"
     probe.touch()
     now = probe.stat().st_mtime

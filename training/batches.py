@@ -1,4 +1,4 @@
-"""What a run reads: its training batches in order, and its validation sequences."""
+"""Training batches of a run in order, and its validation windows."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from training.spec import RunSpec
 def training_batches(
     stores: Mapping[str, TokenStore], spec: RunSpec, first_step: int, group: Group = ALONE
 ) -> Iterator[torch.Tensor]:
-    """The run's batches from a step on, in the order that the spec decides.
+    """The run's batches from a step on.
 
-    Each is this process' part of the step's sequences: (global_batch / count, T + 1) token ids, or inputs and targets
-    (global_batch / count, 2, T) of a masked objective.
+    Each holds this process' part of the step's sequences: (global_batch / count, T + 1) token ids, or for a masked
+    objective inputs and targets, (global_batch / count, 2, T).
     """
     sampler = _sampler(stores, spec)
     for numbers in _blocks(spec, first_step):
-        own = numbers.reshape(len(numbers), group.count, -1)[:, group.rank].ravel()
-        corpus, position, _ = sampler.sample(own)
+        local = numbers.reshape(len(numbers), group.count, -1)[:, group.rank].ravel()
+        corpus, position, _ = sampler.sample(local)
         tokens = np.empty((len(position), spec.sequence_length + 1), dtype=np.int64)
         for number, name in enumerate(sampler.corpora):
             rows = np.flatnonzero(corpus == number)
             tokens[rows] = stores[name].batch("train", position[rows], spec.sequence_length)
-        tokens = _objective(tokens, own, spec, next(iter(stores.values())).vocabulary, spec.seed)
+        tokens = _objective(tokens, local, spec, next(iter(stores.values())).vocabulary, spec.seed)
         yield from torch.from_numpy(tokens).split(spec.global_batch // group.count)
 
 
 def training_corpora(stores: Mapping[str, TokenStore], spec: RunSpec, first_step: int) -> Iterator[np.ndarray]:
-    """Which corpus each sequence of a step is of, from a step on: (global_batch,) places in the sorted mixture.
+    """The corpus of each sequence of a step, from a step on: (global_batch,) indices into the sorted mixture.
 
-    Of all processes: that of process r of n is the r-th of n equal parts.
+    Covers all processes: rank r of n has the r-th of n equal parts.
     """
     sampler = _sampler(stores, spec)
     for numbers in _blocks(spec, first_step):
@@ -47,19 +47,19 @@ def training_corpora(stores: Mapping[str, TokenStore], spec: RunSpec, first_step
 
 
 def store_of(manifest: Manifest, corpus: str, fingerprint: str) -> TokenStore:
-    """A corpus' tokens.
+    """The token store of a corpus, checked against the plan's fingerprint.
 
     Raises:
-        CorpusError: they are not those of the plan.
+        CorpusError: the corpus has changed since the plan was made.
     """
     store = manifest.store(corpus)
     if store.fingerprint != fingerprint:
-        raise CorpusError(f"{corpus}: its tokens are not those of the plan; plan again, or prepare the corpus of then")
+        raise CorpusError(f"{corpus}: the corpus has changed since this run was planned; restore it, or plan again")
     return store
 
 
 def validation_windows(store: TokenStore, spec: RunSpec) -> torch.Tensor:
-    """A corpus' fixed validation sequences, (count, T + 1) token ids; of a masked objective with fixed masks."""
+    """Fixed validation windows of a corpus, (count, T + 1) token ids, or (count, 2, T) with fixed masks."""
     positions = store.validation_positions(spec.validation_windows, spec.sequence_length)
     tokens = store.batch("validation", positions, spec.sequence_length)
     return torch.from_numpy(_objective(tokens, np.arange(len(tokens)), spec, store.vocabulary, seed=0))
@@ -71,7 +71,7 @@ def _sampler(stores: Mapping[str, TokenStore], spec: RunSpec) -> Sampler:
 
 
 def _blocks(spec: RunSpec, first_step: int, block: int = 32) -> Iterator[np.ndarray]:
-    """Numbers of the sequences of some steps at a time, (steps, global_batch)."""
+    """Sequence numbers of up to `block` steps at a time, (steps, global_batch)."""
     for start in range(first_step - 1, spec.steps, block):
         steps = min(block, spec.steps - start)
         numbers = np.arange(start * spec.global_batch, (start + steps) * spec.global_batch)

@@ -1,4 +1,4 @@
-"""Weights that are kept, as Hugging Face directories, and states to go on from; each whole or not there."""
+"""Checkpoints of weights as Hugging Face directories, and resume states; each complete or absent."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ _STATE = "state.safetensors"
 
 
 class StateWriter:
-    """Writes the states to go on from while training goes on, one at a time.
-
-    All are dropped but the newest `keep` and those of the steps in `kept`.
+    """Writes resume states in the background, one at a time; keeps the newest `keep` and those of the steps in `kept`.
 
     An error of a write is raised by the next call, or when the context ends.
     """
@@ -49,32 +47,32 @@ class StateWriter:
             self._thread.shutdown()
 
     def write(self, step: int, tensors: dict[str, torch.Tensor]) -> None:
-        """Begin to write the state after a step; from `full_state`, empty in processes that do not write."""
+        """Start to write the state after a step: tensors of `full_state`, empty in processes that do not write."""
         self.wait()
         if tensors:
             self._writing = self._thread.submit(_save_state, self._folder, step, tensors, self._keep, self._kept)
 
     def wait(self) -> None:
-        """Return when what was begun is on the disk."""
+        """Wait until the last state is on disk."""
         if self._writing is not None:
             writing, self._writing = self._writing, None
             writing.result()
 
 
 def full_state(
-    devices: Devices, first: bool, beside: Mapping[str, torch.Tensor] | None = None
+    devices: Devices, first: bool, extra: Mapping[str, torch.Tensor] | None = None
 ) -> dict[str, torch.Tensor]:
-    """Copies in memory of all weights and moments, whole and fp32, by parameter name, and of what else is told.
+    """Copies in memory of all weights and moments, full and fp32, and of `extra` tensors.
 
-    The same for every kind of devices, so that a run may go on under another. Called by all processes; only the first
-    gets the tensors, one parameter at a time, so that the devices never hold the whole.
+    The format is the same for every kind of devices, so that a run can continue on another kind. All processes call
+    this; only the first gets the tensors, gathered one parameter at a time.
     """
-    tensors = {f"beside.{name}": value.clone() for name, value in (beside or {}).items()} if first else {}
+    tensors = {f"extra.{name}": value.clone() for name, value in (extra or {}).items()} if first else {}
     for name, parameter in devices.parameters.items():
-        whole = {f"weight.{name}": devices.weight(parameter)}
-        whole |= {f"optimizer.{name}.{key}": value for key, value in devices.moments(parameter).items()}
+        full = {f"weight.{name}": devices.weight(parameter)}
+        full |= {f"optimizer.{name}.{key}": value for key, value in devices.moments(parameter).items()}
         if first:
-            tensors |= {key: value.detach().to("cpu", copy=True).contiguous() for key, value in whole.items()}
+            tensors |= {key: value.detach().to("cpu", copy=True).contiguous() for key, value in full.items()}
     return tensors
 
 
@@ -82,22 +80,22 @@ def full_weights(devices: Devices, first: bool) -> dict[str, torch.Tensor]:
     """The weights of `full_state` without their prefix."""
     tensors = {}
     for name, parameter in devices.parameters.items():
-        whole = devices.weight(parameter)
+        weight = devices.weight(parameter)
         if first:
-            tensors[name] = whole.detach().cpu().contiguous()
+            tensors[name] = weight.detach().cpu().contiguous()
     return tensors
 
 
 def newest_state(folder: Path) -> Path | None:
-    """The newest state of a run that is whole; one that was cut short is passed over for the one before."""
+    """The newest complete state of a run; None: there is none."""
     return next((path for path in saved_states(folder) if is_whole(path)), None)
 
 
 def whole_state(path: Path) -> Path:
-    """A state that another run branches off.
+    """The path of a state, checked to be complete.
 
     Raises:
-        SpecError: it is not there, or not whole.
+        SpecError: it is missing or not complete.
     """
     if not is_whole(path):
         raise SpecError(f"{path}: no complete state here; run its parent again")
@@ -105,56 +103,56 @@ def whole_state(path: Path) -> Path:
 
 
 def step_of(state: Path) -> int:
-    """The step after which a state was saved."""
+    """The number of steps after which a state was saved."""
     return int(state.name.removeprefix("step-"))
 
 
 def load_state_weights(state: Path, model: PreTrainedModel) -> None:
-    """Load the weights of a state into a model that is not yet on its devices."""
+    """Load the weights of a state into a model before it is placed on its devices."""
     with safe_open(state / _STATE, "pt") as tensors:
         _load_weights(model, lambda name: tensors.get_tensor(f"weight.{name}"))
 
 
 def load_state_moments(state: Path, devices: Devices) -> None:
-    """Load the moments of a state into the optimizer of a model on its devices."""
+    """Load the optimizer moments of a state into a model on its devices."""
     with safe_open(state / _STATE, "pt") as tensors:
         known = set(tensors.keys())
         for name, parameter in devices.parameters.items():
             keys = {key: f"optimizer.{name}.{key}" for key in ("step", "exp_avg", "exp_avg_sq")}
-            # A state is not there for a parameter that has had no gradient yet.
+            # A parameter without a gradient so far has no moments.
             if keys["step"] in known:
                 devices.set_moments(parameter, {key: tensors.get_tensor(place) for key, place in keys.items()})
 
 
-def load_state_beside(state: Path) -> dict[str, torch.Tensor]:
-    """What a state keeps beside weights and moments, by name."""
+def load_state_extra(state: Path) -> dict[str, torch.Tensor]:
+    """The extra tensors of a state, by name."""
     with safe_open(state / _STATE, "pt") as tensors:
-        names = [key for key in tensors.keys() if key.startswith("beside.")]  # noqa: SIM118
-        return {name.removeprefix("beside."): tensors.get_tensor(name) for name in names}
+        names = [key for key in tensors.keys() if key.startswith("extra.")]  # noqa: SIM118
+        return {name.removeprefix("extra."): tensors.get_tensor(name) for name in names}
 
 
 def saved_states(folder: Path) -> list[Path]:
-    """The states in a run's folder, newest first, whole or not."""
+    """All states in a run's folder, newest first, complete or not."""
     return sorted((folder / "resume").glob("step-*"), key=step_of, reverse=True)
 
 
 def save_weights(
     folder: Path, step: int, model: PreTrainedModel, tokenizer: Path, weights: dict[str, torch.Tensor] | None = None
 ) -> None:
-    """Keep the weights after a step as a Hugging Face directory with the tokenizer.
+    """Save the weights after a step as a Hugging Face directory with the tokenizer.
 
     Args:
-        folder: the run's.
-        step: in the name.
-        model: for its configuration, and its weights unless they are given.
-        tokenizer: folder of its files.
-        weights: of a model that does not hold them itself, from `full_weights`.
+        folder: of the run.
+        step: becomes part of the directory's name.
+        model: its configuration is saved, and its weights unless `weights` is given.
+        tokenizer: folder of the tokenizer's files.
+        weights: from `full_weights`, for a model that does not hold its full weights.
     """
     target = folder / "checkpoints" / f"step-{step}"
     if is_whole(target):
         return
     part = _part(folder / "checkpoints", step)
-    # transformers has accelerate unwrap what it saves, which would load deepspeed to find that it is not its.
+    # transformers lets accelerate unwrap the model, which would import deepspeed.
     with _disk_errors(part), absent("deepspeed"):
         model.save_pretrained(part, state_dict=weights)
     for file in tokenizer.iterdir():
@@ -175,12 +173,12 @@ def load_weights(path: Path, model: PreTrainedModel) -> None:
 
 
 def copy_weights(source: PreTrainedModel, model: PreTrainedModel) -> None:
-    """Give a model the weights of another of the same architecture."""
+    """Copy the weights of one model into another of the same architecture."""
     _load_weights(model, dict(source.named_parameters()).get)
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a checkpoint folder is complete: DONE is there and its files have the content that DONE says."""
+    """Whether a checkpoint folder is complete: it has DONE, and its files have the hashes in DONE."""
     try:
         expected = json.loads((path / "DONE").read_text())
         return all(_digest(path / name) == digest for name, digest in expected.items())
@@ -199,12 +197,12 @@ def _save_state(folder: Path, step: int, tensors: dict[str, torch.Tensor], keep:
 
 def _load_weights(model: PreTrainedModel, tensor: Callable[[str], torch.Tensor | None]) -> None:
     with torch.no_grad():
-        # A head tied to the embedding is the same tensor under two names; named_parameters has it once.
+        # named_parameters lists a head tied to the embedding once.
         for name, parameter in model.named_parameters():
             value = tensor(name)
             if value is None or value.shape != parameter.shape:
-                found = "missing" if value is None else tuple(value.shape)
-                raise SpecError(f"checkpoint: {name} is {found}, the model has {tuple(parameter.shape)}")
+                actual = "missing" if value is None else tuple(value.shape)
+                raise SpecError(f"checkpoint: {name} is {actual}, the model has {tuple(parameter.shape)}")
             parameter.copy_(value)
 
 
@@ -231,7 +229,7 @@ def _disk_errors(part: Path) -> Iterator[None]:
         yield
     except SafetensorError as error:
         shutil.rmtree(part, ignore_errors=True)
-        # It hides what the kernel said, such as a full disk, in its text.
+        # It holds the system's error, such as a full disk, in its text only.
         if code := re.search(r"os error (\d+)", str(error)):
             raise OSError(int(code.group(1)), os.strerror(int(code.group(1))), str(part)) from error
         raise

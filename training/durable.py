@@ -15,15 +15,15 @@ from typing import Any
 def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write a file so that a reader sees the old content or the new, never a part.
 
-    The bytes go to a temporary name in the same folder, are flushed to disk, and take the final name in one
-    step. Text is written as UTF-8 with its line ends untouched. The folder must exist.
+    The bytes are flushed to a temporary file in the same folder, which is then renamed. Text is written as UTF-8 with
+    its line ends unchanged. The folder must exist.
 
     Raises:
-        OSError: the disk is full, the folder is missing or not writable; the old file is then still whole.
+        OSError: the disk is full, the folder is missing or not writable; the old file is unchanged.
     """
     path = Path(path)
     data = content.encode("utf-8") if isinstance(content, str) else content
-    # Drawn anew, so that two writers of the same path, even on two hosts, never share a temporary file.
+    # Random, so that two writers of the same path, even on two hosts, never share a temporary file.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with temporary.open("wb") as stream:
@@ -39,7 +39,7 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 
 def append_flushed(path: str | os.PathLike[str], text: str) -> None:
-    """Append text (UTF-8) to a file, creating it if need be, and return once it is on the disk.
+    """Append text (UTF-8) to a file, created if missing, and return once it is on disk.
 
     Raises:
         OSError: the disk is full, the folder is missing or not writable.
@@ -55,13 +55,12 @@ def append_flushed(path: str | os.PathLike[str], text: str) -> None:
 
 
 def read_lines_whole(path: str | os.PathLike[str]) -> list[Any]:
-    """Read a file of JSON lines; a last line without a newline is unfinished work and is left out.
+    """Read a file of JSON lines, without a last line that has no newline and so is incomplete.
 
-    Blank lines are passed over. A missing file is an error of the caller's and raises.
-
+    Blank lines are skipped.
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a finished line that is not JSON; the message names the file and the line.
+        ValueError: a complete line that is not JSON; the message names the file and the line.
     """
     path = Path(path)
     data = path.read_bytes()
@@ -72,16 +71,16 @@ def read_lines_whole(path: str | os.PathLike[str]) -> list[Any]:
             continue
         try:
             values.append(json.loads(line))
-        # UnicodeDecodeError and JSONDecodeError are ValueErrors; brackets without end are the other.
+        # UnicodeDecodeError and JSONDecodeError are ValueErrors; deeply nested brackets raise the other.
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path} line {number}: not a JSON line ({error})") from error
     return values
 
 
 def cut_lines(path: str | os.PathLike[str], before_step: int) -> None:
-    """Drop from a file of JSON lines, each with its step, those of a step and later, and a last one that was cut off.
+    """Remove the lines with `step` of `before_step` or later, and an incomplete last line, from a file of JSON lines.
 
-    A file that is not there is let be.
+    A missing file is not an error.
     """
     path = Path(path)
     if not path.exists():
@@ -96,12 +95,12 @@ def cut_lines(path: str | os.PathLike[str], before_step: int) -> None:
 def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """Fill a folder so that a reader sees all of it or nothing.
 
-    Gives a temporary folder beside the final one; at the end of the block its files are flushed to disk and
-    it takes the final name. If the block fails it is removed; a killed process leaves a hidden folder whose
-    name ends in .part. Missing parents are made.
+    Yields a temporary folder in the same parent; at the end of the block its files are flushed to disk and it is
+    renamed. If the block fails it is removed; a killed process leaves a hidden folder whose name ends in .part. Missing
+    parents are created.
 
     Raises:
-        FileExistsError: there is something under the final name, before the block or after it.
+        FileExistsError: the final name exists, before the block or after it.
     """
     folder = Path(folder)
     if folder.exists():
@@ -129,10 +128,7 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def flush_folder(folder: str | os.PathLike[str]) -> None:
-    """Make names just created, renamed or removed in a folder survive a power cut.
-
-    File systems that cannot flush a folder are let be: the files themselves are flushed either way.
-    """
+    """Flush the names created, renamed or removed in a folder to disk, where the file system can do that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

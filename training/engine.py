@@ -1,8 +1,9 @@
-"""How a shape runs fastest here: which attention, compiled or not, and in which precision; measured, then kept."""
+"""The fastest engine for a model shape on this machine: attention, compilation and precision, measured and kept."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import platform
@@ -31,7 +32,7 @@ from training.parameters import model_size
 
 @dataclass(frozen=True)
 class Engine:
-    """An attention implementation of transformers, with torch.compile or without, and whole or chunked logits."""
+    """An attention implementation of transformers, with or without torch.compile, and with full or chunked logits."""
 
     attention: str
     compiled: bool
@@ -45,11 +46,11 @@ ENGINES = {
     "eager-compiled": Engine("eager", True),
     "sdpa-chunked": Engine("sdpa", False, chunked=True),
 }
-# Compilation of one shape took 20 to 30 s on the slowest core tried; a shape with less work left is not worth it.
+# Compiling one shape took 20 to 30 s on the slowest core tried; shapes with less work left are not compiled.
 COMPILE_SECONDS = 30.0
-# Eager attention keeps each layer's square of scores, which only short sequences can afford.
+# Eager attention stores each layer's (T, T) scores, too much memory for longer sequences.
 LONGEST_EAGER = 512
-# Logits of fewer bytes are better made at once: chunked ones were 0.2 to 0.6 times as fast on a processor.
+# Fewer bytes of logits are computed at once: chunks had 0.2 to 0.6 times the speed on a CPU.
 LARGEST_LOGITS = 2**32
 
 
@@ -62,11 +63,11 @@ def ready(
     objective: str = "causal",
     end_of_text: int | None = None,
     by_token: bool = False,
-    beside: bool = False,
+    second: bool = False,
 ) -> tuple[PreTrainedModel, Losses]:
-    """A model of a shape and its loss function; compiled ones are made once a process and shared by its runs.
+    """A model of a shape and its loss function, cached for the runs of this process.
 
-    The weights are whatever the last run left: load them before use.
+    The weights are those of the last run: load the weights before use.
 
     Args:
         model: architecture.
@@ -74,18 +75,18 @@ def ready(
         precision: fp32 or bf16.
         threads: CPU threads.
         objective: causal or masked.
-        end_of_text: token id behind each document, where attention shall stop; None: it sees the whole sequence.
-        by_token: whether the losses are (n, T), those of each token, 0 where nothing is predicted.
-        beside: whether it is a second model, whose weights the first does not share.
+        end_of_text: token id after each document, which ends attention; None: attention sees the whole sequence.
+        by_token: whether the losses are (n, T), of each token, 0 where nothing is predicted.
+        second: whether to use a second model with weights of its own.
     """
     torch.set_num_threads(threads)
     shape = json.dumps(dict(model), sort_keys=True)
-    return _ready(shape, engine, precision, objective, end_of_text, by_token, beside)
+    return _ready(shape, engine, precision, objective, end_of_text, by_token, second)
 
 
 @functools.lru_cache(maxsize=4)
 def _ready(
-    model: str, engine: str, precision: str, objective: str, end_of_text: int | None, by_token: bool, beside: bool
+    model: str, engine: str, precision: str, objective: str, end_of_text: int | None, by_token: bool, second: bool
 ) -> tuple[PreTrainedModel, Losses]:
     chosen = ENGINES[engine]
     network = build_model(json.loads(model), chosen.attention, seed=0, objective=objective)
@@ -109,7 +110,7 @@ def _ready(
     compiled = losses if by_layer else torch.compile(losses, dynamic=False)
 
     def one_graph(tokens: torch.Tensor) -> torch.Tensor:
-        # Evaluations too run the training graph: a second one would cost 15 s of compiling a shape.
+        # Evaluations use the training graph: compiling a second one would take 15 s per shape.
         with torch.enable_grad():
             return compiled(tokens)
 
@@ -117,33 +118,33 @@ def _ready(
 
 
 def _prepare_compiler() -> None:
-    # One thread a process compiles; the default pool of one worker a core would cost memory in every process.
+    # One thread compiles; the default pool of one worker per core would cost memory in every process.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    import torch._inductor.config as inductor  # two seconds, which plain engines need not spend
+    import torch._inductor.config as inductor  # takes two seconds, which engines without compilation need not spend
 
-    # Autocast's arguments are constants of the graph and so part of its key, but without this word they keep the traced
-    # forward and backward out of the cache: each process would spend half its start on tracing them again.
+    # Autocast's arguments are constants of the graph and so part of its key, but by default they keep the traced
+    # forward and backward out of the cache: each process would spend half its start tracing them again.
     inductor.unsafe_marked_cacheable_functions.update(
         {f"torch.amp.autocast_mode.{name}": torch.__version__ for name in ("_enter_autocast", "_exit_autocast")}
     )
-    # Each shape is an entry in what a process has compiled of one function; beyond the limit it would run plain.
+    # Each shape is one cache entry of a compiled function; beyond the limit it would run without compilation.
     torch._dynamo.config.recompile_limit = 64
 
 
 def _compiled_by_layer(blocks: list[torch.nn.Module]) -> Callable[..., torch.Tensor]:
     """Compile a model's layers in place; returns `sequence_losses_by_rows` with its head compiled.
 
-    One layer is compiled and serves all, in three fifths of the time that the whole takes. The steps of 0.056 M
-    were 5% slower than the whole graph's, those of 0.152 M 3.5%, those of 0.333 M 2 to 12% faster.
+    One compiled layer serves all, in 60% of the compile time of the whole model. Its steps were 5% slower than the
+    whole graph's at 0.056 M parameters, 3.5% slower at 0.152 M and 2 to 12% faster at 0.333 M.
     """
     for block in blocks:
         block.compile(dynamic=False)
-    # In compiled code the loss by rows was 2 to 6% faster at 0.056 M to 0.333 M; in plain code it is slower.
+    # The loss by rows was 2 to 6% faster at 0.056 M to 0.333 M when compiled; otherwise it is slower.
     return functools.partial(sequence_losses_by_rows, of_hidden=torch.compile(losses_by_rows, dynamic=False))
 
 
 def forget() -> None:
-    """Drop the models that `ready` keeps: one that was spread over processes is of no use to the next run."""
+    """Clear the cache of `ready`: a model that was sharded over processes cannot serve the next run."""
     _ready.cache_clear()
 
 
@@ -158,43 +159,42 @@ def choose_engine(
     *,
     objective: str = "causal",
 ) -> dict[str, Any]:
-    """The fastest engine for a shape on this machine: from `folder` if it was measured before, else measured now.
+    """The fastest engine for a shape on this machine, read from `folder` or measured now.
 
     Args:
         model: architecture.
         precision: fp32 or bf16.
-        batch: sequences a forward pass.
-        sequence_length: tokens a sequence.
+        batch: sequences per forward pass.
+        sequence_length: tokens per sequence.
         threads: CPU threads.
-        tokens_ahead: tokens that are to be trained at this shape; compiling must pay for itself within them.
-        folder: where choices are kept, one file a shape and machine.
+        tokens_ahead: tokens yet to be trained at this shape, which decide whether compiling pays.
+        folder: where choices are kept, one file per shape and machine.
         objective: causal or masked.
 
     Returns:
-        A record: engine, measured (engine -> tokens a second), device. The same for every caller, since a run that
-        is resumed must not change its arithmetic.
+        A record: engine, measured (engine -> tokens a second), precision, device. The same for every caller: a resumed
+        run must not change its arithmetic.
     """
     key = _key(model, precision, batch, sequence_length, threads)
     path = folder / f"{key}.json"
     if not path.exists():
-        # A shape of the hub without the word is taken for a vocabulary that does no harm.
+        # A hub configuration may lack vocab_size; 0 then means full logits.
         logits = 4 * batch * sequence_length * model.get("vocab_size", 0)
         names = ["sdpa", "eager"] if sequence_length <= LONGEST_EAGER else ["sdpa"]
-        measured = {
-            name: tokens_per_second(model, name, precision, batch, sequence_length, threads, objective)
-            for name in (names if logits <= LARGEST_LOGITS else ["sdpa-chunked"])
-        }
+
+        def speed(engine: str) -> float:
+            return tokens_per_second(model, engine, precision, batch, sequence_length, threads, objective)
+
+        measured = {name: speed(name) for name in (names if logits <= LARGEST_LOGITS else ["sdpa-chunked"])}
         plain = max(measured.values())
-        # Compiled code was seen 1.5 to 2.2 times as fast as plain code at the sizes where it matters.
+        # Compiled code had 1.5 to 2.2 times the speed of plain code at the sizes where it matters.
         if (
             logits <= LARGEST_LOGITS
             and shutil.which(os.environ.get("CXX", "g++"))
             and tokens_ahead / plain * 0.3 > COMPILE_SECONDS
         ):
             compiled = "eager-compiled" if "eager" in measured else "sdpa-compiled"
-            measured[compiled] = tokens_per_second(
-                model, compiled, precision, batch, sequence_length, threads, objective
-            )
+            measured[compiled] = speed(compiled)
         record = {
             "engine": max(measured, key=measured.__getitem__),
             "measured": {name: round(value) for name, value in measured.items()},
@@ -215,7 +215,7 @@ def tokens_per_second(
     threads: int,
     objective: str = "causal",
 ) -> float:
-    """Tokens a second of forward and backward with an engine: the best of four passes after two to warm up."""
+    """Tokens a second of an engine, forward and backward: the best of four passes after two warm-up passes."""
     network, losses = ready(model, engine, precision, threads, objective=objective)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network.to(device)  # pyright: ignore[reportArgumentType]
@@ -223,13 +223,13 @@ def tokens_per_second(
     size = (batch, sequence_length + 1) if objective == "causal" else (batch, 2, sequence_length)
     tokens = torch.randint(0, network.config.vocab_size, size, generator=generator).to(device)
     best = float("inf")
-    for turn in range(6):
+    for number in range(6):
         start = time.perf_counter()
         (losses(tokens).sum() / tokens.numel()).backward()
         network.zero_grad(set_to_none=True)
         if device.type == "cuda":
             torch.cuda.synchronize()
-        if turn >= 2:
+        if number >= 2:
             best = min(best, time.perf_counter() - start)
     return batch * sequence_length / best
 
@@ -237,10 +237,10 @@ def tokens_per_second(
 def faster_precision(
     model: Mapping[str, Any], batch: int, sequence_length: int, objective: str = "causal"
 ) -> dict[str, Any]:
-    """Whether this processor trains a shape faster in fp32 or with bf16 autocast, on one thread, not compiled.
+    """The precision in which this machine trains a shape faster: fp32 or bf16 autocast, on one thread, not compiled.
 
     Returns:
-        A record: precision, measured (precision -> tokens a second), device.
+        A record: precision, flops_per_second, measured (precision -> tokens a second), device.
     """
     measured = {
         precision: tokens_per_second(model, "eager", precision, batch, sequence_length, 1, objective)
@@ -256,7 +256,7 @@ def faster_precision(
 
 
 def device_name() -> str:
-    """The GPU's name, or the processor's where there is none, as it tells it."""
+    """Name of the GPU, or of the CPU where there is none."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     cpuinfo = Path("/proc/cpuinfo")
@@ -269,8 +269,6 @@ def device_name() -> str:
 
 def _key(model: Mapping[str, Any], precision: str, batch: int, sequence_length: int, threads: int) -> str:
     shape = [dict(model), precision, batch, sequence_length, threads, device_name(), torch.__version__]
-    import hashlib
-
     return hashlib.blake2b(json.dumps(shape, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 

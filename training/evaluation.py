@@ -14,13 +14,13 @@ from training.devices.group import ALONE, Group
 
 @dataclass(frozen=True)
 class Validation:
-    """A loss on one corpus."""
+    """Validation loss on one corpus."""
 
     loss: float
     """Mean cross-entropy, nats a token."""
     stderr: float
-    """Standard error of the loss over sequences, nats a token; the windows stay the same, so differences between
-    steps and runs are known better than this."""
+    """Standard error of the loss over sequences, nats a token; differences between steps and runs on the same windows
+    have a smaller one."""
 
 
 def evaluate(
@@ -34,22 +34,22 @@ def evaluate(
     """Loss of a model on fixed windows.
 
     Args:
-        losses: some of the windows -> (n,) summed loss of each sequence, or (n, T) losses by token.
-        windows: (count, ...) sequences, as the losses take them.
-        predictions: tokens predicted in each.
-        micro_batch: sequences a forward pass; every pass has this many, so that compiled code meets one shape.
+        losses: loss function, by sequence or by token.
+        windows: (count, ...) sequences, as `losses` takes them.
+        predictions: tokens predicted per sequence.
+        micro_batch: sequences per forward pass; constant, so that compiled code sees one shape.
         interrupt: called before each pass; raises to stop the evaluation.
-        group: processes that share the windows; each has the same number of passes and gets the same result.
+        group: processes that split the windows; each has the same number of passes and gets the same result.
     """
     count = len(windows)
-    share = -(-count // group.count)
-    begin = group.rank * share
+    local_count = -(-count // group.count)
+    begin = group.rank * local_count
     sums = []
     with torch.no_grad():
-        for start in range(0, share, micro_batch):
+        for start in range(0, local_count, micro_batch):
             interrupt()
             rows = torch.arange(begin + start, begin + start + micro_batch) % count
             by_sequence = losses(windows[rows]).detach().view(micro_batch, -1).sum(1)
-            sums.append(by_sequence[: share - start].double().cpu().numpy())
-    per_token = group.in_order(np.concatenate(sums))[:count] / predictions
+            sums.append(by_sequence[: local_count - start].double().cpu().numpy())
+    per_token = group.gather(np.concatenate(sums))[:count] / predictions
     return Validation(math.fsum(per_token) / count, float(per_token.std(ddof=1) / math.sqrt(count)))

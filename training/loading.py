@@ -1,4 +1,4 @@
-"""Loading torch and transformers in two thirds of the time that their imports take by themselves."""
+"""Import torch and transformers in two thirds of the usual time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 
 def load_transformers() -> None:
-    """Import what every model needs, unless it is there already."""
+    """Import the modules that every model needs."""
     if "transformers" in sys.modules:
         return
     collecting = gc.isenabled()
-    # All that imports make stays: looking through it for garbage, again and again, took a quarter of the time.
+    # Imported objects stay alive: collecting garbage among them took a quarter of the time.
     gc.disable()
     try:
-        with absent("scipy"):  # its optimisers, for losses of object detection
+        with absent("scipy"):  # only for losses of object detection
             import transformers.loss.loss_utils  # noqa: F401
         from transformers import PreTrainedModel  # noqa: F401
     finally:
@@ -27,7 +27,7 @@ def load_transformers() -> None:
 
 @contextlib.contextmanager
 def absent(package: str) -> Iterator[None]:
-    """Have `import package` fail, unless it is there already."""
+    """Let `import package` fail within the block, unless the package is loaded already."""
     if package in sys.modules:
         yield
         return

@@ -1,4 +1,4 @@
-"""The whole of training: one flat function, read from top to bottom."""
+"""The training loop: one flat function, read from top to bottom."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from training.checkpoint import (
     copy_weights,
     full_state,
     full_weights,
-    load_state_beside,
+    load_state_extra,
     load_state_moments,
     load_state_weights,
     load_weights,
@@ -62,25 +62,25 @@ def train(
     group: Group = ALONE,
     log: Callable[[str], object] = print,
 ) -> None:
-    """Train a run to its end, from its newest state if there is one.
+    """Train a run to its end, starting from its newest state if there is one.
 
     Args:
         spec: what to train.
-        folder: the run's folder; points.jsonl, metrics.jsonl, resume/ and checkpoints/ are written there.
+        folder: the run's folder; holds points.jsonl, metrics.jsonl, resume/ and checkpoints/.
         manifest: the prepared corpora.
-        start: folder of the first weights, of initial.kind run or directory; with initial.moments that of a state.
+        start: folder of the first weights for initial.kind run or directory; with initial.moments a state.
         network: a model of the spec's shape; its weights are replaced.
-        losses: its loss by sequence, perhaps compiled; see `engine.ready`. By token with a reweighting.
-        reference: with a reweighting, the losses by token of the model that this one is compared with.
+        losses: its loss function, from `engine.ready`; by token with a reweighting.
+        reference: with a reweighting, the loss function by token of the reference model.
         execution: micro-batch, devices, saving and logging.
         check: called before each step and each forward pass of an evaluation; raises StopRequestedError or
-            LeaseLostError to stop, in all processes of the group at once.
-        group: the processes that train the run together; each calls this, the first alone writes.
-        log: called with warnings, a line each.
+            LeaseLostError in all processes of the group.
+        group: the processes that train the run together; each calls this, only the first writes.
+        log: called with warnings.
 
     Raises:
-        StopRequestedError: the run was asked to stop; its state is saved.
-        NonFiniteLossError: with the step.
+        StopRequestedError: a stop was requested; the state is saved.
+        NonFiniteLossError: a loss is not finite; names the step.
         CorpusError, SpecError: input missing or not fitting.
     """
     rates = learning_rates(spec.schedule, spec.steps, spec.learning_rate_before)
@@ -90,28 +90,28 @@ def train(
     stores = {corpus: store_of(manifest, corpus, fingerprint) for corpus, fingerprint in spec.corpora.items()}
     validation = {corpus: validation_windows(store, spec) for corpus, store in stores.items()}
 
-    saved = group.share(partial(newest_state, folder))
+    saved = group.broadcast(partial(newest_state, folder))
     state = saved or (whole_state(start) if start is not None and spec.initial.moments else None)
     if state is None:
         _first_weights(spec, start, network)
     else:
         load_state_weights(state, network)
     network.train()
-    # A run before this one that failed in the middle of a step leaves its gradient in a shared model.
+    # The model is shared: a run that failed during a step left its gradient there.
     network.zero_grad(set_to_none=True)
     devices = place_model(network, losses, spec, execution.parallel, group)
     if state is not None:
         load_state_moments(state, devices)
     finished = in_state = done = step_of(saved) if saved is not None else 0
-    # The evaluation at the step of the state may have been cut off: it is made again, and gives the same bytes.
+    # The evaluation at the step of the state may be incomplete: it is repeated, and gives the same bytes.
     points = folder / "points.jsonl"
-    group.share(partial(cut_lines, points, before_step=done))
+    group.broadcast(partial(cut_lines, points, before_step=done))
 
     batches = training_batches(stores, spec, done + 1, group)
     domains = None
     if reference is not None:
-        beside = load_state_beside(saved) if saved is not None else {}
-        domains = GroupDro(spec, folder, reference, training_corpora(stores, spec, done + 1), group, done, beside)
+        extra = load_state_extra(saved) if saved is not None else {}
+        domains = GroupDro(spec, folder, reference, training_corpora(stores, spec, done + 1), group, done, extra)
     predictions = spec.objective.predictions(spec.sequence_length)
     telemetry = telemetry_of(spec, folder, group, log)
     gradient_norm = 0.0
@@ -125,19 +125,19 @@ def train(
                     wait_start = time.perf_counter()
                     micros = next(batches).split(micro_batch)
                     telemetry.waited(time.perf_counter() - wait_start)
-                    own_loss = 0.0
+                    local_loss = 0.0
                     for number, micro in enumerate(micros, start=1):
                         with devices.accumulate(number == len(micros)):
-                            # Over the tokens of the whole step, so that the way it is cut up does not weigh sequences.
-                            found = devices.losses(micro)
+                            # Divided by the tokens of the whole step, so that the loss does not depend on micro-batches.
+                            losses_of_micro = devices.losses(micro)
                             if domains is not None:
-                                found = domains.weighed(found, micro)
-                            loss = found.sum() / (spec.global_batch * predictions)
+                                losses_of_micro = domains.weighed(losses_of_micro, micro)
+                            loss = losses_of_micro.sum() / (spec.global_batch * predictions)
                             devices.backward(loss)
-                        own_loss += loss.detach()
+                        local_loss += loss.detach()
                     gradient_norm = devices.update(rates[step - 1])
-                    # After the update, so that a GPU is waited for once a step; what it spoilt is not saved.
-                    step_loss = group.total(float(own_loss))
+                    # Checked after the update, so that each step waits once for a GPU; no state of a bad step is saved.
+                    step_loss = group.sum(float(local_loss))
                     if not math.isfinite(step_loss):
                         raise NonFiniteLossError(
                             f"training loss is {step_loss} at step {step}, learning rate {rates[step - 1]:g}"
@@ -155,16 +155,16 @@ def train(
                             raise NonFiniteLossError(f"validation loss on {corpus} is {result.loss} at step {step}")
                         lines.append(_point(spec, step, corpus, result.loss, result.stderr, rates))
                     check()
-                    group.share(partial(append_flushed, points, "".join(lines)))
+                    group.broadcast(partial(append_flushed, points, "".join(lines)))
 
                 if step > done and (step % execution.metrics_every == 0 or step == spec.steps):
                     telemetry.write(step, rates[step - 1], gradient_norm)
 
                 if step in kept:
                     check()
-                    group.share(states.wait)
+                    group.broadcast(states.wait)
                     weights = None if devices.whole else full_weights(devices, group.first)
-                    group.share(partial(save_weights, folder, step, network, manifest.tokenizer_path, weights))
+                    group.broadcast(partial(save_weights, folder, step, network, manifest.tokenizer_path, weights))
                 regular = execution.resume_every and step % execution.resume_every == 0 and step < spec.steps
                 if step > done and (regular or step in execution.kept_states):
                     check()
@@ -173,7 +173,7 @@ def train(
         except StopRequestedError:
             if finished > in_state:
                 states.write(finished, full_state(devices, group.first, domains and domains.tensors()))
-            group.share(states.wait)
+            group.broadcast(states.wait)
             raise
 
 

@@ -1,4 +1,4 @@
-"""Parameters and FLOPs of a model, counted from its configuration without building it."""
+"""Parameters and training FLOPs of a model, computed from its configuration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Size:
-    """How large a model is."""
+    """Size of a model."""
 
     total: int
     """All parameters; a head tied to the embedding counts once."""
@@ -21,12 +21,12 @@ class Size:
 
 
 def model_size(model: Mapping[str, Any], sequence_length: int) -> Size:
-    """Count a model from its transformers configuration fields.
+    """Size of a model, from its transformers configuration fields.
 
-    Training FLOPs are 6 a matrix weight and token, the output head included, plus attention's 6 x layers x
-    hidden x sequence length (causal, so half of the full square; twice that for BERT, which sees both ways).
+    Training FLOPs per token are 6 per matrix weight, output head included, plus 6 x layers x hidden x sequence length
+    for causal attention, and twice that for BERT's bidirectional attention.
 
-    Architectures beside qwen2, qwen3, llama, gpt2 and bert are built without memory to be counted, which loads torch.
+    Architectures other than qwen2, qwen3, llama, gpt2 and bert are built on torch's meta device and counted.
 
     Raises:
         ValueError: a model_type that transformers does not know.
@@ -63,7 +63,7 @@ def _gpt2(model: Mapping[str, Any], sequence_length: int) -> Size:
     hidden, inner = model["n_embd"], model.get("n_inner") or 4 * model["n_embd"]
     matrices, vectors = 4 * hidden**2 + 2 * hidden * inner, 4 * hidden + 4 * hidden + inner + hidden
     tokens, positions = model["vocab_size"] * hidden, model.get("n_positions", 1024) * hidden
-    # transformers ties GPT-2's head unless told otherwise.
+    # transformers ties GPT-2's head by default.
     heads = 1 if model.get("tie_word_embeddings", True) else 2
     return _size(
         model["n_layer"], matrices, vectors, 2 * hidden, heads * tokens + positions, tokens, hidden, sequence_length
@@ -73,7 +73,7 @@ def _gpt2(model: Mapping[str, Any], sequence_length: int) -> Size:
 def _bert(model: Mapping[str, Any], sequence_length: int) -> Size:
     hidden, inner = model["hidden_size"], model["intermediate_size"]
     matrices, vectors = 4 * hidden**2 + 2 * hidden * inner, 4 * hidden + 4 * hidden + inner + hidden
-    # Behind the layers: a square matrix with bias, a norm, and the head's bias; before them a norm.
+    # A norm before the layers; after them a square matrix with bias, a norm, and the head's bias.
     outside = hidden**2 + 5 * hidden + model["vocab_size"]
     tokens = model["vocab_size"] * hidden
     embeddings = tokens + (model.get("max_position_embeddings", 512) + model.get("type_vocab_size", 2)) * hidden

@@ -1,4 +1,4 @@
-"""A run from claim to last word: who may train it, how it ended, and what remains."""
+"""Train one run: claim it, choose an engine, build the model, train, and record the outcome."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from training.attempt import LeaseLostError, claim
+from training.attempt import Attempt, LeaseLostError, claim
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, SHARDED, Group, spread_problem
 from training.durable import write_whole
 from training.loading import load_transformers
 from training.spec import Execution, RunSpec, SpecError
 from training.stop import StopRequest, StopRequestedError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from training.objectives import Losses
 
 
 class Exit(IntEnum):
@@ -35,7 +41,7 @@ class Exit(IntEnum):
 
 @dataclass(frozen=True)
 class Places:
-    """Where a run finds what it needs and keeps what it makes."""
+    """Where a run finds its input and writes its output."""
 
     folder: Path
     """The run's own folder."""
@@ -44,16 +50,139 @@ class Places:
     engines: Path
     """Engines measured on this machine."""
     start: Path | None = None
-    """Folder of the first weights, unless from scratch."""
+    """Folder of the first weights; None: from scratch."""
     reference: Path | None = None
-    """Of a reweighting: folder of the weights that the loss is compared with."""
+    """Of a reweighting: folder of the reference model's weights."""
+
+
+@dataclass(frozen=True)
+class RunClaim:
+    """The right of a group of processes to train a run."""
+
+    folder: Path
+    """The run's folder."""
+    group: Group
+    """The processes; each has its own claim."""
+    attempt: Attempt | None
+    """The lease; None in all processes but the first."""
+
+    def check(self, stop: StopRequest) -> None:
+        """Raise StopRequestedError or LeaseLostError in all processes if any process has to stop."""
+        decision = int(stop.requested)
+        try:
+            if self.attempt is not None:
+                self.attempt.check()
+        except LeaseLostError:
+            decision = 2
+        # Agreed on by all: a process that continued alone would wait for the others forever.
+        decision = self.group.maximum(decision)
+        if decision == 2:
+            raise LeaseLostError(f"{self.folder.name}: taken over by another process")
+        if decision == 1:
+            raise StopRequestedError
+
+    def note(self, **facts: Any) -> None:
+        """Add facts to the attempt's file."""
+        if self.attempt is not None:
+            self.attempt.note(**facts)
+
+    def end(self, code: Exit, reason: str = "") -> Exit:
+        """Write how the attempt ended and release the run; returns the code."""
+        if self.attempt is not None:
+            self.attempt.end(code, reason)
+        return code
+
+
+class BuiltModel(NamedTuple):
+    """What `build_run` makes."""
+
+    network: PreTrainedModel
+    """Model of the spec's shape, without its first weights."""
+    losses: Losses
+    """Its loss function."""
+    reference: Losses | None
+    """Of a reweighting: loss function of the reference model."""
 
 
 def state_of(folder: Path) -> str:
-    """done, failed, or open: the last word in a run's folder."""
+    """State of a run's folder: done, failed or open."""
     if (folder / "DONE").exists():
         return "done"
     return "failed" if (folder / "FAILED").exists() else "open"
+
+
+def claim_run(folder: Path, group: Group = ALONE, stale_after: float = 60.0) -> RunClaim | None:
+    """Claim a run for a group of processes; None if another process works on it."""
+    attempt = None
+
+    def claimed() -> bool:
+        nonlocal attempt
+        folder.mkdir(parents=True, exist_ok=True)
+        attempt = claim(folder, stale_after=stale_after)
+        return attempt is not None
+
+    return RunClaim(folder, group, attempt) if group.broadcast(claimed) else None
+
+
+def choose_run_engine(
+    spec: RunSpec, execution: Execution, engines: Path, *, tokens_ahead: int = 0, group: Group = ALONE
+) -> dict[str, Any]:
+    """The record of the engine that a run uses: the one given, or for "auto" the fastest one measured.
+
+    Raises:
+        SpecError: the run cannot be spread over the devices in this way.
+    """
+    from training.engine import choose_engine
+
+    parallel = execution.parallel
+    if problem := spread_problem(parallel, execution.engine, spec.global_batch, execution.micro_batch):
+        raise SpecError(problem)
+    if execution.engine != "auto":
+        return {"engine": execution.engine}
+    # Sharded models are not compiled: no tokens are ahead, and their measurements are kept apart.
+    sharded = parallel.kind in SHARDED
+    return group.broadcast(
+        lambda: choose_engine(
+            spec.model,
+            spec.precision,
+            execution.micro_batch or spec.global_batch // group.count,
+            spec.sequence_length,
+            execution.threads,
+            0 if sharded else max(tokens_ahead, spec.tokens),
+            engines / "plain" if sharded else engines,
+            objective=spec.objective.kind,
+        )
+    )
+
+
+def build_run(spec: RunSpec, places: Places, engine: str, threads: int, group: Group = ALONE) -> BuiltModel:
+    """Build the model of a run and, with a reweighting, its reference model.
+
+    Raises:
+        CorpusError, SpecError: input missing or not fitting.
+    """
+    from training.engine import ready
+    from training.group_dro import frozen
+
+    end_of_text = None
+    if spec.boundaries == "documents":
+        end_of_text = places.manifest.store(next(iter(spec.corpora))).meta.end_of_text
+    model = partial(
+        ready,
+        spec.model,
+        engine,
+        spec.precision,
+        threads,
+        objective=spec.objective.kind,
+        end_of_text=end_of_text,
+        by_token=spec.reweighting is not None,
+    )
+    network, losses = model()
+    if spec.reweighting is None:
+        return BuiltModel(network, losses, None)
+    if places.reference is None:
+        raise SpecError(f"{places.folder.name}: its reference {spec.reweighting.reference} is not in the plan")
+    return BuiltModel(network, losses, frozen(*model(second=True), places.reference, group.device))
 
 
 def run_once(
@@ -68,117 +197,48 @@ def run_once(
     stop: StopRequest | None = None,
     claimed_as: Callable[[int], None] = lambda attempt: None,
 ) -> Exit | None:
-    """Train a run unless it is done or another process has it.
+    """Train a run unless it is done or another process works on it.
 
     Args:
         spec: the run.
         places: its folders.
-        execution: how to carry it out; engine "auto" is measured once a shape and kept under places.engines.
-        tokens_ahead: tokens still to be trained at this shape by all runs, which decides whether compiling pays.
-        stale_after: seconds after which a silent holder on another host is given up.
-        log: called with lines about what happens.
-        group: the processes that train the run together; each calls this and gets the same answer.
-        claimed_as: called with the attempt's number once this process has the run.
-        stop: the caller's, so that what is heard between two runs is heard by the next; None: signals stop this run.
+        execution: how to carry it out.
+        tokens_ahead: tokens that all runs of this shape have yet to train, which decides whether compiling pays.
+        stale_after: seconds without a heartbeat after which a holder on another host counts as dead.
+        log: called with messages.
+        group: the processes that train the run together; each calls this and gets the same result.
+        stop: of the caller, so that a signal between two runs stops the next one; None: signals stop this run only.
+        claimed_as: called with the attempt's number once this process has claimed the run.
 
     Returns:
-        DONE; CRASH with a FAILED file for a loss that is not finite; RUN_ME_AGAIN when it was asked to stop and has
-        saved; None when another process works on it.
+        DONE; CRASH with a FAILED file for a loss that is not finite; RUN_ME_AGAIN after a stop request, with the state
+        saved; None when another process works on the run.
 
     Raises:
-        CorpusError, SpecError: input missing or not fitting; nothing is marked.
-        OSError: the disk is full or not writable; the run goes on from its last state when that is mended.
+        CorpusError, SpecError: input missing or not fitting; the run is not marked as failed.
+        OSError: the disk is full or not writable; a later call continues from the last state.
         LeaseLostError: another process took the run over.
     """
-    # Imported late, so that looking at runs does not load torch.
+    # Imported late, so that reading the state of runs does not load torch.
     load_transformers()
-    from training.checkpoint import newest_state, step_of
-    from training.engine import choose_engine, forget, ready
-    from training.group_dro import frozen
+    from training.engine import forget
     from training.loop import NonFiniteLossError, train
 
-    folder, parallel = places.folder, execution.parallel
-    if group.share(lambda: state_of(folder)) == "done":
+    folder, kind = places.folder, execution.parallel.kind
+    if group.broadcast(partial(state_of, folder)) == "done":
         return Exit.DONE
-    attempt = None
-
-    def claimed() -> bool:
-        nonlocal attempt
-        folder.mkdir(parents=True, exist_ok=True)
-        attempt = claim(folder, stale_after=stale_after)
-        return attempt is not None
-
-    if not group.share(claimed):
+    if (run := claim_run(folder, group, stale_after)) is None:
         return None
-    if attempt is not None:
-        claimed_as(attempt.number)
-
-    def end(code: Exit, reason: str = "") -> Exit:
-        if attempt is not None:
-            attempt.end(code, reason)
-        return code
-
+    if run.attempt is not None:
+        claimed_as(run.attempt.number)
     try:
         with nullcontext(stop) if stop else StopRequest() as stop:
-            if group.share(lambda: state_of(folder)) == "done":
-                return end(Exit.DONE, "was done already")
-            if problem := spread_problem(parallel, execution.engine, spec.global_batch, execution.micro_batch):
-                raise SpecError(problem)
-            as_yaml = yaml.safe_dump(spec.to_dict(), sort_keys=False)
-            group.share(lambda: write_whole(folder / "spec.yaml", as_yaml))
-
-            def check() -> None:
-                word = int(stop.requested)
-                try:
-                    if attempt is not None:
-                        attempt.check()
-                except LeaseLostError:
-                    word = 2
-                # Of one mind, since a process that went on alone would wait for the others for ever.
-                word = group.largest(word)
-                if word == 2:
-                    raise LeaseLostError(f"{folder.name}: taken over by another process")
-                if word == 1:
-                    raise StopRequestedError
-
-            chosen = {"engine": execution.engine}
-            if execution.engine == "auto":
-                plain = parallel.kind in SHARDED
-                chosen = group.share(
-                    lambda: choose_engine(
-                        spec.model,
-                        spec.precision,
-                        execution.micro_batch or spec.global_batch // group.count,
-                        spec.sequence_length,
-                        execution.threads,
-                        0 if plain else max(tokens_ahead, spec.tokens),
-                        places.engines / "plain" if plain else places.engines,
-                        objective=spec.objective.kind,
-                    )
-                )
-            if attempt is not None:
-                spread = {"parallel": parallel.kind, "processes": group.count, "threads": execution.threads}
-                spread["from_step"] = step_of(saved) if (saved := newest_state(folder)) else 0
-                attempt.note(**{**chosen, **spread, "precision": spec.precision})
-            end_of_text = None
-            if spec.boundaries == "documents":
-                end_of_text = places.manifest.store(next(iter(spec.corpora))).meta.end_of_text
-            model = partial(
-                ready,
-                spec.model,
-                chosen["engine"],
-                spec.precision,
-                execution.threads,
-                objective=spec.objective.kind,
-                end_of_text=end_of_text,
-                by_token=spec.reweighting is not None,
-            )
-            network, losses = model()
-            reference = None
-            if spec.reweighting is not None:
-                if places.reference is None:
-                    raise SpecError(f"{folder.name}: its reference {spec.reweighting.reference} is not in the plan")
-                reference = frozen(*model(beside=True), places.reference, group.device)
+            if group.broadcast(partial(state_of, folder)) == "done":
+                return run.end(Exit.DONE, "was done already")
+            group.broadcast(partial(write_whole, folder / "spec.yaml", yaml.safe_dump(spec.to_dict(), sort_keys=False)))
+            engine = choose_run_engine(spec, execution, places.engines, tokens_ahead=tokens_ahead, group=group)
+            run.note(**engine, **_facts(spec, execution, folder, group))
+            network, losses, reference = build_run(spec, places, engine["engine"], execution.threads, group)
             try:
                 train(
                     spec,
@@ -189,25 +249,38 @@ def run_once(
                     losses=losses,
                     reference=reference,
                     execution=execution,
-                    check=check,
+                    check=partial(run.check, stop),
                     group=group,
                     log=log,
                 )
             finally:
-                if parallel.kind != "single":
+                if kind != "single":
                     forget()
-            if attempt is not None:
-                write_whole(folder / "DONE", json.dumps({"attempt": attempt.number, "steps": spec.steps}) + "\n")
-            return end(Exit.DONE)
+            if run.attempt is not None:
+                write_whole(folder / "DONE", json.dumps({"attempt": run.attempt.number, "steps": spec.steps}) + "\n")
+            return run.end(Exit.DONE)
     except StopRequestedError:
-        return end(Exit.RUN_ME_AGAIN, "asked to stop; saved")
+        return run.end(Exit.RUN_ME_AGAIN, "asked to stop; saved")
     except NonFiniteLossError as error:
         if group.first:
             write_whole(folder / "FAILED", f"{error}\n")
             log(f"{folder.name}: {error}")
-        return end(Exit.CRASH, str(error))
+        return run.end(Exit.CRASH, str(error))
     except LeaseLostError:
         raise
     except BaseException as error:
-        end(Exit.CRASH, f"{type(error).__name__}: {error}")
+        run.end(Exit.CRASH, f"{type(error).__name__}: {error}")
         raise
+
+
+def _facts(spec: RunSpec, execution: Execution, folder: Path, group: Group) -> dict[str, Any]:
+    """Facts about an attempt beside its engine."""
+    from training.checkpoint import newest_state, step_of
+
+    return {
+        "parallel": execution.parallel.kind,
+        "processes": group.count,
+        "threads": execution.threads,
+        "from_step": step_of(state) if group.first and (state := newest_state(folder)) else 0,
+        "precision": spec.precision,
+    }

@@ -1,7 +1,7 @@
-"""What the i-th sequence of a run is, as a pure function of i: which corpus, and which of its windows.
+"""The i-th sequence of a run as a pure function of i: its corpus, and its window there.
 
-There is no state and no index file, so resuming is free, the batch does not depend on how many devices share
-it, and runs at different ratios read the same k-th sequence of each corpus.
+There is no state and no index file: resuming costs nothing, batches do not depend on the number of devices, and runs at
+different ratios read the same k-th sequence of each corpus.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ import numpy as np
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _ROUNDS = 8
-# What `_passed` can do exactly.
+# The largest one for which `_left_counts` is exact.
 _LARGEST_DENOMINATOR = 2**50
-# Large enough that numpy's overhead vanishes, small enough that the intermediate arrays stay in the cache.
+# Large enough to hide numpy's overhead, small enough that the intermediate arrays stay in the cache.
 _BLOCK = 1 << 14
 
 
 class Sampler:
     """The order of a run's sequences.
 
-    After every prefix of n sequences each of m corpora has had n times its share, give or take log2(m) + 1
-    sequences (give or take 1 for two corpora). Each corpus is read in epochs; in an epoch every window comes
-    once, in an order drawn anew for it from the seed, the corpus' name and the epoch's number.
+    In every prefix of n sequences the count of each of m corpora is within log2(m) + 1 of n times its ratio, and within
+    1 for two corpora. Each corpus is read in epochs; an epoch has every window once, in a random order that depends on
+    the seed, the corpus' name and the epoch's number.
 
     Args:
-        shares: corpus -> share of the sequences, each 0 to 1, together 1. A Fraction or a string ("1/3",
-            "0.25") is taken exactly, a float as the short decimal or fraction that it stands for.
-        windows: corpus -> number of its windows; needed where the share is above 0.
-        seed: of the order within the corpora; the sequence of corpora depends on the shares alone.
+        mixture: corpus -> ratio of the sequences, each 0 to 1, with sum 1. A Fraction or a string ("1/3", "0.25") is
+            exact; a float means the short decimal or fraction that it stands for.
+        windows: corpus -> number of its windows; needed where the ratio is above 0.
+        seed: of the order within the corpora; the order of the corpora depends on the ratios only.
 
     Raises:
-        ValueError: impossible shares, or a corpus with a share but no window; one line with the key and its
+        ValueError: impossible ratios, or a corpus with a ratio above 0 but no window; one line with the key and its
             value.
 
     >>> sampler = Sampler({"general": "1/4", "law": "3/4"}, {"general": 5, "law": 1000}, seed=0)
@@ -47,38 +47,37 @@ class Sampler:
     """
 
     corpora: tuple[str, ...]
-    """Names of the corpora; `sample` gives places in this tuple. Sorted, so that the order of `shares` is
-    nothing."""
+    """Names of the corpora, sorted; `sample` returns indices into this tuple."""
 
-    def __init__(self, shares: Mapping[str, Fraction | str | float], windows: Mapping[str, int], seed: int) -> None:
-        self.corpora = tuple(sorted(shares))
-        weights = _weights({name: shares[name] for name in self.corpora})
+    def __init__(self, mixture: Mapping[str, Fraction | str | float], windows: Mapping[str, int], seed: int) -> None:
+        self.corpora = tuple(sorted(mixture))
+        weights = _weights({name: mixture[name] for name in self.corpora})
         for name, weight in weights.items():
             if weight and not 0 < windows.get(name, 0) < 2**62:
                 raise ValueError(
-                    f"mixture.{name}: its share is {shares[name]} and it has {windows.get(name, 0)} windows; "
-                    "allowed: at least one window, or share 0"
+                    f"mixture.{name}: its ratio is {mixture[name]} and it has {windows.get(name, 0)} windows; "
+                    "allowed: at least one window, or ratio 0"
                 )
         self._windows = [int(windows.get(name, 0)) for name in self.corpora]
         self._keys = [_corpus_key(seed, name) for name in self.corpora]
         self._tree = _tree([(place, weights[name]) for place, name in enumerate(self.corpora) if weights[name]])
 
     def sample(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What the sequences with these indices are.
+        """Corpus, window and epoch of the sequences with these indices.
 
         Args:
-            indices: (n,) whole numbers, 0 or more, in any order; beyond 10^12 is fine.
+            indices: (n,) integers, 0 or more, in any order.
 
         Returns:
-            corpus (n,) int16, places in `corpora`; position (n,) int64, window of that corpus; epoch (n,)
-            int64, how often the corpus had been read through before.
+            corpus (n,) int16, indices into `corpora`; position (n,) int64, window of that corpus; epoch (n,) int64,
+            complete passes over the corpus before.
 
         Raises:
-            ValueError: an index below 0, or not a whole number.
+            ValueError: an index below 0, or not an integer.
         """
         indices = np.asarray(indices)
         if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
-            raise ValueError(f"indices: {indices.dtype} of shape {indices.shape}; allowed: a row of whole numbers")
+            raise ValueError(f"indices: {indices.dtype} of shape {indices.shape}; allowed: one dimension of integers")
         indices = indices.astype(np.int64)
         if indices.size and indices.min() < 0:
             raise ValueError(f"indices: {indices.min()}; allowed: 0 or more")
@@ -90,8 +89,7 @@ class Sampler:
         return corpus, position, epoch
 
     def counts(self, sequences: int) -> dict[str, int]:
-        """How many of the first `sequences` sequences each corpus has; over its windows that is its
-        epochs."""
+        """How many of the first `sequences` sequences each corpus has."""
         counts = dict.fromkeys(self.corpora, 0)
         waiting = [(self._tree, sequences)]
         while waiting:
@@ -112,7 +110,7 @@ class Sampler:
         position: np.ndarray,
         epoch: np.ndarray,
     ) -> None:
-        """Sort the sequences with these ranks at a node of the tree into its corpora; write at `places`."""
+        """Fill in corpus, position and epoch at `places` for the sequences with these ranks at a node of the tree."""
         if isinstance(node, int):
             epochs, within = np.divmod(ranks, self._windows[node])
             corpus[places] = node
@@ -121,7 +119,7 @@ class Sampler:
                 within, self._windows[node], _mixed(self._keys[node] + _GOLDEN * epochs.astype(np.uint64))
             )
             return
-        lefts, is_left = _passed(ranks, node.part, node.whole)
+        lefts, is_left = _left_counts(ranks, node.part, node.whole)
         every = np.arange(ranks.size) if isinstance(places, slice) else places
         is_right = ~is_left
         self._fill(node.left, lefts[is_left], every[is_left], corpus, position, epoch)
@@ -130,8 +128,7 @@ class Sampler:
 
 @dataclass(frozen=True)
 class _Split:
-    """A node of the tree: `part` of every `whole` sequences go left, as evenly spread as whole numbers
-    allow."""
+    """A node of the tree: `part` of every `whole` sequences go left, evenly spaced."""
 
     part: int
     whole: int
@@ -140,10 +137,10 @@ class _Split:
 
 
 def permuted(values: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
-    """Where keyed permutations of 0 .. size - 1 send these values.
+    """Images of these values under keyed permutations of 0 .. size - 1.
 
-    A Feistel network over the next power of two, walked until it is back below `size` (Black and Rogaway,
-    "Ciphers with arbitrary finite domains", 2002): one to one for each key, two walks on average at most.
+    A Feistel network over the next power of two, repeated until the value is below `size` (cycle walking; Black and
+    Rogaway, "Ciphers with arbitrary finite domains", 2002): a bijection for each key, at most two rounds on average.
 
     Args:
         values: (n,) int64, each in 0 .. size - 1.
@@ -157,9 +154,9 @@ def permuted(values: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
     low_bits = np.uint64(bits // 2)
     low_mask = np.uint64((1 << (bits // 2)) - 1)
     high_mask = np.uint64((1 << (bits - bits // 2)) - 1)
-    found = values.astype(np.uint64)
+    result = values.astype(np.uint64)
     walking: np.ndarray | None = None
-    current = found
+    current = result
     while current.size:
         high, low = current >> low_bits, current & low_mask
         for number in range(0, _ROUNDS, 2):
@@ -168,16 +165,16 @@ def permuted(values: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
         current = (high << low_bits) | low
         outside = current >= np.uint64(size)
         if walking is None:
-            found, walking = current, np.flatnonzero(outside)
+            result, walking = current, np.flatnonzero(outside)
         else:
-            found[walking] = current
+            result[walking] = current
             walking = walking[outside]
         current, keys = current[outside], keys[outside]
-    return found.astype(np.int64)
+    return result.astype(np.int64)
 
 
 def _round(half: np.ndarray, keys: np.ndarray, number: int) -> np.ndarray:
-    # Every (round, half) is its own place in the key's stream: half is below 2^31.
+    # Every (round, half) has its own position in the key's stream: half is below 2^31.
     return _mixed(keys + _GOLDEN * (half + np.uint64((number + 1) << 32)))
 
 
@@ -191,12 +188,12 @@ def _mixed(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def _passed(ranks: np.ndarray, part: int, whole: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of the sequences before each rank, how many went left; and whether the one at that rank does.
+def _left_counts(ranks: np.ndarray, part: int, whole: int) -> tuple[np.ndarray, np.ndarray]:
+    """Number of sequences before each rank that go left; and whether the one at that rank does.
 
-    Bresenham's line: floor((rank part + whole/2) / whole) went left before it. The products overflow 64
-    bits, but their difference does not when the quotient is first estimated in floating point: the estimate
-    is off by less than 2^12, and `whole` is at most 2^50. The exact remainder then puts it right.
+    Bresenham's line: the number is floor((rank part + whole/2) / whole). The products overflow 64 bits, but their
+    difference does not when the quotient is first estimated in floating point: the estimate is off by less than 2^12,
+    and `whole` is at most 2^50. The exact remainder then corrects it.
     """
     estimate = (ranks * (part / whole)).astype(np.int64)
     remainder = ranks * part - estimate * whole + whole // 2
@@ -213,29 +210,29 @@ def _tree(leaves: list[tuple[int, int]]) -> _Split | int:
     return _Split(part // divisor, whole // divisor, _tree(leaves[:middle]), _tree(leaves[middle:]))
 
 
-def _weights(shares: Mapping[str, Fraction | str | float]) -> dict[str, int]:
-    """Shares as whole numbers over one denominator, small enough for 64-bit arithmetic."""
-    exact = {name: _exact_share(name, share) for name, share in shares.items()}
+def _weights(mixture: Mapping[str, Fraction | str | float]) -> dict[str, int]:
+    """Ratios as integers over one denominator, small enough for 64-bit arithmetic."""
+    exact = {name: _exact_ratio(name, ratio) for name, ratio in mixture.items()}
     total = sum(exact.values())
     if abs(total - 1) > Fraction(1, 10**9):
-        raise ValueError(f"mixture: its shares sum to {float(total):.9g}; allowed: 1")
-    denominator = math.lcm(*((share / total).denominator for share in exact.values()))
+        raise ValueError(f"mixture: its ratios sum to {float(total):.9g}; allowed: 1")
+    denominator = math.lcm(*((ratio / total).denominator for ratio in exact.values()))
     if denominator <= _LARGEST_DENOMINATOR:
-        return {name: int(share / total * denominator) for name, share in exact.items()}
-    # Off by at most 2^-50: a thousandth of a sequence after 10^12 of them. A share above 0 stays above 0.
-    return {name: math.ceil(share / total * _LARGEST_DENOMINATOR) for name, share in exact.items()}
+        return {name: int(ratio / total * denominator) for name, ratio in exact.items()}
+    # Off by at most 2^-50: a thousandth of a sequence after 10^12 of them. A ratio above 0 stays above 0.
+    return {name: math.ceil(ratio / total * _LARGEST_DENOMINATOR) for name, ratio in exact.items()}
 
 
-def _exact_share(name: str, share: Fraction | str | float) -> Fraction:
+def _exact_ratio(name: str, ratio: Fraction | str | float) -> Fraction:
     try:
-        exact = Fraction(repr(float(share))) if isinstance(share, float) else Fraction(share)
+        exact = Fraction(repr(float(ratio))) if isinstance(ratio, float) else Fraction(ratio)
     except (ValueError, TypeError, ZeroDivisionError):
-        raise ValueError(f"mixture.{name}: {share!r} is not a share; allowed: 0 to 1") from None
+        raise ValueError(f"mixture.{name}: {ratio!r} is not a ratio; allowed: 0 to 1") from None
     if not 0 <= exact <= 1:
-        raise ValueError(f"mixture.{name}: {share!r} is not a share; allowed: 0 to 1")
-    if isinstance(share, float):
+        raise ValueError(f"mixture.{name}: {ratio!r} is not a ratio; allowed: 0 to 1")
+    if isinstance(ratio, float):
         short = exact.limit_denominator(10**9)
-        # 0.30000000000000004 and 0.3333333333333333 mean 3/10 and 1/3; 0.5000000004 means itself.
+        # 0.30000000000000004 and 0.3333333333333333 stand for 3/10 and 1/3; 0.5000000004 for itself.
         exact = short if abs(short - exact) < Fraction(1, 10**15) else exact
     return exact
 

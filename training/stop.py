@@ -1,4 +1,4 @@
-"""Being told to stop: by a signal, or by a stop file that a batch script leaves where signals do not arrive."""
+"""Stop requests: by a signal, or by a stop file that a batch script writes where signals do not arrive."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class StopRequestedError(Exception):
-    """The run was asked to stop; it can save and be run again."""
+    """A stop was requested; the run saves its state and can be run again."""
 
 
 class StopRequest:
     """A flag that signals set while the context is open.
 
-    Only the main thread of a process can take signals; elsewhere the stop file alone is looked at.
+    Only the main thread of a process receives signals; other threads check the stop file only.
     """
 
     def __init__(self, stop_file: Path | None = None) -> None:
@@ -37,7 +37,7 @@ class StopRequest:
 
     @property
     def requested(self) -> bool:
-        """Whether the run shall stop."""
+        """Whether a stop was requested."""
         return self._received.is_set() or (self._stop_file is not None and self._stop_file.exists())
 
     def _receive(self, number: int, frame: FrameType | None) -> None:

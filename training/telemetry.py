@@ -1,4 +1,4 @@
-"""What people watch while a run trains: metrics.jsonl every so many steps, and a word when something looks wrong."""
+"""Telemetry of a run: metrics.jsonl, and warnings about loss spikes and slow steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from training.spec import RunSpec
 
 _REMEMBERED = 64
 _SPIKE = 6.0
-"""Robust standard deviations above the median of the last losses; a Gaussian step goes there once in 10^9."""
+"""Robust standard deviations above the median of the last losses; probability 10^-9 under a Gaussian."""
 _SMALLEST_SPIKE = 0.2
 _SLOW = 0.5
 
@@ -45,11 +45,11 @@ DENSE_PEAKS = {
     "MI300X": 1307e12,
     "MI250X": 383e12,
 }
-"""Part of a device's name -> bf16 multiply-adds without sparsity, FLOP a second, from its maker's data sheet."""
+"""Part of a device's name -> dense bf16 peak, FLOP a second, from the data sheet."""
 
 
 def telemetry_of(spec: RunSpec, folder: Path, group: Group, log: Callable[[str], object]) -> Telemetry:
-    """The telemetry of a run on its devices; processes other than the first write and tell nothing."""
+    """The telemetry of a run on its devices; only the first process writes and warns."""
     device = torch.cuda.get_device_name(group.device) if group.device.type == "cuda" else ""
     peak = peak_flops(device)
     flops = model_size(spec.model, spec.sequence_length).flops_per_token
@@ -57,19 +57,19 @@ def telemetry_of(spec: RunSpec, folder: Path, group: Group, log: Callable[[str],
 
 
 def peak_flops(device: str) -> float | None:
-    """The dense bf16 peak of a device by its name, FLOP a second; None for one that is not known.
+    """Dense bf16 peak of a device by its name, FLOP a second; None for an unknown one.
 
-    >>> peak_flops("NVIDIA H200"), peak_flops("a processor")
+    >>> peak_flops("NVIDIA H200"), peak_flops("a CPU")
     (989000000000000.0, None)
     """
-    # The longest name that fits: H100 PCIe is slower than H100.
+    # The longest matching name: H100 PCIe is slower than H100.
     names = sorted((name for name in DENSE_PEAKS if name in device), key=len)
     return DENSE_PEAKS[names[-1]] if names else None
 
 
 @dataclass
 class Telemetry:
-    """Gathers what each step tells and writes a line of metrics.jsonl when asked."""
+    """Collects the measurements of each step and writes lines of metrics.jsonl."""
 
     folder: Path
     """The run's folder."""
@@ -78,11 +78,11 @@ class Telemetry:
     flops_per_token: float
     """Of training, forward and backward."""
     peak: float | None
-    """Dense peak of all devices of the run together, FLOP a second; None where it is not known."""
+    """Sum of the dense peaks of the run's devices, FLOP a second; None: unknown."""
     log: Callable[[str], object]
-    """Gets the warnings, a line each."""
+    """Called with warnings."""
     first: bool = True
-    """Whether this process writes and tells."""
+    """Whether this process writes and warns."""
     _losses: list[float] = field(default_factory=list)
     _recent: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _speeds: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
@@ -90,36 +90,38 @@ class Telemetry:
     _since: float = field(default_factory=time.perf_counter)
 
     def waited(self, seconds: float) -> None:
-        """Count time in which the devices had nothing to do but wait for tokens."""
+        """Add time in which the devices waited for tokens."""
         self._waited += seconds
 
     def step(self, step: int, loss: float) -> None:
-        """Note a step's training loss, nats a predicted token."""
+        """Record a step's training loss, nats a predicted token; warn of a spike."""
         self._losses.append(loss)
-        # The second condition, which the third implies, costs a step less than the medians.
+        # The second condition is implied by the inner one and saves computing the medians.
         if self.first and len(self._recent) == _REMEMBERED and loss > min(self._recent) + _SMALLEST_SPIKE:
-            middle = statistics.median(self._recent)
-            spread = 1.4826 * statistics.median(abs(value - middle) for value in self._recent)
-            if loss > middle + max(_SPIKE * spread, _SMALLEST_SPIKE):
-                self.log(f"{self.folder.name}: step {step}: training loss {loss:.3f}, {middle:.3f} before: a spike")
+            median = statistics.median(self._recent)
+            deviation = 1.4826 * statistics.median(abs(value - median) for value in self._recent)
+            if loss > median + max(_SPIKE * deviation, _SMALLEST_SPIKE):
+                self.log(
+                    f"{self.folder.name}: step {step}: training loss spike: {loss:.3f} after a median of {median:.3f}"
+                )
         self._recent.append(loss)
 
     def write(self, step: int, learning_rate: float, gradient_norm: float) -> None:
-        """Append a line about the steps since the last one."""
+        """Append a line about the steps since the last line; warn of low speed."""
         now = time.perf_counter()
         seconds, steps = now - self._since, len(self._losses)
         if not steps or not self.first:
             return
         speed = steps * self.spec.tokens_per_step / seconds
         if len(self._speeds) >= 3 and speed < _SLOW * (usual := statistics.median(self._speeds)):
-            self.log(f"{self.folder.name}: step {step}: {speed:,.0f} tokens/s, {usual:,.0f} before: slow")
+            self.log(f"{self.folder.name}: step {step}: slow: {speed:,.0f} tokens/s after a median of {usual:,.0f}")
         self._speeds.append(speed)
         line = {
             "step": step,
             "loss": math.fsum(self._losses) / steps,
             "gradient_norm": gradient_norm,
             "learning_rate": float(learning_rate),
-            # Evaluations and saving are in the seconds: this is the speed that a plan should count on.
+            # Includes evaluations and saving: the speed for planning.
             "tokens_per_second": round(speed),
             "mfu": round(speed * self.flops_per_token / self.peak, 4) if self.peak else None,
             "data_wait": round(self._waited / seconds, 5),
@@ -132,7 +134,7 @@ class Telemetry:
 
 
 def peak_memory() -> int:
-    """Most bytes that this process has held so far: on its GPU where it has one, else in main memory."""
+    """Peak memory of this process in bytes: on its GPU if it uses one, else in main memory."""
     if torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated()
     # Linux counts in KiB, macOS in bytes.

@@ -80,8 +80,8 @@ def work(
     wanted = [run for run in plan if only is None or run.name in named]
     done_before = {run.spec.hash for run in wanted if study.state(run) == "done"}
     last_model = None
-    while not group.largest(int(stop.requested)):
-        todo = group.share(partial(_todo, study, question, plan, only, number, last_model))
+    while not group.maximum(int(stop.requested)):
+        todo = group.broadcast(partial(_todo, study, question, plan, only, number, last_model))
         if isinstance(todo, Exit):
             return todo
         for run in (by_name[name] for name in todo):

@@ -14,18 +14,18 @@ from training.domain_weights import (
     as_line,
     equal_weights,
     excess_losses,
-    moved,
-    noted_steps,
+    logged_steps,
     read_path,
+    updated,
 )
 from training.spec import Reweighting
 
 
 def test_two_steps_worked_out_by_hand() -> None:
     rule = Reweighting("", step_size=1.0, smoothing=0.1)
-    first = moved(equal_weights(2), np.array([math.log(2), 0.0]), rule)
+    first = updated(equal_weights(2), np.array([math.log(2), 0.0]), rule)
     assert first.now == pytest.approx([0.9 * 2 / 3 + 0.05, 0.9 / 3 + 0.05])
-    second = moved(first, np.array([0.0, math.log(2)]), rule)
+    second = updated(first, np.array([0.0, math.log(2)]), rule)
     # .65 and .35 times 1 and 2 are .65 and .70.
     expected = [0.9 * 0.65 / 1.35 + 0.05, 0.9 * 0.70 / 1.35 + 0.05]
     assert second.now == pytest.approx(expected)
@@ -35,7 +35,7 @@ def test_two_steps_worked_out_by_hand() -> None:
 def test_equal_excess_leaves_equal_weights() -> None:
     weights = equal_weights(4)
     for _ in range(100):
-        weights = moved(weights, np.full(4, 0.7), Reweighting(""))
+        weights = updated(weights, np.full(4, 0.7), Reweighting(""))
     assert weights.now.tolist() == [0.25] * 4
     assert weights.total / 100 == pytest.approx([0.25] * 4, abs=1e-15)
 
@@ -44,7 +44,7 @@ def test_the_domain_that_stays_behind_rises_and_none_falls_to_nothing() -> None:
     rule = Reweighting("", step_size=1.0, smoothing=1e-3)
     weights, path = equal_weights(3), []
     for _ in range(500):
-        weights = moved(weights, np.array([0.1, 0.5, 0.1]), rule)
+        weights = updated(weights, np.array([0.1, 0.5, 0.1]), rule)
         path.append(weights.now[1])
     assert all(np.diff(path) > -1e-12)
     assert path[-1] > 0.99
@@ -53,7 +53,7 @@ def test_the_domain_that_stays_behind_rises_and_none_falls_to_nothing() -> None:
 
 
 def test_an_excess_beyond_what_a_power_can_hold_is_no_trouble() -> None:
-    found = moved(equal_weights(2), np.array([5000.0, 4999.0]), Reweighting("", step_size=1.0, smoothing=0.0))
+    found = updated(equal_weights(2), np.array([5000.0, 4999.0]), Reweighting("", step_size=1.0, smoothing=0.0))
     assert found.now == pytest.approx([math.e / (1 + math.e), 1 / (1 + math.e)])
 
 
@@ -62,7 +62,7 @@ def test_a_domain_without_a_sequence_keeps_its_last_excess_or_counts_as_the_mean
     first = excess_losses(np.array([0.2, 0.4]), np.array([0, 1]), known)
     assert first[:2].tolist() == [0.2, 0.4]
     assert math.isnan(first[2])
-    weights = moved(equal_weights(3), first, Reweighting("", smoothing=0.0))
+    weights = updated(equal_weights(3), first, Reweighting("", smoothing=0.0))
     assert weights.now[2] / weights.now[0] == pytest.approx(math.exp(0.1))
     second = excess_losses(np.array([0.0, 0.6]), np.array([2, 1]), weights.excess)
     assert second.tolist() == [0.2, 0.6, 0.0]
@@ -70,7 +70,7 @@ def test_a_domain_without_a_sequence_keeps_its_last_excess_or_counts_as_the_mean
 
 @pytest.mark.parametrize("steps", [1, 7, 200, 201, 1200, 50_000])
 def test_noted_steps_are_few_and_end_with_the_last(steps: int) -> None:
-    noted = list(noted_steps(steps))
+    noted = list(logged_steps(steps))
     assert len(noted) <= 200
     assert noted[0] >= 1
     assert noted[-1] == steps

@@ -15,7 +15,7 @@ from training.batches import store_of, training_batches, training_corpora
 from training.checkpoint import load_weights
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Parallel, join, leave
-from training.domain_weights import equal_weights, moved, read_path
+from training.domain_weights import equal_weights, read_path, updated
 from training.group_dro import GroupDro
 from training.model import build_model
 from training.run import Exit
@@ -54,7 +54,7 @@ def test_the_first_excess_is_that_of_plain_transformers(
     excess = [behind[domains == place].mean() for place in (0, 1)]
     first = read_path(proxy_run)[0]
     assert [first["excess"]["code"], first["excess"]["general"]] == pytest.approx(excess, abs=1e-6)
-    expected = moved(equal_weights(2), np.array(excess), Reweighting("")).now
+    expected = updated(equal_weights(2), np.array(excess), Reweighting("")).now
     assert [first["weights"]["code"], first["weights"]["general"]] == pytest.approx(expected, abs=1e-6)
 
 
@@ -125,7 +125,7 @@ def test_a_reference_that_is_not_there_is_said_in_one_line(proxy: RunSpec, manif
     with pytest.raises(SpecError, match=r"no complete checkpoint here; remove .*DONE and give the same command again"):
         train_proxy(proxy, tmp_path / "proxy", manifest, tmp_path / "nowhere")
     unread = dataclasses.replace(proxy, mixture={"general": "1", "code": "0"})
-    with pytest.raises(SpecError, match=r"mixture\.code: 0 in a run whose weights move; allowed: above 0"):
+    with pytest.raises(SpecError, match=r"mixture\.code: 0 in a run with reweighting; allowed: above 0"):
         GroupDro(unread, tmp_path, lambda tokens: tokens, iter([]), ALONE, 0, {})
 
 

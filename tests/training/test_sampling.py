@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.sampling import Sampler, _passed, permuted
+from training.sampling import Sampler, _left_counts, permuted
 
 FAR = 10**12
 quick = settings(deadline=None, max_examples=60)
@@ -71,7 +71,7 @@ def test_the_split_is_exact_where_products_overflow():
         whole = int(2 ** draw.uniform(1, 50))
         part = int(draw.integers(1, whole))
         ranks = draw.integers(0, 2 ** int(draw.integers(1, 62)), 20)
-        lefts, is_left = _passed(ranks, part, whole)
+        lefts, is_left = _left_counts(ranks, part, whole)
         before, after = ([((int(rank) + more) * part + whole // 2) // whole for rank in ranks] for more in (0, 1))
         assert lefts.tolist() == before
         assert is_left.tolist() == [one < other for one, other in zip(before, after, strict=True)]
@@ -209,14 +209,14 @@ def test_results_have_their_types_and_an_empty_request_is_fine():
 @pytest.mark.parametrize(
     ("shares", "windows", "message"),
     [
-        ({"a": 0.5, "b": 0.4}, {"a": 1, "b": 1}, "mixture: its shares sum to 0.9; allowed: 1"),
-        ({"a": 1.2, "b": -0.2}, {"a": 1, "b": 1}, r"mixture\.a: 1\.2 is not a share; allowed: 0 to 1"),
+        ({"a": 0.5, "b": 0.4}, {"a": 1, "b": 1}, "mixture: its ratios sum to 0.9; allowed: 1"),
+        ({"a": 1.2, "b": -0.2}, {"a": 1, "b": 1}, r"mixture\.a: 1\.2 is not a ratio; allowed: 0 to 1"),
         ({"a": float("nan")}, {"a": 1}, r"mixture\.a: nan"),
         ({"a": "much"}, {"a": 1}, r"mixture\.a: 'much'"),
         ({"a": "1/0"}, {"a": 1}, r"mixture\.a: '1/0'"),
-        ({"a": 1.0}, {}, r"mixture\.a: its share is 1\.0 and it has 0 windows"),
-        ({"a": 1.0}, {"a": 0}, r"mixture\.a: its share is 1\.0 and it has 0 windows"),
-        ({}, {}, "mixture: its shares sum to 0"),
+        ({"a": 1.0}, {}, r"mixture\.a: its ratio is 1\.0 and it has 0 windows"),
+        ({"a": 1.0}, {"a": 0}, r"mixture\.a: its ratio is 1\.0 and it has 0 windows"),
+        ({}, {}, "mixture: its ratios sum to 0"),
     ],
 )
 def test_mistakes_are_named(shares, windows, message):

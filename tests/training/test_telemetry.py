@@ -46,7 +46,7 @@ def test_a_spike_is_told_and_noise_is_not(telemetry: Telemetry, told: list[str])
     assert told == []
     telemetry.step(200, loss=4.5)
     assert len(told) == 1
-    assert "step 200: training loss 4.500, 3.150 before: a spike" in told[0]
+    assert "step 200: training loss spike: 4.500 after a median of 3.150" in told[0]
 
 
 def test_a_drop_of_the_speed_is_told(telemetry: Telemetry, told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,7 @@
-"""Several processes through accelerate: DDP, FSDP2 and DeepSpeed's ZeRO, each as the loop's few functions.
+"""The devices of several processes through accelerate: DDP, FSDP2 and DeepSpeed's ZeRO.
 
-The learning rate stays the loop's: no scheduler is ever handed to accelerate. Each kind averages gradients over the
-processes, hence the factor before every backward pass. Autocast is the loss function's own, over fp32 weights;
-gradients are fp32 and accumulate as such.
+The loop sets the learning rate: accelerate gets no scheduler. Each kind averages gradients over the processes, hence
+the factor before every backward pass. The loss function does its own autocast over fp32 weights; gradients are fp32.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from training.spec import RunSpec
 
 
 class _WithLoss(torch.nn.Module):
-    """A model whose output is its loss by sequence, so that what is wrapped around it sees whole passes."""
+    """A model whose output is its loss, so that wrappers see complete forward passes."""
 
     def __init__(self, network: PreTrainedModel, losses: Losses) -> None:
         super().__init__()
@@ -50,7 +49,7 @@ class _WithLoss(torch.nn.Module):
 
 
 def ddp(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Parallel, group: Group) -> Devices:
-    """The whole model in every process; gradients are averaged after the last micro-batch."""
+    """Full model in every process; gradients are averaged after the last micro-batch."""
     options = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
     accelerator = Accelerator(cpu=group.device.type == "cpu", kwargs_handlers=[options])
     model = accelerator.prepare(_WithLoss(network, losses))
@@ -64,7 +63,7 @@ def ddp(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Paral
 
 
 def fsdp2(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Parallel, group: Group) -> Devices:
-    """Weights, gradients and moments in parts, layer by layer; weights come together for each pass of a layer."""
+    """Weights, gradients and moments sharded by layer; the weights of a layer are gathered for each of its passes."""
     plugin = FullyShardedDataParallelPlugin(
         fsdp_version=2,
         reshard_after_forward=True,
@@ -73,7 +72,7 @@ def fsdp2(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Par
     )
     if group.device.type == "cpu":
         PartialState(cpu=True)
-        # accelerate shards nothing that it takes for a processor, though torch can.
+        # accelerate does not shard on a CPU, though torch can.
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
     accelerator = Accelerator(fsdp_plugin=plugin)
     optimizer = adamw(network, spec)
@@ -84,7 +83,7 @@ def fsdp2(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Par
         optimizer.state[parameter] = {
             key: value.to(group.device)
             if value.ndim == 0
-            # Every process has read the whole tensor: each takes its part, none is sent.
+            # Every process has read the full tensor and takes its shard; nothing is sent.
             else distribute_tensor(
                 value.to(group.device), parameter.device_mesh, parameter.placements, src_data_rank=None
             )
@@ -106,33 +105,33 @@ def fsdp2(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Par
 
 
 def zero(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Parallel, group: Group) -> Devices:
-    """DeepSpeed: moments in parts (1), gradients too (2), weights too (3)."""
+    """DeepSpeed with sharded moments (stage 1), gradients (2) and weights (3)."""
     import deepspeed
     from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state, safe_set_full_optimizer_state
 
-    # Of DeepSpeed's calls, a line each time.
+    # DeepSpeed's calls raise one each time.
     warnings.filterwarnings("ignore", "`torch.distributed.* is deprecated", FutureWarning)
-    # Its reduction through shared memory compiles for two minutes, and waits for ever for a process that died.
+    # Its reduction through shared memory compiles for two minutes, and hangs when a process dies.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     stage = int(parallel.kind[-1])
     os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
     plugin = DeepSpeedPlugin(hf_ds_config=_configuration(parallel, stage))
-    # transformers would build every later model in parts, also those that first weights are copied from.
+    # Otherwise transformers builds every later model in shards, also those that first weights are copied from.
     unset_hf_deepspeed_config()
-    of_run = {
+    run_settings = {
         "train_micro_batch_size_per_gpu": spec.global_batch // group.count,
         "gradient_clipping": spec.optimizer.clip,
     }
-    for key in of_run:
-        plugin.fill_match(key, must_match=False, **of_run)
+    for key in run_settings:
+        plugin.fill_match(key, must_match=False, **run_settings)
     accelerator = Accelerator(deepspeed_plugin=plugin)
     engine, _ = accelerator.prepare(_WithLoss(network, losses), adamw(network, spec))
     outer, inner = engine.optimizer, engine.optimizer.optimizer
     parts = outer.fp32_partitioned_groups_flat if stage == 3 else outer.single_partition_of_fp32_groups
     keys = ("exp_avg", "exp_avg_sq")
     for part in parts:
-        # As AdamW would begin. DeepSpeed links the moments of all parts after the first part's first step, when those
-        # of the others would not be there yet.
+        # The initial state of AdamW. DeepSpeed links the moments of all parts after the first part's first step, when
+        # those of the other parts would not exist yet.
         inner.state[part] = {
             "step": torch.zeros((), device=part.device),
             **{key: torch.zeros_like(part) for key in keys},
@@ -152,7 +151,7 @@ def zero(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Para
         return float(engine.get_global_grad_norm())
 
     def moments(parameter: torch.nn.Parameter) -> Moments:
-        whole = {key: _there(safe_get_full_optimizer_state(parameter, key)) for key in keys}
+        whole = {key: _required(safe_get_full_optimizer_state(parameter, key)) for key in keys}
         return {"step": inner.state[parts[0]]["step"], **whole}
 
     def set_moments(parameter: torch.nn.Parameter, values: Moments) -> None:
@@ -168,7 +167,7 @@ def zero(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Para
         accumulate=accumulate,
         backward=lambda loss: engine.backward(loss * group.count),
         update=update,
-        weight=lambda parameter: _there(safe_get_full_fp32_param(parameter)),
+        weight=lambda parameter: _required(safe_get_full_fp32_param(parameter)),
         moments=moments,
         set_moments=set_moments,
         whole=stage < 3,
@@ -181,7 +180,7 @@ def _configuration(parallel: Parallel, stage: int) -> dict[str, Any]:
     configuration.setdefault("train_micro_batch_size_per_gpu", "auto")
     configuration.setdefault("gradient_clipping", "auto")
     configuration.setdefault("zero_optimization", {})["stage"] = stage
-    # The loop says which micro-batch is the last, and divides by the tokens of all.
+    # The loop marks the last micro-batch and divides by the tokens of the step.
     return {**configuration, "gradient_accumulation_steps": 1, "zero_force_ds_cpu_optimizer": False}
 
 
@@ -198,7 +197,7 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def _there(tensor: torch.Tensor | None) -> torch.Tensor:
+def _required(tensor: torch.Tensor | None) -> torch.Tensor:
     assert tensor is not None
     return tensor
 

@@ -1,4 +1,4 @@
-"""The processes that train a run together: who they are, and how they come to one mind."""
+"""The processes that train a run together, and agreement between their ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 KINDS = ("single", "ddp", "fsdp2", "zero1", "zero2", "zero3")
 SHARDED = ("fsdp2", "zero1", "zero2", "zero3")
-"""Kinds that a compiled engine does not know."""
+"""Kinds that compiled engines do not support."""
 
 T = TypeVar("T")
 
@@ -38,32 +38,32 @@ class Parallel:
 
 @dataclass(frozen=True)
 class Group:
-    """This process among those that train with it. Every method is called by all of them, in the same order."""
+    """This process among those that train a run. All of them call each method, in the same order."""
 
     rank: int = 0
-    """Number of this process; 0 alone writes."""
+    """Rank of this process; only rank 0 writes."""
     count: int = 1
-    """How many there are."""
+    """Number of processes."""
     local_rank: int = 0
-    """Number of this process on its machine: the number of its GPU."""
+    """Rank of this process on its machine: the index of its GPU."""
 
     @property
     def first(self) -> bool:
-        """Whether this process claims runs and writes files."""
+        """Whether this is rank 0, which claims runs and writes files."""
         return self.rank == 0
 
     @property
     def device(self) -> torch.device:
-        """The GPU of this process, or the processor where there is none."""
+        """The GPU of this process, or the CPU."""
         import torch
 
         return torch.device("cuda", self.local_rank) if torch.cuda.is_available() else torch.device("cpu")
 
-    def share(self, make: Callable[[], T]) -> T:
-        """What process 0 makes, or the error that it meets, raised in all; the others do not call `make`.
+    def broadcast(self, make: Callable[[], T]) -> T:
+        """Result of `make` on rank 0, or its error raised in all processes; the others do not call `make`.
 
-        What goes out must be picklable. All that the run writes is written in here, so that a full disk ends all of
-        its processes with the same word.
+        The result must be picklable. All files of a run are written through this, so that a full disk ends all of its
+        processes with the same error.
         """
         if self.count == 1:
             return make()
@@ -81,8 +81,8 @@ class Group:
             raise error
         return made  # pyright: ignore[reportReturnType]
 
-    def largest(self, value: int) -> int:
-        """The largest of the processes' numbers."""
+    def maximum(self, value: int) -> int:
+        """Maximum of a number over the processes."""
         if self.count == 1:
             return value
         import torch
@@ -91,8 +91,8 @@ class Group:
         torch.distributed.all_reduce(number, torch.distributed.ReduceOp.MAX)
         return int(number)
 
-    def total(self, value: float) -> float:
-        """The sum of the processes' numbers."""
+    def sum(self, value: float) -> float:
+        """Sum of a number over the processes."""
         if self.count == 1:
             return value
         import torch
@@ -101,15 +101,15 @@ class Group:
         torch.distributed.all_reduce(number)
         return float(number)
 
-    def in_order(self, values: np.ndarray) -> np.ndarray:
-        """The processes' arrays, all of one shape, one after another: (count x n, ...)."""
+    def gather(self, values: np.ndarray) -> np.ndarray:
+        """Concatenation of the processes' arrays, all of one shape, by rank: (count x n, ...)."""
         if self.count == 1:
             return values
         import torch
 
-        own = torch.from_numpy(np.ascontiguousarray(values))
-        parts = [torch.empty_like(own) for _ in range(self.count)]
-        torch.distributed.all_gather(parts, own)
+        local = torch.from_numpy(np.ascontiguousarray(values))
+        parts = [torch.empty_like(local) for _ in range(self.count)]
+        torch.distributed.all_gather(parts, local)
         return torch.cat(parts).numpy()
 
 
@@ -117,13 +117,13 @@ ALONE = Group()
 
 
 def join(parallel: Parallel) -> Group:
-    """Meet the other processes of a run.
+    """Join the processes of a run, and return the group.
 
-    Where they meet and who this one is stands in the environment, as torchrun leaves it: RANK, WORLD_SIZE, LOCAL_RANK,
-    MASTER_ADDR and MASTER_PORT.
+    The environment holds rank and address, as torchrun sets it: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and
+    MASTER_PORT.
 
     Raises:
-        ValueError: the environment does not say all of it, or speaks of another number of processes.
+        ValueError: a variable is missing, or the number of processes differs from `parallel`.
     """
     if parallel.kind == "single":
         return ALONE
@@ -135,28 +135,27 @@ def join(parallel: Parallel) -> Group:
         raise ValueError(f"parallel.processes: {parallel.processes}, but {count} were started")
     import torch
 
-    # accelerate would else set threads by itself, and warn.
+    # Otherwise accelerate sets it, with a warning.
     os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
     timeout = datetime.timedelta(seconds=parallel.timeout)
-    # Of the groups that accelerate and deepspeed make for themselves too: by torch's own word they wait half an hour
-    # for one that died before it met them.
+    # Also for the groups that accelerate and deepspeed create: torch's default timeout is half an hour.
     torch.distributed.distributed_c10d.default_pg_timeout = timeout
     torch.distributed.distributed_c10d.default_pg_nccl_timeout = timeout  # pyright: ignore[reportPrivateImportUsage]
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank)
-        # Flags and losses are agreed on the processor, so that they wait for no kernel.
+        # Flags and losses are reduced on the CPU, so that they do not wait for a kernel.
         torch.distributed.init_process_group("cpu:gloo,cuda:nccl", timeout=timeout)
     else:
         os.environ["DS_ACCELERATOR"] = "cpu"
         torch.distributed.init_process_group("gloo", timeout=timeout)
     group = Group(rank, count, local_rank)
-    # One that met a user's mistake and left at once would be a broken connection to those that are still on their way.
-    group.largest(0)
+    # A barrier: a process that exits early on a mistake would be a broken connection to those that still start.
+    group.maximum(0)
     return group
 
 
 def spread_problem(parallel: Parallel, engine: str, global_batch: int, micro_batch: int) -> str | None:
-    """What is wrong with spreading a run in this way, in one line."""
+    """The first problem with distributing a run over devices in this way, in one line; None: there is none."""
     kind, processes = parallel.kind, parallel.processes
     if kind not in KINDS:
         return f"parallel.kind: {kind!r}; allowed: {', '.join(KINDS)}"
@@ -165,9 +164,9 @@ def spread_problem(parallel: Parallel, engine: str, global_batch: int, micro_bat
         return f"parallel.processes: {processes} with parallel.kind={kind}; allowed: {allowed}"
     if global_batch % processes:
         return f"parallel.processes: {processes} does not divide global_batch {global_batch}; allowed: a divisor of it"
-    own = global_batch // processes
-    if micro_batch and own % micro_batch:
-        divisors = ", ".join(str(number) for number in range(1, own + 1) if own % number == 0)
+    local_batch = global_batch // processes
+    if micro_batch and local_batch % micro_batch:
+        divisors = ", ".join(str(number) for number in range(1, local_batch + 1) if local_batch % number == 0)
         of = f"global_batch {global_batch}" + (f" of {processes} processes" if processes > 1 else "")
         return f"launcher.micro_batch: {micro_batch} does not divide {of}; allowed: {divisors}"
     if kind in SHARDED and engine.endswith("-compiled"):
@@ -176,7 +175,7 @@ def spread_problem(parallel: Parallel, engine: str, global_batch: int, micro_bat
 
 
 def leave(group: Group) -> None:
-    """Part from the other processes."""
+    """Leave the group."""
     if group.count > 1:
         import torch
 

@@ -48,7 +48,7 @@ def _run(group: Group, spec: RunSpec, folder: Path, manifest: Path, kind: str, *
 def _copied(group: Group, start: Path, step: int, folder: Path) -> None:
     """Let a run begin from another's state."""
     name = f"resume/step-{step}"
-    group.share(lambda: shutil.copytree(start / name, folder / name) and None)
+    group.broadcast(lambda: shutil.copytree(start / name, folder / name) and None)
 
 
 def _alone(_: int, jobs: list[tuple[RunSpec, Path, Path | None, int]], manifest: Path) -> None:
