@@ -128,7 +128,7 @@ def train(
                     local_loss = 0.0
                     for number, micro in enumerate(micros, start=1):
                         with devices.accumulate(number == len(micros)):
-                            # Divided by the tokens of the whole step, so that the loss does not depend on micro-batches.
+                            # Divided by the tokens of the step, so that the loss does not depend on micro-batches.
                             losses_of_micro = devices.losses(micro)
                             if domains is not None:
                                 losses_of_micro = domains.weighed(losses_of_micro, micro)

@@ -237,7 +237,7 @@ def run_once(
                 return run.end(Exit.DONE, "was done already")
             group.broadcast(partial(write_whole, folder / "spec.yaml", yaml.safe_dump(spec.to_dict(), sort_keys=False)))
             engine = choose_run_engine(spec, execution, places.engines, tokens_ahead=tokens_ahead, group=group)
-            run.note(**engine, **_facts(spec, execution, folder, group))
+            run.note(**engine | _facts(spec, execution, folder, group))
             network, losses, reference = build_run(spec, places, engine["engine"], execution.threads, group)
             try:
                 train(
