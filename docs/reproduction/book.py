@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from pipeline.paper_tables.catalogue import READINGS, TABLES
-from pipeline.paper_tables.show import Shown
+from pipeline.paper_tables.show import Result
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -57,16 +57,16 @@ class Book:
         return pd.read_csv(self.papers / name)
 
     @functools.cached_property
-    def tables(self) -> dict[str, tuple[Shown, Path]]:
+    def tables(self) -> dict[str, tuple[Result, Path]]:
         """Name of TABLES -> the table as it was kept, and the folder of its study."""
-        found: dict[str, tuple[Shown, Path]] = {}
+        found: dict[str, tuple[Result, Path]] = {}
         for folder in sorted(self.results.glob("*/tables"), key=_first):
             for row in pd.read_csv(folder / "verdicts.csv", keep_default_na=False).itertuples():
                 name = str(row.table)
                 if name not in TABLES or name in found:
                     continue
                 cells = pd.read_csv(folder / f"{name}.csv")
-                shown = Shown(name, TABLES[name], cells, str(row.verdict), str(row.why), str(row.note))
+                shown = Result(name, TABLES[name], cells, str(row.verdict), str(row.why), str(row.note))
                 found[name] = (shown, folder.parent)
         return found
 

@@ -21,11 +21,10 @@ import fitting
 from docs.reproduction.book import MEASURED, RESULTS, TENTH, TENTH_VERDICTS
 from docs.studies.transfer_points import DATA
 from pipeline.paper_tables.catalogue import READINGS, TABLES
-from pipeline.paper_tables.dcpt.points import CORPORA, SIX, Material
+from pipeline.paper_tables.dcpt.points import CORPORA, DomainPoints
 from pipeline.paper_tables.make import tables_of
-from pipeline.paper_tables.paper_numbers import VARIABLE, paper_folder
 from pipeline.paper_tables.show import verdicts
-from pipeline.paper_tables.table import Source
+from pipeline.paper_tables.table import PAPERS_VARIABLE, Source, paper_folder
 from pipeline.question.loading import question_of_study
 from pipeline.study.folder import Study
 from tests.fitting.test_public_bars import TRAIN, annealed, errors_on_other_schedules
@@ -51,10 +50,10 @@ def published_optima() -> dict[str, float]:
     return {"log-log R2": float(np.median(r2)), "log-log R2, least": float(min(r2)), "0.6B share": float(missed)}
 
 
-def kept(**changes: float) -> Material:
+def kept(**changes: float) -> DomainPoints:
     """What the tables read of the kept six-domain study, asked otherwise than there if told."""
-    folder = RESULTS / SIX.experiment
-    return dataclasses.replace(SIX.read(Source(Study(folder), question_of_study(folder, []))), **changes)
+    folder = RESULTS / READINGS["six"].experiment
+    return dataclasses.replace(READINGS["six"].read(Source(Study(folder), question_of_study(folder, []))), **changes)
 
 
 def epsilon() -> dict[str, float]:
@@ -79,20 +78,20 @@ def constraint() -> dict[str, float]:
 def without_near_zero() -> dict[str, float]:
     """The six-domain tables from runs with a tenth or more of the corpus that is predicted: verdicts, a file beside."""
     if (papers := paper_folder(None)) is None:
-        sys.exit(f"{VARIABLE}: give the folder of the papers' numbers")
-    names = [name for name, table in TABLES.items() if READINGS[table.reads] is SIX]
+        sys.exit(f"{PAPERS_VARIABLE}: give the folder of the papers' numbers")
+    names = [name for name, table in TABLES.items() if READINGS[table.reads] is READINGS["six"]]
     reads = {TABLES[name].reads for name in names}
     made = tables_of(dict.fromkeys(reads, kept(min_ratio=TENTH)), names, papers, print)
     verdicts(made).to_csv(RESULTS / TENTH_VERDICTS, index=False)
     return {}
 
 
-SIX_POINTS = str(RESULTS / SIX.experiment / "points.parquet")
+SIX_POINTS = str(RESULTS / READINGS["six"].experiment / "points.parquet")
 PARTS: tuple[tuple[str, Callable[[], dict[str, float]]], ...] = (
     ("lr_schedules_25m", annealing),
     ("autoscale_gpt2_large", published_optima),
     *(
-        (str(RESULTS / SIX.experiment / "points.parquet"), measure)
+        (str(RESULTS / READINGS["six"].experiment / "points.parquet"), measure)
         for measure in (epsilon, constraint, without_near_zero)
     ),
 )

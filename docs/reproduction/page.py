@@ -18,8 +18,8 @@ from docs.reproduction.book import ROOT, TENTH, Book
 from docs.reproduction.facts import FACTS
 from docs.reproduction.own_numbers import sentences
 from pipeline.paper_tables.catalogue import READINGS, TABLES
-from pipeline.paper_tables.paper_numbers import VARIABLE
 from pipeline.paper_tables.show import PAPERS, numbered, pipes, side_by_side
+from pipeline.paper_tables.table import PAPERS_VARIABLE
 from pipeline.paper_tables.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
 
 PAGE = ROOT / "docs" / "reproduction.md"
@@ -216,7 +216,7 @@ def _safe(row: tuple) -> list[str]:
 
 
 if __name__ == "__main__":
-    if not (folder := Path(os.environ.get(VARIABLE, ""))).joinpath("intext.csv").exists():
-        sys.exit(f"{VARIABLE}: give the folder of the papers' numbers, with intext.csv")
+    if not (folder := Path(os.environ.get(PAPERS_VARIABLE, ""))).joinpath("intext.csv").exists():
+        sys.exit(f"{PAPERS_VARIABLE}: give the folder of the papers' numbers, with intext.csv")
     PAGE.write_text(page(Book(folder)), encoding="utf-8")
     print(f"{PAGE}: {len(TABLES)} tables")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import fitting
 from docs.reproduction.book import Book
 from fitting.solver.problem import DELTA
-from pipeline.paper_tables.dcpt.cross_domain import PARTS
+from pipeline.paper_tables.dcpt.fits import PARTS
 from pipeline.plan.model_shape import configuration_of
 from pipeline.question.loading import preset, read_question
 from pipeline.question.schema import Question

@@ -67,7 +67,7 @@ def complete_study(study: Study, question: Question, console: Console, carry_out
     """
     settings = question.tables
     needed = {TABLES[name].reads for name in settings.names if name in TABLES}
-    needed = needed or {name for name, reading in READINGS.items() if reading.of(question)}
+    needed = needed or {name for name, reading in READINGS.items() if reading.applies(question)}
     readings = [READINGS[name] for name in READINGS if name in needed]
     open_runs = _open_runs(study)
     missing = _missing(readings, study, question)
@@ -143,7 +143,7 @@ def _readings_by_experiment() -> dict[str, list[str]]:
 def _question(reading: Reading, overrides: Sequence[str]) -> Question:
     """The question of the experiment whose study exists; else of the one whose texts are on this machine."""
     questions, mistakes = [], []
-    for experiment in filter(None, (reading.experiment, reading.otherwise)):
+    for experiment in filter(None, (reading.experiment, reading.fallback)):
         try:
             question = read_question([f"experiment={experiment}", *overrides])
         except ConfigError as error:  # For example, the folder of its texts is not given.

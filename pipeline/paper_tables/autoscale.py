@@ -123,7 +123,7 @@ def judge_saved(cells: pd.DataFrame) -> tuple[str, str]:
     """Table 7: whether AutoScale saves steps."""
     paper, ours = (cells.loc[cells[side].notna(), side] for side in ("paper", "ours"))
     if paper.empty or ours.empty:
-        return UNKNOWN, "The paper's numbers are not at hand." if paper.empty else "Nothing was measured here."
+        return UNKNOWN, "The paper's numbers are missing." if paper.empty else "Nothing was measured here."
     why = f"It saves {paper.min():.1f}% to {paper.max():.1f}% of the steps in the paper, {ours.iloc[0]:.1f}% here."
     if ours.iloc[0] <= 0:
         return NOT_HERE, f"{why} Equal weights were not reached."
@@ -136,7 +136,7 @@ def _best(cells: pd.DataFrame, what: str, lower: bool) -> tuple[str, str]:
         for side in ("paper", "ours")
     }
     if not ranked["paper"]:
-        return UNKNOWN, "The paper's numbers are not at hand."
+        return UNKNOWN, "The paper's numbers are missing."
     if "autoscale" not in ranked["ours"]:
         return UNKNOWN, "AutoScale's weights were not compared here."
     place = {side: found.index("autoscale") + 1 for side, found in ranked.items()}
@@ -156,7 +156,7 @@ def _summed(perplexities: Collection[float]) -> dict[str, float]:
 
 
 def _published(weighed: Weighed) -> str:
-    return f"given: {weighed.published[0]}, weights that no method sought." if weighed.published else ""
+    return f"given: {weighed.published[0]}, published weights." if weighed.published else ""
 
 
 def _ours(rows: pd.DataFrame) -> pd.DataFrame:
@@ -199,12 +199,12 @@ def _of_weights(question: Question) -> bool:
     return goal_of(question).many_domains
 
 
-def _said(source: Source) -> str:
+def _summary(source: Source) -> str:
     target = read_comparison(source.study)["target"]
     return f"Every method's weights were trained for {target['steps']:,} steps, {target['tokens']:,} tokens."
 
 
-READING = Reading("autoscale-small", _of_weights, _read, _said, ("recommend", "confirm"))
+READING = Reading("autoscale-small", _of_weights, _read, _summary, ("recommend", "confirm"))
 """The comparison of weights at the target."""
 TABLES = {
     "autoscale-1": Table(

@@ -1,4 +1,4 @@
-"""cptlaw tables: from a study to the tables on disk and on the terminal."""
+"""Make the tables of a study, and write them to disk and to the terminal."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from rich.console import Console
 
 from fitting import PointsError
 from pipeline.paper_tables.catalogue import READINGS, TABLES
-from pipeline.paper_tables.page import tables_page
-from pipeline.paper_tables.paper_numbers import VARIABLE, paper_folder, printed
-from pipeline.paper_tables.show import Shown, markdown, on_terminal, verdicts
-from pipeline.paper_tables.table import Source
+from pipeline.paper_tables.show import Result, markdown, print_tables, tables_page, verdicts
+from pipeline.paper_tables.table import PAPERS_VARIABLE, Source, paper_folder, paper_numbers
 from pipeline.paper_tables.verdict import UNKNOWN, judge
 from pipeline.question.loading import ConfigError
 from pipeline.question.schema import Question
@@ -26,98 +23,100 @@ from training.run import Exit
 
 
 def make_tables(study: Study, question: Question, console: Console) -> Exit:
-    """Make the tables of `tables.names` from what the study has; writes tables/<name>.csv, tables/verdicts.csv,
-    tables.md and tables.html.
+    """Make the tables of `tables.names`; write tables/<name>.csv, tables/verdicts.csv, tables.md and tables.html.
 
     Raises:
-        ConfigError: an unknown table, a folder of the papers' numbers that is not there; all at once.
-        StudyError: nothing that a table is made from.
+        ConfigError: unknown tables, or a missing folder of the papers' numbers; all at once.
+        StudyError: the study has the input of none of the tables.
     """
 
     def log(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    names, papers = _asked(question)
+    names, papers = _selection(question)
     source = Source(study, question, log)
-    given = _read(source, list(dict.fromkeys(TABLES[name].reads for name in names)))
+    inputs = _read(source, list(dict.fromkeys(TABLES[name].reads for name in names)))
     if papers is None:
-        log(f"the papers' numbers are not at hand, ours stand alone: give tables.papers=FOLDER or set {VARIABLE}")
-    made = tables_of(given, names, papers, log)
+        log(f"without the papers' numbers: to compare, give tables.papers=FOLDER or set {PAPERS_VARIABLE}")
+    results = tables_of(inputs, names, papers, log)
     folder = study.folder / "tables"
     folder.mkdir(parents=True, exist_ok=True)
-    for shown in made:
-        write_whole(folder / f"{shown.name}.csv", shown.cells.to_csv(index=False))
-    write_whole(folder / "verdicts.csv", verdicts(made).to_csv(index=False))
-    provenance = _provenance(source, given)
-    write_whole(study.folder / "tables.md", markdown(made, provenance))
-    write_whole(study.folder / "tables.html", tables_page(study.folder.resolve().name, made, provenance))
-    on_terminal(made, console)
-    log(f"{len(made)} table{'s' * (len(made) != 1)} in {folder}, {study.folder / 'tables.md'} and tables.html")
+    for result in results:
+        write_whole(folder / f"{result.name}.csv", result.cells.to_csv(index=False))
+    write_whole(folder / "verdicts.csv", verdicts(results).to_csv(index=False))
+    provenance = _provenance(source, inputs)
+    write_whole(study.folder / "tables.md", markdown(results, provenance))
+    write_whole(study.folder / "tables.html", tables_page(study.folder.resolve().name, results, provenance))
+    print_tables(results, console)
+    log(f"{len(results)} table{'s' * (len(results) != 1)} in {folder}, {study.folder / 'tables.md'} and tables.html")
     return Exit.DONE
 
 
 def tables_of(
-    given: Mapping[str, Any], names: list[str], papers: Path | None, log: Callable[[str], object] = lambda line: None
-) -> list[Shown]:
-    """Our numbers beside the paper's, and the verdict; a table that cannot be made says why.
+    inputs: Mapping[str, object],
+    names: list[str],
+    papers: Path | None,
+    log: Callable[[str], object] = lambda line: None,
+) -> list[Result]:
+    """Our numbers beside the paper's, and the verdict; a table that cannot be made gives the reason.
 
     Args:
-        given: name of READINGS -> what its tables are made from, or the error that says why it is not there.
+        inputs: name of READINGS -> the input of its tables, or the StudyError of reading it.
         names: of TABLES.
-        papers: folder of the papers' numbers; None: ours stand alone.
-        log: is given a line for each table that takes over two seconds.
+        papers: folder of the papers' numbers; None: only ours.
+        log: receives a line for each table that takes over two seconds.
 
     Raises:
-        StudyError: a file of the papers' numbers that lacks a column.
+        StudyError: a file of the papers' numbers lacks a column.
     """
-    found = []
+    results = []
     for name in names:
         table, start = TABLES[name], time.perf_counter()
-        paper = printed(papers, table)
-        read = given[table.reads]
+        paper = paper_numbers(papers, table)
+        data = inputs[table.reads]
         try:
-            if isinstance(read, StudyError):
-                raise read
-            ours, why = table.make(read), ""
-        except (PointsError, StudyError) as error:
-            ours, why = pd.DataFrame(columns=[*table.keys, "value"]), f"Not made: {error}."
+            if isinstance(data, StudyError):
+                raise data
+            ours, error = table.make(data), ""
+        except (PointsError, StudyError) as reason:
+            ours, error = pd.DataFrame(columns=[*table.keys, "value"]), f"Not made: {reason}."
         cells = _beside(paper, ours, list(table.keys))
-        if why:
-            verdict, reason = UNKNOWN, why
+        if error:
+            verdict, why = UNKNOWN, error
         elif "verdict" in ours.attrs:
-            verdict, reason = ours.attrs["verdict"]
+            verdict, why = ours.attrs["verdict"]
         else:
-            verdict, reason = table.judge(cells) if table.judge else judge(cells, table.subject, table.alike)
-        found.append(Shown(name, table, cells, verdict, reason, ours.attrs.get("note", "")))
+            verdict, why = table.judge(cells) if table.judge else judge(cells, table.subject, table.alike)
+        results.append(Result(name, table, cells, verdict, why, ours.attrs.get("note", "")))
         if (seconds := time.perf_counter() - start) > 2:
             log(f"{name}: {seconds:.0f} s")
-    return found
+    return results
 
 
-def _read(source: Source, readings: list[str]) -> dict[str, Any]:
-    given: dict[str, Any] = {}
+def _read(source: Source, readings: list[str]) -> dict[str, object]:
+    inputs: dict[str, object] = {}
     for name in readings:
         try:
-            given[name] = READINGS[name].read(source)
+            inputs[name] = READINGS[name].read(source)
         except StudyError as error:
-            given[name] = error
-    missing = [read for read in given.values() if isinstance(read, StudyError)]
-    if given and len(missing) == len(given):
-        raise missing[0]
-    return given
+            inputs[name] = error
+    errors = [data for data in inputs.values() if isinstance(data, StudyError)]
+    if inputs and len(errors) == len(inputs):
+        raise errors[0]
+    return inputs
 
 
-def _asked(question: Question) -> tuple[list[str], Path | None]:
-    own = [name for name, table in TABLES.items() if READINGS[table.reads].of(question)]
-    names = question.tables.names or own
-    wrong = [f"tables.names: {name!r}; allowed: {', '.join(TABLES)}" for name in names if name not in TABLES]
+def _selection(question: Question) -> tuple[list[str], Path | None]:
+    """Names of the tables to make, and the folder of the papers' numbers."""
+    names = question.tables.names or [name for name, table in TABLES.items() if READINGS[table.reads].applies(question)]
+    errors = [f"tables.names: {name!r}; allowed: {', '.join(TABLES)}" for name in names if name not in TABLES]
     papers = None
     try:
         papers = paper_folder(question.tables.papers)
     except ConfigError as error:
-        wrong += error.lines
-    if wrong:
-        raise ConfigError(wrong)
+        errors += error.lines
+    if errors:
+        raise ConfigError(errors)
     return names, papers
 
 
@@ -125,14 +124,14 @@ def _beside(paper: pd.DataFrame | None, ours: pd.DataFrame, keys: list[str]) -> 
     ours = ours.rename(columns={"value": "ours"})
     if paper is None:
         return ours.assign(paper=float("nan"))[[*keys, "paper", "ours"]]
-    printed_there, found_here = paper.set_index(keys)["value"], ours.set_index(keys)["ours"].astype(float)
-    order = printed_there.index.append(found_here.index.difference(printed_there.index, sort=False))
-    return pd.DataFrame({"paper": printed_there.reindex(order), "ours": found_here.reindex(order)}).reset_index()
+    printed, measured = paper.set_index(keys)["value"], ours.set_index(keys)["ours"].astype(float)
+    order = printed.index.append(measured.index.difference(printed.index, sort=False))
+    return pd.DataFrame({"paper": printed.reindex(order), "ours": measured.reindex(order)}).reset_index()
 
 
-def _provenance(source: Source, given: Mapping[str, Any]) -> str:
-    name, asked = source.study.folder.resolve().name, source.question.tables
-    said = [READINGS[reading].said(source) for reading, read in given.items() if not isinstance(read, StudyError)]
-    words = f"tables.from_step={asked.from_step} tables.min_ratio={asked.min_ratio:g}"
-    head = f"From the study {name}, by cptlaw {version('cptlaw')}. {' '.join(said)}".strip()
-    return f"{head} Made by `cptlaw tables studies/{name} {words}`."
+def _provenance(source: Source, inputs: Mapping[str, object]) -> str:
+    name, settings = source.study.folder.resolve().name, source.question.tables
+    summaries = [READINGS[name].summary(source) for name, data in inputs.items() if not isinstance(data, StudyError)]
+    overrides = f"tables.from_step={settings.from_step} tables.min_ratio={settings.min_ratio:g}"
+    head = f"From the study {name}, by cptlaw {version('cptlaw')}. {' '.join(summaries)}".strip()
+    return f"{head} Made by `cptlaw tables studies/{name} {overrides}`."

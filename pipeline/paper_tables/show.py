@@ -1,7 +1,8 @@
-"""Tables as people read them: the paper's numbers and ours in turn, on the terminal and as Markdown."""
+"""Tables as people read them, the paper's numbers beside ours: on the terminal, as Markdown and as a page."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -13,72 +14,116 @@ from rich.text import Text
 
 from pipeline.paper_tables.table import Table
 from pipeline.paper_tables.verdict import RULE
+from pipeline.report.page import Section, page, paragraph, table, text
 
 PAPERS = {"dcpt": "D-CPT", "dynamics": "Dynamics", "autoscale": "AutoScale"}
 """First part of a table's name -> the paper."""
 _HEAD = ("table", "title", "verdict", "why")
 _SIDES = {"paper": "paper", "here": "ours"}
-_WORDS = {"G": "general", "D": "domain", "huber": "Huber", "r2": "R2"}
+_LABELS = {"G": "general", "D": "domain", "huber": "Huber", "r2": "R2"}
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
-    """A table that was made."""
+class Result:
+    """A table with our numbers, the paper's and the verdict."""
 
     name: str
     """As in TABLES."""
     table: Table
-    """What it is."""
     cells: pd.DataFrame
-    """A row a cell: the table's keys, `paper` and `ours`; NaN: no number."""
+    """A row per cell: the table's keys, `paper` and `ours`; NaN: no number."""
     verdict: str
-    """As `pipeline.paper_tables.verdict` has them."""
+    """One of those of `pipeline.paper_tables.verdict`."""
     why: str
-    """A sentence."""
+    """The reason, a sentence."""
     note: str = ""
-    """How ours came about, where that is not plain."""
+    """The method, where it is not obvious."""
 
 
-def verdicts(made: Iterable[Shown]) -> pd.DataFrame:
-    """A row a table: table, title, verdict, why, note."""
-    rows = [(shown.name, shown.table.title, shown.verdict, shown.why, shown.note) for shown in made]
+@dataclass(frozen=True)
+class Column:
+    """A column of a table as it is shown."""
+
+    at: tuple[str, ...]
+    """Values of the keys that are shown as columns."""
+    name: str
+    """Heading."""
+    sides: list[str]
+    """paper, here, or both."""
+
+
+def verdicts(results: Iterable[Result]) -> pd.DataFrame:
+    """A row per table: table, title, verdict, why, note."""
+    rows = [(result.name, result.table.title, result.verdict, result.why, result.note) for result in results]
     return pd.DataFrame(rows, columns=[*_HEAD, "note"])
 
 
-def markdown(made: list[Shown], provenance: str) -> str:
-    """All tables, the verdicts and their rule first."""
-    parts = ["# The papers' tables", provenance, pipes(verdicts(made)[[*_HEAD]].itertuples(index=False), _HEAD)]
-    parts += ["How a verdict is reached:", RULE]
-    for shown in made:
-        parts += [f"## {numbered(shown.name)}: {shown.table.title}", f"{shown.verdict[0].upper()}{shown.verdict[1:]}."]
-        parts += [shown.why, *([shown.note] if shown.note else []), side_by_side(shown)]
+def markdown(results: list[Result], provenance: str) -> str:
+    """All tables as Markdown, the verdicts and their rule first."""
+    parts = ["# The papers' tables", provenance, pipes(verdicts(results)[[*_HEAD]].itertuples(index=False), _HEAD)]
+    parts += ["The rule of the verdicts:", RULE]
+    for result in results:
+        parts += [f"## {numbered(result.name)}: {result.table.title}", f"{_capital(result.verdict)}."]
+        parts += [result.why, result.note, side_by_side(result)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def side_by_side(shown: Shown) -> str:
+def side_by_side(result: Result) -> str:
     """The cells as a Markdown table, the paper's column beside ours; empty where there are none."""
-    names, columns, rows = wide(shown)
-    head = [*names, *(f"{column.name}, {side}" for column in columns for side in column.sides)]
-    return pipes(([*key, *chain(*cells)] for key, cells in rows), head) if rows else ""
+    names, columns, rows = wide(result)
+    return pipes(([*key, *chain(*cells)] for key, cells in rows), _headings(names, columns)) if rows else ""
 
 
-def on_terminal(made: list[Shown], console: Console) -> None:
-    """Print every table, the verdicts last, where the eye is."""
-    for shown in made:
-        names, columns, rows = wide(shown)
-        if rows:
-            both = "paper | here. " if any(len(column.sides) > 1 for column in columns) else ""
-            alone = {side for column in columns for side in column.sides} if not both else ()
-            caption = f"{both or ' and '.join(alone) + '. '}{shown.note}"
-            together = [[*key, *map(" | ".join, cells)] for key, cells in rows]
-            heads = [*names, *(column.name for column in columns)]
-            console.print(_rich(heads, together, f"{numbered(shown.name)}: {shown.table.title}", caption))
-    told = verdicts(made)[["table", "verdict", "why"]]
-    console.print(_rich(list(told.columns), list(told.itertuples(index=False)), "do they hold here?", ""))
+def tables_page(study: str, results: list[Result], provenance: str) -> str:
+    """tables.html: the verdicts, their rule, then every table.
+
+    Args:
+        study: its name.
+        results: the tables, in order.
+        provenance: what they were made from, in sentences.
+    """
+    counts = Counter(result.verdict for result in results)
+    listed = "; ".join(f"{verdict}: {count}" for verdict, count in counts.most_common())
+    summary = f"{len(results)} tables of the papers: {listed}."
+    rows = [[numbered(result.name), result.table.title, result.verdict, result.why] for result in results]
+    overview = table("Verdicts", ["table", "title", "verdict", "why"], rows, left=4, kind="words")
+    rules = "".join(map(paragraph, RULE.split("\n\n")))
+    sections = [
+        Section("verdicts", "Do they hold here?", f"{overview}<h3>The rule of the verdicts</h3>{rules}"),
+        *map(_section, results),
+    ]
+    head = f'<p class="lead" id="answer">{text(summary)}</p>{paragraph(provenance, "note")}'
+    return page(study, "the papers' tables, beside ours", summary, head, sections)
+
+
+def _section(result: Result) -> Section:
+    title = f"{numbered(result.name)}: {result.table.title}"
+    verdict = f"<p><strong>{text(_capital(result.verdict))}.</strong> {text(result.why)}</p>"
+    note = paragraph(result.note, "note") if result.note else ""
+    names, columns, rows = wide(result)
+    body = [[*key, *chain(*numbers)] for key, numbers in rows]
+    cells = table(title, _headings(names, columns), body, left=len(names)) if rows else ""
+    return Section(result.name, title, verdict + note + cells, numbered(result.name))
+
+
+def print_tables(results: list[Result], console: Console) -> None:
+    """Print every table on the terminal, the verdicts last."""
+    for result in results:
+        names, columns, rows = wide(result)
+        if not rows:
+            continue
+        sides = dict.fromkeys(side for column in columns for side in column.sides)
+        both = any(len(column.sides) > 1 for column in columns)
+        caption = f"{'paper | here' if both else ' and '.join(sides)}. {result.note}"
+        body = [[*key, *map(" | ".join, cells)] for key, cells in rows]
+        heads = [*names, *(column.name for column in columns)]
+        console.print(_rich(heads, body, f"{numbered(result.name)}: {result.table.title}", caption))
+    overview = verdicts(results)[["table", "verdict", "why"]]
+    console.print(_rich(list(overview.columns), list(overview.itertuples(index=False)), "do they hold here?", ""))
 
 
 def numbered(name: str) -> str:
-    """A table as people call it.
+    """A table's name in words.
 
     >>> numbered("dcpt-1"), numbered("dynamics-figure-3")
     ('D-CPT table 1', 'Dynamics figure 3')
@@ -87,41 +132,37 @@ def numbered(name: str) -> str:
     return f"{PAPERS[paper]} {kind[0] if kind else 'table'} {number}"
 
 
-@dataclass(frozen=True)
-class Column:
-    """Cells under each other."""
+def wide(result: Result) -> tuple[list[str], list[Column], list[tuple[list[str], list[list[str]]]]]:
+    """The table as rows and columns.
 
-    at: tuple[str, ...]
-    """Values of the keys that stand side by side."""
-    name: str
-    """Heading."""
-    sides: list[str]
-    """paper, here, or both."""
-
-
-def wide(shown: Shown) -> tuple[list[str], list[Column], list[tuple[list[str], list[list[str]]]]]:
-    """Names of the keys that have rows, the columns, and the rows: their keys, and for each column the numbers of its
-    sides: the paper's, ours, or both, as there are any."""
-    across = [name for name in shown.table.keys if name in shown.table.across]
-    names = [name for name in shown.table.keys if name not in across]
-    order, columns, rows = list(_WORDS), [], []
-    for at, own in shown.cells.groupby(across, sort=False):
+    Returns:
+        Names of the keys that are rows; the columns; of each row its keys, and for each column the numbers of its
+        sides: the paper's, ours, or both, where there are any.
+    """
+    across = [name for name in result.table.keys if name in result.table.across]
+    names = [name for name in result.table.keys if name not in across]
+    order, columns, rows = list(_LABELS), [], []
+    for at, cells in result.cells.groupby(across, sort=False):
         key = tuple(map(str, at))  # pyright: ignore[reportArgumentType]
-        sides = [side for side, of in _SIDES.items() if own[of].notna().any()]
-        columns.append(Column(key, " ".join(_WORDS.get(part, part) for part in key), sides))
+        sides = [side for side, column in _SIDES.items() if cells[column].notna().any()]
+        columns.append(Column(key, " ".join(_LABELS.get(part, part) for part in key), sides))
     columns.sort(key=lambda column: [order.index(part) if part in order else -1 for part in column.at])
-    for key, own in shown.cells.groupby(names, sort=False):
-        at = own.set_index(across)
-        numbers = [[_number_of(at, column.at, _SIDES[side]) for side in column.sides] for column in columns]
+    for key, cells in result.cells.groupby(names, sort=False):
+        at = cells.set_index(across)
+        numbers = [[_number(at, column.at, _SIDES[side]) for side in column.sides] for column in columns]
         rows.append(([*map(str, key)], numbers))
     return names, columns, rows
 
 
-def _number_of(at: pd.DataFrame, column: tuple[str, ...], side: str) -> str:
+def _headings(names: list[str], columns: list[Column]) -> list[str]:
+    return [*names, *(f"{column.name}, {side}" for column in columns for side in column.sides)]
+
+
+def _number(at: pd.DataFrame, column: tuple[str, ...], side: str) -> str:
     place = column if len(column) > 1 else "".join(column)
     if place not in at.index or pd.isna(value := float(at.loc[place, side])):  # pyright: ignore
         return ""
-    # A law that fails beyond its points does so by any factor.
+    # A law that fails to extrapolate can have an R2 of any size.
     if "r2" in column and value > -10:
         return f"{value:.4f}"
     return f"{value:.3g}" if "huber" in column else f"{value:.5g}"
@@ -142,9 +183,13 @@ def pipes(rows: Iterable[Iterable[object]], head: Iterable[str]) -> str:
 
 
 def _rich(head: list[str], rows: list, title: str, caption: str) -> RichTable:
-    table = RichTable(title=title, caption=Text(caption) if caption else None)
+    rich_table = RichTable(title=title, caption=Text(caption) if caption else None)
     for name in head:
-        table.add_column(name, overflow="fold")
+        rich_table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
-    return table
+        rich_table.add_row(*(Text(str(cell)) for cell in row))
+    return rich_table
+
+
+def _capital(words: str) -> str:
+    return words[0].upper() + words[1:]

@@ -1,8 +1,9 @@
-"""What a table is, and what it is made from: the two records that `pipeline.paper_tables.catalogue` holds."""
+"""The records that the catalogue holds: a table of a paper, what it is made from, and what the paper prints."""
 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +11,12 @@ from typing import Any
 
 import pandas as pd
 
+from pipeline.question.loading import ConfigError
 from pipeline.question.schema import Question
-from pipeline.study.folder import Study
+from pipeline.study.folder import Study, StudyError
+
+PAPERS_VARIABLE = "CPTLAW_PAPER_TABLES"
+"""Environment variable: the folder of the papers' numbers where tables.papers is not given."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +24,11 @@ class Source:
     """A study that tables are made from."""
 
     study: Study
-    """Its folder; one that is kept without its runs has study.yaml, points.parquet and what else is read."""
+    """Its folder; without runs it still has study.yaml, points.parquet and the other files that are read."""
     question: Question
-    """What it asks, `tables` included."""
+    """The study's question, with its section `tables`."""
     log: Callable[[str], object] = lambda line: None
-    """Is given a line for each thing done."""
+    """Receives one line per finished step."""
 
     @functools.cached_property
     def points(self) -> pd.DataFrame:
@@ -34,53 +39,82 @@ class Source:
         """
         from pipeline.study.collect import points_of, read_points
 
-        given = self.question.tables.points
-        return points_of(Path(given)) if given else read_points(self.study)
+        file = self.question.tables.points
+        return points_of(Path(file)) if file else read_points(self.study)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a family of tables is made from."""
+    """The input of a family of tables."""
 
     experiment: str
     """File of conf/experiment whose study has it."""
-    otherwise: str = field(default="", kw_only=True)
-    """Another one, where the texts of the first are not on the machine."""
-    of: Callable[[Question], bool]
-    """Whether a study of this question has it once it is done."""
+    fallback: str = field(default="", kw_only=True)
+    """Another experiment, for machines without the texts of the first."""
+    applies: Callable[[Question], bool]
+    """Whether a finished study of this question has the input."""
     read: Callable[[Source], Any]
-    """It, as `Table.make` takes it. Raises StudyError where it is missing: the line says what to do."""
-    said: Callable[[Source], str] = lambda source: ""
-    """Sentences on it, for the head of tables.md."""
+    """Read the input as `Table.make` takes it. Raises StudyError, with the remedy, where it is missing."""
+    summary: Callable[[Source], str] = lambda source: ""
+    """Describe the input in sentences for the head of tables.md."""
     verbs: tuple[str, ...] = ("collect",)
-    """Verbs after train that bring it about, as tables.run=true calls them; overrides may follow: "confirm
+    """Verbs after train that produce it, as tables.run=true calls them, with overrides: "confirm
     corpora.domain=law"."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a paper, or the facts behind one of its figures."""
+    """A table of a paper, or the numbers behind one of its figures."""
 
     title: str
-    """What it shows."""
     file: str
-    """The paper's numbers, a CSV file in the folder of tables.papers; empty: it prints none."""
+    """The paper's numbers, a CSV file in the folder of tables.papers; empty: the paper prints none."""
     make: Callable[[Any], pd.DataFrame]
-    """From what was read to our numbers: columns `keys` and value, NaN: none; attrs["note"] may hold a sentence on how
-    they came about, attrs["verdict"] verdict and why, where neither follows from the cells. Raises PointsError where
-    what was read does not allow it, and says why."""
+    """Compute our numbers from the input: columns `keys` and value, NaN: none. attrs["note"] may hold a sentence on the
+    method, attrs["verdict"] the verdict and its reason. Raises PointsError where the input does not allow it."""
     keys: tuple[str, ...]
     """Columns that name a cell."""
     subject: str
-    """The one of them that competes: forms of the law, say."""
+    """The key that is compared: forms of the law, for example."""
     reads: str = "six"
-    """What it is made from, a name of READINGS."""
+    """Name of its input in READINGS."""
     across: tuple[str, ...] = ("corpus", "metric")
-    """Keys whose values stand side by side when it is shown; the others have a row each."""
+    """Keys whose values are columns when it is shown; the values of the others are rows."""
     alike: bool = False
-    """Whether the paper's message is that all of the subject do alike (`pipeline.paper_tables.verdict`)."""
+    """Whether the paper claims that all subjects perform alike (`pipeline.paper_tables.verdict`)."""
     prints: Callable[[pd.DataFrame], pd.DataFrame] | None = None
-    """From the paper's file as it is to columns `keys` and value; None: it has them already."""
+    """Convert the paper's file to columns `keys` and value; None: it has them."""
     judge: Callable[[pd.DataFrame], tuple[str, str]] | None = None
-    """From the cells (`keys`, paper, ours; NaN: no number) to verdict and why, a sentence; None: as
-    `pipeline.paper_tables.verdict.judge` does, for which lower is better, R2 excepted."""
+    """Return verdict and reason from the cells (`keys`, paper, ours; NaN: no number); None: the common rule,
+    `pipeline.paper_tables.verdict.judge`, for which lower is better, except for R2."""
+
+
+def paper_folder(given: str | None) -> Path | None:
+    """The folder of the papers' numbers; None: neither tables.papers nor the environment names one.
+
+    Raises:
+        ConfigError: the folder does not exist.
+    """
+    name = given or os.environ.get(PAPERS_VARIABLE)
+    if not name:
+        return None
+    if not Path(name).is_dir():
+        key = "tables.papers" if given else PAPERS_VARIABLE
+        raise ConfigError([f"{key}: {name!r} is not a folder; give the folder with dcpt_table01_effectiveness.csv"])
+    return Path(name)
+
+
+def paper_numbers(folder: Path | None, table: Table) -> pd.DataFrame | None:
+    """The numbers of a table as the paper prints them: its keys and `value`; None where there are none.
+
+    Raises:
+        StudyError: the file exists and lacks a column.
+    """
+    if folder is None or not table.file or not (folder / table.file).exists():
+        return None
+    rows = pd.read_csv(folder / table.file)
+    if table.prints:
+        rows = table.prints(rows)
+    if missing := [name for name in (*table.keys, "value") if name not in rows.columns]:
+        raise StudyError(f"{folder / table.file}: no column {', '.join(missing)}")
+    return rows[[*table.keys, "value"]]

@@ -1,4 +1,4 @@
-"""What the D-CPT paper's tables are made from: a study's continual points, by domain and corpus."""
+"""The input of the D-CPT paper's tables: a study's continual points, by domain and corpus."""
 
 from __future__ import annotations
 
@@ -11,113 +11,104 @@ import pandas as pd
 from fitting import PointsError
 from fitting.solver.newton import huber
 from fitting.solver.problem import DELTA
-from pipeline.paper_tables.table import Reading, Source
-from pipeline.question.goal import goal_of
-from pipeline.question.schema import Question
+from pipeline.paper_tables.table import Source
 
 CORPORA = ("G", "D")
-"""As the paper writes general and domain."""
+"""The paper's letters for the general corpus and the domain."""
 METRICS = ("huber", "r2")
+Scores = dict[str, float]
+"""Metric -> value."""
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
-    """The points of a study that the tables read."""
+class DomainPoints:
+    """The points that the tables read."""
 
     points: pd.DataFrame
-    """Points of continual runs planned for the fit, step 0 included, as `pipeline.study.collect` gives them."""
+    """Points of the continual runs of role fit, step 0 included, as `pipeline.study.collect` gives them."""
     general: str
     """Name of the general corpus."""
     domains: tuple[str, ...]
-    """Names of the domains."""
     from_step: int = 1
     """First step that is fitted."""
     min_ratio: float = 0.0
-    """Least share of the corpus in the mixture whose runs are fitted."""
+    """Runs with a smaller ratio of the validation corpus are not fitted."""
     log: Callable[[str], object] = lambda line: None
-    """Is given a line for each thing done."""
+    """Receives one line per finished step."""
 
     def measured(self, domain: str, corpus: str) -> pd.DataFrame:
-        """All points on a corpus (G or D) of the runs that read no other domain; runs on general alone are every
-        domain's."""
+        """All points on a corpus (G or D) of the runs that train on no other domain.
+
+        Runs on general text alone belong to every domain.
+        """
         others = [f"mixture.{other}" for other in self.domains if other != domain]
         elsewhere = (self.points.reindex(columns=others).fillna(0.0) > 0.0).any(axis=1)
         name = self.general if corpus == "G" else domain
         return self.points[~elsewhere & (self.points["corpus"] == name)]
 
     def fitted(self, domain: str, corpus: str) -> pd.DataFrame:
-        """The points that a law is fitted to, at the steps that all of these runs were evaluated at."""
-        own = self.measured(domain, corpus)
-        own = own[(own["step"] >= max(self.from_step, 1)) & (own["r"] >= self.min_ratio)]
-        everywhere = own.groupby("step")["run"].nunique() == own["run"].nunique()
-        return own[own["step"].map(everywhere).astype(bool)].reset_index(drop=True)
+        """The points that a law is fitted to, at the steps at which all of these runs were evaluated."""
+        points = self.measured(domain, corpus)
+        points = points[(points["step"] >= max(self.from_step, 1)) & (points["r"] >= self.min_ratio)]
+        common = points.groupby("step")["run"].nunique() == points["run"].nunique()
+        return points[points["step"].map(common).astype(bool)].reset_index(drop=True)
 
 
-def material_of(points: pd.DataFrame, question: Question, log: Callable[[str], object] = lambda line: None) -> Material:
-    """What the tables read of a study's points: continual runs planned for the fit."""
-    corpora, asked = question.corpora, question.tables
+def read_domain_points(source: Source) -> DomainPoints:
+    """The points of a study that the tables read."""
+    points, corpora, settings = source.points, source.question.corpora, source.question.tables
     domains = tuple(corpora.domains or [corpora.domain])
-    chosen = points[(points["phase"] == "continual") & (points["role"] == "fit")]
-    return Material(chosen, corpora.general, domains, asked.from_step, asked.min_ratio, log)
+    continual = points[(points["phase"] == "continual") & (points["role"] == "fit")]
+    return DomainPoints(continual, corpora.general, domains, settings.from_step, settings.min_ratio, source.log)
 
 
-def _read(source: Source) -> Material:
-    return material_of(source.points, source.question, source.log)
-
-
-def _has_sizes(question: Question) -> bool:
-    sizes = {*question.ladder, question.model.name}
-    return not goal_of(question).many_domains and not question.variants and len(sizes) > 1
-
-
-def _said(source: Source) -> str:
-    points, asked = source.points, source.question.tables
+def summary(source: Source) -> str:
+    """How many points there are, and which were fitted."""
+    points, settings = source.points, source.question.tables
     return (
-        f"{len(points):,} points of {points['run'].nunique()} runs. Fitted: points from step {asked.from_step} on, of "
-        f"runs with {asked.min_ratio:g} or more of the corpus that is predicted."
+        f"{len(points):,} points of {points['run'].nunique()} runs. Fitted: points from step {settings.from_step} on, "
+        f"of runs with a ratio of {settings.min_ratio:g} or more of the corpus that is predicted."
     )
 
 
-SIX = Reading("dcpt-six-small", _has_sizes, _read, _said, otherwise="dcpt-six-installed")
-"""Points of several domains, each beside a general corpus."""
-
-
-def scores(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-    """Metric -> value: R2 of the losses (n,), nats a token, and the summed Huber loss of their logarithms, delta 1e-3.
+def scores(measured: np.ndarray, predicted: np.ndarray) -> Scores:
+    """R2 of the losses (n,), nats per token, and the summed Huber loss of their logarithms, delta 1e-3.
 
     >>> scores(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0]))
     {'huber': 0.0, 'r2': 1.0}
     """
-    missed, spread = measured - predicted, measured - measured.mean()
-    summed = float(huber(np.log(predicted) - np.log(measured), DELTA).sum())
-    return {"huber": summed, "r2": float(1 - missed @ missed / (spread @ spread))}
+    residuals, deviations = measured - predicted, measured - measured.mean()
+    total = float(huber(np.log(predicted) - np.log(measured), DELTA).sum())
+    return {"huber": total, "r2": float(1 - residuals @ residuals / (deviations @ deviations))}
 
 
-def assembled(jobs: Sequence[tuple], found: Sequence[dict[str, float] | str], names: Sequence[str]) -> pd.DataFrame:
-    """A row a job and metric: the job's parts under their names, metric, value; attrs["note"] says what has none.
+def mean_scores(held_out: pd.DataFrame) -> Scores:
+    """The mean over the folds of rows as `fitting.held_out` gives them."""
+    folds = [scores(*fold[["measured", "predicted"]].to_numpy(float).T) for _, fold in held_out.groupby("split")]
+    return {metric: float(np.mean([fold[metric] for fold in folds])) for metric in METRICS}
+
+
+def score_table(jobs: Sequence[tuple], results: Sequence[Scores | str], names: Sequence[str]) -> pd.DataFrame:
+    """A row per job and metric: the parts of the job under their names, metric, value.
+
+    attrs["note"] lists the jobs without scores.
 
     Args:
-        jobs: what was tried.
-        found: of each, its scores, or why it has none.
+        jobs: what was fitted.
+        results: the scores of each, or the reason why it has none.
         names: of the parts of a job.
 
     Raises:
         PointsError: nothing has scores.
     """
-    pairs = list(zip(jobs, found, strict=True))
-    rows = [(*job, *item) for job, own in pairs if isinstance(own, dict) for item in own.items()]
-    reasons: dict[str, list[str]] = {}
-    for job, own in pairs:
-        if isinstance(own, str):
-            reasons.setdefault(own, []).append(" ".join(map(str, job)))
+    rows, errors = [], {}
+    for job, result in zip(jobs, results, strict=True):
+        if isinstance(result, str):
+            errors.setdefault(result, []).append(" ".join(map(str, job)))
+        else:
+            rows += [(*job, *item) for item in result.items()]
     if not rows:
-        raise PointsError(next(iter(reasons)))
+        raise PointsError(next(iter(errors)))
     table = pd.DataFrame(rows, columns=[*names, "metric", "value"])
-    table.attrs["note"] = " ".join(f"No number for {', '.join(none)}: {reason}." for reason, none in reasons.items())
+    table.attrs["note"] = " ".join(f"No number for {', '.join(cells)}: {error}." for error, cells in errors.items())
     return table
-
-
-def mean_scores(judged: pd.DataFrame) -> dict[str, float]:
-    """Metric -> mean over the folds, of rows as `fitting.held_out` gives them."""
-    folds = [scores(*own[["measured", "predicted"]].to_numpy(float).T) for _, own in judged.groupby("split")]
-    return {metric: float(np.mean([fold[metric] for fold in folds])) for metric in METRICS}

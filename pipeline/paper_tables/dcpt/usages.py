@@ -25,7 +25,7 @@ from pipeline.study.artifacts import read_confirmations, read_proof, read_recomm
 VERDICTS = {WHERE: HOLDS, NEAR: IN_ORDER, ELSEWHERE: NOT_HERE, UNTOLD: UNKNOWN}
 KEYS = ("what", "corpus")
 LOSS = "loss at "
-_ENDS = {"least": min, "greatest": max}
+_ENDS = {"smallest": min, "largest": max}
 
 
 @dataclass(frozen=True)
@@ -43,19 +43,19 @@ class Used:
 
 
 def trade_off(used: Used) -> pd.DataFrame:
-    """Losses by share, the rise at the answer, and the share at which the rise is what was allowed (table 5)."""
+    """Losses by ratio, the increase at the answer, and the ratio at which the increase is the tolerance (table 5)."""
     proof = used.proof
     found = _losses(used, lambda row: f"{row['domain_ratio']:g}")
-    found += _interval("rise at the answer", "G", proof["rise"]) + [("rise allowed", "G", proof["tolerance"])]
-    found += _interval("share, predicted", "G", _share(used)) + _interval("share, measured", "G", proof["crossing"])
+    found += _interval("increase at the answer", "G", proof["rise"]) + [("tolerance", "G", proof["tolerance"])]
+    found += _interval("ratio, predicted", "G", _share(used)) + _interval("ratio, measured", "G", proof["crossing"])
     return _table(found, proof)
 
 
 def limited_data(used: Used) -> pd.DataFrame:
-    """Domain losses by share where the domain's tokens are read once, and the answer beside the best (table 6)."""
+    """Domain losses by ratio where the domain's tokens are used once, and the answer beside the best (table 6)."""
     found = _losses(used, lambda row: f"{row['domain_ratio']:g}")
-    found += _interval("share, predicted", "D", _share(used))
-    return _table(found + _beside_best(used, "domain_ratio", "share"), used.proof)
+    found += _interval("ratio, predicted", "D", _share(used))
+    return _table(found + _beside_best(used, "domain_ratio", "ratio"), used.proof)
 
 
 def compute(used: Used) -> pd.DataFrame:
@@ -86,7 +86,7 @@ def _losses(used: Used, place: Callable[[dict[str, Any]], str]) -> list[tuple[st
 def _beside_best(used: Used, axis: str, name: str) -> list[tuple[str, str, float]]:
     proof = used.proof
     best = [place[axis] for place, may_be in zip(proof["places"], proof["among_best"] or []) if may_be]
-    found = _interval("answer above the least of the others", "D", proof["difference"])
+    found = _interval("answer above the smallest of the others", "D", proof["difference"])
     found += [(f"{name} that may be best, {side}", "D", pick(best)) for side, pick in _ENDS.items() if best]
     return found + ([("noise of a run", "D", proof["sd"])] if proof.get("sd") is not None else [])
 
@@ -109,7 +109,7 @@ def _size(row: dict[str, Any]) -> str:
     return f"{quantity(row['N'] * 1e9)} parameters, {quantity(row['D'] * 1e9)} tokens"
 
 
-def _by_share(rows: pd.DataFrame) -> pd.DataFrame:
+def _by_ratio(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(what=LOSS + rows["r_d"].map("{:g}".format))
 
 
@@ -119,9 +119,9 @@ def _by_size(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _reading(kind: str, key: str) -> Reading:
-    def of(question: Question) -> bool:
+    def applies(question: Question) -> bool:
         goal = question.goal
-        # One seed proves nothing.
+        # One seed says nothing about noise.
         return not goal_of(question).many_domains and question.confirm.seeds > 1 and getattr(goal, key) is not None
 
     def read(source: Source) -> Used:
@@ -133,7 +133,7 @@ def _reading(kind: str, key: str) -> Reading:
         return Used(read_recommendation(study), rows, read_proof(study), corpora)
 
     verbs = ("collect", "fit", f"recommend goal.kind={kind}", f"confirm goal.kind={kind}")
-    return Reading("usages-small", of=of, read=read, verbs=verbs)
+    return Reading("usages-small", applies=applies, read=read, verbs=verbs)
 
 
 READINGS = {
@@ -143,24 +143,24 @@ READINGS = {
 }
 TABLES = {
     "dcpt-5": Table(
-        "Usage 1: the largest share that the general loss can bear",
+        "Usage 1: the largest ratio within the tolerance of the general loss",
         "dcpt_table05_usage1_tradeoff.csv",
         trade_off,
         KEYS,
         "what",
         reads="trade-off",
         across=("corpus",),
-        prints=_by_share,
+        prints=_by_ratio,
     ),
     "dcpt-6": Table(
-        "Usage 2: the best share of a domain of few tokens",
+        "Usage 2: the best ratio of a domain of few tokens",
         "dcpt_table06_usage2_limited_domain_data.csv",
         limited_data,
         KEYS,
         "what",
         reads="limited-data",
         across=("corpus",),
-        prints=_by_share,
+        prints=_by_ratio,
     ),
     "dcpt-12": Table(
         "Usage 3: the best size for so much compute",

@@ -1,20 +1,21 @@
-"""Table 2 and figures 3, 10, 12 and 19 of the learning-dynamics paper: how well its law fits, and what it predicts."""
+"""Table 2 and figures 3, 10, 12, 18 and 19 of the learning-dynamics paper: how well its law fits and predicts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import numpy as np
 import pandas as pd
 
 from fitting import Fit, PointsError
-from pipeline.paper_tables.dcpt.points import METRICS, assembled
+from pipeline.paper_tables.dcpt.points import METRICS, Scores, score_table, scores
 from pipeline.paper_tables.dynamics.points import (
     CORPORA,
     PAPERS_LAMBDA,
-    Asked,
-    Dynamics,
+    FitRequest,
+    ScheduleStudy,
     fit_to,
     fits,
     fitted,
@@ -34,169 +35,242 @@ FORMATS = {
 REPLAY = {"D_pt": "dynamics-replay", "D_cpt": "dynamics-replay-domain"}
 """Eq. 8 of each corpus."""
 CLOSE = 0.99
-"""R2 from which a fit captures the curves."""
+"""R2 above which a fit follows the curves."""
 ACCURATE = 0.01
-"""Mean relative error up to which a curve counts as predicted."""
+"""Mean relative error below which a curve counts as predicted."""
 SPREAD = 0.003
-"""Difference between R2 up to which they are alike."""
+"""R2 that differ by less are alike."""
+FEWEST = 3
+"""Runs of an open model that its law is fitted to, at least."""
 LEFT_OUT = "error at the ratio left out"
 _FIXED = f"eq. 4, {PAPERS_LAMBDA:g}"
+_HALF = ", first half"
+_OPEN_PAST = {"s1_pretrain": 1.0, "s2_pretrain": 0.0}
+"""Of an open model: S1 is a parameter, whatever its column holds, and S2 is a constant like L0."""
+Predict = Callable[[pd.DataFrame], np.ndarray]
 
 
-def formats(given: Dynamics) -> pd.DataFrame:
+def formats(study: ScheduleStudy) -> pd.DataFrame:
     """Eq. 4, 9 and 10 of the largest model, on the new corpus alone: format, corpus, metric, value (table 2)."""
-    model, jobs = given.models[-1], list(product(FORMATS, CORPORA))
-    found = fits(given, [Asked(FORMATS[name], corpus, model, 1.0) for name, corpus in jobs])
-    table = assembled(jobs, list(map(_metrics, found)), ("format", "corpus"))
+    model, jobs = study.models[-1], list(product(FORMATS, CORPORA))
+    results = fits(study, [FitRequest(FORMATS[name], corpus, model, 1.0) for name, corpus in jobs])
+    table = score_table(jobs, list(map(_scores, results)), ("format", "corpus"))
     table.attrs["note"] = f"{model}; lambda is fitted. {table.attrs['note']}".strip()
     return table
 
 
-def as_alike(cells: pd.DataFrame) -> tuple[str, str]:
+def judge_formats(cells: pd.DataFrame) -> tuple[str, str]:
     """Whether the formats are alike, as in the paper."""
     r2 = cells[cells["metric"] == "r2"].dropna(subset="ours")
     if len(r2) < len(FORMATS) * len(CORPORA):
         return UNKNOWN, "Not every format could be fitted."
     by_corpus = r2.groupby("corpus")
     ours, paper = (by_corpus[side].max() - by_corpus[side].min() for side in ("ours", "paper"))
-    told = ", ".join(
+    differences = ", ".join(
         f"{ours[at]:.4f} on {at}" + ("" if np.isnan(paper[at]) else f" ({paper[at]:.4f} in the paper)")
         for at in CORPORA
     )
-    why = f"Best and worst R2 differ by {told}; {SPREAD:g} is alike."
+    why = f"Best and worst R2 differ by {differences}; {SPREAD:g} is alike."
     return (HOLDS if (ours <= SPREAD).all() else NOT_HERE), why
 
 
-def curves(given: Dynamics) -> pd.DataFrame:
-    """Eq. 4 of each model, with lambda fitted and as the paper has it, and eq. 7 of all: law, model, corpus, metric,
-    value (figures 3, 15 and 16)."""
-    ways = [("eq. 4", "dynamics", model, None) for model in given.models]
-    ways += [(_FIXED, "dynamics", model, PAPERS_LAMBDA) for model in given.models]
-    jobs = [(*way, corpus) for way in [*ways, ("eq. 7", "dynamics-size", None, None)] for corpus in CORPORA]
-    found = fits(given, [Asked(law, corpus, model, 1.0, held) for _, law, model, held, corpus in jobs])
-    named = [(name, model or "all", corpus) for name, _, model, _, corpus in jobs]
-    table = assembled(named, list(map(_metrics, found)), ("law", "model", "corpus"))
-    own = [(cell, fit) for cell, fit in zip(named, found) if isinstance(fit, Fit) and cell[0] == "eq. 4"]
-    told = ", ".join(f"{model} {corpus} {lambda_of(fit):.3g}" for (_, model, corpus), fit in own)
-    note = f"lambda of eq. 4, fitted: {told}. {_FIXED}: as the paper has it. {table.attrs['note']}"
+def curves(study: ScheduleStudy) -> pd.DataFrame:
+    """Eq. 4 of each model, with lambda fitted and as the paper has it, and eq. 7 of all models (figures 3, 15 and 16).
+
+    Returns:
+        Columns law, model, corpus, metric, value.
+    """
+    laws = [("eq. 4", "dynamics", model, None) for model in study.models]
+    laws += [(_FIXED, "dynamics", model, PAPERS_LAMBDA) for model in study.models]
+    jobs = [(*law, corpus) for law in [*laws, ("eq. 7", "dynamics-size", None, None)] for corpus in CORPORA]
+    results = fits(study, [FitRequest(law, corpus, model, 1.0, decay) for _, law, model, decay, corpus in jobs])
+    cells = [(name, model or "all", corpus) for name, _, model, _, corpus in jobs]
+    table = score_table(cells, list(map(_scores, results)), ("law", "model", "corpus"))
+    decays = ", ".join(
+        f"{model} {corpus} {lambda_of(fit):.3g}"
+        for (name, model, corpus), fit in zip(cells, results)
+        if isinstance(fit, Fit) and name == "eq. 4"
+    )
+    note = f"lambda of eq. 4, fitted: {decays}. {_FIXED}: as the paper has it. {table.attrs['note']}"
     table.attrs["note"] = note.strip()
     return table
 
 
-def replay_ratios(given: Dynamics) -> pd.DataFrame:
+def replay_ratios(study: ScheduleStudy) -> pd.DataFrame:
     """Eq. 4 at each replay ratio by itself: law, replay, model, corpus, metric, value (figure 12)."""
-    shares = sorted(share for share in given.fitted_runs()["share"].unique() if share > 0)
-    jobs = list(product(shares, given.models, CORPORA))
-    found = fits(given, [Asked("dynamics", corpus, model, share) for share, model, corpus in jobs])
-    named = [("eq. 4", f"{1 - share:.0%}", model, corpus) for share, model, corpus in jobs]
-    return assembled(named, list(map(_metrics, found)), ("law", "replay", "model", "corpus"))
+    ratios = sorted(ratio for ratio in study.fitted_runs()["ratio"].unique() if ratio > 0)
+    jobs = list(product(ratios, study.models, CORPORA))
+    results = fits(study, [FitRequest("dynamics", corpus, model, ratio) for ratio, model, corpus in jobs])
+    cells = [("eq. 4", f"{1 - ratio:.0%}", model, corpus) for ratio, model, corpus in jobs]
+    return score_table(cells, list(map(_scores, results)), ("law", "replay", "model", "corpus"))
 
 
-def captured(cells: pd.DataFrame) -> tuple[str, str]:
+def judge_curves(cells: pd.DataFrame) -> tuple[str, str]:
     """Whether eq. 4, with its lambda fitted, follows the curves that it was fitted to."""
     r2 = cells.loc[(cells["metric"] == "r2") & (cells["law"] == "eq. 4"), "ours"]
     if r2.empty:
         return UNKNOWN, "Eq. 4 could not be fitted."
-    why = f"R2 of eq. 4 is {r2.min():.4f} to {r2.max():.4f} over its rows and corpora ({CLOSE:g} is asked of all)."
+    why = f"R2 of eq. 4 is {r2.min():.4f} to {r2.max():.4f} over its rows and corpora (required: {CLOSE:g} of all)."
     return (HOLDS if r2.min() >= CLOSE else NOT_HERE), why
 
 
-def other_schedules(given: Dynamics) -> pd.DataFrame:
-    """Mean relative error on schedules that no fit saw, by law: schedule, corpus, law, value (figure 10).
+def held_out_schedules(study: ScheduleStudy) -> pd.DataFrame:
+    """Mean relative error on held-out schedules, by law: schedule, corpus, law, value (figure 10).
 
-    Eq. 4 is fitted to runs on the new corpus alone, eq. 8 and the transfer law to all ratios; each model by itself, and
-    the mean over models.
+    Eq. 4 is fitted to runs on the new corpus alone, eq. 8 and the transfer law to all ratios. Each model has its own
+    fit; the value is the mean over models.
     """
-    unseen = given.runs[given.runs["role"] == "confirm"]
-    if unseen.empty:
-        raise PointsError("no run was kept from the fits: plan with a variant that is held_out")
-    asked = {
-        (name, model, corpus): Asked(law, corpus, model, share, held)
-        for model, corpus in product(given.models, CORPORA)
-        for name, law, share, held in (
+    held_out = study.runs[study.runs["role"] == "confirm"]
+    if held_out.empty:
+        raise PointsError("no run was held out: plan with a variant that is held_out")
+    requests = {
+        (name, model, corpus): FitRequest(law, corpus, model, ratio, decay)
+        for model, corpus in product(study.models, CORPORA)
+        for name, law, ratio, decay in (
             ("eq. 4", "dynamics", 1.0, None),
             (_FIXED, "dynamics", 1.0, PAPERS_LAMBDA),
             ("eq. 8", REPLAY[corpus], None, None),
             ("transfer", "transfer-anchored", None, None),
         )
     }
-    found = dict(zip(asked, fits(given, asked.values()), strict=True))
-    rows = [_missed(given, unseen, *at, fit) for at, fit in found.items() if isinstance(fit, Fit)]
-    reasons = [f"No number for {' '.join(at)}: {fit}." for at, fit in found.items() if isinstance(fit, str)]
+    results = dict(zip(requests, fits(study, requests.values()), strict=True))
+    rows = [_errors(study, held_out, *at, fit) for at, fit in results.items() if isinstance(fit, Fit)]
+    errors = [f"No number for {' '.join(at)}: {error}." for at, error in results.items() if isinstance(error, str)]
     if not rows:
-        raise PointsError(reasons[0])
+        raise PointsError(errors[0])
     table = pd.concat(rows).groupby(["schedule", "corpus", "law"])["value"].mean().round(5).reset_index()
-    words = (
-        f"Mean relative error, over the models too. {_FIXED}: with the paper's lambda; transfer: our transfer-anchored."
-    )
-    table.attrs["note"] = " ".join([words, *reasons])
+    note = f"Mean relative error, also over the models. {_FIXED}: with the paper's lambda; transfer: transfer-anchored."
+    table.attrs["note"] = " ".join([note, *errors])
     return table
 
 
-def predicted_well(cells: pd.DataFrame) -> tuple[str, str]:
-    """Whether eq. 4 predicts what it was not fitted to."""
-    by_law = {str(law): own["ours"] for law, own in cells.groupby("law", sort=False)}
+def judge_held_out(cells: pd.DataFrame) -> tuple[str, str]:
+    """Whether eq. 4 predicts the schedules that it was not fitted to."""
+    by_law = {str(law): rows["ours"] for law, rows in cells.groupby("law", sort=False)}
     if "eq. 4" not in by_law:
         return UNKNOWN, "Eq. 4 could not be fitted."
     errors = by_law["eq. 4"]
     near = errors <= ACCURATE
-    means = ", ".join(f"{law} {own.mean():.2%}" for law, own in by_law.items())
+    means = ", ".join(f"{law} {values.mean():.2%}" for law, values in by_law.items())
     why = (
-        f"Eq. 4 predicts {near.sum()} of {len(errors)} curves within {ACCURATE:.0%} ({MOST:.0%} of them are asked), "
+        f"Eq. 4 predicts {near.sum()} of {len(errors)} curves within {ACCURATE:.0%} (required: {MOST:.0%} of them), "
         f"the worst within {errors.max():.2%}. Means: {means}."
     )
     return (HOLDS if near.mean() >= MOST else NOT_HERE), why
 
 
-def coefficients(given: Dynamics) -> pd.DataFrame:
-    """Eq. 8 of the smallest model at all ratios: coefficient, corpus, value (figure 19); how well it fits, and how well
-    it predicts the ratio in the middle when that is left out."""
-    model = given.models[0]
-    own = given.fitted_runs(model)
-    middle = min(own["share"].unique(), key=lambda share: abs(share - 0.5))
+def coefficients(study: ScheduleStudy) -> pd.DataFrame:
+    """Eq. 8 of the smallest model at all ratios: coefficient, corpus, value (figure 19).
+
+    With its R2, and its error at the middle ratio when that is left out of the fit.
+    """
+    model = study.models[0]
+    runs = study.fitted_runs(model)
+    middle = min(runs["ratio"].unique(), key=lambda ratio: abs(ratio - 0.5))
     rows = []
     for corpus, law in REPLAY.items():
-        found = fitted(given, Asked(law, corpus, model))
-        rows += [(name, corpus, value) for name, value in found.params.items()]
-        others, left = own[own["share"] != middle], given.on(corpus, own[own["share"] == middle], False)
-        again = fit_to(given, given.on(corpus, others), law)
-        missed = relative_error(left["loss"], predicted(again, left, given.schedules))
-        rows += [("R2", corpus, found.metrics["r2"]), (LEFT_OUT, corpus, missed)]
+        fit = fitted(study, FitRequest(law, corpus, model))
+        rows += [(name, corpus, value) for name, value in fit.params.items()]
+        others, left_out = runs[runs["ratio"] != middle], study.on(corpus, runs[runs["ratio"] == middle], False)
+        without = fit_to(study, study.on(corpus, others), law)
+        error = relative_error(left_out["loss"], predicted(without, left_out, study.schedules))
+        rows += [("R2", corpus, fit.metrics["r2"]), (LEFT_OUT, corpus, error)]
     table = pd.DataFrame(rows, columns=["coefficient", "corpus", "value"])
     table.attrs["note"] = (
-        f"{model}; left out: {1 - middle:.0%} replay. The paper's a2 of D_cpt has another sign than its equation, and "
-        "its beta is not printed; models so far apart in size, tokens and rates have other coefficients."
+        f"{model}; left out: {1 - middle:.0%} replay. The paper's a2 of D_cpt has the opposite sign of its equation, "
+        "and its beta is not printed; coefficients depend on size, tokens and rates, which differ here."
     )
     return table
 
 
 def printed_coefficients(file: pd.DataFrame) -> pd.DataFrame:
-    """The paper's file as coefficient, corpus, value; what it does not give is left out."""
+    """The paper's file as coefficient, corpus, value; without what it does not give."""
     names = {"L_pt": "D_pt", "L_cpt": "D_cpt"}
     table = file.assign(corpus=file["equation"].map(names), value=pd.to_numeric(file["value"], errors="coerce"))
     return table.dropna(subset="value")
 
 
-def shifts_by_replay(cells: pd.DataFrame) -> tuple[str, str]:
+def judge_coefficients(cells: pd.DataFrame) -> tuple[str, str]:
     """Whether eq. 8 holds: the signs of its shift, and the ratio that was left out."""
     at = cells.set_index(["coefficient", "corpus"])["ours"]
-    lost, gained = float(at["B", "D_pt"]), float(at["B", "D_cpt"])
-    missed, r2 = at[LEFT_OUT].dropna(), at["R2"].dropna()
+    of_old, of_new = float(at["B", "D_pt"]), float(at["B", "D_cpt"])
+    error, r2 = at[LEFT_OUT].dropna(), at["R2"].dropna()
     why = (
-        f"B is {lost:.3g} on D_pt and {gained:.3g} on D_cpt, in the paper above and below 0. R2 is {r2.min():.4f} to "
-        f"{r2.max():.4f}; the ratio left out is missed by {missed.max():.2%} at most ({ACCURATE:.0%} is asked)."
+        f"B is {of_old:.3g} on D_pt and {of_new:.3g} on D_cpt, in the paper above and below 0. R2 is {r2.min():.4f} to "
+        f"{r2.max():.4f}; the error at the ratio left out is {error.max():.2%} at most (required: {ACCURATE:.0%})."
     )
-    return (IN_ORDER if lost > 0 > gained and missed.max() <= ACCURATE else NOT_HERE), why
+    return (IN_ORDER if of_old > 0 > of_new and error.max() <= ACCURATE else NOT_HERE), why
 
 
-def _metrics(found: Fit | str) -> dict[str, float] | str:
-    return found if isinstance(found, str) else {metric: found.metrics[metric] for metric in METRICS}
+def open_model(study: ScheduleStudy) -> pd.DataFrame:
+    """Eq. 4 of an open model, of which only the weights are known: law, model, corpus, metric, value (figure 18).
+
+    open: S1 of pre-training is one more parameter, its last rate is taken as 0 and its points are not used; full: the
+    same runs with their past. In a study with pre-training the model with the smallest loss potential acts as the open
+    one.
+
+    Source: Wang et al. 2025, sec. 6, app. G.
+    """
+    runs, rows = _as_open(study), []
+    for (model, of_model), corpus in product(runs.groupby("model", sort=False), CORPORA):
+        points = study.on(corpus, of_model, pretraining=False)
+        half = points["step"] <= points["run"].map(study.steps) / 2
+        methods = {"open": _open, **({"full": _full} if of_model["parent"].iloc[0] else {})}
+        for (name, method), whole in product(methods.items(), (True, False)):
+            judged = points if whole else points[~half]
+            losses = method(study, of_model, corpus, points if whole else points[half])(judged)
+            values = {
+                "r2": scores(judged["loss"].to_numpy(float), losses)["r2"],
+                "error": round(relative_error(judged["loss"], losses), 5),
+            }
+            rows += [(name if whole else name + _HALF, model, corpus, *item) for item in values.items()]
+    table = pd.DataFrame(rows, columns=["law", "model", "corpus", "metric", "value"])
+    parents = ", ".join(parent for parent in dict.fromkeys(runs["parent"]) if parent)
+    past = f"The open model is {parents}, whose past only the full fit knows. " if parents else ""
+    table.attrs["note"] = f"{past}First half: fitted to the first half of the steps, judged on the rest."
+    return table
 
 
-def _missed(given: Dynamics, unseen: pd.DataFrame, law: str, model: str, corpus: str, found: Fit) -> pd.DataFrame:
-    own = unseen[(unseen["model"] == model) & (np.isclose(unseen["share"], 1.0) | (not law.startswith("eq. 4")))]
-    points = given.on(corpus, own, pretraining=False)
-    losses = predicted(found, points, given.schedules)
+def judge_open_model(cells: pd.DataFrame) -> tuple[str, str]:
+    """Whether an open model's curves are predicted without its past."""
+    at = cells[cells["metric"] == "error"].groupby("law")["ours"].max()
+    half = float(at["open" + _HALF])
+    beside = f", {at['full' + _HALF]:.2%} with it" if "full" + _HALF in at else ""
+    why = f"Without its past the error in the second half of the steps is {half:.2%} at most{beside}"
+    return (HOLDS if half <= ACCURATE else NOT_HERE), f"{why} (mean over a corpus; required: {ACCURATE:.0%})."
+
+
+def _as_open(study: ScheduleStudy) -> pd.DataFrame:
+    """Runs at the largest domain ratio of one base model of each size: the most annealed, or the open one."""
+    runs = study.runs[np.isclose(study.runs["ratio"], study.runs["ratio"].max())]
+    runs = runs[runs.groupby(["model", "parent"])["run"].transform("size") >= FEWEST]
+    if runs.empty:
+        raise PointsError(f"no base model has runs under {FEWEST} schedules or more")
+    return runs[runs["potential"] == runs.groupby("model")["potential"].transform("min")]
+
+
+def _open(study: ScheduleStudy, runs: pd.DataFrame, corpus: str, points: pd.DataFrame) -> Predict:
+    rates = {run: dataclasses.replace(study.schedules[run], before=0.0, pretrain=None) for run in runs["run"]}
+    blind = dataclasses.replace(study, schedules=rates)
+    fit = fit_to(blind, points.assign(**_OPEN_PAST), "dynamics", unknown=["s1_pretrain"], fix={"C1": 0.0})
+    return lambda points: predicted(fit, points.assign(**_OPEN_PAST), rates)
+
+
+def _full(study: ScheduleStudy, runs: pd.DataFrame, corpus: str, points: pd.DataFrame) -> Predict:
+    both = study.on(corpus, runs)
+    fit = fit_to(study, pd.concat([both[both["phase"] == "pretrain"], points], ignore_index=True), "dynamics")
+    return lambda points: predicted(fit, points, study.schedules)
+
+
+def _scores(fit: Fit | str) -> Scores | str:
+    return fit if isinstance(fit, str) else {metric: fit.metrics[metric] for metric in METRICS}
+
+
+def _errors(study: ScheduleStudy, held_out: pd.DataFrame, law: str, model: str, corpus: str, fit: Fit) -> pd.DataFrame:
+    runs = held_out[held_out["model"] == model]
+    runs = runs[np.isclose(runs["ratio"], 1.0) | (not law.startswith("eq. 4"))]
+    points = study.on(corpus, runs, pretraining=False)
+    losses = predicted(fit, points, study.schedules)
     error = points["loss"].rdiv(losses).sub(1).abs().groupby(points["run"]).mean()
-    variants: Sequence[str] = own.set_index("run")["variant"].reindex(error.index).replace("", "confirmation").tolist()
+    variants: Sequence[str] = runs.set_index("run")["variant"].reindex(error.index).replace("", "confirmation").tolist()
     return pd.DataFrame({"schedule": variants, "law": law, "corpus": corpus, "value": error.to_numpy()})

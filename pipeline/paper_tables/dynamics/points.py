@@ -1,4 +1,4 @@
-"""What the learning-dynamics paper's tables are made from: points of both phases, and every run's learning rates."""
+"""The input of the learning-dynamics paper's tables: points of both phases, and the learning rates of every run."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from fitting.parallel import over_cores
 from fitting.schedule import Schedules
 from pipeline.paper_tables.table import Reading, Source
 from pipeline.plan.runs import placeholder_manifest, planned_runs
-from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun, StudyError
 
 CORPORA = ("D_pt", "D_cpt")
-"""As the paper writes the corpus of pre-training and the one after it."""
+"""The paper's names of the corpus of pre-training and of continual pre-training."""
 PAPERS_LAMBDA = 0.999
 EARLY = 1 / 8
-"""Share of a pre-training before whose end no point is fitted: the law is not one of the first steps."""
+"""Fraction of a pre-training whose points are not fitted: the law does not hold for the first steps."""
 
 
 @dataclass(frozen=True, eq=False)
-class Dynamics:
-    """A study of schedules."""
+class ScheduleStudy:
+    """A study with several schedules."""
 
     points: pd.DataFrame
     """Points of all runs, as `pipeline.study.collect` gives them."""
@@ -38,30 +37,33 @@ class Dynamics:
     schedules: Schedules
     """Name -> learning rates."""
     corpora: Mapping[str, str]
-    """Of CORPORA -> its name."""
+    """Name in CORPORA -> name in the study."""
     from_step: int = 1
     """First step of continual runs that is fitted."""
     log: Callable[[str], object] = lambda line: None
-    """Is given a line for each thing done."""
-    known: dict[Asked, Fit | str] = field(default_factory=dict)
-    """Fits that were made, or why there is none."""
+    """Receives one line per finished step."""
+    cache: dict[FitRequest, Fit | str] = field(default_factory=dict)
+    """Finished fits, or the reason why there is none."""
 
     @functools.cached_property
     def runs(self) -> pd.DataFrame:
-        """A row a continual run with points: run, variant, role, model, share (of the domain), parent (run, '' for a
-        model that was brought along), transfer (steps of it), potential (its last rate over its peak), peak, rewarmed
-        (whether it leaves the last rate upwards or at a jump), pieces and form (alike: the same schedule; the same
-        but for its peak)."""
+        """A row per continual run with points.
+
+        Columns: run, variant, role, model, ratio (of the domain), parent (run, '' for an open model), transfer (steps
+        of the parent), potential (the parent's last rate over its peak), peak, rewarmed (whether the rate rises or
+        jumps at the start), pieces (equal for equal schedules) and form (equal up to the peak).
+        """
         by_hash = {run.spec.hash: run for run in self.plan.values()}
         rows = []
         for name in self.points.loc[self.points["phase"] == "continual", "run"].unique():
             run, schedule = self.plan[name], self.schedules[name]
             spec, past = run.spec, schedule.pretrain
-            parent = by_hash[run.parent].name if run.parent else ""
             peak, first = float(schedule.rates.max()), spec.schedule[0]
             rows.append({
                 "run": name, "variant": run.variant, "role": run.role, "model": run.model,
-                "share": _share(run, self.corpora["D_pt"]), "parent": parent,
+                # Exact until here, as in pipeline.study.collect.
+                "ratio": float(1 - Fraction(spec.mixture.get(self.corpora["D_pt"], "0"))),
+                "parent": by_hash[run.parent].name if run.parent else "",
                 "transfer": spec.initial.step, "potential": schedule.before / past.max() if past is not None else 0.0,
                 "peak": peak, "rewarmed": first.start is not None or peak > schedule.before * (1 + 1e-9),
                 "pieces": str((spec.schedule, spec.steps)),
@@ -77,19 +79,19 @@ class Dynamics:
         size = self.points.groupby("model")["N"].first()
         return [str(name) for name in size.sort_values().index if name in set(self.runs["model"])]
 
-    def fitted_runs(self, model: str | None = None, share: float | None = None) -> pd.DataFrame:
-        """The rows of `runs` that fits may see, of a model and at a share."""
-        own = self.runs[self.runs["role"] == "fit"]
-        own = own if model is None else own[own["model"] == model]
-        return own if share is None else own[np.isclose(own["share"], share)]
+    def fitted_runs(self, model: str | None = None, ratio: float | None = None) -> pd.DataFrame:
+        """The rows of `runs` of role fit, of a model and at a domain ratio."""
+        runs = self.runs[self.runs["role"] == "fit"]
+        runs = runs if model is None else runs[runs["model"] == model]
+        return runs if ratio is None else runs[np.isclose(runs["ratio"], ratio)]
 
     def on(self, corpus: str, runs: pd.DataFrame, pretraining: bool = True) -> pd.DataFrame:
-        """Points on a corpus of CORPORA of some rows of `runs`, and of the pre-trainings that they continue."""
-        own = self.points[self.points["corpus"] == self.corpora[corpus]]
-        after = own[own["run"].isin(runs["run"]) & (own["step"] >= max(self.from_step, 1))]
+        """Points on a corpus of CORPORA of some rows of `runs`, and of their pre-training."""
+        points = self.points[self.points["corpus"] == self.corpora[corpus]]
+        after = points[points["run"].isin(runs["run"]) & (points["step"] >= max(self.from_step, 1))]
         if not pretraining:
             return after.reset_index(drop=True)
-        before = own[own["run"].isin(runs["parent"])]
+        before = points[points["run"].isin(runs["parent"])]
         before = before[before["step"] >= EARLY * before["run"].map(self.steps).astype(float)]
         return pd.concat([before, after], ignore_index=True)
 
@@ -97,78 +99,77 @@ class Dynamics:
         """Length of a run."""
         return self.plan[run].spec.steps
 
-    def ends(self, corpus: str, runs: pd.DataFrame) -> pd.DataFrame:
-        """`runs` with a column loss: theirs on a corpus at their last step."""
-        own = self.on(corpus, runs, pretraining=False)
-        last = own[own["step"] == own["run"].map(self.steps)].set_index("run")["loss"]
+    def final_losses(self, corpus: str, runs: pd.DataFrame) -> pd.DataFrame:
+        """`runs` with a column loss: on a corpus at the last step."""
+        points = self.on(corpus, runs, pretraining=False)
+        last = points[points["step"] == points["run"].map(self.steps)].set_index("run")["loss"]
         return runs.assign(loss=runs["run"].map(last)).dropna(subset="loss")
 
     def curve(self, corpus: str, run: str) -> pd.DataFrame:
         """step and loss of a continual run from step 0 on."""
-        own = self.points[(self.points["run"] == run) & (self.points["corpus"] == self.corpora[corpus])]
-        return own.sort_values("step")[["step", "loss"]]
+        points = self.points[(self.points["run"] == run) & (self.points["corpus"] == self.corpora[corpus])]
+        return points.sort_values("step")[["step", "loss"]]
 
 
-class Asked(NamedTuple):
+class FitRequest(NamedTuple):
     """A fit that a table needs."""
 
     law: str
     """Name in fitting.LAWS."""
     corpus: str
-    """Of CORPORA."""
+    """Name in CORPORA."""
     model: str | None = None
     """None: all models."""
-    share: float | None = None
-    """Of the domain in the runs; None: all."""
-    held: float | None = None
+    ratio: float | None = None
+    """Domain ratio of the runs; None: all."""
+    decay: float | None = None
     """lambda; None: it is fitted."""
 
 
-def fits(given: Dynamics, asked: Iterable[Asked]) -> list[Fit | str]:
-    """Fits to what fits may see, or why there is none; each is made once for all tables, on all cores."""
-    asked = list(asked)
-    todo = [one for one in dict.fromkeys(asked) if one not in given.known]
-    given.known.update(zip(todo, over_cores(functools.partial(_attempt, given), todo), strict=True))
-    return [given.known[one] for one in asked]
+def fits(study: ScheduleStudy, requests: Iterable[FitRequest]) -> list[Fit | str]:
+    """The requested fits, or the reason why there is none; each is made once for all tables, on all cores."""
+    requests = list(requests)
+    new = [request for request in dict.fromkeys(requests) if request not in study.cache]
+    study.cache.update(zip(new, over_cores(functools.partial(_attempt, study), new), strict=True))
+    return [study.cache[request] for request in requests]
 
 
-def fitted(given: Dynamics, asked: Asked) -> Fit:
+def fitted(study: ScheduleStudy, request: FitRequest) -> Fit:
     """One of `fits`.
 
     Raises:
         PointsError: there is none.
     """
-    (found,) = fits(given, [asked])
-    if isinstance(found, str):
-        raise PointsError(found)
-    return found
+    (fit_or_reason,) = fits(study, [request])
+    if isinstance(fit_or_reason, str):
+        raise PointsError(fit_or_reason)
+    return fit_or_reason
 
 
-def fit_to(given: Dynamics, points: pd.DataFrame, law: str, held: float | None = None, **options: Any) -> Fit:
+def fit_to(study: ScheduleStudy, points: pd.DataFrame, law: str, decay: float | None = None, **options: Any) -> Fit:
     """A law fitted to points of the study; options as in `fitting.fit`."""
-    fix = {**options.pop("fix", {}), **({} if held is None else {"lambda": held})}
-    return fit(points, law, **{"schedules": given.schedules, "bootstrap": 0, **options}, fix=fix)
+    fix = {**options.pop("fix", {}), **({} if decay is None else {"lambda": decay})}
+    return fit(points, law, **{"schedules": study.schedules, "bootstrap": 0, **options}, fix=fix)
 
 
-def _attempt(given: Dynamics, asked: Asked) -> Fit | str:
-    law, corpus, model, share, held = asked
-    points = given.on(corpus, given.fitted_runs(model, share), pretraining=law.startswith("dynamics"))
+def _attempt(study: ScheduleStudy, request: FitRequest) -> Fit | str:
+    law, corpus, model, ratio, decay = request
+    points = study.on(corpus, study.fitted_runs(model, ratio), pretraining=law.startswith("dynamics"))
     try:
-        # Between processes it goes without its problem, which is made of functions.
-        return dataclasses.replace(fit_to(given, points, law, held), optimum=None)
+        # Its problem holds functions, which cannot be sent between processes.
+        return dataclasses.replace(fit_to(study, points, law, decay), optimum=None)
     except PointsError as reason:
         return str(reason)
 
 
-def predicted(found: Fit, points: pd.DataFrame, schedules: Schedules) -> np.ndarray:
-    """Losses (n,), nats a token, at points of runs whose learning rates are known."""
-    frame = with_areas(points, schedules, lambda_of(found), LAWS[found.law].rate_power)
-    return found.predict(frame)
+def predicted(fit: Fit, points: pd.DataFrame, schedules: Schedules) -> np.ndarray:
+    """Losses (n,), nats per token, at points of runs whose learning rates are known."""
+    return fit.predict(with_areas(points, schedules, lambda_of(fit), LAWS[fit.law].rate_power))
 
 
-def lambda_of(found: Fit) -> float:
+def lambda_of(fit: Fit) -> float:
     """The decay of S2, fitted or given."""
-    return {**found.constants, **found.params}.get("lambda", PAPERS_LAMBDA)
+    return {**fit.constants, **fit.params}.get("lambda", PAPERS_LAMBDA)
 
 
 def relative_error(measured: pd.Series, losses: np.ndarray) -> float:
@@ -180,45 +181,42 @@ def relative_error(measured: pd.Series, losses: np.ndarray) -> float:
     return float(np.abs(losses / measured.to_numpy(float) - 1).mean())
 
 
-def _share(run: PlannedRun, general: str) -> float:
-    # Exact until here, as in pipeline.study.collect.
-    return float(1 - Fraction(run.spec.mixture.get(general, "0")))
-
-
-def _read(source: Source) -> Dynamics:
+def _read(source: Source) -> ScheduleStudy:
     from pipeline.study.collect import schedules
 
     question, points = source.question, source.points
-    kept = source.study.plan_file.exists() and not question.tables.points
-    plan = source.study.read_plan() if kept else planned_runs(question, placeholder_manifest(question), "fp32")
+    has_plan = source.study.plan_file.exists() and not question.tables.points
+    plan = source.study.read_plan() if has_plan else planned_runs(question, placeholder_manifest(question), "fp32")
     rates = schedules(plan)
-    # Without their corpora runs have other hashes; the rest of a name, and the variant, tell them apart.
+
+    def key(variant: str, name: str) -> tuple[str, str]:
+        # Without their corpora runs have other hashes; variant and the rest of the name identify them.
+        return variant, name if has_plan else name[:-9]
+
     variant = points["variant"] if "variant" in points else pd.Series("", points.index)
-    there = {(variant, name if kept else name[:-9]): str(name) for variant, name in zip(variant, points["run"])}
-    ours = {run.name: there.get((run.variant, run.name if kept else run.name[:-9]), "") for run in plan}
-    named = {ours[run.name]: run for run in plan if ours[run.name]}
-    # A confirmation is told by no variant; what it confirms is not asked here.
+    names = {key(variant, name): str(name) for variant, name in zip(variant, points["run"])}
+    planned = {names[key(run.variant, run.name)]: run for run in plan if key(run.variant, run.name) in names}
+    # Confirmation runs without a variant are not part of these tables.
     runs = points[(points["phase"] == "continual") & ((points["role"] == "fit") | (variant != ""))]
-    if lost := sorted({*runs["run"]} - {*named}):
+    if unknown := sorted({*runs["run"]} - {*planned}):
         total = runs["run"].nunique()
         raise StudyError(
-            f"{len(lost)} of {total} continual runs are not of the question, like {lost[0]}: plan it again"
+            f"{len(unknown)} of {total} continual runs are not of the question, like {unknown[0]}: plan it again"
         )
-    corpora = {"D_pt": question.corpora.general, "D_cpt": question.corpora.domain}
-    own = points[points["run"].isin(list(named))]
-    renamed = {name: dataclasses.replace(run, name=name) for name, run in named.items()}
-    known: Schedules = {name: rates[run.name] for name, run in named.items()}
-    return Dynamics(own, renamed, known, corpora, question.tables.from_step, source.log)
+    return ScheduleStudy(
+        points[points["run"].isin(list(planned))],
+        {name: dataclasses.replace(run, name=name) for name, run in planned.items()},
+        {name: rates[run.name] for name, run in planned.items()},
+        {"D_pt": question.corpora.general, "D_cpt": question.corpora.domain},
+        question.tables.from_step,
+        source.log,
+    )
 
 
-def _has_schedules(question: Question) -> bool:
-    return bool(question.variants)
-
-
-def _said(source: Source) -> str:
+def _summary(source: Source) -> str:
     points = source.points
     return f"{len(points):,} points of {points['run'].nunique()} runs under several schedules."
 
 
-DYNAMICS = Reading("dynamics-small", _has_schedules, _read, _said)
+READING = Reading("dynamics-small", lambda question: bool(question.variants), _read, _summary)
 """Points of both phases under several schedules: points.parquet and plan.jsonl."""

@@ -1,145 +1,91 @@
-"""The tables of the learning-dynamics paper (Wang et al., ICML 2025): table 2, and the facts behind its figures."""
+"""The tables of the learning-dynamics paper (Wang et al., ICML 2025): table 2, and the numbers behind its figures."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
-from pipeline.paper_tables.dynamics import designs, facts, fits
-from pipeline.paper_tables.dynamics.open_model import known_enough, open_model
-from pipeline.paper_tables.dynamics.points import DYNAMICS
+import pandas as pd
+
+from pipeline.paper_tables.dynamics import facts, fits
+from pipeline.paper_tables.dynamics.points import READING, ScheduleStudy
 from pipeline.paper_tables.table import Table
 
-READING = DYNAMICS
-_SIDES = ("corpus", "side")
+__all__ = ["READING", "TABLES"]
+
+
+def _table(
+    title: str,
+    make: Callable[[ScheduleStudy], pd.DataFrame],
+    judge: Callable[[pd.DataFrame], tuple[str, str]],
+    keys: str,
+    subject: str,
+    across: str = "corpus metric",
+    file: str = "",
+    prints: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
+) -> Table:
+    """A table; `keys` and `across` are separated by spaces."""
+    columns = tuple(across.split())
+    return Table(title, file, make, tuple(keys.split()), subject, "dynamics", columns, prints=prints, judge=judge)
+
+
+_OVERLAP = {among: partial(facts.judge_overlap, among=among) for among in ("transfer", "model")}
+_METRICS = "model corpus metric"
 
 TABLES: dict[str, Table] = {
-    "dynamics-2": Table(
-        "Other formats of the annealing term",
-        "dynamics_table02_format_variants.csv",
-        fits.formats,
-        ("format", "corpus", "metric"),
-        "format",
-        reads="dynamics",
-        alike=True,
-        judge=fits.as_alike,
+    "dynamics-2": _table(
+        *("Other formats of the annealing term", fits.formats, fits.judge_formats, "format corpus metric", "format"),
+        file="dynamics_table02_format_variants.csv",
     ),
-    "dynamics-figure-2": Table(
-        "The shift from several points of pre-training",
-        "",
-        facts.shifts,
-        ("model", "replay", "transfer", "corpus"),
-        "transfer",
-        reads="dynamics",
-        across=("corpus",),
-        judge=partial(facts.overlapping, among="transfer"),
+    "dynamics-figure-2": _table(
+        *("The shift from several points of pre-training", facts.shifts, _OVERLAP["transfer"]),
+        *("model replay transfer corpus", "transfer", "corpus"),
     ),
-    "dynamics-figure-3": Table(
-        "One law for pre-training and what follows, under several schedules",
-        "",
-        fits.curves,
-        ("law", "model", "corpus", "metric"),
-        "law",
-        reads="dynamics",
-        judge=fits.captured,
+    "dynamics-figure-3": _table(
+        *("One law for pre-training and what follows, under several schedules", fits.curves, fits.judge_curves),
+        *(f"law {_METRICS}", "law"),
     ),
-    "dynamics-figure-5": Table(
-        "Loss potential of the model that is continued",
-        "",
-        facts.potentials,
-        ("setting", "model", "potential", "corpus", "side"),
-        "potential",
-        reads="dynamics",
-        across=_SIDES,
-        judge=facts.more_potential,
+    "dynamics-figure-5": _table(
+        *("Loss potential of the base model", facts.potentials, facts.judge_potentials),
+        *("setting model potential corpus side", "potential", "corpus side"),
     ),
-    "dynamics-figure-6": Table(
-        "The shift by replay ratio",
-        "",
-        facts.shifts,
-        ("model", "transfer", "replay", "corpus"),
-        "replay",
-        reads="dynamics",
-        across=("corpus",),
-        judge=facts.less_by_replay,
+    "dynamics-figure-6": _table(
+        *("The shift by replay ratio", facts.shifts, facts.judge_replay),
+        *("model transfer replay corpus", "replay", "corpus"),
     ),
-    "dynamics-figure-7": Table(
-        "Peak learning rate after re-warm-up",
-        "",
-        facts.peaks,
-        ("model", "peak", "corpus", "side"),
-        "peak",
-        reads="dynamics",
-        across=_SIDES,
-        judge=facts.higher_peak,
+    "dynamics-figure-7": _table(
+        *("Peak learning rate after re-warm-up", facts.peaks, facts.judge_peaks),
+        *("model peak corpus side", "peak", "corpus side"),
     ),
-    "dynamics-figure-7c": Table(
-        "Turning length on the corpus of pre-training",
-        "",
-        facts.turning,
-        ("model", "replay", "transfer", "side"),
-        "transfer",
-        reads="dynamics",
-        across=("side",),
-        judge=facts.sooner_back,
+    "dynamics-figure-7c": _table(
+        *("Turning length on the corpus of pre-training", facts.turning, facts.judge_turning),
+        *("model replay transfer side", "transfer", "side"),
     ),
-    "dynamics-figure-8": Table(
+    "dynamics-figure-8": _table(
         "The best loss potential, peak rate and replay ratio, by the weight of the corpus of pre-training",
-        "",
-        designs.best_designs,
-        ("choice", "model", "weight"),
-        "choice",
-        reads="dynamics",
-        across=("weight",),
-        judge=designs.as_weighed,
+        *(facts.best_designs, facts.judge_designs, "choice model weight", "choice", "weight"),
     ),
-    "dynamics-figure-10": Table(
-        "Schedules that no fit saw",
-        "",
-        fits.other_schedules,
-        ("schedule", "corpus", "law"),
-        "law",
-        reads="dynamics",
-        across=("law",),
-        judge=fits.predicted_well,
+    "dynamics-figure-10": _table(
+        *("Held-out schedules", fits.held_out_schedules, fits.judge_held_out),
+        *("schedule corpus law", "law", "law"),
     ),
-    "dynamics-figure-12": Table(
-        "Each replay ratio by itself",
-        "",
-        fits.replay_ratios,
-        ("law", "replay", "model", "corpus", "metric"),
-        "replay",
-        reads="dynamics",
-        judge=fits.captured,
+    "dynamics-figure-12": _table(
+        *("Each replay ratio by itself", fits.replay_ratios, fits.judge_curves),
+        *(f"law replay {_METRICS}", "replay"),
     ),
-    "dynamics-figure-14": Table(
-        "The shift of several sizes",
-        "",
-        facts.shifts,
-        ("replay", "transfer", "model", "corpus"),
-        "model",
-        reads="dynamics",
-        across=("corpus",),
-        judge=partial(facts.overlapping, among="model"),
+    "dynamics-figure-14": _table(
+        *("The shift of several sizes", facts.shifts, _OVERLAP["model"]),
+        *("replay transfer model corpus", "model", "corpus"),
     ),
-    "dynamics-figure-18": Table(
-        "A model whose past is not known",
-        "",
-        open_model,
-        ("law", "model", "corpus", "metric"),
-        "law",
-        reads="dynamics",
-        judge=known_enough,
+    "dynamics-figure-18": _table(
+        *("A model whose past is not known", fits.open_model, fits.judge_open_model),
+        *(f"law {_METRICS}", "law"),
     ),
-    "dynamics-figure-19": Table(
-        "One law for all replay ratios",
-        "dynamics_fig19_eq8_coefficients.csv",
-        fits.coefficients,
-        ("coefficient", "corpus"),
-        "coefficient",
-        reads="dynamics",
-        across=("corpus",),
+    "dynamics-figure-19": _table(
+        *("One law for all replay ratios", fits.coefficients, fits.judge_coefficients),
+        *("coefficient corpus", "coefficient", "corpus"),
+        file="dynamics_fig19_eq8_coefficients.csv",
         prints=fits.printed_coefficients,
-        judge=fits.shifts_by_replay,
     ),
 }
 """Name -> table."""

@@ -89,7 +89,7 @@ def test_steps_saved_are_a_share_of_the_scale(tmp_path: Path) -> None:
 
 def test_scores_are_read_where_evaluate_left_them(tmp_path: Path) -> None:
     study, question = whole_study(tmp_path)
-    assert READING.of(question)
+    assert READING.applies(question)
     papers = _paper(tmp_path)
     (one,) = tables_of({"weights": READING.read(Source(study, question))}, ["autoscale-1"], papers)
     assert one.verdict == UNKNOWN

@@ -10,13 +10,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from pipeline.paper_tables.dynamics import designs, facts, fits
-from pipeline.paper_tables.dynamics import open_model as dynamics_open
-from pipeline.paper_tables.dynamics.open_model import known_enough, open_model
-from pipeline.paper_tables.dynamics.points import Asked, Dynamics, fitted, lambda_of
-from pipeline.paper_tables.dynamics.tables import READING, TABLES
+from pipeline.paper_tables.dynamics import facts, fits
+from pipeline.paper_tables.dynamics.points import READING, FitRequest, ScheduleStudy, fitted, lambda_of
+from pipeline.paper_tables.dynamics.tables import TABLES
 from pipeline.paper_tables.make import tables_of
-from pipeline.paper_tables.table import Source
+from pipeline.paper_tables.table import Source, paper_numbers
 from pipeline.paper_tables.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
 from pipeline.question.schema import Question
 from pipeline.study.folder import Study, StudyError
@@ -32,28 +30,30 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Question]:
 
 
 @pytest.fixture(scope="module")
-def given(study: tuple[Study, Question]) -> Dynamics:
+def schedules(study: tuple[Study, Question]) -> ScheduleStudy:
     return READING.read(Source(*study))
 
 
 def test_a_study_with_variants_has_these_tables_and_no_other_study(study: tuple[Study, Question]) -> None:
-    assert READING.of(study[1])
-    assert not READING.of(dataclasses.replace(study[1], variants={}))
+    assert READING.applies(study[1])
+    assert not READING.applies(dataclasses.replace(study[1], variants={}))
 
 
-def test_points_alone_suffice_where_the_question_is_known(study: tuple[Study, Question], given: Dynamics) -> None:
+def test_points_alone_suffice_where_the_question_is_known(
+    study: tuple[Study, Question], schedules: ScheduleStudy
+) -> None:
     tables = dataclasses.replace(study[1].tables, points=str(study[0].folder / "points.parquet"))
     question = dataclasses.replace(study[1], tables=tables)
     again = READING.read(Source(Study(study[0].folder / "nowhere"), question))
-    pd.testing.assert_frame_equal(again.runs, given.runs)
-    assert all((again.schedules[run].rates == given.schedules[run].rates).all() for run in again.plan)
+    pd.testing.assert_frame_equal(again.runs, schedules.runs)
+    assert all((again.schedules[run].rates == schedules.schedules[run].rates).all() for run in again.plan)
     fewer = {name: keys for name, keys in question.variants.items() if name != "half-tenth"}
     with pytest.raises(StudyError, match="1 of 31 continual runs are not of the question"):
         READING.read(Source(study[0], dataclasses.replace(question, variants=fewer)))
 
 
-def test_runs_are_known_by_what_they_do(given: Dynamics) -> None:
-    runs = given.runs
+def test_runs_are_known_by_what_they_do(schedules: ScheduleStudy) -> None:
+    runs = schedules.runs
     assert len(runs) == 31
     told = {
         variant: (round(own["potential"].iloc[0], 3), own["rewarmed"].iloc[0])
@@ -65,8 +65,8 @@ def test_runs_are_known_by_what_they_do(given: Dynamics) -> None:
     assert told["constant-constant"] == (1.0, False)
 
 
-def test_the_law_that_drew_the_points_is_found(given: Dynamics) -> None:
-    found = fitted(given, Asked("dynamics", "D_cpt", MODEL, 1.0))
+def test_the_law_that_drew_the_points_is_found(schedules: ScheduleStudy) -> None:
+    found = fitted(schedules, FitRequest("dynamics", "D_cpt", MODEL, 1.0))
     truth = TRUE["code"][1]
     assert lambda_of(found) == pytest.approx(MEMORY, abs=0.01)
     # At a share of 1 eq. 8 is eq. 4 with another C2 and B.
@@ -74,13 +74,13 @@ def test_the_law_that_drew_the_points_is_found(given: Dynamics) -> None:
     assert found.params["C2"] == pytest.approx(truth["C2"] * 2.718281828 ** truth["a1"], rel=0.05)
 
 
-def test_what_no_fit_saw_is_predicted_and_held_runs_are_in_no_fit(given: Dynamics) -> None:
-    seen = given.on("D_pt", given.fitted_runs(MODEL, 1.0))
-    held = given.runs.loc[given.runs["role"] == "confirm", "run"]
+def test_what_no_fit_saw_is_predicted_and_held_runs_are_in_no_fit(schedules: ScheduleStudy) -> None:
+    seen = schedules.on("D_pt", schedules.fitted_runs(MODEL, 1.0))
+    held = schedules.runs.loc[schedules.runs["role"] == "confirm", "run"]
     assert not seen["run"].isin(held).any()
     # Nor is the pre-training that only they continue.
-    assert not seen["run"].isin(given.runs.loc[given.runs["variant"] == "half-anneal", "parent"]).any()
-    (ten,) = tables_of({"dynamics": given}, ["dynamics-figure-10"], None)
+    assert not seen["run"].isin(schedules.runs.loc[schedules.runs["variant"] == "half-anneal", "parent"]).any()
+    (ten,) = tables_of({"dynamics": schedules}, ["dynamics-figure-10"], None)
     assert ten.verdict == HOLDS, ten.why
     errors = ten.cells.groupby("law")["ours"].mean()
     assert errors["eq. 4"] < 0.001
@@ -89,9 +89,9 @@ def test_what_no_fit_saw_is_predicted_and_held_runs_are_in_no_fit(given: Dynamic
     assert ten.cells["schedule"].nunique() == 8
 
 
-def test_facts_that_follow_from_the_law(given: Dynamics) -> None:
+def test_facts_that_follow_from_the_law(schedules: ScheduleStudy) -> None:
     names = [f"dynamics-figure-{number}" for number in ("2", "5", "6", "7", "7c", "14")]
-    two, five, six, seven, turning, fourteen = tables_of({"dynamics": given}, names, None)
+    two, five, six, seven, turning, fourteen = tables_of({"dynamics": schedules}, names, None)
     assert (two.verdict, six.verdict) == (IN_ORDER, IN_ORDER)
     assert fourteen.verdict == UNKNOWN  # One model.
     for shown in (five, seven):
@@ -108,43 +108,45 @@ def test_facts_that_follow_from_the_law(given: Dynamics) -> None:
     assert turning.verdict == IN_ORDER, turning.why
 
 
-def test_an_open_model_is_fitted_without_its_past(given: Dynamics, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamics_open, "CORPORA", ("D_cpt",))
-    table = open_model(given).rename(columns={"value": "ours"})
-    assert known_enough(table)[0] == HOLDS
+def test_an_open_model_is_fitted_without_its_past(schedules: ScheduleStudy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fits, "CORPORA", ("D_cpt",))
+    table = fits.open_model(schedules).rename(columns={"value": "ours"})
+    assert fits.judge_open_model(table)[0] == HOLDS
     at = table[table["metric"] == "r2"].set_index(["law", "corpus"])["ours"]
     assert set(at.index.get_level_values(0)) == {"open", "open, first half", "full", "full, first half"}
     assert at["open", "D_cpt"] > 0.9995
     assert at["full", "D_cpt"] > 0.9995
 
 
-def test_a_model_from_a_directory_has_no_past_at_all(given: Dynamics) -> None:
-    orphans = dataclasses.replace(given, points=given.points[given.points["phase"] == "continual"], known={})
+def test_a_model_from_a_directory_has_no_past_at_all(schedules: ScheduleStudy) -> None:
+    orphans = dataclasses.replace(
+        schedules, points=schedules.points[schedules.points["phase"] == "continual"], cache={}
+    )
     assert len(orphans.on("D_pt", orphans.fitted_runs(MODEL), pretraining=True)) > 0
 
 
 CELLS: list[tuple[Callable[[pd.DataFrame], tuple[str, str]], list[str], list[tuple], str]] = [
-    (facts.more_potential, ["setting", "model", "potential", "corpus", "side"],
+    (facts.judge_potentials, ["setting", "model", "potential", "corpus", "side"],
      [("w", "a", p, "D_cpt", side, 3 - p) for p in (0.1, 0.5, 1.0) for side in ("measured", "predicted")], IN_ORDER),
-    (facts.more_potential, ["setting", "model", "potential", "corpus", "side"],
+    (facts.judge_potentials, ["setting", "model", "potential", "corpus", "side"],
      [("w", "a", p, "D_cpt", side, 3 + p) for p in (0.1, 0.5, 1.0) for side in ("measured", "predicted")], NOT_HERE),
-    (facts.sooner_back, ["model", "replay", "transfer", "side"],
+    (facts.judge_turning, ["model", "replay", "transfer", "side"],
      [("a", 0.5, t, "measured", v) for t, v in ((1, 20.0), (2, 90.0), (3, float("inf")))], IN_ORDER),
-    (facts.sooner_back, ["model", "replay", "transfer", "side"],
+    (facts.judge_turning, ["model", "replay", "transfer", "side"],
      [("a", 0.5, t, "measured", v) for t, v in ((1, 90.0), (2, 20.0), (3, 10.0))], NOT_HERE),
-    (facts.sooner_back, ["model", "replay", "transfer", "side"],
+    (facts.judge_turning, ["model", "replay", "transfer", "side"],
      [("a", 0.5, t, "measured", float("inf")) for t in (1, 2)], UNKNOWN),
-    (designs.as_weighed, ["choice", "model", "weight"],
-     [(choice, "a", w, sign * w) for choice, sign in designs.CHOICES.items() for w in (0.1, 0.5)], IN_ORDER),
-    (designs.as_weighed, ["choice", "model", "weight"],
-     [(choice, "a", w, 1.0) for choice in designs.CHOICES for w in (0.1, 0.5)], NOT_HERE),
-    (fits.predicted_well, ["law", "schedule", "corpus"],
+    (facts.judge_designs, ["choice", "model", "weight"],
+     [(choice, "a", w, sign * w) for choice, sign in facts.CHOICES.items() for w in (0.1, 0.5)], IN_ORDER),
+    (facts.judge_designs, ["choice", "model", "weight"],
+     [(choice, "a", w, 1.0) for choice in facts.CHOICES for w in (0.1, 0.5)], NOT_HERE),
+    (fits.judge_held_out, ["law", "schedule", "corpus"],
      [("eq. 4", "x", corpus, 0.004) for corpus in ("D_pt", "D_cpt")], HOLDS),
-    (fits.predicted_well, ["law", "schedule", "corpus"],
+    (fits.judge_held_out, ["law", "schedule", "corpus"],
      [("eq. 4", "x", corpus, 0.02) for corpus in ("D_pt", "D_cpt")], NOT_HERE),
-    (fits.captured, ["law", "model", "corpus", "metric"],
+    (fits.judge_curves, ["law", "model", "corpus", "metric"],
      [("eq. 4", "a", "D_pt", "r2", 0.995), ("eq. 4, 0.999", "a", "D_pt", "r2", 0.9)], HOLDS),
-    (fits.captured, ["law", "model", "corpus", "metric"], [("eq. 4", "a", "D_pt", "r2", 0.95)], NOT_HERE),
+    (fits.judge_curves, ["law", "model", "corpus", "metric"], [("eq. 4", "a", "D_pt", "r2", 0.95)], NOT_HERE),
 ]  # fmt: skip
 
 
@@ -157,9 +159,7 @@ def test_verdicts_follow_a_rule(judge, keys, rows, verdict) -> None:
 
 @pytest.mark.skipif(not PAPERS.is_dir(), reason="the papers' numbers are not here: CPTLAW_PAPER_TABLES")
 def test_the_paper_is_found_and_read() -> None:
-    from pipeline.paper_tables.paper_numbers import printed
-
-    two, nineteen = (printed(PAPERS, TABLES[name]) for name in ("dynamics-2", "dynamics-figure-19"))
+    two, nineteen = (paper_numbers(PAPERS, TABLES[name]) for name in ("dynamics-2", "dynamics-figure-19"))
     assert two is not None
     assert nineteen is not None
     assert set(two["format"]) == set(fits.FORMATS)
@@ -167,6 +167,6 @@ def test_the_paper_is_found_and_read() -> None:
     assert at["B", "D_cpt"] == -0.526
     assert "beta" not in at
     same = two.assign(paper=two["value"], ours=two["value"])
-    assert fits.as_alike(same)[0] == HOLDS
+    assert fits.judge_formats(same)[0] == HOLDS
     worse = same.assign(ours=same["ours"].where(same["format"] != "s2_power", 0.5))
-    assert fits.as_alike(worse)[0] == NOT_HERE
+    assert fits.judge_formats(worse)[0] == NOT_HERE

@@ -7,20 +7,22 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from fitting import held_out
 from pipeline.paper_tables.catalogue import TABLES
-from pipeline.paper_tables.dcpt import cross_domain as across
-from pipeline.paper_tables.dcpt import parameterizations as forms
-from pipeline.paper_tables.dcpt.cross_domain import learnability
-from pipeline.paper_tables.dcpt.points import Material, material_of, mean_scores, scores
-from pipeline.paper_tables.dcpt.single_tables import sampling
+from pipeline.paper_tables.dcpt import fits
+from pipeline.paper_tables.dcpt.fits import learnability, sampling
+from pipeline.paper_tables.dcpt.points import DomainPoints, mean_scores, read_domain_points, scores
 from pipeline.paper_tables.make import make_tables, tables_of
 from pipeline.paper_tables.show import markdown
+from pipeline.paper_tables.table import Source, paper_numbers
 from pipeline.paper_tables.verdict import HOLDS, IN_ORDER, UNKNOWN
 from pipeline.question.loading import ConfigError, read_question
+from pipeline.study.folder import Study
 from tests.pipeline.paper_tables.six import study_points
 
 DOMAINS = ("code", "law")
@@ -28,43 +30,43 @@ FOUR = ("code", "law", "music", "medical")
 PAPERS = Path(os.environ.get("CPTLAW_PAPER_TABLES", "../shared/paper-tables"))
 
 
-def _material(points: pd.DataFrame, domains: tuple[str, ...] = DOMAINS) -> Material:
-    return Material(points, "general", domains)
+def _study(points: pd.DataFrame, domains: tuple[str, ...] = DOMAINS) -> DomainPoints:
+    return DomainPoints(points, "general", domains)
 
 
 @pytest.fixture(scope="module")
-def material() -> Iterator[Material]:
+def study() -> Iterator[DomainPoints]:
     with pytest.MonkeyPatch.context() as patch:
         # The other two are fitted in the slow test of a whole study.
-        patch.setattr(forms, "FORMS", {form: forms.FORMS[form] for form in ("L1", "L3", "L5")})
-        yield _material(study_points(DOMAINS))
+        patch.setattr(fits, "FORMS", {form: fits.FORMS[form] for form in ("L1", "L3", "L5")})
+        yield _study(study_points(DOMAINS))
 
 
-def test_a_run_on_general_alone_is_every_domains(material: Material) -> None:
+def test_a_run_on_general_alone_is_every_domains(study: DomainPoints) -> None:
     for domain in DOMAINS:
-        runs = material.fitted(domain, "D")["run"].unique()
+        runs = study.fitted(domain, "D")["run"].unique()
         assert len(runs) == 3 * 5
         assert {run.split("-")[1].rstrip("0123456789.") for run in runs} == {"general", domain}
-        assert material.fitted(domain, "G")["run"].nunique() == 3 * 5
+        assert study.fitted(domain, "G")["run"].nunique() == 3 * 5
 
 
 def test_only_steps_of_all_runs_are_fitted() -> None:
     points = study_points(("code",))
     kept = points[(points["run"] != "0.5-code0.2") | (points["step"] % 50_000 == 0)]
-    assert set(_material(kept, ("code",)).fitted("code", "D")["step"]) == {50_000, 100_000, 150_000, 200_000}
-    assert len(_material(kept, ("code",)).measured("code", "D")) == 3 * 5 * 10 - 5
+    assert set(_study(kept, ("code",)).fitted("code", "D")["step"]) == {50_000, 100_000, 150_000, 200_000}
+    assert len(_study(kept, ("code",)).measured("code", "D")) == 3 * 5 * 10 - 5
 
 
 @pytest.mark.slow
-def test_the_true_form_wins_and_domains_are_averaged(material: Material) -> None:
-    one, two, r2 = tables_of({"six": material}, ["dcpt-1", "dcpt-2", "dcpt-17"], None)
+def test_the_true_form_wins_and_domains_are_averaged(study: DomainPoints) -> None:
+    one, two, r2 = tables_of({"six": study}, ["dcpt-1", "dcpt-2", "dcpt-17"], None)
     at = one.cells.set_index(["parameterization", "corpus", "metric"])["ours"]
     assert all(at["L3", corpus, "r2"] > 0.995 for corpus in "GD")
     assert all(at["L3", corpus, "huber"] < at[other, corpus, "huber"] for corpus in "GD" for other in ("L1", "L5"))
     means = r2.cells.groupby(["parameterization", "corpus"])["ours"].mean()
     held = two.cells[two.cells["metric"] == "r2"].set_index(["parameterization", "corpus"])["ours"]
     assert held.to_dict() == pytest.approx(means.to_dict())
-    own = material.fitted("law", "D")
+    own = study.fitted("law", "D")
     expected = mean_scores(held_out(own, "dcpt", "each-size"))["r2"]
     cell = r2.cells.query("parameterization == 'L3' and domain == 'law' and corpus == 'D'")
     assert cell["ours"].item() == pytest.approx(expected)
@@ -74,7 +76,7 @@ def test_learnability_is_measured_in_two_hundredths() -> None:
     step = pd.Series(range(201)) * 10
     loss = 5 - step / 1000 + (step / 1000) ** 2
     points = pd.DataFrame({"step": step, "loss": loss, "N": 0.1, "r": 0.5, "run": "a", "corpus": "law"})
-    found = learnability(_material(points, ("law",)), "law")
+    found = learnability(_study(points, ("law",)), "law")
     assert found["k1"] == 5
     assert found["k2"] == pytest.approx(5 - loss[5])
     assert found["k3"] == pytest.approx((loss[11] - loss[10] - (loss[1] - loss[0])) / 10)
@@ -83,8 +85,8 @@ def test_learnability_is_measured_in_two_hundredths() -> None:
 @pytest.mark.slow
 def test_across_domains_and_at_one_ratio() -> None:
     names = ["dcpt-7", "dcpt-10"]
-    seven, ten = tables_of({"six": _material(study_points(FOUR[:3], noise=2e-4), FOUR[:3])}, names, None)
-    assert "k2, nats a token, of each domain: code" in seven.note
+    seven, ten = tables_of({"six": _study(study_points(FOUR[:3], noise=2e-4), FOUR[:3])}, names, None)
+    assert "k2, nats per token, of each domain: code" in seven.note
     r2 = seven.cells[seven.cells["metric"] == "r2"].set_index(["representation", "corpus"])["ours"]
     assert set(r2.index.get_level_values(0)) == {"K1", "K2", "K3", "K4"}
     assert r2["K3", "D"] > 0.9
@@ -94,12 +96,12 @@ def test_across_domains_and_at_one_ratio() -> None:
 
 @pytest.mark.slow
 def test_pairs_of_domains_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(across, "REPRESENTATIONS", {"K1": "cross-domain-k1"})
-    material = _material(study_points(FOUR, noise=2e-4), FOUR)
-    (eight,) = tables_of({"six": material}, ["dcpt-8"], None)
+    monkeypatch.setattr(fits, "REPRESENTATIONS", {"K1": "cross-domain-k1"})
+    study = _study(study_points(FOUR, noise=2e-4), FOUR)
+    (eight,) = tables_of({"six": study}, ["dcpt-8"], None)
     found = eight.cells.set_index(["corpus", "metric"])["ours"]
     together = pd.concat([
-        material.fitted(domain, "D").assign(domain=domain, **learnability(material, domain)) for domain in FOUR
+        study.fitted(domain, "D").assign(domain=domain, **learnability(study, domain)) for domain in FOUR
     ])  # fmt: skip
     folds = held_out(together.assign(run=together["run"] + together["domain"]), "cross-domain-k1", "domain-pairs")
     assert folds["split"].nunique() == 6
@@ -107,7 +109,7 @@ def test_pairs_of_domains_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_the_points_do_not_allow_says_why() -> None:
-    eight, thirteen = tables_of({"six": _material(study_points(("code",)), ("code",))}, ["dcpt-8", "dcpt-13"], None)
+    eight, thirteen = tables_of({"six": _study(study_points(("code",)), ("code",))}, ["dcpt-8", "dcpt-13"], None)
     assert eight.verdict == thirteen.verdict == UNKNOWN
     assert "three domains or more" in eight.why
     assert "+dense.DOMAIN=MODEL" in thirteen.why
@@ -116,18 +118,18 @@ def test_what_the_points_do_not_allow_says_why() -> None:
 def test_sampling_reads_the_densest_runs() -> None:
     dense = study_points(("law",), ratios=(0.0, 0.33, 0.67, 1.0), steps=tuple(range(1, 201)))
     points = dense[(dense["N"] == 0.5) | (dense["step"] % 20_000 == 0)]
-    table = sampling(_material(points, ("law",)))
-    assert table.attrs["note"].startswith("law, N = 500 million; evaluations a run: M1 200, M2 40, M3 40, M4 49.")
+    table = sampling(_study(points, ("law",)))
+    assert table.attrs["note"].startswith("law, N = 500 million; evaluations of a run: M1 200, M2 40, M3 40, M4 49.")
     r2 = table[table["metric"] == "r2"].set_index(["method", "corpus"])["value"]
     assert len(r2) == 8
     assert r2.min() > 0.98
 
 
-def test_beside_a_paper_with_the_same_numbers_it_holds(material: Material, tmp_path: Path) -> None:
-    (ours,) = tables_of({"six": material}, ["dcpt-14"], None)
+def test_beside_a_paper_with_the_same_numbers_it_holds(study: DomainPoints, tmp_path: Path) -> None:
+    (ours,) = tables_of({"six": study}, ["dcpt-14"], None)
     columns = {"ours": "value"}
     ours.cells.drop(columns="paper").rename(columns=columns).to_csv(tmp_path / TABLES["dcpt-14"].file, index=False)
-    (same,) = tables_of({"six": material}, ["dcpt-14"], tmp_path)
+    (same,) = tables_of({"six": study}, ["dcpt-14"], tmp_path)
     assert (same.cells["paper"] == same.cells["ours"]).all()
     assert same.verdict == IN_ORDER
     pairs = re.match(r"(\d+) of (\d+) pairs", same.why)
@@ -139,39 +141,33 @@ def test_beside_a_paper_with_the_same_numbers_it_holds(material: Material, tmp_p
 
 
 @pytest.mark.skipif(not PAPERS.is_dir(), reason="the papers' numbers are not here: CPTLAW_PAPER_TABLES")
-def test_every_table_of_the_paper_is_found_and_read(material: Material) -> None:
-    from pipeline.paper_tables.paper_numbers import printed
-
+def test_every_table_of_the_paper_is_found_and_read(study: DomainPoints) -> None:
     for name, table in TABLES.items():
-        paper = printed(PAPERS, table)
+        paper = paper_numbers(PAPERS, table)
         assert paper is not None or not table.file, name
         assert paper is None or not paper.duplicated([*table.keys]).any(), name
-    (ten,) = tables_of({"six": material}, ["dcpt-10"], PAPERS)
+    (ten,) = tables_of({"six": study}, ["dcpt-10"], PAPERS)
     assert ten.cells[["paper", "ours"]].notna().all(axis=None)
-    assert ten.verdict == HOLDS or "pairs that the paper tells apart" in ten.why
+    assert ten.verdict == HOLDS or "pairs that are distinct in the paper" in ten.why
 
 
-def test_mistakes_are_told_at_once(tmp_path: Path) -> None:
-    from rich.console import Console
-
-    from pipeline.study.folder import Study
-
-    words = ["experiment=quickstart", "tables.names=[dcpt-99]", "tables.papers=/nowhere"]
-    with pytest.raises(ConfigError) as told:
-        make_tables(Study(tmp_path), read_question(words), Console())
-    assert [line.split(":")[0] for line in told.value.lines] == ["tables.names", "tables.papers"]
+def test_mistakes_are_reported_at_once(tmp_path: Path) -> None:
+    overrides = ["experiment=quickstart", "tables.names=[dcpt-99]", "tables.papers=/nowhere"]
+    with pytest.raises(ConfigError) as raised:
+        make_tables(Study(tmp_path), read_question(overrides), Console())
+    assert [line.split(":")[0] for line in raised.value.lines] == ["tables.names", "tables.papers"]
 
 
 def test_confirmations_and_pretraining_are_left_out() -> None:
     points = study_points(("code",))
     points.loc[points["N"] == 0.5, "role"] = "confirm"
     points.loc[points["N"] == 1.8, "phase"] = "pretrain"
-    assert set(material_of(points, read_question(["experiment=quickstart"])).points["N"]) == {4.0}
+    source = Source(Study(Path("none")), read_question(["experiment=quickstart"]))
+    source.__dict__["points"] = points
+    assert set(read_domain_points(source).points["N"]) == {4.0}
 
 
 def test_scores_of_a_constant_prediction() -> None:
-    import numpy as np
-
     found = scores(np.array([1.0, 3.0]), np.array([2.0, 2.0]))
     assert found["r2"] == 0
     assert found["huber"] == pytest.approx(1e-3 * (np.log(2) + np.log(1.5) - 1e-3))

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.answers.verdict import proven
 from pipeline.paper_tables.dcpt import near_zero, usages
-from pipeline.paper_tables.dcpt.points import Material
+from pipeline.paper_tables.dcpt.points import DomainPoints
 from pipeline.paper_tables.dcpt.usages import READINGS
 from pipeline.paper_tables.make import tables_of
 from pipeline.paper_tables.table import Source
@@ -71,8 +71,8 @@ def test_usage_1_beside_the_paper(tmp_path: Path) -> None:
     at = five.cells.set_index(["what", "corpus"])
     assert at.loc[("loss at 0.9", "D"), "paper"] == 1.7
     assert at.loc[("loss at 0.5", "G"), "ours"] == pytest.approx(2.0605)
-    assert at.loc[("rise at the answer", "G"), "ours"] == pytest.approx(0.03025)
-    assert at.loc[("share, measured", "G"), "ours"] == pytest.approx(0.495, abs=0.005)
+    assert at.loc[("increase at the answer", "G"), "ours"] == pytest.approx(0.03025)
+    assert at.loc[("ratio, measured", "G"), "ours"] == pytest.approx(0.495, abs=0.005)
     assert five.verdict == HOLDS
     assert "where predicted" in five.why
 
@@ -85,8 +85,8 @@ def test_usage_2_and_its_noise(tmp_path: Path, seeds: int, verdict: str) -> None
     (six,) = tables_of({"limited-data": READINGS["limited-data"].read(source)}, ["dcpt-6"], None)
     at = six.cells.set_index("what")["ours"]
     assert six.verdict == verdict
-    assert at["answer above the least of the others"] == pytest.approx(-0.1)
-    assert at["share that may be best, least"] == (0.5 if seeds > 1 else 0.2)
+    assert at["answer above the smallest of the others"] == pytest.approx(-0.1)
+    assert at["ratio that may be best, smallest"] == (0.5 if seeds > 1 else 0.2)
 
 
 def test_usage_3_by_size(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_usage_3_by_size(tmp_path: Path) -> None:
     assert twelve.verdict == NOT_HERE
     at = twelve.cells.set_index("what")["ours"]
     assert at["loss at 300 k parameters, 1 M tokens"] == pytest.approx(2.005)
-    assert at["N that may be best, least"] == 3e-4
+    assert at["N that may be best, smallest"] == 3e-4
 
 
 def test_what_is_not_confirmed_yet_says_what_to_do(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_what_is_not_confirmed_yet_says_what_to_do(tmp_path: Path) -> None:
         READINGS["limited-data"].read(Source(Study(tmp_path), _question()))
 
 
-def _near_zero(turn: float) -> Material:
+def _near_zero(turn: float) -> DomainPoints:
     """Losses on general that rise with the tokens below a share and fall above it."""
     rng, parts = np.random.default_rng(0), []
     for share in (0.02, 0.05, 0.1, 0.25):
@@ -114,7 +114,7 @@ def _near_zero(turn: float) -> Material:
             loss = 3 + 0.3 * (turn - share) * np.log(step) + 0.0005 * rng.standard_normal(len(step))
             parts.append(pd.DataFrame({"step": step, "D": step * 2e-6, "loss": loss, "N": 1e-4, "r": share,
                                        "run": f"{share} {seed}", "corpus": "general"}))  # fmt: skip
-    return Material(pd.concat(parts, ignore_index=True), "general", ("law",))
+    return DomainPoints(pd.concat(parts, ignore_index=True), "general", ("law",))
 
 
 def test_an_inflection_ratio_is_found_with_its_interval(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_an_inflection_ratio_is_found_with_its_interval(monkeypatch: pytest.Monk
     at = twelve.cells.set_index("quantity")["ours"]
     assert at["low"] < 0.07 < at["high"]
     assert at["ratio"] == pytest.approx(0.07, abs=0.01)
-    assert (at["share below"], at["share above"]) == (0.05, 0.1)
+    assert (at["ratio below"], at["ratio above"]) == (0.05, 0.1)
     assert twelve.verdict == HOLDS
 
 
@@ -140,7 +140,7 @@ def test_an_inflection_ratio_is_found_with_its_interval(monkeypatch: pytest.Monk
     ],
 )
 def test_the_claim_is_of_every_domain(found: tuple[float, ...], verdict: str) -> None:
-    names = ("ratio", "low", "high", "share above")
+    names = ("ratio", "low", "high", "ratio above")
     rows = [("a", "G", name, value) for name, value in zip(names, (0.05, 0.04, 0.06, 0.067))]
     rows += [("b", "G", name, value) for name, value in zip(names, found)] or [("b", "D", "ratio", 0.05)]
     cells = pd.DataFrame(rows, columns=["domain", "corpus", "quantity", "ours"])
@@ -150,5 +150,5 @@ def test_the_claim_is_of_every_domain(found: tuple[float, ...], verdict: str) ->
 def test_the_experiment_is_read_for_the_inflection_alone() -> None:
     question = read_question(["experiment=near-zero"])
     assert question.mixture.replicate_at == question.mixture.domain_ratio
-    assert near_zero.READINGS["near-zero"].of(question)
-    assert not near_zero.READINGS["near-zero"].of(_question())
+    assert near_zero.READINGS["near-zero"].applies(question)
+    assert not near_zero.READINGS["near-zero"].applies(_question())

@@ -41,13 +41,13 @@ def test_huber_losses_are_judged_by_order_alone() -> None:
     assert judge(_table([0.01, 0.02], [9.0, 3.0], "huber"), "law")[0] == NOT_HERE
 
 
-def test_what_the_paper_does_not_tell_apart_is_no_claim() -> None:
+def test_pairs_that_are_not_distinct_in_the_paper_are_not_judged() -> None:
     found, why = judge(_table([0.9900, 0.9901], [0.9, 0.95]), "law")
-    assert (found, why) == (UNKNOWN, "The paper tells nothing apart here.")
+    assert (found, why) == (UNKNOWN, "No pair is distinct in the paper.")
 
 
 def test_without_the_paper_nothing_is_judged() -> None:
-    assert judge(_table([NAN, NAN], [0.9, 0.95]), "law") == (UNKNOWN, "The paper's numbers are not at hand.")
+    assert judge(_table([NAN, NAN], [0.9, 0.95]), "law") == (UNKNOWN, "The paper's numbers are missing.")
 
 
 def test_that_all_do_alike_can_be_wrong() -> None:
