@@ -1,11 +1,12 @@
-"""Writes what the laws say of themselves into laws.md, between marked lines, and the pictures beside it.
+"""Write the generated parts of laws.md, between marked lines, and its figures.
 
     .venv/bin/python -m docs.laws
 
-What stands outside the marks is written by hand. A law without a section stops the script.
+The rest of the page is written by hand. A law without a section is an error.
 """
 
 import re
+import textwrap
 from math import inf
 from pathlib import Path
 
@@ -21,22 +22,22 @@ PAGE = Path(__file__).parent / "laws.md"
 COLUMNS = {
     "N": "size of the model, billions of parameters",
     "D": "tokens of the run so far, billions",
-    "r": "share of the validation corpus in the mixture of the run",
-    "rho": "share of the validation corpus in pre-training",
+    "r": "ratio of the validation corpus in the mixture of the run",
+    "rho": "ratio of the validation corpus in pre-training",
     "k1": "validation loss before training, nats per token",
-    "k2": "what the first 5,000 steps gain, nats per token",
-    "k3": "mean bend of the loss over the first 11,000 steps, nats per token",
+    "k2": "loss decrease of the first 5,000 steps, nats per token",
+    "k3": "mean curvature of the loss over the first 11,000 steps, nats per token",
     "s1": "S1 of the run so far: its learning rates summed",
-    "s2": "S2 of the run so far: what annealing has gained, by `fitting.areas`",
+    "s2": "S2 of the run so far: its annealing area, by `fitting.areas`",
     "s1_pretrain": "S1 of the pre-training that came before",
     "s2_pretrain": "S2 of the pre-training that came before",
     "loss_before": "validation loss before the run, nats per token",
     "x": "tokens of one domain over those that it has in the base run",
-    "mixture.<corpus>": "share of each corpus in the mixture; they sum to 1",
+    "mixture.<corpus>": "ratio of each corpus in the mixture; they sum to 1",
 }
-"""Column -> what it holds; the laws' docstrings in one place."""
+"""Column -> what it holds."""
 PUNCTUATION = {r"\,": r"\thinspace "}
-"""LaTeX that Markdown would take for an escaped character, and the same in letters."""
+"""LaTeX that Markdown reads as an escaped character -> its equivalent."""
 
 
 def block(law: Law) -> str:
@@ -46,44 +47,46 @@ def block(law: Law) -> str:
         equation = equation.replace(mark, word)
     rows = [f"| `{p.name}` | {p.unit} | {bounds(p)} |" for p in law.parameters]
     lines = ["$$", equation, "$$", "", "| parameter | unit | bounds |", "|---|---|---|", *rows, ""]
-    return "\n".join([*lines, f"Source: {law.source}.", "", " ".join(sentences(law))])
+    texts = (f"Source: {law.source}.", " ".join(sentences(law)))
+    wrapped = ("\n".join(textwrap.wrap(text, 120, break_on_hyphens=False)) for text in texts)
+    return "\n".join(lines) + "\n" + "\n\n".join(wrapped)
 
 
 def sentences(law: Law) -> list[str]:
-    """What a law reads and takes from the points, and how it is solved."""
+    """The columns that a law reads, its constants, and its solution."""
     if law.among is not None:
-        told = [
+        texts = [
             "Reads a column `mixture.<corpus>` for each corpus, and has a `t` for each but the last (here: of two)."
         ]
     else:
-        told = [f"Reads {_named(law.columns)}."]
+        texts = [f"Reads {_named(law.columns)}."]
     if law.varies:
-        told.append(f"Must vary: {', '.join(f'`{name}` (for `{p}`)' for name, p in law.varies.items())}.")
+        texts.append(f"Must vary: {', '.join(f'`{name}` (for `{p}`)' for name, p in law.varies.items())}.")
     if law.positive:
-        told.append(f"Has no value at {' or '.join(f'`{name}` = 0' for name in law.positive)}.")
+        texts.append(f"Has no value at {' or '.join(f'`{name}` = 0' for name in law.positive)}.")
     linear, shapes = (_named(p.name for p in some) for some in (law.linear, law.nonlinear))
     if law.separable:
-        told.append(f"Separable: linear in {linear} for given {shapes}.")
+        texts.append(f"Separable: linear in {linear} for given {shapes}.")
     else:
         printed = _named(law.printed(dict.fromkeys((p.name for p in law.parameters), 1.0))) if law.printed else ""
-        told.append(
+        texts.append(
             f"Not separable as printed; fitted with an amplitude, linear in {linear} for given {shapes}, and "
             f"`Fit.printed` has the paper's {printed}."
         )
     if law.constants is not no_constants:
         held = law.constants({name: np.ones(1) for name in law.columns})
-        told.append(f"Takes from the fitted points and holds fixed: {_named(held)}.")
+        texts.append(f"Constants, from the fitted points: {_named(held)}.")
     if law.cone is not None:
-        told.append("The coefficients are tied together by a constraint, so that none of them can be shared or signed.")
+        texts.append("A constraint ties the coefficients together, so that none of them can be shared or signed.")
     if law.offset is not no_offset:
-        told.append("Has a part without coefficient.")
+        texts.append("Has a part without coefficient.")
     if law.rate_power:
-        told.append(f"Each step of S2 is weighted with its learning rate to the power {law.rate_power:g}.")
-    return told
+        texts.append(f"Each step of S2 is weighted with its learning rate to the power {law.rate_power:g}.")
+    return texts
 
 
 def bounds(p: Parameter) -> str:
-    """Where a parameter may lie, in words."""
+    """The bounds of a parameter, in words."""
     if p.low == -inf:
         return "either sign"
     return f"{p.low:g} or more" if p.high == inf else f"{p.low:g} to {p.high:g}"
@@ -115,7 +118,7 @@ def generated() -> dict[str, str]:
 
 
 def renewed(page: str) -> str:
-    """The page with what is generated as it is now. Raises ValueError for what has no place in it, or no law."""
+    """The page with its generated parts renewed. Raises ValueError for a part without a place, or the reverse."""
     made = generated()
     places = re.findall(r"^<!-- begin (.+?) -->$", page, flags=re.MULTILINE)
     if lacking := [mark for mark in made if places.count(mark) != 1]:

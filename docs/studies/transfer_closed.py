@@ -14,7 +14,7 @@ from fitting.answers.transfer_closed_form import best_replay, inflection_share, 
 
 CAP = 0.03
 REPLAYED = 0.9
-"""Share of general text in the run whose turning length is asked: more than the ratio of no return."""
+"""General ratio of the run whose turning length is computed: above the ratio of no return."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Found:
 
 
 def best_under_cap(general: Mapping[str, float], before: float, cap: float, s1: float, s2: float, P: float) -> float:
-    """The largest share of the domain with L_general <= (1 + cap) before at the end of a run of areas s1 and s2.
+    """The largest domain ratio with L_general <= (1 + cap) before at the end of a run of areas s1 and s2.
 
-    The general share r solves C log((1 + eps)/(r + eps)) log(1 + E s1) = cap before + C2 s2 + G log(1 + s1/P).
+    The general ratio r solves C log((1 + eps)/(r + eps)) log(1 + E s1) = cap before + C2 s2 + G log(1 + s1/P).
     """
     room = cap * before + general["C2"] * s2 + general["G"] * np.log1p(s1 / P)
     worth = general["C"] * np.log1p(general["E"] * s1)
@@ -54,7 +54,7 @@ def closed_forms(general: Series, domain: Series, fits: tuple[fitting.Fit, fitti
     shares, rises = ends["share"].to_numpy(), ends["loss"].to_numpy() / before - 1
     order = np.argsort(shares)
     yield Found(
-        "largest domain share, general up by 3% at most",
+        "largest domain ratio, general loss +3% at most",
         best_under_cap(g, before, CAP, s1, s2, P),
         np.nan if capped.domain_ratio is None else capped.domain_ratio,
         _crossing(shares[order], rises[order], CAP),
@@ -83,7 +83,7 @@ def closed_forms(general: Series, domain: Series, fits: tuple[fitting.Fit, fitti
         return loss(r, s1, s2) + float(of_domain.predict(_row(its, 1 - r, s1, its["s2"]))[0])
 
     yield Found(
-        "general share of least L_general + L_domain",
+        "general ratio at the minimum of L_general + L_domain",
         best_replay(g, d, 0.5, s1),
         float(minimize_scalar(blended, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-9}).x),  # pyright: ignore
         _lowest(general, domain, N),
@@ -123,7 +123,7 @@ def _crossing(shares: np.ndarray, rises: np.ndarray, cap: float) -> float:
 
 
 def _lowest(general: Series, domain: Series, N: float) -> float:
-    """The general share of the run whose two losses sum to the least, of those that were run."""
+    """The general ratio of the run with the smallest sum of the two losses."""
     sums = []
     for series in (general, domain):
         p = series.points[base(series.points) & (series.points["N"] == N)]

@@ -1,9 +1,10 @@
-"""The numbers of docs/transfer-law.md, made from docs/results/transfer-law.csv alone.
+"""The tables of docs/transfer-law.md and docs/transfer-law-parameters.md, from docs/results/transfer-law.csv.
 
-The page holds marked blocks, <!-- name --> … <!-- /name -->; all between the marks is written here.
+The pages hold marked blocks, <!-- name --> … <!-- /name -->; this module writes what is between the marks.
 """
 
 import re
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +13,11 @@ import pandas as pd
 
 from docs.studies import transfer_pictures
 from docs.studies.transfer_points import ROOT
-from docs.studies.transfer_questions import ANCHORED, COMPARED, OWN_GROUND, QUESTIONS
+from docs.studies.transfer_questions import ANCHORED, COMPARED, QUESTIONS, SETTLED
 
 Row = dict[Any, Any]
 RESULTS = ROOT / "docs" / "results" / "transfer-law.csv"
-PAGE = ROOT / "docs" / "transfer-law.md"
+PAGES = tuple(ROOT / "docs" / name for name in ("transfer-law.md", "transfer-law-parameters.md"))
 SERIES = ("general (code)", "code", "general (law)", "law", "general (chemistry)", "chemistry")
 RIVALS = ("transfer-rate", "dcpt-free", "dcpt-free-anchored", "dynamics-replay-size", "dynamics-replay-anchored")
 PROPOSALS = ("transfer-anchored, C N^nu", "transfer-anchored, G N^nu", "transfer-grown", "transfer-rate")
@@ -32,11 +33,12 @@ CLAIMED = {
 
 
 def write() -> None:
-    """Renew the pictures that need no points, and every block of the page."""
+    """Write the figures that need no points, and every block of the pages."""
     table = read()
     transfer_pictures.errors(table)
     transfer_pictures.size(table)
-    PAGE.write_text(filled(PAGE.read_text(), table))
+    for page in PAGES:
+        page.write_text(filled(page.read_text(), table))
 
 
 def read() -> pd.DataFrame:
@@ -72,18 +74,22 @@ def standing(table: pd.DataFrame) -> str:
         r2 = [f"{fitted.loc[law, name]:.3f}".lstrip("0") for name in SERIES]
         rows.append([f"`{law}`", str(int(own["parameters"].iloc[0])), *r2, *tally])
     heads = ["law", "parameters", *(f"R2 {name}" for name in SERIES)]
-    return _markdown([*heads, "cells it misses by more", "questions lost / tied / won", "error, times"], rows)
+    return _markdown([*heads, "cells with a larger error", "questions lost / tied / won", "error, times"], rows)
 
 
 def claim(table: pd.DataFrame) -> str:
     """The tally in words, for the laws that a reader asks about first."""
-    told = []
+    texts = []
     for law, words in CLAIMED.items():
         own = table[(table["section"] == "held-out") & (table["law"] == law) & (table["series"] != "all")]
-        told.append(f"{words} in {(own['difference'] > 0).sum()} of {len(own)} (error {_times(own, table):.2f} times)")
+        texts.append(f"{words} in {(own['difference'] > 0).sum()} of {len(own)} (error {_times(own, table):.2f} times)")
     fitted = table[table["section"] == "fitted"]
     count = int(fitted.loc[fitted["law"] == ANCHORED, "parameters"].iloc[0])
-    return f"Held-out cells in which `{ANCHORED}` ({count} parameters) misses by less than {', '.join(told)}."
+    return textwrap.fill(
+        f"Held-out cells in which `{ANCHORED}` ({count} parameters) has a smaller error than {', '.join(texts)}.",
+        120,
+        break_on_hyphens=False,
+    )
 
 
 def _times(cells: pd.DataFrame, table: pd.DataFrame) -> float:
@@ -150,7 +156,8 @@ def gains(table: pd.DataFrame) -> str:
     own = table[chosen & (table["series"] == "general (code)")].sort_values("low")
     told = ", ".join(f"{row['value']:.3f} ({row['name']})" for row in own.to_dict("records"))
     power = np.polyfit(np.log(own["low"]), np.log(own["value"]), 1)[0]
-    return f"Gain of the general loss over 360 steps at r = rho = 1, in nats: {told}; as a power of N, {power:.2f}."
+    text = f"Gain of the general loss over 360 steps at r = rho = 1, in nats: {told}; as a power of N, {power:.2f}."
+    return textwrap.fill(text, 120)
 
 
 def proposals(table: pd.DataFrame) -> str:
@@ -221,8 +228,8 @@ BLOCKS: dict[str, Callable[[pd.DataFrame], str]] = {
     "standing": standing,
     "general": lambda table: questions(table, "general"),
     "domain": lambda table: questions(table, "domain"),
-    "ground-general": lambda table: questions(table, "general", "own ground", OWN_GROUND),
-    "ground-domain": lambda table: questions(table, "domain", "own ground", OWN_GROUND),
+    "ground-general": lambda table: questions(table, "general", "settled points", SETTLED),
+    "ground-domain": lambda table: questions(table, "domain", "settled points", SETTLED),
     "worst": worst,
     "exponents": exponents,
     "gains": gains,

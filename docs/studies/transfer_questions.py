@@ -1,4 +1,4 @@
-"""What each law is asked that it has not seen, and by how much it misses, run by run."""
+"""The held-out questions of the study, and the errors of each law on them, run by run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ COMPARED = (
 JOINED = ("dynamics-size", "dynamics-replay", "dynamics-replay-size")
 """Laws that take pre-training and what follows as one curve: they are given the points of pre-training too."""
 BLIND = {
-    "dynamics-size": ("shares between", "little domain", "little general", "no domain", "no general"),
+    "dynamics-size": ("ratios between", "little domain", "little general", "no domain", "no general"),
     "dynamics-replay": ("a larger size", "a larger size for longer"),
 }
-"""Law -> what it is not asked: eq. 7 reads no share, eq. 8 no size."""
-OWN_GROUND = ("dcpt", "dcpt-free", "dcpt-anchored", "dcpt-free-anchored")
-"""Laws that are fitted once more to the points that they are meant for: from step 60 on, own share .1 or more."""
+"""Law -> questions that it cannot answer: eq. 7 has no ratio, eq. 8 no size."""
+SETTLED = ("dcpt", "dcpt-free", "dcpt-anchored", "dcpt-free-anchored")
+"""Laws that are also fitted to settled points: from step 60 on, at a ratio of .1 or more of the corpus."""
 
 
 def base(p: pd.DataFrame) -> pd.Series:
-    """Cosine from 1e-3 over 360 steps: the one schedule that all sizes and shares were run with."""
+    """Cosine from 1e-3 over 360 steps: the one schedule of all sizes and ratios."""
     return (p["schedule"] == "cos") & (p["peak"] == FAST) & (p["steps"] == 360)
 
 
@@ -45,9 +45,9 @@ def largest(p: pd.DataFrame) -> pd.Series:
     return p["N"] == p["N"].max()
 
 
-def among(*shares: float) -> Mask:
-    """Points of the base schedule whose share of the domain is one of these."""
-    return lambda p: base(p) & p["share"].isin(shares)
+def among(*ratios: float) -> Mask:
+    """Points of the base schedule at these domain ratios."""
+    return lambda p: base(p) & p["share"].isin(ratios)
 
 
 INTERIOR = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -62,18 +62,18 @@ QUESTIONS: dict[str, tuple[Mask, Mask]] = {
     "peak 3e-4 to 1e-3": (slow, among(*INTERIOR)),
     "cosine to constant": (base, lambda p: p["schedule"] == "const"),
     "cosine to WSD": (base, lambda p: p["schedule"] == "wsd"),
-    "shares between": (among(0.1, 0.5, 0.9), among(0.25, 0.75)),
+    "ratios between": (among(0.1, 0.5, 0.9), among(0.25, 0.75)),
     "little domain": (among(0.25, 0.5, 0.75, 0.9), among(0.02, 0.03, 0.05, 0.1)),
     "little general": (among(0.1, 0.25, 0.5, 0.75), among(0.9)),
     "no domain": (among(*INTERIOR), among(0.0)),
     "no general": (among(*INTERIOR), among(1.0)),
 }
-"""Question -> what is fitted, what is judged. A series without runs for one is not asked it."""
+"""Question -> the points that are fitted, the points that are judged. A series without runs for it leaves it out."""
 
 
 @dataclass(frozen=True, eq=False)
-class Missed:
-    """A law's answer: `errors`, a row a run, with the columns error and bias (relative); `points`, how many;
+class Errors:
+    """Errors of a law: `errors`, a row per run, with the columns error and bias (relative); `points`, their number;
     `residuals` (points,), nats per token."""
 
     errors: pd.DataFrame
@@ -81,8 +81,8 @@ class Missed:
     residuals: np.ndarray
 
 
-def asked(series: Series) -> list[str]:
-    """The questions that the runs of a series can judge: something to fit, of two shares or more, and to hold out."""
+def questions_of(series: Series) -> list[str]:
+    """The questions that a series has runs for: two ratios or more to fit, and runs to hold out."""
     p = series.points
     return [
         name
@@ -92,7 +92,7 @@ def asked(series: Series) -> list[str]:
 
 
 def fit_to(series: Series, law: str, rows: pd.Series, **options) -> fitting.Fit:
-    """A law fitted to some of the points of a series; pre-training of all sizes is added for laws that join the two."""
+    """A law fitted to some of the points of a series; with pre-training of all sizes for laws of both phases."""
     points = series.points[rows]
     if law in JOINED:
         points = pd.concat([points, series.pretraining], ignore_index=True)
@@ -110,32 +110,32 @@ def predicted(series: Series, fit: fitting.Fit, points: pd.DataFrame) -> np.ndar
     return fit.predict(points if decay is None else fitting.with_areas(points, series.schedules, decay))
 
 
-def missed(series: Series, law: str, question: str) -> Missed:
-    """Fit on what the question leaves, predict the rest."""
+def held_out_errors(series: Series, law: str, question: str) -> Errors:
+    """Errors on the points that a question holds out."""
     fitted, judged = QUESTIONS[question]
     p = series.points
-    return judge(series, fit_to(series, law, fitted(p)), p[judged(p)])
+    return errors_on(series, fit_to(series, law, fitted(p)), p[judged(p)])
 
 
-def missed_on_own_ground(series: Series, law: str, question: str) -> Missed | None:
-    """The same on points from step 60 on with an own share of .1 or more; None where none is left to judge.
+def settled_errors(series: Series, law: str, question: str) -> Errors | None:
+    """The same on points from step 60 on at a ratio of .1 or more; None where there are none.
 
-    Laws of `OWN_GROUND` are fitted to such points only, the others to all as before.
+    Laws of `SETTLED` are fitted to such points only, the others to all as before.
     """
     fitted, judged = (mask(series.points) for mask in QUESTIONS[question])
     own = (series.points["step"] >= 60) & (series.points["r"] >= 0.1 - 1e-9)
     if not (judged & own).any():
         return None
-    fit = fit_to(series, law, fitted & own if law in OWN_GROUND else fitted)
-    return judge(series, fit, series.points[judged & own])
+    fit = fit_to(series, law, fitted & own if law in SETTLED else fitted)
+    return errors_on(series, fit, series.points[judged & own])
 
 
-def judge(series: Series, fit: fitting.Fit, points: pd.DataFrame) -> Missed:
-    """By how much a fit misses points, run by run."""
+def errors_on(series: Series, fit: fitting.Fit, points: pd.DataFrame) -> Errors:
+    """Errors of a fit on points, run by run."""
     loss = points["loss"].to_numpy()
     residuals = predicted(series, fit, points) - loss
     rows = points.assign(bias=residuals / loss, error=np.abs(residuals) / loss)
-    return Missed(rows.groupby("run")[["error", "bias"]].mean(), len(rows), residuals)
+    return Errors(rows.groupby("run")[["error", "bias"]].mean(), len(rows), residuals)
 
 
 def parameters_of(law: str) -> int:

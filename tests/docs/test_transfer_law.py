@@ -9,7 +9,7 @@ import pytest
 import fitting
 from docs.studies import transfer_page, transfer_pictures, transfer_points
 from docs.studies.transfer_closed import best_under_cap
-from docs.studies.transfer_questions import ANCHORED, asked, missed
+from docs.studies.transfer_questions import ANCHORED, held_out_errors, questions_of
 from docs.studies.transfer_variants import MIDDLE, PROPOSED, VARIANTS, registered
 
 
@@ -19,21 +19,22 @@ def table() -> pd.DataFrame:
 
 
 def test_every_number_of_the_page_is_the_results(table):
-    text = transfer_page.PAGE.read_text()
+    text = "".join(page.read_text() for page in transfer_page.PAGES)
     assert transfer_page.filled(text, table) == text, "run python -m docs.studies.transfer_law page"
     assert set(re.findall(r"<!-- (\w[\w-]*) -->", text)) == set(transfer_page.BLOCKS)
 
 
 def test_a_changed_result_changes_the_page(table):
     moved = table.assign(value=table["value"] * 1.5)
-    text = transfer_page.PAGE.read_text()
-    assert transfer_page.filled(text, moved) != text
+    for page in transfer_page.PAGES:
+        text = page.read_text()
+        assert transfer_page.filled(text, moved) != text
 
 
 def test_the_page_shows_each_figure(table, tmp_path, monkeypatch):
     for name in ("curves", "errors", "size"):
         path = transfer_pictures.DOCS / f"transfer-law-{name}.svg"
-        assert f"]({path.name})" in transfer_page.PAGE.read_text()
+        assert f"]({path.name})" in "".join(page.read_text() for page in transfer_page.PAGES)
         assert path.exists()
     monkeypatch.setattr(transfer_pictures, "DOCS", tmp_path)
     transfer_pictures.errors(table)
@@ -66,9 +67,9 @@ def test_a_cell_of_the_table_again(table, law):
     assert series.name == "general (law)"
     assert len(series.points) == 195
     question = "peak 1e-3 to 3e-4"
-    assert question in asked(series)
+    assert question in questions_of(series)
     with registered():
-        found = missed(series, law, question)
+        found = held_out_errors(series, law, question)
     cells = table[(table["section"] == "held-out") & (table["law"] == law) & (table["question"] == question)]
     row = cells[cells["series"] == series.name].iloc[0]
     assert (len(found.errors), found.points) == (row["runs"], row["points"])
