@@ -10,28 +10,33 @@ import numpy as np
 POLICIES = ("dense", "sparse", "sectional", "decay", "explicit")
 
 
-@dataclass(frozen=True)
+# Not frozen: OmegaConf would make it read-only in a question.
+@dataclass(unsafe_hash=True)
 class EvaluationPolicy:
-    """Which steps to take; D-CPT law, appendix I.1, methods M1 to M4, or a list.
+    """At which steps to evaluate: methods M1 to M4 of the D-CPT law, appendix I.1, or a list.
 
     >>> evaluation_steps(EvaluationPolicy("sparse", every=10), 120)
     [0, 50, 100, 120]
     """
 
     policy: str = "dense"
-    """dense (M1): every `every` steps. sparse (M2): every 5 x `every`. sectional (M3): every 4 x `every` in
-    the first 60% of the steps and every 8 x `every` after. decay (M4): points of the dense grid, fewer and
-    fewer of them. explicit: the list in `steps`."""
+    """dense (M1): every `every` steps. sparse (M2): every 5 x `every`. sectional (M3): every 4 x `every` in the first
+    60% of the steps and every 8 x `every` after. decay (M4): a thinning subset of the dense grid. explicit: `steps`."""
     every: int = 1000
-    """Spacing of the dense grid, in steps, 1 or more."""
+    """Spacing of the dense grid, steps, 1 or more."""
     decay: float = 0.02
     """Of decay: point x of the dense grid (1, 2, ...) is kept with density exp(-decay x); 0 keeps all."""
     bernoulli: bool = False
-    """Of decay: False takes x where the densities' running sum passes a whole number; True draws each x."""
+    """Of decay: true draws each x with that probability; false takes x where the running sum of the densities passes a
+    whole number."""
     seed: int = 0
     """Of decay with bernoulli: seed of the draw. A longer run repeats the draws of a shorter one."""
     steps: tuple[int, ...] = ()
-    """Of explicit: the steps, in any order, none beyond the run's last."""
+    """Of explicit: the steps in any order, none beyond the last of the run."""
+
+    def __post_init__(self) -> None:
+        # OmegaConf and JSON have lists.
+        self.steps = tuple(self.steps)
 
 
 def evaluation_steps(policy: EvaluationPolicy, steps: int) -> list[int]:

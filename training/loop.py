@@ -86,7 +86,7 @@ def train(
     rates = learning_rates(spec.schedule, spec.steps, spec.learning_rate_before)
     evaluated = set(evaluation_steps(spec.evaluation, spec.steps))
     kept = {*execution.checkpoints, spec.steps}
-    micro_batch = execution.micro_batch or spec.global_batch // group.count
+    micro_batch = execution.parallel.micro_batch(spec.global_batch, execution.micro_batch)
     stores = {corpus: store_of(manifest, corpus, fingerprint) for corpus, fingerprint in spec.corpora.items()}
     validation = {corpus: validation_windows(store, spec) for corpus, store in stores.items()}
 

@@ -145,7 +145,7 @@ def choose_run_engine(
         lambda: choose_engine(
             spec.model,
             spec.precision,
-            execution.micro_batch or spec.global_batch // group.count,
+            parallel.micro_batch(spec.global_batch, execution.micro_batch),
             spec.sequence_length,
             execution.threads,
             0 if sharded else max(tokens_ahead, spec.tokens),

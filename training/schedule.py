@@ -10,9 +10,10 @@ from fractions import Fraction
 import numpy as np
 
 
-@dataclass(frozen=True)
+# Not frozen: OmegaConf would make it read-only in a question.
+@dataclass(unsafe_hash=True)
 class Piece:
-    """One stretch of a schedule.
+    """One piece of a learning-rate schedule.
 
     Step j of a piece of n steps (j = 1 .. n) trains with the rate at j/n of the way from start to end: the
     last step of a piece has exactly its end, and a piece that starts where the one before it ended joins it
@@ -23,18 +24,18 @@ class Piece:
     """
 
     shape: str
-    """Way from start to end: constant, linear, cosine (half a wave), exponential, one_minus_sqrt or polynomial."""
+    """constant, linear, cosine (half a period), exponential, one_minus_sqrt or polynomial."""
     start: float | None = None
-    """Learning rate that the piece starts from; None: where the piece before ended, or the rate before the
-    run."""
+    """Learning rate before the piece's first step, in a question relative to peak_learning_rate; null: the end of the
+    previous piece, or the last rate of the parent run."""
     end: float | None = None
-    """Learning rate of the piece's last step; needed by all shapes but constant, which holds its start."""
+    """Learning rate of the piece's last step, in a question relative to peak_learning_rate; not of constant."""
     steps: int | None = None
-    """Length in steps; 0 is allowed and takes no step. None: see share."""
+    """Length in steps, 0 or more; null: see share."""
     share: float | None = None
-    """Length as a share of the run's steps. One piece may have neither steps nor share: it takes the rest."""
+    """Length as a ratio of the run's steps, 0 to 1; one piece may have neither steps nor share and takes the rest."""
     power: float = 1.0
-    """Of polynomial: power of the way that is left."""
+    """Of polynomial: exponent of the remaining fraction of the piece."""
 
 
 def learning_rates(pieces: Sequence[Piece], steps: int, before: float = 0.0) -> np.ndarray:

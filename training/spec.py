@@ -22,20 +22,21 @@ class SpecError(ValueError):
     """A run specification that cannot be read or cannot be run; the message is one line."""
 
 
-@dataclass(frozen=True)
+# The classes that are also sections of a question are not frozen: OmegaConf would make them read-only.
+@dataclass(unsafe_hash=True)
 class Optimizer:
-    """AdamW, with decay on matrices only."""
+    """AdamW, with weight decay on matrices only."""
 
     beta1: float = 0.9
-    """Decay of the gradient's mean, a step."""
+    """AdamW: decay rate of the first moment."""
     beta2: float = 0.95
-    """Decay of the gradient's square, a step."""
+    """AdamW: decay rate of the second moment."""
     epsilon: float = 1e-8
-    """Added to the root of the second moment."""
+    """AdamW: added to the square root of the second moment."""
     weight_decay: float = 0.1
-    """Decoupled decay times the learning rate; norms and biases have none."""
+    """AdamW: decoupled weight decay, times the learning rate; norms and biases have none."""
     clip: float = 1.0
-    """Largest gradient norm; 0 is off."""
+    """Largest gradient norm; 0: no clipping."""
 
 
 @dataclass(frozen=True)
@@ -54,19 +55,19 @@ class Initial:
     """Of run: whether the optimizer's moments go on too, as in a decay branched off a trunk."""
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class Objective:
-    """What is predicted."""
+    """The training objective: which tokens are predicted."""
 
     kind: str = "causal"
-    """causal: each next token; masked: tokens that were hidden, as BERT is trained."""
+    """causal: each next token; masked: hidden tokens, for model_type bert."""
     mask_share: float = 0.15
-    """Of masked: share of the tokens that are predicted, rounded to a number a sequence."""
+    """Of masked: ratio of the tokens that are predicted, rounded to a number per sequence."""
     mask_token: int = -1
-    """Of masked: token id that stands for a hidden token."""
+    """Of masked: token id that replaces a hidden token; -1: the tokenizer's mask token, or a new one."""
 
     def predictions(self, length: int) -> int:
-        """Tokens that are predicted in a sequence: all, or of masked the share, at least one.
+        """Tokens that are predicted in a sequence: all, or of masked `mask_share` of them and at least one.
 
         >>> Objective().predictions(128), Objective("masked").predictions(128)
         (128, 19)
@@ -167,9 +168,7 @@ class RunSpec:
             values["schedule"] = tuple(Piece(**piece) for piece in values["schedule"])
             values["optimizer"] = Optimizer(**values["optimizer"])
             values["objective"] = Objective(**values["objective"])
-            policy = dict(values["evaluation"])
-            policy["steps"] = tuple(policy["steps"])
-            values["evaluation"] = EvaluationPolicy(**policy)
+            values["evaluation"] = EvaluationPolicy(**values["evaluation"])
             if values.get("reweighting") is not None:
                 values["reweighting"] = Reweighting(**values["reweighting"])
             return cls(**values)
@@ -194,7 +193,7 @@ class Execution:
     """How a run is carried out; none of it changes what the run means."""
 
     micro_batch: int = 0
-    """Sequences a forward pass on one device; 0 is all that the device has of a step."""
+    """Sequences per forward pass; see `Parallel.micro_batch`."""
     engine: str = "auto"
     """auto (measured once a shape), sdpa, eager, sdpa-compiled or eager-compiled."""
     threads: int = 1

@@ -11,7 +11,8 @@ from docs.reproduction.book import Book
 from fitting.solver.problem import DELTA
 from pipeline.paper_tables.dcpt.fits import PARTS
 from pipeline.plan.model_shape import configuration_of
-from pipeline.question.loading import preset, read_question
+from pipeline.question.loading import read_question
+from pipeline.question.presets import preset
 from pipeline.question.schema import Question
 from training.parameters import model_size
 

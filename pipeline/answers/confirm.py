@@ -15,7 +15,8 @@ from pipeline.answers.limited_data import limited_steps
 from pipeline.answers.verdict import proven
 from pipeline.plan.runs import continual_run, pretraining_run
 from pipeline.plan.token_supply import supply_problems
-from pipeline.question.loading import ConfigError, models
+from pipeline.question.messages import ConfigError
+from pipeline.question.presets import models
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import read_recommendation
 from pipeline.study.fits import log_errors, read_back_test

@@ -13,7 +13,7 @@ from scipy.interpolate import PchipInterpolator
 from fitting import Estimate, Fit, TradeOff, compute_optimal, limited_data, trade_off
 from pipeline.answers.compute import compute_steps
 from pipeline.answers.limited_data import limited_steps, most_tokens
-from pipeline.question.loading import models
+from pipeline.question.presets import models
 from pipeline.question.schema import Question
 from pipeline.study.fits import log_errors
 from pipeline.study.target import Target, columns_by_length, find_target, lasting, target_columns

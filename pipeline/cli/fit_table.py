@@ -22,7 +22,7 @@ from fitting.cross_validation import SPLITS
 from fitting.points import law_named
 from fitting.schedule import LAMBDA
 from pipeline.cli.points_file import all_problems, assumptions, by_corpus, read_table, renamed
-from pipeline.question.loading import ConfigError, describe_keys, plain
+from pipeline.question.messages import ConfigError, describe_keys, one_line
 from training.durable import write_whole
 from training.run import Exit
 
@@ -96,7 +96,7 @@ def read_words(words: Sequence[str]) -> TableFit:
             (override,) = OverridesParser.create().parse_overrides([word])
             OmegaConf.update(asked, override.get_key_element(), override.value(), merge=True, force_add=False)
         except (HydraException, OmegaConfBaseException, AttributeError) as error:
-            wrong.append(plain(error, TableFit))
+            wrong.append(one_line(error, TableFit))
     for key in ("law", "by"):
         if isinstance(asked[key], str):
             asked[key] = [asked[key]]

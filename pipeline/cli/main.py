@@ -106,7 +106,7 @@ def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
     from rich.console import Console
 
     from pipeline.cli import verbs
-    from pipeline.question.loading import ConfigError
+    from pipeline.question.messages import ConfigError
     from pipeline.study.folder import StudyError
     from training.corpora.documents import CorpusError
     from training.spec import SpecError
@@ -155,7 +155,9 @@ def _of_fitting() -> list[type[Exception]]:
 
 
 def _question(verb: str, rest: list[str]):
-    from pipeline.question.loading import CONF, ConfigError, question_of_study, read_question
+    from conf import CONF
+    from pipeline.question.loading import question_of_study, read_question
+    from pipeline.question.messages import ConfigError
 
     if verb == "tables":
         rest = [_kept(word) for word in rest]
@@ -211,7 +213,8 @@ def _print_keys(verb: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from pipeline.question.loading import CONF, describe_keys
+    from conf import CONF
+    from pipeline.question.messages import describe_keys
 
     console = Console()
     console.print(f"cptlaw {verb}: {WORDS[verb]}", highlight=False)

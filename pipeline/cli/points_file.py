@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fitting import LAWS, problems
-from pipeline.question.loading import ConfigError
+from pipeline.question.messages import ConfigError
 from pipeline.study.folder import StudyError
 
 UNITS = {

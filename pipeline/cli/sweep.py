@@ -21,7 +21,8 @@ from pipeline.launch.local import last_log_line, train_locally
 from pipeline.plan.runs import data_folder
 from pipeline.plan.write import current_plan, write_plan
 from pipeline.question.goal import goal_of
-from pipeline.question.loading import ConfigError, checked, read_question
+from pipeline.question.loading import checked, read_question
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun, Study, StudyError, study_of
 from pipeline.tracking.mirror import track_job

@@ -12,7 +12,8 @@ from pipeline.paper_tables.catalogue import READINGS, TABLES
 from pipeline.paper_tables.table import Reading, Source
 from pipeline.plan import cost
 from pipeline.plan.machine import read_machine
-from pipeline.question.loading import ConfigError, load_question, question_of_study, read_question
+from pipeline.question.loading import load_question, question_of_study, read_question
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.report import terminal_tables as present
 from pipeline.study.folder import Study, StudyError

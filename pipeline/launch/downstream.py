@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.launch.next_token_task import OWN, with_own_tasks
-from pipeline.question.loading import ConfigError
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from training.durable import write_whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from pipeline.question.loading import ConfigError
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.folder import Study
 from training.run import Exit

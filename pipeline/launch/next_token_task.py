@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.plan.runs import data_folder
-from pipeline.question.loading import ConfigError
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.folder import Study
 from training.corpora.manifest import Manifest

@@ -18,7 +18,7 @@ from pathlib import Path
 from pipeline.launch.ranks import place_in_step, run_ranks
 from pipeline.plan.checkpoint_steps import kept_steps
 from pipeline.plan.runs import data_folder
-from pipeline.question.loading import load_question, spread
+from pipeline.question.loading import load_question
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun, Study, question_yaml
 from pipeline.tracking.mirror import NO_MIRROR, Mirror, mirrored
@@ -184,7 +184,7 @@ def _execution(question: Question, run: PlannedRun, plan: list[PlannedRun]) -> E
         resume_every=launcher.resume_every,
         checkpoints=tuple(checkpoints),
         kept_states=tuple(states),
-        parallel=spread(question),
+        parallel=question.parallel,
     )
 
 
@@ -235,7 +235,7 @@ def run_worker(study: Study, question: Question, only: str | None, number: int =
 
     A run of several processes is started here, unless this is one of them, started by torchrun, Slurm or this.
     """
-    parallel = spread(question)
+    parallel = question.parallel
     try:
         os.environ.update(place_in_step(parallel.kind, parallel.processes))
     except SpecError as error:

@@ -69,7 +69,7 @@ class WeightsGoal(Goal):
         from pipeline.mixture_weights.comparison import proposals_in
         from pipeline.mixture_weights.stages import confirming, setting_of
         from pipeline.plan.token_supply import supply_problems
-        from pipeline.question.loading import ConfigError
+        from pipeline.question.messages import ConfigError
         from pipeline.study.artifacts import read_weights
         from pipeline.study.folder import StudyError
 

@@ -8,7 +8,8 @@ from fractions import Fraction
 
 from pipeline.mixture_weights.methods.registry import METHODS
 from pipeline.mixture_weights.mixture_problems import mixture_problems
-from pipeline.question.loading import nearest, pieces
+from pipeline.question.messages import nearest
+from pipeline.question.phases import pieces
 from pipeline.question.schema import PhaseConfig, Question
 from training.schedule import learning_rates
 

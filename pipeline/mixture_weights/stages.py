@@ -12,7 +12,7 @@ from pipeline.mixture_weights.setting import Measured, Setting, exact_shares, mi
 from pipeline.mixture_weights.token_supply import caps, target_tokens
 from pipeline.plan.runs import pretraining_run
 from pipeline.plan.token_supply import supply_problems
-from pipeline.question.loading import ConfigError
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from training.corpora.manifest import Manifest

@@ -15,7 +15,7 @@ from pipeline.paper_tables.catalogue import READINGS, TABLES
 from pipeline.paper_tables.show import Result, markdown, print_tables, tables_page, verdicts
 from pipeline.paper_tables.table import PAPERS_VARIABLE, Source, paper_folder, paper_numbers
 from pipeline.paper_tables.verdict import UNKNOWN, judge
-from pipeline.question.loading import ConfigError
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.folder import Study, StudyError
 from training.durable import write_whole

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.question.loading import ConfigError
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.folder import Study, StudyError
 

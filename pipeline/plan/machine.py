@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from pipeline.plan.runs import shape_of
-from pipeline.question.loading import models
+from pipeline.question.presets import models
 from pipeline.question.schema import Question
 from pipeline.study.folder import Study, StudyError
 from training.corpora.manifest import Manifest
@@ -60,7 +60,7 @@ def decide_precision(question: Question, study: Study, manifest: Manifest, log: 
     from training.engine import faster_precision
 
     _, target = models(question)
-    batch = question.launcher.micro_batch or question.continual.global_batch
+    batch = question.parallel.micro_batch(question.continual.global_batch, question.launcher.micro_batch)
     shape = shape_of(question, target, manifest)
     machine = Machine(**faster_precision(shape, batch, question.sequence_length, question.objective.kind))
     study.write_json("machine.json", asdict(machine))

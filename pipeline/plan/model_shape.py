@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 from pipeline.plan.hub_directory import MODEL_FILES, hub_directory
-from pipeline.question.loading import ConfigError
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import ModelConfig, Question
 from training.corpora.manifest import Manifest
 from training.spec import Objective
@@ -82,16 +83,18 @@ def with_rope_theta(shape: dict[str, Any], theta: float) -> dict[str, Any]:
 
 
 def objective_of(question: Question, manifest: Manifest) -> Objective:
-    """The objective with the tokenizer's mask token, or the first token id behind its vocabulary if it has none."""
+    """The objective with its mask token: as given, else the tokenizer's, else the first id after its vocabulary."""
     if question.objective.kind == "causal":
         return Objective()
+    if question.objective.mask_token >= 0:
+        return question.objective
     token = manifest.vocabulary
     if question.corpora.tokenizer.path or question.model.path:
         from training.corpora.tokenizer import load_tokenizer
 
         found = load_tokenizer(manifest.tokenizer_path).mask_token_id if manifest.tokenizer else None
         token = found if isinstance(found, int) else token
-    return Objective("masked", question.objective.mask_share, token)
+    return dataclasses.replace(question.objective, mask_token=token)
 
 
 def directory_of(model: ModelConfig) -> Path:

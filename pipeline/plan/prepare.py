@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -13,7 +14,6 @@ from pipeline.plan.runs import data_folder
 from pipeline.question.schema import Question
 from training.corpora.corpus_store import Bar
 from training.corpora.documents import CorpusError
-from training.corpora.filters import Filters
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, prepare
 from training.corpora.source import Source
@@ -70,21 +70,8 @@ def sources_of(question: Question, with_validation: bool = True) -> dict[str, So
         if validation is not None and not validation.exists():
             where = f"{key}.validation" if given.validation else "corpora.validation"
             problems.append(f"{where}: {str(validation)!r} does not exist; cptlaw prepare validation makes such sets")
-        sources[name] = Source(
-            kind=given.kind,
-            part=given.part or "prose",
-            exclude=tuple(given.exclude),
-            path=path,
-            name=given.name,
-            subset=given.subset,
-            split=given.split,
-            revision=given.revision,
-            column=given.column,
-            group=given.group,
-            filters=Filters(given.min_characters, given.max_characters, given.where or {}),
-            max_bytes=given.max_bytes,
-            validation=None if validation is None else str(validation),
-        )
+        found = None if validation is None else str(validation)
+        sources[name] = replace(given, path=path, validation=found)
         try:
             sources[name].check(key)
         except CorpusError as error:

@@ -15,13 +15,15 @@ import numpy as np
 
 from pipeline.plan.model_shape import configuration_of, directory_of, objective_of, with_rope_theta
 from pipeline.plan.token_supply import supply_problems
-from pipeline.question.loading import ConfigError, branch_phase, models, pieces, policy, replicated
+from pipeline.question.messages import ConfigError
+from pipeline.question.phases import branch_phase, pieces, replicated
+from pipeline.question.presets import models
 from pipeline.question.schema import BranchConfig, ModelConfig, PhaseConfig, Question
 from pipeline.question.variants import variants
 from pipeline.study.folder import PlannedRun
 from training.corpora.manifest import Manifest, PreparedCorpus
 from training.schedule import Piece, learning_rates
-from training.spec import Initial, Optimizer, RunSpec
+from training.spec import Initial, RunSpec
 
 
 def data_folder(question: Question) -> Path:
@@ -273,10 +275,10 @@ def _spec(
         steps=phase.steps,
         schedule=pieces(phase),
         learning_rate_before=before,
-        optimizer=Optimizer(**dataclasses.asdict(question.optimizer)),
+        optimizer=question.optimizer,
         precision=precision,
         seed=seed,
-        evaluation=policy(phase.evaluation),
+        evaluation=phase.evaluation,
         validation_windows=question.validation_windows,
         objective=objective_of(question, manifest),
         boundaries=question.boundaries,

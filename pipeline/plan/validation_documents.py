@@ -8,7 +8,7 @@ from rich.console import Console
 
 from pipeline.plan.model_shape import directory_of
 from pipeline.plan.prepare import progress_bar, sources_of, validation_set
-from pipeline.question.loading import ConfigError
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import ModelConfig, Question
 from pipeline.study.folder import Study
 from training.corpora.source import SourceReader

@@ -1,4 +1,4 @@
-"""launcher.slurm as options of sbatch, and what is wrong with it."""
+"""The section launcher.slurm as options of sbatch, and its preflight."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ OURS = (
     *("--array", "--chdir", "--comment", "--dependency", "--job-name", "--kill-on-invalid-dep", "--no-requeue"),
     *("--open-mode", "--output", "--parsable", "--requeue", "--signal", "--test-only", "--wait", "--wrap"),
 )
-"""Options that cptlaw decides."""
+"""Options that cptlaw sets itself."""
 _WORD = r"[A-Za-z0-9_.,:@%+/=*&|()!\[\]-]+"
 _TIME = r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}"
 
 
 def train_options(question: Question) -> list[str]:
-    """What a run asks of the cluster."""
+    """Options of sbatch for the jobs that train."""
     slurm = question.launcher.slurm
     options = [
         *_who(question),
@@ -37,7 +37,7 @@ def train_options(question: Question) -> list[str]:
 
 
 def driver_options(question: Question) -> list[str]:
-    """What a job asks that fits, recommends and submits."""
+    """Options of sbatch for the small jobs that fit, recommend and submit."""
     cores = question.launcher.threads
     return [
         *_who(question),
@@ -51,7 +51,7 @@ def driver_options(question: Question) -> list[str]:
 
 
 def slurm_problems(question: Question) -> Iterator[str]:
-    """What is wrong with launcher.slurm, a line each."""
+    """A line for each mistake in launcher.slurm, apart from single numbers out of range."""
     slurm, key = question.launcher.slurm, "launcher.slurm"
     for name in ("partition", "account", "qos", "constraint"):
         value = getattr(slurm, name)
@@ -63,13 +63,6 @@ def slurm_problems(question: Question) -> Iterator[str]:
         yield f"{key}.time: {slurm.time!r}; allowed: minutes, or like 4:00:00 or 2-00:00:00"
     elif slurm.time is not None and _seconds(slurm.time) <= slurm.signal:
         yield f"{key}.time: {slurm.time!r}; allowed: more than launcher.slurm.signal, {slurm.signal} s, and the start"
-    least = {"nodes": 1, "gpus": 0, "limit": 0, "signal": 1, "cpus": 1}
-    for name, low in least.items():
-        value = getattr(slurm, name)
-        if value is not None and value < low:
-            yield f"{key}.{name}: {value}; allowed: {low} or more"
-    if not slurm.patience > 0:
-        yield f"{key}.patience: {slurm.patience}; allowed: above 0, seconds"
     processes = question.parallel.processes
     if slurm.nodes >= 1 and processes % slurm.nodes:
         yield f"{key}.nodes: {slurm.nodes} does not divide parallel.processes {processes}; allowed: a divisor of it"
@@ -80,13 +73,13 @@ def slurm_problems(question: Question) -> Iterator[str]:
             if not re.fullmatch(rf"--[a-z][a-z0-9-]*(={_WORD})?", option):
                 yield f"{key}.{name}: {option!r}; allowed: --option or --option=value, without spaces, quotes and '$'"
             elif option.partition("=")[0] in OURS:
-                yield f"{key}.{name}: {option!r}; cptlaw decides that itself; allowed: other options of sbatch"
+                yield f"{key}.{name}: {option!r}; cptlaw sets it itself; allowed: other options of sbatch"
     for line in slurm.setup:
         if "\n" in line or "\0" in line:
             yield f"{key}.setup: {line!r}; allowed: one shell line an entry"
     try:
         if slurm.python is not None and not shlex.split(slurm.python):
-            yield f"{key}.python: empty; allowed: words that start Python, or null"
+            yield f"{key}.python: empty; allowed: a command that starts Python, or null"
     except ValueError as error:
         yield f"{key}.python: {slurm.python!r}; {str(error).lower()}; allowed: words as a shell reads them"
 
@@ -97,7 +90,7 @@ def _who(question: Question) -> list[str]:
 
 
 def _seconds(time: str) -> int:
-    """Of a time limit as sbatch reads it: minutes, minutes:seconds, hours:minutes:seconds, with days before a dash.
+    """Seconds of a time limit of sbatch: minutes, minutes:seconds or hours:minutes:seconds, with days before a dash.
 
     >>> _seconds("90"), _seconds("90:30"), _seconds("2:00:00"), _seconds("1-2"), _seconds("1-2:30")
     (5400, 5430, 7200, 93600, 95400)

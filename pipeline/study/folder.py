@@ -11,13 +11,12 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from pipeline.question.goal import goal_of
-from pipeline.question.schema import Question
+from pipeline.question.schema import ROLES, Question
 from training.durable import read_lines_whole, write_whole
 from training.run import state_of
 from training.spec import RunSpec, SpecError
 
 SCHEMA = 1
-ROLES = ("pretrain", "fit", "confirm")
 
 
 class StudyError(ValueError):

@@ -12,7 +12,7 @@ import pandas as pd
 from fitting import LAWS, Fit, with_areas
 from fitting.schedule import Schedule
 from pipeline.question.goal import tokens_per_step
-from pipeline.question.loading import pieces
+from pipeline.question.phases import pieces
 from pipeline.question.schema import Question
 from pipeline.study.folder import StudyError
 from training.schedule import learning_rates

@@ -14,11 +14,11 @@ import pytest
 from pyarrow import parquet
 
 from pipeline.cli.main import run as cptlaw
-from pipeline.question.schema import SourceConfig
 from tests.conftest import SHAPE, write_text
 from tests.docs.pages import ROOT, assert_same, run
 from tests.pipeline.test_road import SMALL
 from training.corpora.manifest import Manifest
+from training.corpora.source import Source
 from training.corpora.tokenizer import train_tokenizer
 from training.model import build_model
 
@@ -94,7 +94,7 @@ def test_the_python_prints_what_the_page_says(place: Path, monkeypatch: pytest.M
 
 def test_the_table_has_the_keys_of_a_source() -> None:
     told = {key for line in re.findall(r"^\| (`.*?) \|", PAGE, flags=re.M) for key in re.findall(r"`(\w+)`", line)}
-    assert told == set(SourceConfig.__dataclass_fields__) - {"part", "exclude"}
+    assert told == set(Source.__dataclass_fields__) - {"part", "exclude"}
 
 
 def test_the_presets_are_those_that_there_are() -> None:

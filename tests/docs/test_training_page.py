@@ -10,7 +10,8 @@ import pytest
 
 from pipeline.cli.main import run
 from pipeline.plan.model_shape import configuration_of
-from pipeline.question.loading import preset, read_question
+from pipeline.question.loading import read_question
+from pipeline.question.presets import preset
 from tests.docs.pages import ROOT
 from training.parameters import model_size
 

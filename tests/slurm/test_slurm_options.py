@@ -22,7 +22,7 @@ MISTAKES = {
     "signal=0": "allowed: 1 or more",
     "limit=-2": "allowed: 0 or more",
     "patience=0": "allowed: above 0",
-    "extra=['--wrap=id']": "cptlaw decides that itself",
+    "extra=['--wrap=id']": "cptlaw sets it itself",
     "extra=['--mem 4']": "allowed: --option or --option=value",
     "extra=[exclusive]": "allowed: --option or --option=value",
     'python="it\'s"': "words as a shell reads them",

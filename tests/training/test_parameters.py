@@ -7,8 +7,9 @@ import dataclasses
 import pytest
 import torch
 
+from conf import CONF
 from pipeline.plan.model_shape import configuration_of
-from pipeline.question.loading import CONF, preset
+from pipeline.question.presets import preset
 from tests.conftest import SHAPE
 from training.model import build_model
 from training.parameters import model_size

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,39 +20,52 @@ from training.corpora.text_files import FileReading, file_bytes, file_fingerprin
 KINDS = ("installed-python", "files", "hub")
 
 
-@dataclass(frozen=True)
+# Not frozen: OmegaConf would make it read-only in a question.
+@dataclass
 class Source:
-    """Where a corpus comes from."""
+    """Where the text of a corpus comes from, and which of its documents are kept."""
 
-    kind: str
-    """installed-python: what every machine has, see `part`; files: local text, see `path`; hub: a data set of the
-    Hugging Face hub, or a folder that `datasets` opens the same way, see `name`."""
-    part: str = "prose"
-    """Of installed-python: prose, code, math, graphs, statistics, tables or arrays."""
-    exclude: tuple[str, ...] = ()
-    """Of installed-python prose: parts to leave out, because they are corpora of their own."""
+    kind: str = "files"
+    """files, hub (a data set of the Hugging Face hub, streamed), or installed-python (text that every machine has)."""
     path: str = ""
-    """Of files: a file or folder of .jsonl, .jsonl.gz, .jsonl.zst, .parquet or .txt."""
+    """Of files: a file or folder of .jsonl(.gz|.zst), .parquet or .txt; relative to corpora.folder, if that is set."""
     name: str = ""
-    """Of hub: owner/name, or a local folder of data files."""
+    """Of hub: owner/name, or a local folder of data files that `datasets` opens."""
     subset: str | None = None
-    """Of hub: its configuration; None: the only one."""
+    """Of hub: its configuration; null: the only one."""
     split: str = "train"
     """Of hub: which split of it."""
     revision: str | None = None
-    """Of hub: a commit, branch or tag; None: the newest, see `pinned`."""
+    """Of hub: commit, branch or tag; prepare writes the commit into the manifest. null: the newest."""
     column: str = "text"
-    """Of files and hub: column that holds the text."""
+    """Of files and hub: the column that holds the text."""
     group: str | None = None
-    """Of files and hub: column whose value keeps documents (chapters of one book) on one side of the split."""
-    filters: Filters = field(default_factory=Filters)
-    """Which documents are taken."""
-    validation: str | None = None
-    """A file or folder of text (column `text`) of which the validation split is made; what is in it, or nearly, is
-    kept out of training. None: a share of the documents."""
+    """Of files and hub: a column whose value keeps documents, like the chapters of a book, on one side of the split."""
+    min_characters: int = 0
+    """Length of the shortest document that is kept, Unicode characters."""
+    max_characters: int | None = None
+    """Length of the longest document that is kept, Unicode characters; null: any."""
+    where: Any = None
+    """Column -> list of allowed values, or a regular expression to find in it: {lang: [en], meta.url: "^http"}"""
+    part: str = "prose"
+    """Of installed-python: prose, code, math, graphs, statistics, tables or arrays."""
+    exclude: tuple[str, ...] = ()
+    """Of installed-python prose: parts to leave out (any but code)."""
     max_bytes: int | None = None
-    """Take documents, chosen by a hash of their ids, until they hold this many bytes of UTF-8; None: all. Of hub it
-    is the first ones, so that the rest is never fetched."""
+    """Upper limit of the text, bytes of UTF-8; documents are drawn by a hash of their name, of hub the first ones are
+    taken. null: all."""
+    validation: str | None = None
+    """File or folder of validation text; it, and near-duplicates of it, are kept out of training. null: a ratio of the
+    documents, corpora.validation_ratio."""
+
+    def __post_init__(self) -> None:
+        # OmegaConf has lists.
+        self.exclude = tuple(self.exclude)
+
+    @property
+    def filters(self) -> Filters:
+        """Which documents are kept."""
+        return Filters(self.min_characters, self.max_characters, self.where or {})
 
     def check(self, key: str) -> None:
         """Refuse an impossible setting.

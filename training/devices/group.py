@@ -20,20 +20,29 @@ SHARDED = ("fsdp2", "zero1", "zero2", "zero3")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+# Not frozen: OmegaConf would make it read-only in a question.
+@dataclass
 class Parallel:
-    """How a run is spread over devices; none of it changes what the run means."""
+    """How a run is distributed over devices; none of it changes the run's hash."""
 
     kind: str = "single"
-    """single, ddp, fsdp2, zero1, zero2 or zero3."""
+    """single, ddp, fsdp2, or DeepSpeed's zero1, zero2 or zero3; see docs/devices.md."""
     processes: int = 1
-    """Processes that train the run together, one a GPU."""
+    """Processes that train a run together, one per GPU; must divide the global batch."""
     activation_checkpointing: bool = False
-    """Whether activations are computed again in the backward pass instead of kept."""
+    """Recompute activations in the backward pass instead of storing them: one forward pass more, less memory."""
     timeout: float = 600.0
-    """Seconds without a word from another process after which all give up."""
+    """Seconds without an answer from another process of the run after which all processes stop."""
     deepspeed: dict[str, Any] = field(default_factory=dict)
-    """Of zero1 to zero3: DeepSpeed's configuration; "auto" where it follows from the run."""
+    """Of zero1 to zero3: DeepSpeed's configuration; auto: derived from the run."""
+
+    def micro_batch(self, global_batch: int, given: int) -> int:
+        """Sequences per forward pass of a process: `given`, or with 0 all that it has of a step.
+
+        >>> Parallel("ddp", 4).micro_batch(20, 0), Parallel("ddp", 4).micro_batch(20, 1)
+        (5, 1)
+        """
+        return given or global_batch // self.processes
 
 
 @dataclass(frozen=True)

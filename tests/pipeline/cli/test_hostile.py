@@ -84,12 +84,13 @@ def test_a_name_that_is_no_name(key: str, name: str, tmp_path: Path, capsys: pyt
 def test_a_source_that_is_no_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from omegaconf import OmegaConf
 
-    from pipeline.question.loading import ConfigError, checked, read_question
-    from pipeline.question.schema import SourceConfig
+    from pipeline.question.loading import checked, read_question
+    from pipeline.question.messages import ConfigError
+    from training.corpora.source import Source
 
     for name in NAMES:
         question = read_question([])
-        question.corpora.sources[name] = SourceConfig()
+        question.corpora.sources[name] = Source()
         with pytest.raises(ConfigError, match=r"corpora\.sources: ") as caught:
             checked(OmegaConf.structured(question))
         assert len(caught.value.lines) == 1

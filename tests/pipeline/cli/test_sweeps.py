@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
+from conf import CONF
 from pipeline.cli.main import run
-from pipeline.question.loading import CONF, read_question
+from pipeline.question.loading import read_question
 from pipeline.study.folder import Study
 from tests.pipeline.test_road import SMALL
 from tests.pipeline.tracking.test_tracking import no_wandb_of_ours, records  # noqa: F401
@@ -79,7 +80,7 @@ def test_a_multirun_fills_the_folders_of_the_plan(words: list[str], planned: Stu
 def test_a_mistake_in_a_multirun_is_one_line(words: list[str]) -> None:
     done = train(["-m", *words, "name=wrong", "mixture.domain_ratio=1.3,0.1"])
     assert done.returncode == 2
-    assert "mixture.domain_ratio: 1.3; allowed: 0 to 1, the share of the domain corpus" in done.stderr.splitlines()
+    assert "mixture.domain_ratio: 1.3; allowed: 0 to 1, the ratio of the domain corpus" in done.stderr.splitlines()
 
 
 @pytest.mark.slow

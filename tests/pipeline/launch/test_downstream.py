@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from pipeline.launch.downstream import evaluate_tasks, task_table
-from pipeline.question.loading import ConfigError, read_question
+from pipeline.question.loading import read_question
+from pipeline.question.messages import ConfigError
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from training.checkpoint import save_weights
 from training.corpora.manifest import Manifest

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.launch.next_token_task import CHOICES, with_own_tasks, write_tasks
-from pipeline.question.loading import ConfigError, read_question
+from pipeline.question.loading import read_question
+from pipeline.question.messages import ConfigError
 from pipeline.study.folder import Study
 from training.corpora.manifest import Manifest
 from training.corpora.tokenizer import load_tokenizer

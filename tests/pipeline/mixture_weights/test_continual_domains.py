@@ -13,7 +13,8 @@ import fitting
 from pipeline.cli.main import run
 from pipeline.mixture_weights.methods.continual import best_surrogate, verdict
 from pipeline.mixture_weights.surrogates import SURROGATES, at_end, fitted, held_out, longer
-from pipeline.question.loading import ConfigError, read_question
+from pipeline.question.loading import read_question
+from pipeline.question.messages import ConfigError
 from pipeline.study.folder import Study
 from tests.conftest import SHAPE, write_text
 from training.schedule import Piece, learning_rates

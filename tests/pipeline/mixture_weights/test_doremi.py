@@ -18,10 +18,12 @@ from pipeline.mixture_weights.stages import setting_of
 from pipeline.mixture_weights.token_supply import within
 from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import placeholder_manifest
-from pipeline.question.loading import ConfigError, read_question
-from pipeline.question.schema import Question, SourceConfig
+from pipeline.question.loading import read_question
+from pipeline.question.messages import ConfigError
+from pipeline.question.schema import Question
 from pipeline.study.folder import Study, study_of
 from tests.conftest import write_text
+from training.corpora.source import Source
 from training.domain_weights import read_path
 from training.run import Exit
 
@@ -62,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _question(folder: Path, *words: str) -> Question:
     places = [f"corpora.sources.{name}.path={folder / name}" for name in DOMAINS[:2]]
     question = read_question([*WORDS, *places, f"studies={folder / 'studies'}", f"data={folder / 'data'}", *words])
-    question.corpora.sources["third"] = SourceConfig(kind="files", path=str(folder / "third"))
+    question.corpora.sources["third"] = Source(kind="files", path=str(folder / "third"))
     question.weights.base = {"general": 0.8, "domain": 0.1, "third": 0.1}
     return question
 

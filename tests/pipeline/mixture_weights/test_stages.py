@@ -13,7 +13,7 @@ from pipeline.mixture_weights.methods.ddo import factors_of, perturbed, star, wh
 from pipeline.mixture_weights.methods.registry import METHODS
 from pipeline.mixture_weights.setting import Measured
 from pipeline.mixture_weights.stages import confirming, measured_of, proposed, stages, wanted
-from pipeline.question.loading import ConfigError
+from pipeline.question.messages import ConfigError
 from pipeline.study.folder import StudyError
 from tests.pipeline.mixture_weights.weights_study import DOMAINS, compared, loss, make_study, recommended, trained
 from training.evaluation_steps import evaluation_steps

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
-from pipeline.question.loading import ConfigError, load_question, read_question
+from pipeline.question.loading import load_question, read_question
+from pipeline.question.messages import ConfigError
 from pipeline.study.folder import question_yaml
 
 MISTAKES = {

@@ -13,7 +13,8 @@ import pandas as pd
 
 from fitting import LAWS, with_areas
 from pipeline.plan.runs import placeholder_manifest, planned_runs
-from pipeline.question.loading import preset, read_question
+from pipeline.question.loading import read_question
+from pipeline.question.presets import preset
 from pipeline.question.schema import Question
 from pipeline.study.collect import collect, schedules
 from pipeline.study.folder import Study

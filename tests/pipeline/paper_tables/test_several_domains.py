@@ -11,7 +11,8 @@ import pytest
 
 from pipeline.cli.main import run
 from pipeline.plan.runs import data_folder, placeholder_manifest, planned_runs
-from pipeline.question.loading import ConfigError, read_question
+from pipeline.question.loading import read_question
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.domain_points import of_domain
 from pipeline.study.folder import PlannedRun, Study

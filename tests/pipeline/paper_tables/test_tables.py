@@ -21,7 +21,8 @@ from pipeline.paper_tables.make import make_tables, tables_of
 from pipeline.paper_tables.show import markdown
 from pipeline.paper_tables.table import Source, paper_numbers
 from pipeline.paper_tables.verdict import HOLDS, IN_ORDER, UNKNOWN
-from pipeline.question.loading import ConfigError, read_question
+from pipeline.question.loading import read_question
+from pipeline.question.messages import ConfigError
 from pipeline.study.folder import Study
 from tests.pipeline.paper_tables.six import study_points
 

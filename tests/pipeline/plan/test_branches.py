@@ -11,7 +11,8 @@ import pytest
 
 from pipeline.cli import main as cli
 from pipeline.plan.runs import placeholder_manifest, planned_runs
-from pipeline.question.loading import ConfigError, read_question
+from pipeline.question.loading import read_question
+from pipeline.question.messages import ConfigError
 from pipeline.study.collect import collect, read_points, schedules
 from pipeline.study.folder import Study
 from tests.pipeline.test_road import SMALL

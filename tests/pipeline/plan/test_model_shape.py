@@ -13,7 +13,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipeline.plan.model_shape import configuration_of, directory_of
 from pipeline.plan.prepare import prepare_corpora
-from pipeline.question.loading import ConfigError, preset, read_question
+from pipeline.question.loading import read_question
+from pipeline.question.messages import ConfigError
+from pipeline.question.presets import preset
 from pipeline.question.schema import ModelConfig
 from tests.conftest import SHAPE
 from training.checkpoint import save_weights

@@ -16,7 +16,8 @@ from pipeline.answers.verdict import ELSEWHERE, NEAR, UNTOLD, WHERE, proven
 from pipeline.cli.main import run
 from pipeline.plan.runs import placeholder_manifest, planned_runs
 from pipeline.question.goal import goal_problems
-from pipeline.question.loading import ConfigError, load_question, read_question
+from pipeline.question.loading import load_question, read_question
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.folder import question_yaml, study_of
 

@@ -1,21 +1,24 @@
-"""Questions that compose, and mistakes that are told in one line with key, value and what is allowed."""
+"""Files of conf/ compose, and the preflight names every mistake in one line: key, value, what is allowed."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
+from conf import CONF, options
 from pipeline.cli.main import run
-from pipeline.question.loading import (
-    CONF,
-    ConfigError,
-    describe_keys,
-    load_question,
-    pieces,
-    question_of_study,
-    read_question,
-)
+from pipeline.question.loading import load_question, question_of_study, read_question
+from pipeline.question.messages import ConfigError, describe_keys
+from pipeline.question.phases import pieces
+from pipeline.question.ranges import PHASE_RANGES, RANGES
+from pipeline.question.schema import Question
 from pipeline.study.folder import question_yaml
 
 GROUPS = sorted(
@@ -40,47 +43,43 @@ NEEDED = {
 
 @pytest.mark.parametrize(("group", "name"), GROUPS)
 def test_every_file_composes(group: str, name: str) -> None:
-    own = (group, "objective", "ladder")
-    needed = [word for word in NEEDED.get(name, []) if group == "experiment" or word.startswith(own)]
+    sections = (group, "objective", "ladder")
+    needed = [word for word in NEEDED.get(name, []) if group == "experiment" or word.startswith(sections)]
     value = f"[{name}]" if group == "law" else name
     assert read_question([f"{group}={value}", *needed])
 
 
 @pytest.mark.parametrize("phase", ["pretrain", "continual"])
-@pytest.mark.parametrize("path", sorted((CONF / "schedule").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_schedule_composes(path: Path, phase: str) -> None:
-    question = read_question([f"schedule@{phase}.schedule={path.stem}"])
-    assert pieces(getattr(question, phase))
+@pytest.mark.parametrize("name", options("schedule"))
+def test_every_schedule_composes(name: str, phase: str) -> None:
+    assert pieces(getattr(read_question([f"schedule@{phase}.schedule={name}"]), phase))
 
 
-@pytest.mark.parametrize("path", sorted((CONF / "evaluation").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_evaluation_composes(path: Path) -> None:
-    name = read_question([f"evaluation@continual.evaluation={path.stem}"]).continual.evaluation.policy
-    assert name == path.stem
+@pytest.mark.parametrize("name", options("evaluation"))
+def test_every_evaluation_composes(name: str) -> None:
+    assert read_question([f"evaluation@continual.evaluation={name}"]).continual.evaluation.policy == name
 
 
 MISTAKES = {
     "mixture.domian=0.3": ["mixture.domian: no such key", "mixture.domain_ratio"],
     "mixture.domain_ratio=[0.5,1.5]": ["mixture.domain_ratio: 1.5; allowed: 0 to 1"],
-    "mixture.domain_ratio=-0.1": ["mixture.domain_ratio: -0.1; allowed: 0 to 1"],
     "mixture.domain_ratio=[]": ["mixture.domain_ratio: empty"],
     "mixture.replicate_at=0.33": ["mixture.replicate_at: 0.33; allowed: one of"],
     "continual.steps=many": ["continual.steps", "many", "Integer"],
-    "continual.steps=0": ["continual.steps: 0; allowed: 1 or more"],
     "model=qwen9": ["model: 'qwen9' does not exist; allowed:", "qwen2-0.3m"],
     "ladder=[qwen2-0.3]": ["ladder: 'qwen2-0.3' is not a model", "did you mean qwen2-0.3m?"],
     "model=local": ["model.path: has no value", "give model.path=..."],
     "corpora.domain=law": ["corpora.domain: 'law' is not a source; allowed: general, code"],
     "corpora.domain=general": ["corpora.domain: 'general' is also the general corpus"],
     "precision=fp8": ["precision: 'fp8'; allowed: auto, fp32, bf16"],
-    "engine=fast": ["engine: 'fast'; allowed: auto, sdpa"],
+    "evaluate.role=proof": ["evaluate.role: 'proof'; allowed: empty, pretrain, fit, confirm"],
     "name='../out'": ["name: '../out'; allowed: letters"],
     "goal.tolerance=0": ["goal.tolerance: 0"],
-    "launcher.kind=pbs": ["launcher.kind: 'pbs'; allowed: local, slurm"],
     "parallel=zero4": ["parallel: 'zero4' does not exist; allowed: ddp, fsdp2, single, zero1", "did you mean zero"],
     "parallel.kind=tensor": ["parallel.kind: 'tensor'; allowed: single, ddp"],
     "parallel.processes=2": ["parallel.processes: 2 with parallel.kind=single; allowed: 1"],
     "continual.checkpoints.steps=[9999]": ["continual.checkpoints.steps: 9999 is not in the run"],
+    "continual.schedule.pieces=[{shape: constant, start: 1.0, steps: 400}]": ["continual.schedule"],
     "law=[dcpt-l9]": ["law: 'dcpt-l9' does not exist; allowed:"],
     "continual.evaluation.policy=often": ["continual.evaluation.policy: 'often' is no policy; allowed: dense"],
 }
@@ -96,57 +95,136 @@ def test_a_mistake_is_one_line(override: str, capsys: pytest.CaptureFixture[str]
     assert not list(tmp_path.iterdir())
 
 
-def test_all_mistakes_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        run(["plan", "mixture.domain_ratio=[2]", "precision=fp8", "continual.steps=0", "launcher.micro_batch=7"]) == 2
+OUT_OF_RANGE = {
+    "sequence_length=0": "1 or more",
+    "validation_windows=0": "1 or more",
+    "bootstrap=-1": "0 or more",
+    "seed=-1": "0 or more",
+    "continual.steps=-5": "1 or more",
+    "continual.global_batch=0": "1 or more",
+    "pretrain.rope_theta=-1.0": "above 0",
+    "continual.peak_learning_rate=-0.1": "0 or more",
+    "optimizer.beta2=1.0": "0 or more, below 1",
+    "optimizer.clip=nan": "0 or more",
+    "launcher.threads=0": "1 or more",
+    "launcher.workers=-2": "0 or more",
+    "tracking.every=0.0": "above 0, below 86400, seconds",
+    "law.dcpt.min_ratio=1.5": "0 to 1",
+    "corpora.validation_ratio=1.0": "above 0, below 1",
+    "corpora.tokenizer.vocabulary=1": "257 or more",
+    "objective.mask_share=0.0": "above 0, below 1",
+}
+
+
+def test_all_numbers_out_of_range_are_named_at_once() -> None:
+    with pytest.raises(ConfigError) as error:
+        read_question(list(OUT_OF_RANGE))
+    lines = {word.replace("=", ": ", 1) + f"; allowed: {allowed}" for word, allowed in OUT_OF_RANGE.items()}
+    assert lines <= set(error.value.lines)
+    # What the learning rate itself says of its schedule.
+    assert all("is not a learning rate" in line for line in set(error.value.lines) - lines)
+
+
+CHECKED_ELSEWHERE = (
+    *("corpora.sources.*", "validation.*", "weights.*", "goal.*", "confirm.*", "parallel.processes"),
+    *("*.evaluation.*", "*.checkpoints.*", "*.schedule.*", "*.branches.*", "objective.mask_token", "transfer_steps"),
+)
+"""Keys whose checks need more than a range: of a source, a goal, a policy, a schedule or a branch."""
+
+
+def numbers(schema: type, prefix: str = "") -> Iterator[str]:
+    """Every key that holds a number."""
+    for item in fields(schema):
+        hint = get_type_hints(schema)[item.name]
+        kinds = (hint, *get_args(hint))
+        inner = next((kind for kind in kinds if isinstance(kind, type) and is_dataclass(kind)), None)
+        if inner is not None:
+            yield from numbers(inner, f"{prefix}{item.name}." + "*." * (inner is not hint))
+        elif {int, float} & set(kinds):
+            yield f"{prefix}{item.name}"
+
+
+def test_every_number_has_a_range() -> None:
+    known = {key for _, keys in RANGES.values() for key in keys}
+    known |= {
+        f"{phase}.{key}" for _, keys in PHASE_RANGES.values() for key in keys for phase in ("pretrain", "continual")
+    }
+    unknown = [key for key in numbers(Question) if not any(fnmatch(key, pattern) for pattern in CHECKED_ELSEWHERE)]
+    assert [key for key in unknown if key not in known] == []
+
+
+def test_overrides_that_hydra_refuses_are_named_at_once() -> None:
+    wrong = ["continual.steps=many", "model=qwen9", "law=transfer", "law.transfer.from_step=3", "goal.share=0.5"]
+    with pytest.raises(ConfigError) as error:
+        read_question(wrong)
+    assert [line.split(":")[0] for line in error.value.lines] == ["model", "continual.steps", "goal.share"]
+
+
+RENAMED = {
+    "mixture.domain=0.3": "mixture.domain_ratio",
+    "arms.slow={continual: {steps: 9}}": "variants",
+    "goal.share=0.5": "goal.domain_ratio",
+    "law.dcpt.least_share=0.1": "law.dcpt.min_ratio",
+    "tables.least_share=0.1": "tables.min_ratio",
+    "corpora.validation_share=0.1": "corpora.validation_ratio",
+}
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The quickstart as its study.yaml has it."""
+    path = tmp_path_factory.mktemp("stored") / "study.yaml"
+    path.write_text(
+        question_yaml(
+            read_question(["experiment=quickstart", "mixture.domain_ratio=[0.2,0.4]", "mixture.replicate_at=null"])
+        )
     )
-    error = capsys.readouterr().err
-    for key in ("mixture.domain_ratio", "precision", "continual.steps", "launcher.micro_batch"):
-        assert f"{key}: " in error
-    assert "7 does not divide pretrain.global_batch 20; allowed: 1, 2, 4, 5, 10, 20" in error
+    return path  # fmt: skip
+
+
+@pytest.mark.parametrize("override", RENAMED)
+def test_a_renamed_key_is_answered_with_its_name(override: str, stored: Path) -> None:
+    for read in (lambda: read_question([override]), lambda: load_question(stored, [override])):
+        with pytest.raises(ConfigError, match=rf"no such key; did you mean {RENAMED[override]}\?$"):
+            read()
 
 
 def test_what_cannot_be_spread_over_processes_is_refused() -> None:
     words = ["experiment=quickstart", "parallel=zero2", "parallel.processes=3", "+parallel.deepspeed.bf16.enabled=true"]
     with pytest.raises(ConfigError) as refused:
-        read_question(words)
+        read_question([*words, "launcher.micro_batch=7"])
     assert refused.value.lines == [
-        "parallel.deepspeed.bf16: not allowed; cptlaw decides it (see docs/devices.md)",
         "parallel.processes: 3 does not divide pretrain.global_batch 16; allowed: a divisor of it",
         "parallel.processes: 3 does not divide continual.global_batch 16; allowed: a divisor of it",
+        "parallel.deepspeed.bf16: not allowed; cptlaw decides it (see docs/devices.md)",
     ]
     with pytest.raises(ConfigError, match=r"engine: 'eager-compiled' with parallel\.kind=fsdp2; allowed: auto, sdpa"):
         read_question(["parallel=fsdp2", "engine=eager-compiled"])
+    with pytest.raises(ConfigError, match=r"7 does not divide pretrain\.global_batch 20; allowed: 1, 2, 4, 5, 10, 20"):
+        read_question(["launcher.micro_batch=7"])
 
 
-def test_a_schedule_that_does_not_fill_the_steps_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"continual\.schedule"):
-        read_question(["continual.schedule.pieces=[{shape: constant, start: 1.0, steps: 400}]"])
+@pytest.mark.parametrize(("words", "rate"), [([], 6e-4), (["continual.peak_learning_rate=1e-4"], 1e-4)])
+def test_an_experiment_overrides_all_but_the_command_line(words: list[str], rate: float) -> None:
+    assert read_question(["experiment=quickstart", *words]).continual.peak_learning_rate == rate
 
 
-def test_an_experiment_has_the_last_word_but_for_the_command_line() -> None:
-    assert read_question(["experiment=quickstart"]).continual.peak_learning_rate == 6e-4
-    assert (
-        read_question(["experiment=quickstart", "continual.peak_learning_rate=1e-4"]).continual.peak_learning_rate
-        == 1e-4
-    )
-
-
-def test_study_yaml_gives_the_question_back(tmp_path: Path) -> None:
+def test_study_yaml_gives_the_question_back(stored: Path, tmp_path: Path) -> None:
     question = read_question(["experiment=quickstart", "mixture.domain_ratio=[0.2,0.4]", "mixture.replicate_at=null"])
-    path = tmp_path / "study.yaml"
-    path.write_text(question_yaml(question))
-    assert load_question(path) == question
-    assert load_question(path, ["goal.tolerance=0.05"]).goal.tolerance == 0.05
-    other = load_question(path, ["law=[transfer-rate,dcpt]"])
+    assert load_question(stored) == question
+    assert load_question(stored, ["goal.tolerance=0.05"]).goal.tolerance == 0.05
+    other = load_question(stored, ["law=[transfer-rate,dcpt]"])
     assert {name: section.from_step for name, section in other.law.items()} == {"transfer-rate": 5, "dcpt": 60}
-    with pytest.raises(ConfigError, match=r"law: 'transfer-rat' is not a law; allowed: .*transfer-rate"):
-        load_question(path, ["law=transfer-rat"])
-    with pytest.raises(ConfigError, match="no such key"):
-        load_question(path, ["goal.tolerence=0.05"])
-    path.write_text(path.read_text().replace("ladder:", "leader:"))
+    with pytest.raises(ConfigError) as error:
+        load_question(stored, ["law=transfer-rat", "goal.tolerence=0.05", "model=gpt2"])
+    law, key, group = error.value.lines
+    assert law.startswith("law: 'transfer-rat' is not a law; allowed: ")
+    assert key == "goal.tolerence: no such key; did you mean goal.tolerance?"
+    assert group.startswith("model: a group; an existing study takes")
+    damaged = tmp_path / "study.yaml"
+    damaged.write_text(stored.read_text().replace("ladder:", "leader:"))
     with pytest.raises(ConfigError, match="plan again"):
-        load_question(path)
+        load_question(damaged)
 
 
 def test_every_key_is_documented() -> None:
@@ -159,15 +237,12 @@ def test_help_teaches(words: list[str], capsys: pytest.CaptureFixture[str]) -> N
     assert "cptlaw" in capsys.readouterr().out
 
 
-def test_a_misspelt_verb_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelt_verb_is_answered_with_the_closest(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["reccomend"]) == 2
     assert "did you mean recommend?" in capsys.readouterr().err
 
 
-def test_looking_does_not_load_torch() -> None:
-    import subprocess
-    import sys
-
+def test_planning_does_not_load_torch() -> None:
     script = (
         "import sys; from pipeline.cli.main import run; run(['plan', 'experiment=quickstart', 'data=/nowhere']);"
         "import pipeline.cli.verbs, pipeline.study.fits, pipeline.study.collect, pipeline.study.status;"
@@ -176,7 +251,7 @@ def test_looking_does_not_load_torch() -> None:
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode == 0
 
 
-def test_what_a_study_was_told_to_train_is_not_asked_again(tmp_path: Path) -> None:
+def test_a_stored_tables_run_does_not_train(tmp_path: Path) -> None:
     stored = tmp_path / "study.yaml"
     stored.write_text(question_yaml(read_question(["experiment=quickstart", "tables.run=true"])))
     assert not question_of_study(tmp_path, []).tables.run

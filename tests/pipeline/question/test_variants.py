@@ -1,4 +1,4 @@
-"""Parts of a study that differ in a few keys."""
+"""Variants of a study: parts that differ in a few keys."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from pipeline.plan.runs import placeholder_manifest, planned_runs
-from pipeline.question.loading import ConfigError, read_question
+from pipeline.question.loading import read_question
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.collect import schedules
 from pipeline.study.folder import PlannedRun, Study
 from tests.pipeline.paper_tables.schedules import dynamics_small
 
-ARM = "{continual: {schedule: {pieces: [{shape: linear, end: 0.0}]}}, mixture: {domain_ratio: 0.5}, held_out: true}"
+VARIANT = "{continual: {schedule: {pieces: [{shape: linear, end: 0.0}]}}, mixture: {domain_ratio: 0.5}, held_out: true}"
 
 
 def _plan(question: Question) -> list[PlannedRun]:
@@ -49,8 +50,10 @@ def test_the_dynamics_study_plans_schedules_transfer_points_ratios_and_what_no_f
             assert own.max() == pytest.approx(past.max() / 10)
 
 
-def test_an_variant_adds_runs_and_changes_none_and_the_plan_keeps_it(tmp_path: Path) -> None:
-    plain, more = (_plan(read_question(["experiment=quickstart", *words])) for words in ([], [f"variants.down={ARM}"]))
+def test_a_variant_adds_runs_and_changes_none_and_the_plan_keeps_it(tmp_path: Path) -> None:
+    plain, more = (
+        _plan(read_question(["experiment=quickstart", *words])) for words in ([], [f"variants.down={VARIANT}"])
+    )
     assert {run.spec.hash: run.name for run in plain}.items() <= {run.spec.hash: run.name for run in more}.items()
     own = [run for run in more if run.variant]
     assert [(run.role, run.variant) for run in own] == [("confirm", "down")] * 6
@@ -66,14 +69,14 @@ MISTAKES = {
     "variants.b={corpora: {domain: law}}": "variants.b.corpora: no such key",
     "variants.c=3": "variants.c: 3; allowed: keys that differ, like {continual: {steps: 100}}",
     "variants.d={mixture: {domain_ratio: 2}}": (
-        "variants.d.mixture.domain_ratio: 2; allowed: 0 to 1, the share of the domain corpus"
+        "variants.d.mixture.domain_ratio: 2; allowed: 0 to 1, the ratio of the domain corpus"
     ),
     "variants.e={transfer_steps: [5000]}": "variants.e.transfer_steps: 5000; allowed: 1 to pretrain.steps, 1200",
     "variants.f={held_out: perhaps}": "variants.f.held_out: Value 'perhaps' is not a valid bool (type str)",
 }
 
 
-def test_mistakes_in_variants_are_named_and_told_at_once() -> None:
-    with pytest.raises(ConfigError) as told:
+def test_all_mistakes_in_variants_are_named_at_once() -> None:
+    with pytest.raises(ConfigError) as error:
         read_question(["experiment=quickstart", *MISTAKES])
-    assert told.value.lines == list(MISTAKES.values())
+    assert error.value.lines == list(MISTAKES.values())

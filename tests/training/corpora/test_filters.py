@@ -25,15 +25,14 @@ def source(request, tmp_path):
     """The same rows by each of the readers."""
 
     def made(**rules):
-        filters = Filters(**rules)
         if request.param == "jsonl":
             path = tmp_path / "a.jsonl"
             path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-            return Source("files", path=str(path), filters=filters)
+            return Source("files", path=str(path), **rules)
         parquet.write_table(pyarrow.Table.from_pylist(ROWS), tmp_path / "a.parquet", row_group_size=2)
         if request.param == "parquet":
-            return Source("files", path=str(tmp_path / "a.parquet"), filters=filters)
-        return Source("hub", name=str(tmp_path), filters=filters)
+            return Source("files", path=str(tmp_path / "a.parquet"), **rules)
+        return Source("hub", name=str(tmp_path), **rules)
 
     return made
 
@@ -100,7 +99,7 @@ def test_a_regular_expression_needs_a_text(source):
 
 
 def test_installed_python_is_filtered_too():
-    source = Source("installed-python", part="graphs", max_bytes=50_000, filters=Filters(max_characters=1000))
+    source = Source("installed-python", part="graphs", max_bytes=50_000, max_characters=1000)
     reading = SourceReader({"a": source}).reading("a")
     texts = [text for _, text in reading]
     assert max(map(len, texts)) <= 1000
@@ -118,7 +117,7 @@ def test_installed_python_is_filtered_too():
 )
 def test_mistakes_are_named_all_at_once(rules, messages):
     with pytest.raises(CorpusError) as error:
-        Source("files", path="x", filters=Filters(**rules)).check("corpora.law")
+        Source("files", path="x", **rules).check("corpora.law")
     lines = str(error.value).split("\n")
     assert len(lines) == len(messages)
     for message in messages:

@@ -16,7 +16,6 @@ import pytest
 from pyarrow import parquet
 
 from training.corpora.documents import CorpusError
-from training.corpora.filters import Filters
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, prepare
 from training.corpora.source import Source
@@ -233,11 +232,11 @@ def many(tmp_path):
         folder.mkdir()
         for part in range(3):
             write_rows(folder / f"part-{part}.{'parquet' if kind == 'hub' else kind}", rows[part::3])
-        filters = Filters(where={"n": list(range(9))})
+        where = {"n": list(range(9))}
         made[f"c{number}"] = (
-            Source("hub", name=str(folder), filters=filters)
+            Source("hub", name=str(folder), where=where)
             if kind == "hub"
-            else Source("files", path=str(folder), filters=filters)
+            else Source("files", path=str(folder), where=where)
         )
     return made
 
@@ -282,7 +281,6 @@ def test_any_number_of_corpora_and_workers_gives_the_same_bytes(many, brought, t
 KILLED = """
 import os, signal, sys
 import training.corpora.corpus_store as made
-from training.corpora.filters import Filters
 from training.corpora.prepare import *
 from training.corpora.source import Source
 from training.corpora.store_writer import StoreWriter
@@ -297,9 +295,9 @@ def counted(*arguments):
         os.kill(os.getpid(), signal.SIGKILL)
     return before(*arguments)
 setattr(StoreWriter, moment, counted)
-filters = Filters(where={"n": list(range(9))})
-sources = {f"c{n}": Source("files", path=f"{folder}/c{n}", filters=filters) for n in range(3)}
-sources["c3"] = Source("hub", name=f"{folder}/c3", filters=filters)
+where = {"n": list(range(9))}
+sources = {f"c{n}": Source("files", path=f"{folder}/c{n}", where=where) for n in range(3)}
+sources["c3"] = Source("hub", name=f"{folder}/c3", where=where)
 prepare(sources, TokenizerChoice(path=folder + "/brought"), folder + "/out", workers=2)
 """
 

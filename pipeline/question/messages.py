@@ -1,0 +1,105 @@
+"""Error messages of a question: one line per mistake, with the key, its value, what is allowed and the closest key."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, get_args, get_type_hints
+
+from conf import options
+from pipeline.question.schema import Question
+
+RENAMED = {
+    r"arms": r"variants",
+    r"corpora\.validation_share": r"corpora.validation_ratio",
+    r"goal\.share": r"goal.domain_ratio",
+    r"law\.([^.]+)\.least_share": r"law.\1.min_ratio",
+    r"(.*\b)?mixture\.domain": r"\1mixture.domain_ratio",
+    r"tables\.least_share": r"tables.min_ratio",
+}
+"""Former key, as an expression -> its present name."""
+
+
+class ConfigError(ValueError):
+    """The mistakes in a question, a line each."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = list(lines)
+
+
+def one_line(error: Exception, schema: type = Question) -> str:
+    """A message of Hydra or OmegaConf as one line: the key, the value, what is allowed."""
+    text, cause = str(error), str(error.__cause__ or error)
+    full = re.search(r"full_key: (\S+)", cause)
+    key = full.group(1) if full else ""
+    if re.search(r"Key '[^']+' (is )?not in", cause):
+        return f"{key}: no such key{_suggested_key(key, schema)}"
+    if key and "missing mandatory value" in cause:
+        return f"{key}: has no value; give {key}=..."
+    if missing := re.search(r"Could not (?:find|load) '([^']+)'", text):
+        group, _, name = missing.group(1).rpartition("/")
+        return unknown_file(group, name)
+    line = next((line.strip() for line in cause.splitlines() if line.strip()), type(error).__name__)
+    return f"{key}: {line}" if key and not line.startswith(key) else line
+
+
+def unknown_file(group: str, name: str) -> str:
+    """The message for a group's option that is no file of conf/."""
+    known = options(group)
+    return f"{group}: {name!r} does not exist; allowed: {', '.join(known)}{nearest(name, known)}"
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """A suggestion of the closest valid word, or an empty string.
+
+    >>> nearest("chinchila", ["chinchilla", "dcpt"])
+    '; did you mean chinchilla?'
+    """
+    words = list(words)
+    close = difflib.get_close_matches(word, words, 1, 0.5)
+    close = close or [known for known in words if known.split(".")[-1] == word.split(".")[-1]][:1]
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _suggested_key(key: str, schema: type) -> str:
+    for former, present in RENAMED.items():
+        if match := re.fullmatch(former, key):
+            return f"; did you mean {match.expand(present)}?"
+    return nearest(key, [name for name, *_ in describe_keys(schema)])
+
+
+def describe_keys(schema: type = Question, prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Every key with its default and its docstring, read from the schema's source."""
+    module = ast.parse(inspect.getsource(schema)).body[0]
+    assert isinstance(module, ast.ClassDef)
+    notes = {
+        before.target.id: " ".join(str(after.value.value).split())
+        for before, after in zip(module.body, module.body[1:])
+        if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name)
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+    }
+    hints = get_type_hints(schema)
+    for item in fields(schema):
+        hint = hints[item.name]
+        inner = next((arg for arg in (hint, *get_args(hint)) if isinstance(arg, type) and is_dataclass(arg)), None)
+        key, note = f"{prefix}{item.name}", notes.get(item.name, "")
+        if inner is None:
+            yield key, _default(item), note
+        else:
+            key += "" if inner is hint else ".*"
+            yield key, "", note
+            yield from describe_keys(inner, f"{key}.")
+
+
+def _default(item: Field[Any]) -> str:
+    value = item.default_factory() if item.default_factory is not MISSING else item.default
+    if value is MISSING or value == "???":
+        return ""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(list(value) if isinstance(value, tuple) else value)

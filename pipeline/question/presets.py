@@ -1,0 +1,59 @@
+"""Models, laws and goals that files of conf/ define."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from conf import CONF, options
+from pipeline.question.messages import ConfigError, nearest, unknown_file
+from pipeline.question.schema import LawConfig, ModelConfig, Question
+
+
+def models(question: Question) -> tuple[list[ModelConfig], ModelConfig]:
+    """The models that the fit trains, in the order of the ladder, and the target model.
+
+    Raises:
+        ConfigError: as `preset`.
+    """
+    ladder = [preset(name) for name in question.ladder]
+    return ladder or [question.model], question.model
+
+
+def preset(name: str) -> ModelConfig:
+    """The model that a file of conf/model defines.
+
+    Raises:
+        ConfigError: no such file, or one that needs a path.
+    """
+    names = options("model")
+    if name not in names:
+        raise ConfigError([f"ladder: {name!r} is not a model; allowed: {', '.join(names)}{nearest(name, names)}"])
+    merged = OmegaConf.merge(OmegaConf.structured(ModelConfig), OmegaConf.load(CONF / "model" / f"{name}.yaml"))
+    if OmegaConf.missing_keys(merged):
+        raise ConfigError([f"ladder: {name!r} needs a path; use it as model={name} model.path=..."])
+    return OmegaConf.to_object(merged)  # pyright: ignore[reportReturnType]
+
+
+def law_sections(names: Any) -> dict[str, LawConfig]:
+    """The section `law` that `law=[...]` selects.
+
+    Raises:
+        ConfigError: names that are no file of conf/law.
+    """
+    known, names = options("law"), names if isinstance(names, list) else [names]
+    if unknown := [str(name) for name in names if name not in known]:
+        raise ConfigError([f"law: {name!r} is not a law; allowed: {', '.join(known)}" for name in unknown])
+    return {name: LawConfig(**OmegaConf.load(CONF / "law" / f"{name}.yaml")[name]) for name in names}
+
+
+def goal_section(name: Any) -> Any:
+    """The keys of the section `goal` that `goal=NAME` sets.
+
+    Raises:
+        ConfigError: the name is no file of conf/goal.
+    """
+    if name not in options("goal"):
+        raise ConfigError([unknown_file("goal", str(name))])
+    return OmegaConf.load(CONF / "goal" / f"{name}.yaml")

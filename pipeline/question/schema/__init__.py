@@ -1,0 +1,123 @@
+"""Every key of a question: its type, unit, default and help. Hydra checks what is given against these classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.question.schema.answers import (
+    ConfirmConfig,
+    DoReMiConfig,
+    GoalConfig,
+    LawConfig,
+    TablesConfig,
+    WeightsConfig,
+)
+from pipeline.question.schema.corpora import CorporaConfig, TokenizerConfig, ValidationConfig
+from pipeline.question.schema.execution import EvaluateConfig, LauncherConfig, SlurmConfig, TrackingConfig
+from pipeline.question.schema.training import BranchConfig, MixtureConfig, ModelConfig, PhaseConfig, ScheduleConfig
+from training.devices.group import Parallel
+from training.spec import Objective, Optimizer
+
+__all__ = [
+    "ROLES",
+    "BranchConfig",
+    "ConfirmConfig",
+    "CorporaConfig",
+    "DoReMiConfig",
+    "EvaluateConfig",
+    "GoalConfig",
+    "LauncherConfig",
+    "LawConfig",
+    "MixtureConfig",
+    "ModelConfig",
+    "PhaseConfig",
+    "Question",
+    "ScheduleConfig",
+    "SlurmConfig",
+    "TablesConfig",
+    "TokenizerConfig",
+    "TrackingConfig",
+    "ValidationConfig",
+    "WeightsConfig",
+]
+ROLES = ("pretrain", "fit", "confirm")
+"""Roles of runs in a study: pre-training, points for the fit, and runs that no fit sees."""
+
+
+@dataclass
+class Question:
+    name: str = "study"
+    """Name of the study, a folder in `studies`."""
+    studies: str = "studies"
+    """Folder that holds the studies."""
+    data: str = "data"
+    """Folder that holds prepared corpora; studies share it."""
+    seed: int = 0
+    """Seed of the initial weights and of the order of sequences; replicates count up from it."""
+    precision: str = "auto"
+    """fp32, bf16 (autocast over fp32 weights), or auto: the faster on this machine, measured once by prepare."""
+    engine: str = "auto"
+    """sdpa, eager, sdpa-compiled, eager-compiled, sdpa-chunked (for large vocabularies), or auto: the fastest, measured
+    once per shape."""
+    sequence_length: int = 128
+    """Predictions per sequence, tokens."""
+    validation_windows: int = 96
+    """Fixed validation sequences per corpus."""
+    objective: Objective = field(default_factory=Objective)
+    """Which tokens are predicted."""
+    boundaries: str = "none"
+    """none: attention crosses the documents of a sequence; documents: it stays within each."""
+    dense: dict[str, str] = field(default_factory=dict)
+    """Domain -> model whose runs on it are evaluated on the whole grid (policy dense), to compare policies."""
+    transfer_steps: list[int] = field(default_factory=list)
+    """Pre-training steps that continual runs start from; empty: the last. Answers are for the last."""
+    variants: dict[str, Any] = field(default_factory=dict)
+    """Variants of the study: name -> keys that differ, of ladder, mixture, pretrain, continual and transfer_steps; with
+    held_out: true no fit sees its runs. Answers are for the question itself. {slow: {continual: {steps: 900}}}"""
+    allow_repeats: bool = False
+    """Whether a run may read a corpus more than once."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The target model, which the answer is for and which confirmation runs train."""
+    ladder: list[str] = field(default_factory=list)
+    """Models that the fit trains, usually smaller ones: files of conf/model. Empty: the target model itself."""
+    corpora: CorporaConfig = field(default_factory=CorporaConfig)
+    """Which text."""
+    validation: ValidationConfig = field(default_factory=ValidationConfig)
+    """How validation documents are chosen."""
+    mixture: MixtureConfig = field(default_factory=MixtureConfig)
+    """Which domain ratios to run."""
+    pretrain: PhaseConfig = field(default_factory=PhaseConfig)
+    """The phase on general text, for models without a path."""
+    continual: PhaseConfig = field(default_factory=PhaseConfig)
+    """The phase on the mixture."""
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    """AdamW."""
+    launcher: LauncherConfig = field(default_factory=LauncherConfig)
+    """Where and how runs are executed."""
+    parallel: Parallel = field(default_factory=Parallel)
+    """How a run is distributed over devices; changes no run's name."""
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    """Where runs can be watched; changes no run's name."""
+    law: dict[str, LawConfig] = field(default_factory=dict)
+    """Laws to fit -> which points each is fitted to."""
+    bootstrap: int = 200
+    """Bootstrap samples of the runs, for the intervals."""
+    goal: GoalConfig = field(default_factory=GoalConfig)
+    """What is asked of the fit."""
+    weights: WeightsConfig = field(default_factory=WeightsConfig)
+    """Of goal=weights: how mixture weights of many domains are found and compared."""
+    confirm: ConfirmConfig = field(default_factory=ConfirmConfig)
+    """Which runs confirm the answer."""
+    tables: TablesConfig = field(default_factory=TablesConfig)
+    """Of tables: which of the papers' tables, and where the papers' numbers are."""
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    """Of evaluate: which down-stream tasks, on which checkpoints."""
+    run: str | None = None
+    """Of train and evaluate: only the run with this hash or folder name."""
+    retry_failed: bool = False
+    """Of train: train runs again that are marked FAILED."""
+    dry_run: bool = False
+    """Of train with launcher=slurm: print scripts and commands, submit nothing."""
+    experiment: Any = None
+    """Complete questions, files of conf/experiment."""

@@ -1,0 +1,113 @@
+"""Sections of a question about its answer: laws, goal, confirmation, mixture weights, tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class LawConfig:
+    from_step: int = 0
+    """First step whose points are fitted."""
+    min_ratio: float = 0.0
+    """Smallest ratio of the validation corpus in the mixture whose runs are fitted."""
+
+
+@dataclass
+class GoalConfig:
+    kind: str = "trade-off"
+    """trade-off: the largest domain ratio within a tolerated increase of the general loss; limited-data: the domain
+    ratio with the smallest domain loss when the domain has few tokens, each read once; compute: the model, of ladder
+    and `model`, with the smallest domain loss for a compute budget; weights: mixture weights of many domains with the
+    smallest average loss, see docs/many-domains.md. For the first three see docs/usages.md."""
+    tolerance: float = 0.03
+    """Tolerated relative increase of the general loss over the loss before CPT, 0.03 is 3%."""
+    domain_tokens: float | None = None
+    """Of limited-data: tokens of the domain; at domain ratio r the run has domain_tokens / r tokens."""
+    most_tokens: float | None = None
+    """Of limited-data: upper limit of the run's tokens; null: 20 times domain_tokens."""
+    flops: float | None = None
+    """Of compute: budget of the continual phase, FLOPs, 6 N D with N non-embedding parameters, like 5e19."""
+    domain_ratio: float | None = None
+    """Of compute: the domain ratio; null: for each model the largest within the tolerance."""
+
+
+@dataclass
+class ConfirmConfig:
+    tokens_factor: float = 2.0
+    """Length of the confirmation runs and of the recommendation, as a multiple of the continual phase; of limited-data
+    and compute the goal decides the length."""
+    neighbour: float = 0.15
+    """Distance between the domain ratios of the first and second confirmation run; 0: no second run."""
+    around: list[float] = field(default_factory=list)
+    """Distances from the recommended domain ratio at which confirmation runs are added, like [-0.3,-0.1,0.1]; ratios
+    outside 0 to 1 are left out. Empty: neighbour. Of compute every model is run in any case."""
+    seeds: int = 1
+    """Seeds of every confirmation run, paired between the ratios; two or more give intervals."""
+
+
+@dataclass
+class DoReMiConfig:
+    step_size: float = 1.0
+    """eta: each step multiplies a domain's weight by exp(eta times its excess loss, nats per token); 1 in Xie et al.
+    2023."""
+    smoothing: float = 1e-3
+    """c: ratio of uniform weights in the weights of every step; 0.001 in Xie et al. 2023."""
+
+
+@dataclass
+class WeightsConfig:
+    methods: list[str] = field(default_factory=lambda: ["autoscale", "uniform"])
+    """Methods to find mixture weights: uniform, given, ddo, autoscale, doremi, regmix, data-mixing, continual. The
+    answer is that of autoscale if it is listed, else that of the first."""
+    phase: str = "pretrain"
+    """pretrain: weights of a training from scratch; continual: of the phase after a pre-training on general."""
+    base: dict[str, float] = field(default_factory=dict)
+    """Domain -> weight of the base run, sum 1; empty: uniform weights."""
+    given: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Of given: name -> (domain -> weight, sum 1), weights that are only compared, like published ones."""
+    factors: list[str] = field(default_factory=lambda: ["1/3", "1", "3"])
+    """Of ddo: factors for the tokens of one domain in the runs around the base run: three or more, one of them 1.
+    Fractions as text."""
+    scales: list[int] = field(default_factory=lambda: [150, 300])
+    """Steps of the base run: autoscale runs at the first and the last, the other methods at the first."""
+    target: int = 1200
+    """Steps of the runs that the weights are for, and that confirm compares."""
+    rounds: int = 1
+    """Of ddo, autoscale and doremi: how often the optimum becomes the base of the next runs; 1: never."""
+    seeds: int = 1
+    """Seeds of every search run; intervals of ddo and autoscale need two or more."""
+    confirm_seeds: int = 3
+    """Seeds of every confirmation run, paired between the methods."""
+    passes: float = 1.0
+    """Upper limit of how often the tokens of a domain are read in a run at the target; it bounds the weights."""
+    mixtures: int = 20
+    """Of regmix, data-mixing and continual: random mixtures around the base weights that are run."""
+    concentration: list[float] = field(default_factory=lambda: [0.1, 5.0])
+    """Of the random mixtures: smallest and largest Dirichlet concentration. Far below the number of domains most of a
+    mixture is one domain, far above it all mixtures are near the base weights. RegMix's: [0.1, 5]."""
+    value: dict[str, float] = field(default_factory=dict)
+    """Domain -> weight of its loss in the average that is minimised, 0 for those left out; empty: 1 for all, or of
+    continual for all but general, whose loss may increase by goal.tolerance."""
+    doremi: DoReMiConfig = field(default_factory=DoReMiConfig)
+    """Of doremi: how the weights of its proxy change."""
+    average: str = "loss"
+    """What is averaged over domains and minimised: loss (nats per token), or perplexity."""
+
+
+@dataclass
+class TablesConfig:
+    papers: str | None = None
+    """Folder with the papers' numbers, dcpt_table01_effectiveness.csv and so on; null: the environment's
+    CPTLAW_PAPER_TABLES, and without it only our numbers are shown."""
+    names: list[str] = field(default_factory=list)
+    """Which tables, like dcpt-1; empty: all."""
+    from_step: int = 1
+    """First step whose points are fitted; the paper begins with its first evaluation, a 200th of a run."""
+    min_ratio: float = 0.0
+    """Smallest ratio of the validation corpus in the mixture whose runs are fitted."""
+    run: bool = False
+    """Whether to prepare, plan and train a missing or unfinished study first; false: print its cost, and make the
+    tables from the points that exist."""
+    points: str | None = None
+    """Collected points to read instead of the study's points.parquet; points=FILE for short."""

@@ -1,0 +1,95 @@
+"""Sections of a question about how runs are executed and watched; they change no run's hash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class SlurmConfig:
+    partition: str | None = None
+    """Partition; null, here and below: the cluster's default."""
+    account: str | None = None
+    """Account that is charged."""
+    qos: str | None = None
+    """Quality of service."""
+    constraint: str | None = None
+    """Features that a node must have, like h100."""
+    nodes: int = 1
+    """Nodes per run; parallel.processes are distributed over them evenly."""
+    gpus: int = 0
+    """GPUs per node; 0: none."""
+    cpus: int | None = None
+    """Cores per process; null: launcher.threads."""
+    mem: str | None = None
+    """Memory per node, like 64G."""
+    time: str | None = None
+    """Time limit of a job, as 30 (minutes), 4:00:00 or 2-00:00:00. A longer run continues in the next job."""
+    limit: int = 0
+    """Upper limit of tasks of an array that run at once; 0: none."""
+    signal: int = 120
+    """Seconds before the time limit at which a run is asked to save."""
+    setup: list[str] = field(default_factory=list)
+    """Shell lines before the run, like module load cuda, or . venv/bin/activate."""
+    python: str | None = None
+    """Command that starts Python in a job, like apptainer exec --nv image.sif python; null: this Python."""
+    extra: list[str] = field(default_factory=list)
+    """Further options of sbatch, like --exclusive or --gres=gpu:h100:4."""
+    driver: list[str] = field(default_factory=list)
+    """Options of sbatch for the small jobs that fit, recommend and report, after partition, account and qos."""
+    patience: float = 60.0
+    """Seconds after which a Slurm command that does not answer is given up."""
+
+
+@dataclass
+class LauncherConfig:
+    kind: str = "local"
+    """local: worker processes on this machine; slurm: arrays of jobs, see docs/cluster.md."""
+    workers: int = 0
+    """Runs that are trained at once; 0: one for every `threads` cores."""
+    threads: int = 1
+    """CPU threads per run."""
+    micro_batch: int = 0
+    """Sequences per forward pass; 0: all that a process has of a step. Must divide them."""
+    resume_every: int = 200
+    """Steps between saved states to resume from; 0: save only when asked to stop."""
+    retries: int = 2
+    """How often a run whose process died is started again without progress before it counts as failed."""
+    stale_after: float = 60.0
+    """Seconds without a heartbeat after which a process on another host counts as dead."""
+    slurm: SlurmConfig = field(default_factory=SlurmConfig)
+    """Of kind slurm: what is requested from the cluster."""
+
+
+@dataclass
+class TrackingConfig:
+    kind: str = "none"
+    """none, or wandb: a group per study, a wandb run per attempt; see docs/tracking.md."""
+    project: str = "cptlaw"
+    """Of wandb: project."""
+    entity: str | None = None
+    """Of wandb: user or team; null: the owner of the API key."""
+    mode: str = "auto"
+    """Of wandb: online, offline, or auto: WANDB_MODE, else online where an API key is known (wandb login)."""
+    tags: list[str] = field(default_factory=list)
+    """Of wandb: tags in addition to phase and model."""
+    every: float = 5.0
+    """Of wandb: seconds between two readings of a run's files."""
+    wait: float = 30.0
+    """Of wandb: time-out at the end of a process, seconds; cptlaw track sync uploads what is missing."""
+
+
+@dataclass
+class EvaluateConfig:
+    tasks: list[str] = field(default_factory=list)
+    """Names of lm-eval tasks; next: which of four passages continues each corpus' validation text (offline)."""
+    role: str = ""
+    """Only runs of this role: pretrain, fit or confirm; empty: all."""
+    folder: str | None = None
+    """Folder of YAML files with tasks of your own, in addition to lm-eval's."""
+    checkpoints: str = "last"
+    """last, or all: which kept weights of each run."""
+    limit: int | None = None
+    """Number of documents of each task, the first ones; null: all."""
+    batch: int = 8
+    """Sequences per forward pass."""

@@ -1,0 +1,89 @@
+"""Sections of a question about its training runs: model, mixture, phases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+from training.evaluation_steps import EvaluationPolicy
+from training.schedule import Piece
+
+
+@dataclass
+class ModelConfig:
+    name: str = MISSING
+    """Name in run folders and tables."""
+    path: str | None = None
+    """A Hugging Face directory, or a hub name like Qwen/Qwen2.5-0.5B; the shape then comes from its config.json."""
+    revision: str | None = None
+    """Of a hub name: branch, tag or commit; plan.jsonl keeps the commit. null: the main branch."""
+    model_type: str = "qwen2"
+    """Architecture: qwen2 (also Qwen1.5 and 2.5), qwen3, llama, gpt2, or bert with objective=masked."""
+    hidden_size: int = 0
+    """Width."""
+    num_hidden_layers: int = 0
+    """Layers."""
+    num_attention_heads: int = 0
+    """Query heads."""
+    num_key_value_heads: int = 0
+    """Key and value heads; 0: as many as query heads."""
+    head_dim: int | None = None
+    """Width of a head; null: hidden_size / num_attention_heads."""
+    intermediate_size: int = 0
+    """Width inside the MLP."""
+    rope_theta: float | None = None
+    """Base of the rotary position embedding; null: 10,000."""
+    vocab_size: int | None = None
+    """Rows of the embedding; null: the tokenizer's number of token ids."""
+    tie_word_embeddings: bool = True
+    """Whether input embedding and output head share their weights."""
+
+
+@dataclass
+class MixtureConfig:
+    domain_ratio: Any = field(default_factory=list)
+    """Domain ratios to run, 0 to 1: one or a list; the replay ratio is 1 minus it."""
+    replicate_at: Any = None
+    """Domain ratio, or list of them, that is run with several seeds, to measure noise; null: the median of the list."""
+    replicates: int = 1
+    """Number of seeds at those ratios; 1: no replicates."""
+
+
+@dataclass
+class ScheduleConfig:
+    pieces: list[Piece] = field(default_factory=list)
+    """Pieces in order."""
+
+
+@dataclass
+class BranchConfig:
+    step: int = MISSING
+    """Step of the phase after which the branch starts; it continues weights, moments and the order of sequences."""
+    steps: int = MISSING
+    """Length of the branch, optimizer steps."""
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    """Learning rate over the branch, relative to the phase's peak; it starts from the rate at `step`."""
+
+
+@dataclass
+class PhaseConfig:
+    steps: int = 0
+    """Optimizer steps."""
+    global_batch: int = 20
+    """Sequences per step."""
+    peak_learning_rate: float = 1e-3
+    """Largest learning rate; the schedule is relative to it."""
+    sequence_length: int | None = None
+    """Predictions per sequence in this phase, tokens; null: the question's sequence_length."""
+    rope_theta: float | None = None
+    """Base of the rotary position embedding in this phase; null: the model's."""
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    """Learning rate over the phase."""
+    branches: list[BranchConfig] = field(default_factory=list)
+    """Runs that branch off the phase's runs at a step, like several decays from one constant learning rate."""
+    evaluation: EvaluationPolicy = field(default_factory=lambda: EvaluationPolicy("decay", every=5, decay=0.05))
+    """At which steps to evaluate."""
+    checkpoints: EvaluationPolicy = field(default_factory=lambda: EvaluationPolicy("explicit", every=5, decay=0.05))
+    """After which steps to keep the weights as a Hugging Face directory; those of the last step are always kept."""

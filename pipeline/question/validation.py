@@ -1,0 +1,164 @@
+"""The preflight: every mistake in a question that can be found without data, a line each."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from pipeline.question.goal import goal_problems, steps_of
+from pipeline.question.messages import ConfigError, nearest
+from pipeline.question.phases import branch_phase, pieces, replicated
+from pipeline.question.presets import models
+from pipeline.question.ranges import PHASE_RANGES, RANGES, choice_problems, range_problems
+from pipeline.question.schema import CorporaConfig, PhaseConfig, Question
+from pipeline.question.slurm_options import slurm_problems
+from pipeline.question.variants import variant_questions
+from training.devices.group import spread_problem
+from training.evaluation_steps import evaluation_steps
+from training.schedule import learning_rates
+
+DEEPSPEED_REFUSED = {"optimizer", "scheduler", "fp16", "bf16", "gradient_accumulation_steps", "train_batch_size"}
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+"""Names that become folders."""
+
+
+def problems(question: Question) -> Iterator[str]:
+    """A line for each mistake, variants included: key, value, what is allowed."""
+    lines = list(_own_problems(question))
+    yield from lines
+    for key, variant in variant_questions(question):
+        if isinstance(variant, str):
+            yield f"{key}{variant}"
+        else:
+            yield from (f"{key}.{line}" for line in _own_problems(variant) if line not in lines)
+
+
+def _own_problems(question: Question) -> Iterator[str]:
+    yield from _mixture_problems(question)
+    yield from range_problems(question, RANGES)
+    for name in ("pretrain", "continual"):
+        if name == "continual" or question.ladder or not question.model.path:
+            yield from _phase_problems(name, question)
+    yield from choice_problems(question)
+    yield from _execution_problems(question)
+    yield from _model_problems(question)
+    for step in question.transfer_steps:
+        if not 1 <= step <= question.pretrain.steps:
+            yield f"transfer_steps: {step}; allowed: 1 to pretrain.steps, {question.pretrain.steps}"
+    from fitting import LAWS  # Loads scipy for half a second, which a worker does not need.
+
+    for law in question.law:
+        if law not in LAWS:
+            yield f"law: {law!r} is not a law; allowed: {', '.join(LAWS)}{nearest(law, LAWS)}"
+    yield from _corpus_problems(question.corpora)
+    yield from _dense_problems(question)
+    if not re.fullmatch(NAME, question.name):
+        yield f"name: {question.name!r}; allowed: letters, digits, '_', '.' and '-', not first"
+    yield from goal_problems(question)
+
+
+def _mixture_problems(question: Question) -> Iterator[str]:
+    ratios = question.mixture.domain_ratio
+    if not ratios:
+        yield "mixture.domain_ratio: empty; allowed: ratios of the domain corpus, 0 to 1, like [0.1,0.5,0.9]"
+    for ratio in ratios:
+        if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0 <= ratio <= 1 or math.isnan(ratio):
+            yield f"mixture.domain_ratio: {ratio!r}; allowed: 0 to 1, the ratio of the domain corpus"
+    for ratio in replicated(question.mixture) if ratios else []:
+        if ratio not in ratios:
+            yield f"mixture.replicate_at: {ratio}; allowed: one of mixture.domain_ratio, {ratios}, or null"
+
+
+def _phase_problems(name: str, question: Question) -> Iterator[str]:
+    phase: PhaseConfig = dataclasses.replace(getattr(question, name), steps=steps_of(question, name))
+    yield from range_problems(phase, PHASE_RANGES, f"{name}.")
+    if phase.global_batch >= 1:
+        batch = question.launcher.micro_batch
+        if problem := spread_problem(question.parallel, question.engine, phase.global_batch, batch):
+            yield problem.replace("global_batch", f"{name}.global_batch")
+    if phase.steps < 1:
+        return
+    try:
+        rates = learning_rates(pieces(phase), phase.steps)
+    except ValueError as error:
+        yield f"{name}.{error}"
+    else:
+        yield from _branch_problems(name, phase, rates)
+    for key, policy in (("evaluation", phase.evaluation), ("checkpoints", phase.checkpoints)):
+        try:
+            evaluation_steps(policy, phase.steps)
+        except ValueError as error:
+            yield f"{name}.{str(error).replace('evaluation.', f'{key}.')}"
+
+
+def _branch_problems(name: str, phase: PhaseConfig, rates: np.ndarray) -> Iterator[str]:
+    for number, branch in enumerate(phase.branches):
+        key = f"{name}.branches[{number}]"
+        if not 1 <= branch.step <= phase.steps:
+            yield f"{key}.step: {branch.step}; allowed: 1 to {name}.steps, {phase.steps}"
+            continue
+        try:
+            learning_rates(pieces(branch_phase(phase, branch)), branch.steps, float(rates[branch.step - 1]))
+        except ValueError as error:
+            yield f"{key}.{error}"
+
+
+def _execution_problems(question: Question) -> Iterator[str]:
+    for key in DEEPSPEED_REFUSED & set(question.parallel.deepspeed):
+        yield f"parallel.deepspeed.{key}: not allowed; cptlaw decides it (see docs/devices.md)"
+    if question.dry_run and question.launcher.kind != "slurm":
+        yield f"dry_run: true with launcher.kind={question.launcher.kind}; allowed: launcher=slurm (else: cptlaw plan)"
+    yield from slurm_problems(question)
+
+
+def _model_problems(question: Question) -> Iterator[str]:
+    model, kind = question.model, question.objective.kind
+    if not re.fullmatch(NAME, model.name):
+        yield f"model.name: {model.name!r}; allowed: letters, digits, '_', '.' and '-', not first"
+    if model.path is None and not (model.hidden_size and model.num_hidden_layers and model.intermediate_size):
+        yield f"model.path: has no value, nor has {model.name} a shape; give model.path=... (a Hugging Face directory)"
+    if kind == "masked" and question.boundaries == "documents":
+        yield "boundaries: 'documents' with objective.kind=masked; allowed: none"
+    try:
+        ladder, target = models(question)
+    except ConfigError as error:
+        yield from error.lines
+        return
+    for one in [*ladder, target]:
+        if not one.path and (one.model_type == "bert") != (kind == "masked"):
+            allowed = "masked" if one.model_type == "bert" else "causal"
+            yield f"objective.kind: {kind!r} with {one.name}; allowed: {allowed}, or models of another model_type"
+            return
+
+
+def _corpus_problems(corpora: CorporaConfig) -> Iterator[str]:
+    for key in ("general", "domain"):
+        if (corpus := getattr(corpora, key)) not in corpora.sources:
+            yield f"corpora.{key}: {corpus!r} is not a source; allowed: {', '.join(corpora.sources)}"
+    if corpora.general == corpora.domain:
+        yield f"corpora.domain: {corpora.domain!r} is also the general corpus; allowed: another source"
+    allowed = [name for name in corpora.sources if name != corpora.general]
+    for domain in corpora.domains:
+        if domain not in allowed:
+            yield f"corpora.domains: {domain!r}; allowed: sources but the general one, {', '.join(allowed)}"
+    if len({*corpora.domains}) < len(corpora.domains):
+        yield f"corpora.domains: {corpora.domains}; allowed: each domain once"
+    if corpora.domains and corpora.domain not in corpora.domains:
+        yield f"corpora.domain: {corpora.domain!r}; allowed: one of corpora.domains, {', '.join(corpora.domains)}"
+    for name in corpora.sources:
+        if not re.fullmatch(NAME, name):
+            yield f"corpora.sources: {name!r}; allowed: letters, digits, '_', '.' and '-', not first"
+
+
+def _dense_problems(question: Question) -> Iterator[str]:
+    domains = question.corpora.domains or [question.corpora.domain]
+    ladder = question.ladder or [question.model.name]
+    for domain, model in question.dense.items():
+        if domain not in domains:
+            yield f"dense: {domain!r}; allowed: {', '.join(domains)}"
+        if model not in ladder:
+            yield f"dense.{domain}: {model!r}; allowed: models of the ladder, {', '.join(ladder)}"
