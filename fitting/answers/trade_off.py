@@ -94,7 +94,7 @@ def trade_off(
         binding = f"general loss reaches {_percent(cap, general_before)}"
 
     caps = cap * cap_factors(len(general.draws), general_spread)
-    ratios, infeasible = _crossings(general.predict_draws(general_frame(GRID)), caps)
+    ratios, infeasible = _crossings(general.predict_draws(general_frame(GRID)), caps[:, None])
     low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
 
     at = {"general": general_frame(r_d), "domain": domain_frame(r_d)}
@@ -104,9 +104,70 @@ def trade_off(
         bottom, top = fit.predict_interval(at[name], level, spread)
         predicted[name] = (float(fit.predict(at[name])[0]), float(bottom[0]), float(top[0]))
         warnings += beyond(name, fit, at[name])
-    if infeasible:
-        warnings.append(f"general: {infeasible:.0%} of the bootstrap fits are infeasible even at r_d=0")
+    if infeasible.any():
+        warnings.append(f"general: {infeasible.mean():.0%} of the bootstrap fits are infeasible even at r_d=0")
     return TradeOff(r_d, min(float(low), r_d), max(float(high), r_d), predicted, binding, warnings)
+
+
+@dataclass(frozen=True)
+class TradeOffs:
+    """The answers of `trade_offs`, one a tolerance.
+
+    `domain_ratio`, `low`, `high`: arrays (n,), NaN where no ratio keeps the general loss within the tolerance.
+    `predicted`: "general" and "domain" -> array (3, n + m) of loss, low and high in nats per token, first at those
+    ratios, then at the m ratios asked for.
+    """
+
+    domain_ratio: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    predicted: dict[str, np.ndarray]
+
+
+def trade_offs(
+    general: Fit,
+    domain: Fit,
+    N: float,
+    D: float,
+    tolerances: np.ndarray,
+    general_before: float,
+    ratios: np.ndarray,
+    *,
+    general_at: Mapping[str, float],
+    domain_at: Mapping[str, float],
+    general_spread: np.ndarray | None = None,
+    domain_spread: np.ndarray | None = None,
+) -> TradeOffs:
+    """`trade_off` at many tolerances (n,) at once, and the losses at further domain ratios (m,).
+
+    The other parameters are those of `trade_off`, with 90% intervals. Raises PointsError for columns that a law reads
+    and nobody gave.
+    """
+
+    def at(fit: Fit, name: str, r_d: np.ndarray) -> pd.DataFrame:
+        r, columns = (1 - r_d, general_at) if name == "general" else (r_d, domain_at)
+        return _frame(fit, N, D, r, columns, name)
+
+    caps = general_before * (1 + np.asarray(tolerances, float))
+    grid = at(general, "general", GRID)
+    curve = general.predict(grid)
+    (r_d,), (infeasible,) = _crossings(curve[None], caps[None])
+    cell = np.clip(np.searchsorted(GRID, r_d, "right") - 1, 0, len(GRID) - 2)
+    slope = (curve[cell + 1] - curve[cell]) / (GRID[cell + 1] - GRID[cell])
+    for _ in range(3):  # Newton steps with the slope of the grid cell
+        step = (caps - general.predict(at(general, "general", r_d))) / np.where(slope > 0, slope, np.inf)
+        r_d = np.clip(r_d + step, GRID[cell], GRID[cell + 1])
+    factors = cap_factors(len(general.draws), general_spread)
+    drawn, _ = _crossings(general.predict_draws(grid), caps * factors[:, None])
+    low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
+    where = np.concatenate([r_d, ratios])
+    predicted = {}
+    for name, fit, spread in (("general", general, general_spread), ("domain", domain, domain_spread)):
+        frame = at(fit, name, where)
+        predicted[name] = np.array([fit.predict(frame), *fit.predict_interval(frame, 0.9, spread)])
+        predicted[name][:, : len(r_d)][:, infeasible] = np.nan
+    known = np.where(infeasible, np.nan, [r_d, np.minimum(low, r_d), np.maximum(high, r_d)])
+    return TradeOffs(known[0], known[1], known[2], predicted)
 
 
 def cap_factors(draws: int, spread: np.ndarray | None) -> np.ndarray:
@@ -121,16 +182,17 @@ def _frame(fit: Fit, N: float, D: float, r: np.ndarray, at: Mapping[str, float],
     return question(fit, name, {"r": r, "N": N, "D": D, **at}, f"{name}_at")
 
 
-def _crossings(curves: np.ndarray, caps: np.ndarray) -> tuple[np.ndarray, float]:
-    """The last ratio at which each curve (draws, grid) is within its cap; the share of curves with none."""
-    inside = curves <= caps[:, None]
-    last = len(GRID) - 1 - np.argmax(inside[:, ::-1], axis=1)
+def _crossings(curves: np.ndarray, caps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The last ratio (n, k) at which each curve (n, grid) is within its caps (n, k), and where (n, k) there is none."""
+    # The least loss at each ratio and all above rises with the ratio, so that it can be searched.
+    least = np.fmin.accumulate(curves[:, ::-1], axis=1)[:, ::-1]
+    last = np.array([np.searchsorted(row, cap, "right") - 1 for row, cap in zip(least, caps, strict=True)])
+    none, last = last < 0, np.maximum(last, 0)
     after = np.minimum(last + 1, len(GRID) - 1)
-    rows = np.arange(len(curves))
+    rows = np.arange(len(curves))[:, None]
     rise = curves[rows, after] - curves[rows, last]
-    part = np.divide(caps - curves[rows, last], rise, out=np.zeros(len(curves)), where=rise > 0)
-    none = ~inside.any(axis=1)
-    return np.where(none, 0.0, GRID[last] + part * (GRID[after] - GRID[last])), float(none.mean())
+    part = np.divide(caps - curves[rows, last], rise, out=np.zeros(caps.shape), where=rise > 0)
+    return np.where(none, 0.0, GRID[last] + part * (GRID[after] - GRID[last])), none
 
 
 def _percent(loss: float, before: float) -> str:

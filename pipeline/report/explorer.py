@@ -1,7 +1,7 @@
-"""The report's sliders: what the page evaluates to say what `recommend` would at another tolerance, size or length.
+"""The report's sliders: what `cptlaw recommend` would answer at other tolerances, model sizes and run lengths.
 
-Everything that needs a schedule, a refit or a drawn error is worked out here, for a row of places of each slider; the
-page evaluates the laws (web/laws.js) and looks for the share (web/answer.js).
+Python computes the answers at every position of the sliders with `fitting.answers.trade_off`; the page's script
+(web/explorer.js) looks them up and draws them.
 """
 
 from __future__ import annotations
@@ -10,79 +10,90 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from fitting import LAWS, Fit
-from fitting.answers.answer import EXTRAPOLATED
-from fitting.answers.trade_off import cap_factors
-from pipeline.question.goal import goal_of
+from fitting import Fit, PointsError
+from fitting.answers.answer import beyond
+from fitting.answers.trade_off import trade_offs
 from pipeline.report.evidence import Evidence
-from pipeline.report.marks import BLACK, CORPUS_COLOURS, GREY, Key, Panel, axis, numbers, panel, token_axis
+from pipeline.report.marks import BLACK, CORPUS_COLOURS, GREY, Key, Panel, axis, band, numbers, panel, token_axis
 from pipeline.report.number_format import short
 from pipeline.report.page import key_list, paragraph, plot, text
 from pipeline.study.fits import log_errors
 from pipeline.study.folder import StudyError
 from pipeline.study.target import Target, find_target, lasting, target_columns
 
-COLUMNS = {"N", "D", "r", "rho", "s1", "s2", "s1_pretrain", "s2_pretrain", "loss_before"}
-"""What is known of a run that is only asked about; web/laws.js has every law that reads no other."""
 ROLES = ("general", "domain")
-_TOLERANCES, _SIZES, _LENGTHS = 201, 25, 25
-"""Places of each slider, the question's own and the measured ones apart."""
-_REACH = (0.25, 8.0)
-"""Shortest and longest run, in lengths of the fitted and of the asked one."""
+_TOLERANCES, _SIZES, _LENGTHS = 41, 7, 9
+"""Positions of each slider, beside those of the question and of the measured models."""
+_CURVE = np.linspace(0.0, 1.0, 51)
+"""Domain ratios of the loss curves."""
+_LENGTH_RANGE = (0.25, 8.0)
+"""Shortest and longest run, relative to the shorter and the longer of the fitted run and the question's."""
 _NOTE = (
-    "Move a slider: the page evaluates the fitted laws and says what cptlaw recommend would. Each length is a run of "
-    "its own with the whole schedule. Between two measured models the loss before the run is read off a straight line "
-    "over log N; cptlaw itself answers for measured models only."
+    "Each position of the sliders is an answer of cptlaw recommend: the largest domain ratio within the allowed loss "
+    "increase. Each length is a run of its own with the whole schedule. Between two measured models the loss before "
+    "CPT is interpolated over log N; cptlaw recommend answers for measured models only."
 )
-_OTHER = "The sliders ask for the largest share within a tolerance, whatever goal the answer above is for."
-_NOTHING = "Nothing to explore yet: the sliders need a recommendation, by laws of size, length, mixture, schedule."
+_NOTHING = (
+    "Nothing to explore yet: the sliders need a recommendation by laws of size, tokens, domain ratio and schedule, "
+    "fitted with a bootstrap."
+)
 _MAP = (
-    "In the map a lighter shade is a higher loss on {domain}, as the thin lines say; left of the yellow line the loss "
-    "on {general} stays within the tolerance."
+    "In the map a lighter shade is a higher loss on {domain}; the thin lines give its value. Left of the yellow line "
+    "the loss increase on {general} is within the tolerance."
 )
 
 
 def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
-    """All that the page's sliders read; None where there is no answer yet, or one of a law that the page cannot ask."""
+    """The answers at all positions of the sliders, for web/explorer.js.
+
+    None where there is no answer yet, or where its laws read a column that is unknown of a run that was not trained.
+    """
     target, content = evidence.target, evidence.recommendation
     if target is None or content is None or not {*content["law"].values()} <= {*evidence.fits}:
         return None
     fits = {role: evidence.fits[evidence.law_of(corpus)][corpus] for role, corpus in zip(ROLES, evidence.corpora)}
-    if not all({*fit.columns} <= COLUMNS and len(fit.draws) for fit in fits.values()):
+    if not all(len(fit.draws) for fit in fits.values()):
         return None
-    asked = content["target"]
     tolerances = _tolerances(content["goal"]["tolerance"])
     sizes = _sizes(evidence, target)
-    steps = _steps(evidence.question.continual.steps, target.steps)
-    lengths = [_length(evidence, lasting(evidence.question, target, count), fits) for count in steps]
-    if not (lengths := [length for length in lengths if length is not None]):
+    lengths = _lengths(evidence, target, fits)
+    spreads = {}
+    if evidence.tested is not None:
+        laws = zip(ROLES, (evidence.law_of(corpus) for corpus in evidence.corpora), evidence.corpora)
+        spreads = {f"{role}_spread": log_errors(evidence.tested, law, corpus) for role, law, corpus in laws}
+    try:
+        answers = [[_answers(fits, spreads, tolerances, size, length) for length in lengths] for size in sizes]
+    except PointsError:
         return None
-    spread = {role: _spread(evidence, corpus) for role, corpus in zip(ROLES, evidence.corpora)}
-    general, domain = (made.spec["layout"] for made in _curves(evidence))
+    if not lengths:
+        return None
+    asked, inks = content["target"], dict(zip(ROLES, CORPUS_COLOURS))
+    inks |= {f"{role}_band": band([], [], [], colour)["fillcolor"] for role, colour in inks.items()}
+    *curves, tokens = (made.spec["layout"] for made in _panels(evidence, [1e9 * length["D"] for length in lengths]))
     return {
         "names": dict(zip(ROLES, evidence.corpora)),
-        "fits": {role: _fit(fit, spread[role]) for role, fit in fits.items()},
-        "caps": _exact(cap_factors(len(fits["general"].draws), spread["general"])),
         "tolerances": tolerances,
-        "sizes": sizes,
-        "lengths": lengths,
+        "sizes": [{**size, "beyond": _beyond(fits, {"N": size["N"]})} for size in sizes],
+        "lengths": [
+            {"D": length["D"], "steps": length["steps"], "beyond": _beyond(fits, length["at"])} for length in lengths
+        ],
+        "fitted": _fitted_ratios(fits),
+        "curve": _CURVE.round(2).tolist(),
+        "answers": answers,
         "start": {
             "tolerances": tolerances.index(content["goal"]["tolerance"]),
             "sizes": _nearest([size["N"] for size in sizes], asked["N"]),
             "lengths": _nearest([length["D"] for length in lengths], asked["D"]),
         },
-        "layouts": {
-            "general": general,
-            "domain": domain,
-            "map": _map(evidence, [1e9 * at["D"] for at in lengths]).spec["layout"],
-        },
-        "inks": {**dict(zip(ROLES, CORPUS_COLOURS)), "answer": BLACK, "before": GREY, "cap": BLACK},
+        "layouts": {**dict(zip(ROLES, curves)), "map": tokens},
+        "inks": {**inks, "answer": BLACK, "before": GREY, "cap": BLACK},
     }
 
 
 def explorer_markup(evidence: Evidence, data: dict[str, Any] | None) -> str:
-    """The section's markup, which the script brings to life."""
+    """The section's markup, to which the script adds the plots."""
     if data is None:
         return paragraph(_NOTHING, "missing")
     general, domain = evidence.corpora
@@ -91,25 +102,25 @@ def explorer_markup(evidence: Evidence, data: dict[str, Any] | None) -> str:
         f'<input type="range" id="{name}" name="{name}" min="0" max="{len(data[name]) - 1}" step="1" '
         f'value="{data["start"][name]}"{" disabled" if len(data[name]) == 1 else ""}></div>'
         for name, words in (
-            ("tolerances", f"T, the tolerated rise of the loss on {general}"),
-            ("sizes", "N, the size of the model, without its embeddings"),
-            ("lengths", "D, the length of the continual phase"),
+            ("tolerances", f"Tolerance: the allowed loss increase on {general}"),
+            ("sizes", "N, the non-embedding parameters of the model"),
+            ("lengths", "D, the tokens of the CPT run"),
         )
     )
     keys = (
-        Key("before the run", GREY, "dashed"),
-        Key("the most that T allows", BLACK, "dotted"),
+        Key("loss before CPT", GREY, "dashed"),
+        Key("largest loss within the tolerance", BLACK, "dotted"),
         Key("the answer, with 90% intervals", BLACK, "ring"),
+        Key("90% prediction interval", GREY, "band"),
     )
     panels = "".join(
         f'<div class="panel"><h4>{text(made.group)}</h4>{plot(made, "", kind)}</div>'
-        for made, kind in zip((*_curves(evidence), _map(evidence, [1e6, 1e7])), (*ROLES, "map"))
+        for made, kind in zip(_panels(evidence, [1e6, 1e7]), (*ROLES, "map"))
     )
-    note = f"{_NOTE} {_OTHER}" if goal_of(evidence.question).chooses_run else _NOTE
     return (
-        f'{paragraph(note, "note")}<div id="explorer"><div class="controls" hidden>{controls}</div>'
+        f'{paragraph(_NOTE, "note")}<div id="explorer"><div class="controls" hidden>{controls}</div>'
         '<p class="explored" id="explored" role="status"><strong></strong> <span></span></p>'
-        '<button type="button" class="back">Back to the study\'s own question</button>'
+        '<button type="button" class="back">Back to the question of the study</button>'
         f'{key_list(keys)}<div class="panels">{panels}</div>'
         f"{paragraph(_MAP.format(domain=domain, general=general), 'note')}</div>"
     )
@@ -121,7 +132,7 @@ def _tolerances(asked: float) -> list[float]:
 
 
 def _sizes(evidence: Evidence, target: Target) -> list[dict[str, Any]]:
-    """The measured models, and places between them."""
+    """N, model and loss before CPT of the measured models and of sizes between them."""
     assert evidence.points is not None
     measured = {}
     for name in evidence.points["model"].unique():
@@ -134,77 +145,98 @@ def _sizes(evidence: Evidence, target: Target) -> list[dict[str, Any]]:
     known = [measured[N] for N in sorted(measured)]
     logs = [math.log(of.N) for of in known]
     between = np.linspace(logs[0], logs[-1], _SIZES)[1:-1] if len(known) > 1 else []
-    # Two places that cannot be told apart are one.
-    between = [at for at in between if min(abs(at - log) for log in logs) > 0.01]
-    made = [{"N": of.N, "model": of.model, "before": _before(evidence, [of], of.N)} for of in known]
-    made += [{"N": math.exp(at), "model": None, "before": _before(evidence, known, math.exp(at))} for at in between]
+    # Closer than this to a measured model, a size would look the same.
+    between = [at for at in between if min(abs(at - log) for log in logs) > 0.1]
+
+    def before(log_size: float) -> dict[str, float]:
+        losses = ([of.before[corpus] for of in known] for corpus in evidence.corpora)
+        return {role: float(np.interp(log_size, logs, values)) for role, values in zip(ROLES, losses)}
+
+    made = [{"N": of.N, "model": of.model, "before": before(log)} for of, log in zip(known, logs)]
+    made += [{"N": math.exp(at), "model": None, "before": before(at)} for at in between]
     return sorted(made, key=lambda size: size["N"])
 
 
-def _before(evidence: Evidence, known: list[Target], N: float) -> dict[str, float]:
-    logs = [math.log(of.N) for of in known]
-    return {
-        role: float(np.interp(math.log(N), logs, [of.before[corpus] for of in known]))
-        for role, corpus in zip(ROLES, evidence.corpora)
-    }
-
-
-def _steps(fitted: int, asked: int) -> list[int]:
-    low, high = _REACH[0] * min(fitted, asked), _REACH[1] * max(fitted, asked)
-    return sorted({*np.geomspace(max(low, 1), high, _LENGTHS).round().astype(int).tolist(), fitted, asked})
-
-
-def _length(evidence: Evidence, target: Target, fits: dict[str, Fit]) -> dict[str, Any] | None:
-    """The columns at the end of a run so long; None where the schedule does not fit into it, or one is not known."""
-    at = {}
-    for role, corpus in zip(ROLES, evidence.corpora):
+def _lengths(evidence: Evidence, target: Target, fits: dict[str, Fit]) -> list[dict[str, Any]]:
+    """D, steps and, by role, the columns of the laws at the end of runs of several lengths."""
+    fitted, asked = evidence.question.continual.steps, target.steps
+    low, high = _LENGTH_RANGE[0] * min(fitted, asked), _LENGTH_RANGE[1] * max(fitted, asked)
+    steps = {*np.geomspace(max(low, 1), high, _LENGTHS).round().astype(int).tolist(), fitted, asked}
+    lengths = []
+    for run in (lasting(evidence.question, target, count) for count in sorted(steps)):
+        at = {}
         try:
-            columns = target_columns(evidence.question, target, corpus, fits[role])
-        except ValueError:
-            return None
-        read = LAWS[fits[role].law].columns
-        at[role] = {name: columns[name] for name in read if name in columns and name not in ("N", "D", "loss_before")}
-        if not all(map(math.isfinite, at[role].values())):
-            return None
-    return {"D": target.D, "steps": target.steps, "at": at}
+            for role, corpus in zip(ROLES, evidence.corpora):
+                at[role] = target_columns(evidence.question, run, corpus, fits[role])
+        except ValueError:  # the schedule does not fit into a run so short
+            continue
+        lengths.append({"D": run.D, "steps": run.steps, "at": at})
+    return lengths
 
 
-def _fit(fit: Fit, spread: np.ndarray | None) -> dict[str, Any]:
-    read = {*fit.columns, "N", "D"}
-    noise = fit.noise(len(fit.draws), spread)[:, :, 0].T
+def _answers(
+    fits: dict[str, Fit],
+    spreads: dict[str, Any],
+    tolerances: list[float],
+    size: dict[str, Any],
+    length: dict[str, Any],
+) -> dict[str, Any]:
+    """The answers (a list entry a tolerance) and the loss curves at one size and length, rounded as they are shown."""
+    given: dict[str, Any] = dict(spreads)
+    for role in ROLES:
+        columns = {name: value for name, value in length["at"][role].items() if name not in ("N", "D")}
+        given[f"{role}_at"] = {**columns, "loss_before": size["before"][role]}
+    asked = size["N"], length["D"], np.array(tolerances), size["before"]["general"]
+    found = trade_offs(fits["general"], fits["domain"], *asked, _CURVE, **given)
+    ratios = [np.floor(1000 * found.domain_ratio), np.round(1000 * found.low), np.round(1000 * found.high)]
+    n = len(tolerances)
     return {
-        "law": fit.law,
-        "params": fit.params,
-        "draws": [dict(zip(fit.params, _exact(draw))) for draw in fit.draws],
-        "noise": [_exact(errors) for errors in noise],
-        "ranges": {name: fit.ranges[name] for name in EXTRAPOLATED if name in fit.ranges and name in read},
+        "ratios": _listed(np.array(ratios)),
+        **{role: _listed(values[:, :n].round(4)) for role, values in found.predicted.items()},
+        **{f"{role}_curve": _listed(values[:, n:].round(4)) for role, values in found.predicted.items()},
     }
 
 
-def _spread(evidence: Evidence, corpus: str) -> np.ndarray | None:
-    return None if evidence.tested is None else log_errors(evidence.tested, evidence.law_of(corpus), corpus)
+def _listed(values: np.ndarray) -> list[list[float | None]]:
+    # Integers print shorter, and JSON knows no NaN.
+    return [[None if np.isnan(v) else int(v) if v == int(v) else float(v) for v in row] for row in values]
 
 
-def _exact(values: np.ndarray) -> list[float]:
-    """Nine digits of each: the page's answer is then recommend's to more than can be shown."""
-    return [float(f"{value:.9g}") for value in values]
+def _beyond(fits: dict[str, Fit], at: dict[str, Any]) -> list[str]:
+    """How far the columns of a run lie outside the fitted points: a line a column."""
+    lines = {}
+    for role, fit in fits.items():
+        columns = {name: value for name, value in at.get(role, at).items() if name in fit.ranges}
+        columns.pop("N", None) if role in at else None
+        for line in beyond(role, fit, pd.DataFrame([columns])) if columns else []:
+            words = line.removeprefix(f"{role}: ")
+            lines.setdefault(words.split(" ")[0], words)
+    return [*lines.values()]
+
+
+def _fitted_ratios(fits: dict[str, Fit]) -> list[float]:
+    """The smallest and the largest domain ratio that both fits saw."""
+    low, high = fits["domain"].ranges.get("r", (0.0, 1.0))
+    least, most = fits["general"].ranges.get("r", (0.0, 1.0))
+    return [max(low, 1 - most), min(high, 1 - least)]
 
 
 def _nearest(places: list[float], value: float) -> int:
     return int(np.argmin(np.abs(np.array(places) - value)))
 
 
-def _curves(evidence: Evidence) -> list[Panel]:
-    x = axis(f"share of {short(evidence.domain)}", range=[-3, 103], dtick=25, ticksuffix="%")
-    y = axis("loss, nats a token")
-    return [panel(f"Loss on {corpus}", "", [], dict(x), dict(y), 300) for corpus in evidence.corpora]
-
-
-def _map(evidence: Evidence, tokens: list[float]) -> Panel:
-    x = axis(f"share of {short(evidence.domain)}", range=[0, 100], dtick=25, ticksuffix="%")
+def _panels(evidence: Evidence, tokens: list[float]) -> list[Panel]:
+    """The empty plots: loss on each corpus, and the map of the loss on the domain."""
+    across = {"dtick": 25, "ticksuffix": "%"}
+    name = f"domain ratio of {short(evidence.domain)}"
+    made = [
+        panel(f"Loss on {corpus}", "", [], axis(name, range=[-3, 103], **across), axis("loss, nats a token"), 300)
+        for corpus in evidence.corpora
+    ]
     y = token_axis("tokens of the run", tokens)
     y["range"] = numbers([math.log10(tokens[0]), math.log10(tokens[-1])])
-    made = panel(f"Loss on {evidence.domain} by share and tokens", "", [], x, y, 300)
+    x = axis(name, range=[0, 100], **across)
+    made.append(panel(f"Loss on {evidence.domain} by domain ratio and tokens", "", [], x, y, 300))
     # The last tick stands at the edge.
-    made.spec["layout"]["margin"]["r"] = 26
+    made[-1].spec["layout"]["margin"]["r"] = 26
     return made

@@ -59,7 +59,7 @@ def page(
         kept["study"] = explorer
     data = {name: _json(value) for name, value in kept.items()}
     data["dark"] = _json(palette(data.values()))
-    names = ["page.js", *(["laws.js", "answer.js", "explorer.js"] if explorer else [])]
+    names = ["page.js", *(["explorer.js"] if explorer else [])]
     scripts = [*([_plotly()] if figures or explorer else []), *map(_file, names)]
     early = _file("head.js")
     assert not any("</script" in script.lower() for script in (early, *scripts))

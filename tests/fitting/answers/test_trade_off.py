@@ -1,10 +1,12 @@
 """As much of the domain as the general loss can bear."""
 
 import numpy as np
+import pandas
 import pytest
 from scipy.optimize import brentq, curve_fit
 
 import fitting
+from fitting.answers.trade_off import trade_offs
 from tests.fitting.given import given
 from tests.fitting.synthetic import TRUE, grid, measured, scheduled
 
@@ -50,6 +52,26 @@ def test_the_ratio_is_where_the_general_loss_meets_its_cap(general, domain, r_tr
     assert answer.predicted["domain"][1] < answer.predicted["domain"][0] < answer.predicted["domain"][2]
     assert answer.binding == f"general loss reaches {tolerance:+.1%}"
     assert answer.warnings == []
+
+
+def test_many_tolerances_at_once_have_the_same_answers(general, domain):
+    start, spread = true_general_loss(0.0) / BEFORE - 1, np.array([-0.02, 0.0, 0.01])
+    tolerances, at = np.array([start - 0.3, start + 0.01, start + 0.06, 9.0]), {"loss_before": BEFORE}
+    found = trade_offs(
+        general, domain, N, D, tolerances, BEFORE, np.array([0.5]), general_at=at, domain_at=at, general_spread=spread
+    )
+    assert np.isnan([found.domain_ratio[0], found.low[0], *found.predicted["domain"][:, 0]]).all()
+    for n, tolerance in list(enumerate(tolerances))[1:]:
+        one = fitting.trade_off(general, domain, N, D, tolerance, BEFORE, general_spread=spread)
+        assert [found.domain_ratio[n], found.low[n], found.high[n]] == pytest.approx(
+            [one.domain_ratio, one.low, one.high], abs=1e-9
+        )
+        for corpus, losses in one.predicted.items():
+            assert found.predicted[corpus][:, n] == pytest.approx(losses, rel=1e-9)
+    half = pandas.DataFrame({"N": [N], "D": [D], "r": [0.5]})
+    assert found.predicted["domain"][:, -1] == pytest.approx(
+        np.ravel([domain.predict(half), *domain.predict_interval(half)])
+    )
 
 
 def test_more_tolerance_gives_more_domain(general, domain):

@@ -53,9 +53,8 @@ SET = """async places => {
     sliders[name].dispatchEvent(new Event("input", {bubbles: true}));
   }
   await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
-  const {tolerance, size, length} = chosen();
-  const {share, low, high, predicted, least} = answer(study, tolerance, size, length);
-  return {tolerance, model: size.model, steps: length.steps, share, low, high, predicted, least,
+  const {tolerance, size, length, ratio, low, high, general, domain} = answer();
+  return {tolerance, model: size.model, steps: length.steps, ratios: [ratio, low, high], general, domain,
     words: document.getElementById("explored").textContent};
 }"""
-"""Put sliders in their places; what the page then says, and works out."""
+"""Put sliders in their places; the answer and the words that the page then shows."""

@@ -157,8 +157,8 @@ def test_names_never_become_markup(page):
     assert "b" in tags  # the cards' own
     assert all(of == {} for tag, of in page.elements if tag == "b")
     assert not any(name.startswith("on") for _, of in page.elements for name in of)
-    # Before the page is painted; what is held; plotly, the page's own, and three of the sliders.
-    assert page.scripts == ["", "summary", "figures", "study", "dark", *[""] * 5]
+    # Before the page is painted; what is held; plotly, the page's own, and that of the sliders.
+    assert page.scripts == ["", "summary", "figures", "study", "dark", *[""] * 3]
     assert all("<" not in page.held[name] for name in ("figures", "study", "dark"))
     assert HOSTILE_CORPUS in page.words
     assert HOSTILE_NAME in page.words
