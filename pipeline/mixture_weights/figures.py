@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.report.marks import BLACK, GREY, Figure, Key, Panel, axis, bar, dots, line, panel, reach, token_axis
+from pipeline.report.marks import BLACK, GREY, Figure, Key, Panel, axis, bar, dots, line, panel, token_axis, value_range
 from pipeline.report.number_format import label, percent, quantity, short
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#B07C00", "#56B4E9", "#3A3F9E", "#6B6B6B", "#88CCEE", "#661100")
@@ -89,7 +89,7 @@ def domain_curves(content: dict[str, Any]) -> Figure | None:
         return None
     shown = [point / made["base_value"] for made in stars for points in made["points"].values() for seed in points
              for point in seed]  # fmt: skip
-    bounds = reach(shown)
+    bounds = value_range(shown)
     panels = [_domain_panel(domain, stars, bounds) for domain in content["mixture"]]
     keys = [Key(f"base run of {quantity(made['tokens'])} tokens", ink, "line") for made, ink in zip(stars, SCALES)]
     keys += [Key("a run, one seed", GREY, "dot"), Key("optimum", GREY, "diamond")]
@@ -130,7 +130,7 @@ def losses_by_method(comparison: dict[str, Any]) -> Figure:
     y = axis(
         "", range=[-0.6, len(rows) - 0.4], tickvals=places.tolist(), ticktext=[short(row["method"]) for row in rows]
     )
-    bounds = reach([value for row in rows for value in row["values"]])
+    bounds = value_range([value for row in rows for value in row["values"]])
     keys = [Key("one seed", GREY, "dot"), Key("mean of the seeds", GREY, "diamond")]
     return Figure(keys, [panel("", "", traces, axis(unit, range=bounds, nticks=5), y, 90 + 34 * len(rows))])
 
@@ -156,4 +156,4 @@ def confirmation_curves(comparison: dict[str, Any], points: pd.DataFrame) -> Fig
     unit = "mean loss, nats a token" if comparison["average"] == "loss" else "mean perplexity"
     keys = [Key(row["method"], ink[row["method"]], "line") for row in comparison["methods"]]
     x = token_axis("tokens", tokens)
-    return Figure(keys, [panel("", "", traces, x, axis(unit, range=reach(shown)), 360)])
+    return Figure(keys, [panel("", "", traces, x, axis(unit, range=value_range(shown)), 360)])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from pipeline.mixture_weights.doremi_figure import weights_by_step
 from pipeline.mixture_weights.figures import (
     colours,
@@ -16,12 +18,11 @@ from pipeline.mixture_weights.figures import (
 )
 from pipeline.mixture_weights.terminal_tables import difference, notes, outdone, outdone_line, saved, speed_up
 from pipeline.question.schema import Question
-from pipeline.report.colours import both
 from pipeline.report.domains_page import siblings
 from pipeline.report.evidence import Evidence
 from pipeline.report.marks import Figure
 from pipeline.report.number_format import percent, quantity
-from pipeline.report.page import Section, bullets, figure, page, paragraph, spot, table, text
+from pipeline.report.page import Section, block, bullets, figure, heading, lead, page, paragraph, table
 from pipeline.report.tables import cost, provenance
 from pipeline.study.artifacts import read_comparison, read_weights
 from pipeline.study.collect import read_points
@@ -86,7 +87,7 @@ def _report(
 ) -> str:
     shown: list[Figure] = []
 
-    def drawn(made: Figure | None, caption: str, why: str = "None of the methods has one.") -> str:
+    def drawn(made: Figure | None, caption: str, why: str = "None of the methods has one.") -> Markup:
         if made is None:
             return paragraph(why, "missing")
         shown.append(made)
@@ -112,12 +113,13 @@ def _report(
         sections.append(Section("methods", "The methods compared", paragraph(_NO_COMPARISON, "missing")))
     said = notes(content) if content else []
     known = bullets(said) if said else paragraph("Nothing.")
-    last = f"<h3>What the methods say</h3>{known}<h3>How to read this</h3>{bullets(_READING)}{provenance(evidence)}"
+    last = heading("Notes of the methods") + known + heading("How to read this") + bullets(_READING)
+    last += provenance(evidence)
     sections += [Section("cost", "What it cost", cost(evidence)), Section("notes", "Notes", last)]
     better = outdone(comparison) if comparison else None
     mixture = better["weights"] if better else content["mixture"] if content else {}
     line, summary = _headline(content, mixture), _summary(content, comparison, missing)
-    head = f'{_bar(mixture) if mixture else ""}<p class="lead" id="answer">{text(summary)}</p>'
+    head = (_bar(mixture) if mixture else Markup()) + lead(summary)
     head += siblings(evidence.study.folder, "report.html")
     return page(evidence.study.folder.resolve().name, line, summary, head, sections, shown)
 
@@ -154,19 +156,12 @@ def _summary(content: dict[str, Any] | None, comparison: dict[str, Any] | None, 
     return " ".join([*words, *missing])
 
 
-def _bar(mixture: dict[str, float]) -> str:
+def _bar(mixture: dict[str, float]) -> Markup:
     ink = colours(list(mixture))
-    parts = "".join(
-        f'<div style="width:{100 * share:.2f}%;background:{both(ink[domain])}"></div>'
-        for domain, share in mixture.items()
-    )
-    names = "".join(
-        f"<span>{spot(ink[domain])}{text(f'{percent(share)} {domain}')}</span>" for domain, share in mixture.items()
-    )
-    return f'<div class="mixture"><div class="shares">{parts}</div><div class="names">{names}</div></div>'
+    return block("mixture", [(f"{percent(ratio)} {domain}", ratio, ink[domain]) for domain, ratio in mixture.items()])
 
 
-def _weights(content: dict[str, Any]) -> str:
+def _weights(content: dict[str, Any]) -> Markup:
     def cell(row: dict[str, Any], domain: str) -> str:
         between = f" ({percent(row['low'][domain])} to {percent(row['high'][domain])})" if row["low"] else ""
         return percent(row["weights"][domain]) + between
@@ -179,7 +174,7 @@ def _weights(content: dict[str, Any]) -> str:
     return table("Weights, with 90% intervals where a method has them", columns, rows)
 
 
-def _comparison(comparison: dict[str, Any]) -> str:
+def _comparison(comparison: dict[str, Any]) -> Markup:
     measure = "mean loss" if comparison["average"] == "loss" else "mean perplexity"
     columns = [
         *("method", measure, f"less {comparison['reference']}", "above the best", "perplexity", "worst domain"),

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from itertools import chain
 
 import pandas as pd
+from markupsafe import Markup
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from pipeline.paper_tables.table import Table
 from pipeline.paper_tables.verdict import RULE
-from pipeline.report.page import Section, page, paragraph, table, text
+from pipeline.report.page import Section, heading, judged, lead, page, paragraph, table
 
 PAPERS = {"dcpt": "D-CPT", "dynamics": "Dynamics", "autoscale": "AutoScale"}
 """First part of a table's name -> the paper."""
@@ -87,23 +88,22 @@ def tables_page(study: str, results: list[Result], provenance: str) -> str:
     summary = f"{len(results)} tables of the papers: {listed}."
     rows = [[numbered(result.name), result.table.title, result.verdict, result.why] for result in results]
     overview = table("Verdicts", ["table", "title", "verdict", "why"], rows, left=4, kind="words")
-    rules = "".join(map(paragraph, RULE.split("\n\n")))
+    rules = Markup().join(map(paragraph, RULE.split("\n\n")))
     sections = [
-        Section("verdicts", "Do they hold here?", f"{overview}<h3>The rule of the verdicts</h3>{rules}"),
+        Section("verdicts", "Do they hold here?", overview + heading("The rule of the verdicts") + rules),
         *map(_section, results),
     ]
-    head = f'<p class="lead" id="answer">{text(summary)}</p>{paragraph(provenance, "note")}'
+    head = lead(summary) + paragraph(provenance, "note")
     return page(study, "the papers' tables, beside ours", summary, head, sections)
 
 
 def _section(result: Result) -> Section:
     title = f"{numbered(result.name)}: {result.table.title}"
-    verdict = f"<p><strong>{text(_capital(result.verdict))}.</strong> {text(result.why)}</p>"
-    note = paragraph(result.note, "note") if result.note else ""
+    note = paragraph(result.note, "note") if result.note else Markup()
     names, columns, rows = wide(result)
     body = [[*key, *chain(*numbers)] for key, numbers in rows]
-    cells = table(title, _headings(names, columns), body, left=len(names)) if rows else ""
-    return Section(result.name, title, verdict + note + cells, numbered(result.name))
+    cells = table(title, _headings(names, columns), body, left=len(names)) if rows else Markup()
+    return Section(result.name, title, judged(result.verdict, result.why) + note + cells, numbered(result.name))
 
 
 def print_tables(results: list[Result], console: Console) -> None:

@@ -1,4 +1,4 @@
-"""The report's figures of the answer: what the domain costs on general, and predicted against measured."""
+"""Figures of the answer: loss on general against loss on the domain, and predicted against measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.report.evidence import Evidence, at_target, predicted
-from pipeline.report.loss_figures import SHARES
+from pipeline.report.loss_figures import RATIOS
 from pipeline.report.marks import (
     BLACK,
     GREY,
@@ -22,20 +22,20 @@ from pipeline.report.marks import (
     line,
     notes,
     panel,
-    reach,
     token_axis,
+    value_range,
 )
 from pipeline.report.number_format import label, percent, short
 from pipeline.study.fits import selected
 
 LABELLED = [0, 50, 25, 5, 10, 20, 30, 40]
-"""Places in SHARES whose share is written beside the curve, those that matter most first."""
+"""Indices into RATIOS whose value is written beside the curve, the most important first."""
 MOST_POINTS = 4000
 """Fitted points drawn in one panel; a browser is slow beyond."""
 
 
 def trade_off_curve(evidence: Evidence) -> Figure | None:
-    """Rise of the general loss against the domain loss over all shares; None without a target or fits."""
+    """Loss increase of general against the domain loss over all ratios; None without a target or fits."""
     if evidence.target is None or not evidence.fits:
         return None
     before = evidence.target.before[evidence.general]
@@ -48,7 +48,7 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
         rise, first = 100 * (general / before - 1), name == next(iter(answers))
         hover = f"{label(name)}, %{{customdata:.0%}} {label(evidence.domain)}: %{{x:.3f}}, %{{y:+.1f}}%"
         curve = line(domain, rise, colour, "solid" if first else "dash", 2.5, hover)
-        traces.insert(0, {**curve, "customdata": SHARES.round(2).tolist()})
+        traces.insert(0, {**curve, "customdata": RATIOS.round(2).tolist()})
         if first:
             traces.append(dots(domain[LABELLED], rise[LABELLED], colour, 7))
         xs.append(domain)
@@ -57,27 +57,27 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
         return None
     for pair in _confirmed_pairs(evidence):
         x, y = pair[evidence.domain]["measured"], 100 * (pair[evidence.general]["measured"] / before - 1)
-        share = percent(pair[evidence.domain]["domain_ratio"])
-        hover = f"measured at {share} {label(evidence.domain)}: %{{x:.4f}}, %{{y:+.2f}}%"
+        ratio = percent(pair[evidence.domain]["domain_ratio"])
+        hover = f"measured at {ratio} {label(evidence.domain)}: %{{x:.4f}}, %{{y:+.2f}}%"
         traces.append(dots([x], [y], BLACK, 11, "diamond", hover))
         xs[0], ys[0] = np.append(xs[0], x), np.append(ys[0], y)
-    told = evidence.recommendation or {"goal": {}, "predicted": {}}
-    tolerance, answer = 100 * told["goal"].get("tolerance", evidence.question.goal.tolerance), told["predicted"]
+    content = evidence.recommendation or {"goal": {}, "predicted": {}}
+    tolerance, answer = 100 * content["goal"].get("tolerance", evidence.question.goal.tolerance), content["predicted"]
     if answer:
         traces.append(_answer_mark(evidence, answer, before))
-    # What gave the answer decides what is seen; another one that goes astray must not flatten it.
-    x_range, y_range = reach(xs[0], *xs[1:]), reach([*ys[0], 0.0, tolerance], *ys[1:])
+    # The laws of the answer set the range; another law that diverges must not flatten it.
+    x_range, y_range = value_range(xs[0], *xs[1:]), value_range([*ys[0], 0.0, tolerance], *ys[1:])
     traces.insert(0, line(x_range, [tolerance] * 2, GREY, "dash", 1.6))
     x = axis(f"loss on {short(evidence.domain)}, nats a token", range=x_range)
-    y = axis(f"rise of the loss on {short(evidence.general)}", range=y_range, ticksuffix="%")
+    y = axis(f"loss increase on {short(evidence.general)}", range=y_range, ticksuffix="%")
     keys = [Key(name, colour, "dashed") for name, (_, colour) in answers.items()]
     keys[0] = dataclasses.replace(keys[0], mark="line")
     keys.append(Key(f"tolerance, {tolerance:+.3g}%", GREY, "dashed"))
     if answer:
         keys.append(Key("the answer, with 90% intervals", BLACK, "ring"))
     if evidence.confirmations:
-        keys.append(Key("measured by the confirmation", BLACK, "diamond"))
-    words = [percent(at) for at in SHARES[LABELLED]]
+        keys.append(Key("confirmation runs", BLACK, "diamond"))
+    words = [percent(at) for at in RATIOS[LABELLED]]
     written = notes(xs[0][LABELLED], ys[0][LABELLED], words, x_range, y_range)
     return Figure(keys, [panel("", "", traces, x, y, height=430, annotations=written)])
 
@@ -110,12 +110,12 @@ def agreement(evidence: Evidence) -> Figure | None:
             errors.append(dots(x, sides[1], colour, 12, "diamond", hover) | {"error_y": bar(*sides)})
             measured.append(x)
             missed += sides
-        bounds = reach(np.concatenate(measured))
+        bounds = value_range(np.concatenate(measured))
         x = axis("measured loss, nats a token", range=bounds)
         y = axis("predicted loss, nats a token", range=bounds)
         traces = [line(bounds, bounds, GREY, "dash", 1.2), *losses]
         panels.append(panel(f"Loss on {corpus}", "Predicted against measured", traces, x, y, 330))
-        y = axis("error of the prediction", range=reach(np.concatenate([*missed, [0.0]])), ticksuffix="%")
+        y = axis("error of the prediction", range=value_range(np.concatenate([*missed, [0.0]])), ticksuffix="%")
         traces = [line(bounds, [0, 0], GREY, "dash", 1.2), *errors]
         panels.append(panel(f"Loss on {corpus}", "Predicted ÷ measured − 1", traces, x, y, 330))
     keys = [Key(law, law_colour(evidence, law), "dot") for law in evidence.laws]
@@ -125,7 +125,7 @@ def agreement(evidence: Evidence) -> Figure | None:
 
 
 def places(evidence: Evidence) -> Figure | None:
-    """The confirmation runs at and around the answer, predicted and measured; None where fewer than two were made."""
+    """Confirmation runs at and around the answer, predicted and measured; None where there are fewer than two."""
     proof = evidence.proof
     if proof is None or len(proof["places"]) < 2 or evidence.recommendation is None:
         return None
@@ -140,7 +140,7 @@ def places(evidence: Evidence) -> Figure | None:
     runs = dots(x, measured, BLACK, 11, "diamond", "measured: %{y:.4f}")
     runs["error_y"] = bar(np.subtract(measured, spread), measured, np.add(measured, spread))
     shown = [*measured, *np.subtract(measured, spread), *np.add(measured, spread), *predicted]
-    bounds = reach(shown, low, high)
+    bounds = value_range(shown, low, high)
     traces = [band(x, low, high, colour), line([x[int(proof["at"])]] * 2, bounds, BLACK, "solid", 1)]
     keys = [Key(evidence.law_of(corpus), colour, "line"), Key("90% interval", colour, "band")]
     if (tolerance := proof.get("tolerance")) is not None:
@@ -150,10 +150,10 @@ def places(evidence: Evidence) -> Figure | None:
     traces += [line(x, predicted, colour, "solid", 2.2, "predicted: %{y:.4f}"), runs]
     noise = f", with the standard deviation of {proof['seeds']} seeds" if proof["seeds"] > 1 else ""
     keys += [Key(f"measured{noise}", BLACK, "diamond"), Key("the answer", BLACK, "upright")]
-    of_share = axis(f"share of {short(evidence.domain)}", ticksuffix="%")
-    of_size = token_axis("parameters of the model, non-embedding", x) if by_size else of_share
+    by_ratio = axis(f"domain ratio of {short(evidence.domain)}", ticksuffix="%")
+    across = token_axis("parameters of the model, non-embedding", x) if by_size else by_ratio
     y = axis(f"loss on {short(corpus)}, nats a token", range=bounds)
-    return Figure(keys, [panel("", "", traces, of_size, y, 330)])
+    return Figure(keys, [panel("", "", traces, across, y, 330)])
 
 
 def _laws_drawn(evidence: Evidence) -> dict[str, tuple[tuple[str, str], str]]:
@@ -166,7 +166,7 @@ def _laws_drawn(evidence: Evidence) -> dict[str, tuple[tuple[str, str], str]]:
 
 
 def _at_target(evidence: Evidence, law: str, corpus: str) -> np.ndarray | None:
-    frame = at_target(evidence, law, corpus, SHARES)
+    frame = at_target(evidence, law, corpus, RATIOS)
     return None if frame is None else evidence.fits[law][corpus].predict(frame)
 
 

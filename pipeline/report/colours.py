@@ -1,4 +1,4 @@
-"""Colours of the report: of shares, and what each colour becomes on a dark page."""
+"""Colours of the report: of domain ratios, and of the dark page."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _CHOSEN = {
     **{"#333a44": "#c3cad3", "#e9ecf0": "#2b323b", "#aab1bb": "#59626e"},
     "rgba(255,255,255,0.8)": "rgba(20,24,29,0.8)",
 }
-"""White, black, greys and lines, which turn round."""
+"""White, black, greys and lines, which are inverted."""
 _TOWARDS_WHITE = 0.38
-"""Share of white in the others: enough to be seen, and lighter colours stay lighter."""
+"""Ratio of white mixed into the others: enough contrast, and lighter colours stay lighter."""
 _VIRIDIS = ("#440154", "#414487", "#2a788e", "#22a884", "#7ad151")
-"""Domain share from 0 to 1: rises in lightness, so that it reads in grey, and ends before it is too light."""
+"""Domain ratio from 0 to 1: lightness rises, so that it reads in grey, and ends before it is too light."""
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}|rgba\([0-9., ]*\)")
 
 
-def share_colour(share: float) -> str:
-    """Colour of a domain share in [0, 1].
+def ratio_colour(ratio: float) -> str:
+    """Colour of a domain ratio in [0, 1].
 
-    >>> share_colour(0.0), share_colour(1.0)
+    >>> ratio_colour(0.0), ratio_colour(1.0)
     ('#440154', '#7ad151')
     """
-    place = min(max(float(share), 0.0), 1.0) * (len(_VIRIDIS) - 1)
+    place = min(max(float(ratio), 0.0), 1.0) * (len(_VIRIDIS) - 1)
     first = min(int(place), len(_VIRIDIS) - 2)
     ends = [[int(_VIRIDIS[first + k][at : at + 2], 16) for at in (1, 3, 5)] for k in (0, 1)]
     mixed = (round(a + (b - a) * (place - first)) for a, b in zip(*ends))

@@ -1,4 +1,4 @@
-"""The page of a study of several domains: every domain's answer, and the way to its own page."""
+"""The page of a study of several domains: the answer for every domain, and a link to its page."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+from markupsafe import Markup
 
 from pipeline.question.schema import Question
 from pipeline.report.evidence import Evidence
 from pipeline.report.marks import CORPUS_COLOURS, GREY, Figure, Key, axis, bar, dots, panel
 from pipeline.report.number_format import percent, quantity, short
-from pipeline.report.page import Section, figure, page, paragraph, table, text
+from pipeline.report.page import Section, block, figure, lead, page, paragraph, table
 from pipeline.report.tables import cost, provenance
 from pipeline.study.artifacts import read_confirmations, read_recommendation
 from pipeline.study.folder import Study
 from training.durable import write_whole
 
 _SHARES = (
-    "The largest share of each domain within the tolerated rise of the loss on general, with its 90% interval; hollow, "
-    "what confirmation runs were made at."
+    "The largest domain ratio of each domain within the allowed loss increase on general, with its 90% interval. "
+    "Hollow: the domain ratios of the confirmation runs."
 )
 
 
@@ -58,18 +59,17 @@ def write_domains_page(study: Study, question: Question) -> Path:
     drawn = figure(shown[0], _SHARES) if shown else paragraph("No domain has an answer yet.", "missing")
     sections = [
         Section("domains", "The answers", drawn + _table(answers, general)),
-        Section("cost", "What it cost", cost(evidence)),
+        Section("cost", "Cost", cost(evidence)),
         Section("notes", "Notes", provenance(evidence)),
     ]
-    head = "".join(_card(study.folder, answer) for answer in answers)
-    head = f'<p class="lead" id="answer">{text(summary)}</p><div class="cards">{head}</div>'
+    head = lead(summary) + block("cards", [_card(study.folder, answer) for answer in answers])
     path = study.folder / "report.html"
     write_whole(path, page(name, headline, summary, head + siblings(study.folder, path.name, True), sections, shown))
     return path
 
 
-def siblings(folder: Path, own: str, several: bool = False) -> str:
-    """Links from one of a study's pages to those that lie beside it; nothing where there are none.
+def siblings(folder: Path, own: str, several: bool = False) -> Markup:
+    """Links from one of a study's pages to the others; empty where there are none.
 
     Args:
         folder: of the study.
@@ -82,11 +82,8 @@ def siblings(folder: Path, own: str, several: bool = False) -> str:
         found[str(place)] = ", ".join(place.parts[1:-1])
     sure = {"report.html"} if several else set()
     there = {of: words for of, words in found.items() if of != own and (of in sure or (folder / of).exists())}
-    links = "".join(
-        f'<a href="{text(quote(os.path.relpath(place, Path(own).parent)))}">{text(words)}</a>'
-        for place, words in there.items()
-    )
-    return f'<nav aria-label="Pages beside this one"><span>Beside this page:</span>{links}</nav>' if there else ""
+    links = [(quote(os.path.relpath(place, Path(own).parent)), words) for place, words in there.items()]
+    return block("siblings", links)
 
 
 def _read(folder: Path, domain: str) -> _Answer:
@@ -104,18 +101,14 @@ def _sentence(answer: _Answer, name: str) -> str:
     return f"{answer.domain}: {percent(answer.share)} ({answer.content['low']:.1%} to {answer.content['high']:.1%})."
 
 
-def _card(folder: Path, answer: _Answer) -> str:
+def _card(folder: Path, answer: _Answer) -> tuple[str, str, str, str]:
+    address = quote(answer.place) if (folder / answer.place).exists() else ""
     if answer.content is None:
-        value, more = "not yet", "no recommendation"
-    elif answer.share is None:
-        value, more = "none", answer.content["binding"]
-    else:
-        value = f"{percent(answer.share)} {answer.domain}"
-        more = f"90% interval {answer.content['low']:.1%} to {answer.content['high']:.1%}; {_proof(answer)}"
-    name = text(answer.domain)
-    if (folder / answer.place).exists():
-        name = f'<a href="{text(quote(answer.place))}">{name}</a>'
-    return f'<div class="card"><span>{name}</span><b>{text(value)}</b><span>{text(more)}</span></div>'
+        return answer.domain, "not yet", "no recommendation", address
+    if answer.share is None:
+        return answer.domain, "none", answer.content["binding"], address
+    interval = f"90% interval {answer.content['low']:.1%} to {answer.content['high']:.1%}"
+    return answer.domain, f"{percent(answer.share)} {answer.domain}", f"{interval}; {_proof(answer)}", address
 
 
 def _proof(answer: _Answer) -> str:
@@ -123,7 +116,7 @@ def _proof(answer: _Answer) -> str:
     return f"confirmed within {max(abs(row['relative_error']) for row in rows):.2%}" if rows else "not confirmed"
 
 
-def _table(answers: list[_Answer], general: str) -> str:
+def _table(answers: list[_Answer], general: str) -> Markup:
     rows = []
     for answer in answers:
         content = answer.content
@@ -138,7 +131,9 @@ def _table(answers: list[_Answer], general: str) -> str:
         run = f"{target['model']}, {quantity(target['D'] * 1e9)} tokens"
         laws = ", ".join(dict.fromkeys(content["law"].values()))
         rows.append([answer.domain, run, laws, share, between, *said, _proof(answer)])
-    columns = ["domain", "run", "laws", "share", "90% interval", "loss on it", f"loss on {general}", "proof"]
+    columns = [
+        *("domain", "run", "laws", "domain ratio", "90% interval", "loss on it", f"loss on {general}", "confirmation"),
+    ]
     return table("The answers, losses in nats a token with 90% intervals", columns, rows, left=3)
 
 
@@ -153,7 +148,7 @@ def _shares(answers: list[_Answer]) -> Figure:
     made = dots([x for x, _ in runs], [y for _, y in runs], GREY, 15, "circle-open", "confirmation run at %{x:.1f}%")
     names = [short(answer.domain) for answer in known]
     y = axis("", range=[-0.6, len(known) - 0.4], tickvals=places.tolist(), ticktext=names)
-    keys = [Key("recommended share, with 90% interval", CORPUS_COLOURS[1], "dot")]
+    keys = [Key("recommended domain ratio, with 90% interval", CORPUS_COLOURS[1], "dot")]
     keys += [Key("confirmation run", GREY, "ring")] if runs else []
-    across = axis("share of the domain", range=[-3, 103], dtick=25, ticksuffix="%")
+    across = axis("domain ratio", range=[-3, 103], dtick=25, ticksuffix="%")
     return Figure(keys, [panel("", "", [made, marks] if runs else [marks], across, y, 80 + 34 * len(known))])

@@ -16,9 +16,20 @@ from fitting import Fit, PointsError
 from fitting.answers.answer import beyond
 from fitting.answers.trade_off import trade_offs
 from pipeline.report.evidence import Evidence
-from pipeline.report.marks import BLACK, CORPUS_COLOURS, GREY, Key, Panel, axis, band, numbers, panel, token_axis
-from pipeline.report.number_format import short
-from pipeline.report.page import key_list, paragraph, plot, text
+from pipeline.report.marks import (
+    BLACK,
+    CORPUS_COLOURS,
+    GREY,
+    Key,
+    Panel,
+    axis,
+    band,
+    numbers,
+    panel,
+    ratio_axis,
+    token_axis,
+)
+from pipeline.report.page import block, paragraph
 from pipeline.study.fits import log_errors
 from pipeline.study.folder import StudyError
 from pipeline.study.target import Target, find_target, lasting, target_columns
@@ -97,33 +108,20 @@ def explorer_markup(evidence: Evidence, data: dict[str, Any] | None) -> str:
     if data is None:
         return paragraph(_NOTHING, "missing")
     general, domain = evidence.corpora
-    controls = "".join(
-        f'<div><label for="{name}">{text(words)}</label><output for="{name}"></output>'
-        f'<input type="range" id="{name}" name="{name}" min="0" max="{len(data[name]) - 1}" step="1" '
-        f'value="{data["start"][name]}"{" disabled" if len(data[name]) == 1 else ""}></div>'
-        for name, words in (
-            ("tolerances", f"Tolerance: the allowed loss increase on {general}"),
-            ("sizes", "N, the non-embedding parameters of the model"),
-            ("lengths", "D, the tokens of the CPT run"),
-        )
-    )
+    labels = {
+        "tolerances": f"Tolerance: the allowed loss increase on {general}",
+        "sizes": "N, the non-embedding parameters of the model",
+        "lengths": "D, the tokens of the CPT run",
+    }
+    sliders = [(name, label, len(data[name]), data["start"][name]) for name, label in labels.items()]
     keys = (
         Key("loss before CPT", GREY, "dashed"),
         Key("largest loss within the tolerance", BLACK, "dotted"),
         Key("the answer, with 90% intervals", BLACK, "ring"),
         Key("90% prediction interval", GREY, "band"),
     )
-    panels = "".join(
-        f'<div class="panel"><h4>{text(made.group)}</h4>{plot(made, "", kind)}</div>'
-        for made, kind in zip(_panels(evidence, [1e6, 1e7]), (*ROLES, "map"))
-    )
-    return (
-        f'{paragraph(_NOTE, "note")}<div id="explorer"><div class="controls" hidden>{controls}</div>'
-        '<p class="explored" id="explored" role="status"><strong></strong> <span></span></p>'
-        '<button type="button" class="back">Back to the question of the study</button>'
-        f'{key_list(keys)}<div class="panels">{panels}</div>'
-        f"{paragraph(_MAP.format(domain=domain, general=general), 'note')}</div>"
-    )
+    panels = list(zip((*ROLES, "map"), _panels(evidence, [1e6, 1e7])))
+    return block("explorer", _NOTE, sliders, keys, panels, _MAP.format(domain=domain, general=general))
 
 
 def _tolerances(asked: float) -> list[float]:
@@ -227,16 +225,14 @@ def _nearest(places: list[float], value: float) -> int:
 
 def _panels(evidence: Evidence, tokens: list[float]) -> list[Panel]:
     """The empty plots: loss on each corpus, and the map of the loss on the domain."""
-    across = {"dtick": 25, "ticksuffix": "%"}
-    name = f"domain ratio of {short(evidence.domain)}"
     made = [
-        panel(f"Loss on {corpus}", "", [], axis(name, range=[-3, 103], **across), axis("loss, nats a token"), 300)
+        panel("", f"Loss on {corpus}", [], ratio_axis(evidence.domain), axis("loss, nats a token"), 300)
         for corpus in evidence.corpora
     ]
     y = token_axis("tokens of the run", tokens)
     y["range"] = numbers([math.log10(tokens[0]), math.log10(tokens[-1])])
-    x = axis(name, range=[0, 100], **across)
-    made.append(panel(f"Loss on {evidence.domain} by domain ratio and tokens", "", [], x, y, 300))
+    title = f"Loss on {evidence.domain} by domain ratio and tokens"
+    made.append(panel("", title, [], ratio_axis(evidence.domain, 0, 100), y, 300))
     # The last tick stands at the edge.
-    made[-1].spec["layout"]["margin"]["r"] = 26
+    made[-1].spec["layout"]["margin"] = {"l": 10, "r": 26, "t": 8, "b": 10}
     return made

@@ -1,15 +1,16 @@
-"""The head of the report: the answer in a sentence, a bar, four cards and a table."""
+"""Head of the report: the answer in a sentence, a bar, four cards and a table."""
 
 from __future__ import annotations
 
 import dataclasses
 
+from markupsafe import Markup
+
 from pipeline.question.goal import goal_of
-from pipeline.report.colours import both
 from pipeline.report.evidence import Evidence
 from pipeline.report.marks import CORPUS_COLOURS
 from pipeline.report.number_format import laws_used, percent, quantity
-from pipeline.report.page import paragraph, spot, table, text
+from pipeline.report.page import block, lead, paragraph, table
 
 _ANSWER_COLUMNS = (
     *("loss on, nats a token", "before", "predicted", "90% interval"),
@@ -20,11 +21,11 @@ _ANSWER_COLUMNS = (
 def headline(evidence: Evidence) -> str:
     """The answer in one line, plain text."""
     if evidence.recommendation is None:
-        return f"how much {evidence.domain}? No recommendation yet"
+        return f"which domain ratio of {evidence.domain}? No recommendation yet"
     model = evidence.recommendation["target"]["model"]
     if evidence.share is None:
         return f"no mixture keeps {model} within the tolerance"
-    return f"continue {model} on {_mixture(evidence, evidence.share)}"
+    return f"train {model} on {_mixture(evidence, evidence.share)}"
 
 
 def answer_sentence(evidence: Evidence) -> str:
@@ -36,36 +37,36 @@ def answer_sentence(evidence: Evidence) -> str:
     asked = _asked(evidence)
     run = f"{target['model']} for {quantity(target['D'] * 1e9)} tokens"
     if evidence.share is None:
-        return f"No share of {domain} is within reach of {run} by {law}: {content['binding']}. {asked}"
+        return f"No domain ratio of {domain} is feasible for {run} by {law}: {content['binding']}. {asked}"
     words = [
-        f"Continue {run} on {_mixture(evidence, evidence.share)} "
-        f"(90% interval of the share of {domain}: {content['low']:.1%} to {content['high']:.1%}).",
-        f"{asked} What binds: {content['binding']}.",
+        f"Train {run} on {_mixture(evidence, evidence.share)} "
+        f"(90% interval of the domain ratio: {content['low']:.1%} to {content['high']:.1%}).",
+        f"{asked} Binding constraint: {content['binding']}.",
     ]
     predicted = [f"{loss['loss']:.4f} on {corpus}" for corpus, loss in content["predicted"].items()]
-    words.append(f"Losses of {' and '.join(predicted)} (nats a token) are predicted by {law}.")
+    words.append(f"{law} predicts losses of {' and '.join(predicted)} (nats a token).")
     if evidence.answered:
         measured = [
-            f"{row['measured']:.4f} on {row['corpus']} (prediction off by {row['relative_error']:+.2%})"
+            f"{row['measured']:.4f} on {row['corpus']} (error of the prediction: {row['relative_error']:+.2%})"
             for row in evidence.answered
         ]
-        words.append(f"A run that no fit had seen measured {' and '.join(measured)}.")
+        words.append(f"The confirmation run measured {' and '.join(measured)}.")
     elif evidence.confirmations:
-        words.append("The confirmation was made for another share: run cptlaw confirm again.")
+        words.append("The confirmation runs are of another domain ratio: run cptlaw confirm again.")
     if evidence.proof is not None:
         words.append(f"Optimum: {evidence.proof['verdict']}.")
     return " ".join([*words, *evidence.missing])
 
 
-def head(evidence: Evidence, summary: str) -> str:
+def head(evidence: Evidence, summary: str) -> Markup:
     """Markup of the head below the headline; summary: `answer_sentence`."""
     parts = []
     if evidence.share is not None:
         parts.append(_mixture_bar(evidence, evidence.share))
-    parts.append(f'<p class="lead" id="answer">{text(summary)}</p>')
+    parts.append(lead(summary))
     if evidence.recommendation is not None:
         parts += [_cards(evidence), _answer_table(evidence)]
-    return "".join(parts)
+    return Markup().join(parts)
 
 
 def _asked(evidence: Evidence) -> str:
@@ -78,26 +79,18 @@ def _mixture(evidence: Evidence, share: float) -> str:
     return f"{percent(share)} {evidence.domain} and {percent(1 - share)} {evidence.general}"
 
 
-def _mixture_bar(evidence: Evidence, share: float) -> str:
+def _mixture_bar(evidence: Evidence, share: float) -> Markup:
     content = evidence.recommendation or {}
     blue, vermilion = CORPUS_COLOURS
     low, high = content["low"], content["high"]
-    names = (
-        (f"{percent(share)} {evidence.domain}, 90% interval {low:.1%} to {high:.1%}", vermilion),
-        (f"{percent(1 - share)} {evidence.general}", blue),
+    parts = (
+        (f"{percent(share)} {evidence.domain}, 90% interval {low:.1%} to {high:.1%}", share, vermilion),
+        (f"{percent(1 - share)} {evidence.general}", 1 - share, blue),
     )
-    spots = "".join(f"<span>{spot(colour)}{text(words)}</span>" for words, colour in names)
-    place = f"left:min({100 * low:.2f}%,100% - 6px);width:{100 * (high - low):.2f}%"
-    return (
-        '<div class="mixture"><div class="shares">'
-        f'<div style="width:{100 * share:.2f}%;background:{both(vermilion)}"></div>'
-        f'<div style="flex:1;background:{both(blue)}"></div></div>'
-        f'<div class="interval"><i style="{place}"></i></div>'
-        f'<div class="names">{spots}</div></div>'
-    )
+    return block("mixture", parts, (low, high))
 
 
-def _cards(evidence: Evidence) -> str:
+def _cards(evidence: Evidence) -> Markup:
     content = evidence.recommendation or {}
     target = content["target"]
     errors = "; ".join(
@@ -109,26 +102,22 @@ def _cards(evidence: Evidence) -> str:
     cards = [
         ("Model", target["model"], size),
         ("Law", " and ".join(dict.fromkeys(content["law"].values())), tested),
-        ("What binds", content["binding"], _asked(evidence)),
-        ("Confirmed", "not yet", "no run at the recommended share has been compared"),
+        ("Binding constraint", content["binding"], _asked(evidence)),
+        ("Confirmed", "not yet", "no run at the recommended domain ratio has been compared"),
     ]
     if rows := evidence.answered:
         worst = max(abs(row["relative_error"]) for row in rows)
         inside = f"{sum(row['inside'] for row in rows)} of {len(rows)} losses inside their 90% interval"
         rises = (
-            f"{row['corpus']} rose by {row['measured'] / content['loss_before'][row['corpus']] - 1:+.2%}"
+            f"loss increase on {row['corpus']}: {row['measured'] / content['loss_before'][row['corpus']] - 1:+.2%}"
             for row in rows
             if row["corpus"] == evidence.general
         )
         cards[-1] = ("Confirmed", f"within {worst:.2%}", "; ".join([inside, *rises]))
-    body = "".join(
-        f'<div class="card"><span>{text(name)}</span><b>{text(value)}</b><span>{text(more)}</span></div>'
-        for name, value, more in cards
-    )
-    return f'<div class="cards">{body}</div>'
+    return block("cards", [(*card, "") for card in cards])
 
 
-def _answer_table(evidence: Evidence) -> str:
+def _answer_table(evidence: Evidence) -> Markup:
     content = evidence.recommendation or {}
     measured = {row["corpus"]: row for row in evidence.answered}
     rows = []
@@ -149,13 +138,13 @@ def _answer_table(evidence: Evidence) -> str:
         for law, other in content["answers"].items()
         if {law} != {*content["law"].values()}
     ]
-    note = f"By one law alone the share of {evidence.domain} would be: {'; '.join(others)}."
-    shown = table(f"The answer, {content['target']['model']}", _ANSWER_COLUMNS, rows) if rows else ""
+    note = f"Domain ratio by one law alone: {'; '.join(others)}."
+    shown = table(f"The answer, {content['target']['model']}", _ANSWER_COLUMNS, rows) if rows else Markup()
     return shown + (paragraph(note, "note") if others else "") + _candidates(evidence)
 
 
-def _candidates(evidence: Evidence) -> str:
-    """Of goal=compute: every model for so much compute, what was predicted of it and what it measured."""
+def _candidates(evidence: Evidence) -> Markup:
+    """Of goal=compute: the predicted and the measured loss of every model within the compute budget."""
     own = [row for row in evidence.confirmations if row["recommended"] and row["corpus"] == evidence.domain]
     measured = {row["model"]: row for row in own}
     rows = []
@@ -168,9 +157,10 @@ def _candidates(evidence: Evidence) -> str:
         "model",
         "N (non-embedding)",
         "tokens",
-        f"share of {evidence.domain}",
+        "domain ratio",
         "predicted",
         "90% interval",
         "measured",
     ]
-    return table(f"The models for so much compute, loss on {evidence.domain}", columns, rows) if rows else ""
+    title = f"The models within the compute budget, loss on {evidence.domain}"
+    return table(title, columns, rows) if rows else Markup()

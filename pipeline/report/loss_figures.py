@@ -1,4 +1,4 @@
-"""The report's figures of losses: while training, and by the domain share at the end."""
+"""Figures of losses: along the runs, and at their ends by domain ratio."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.report.colours import share_colour
+from pipeline.report.colours import ratio_colour
 from pipeline.report.evidence import Evidence, at_target, predicted
 from pipeline.report.marks import (
     BLACK,
@@ -23,14 +23,15 @@ from pipeline.report.marks import (
     law_keys,
     line,
     panel,
-    reach,
+    ratio_axis,
     token_axis,
+    value_range,
 )
-from pipeline.report.number_format import label, percent, quantity, short
+from pipeline.report.number_format import label, percent, quantity
 from pipeline.study.fits import log_errors
 
-SHARES = np.linspace(0.0, 1.0, 51)
-"""Domain shares at which curves are drawn."""
+RATIOS = np.linspace(0.0, 1.0, 51)
+"""Domain ratios at which curves are drawn."""
 
 
 def loss_curves(evidence: Evidence) -> Figure | None:
@@ -44,7 +45,7 @@ def loss_curves(evidence: Evidence) -> Figure | None:
         laws = [law for law in laws if law in evidence.fits]
         drawn |= {(law, law == laws[0]) for law in laws}
         own = points.loc[points["corpus"] == corpus]
-        bounds = reach([*own["loss"], *own["loss_before"]])
+        bounds = value_range([*own["loss"], *own["loss_before"]])
         for title, rows in _by_size_and_variant(own):
             traces = [
                 line(
@@ -57,27 +58,27 @@ def loss_curves(evidence: Evidence) -> Figure | None:
             ]
             for law in laws:
                 dash, width = ("solid", 1.6) if law == laws[0] else ("dot", 1.3)
-                for share, x, y in _fitted_curves(evidence, law, corpus, rows):
-                    traces.append(line(x, y, share_colour(share), dash, width))
-            for share, runs in rows.groupby("ratio"):
+                for ratio, x, y in _fitted_curves(evidence, law, corpus, rows):
+                    traces.append(line(x, y, ratio_colour(ratio), dash, width))
+            for ratio, runs in rows.groupby("ratio"):
                 confirms = set(runs["role"]) == {"confirm"}
                 symbol, size = ("diamond", 8) if confirms else ("circle", 6)
-                share = float(share)  # pyright: ignore[reportArgumentType]
-                hover = f"{percent(share)} {label(evidence.domain)}: %{{y:.4f}} at %{{x:.3s}} tokens"
-                traces.append(dots(runs["tokens"], runs["loss"], share_colour(share), size, symbol, hover))
-            x = token_axis("tokens of the continual phase", rows["tokens"])
+                ratio = float(ratio)  # pyright: ignore[reportArgumentType]
+                hover = f"{percent(ratio)} {label(evidence.domain)}: %{{y:.4f}} at %{{x:.3s}} tokens"
+                traces.append(dots(runs["tokens"], runs["loss"], ratio_colour(ratio), size, symbol, hover))
+            x = token_axis("tokens of the CPT run", rows["tokens"])
             y = axis("loss, nats a token", range=bounds)
             panels.append(panel(f"Loss on {corpus}", title, traces, x, y))
-    keys = [Key(f"{percent(at)} {evidence.domain}", share_colour(at), "dot") for at in sorted(set(points["ratio"]))]
+    keys = [Key(f"{percent(at)} {evidence.domain}", ratio_colour(at), "dot") for at in sorted(set(points["ratio"]))]
     keys += [Key(law, GREY, "line" if first else "dotted") for law, first in sorted(drawn, key=lambda key: not key[1])]
-    keys.append(Key("before the continual phase", GREY, "dashed"))
+    keys.append(Key("loss before CPT", GREY, "dashed"))
     if "confirm" in set(points["role"]):
-        keys.append(Key("confirmation run, seen by no fit", GREY, "diamond"))
+        keys.append(Key("confirmation run, in no fit", GREY, "diamond"))
     return Figure(keys, panels)
 
 
-def share_curves(evidence: Evidence) -> Figure | None:
-    """Loss at a run's end against its domain share, at the target and each fitted size; None without fits."""
+def ratio_curves(evidence: Evidence) -> Figure | None:
+    """Loss at the end of a run against its domain ratio, at the target and each fitted size; None without fits."""
     if evidence.points is None or not evidence.fits:
         return None
     panels = []
@@ -86,13 +87,13 @@ def share_curves(evidence: Evidence) -> Figure | None:
     keys = [
         *law_keys(evidence),
         Key("90% interval", GREY, "band"),
-        Key("beyond the fitted shares", GREY, "thin"),
+        Key("beyond the fitted ratios", GREY, "thin"),
     ]
-    keys += [Key("end of a fitted run", GREY, "dot"), Key("before the continual phase", GREY, "dashed")]
+    keys += [Key("end of a fitted run", GREY, "dot"), Key("loss before CPT", GREY, "dashed")]
     if evidence.confirmations:
-        keys.append(Key("confirmation run, seen by no fit", BLACK, "diamond"))
+        keys.append(Key("confirmation run, in no fit", BLACK, "diamond"))
     if evidence.share is not None:
-        keys.append(Key("recommended share", BLACK, "upright"))
+        keys.append(Key("recommended domain ratio", BLACK, "upright"))
     return Figure(keys, panels)
 
 
@@ -102,7 +103,7 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
         return
     bands, lines, curves, shown = [], [], [], []
     for law in sorted(evidence.laws, key=lambda law: law != evidence.law_of(corpus)):
-        frame = at_target(evidence, law, corpus, SHARES)
+        frame = at_target(evidence, law, corpus, RATIOS)
         if frame is None:
             continue
         fit = evidence.fits[law][corpus]
@@ -111,7 +112,7 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
         if len(fit.draws):
             spread = None if evidence.tested is None else log_errors(evidence.tested, law, corpus)
             sides += fit.predict_interval(frame, 0.9, spread)
-            bands.append(band(100 * SHARES, sides[1], sides[2], law_colour(evidence, law)))
+            bands.append(band(100 * RATIOS, sides[1], sides[2], law_colour(evidence, law)))
         curves += sides
         shown = shown or [side[_seen(evidence, law, corpus)] for side in sides]
     if not curves:
@@ -119,13 +120,13 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
     measured = {row["run"]: row for row in evidence.confirmations if row["corpus"] == corpus}.values()
     x, y = [100 * row["domain_ratio"] for row in measured], [row["measured"] for row in measured]
     marks = dots(x, y, BLACK, 11, "diamond", "measured: %{y:.4f} at %{x:.1f}%")
-    bounds = reach([*np.concatenate(shown), *y, target.before[corpus]], *curves)
+    bounds = value_range([*np.concatenate(shown), *y, target.before[corpus]], *curves)
     rules = [line([0, 100], [target.before[corpus]] * 2, GREY, "dash", 1.2)]
     if evidence.share is not None:
         rules.append(line([100 * evidence.share] * 2, bounds, BLACK, "solid", 1))
     y = axis("loss, nats a token", range=bounds)
     title = f"The answer: {target.model}, {quantity(target.D * 1e9)} tokens"
-    yield panel(f"Loss on {corpus}", title, [*bands, *rules, *lines, marks], _share_axis(evidence), y)
+    yield panel(f"Loss on {corpus}", title, [*bands, *rules, *lines, marks], ratio_axis(evidence.domain), y)
 
 
 def _fitted_size_panels(evidence: Evidence, corpus: str) -> Iterator[Panel]:
@@ -135,7 +136,7 @@ def _fitted_size_panels(evidence: Evidence, corpus: str) -> Iterator[Panel]:
     own = fitted.loc[fitted["variant"] == ""]
     for model, rows in _by_size(own if len(own) else fitted):
         ends = rows.loc[rows["step"] == rows["step"].max()]
-        frame = pd.DataFrame({**ends.iloc[0].to_dict(), "r": _own_shares(evidence, corpus)})
+        frame = pd.DataFrame({**ends.iloc[0].to_dict(), "r": _own_ratios(evidence, corpus)})
         traces = [line([0, 100], [ends["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)]
         curves = []
         laws = sorted(evidence.laws, key=lambda law: law != evidence.law_of(corpus))
@@ -146,16 +147,16 @@ def _fitted_size_panels(evidence: Evidence, corpus: str) -> Iterator[Panel]:
         hover = "measured: %{y:.4f} at %{x:.1f}%"
         traces.append(dots(100 * ends["ratio"], ends["loss"], GREY, 8, hover=hover))
         seen = curves[0][_seen(evidence, laws[0], corpus)]
-        bounds = reach([*ends["loss"], *ends["loss_before"], *seen], *curves)
+        bounds = value_range([*ends["loss"], *ends["loss_before"], *seen], *curves)
         y = axis("loss, nats a token", range=bounds)
         title = f"{model}, {quantity(ends['tokens'].max())} tokens"
-        yield panel(f"Loss on {corpus}", title, traces, _share_axis(evidence), y)
+        yield panel(f"Loss on {corpus}", title, traces, ratio_axis(evidence.domain), y)
 
 
 def _fitted_curves(
     evidence: Evidence, law: str, corpus: str, rows: pd.DataFrame
 ) -> Iterator[tuple[float, list[float], list[float]]]:
-    """Share, tokens and predicted losses of the runs of a panel; runs of one share in one line with gaps."""
+    """Ratio, tokens and predicted losses of the runs of a panel; runs of one ratio are one line with gaps."""
     section = evidence.question.law[law]
     last = rows.loc[rows["step"] == rows.groupby("run")["step"].transform("max")]
     last = last[(last["step"] > section.from_step) & (last["r"] >= section.min_ratio)]
@@ -167,23 +168,23 @@ def _fitted_curves(
     frame["tokens"] *= np.concatenate(steps) / frame["step"]
     frame = frame.assign(step=np.concatenate(steps), D=frame["tokens"] / 1e9)
     frame["loss"] = predicted(evidence, evidence.fits[law][corpus], frame)
-    for share, runs in frame.groupby("ratio"):
+    for ratio, runs in frame.groupby("ratio"):
         x, y = [], []
         for _, run in runs.groupby("run"):
             x += [*run["tokens"], np.nan]
             y += [*run["loss"], np.nan]
-        yield float(share), x, y  # pyright: ignore[reportArgumentType]
+        yield float(ratio), x, y  # pyright: ignore[reportArgumentType]
 
 
 def _law_lines(evidence: Evidence, law: str, corpus: str, losses: np.ndarray) -> list[dict[str, Any]]:
-    """A law's curve over SHARES, thin where its fit saw no run at that share."""
+    """The curve of a law over RATIOS, thin outside the fitted ratios."""
     dash, colour = "solid" if law == evidence.law_of(corpus) else "dash", law_colour(evidence, law)
     hover = f"{label(law)}: %{{y:.4f}} at %{{x:.0f}}%"
     # The thin line runs below the whole of the thick one, so that no gap opens where they meet.
-    thin = line(100 * SHARES, losses, colour, "solid", 0.9, hover)
+    thin = line(100 * RATIOS, losses, colour, "solid", 0.9, hover)
     return [
         thin,
-        line(100 * SHARES, np.where(_seen(evidence, law, corpus), losses, np.nan), colour, dash, 2.5),
+        line(100 * RATIOS, np.where(_seen(evidence, law, corpus), losses, np.nan), colour, dash, 2.5),
     ]
 
 
@@ -202,24 +203,20 @@ def _by_size(points: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _by_size_and_variant(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """A panel's title and points; variants that no fit sees share one, as each may be a single run."""
+    """Title and points of each panel; the variants that no fit sees have one together, as each may be a single run."""
     unseen = (points["variant"] != "") & (points["role"] == "confirm")
     for model, rows in _by_size(points):
         size = f"{model}, N = {quantity(rows['N'].iloc[0] * 1e9)}"
-        for variant, own in rows.groupby(rows["variant"].mask(unseen, "variants that no fit saw")):
+        for variant, own in rows.groupby(rows["variant"].mask(unseen, "variants in no fit")):
             yield f"{size}, {variant}" if variant else size, own
 
 
 def _seen(evidence: Evidence, law: str, corpus: str) -> np.ndarray:
-    """Which of SHARES lie between the least and the largest that the fit saw."""
+    """Which of RATIOS lie within the fitted ratios."""
     low, high = evidence.fits[law][corpus].ranges.get("r", (0.0, 1.0))
-    own = _own_shares(evidence, corpus)
+    own = _own_ratios(evidence, corpus)
     return (own >= low - 1e-9) & (own <= high + 1e-9)
 
 
-def _own_shares(evidence: Evidence, corpus: str) -> np.ndarray:
-    return 1 - SHARES if corpus == evidence.general else SHARES
-
-
-def _share_axis(evidence: Evidence) -> dict[str, Any]:
-    return axis(f"share of {short(evidence.domain)}", range=[-3, 103], dtick=25, ticksuffix="%")
+def _own_ratios(evidence: Evidence, corpus: str) -> np.ndarray:
+    return 1 - RATIOS if corpus == evidence.general else RATIOS

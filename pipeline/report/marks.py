@@ -1,4 +1,4 @@
-"""What the figures are drawn with: panels, keys, colours, lines, dots and axes, as plain plotly JSON."""
+"""Panels, keys, lines, dots, bands and axes of the report's figures, as plain Plotly JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.report.evidence import Evidence
-from pipeline.report.number_format import label, quantity
+from pipeline.report.number_format import label, quantity, short
 
 GREY, BLACK = "#5f6773", "#111111"
 CORPUS_COLOURS = ("#0072B2", "#D55E00")
@@ -19,12 +19,44 @@ LAW_COLOURS = ("#009E73", "#AA4499", "#B07C00", "#3A3F9E", "#6B6B6B", "#56B4E9")
 """Laws, in the question's order."""
 
 
+_AXIS = {
+    "title": {"standoff": 8},
+    "automargin": True,
+    "gridcolor": "#e9ecf0",
+    "linecolor": "#aab1bb",
+    "zeroline": False,
+    "showline": True,
+    "ticks": "outside",
+    "tickcolor": "#aab1bb",
+    "ticklen": 4,
+    "nticks": 7,
+}
+TEMPLATE = {
+    "layout": {
+        "xaxis": _AXIS,
+        "yaxis": _AXIS,
+        "margin": {"l": 10, "r": 14, "t": 8, "b": 10},
+        "showlegend": False,
+        "hovermode": "closest",
+        "hoverlabel": {"font": {"size": 12}, "namelength": 0},
+        "font": {
+            "family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",
+            "size": 12,
+            "color": "#333a44",
+        },
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+    }
+}
+"""Plotly template of all panels. A page holds it once; a panel that leaves the page takes it along (`Panel.whole`)."""
+
+
 @dataclass(frozen=True)
 class Key:
     """A line of a figure's key."""
 
     label: str
-    """What it stands for, as plain text."""
+    """Its meaning, plain text."""
     colour: str
     """CSS colour."""
     mark: str
@@ -36,24 +68,29 @@ class Panel:
     """One plot."""
 
     group: str
-    """Heading that it stands under."""
+    """Heading above it."""
     title: str
     """Its own title, as plain text."""
     spec: dict[str, Any]
     """data and layout, as Plotly.react takes them."""
 
     @property
+    def whole(self) -> dict[str, Any]:
+        """data and layout with the template."""
+        return {**self.spec, "layout": {**self.spec["layout"], "template": TEMPLATE}}
+
+    @property
     def words(self) -> str:
-        """What its axes show, from where to where, as plain text for those who cannot see it."""
+        """Names and ranges of its axes, for screen readers."""
         return "; ".join(filter(None, (_axis_words(self.spec, side) for side in "xy")))
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels with one key."""
+    """Panels with one list of keys."""
 
     keys: list[Key]
-    """What the colours, lines and marks mean."""
+    """Meaning of colours, lines and marks."""
     panels: list[Panel]
     """In reading order."""
 
@@ -68,42 +105,18 @@ def panel(
     annotations: Iterable[dict[str, Any]] = (),
 ) -> Panel:
     """A plot of traces, height in pixels; titles and keys are HTML around it, so that they cannot overlap."""
-    font = {
-        "family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",
-        "size": 12,
-        "color": "#333a44",
-    }
-    layout = {
-        "xaxis": x,
-        "yaxis": y,
-        "height": height,
-        "margin": {"l": 10, "r": 14, "t": 8, "b": 10},
-        "showlegend": False,
-        "annotations": list(annotations),
-        "hovermode": "closest",
-        "hoverlabel": {"font": {"size": 12}, "namelength": 0},
-        "font": font,
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-    }
+    layout = {"xaxis": x, "yaxis": y, "height": height, "annotations": list(annotations)}
     return Panel(group, title, {"data": traces, "layout": layout})
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
     """An axis; the title is markup already, so pass names through `label`."""
-    return {
-        "title": {"text": title, "standoff": 8},
-        "automargin": True,
-        "gridcolor": "#e9ecf0",
-        "linecolor": "#aab1bb",
-        "zeroline": False,
-        "showline": True,
-        "ticks": "outside",
-        "tickcolor": "#aab1bb",
-        "ticklen": 4,
-        "nticks": 7,
-        **more,
-    }
+    return {"title": {"text": title}, **more}
+
+
+def ratio_axis(domain: str, low: float = -3, high: float = 103) -> dict[str, Any]:
+    """An axis of domain ratios in percent."""
+    return axis(f"domain ratio of {short(domain)}", range=[low, high], dtick=25, ticksuffix="%")
 
 
 def token_axis(title: str, tokens: Iterable[float]) -> dict[str, Any]:
@@ -175,32 +188,32 @@ def band(x: Iterable[Any], low: Iterable[Any], high: Iterable[Any], colour: str)
 def notes(
     x: Iterable[float], y: Iterable[float], words: Iterable[str], x_range: list[float], y_range: list[float]
 ) -> list[dict[str, Any]]:
-    """Words beside points, earlier ones first; a word that would touch one already written is left out."""
+    """Labels beside points; a label that would touch an earlier one is left out."""
     written: list[tuple[float, float]] = []
-    made = []
+    labels = []
     for at_x, at_y, word in zip(x, y, words):
         left = (at_x - x_range[0]) / (x_range[1] - x_range[0])
         low = (at_y - y_range[0]) / (y_range[1] - y_range[0])
-        # 0.14 and 0.07: shares of the plot that a word takes on a telephone.
+        # 0.14 and 0.07: width and height of a label on a telephone, relative to the plot.
         free = all(abs(left - x) > 0.14 or abs(low - y) > 0.07 for x, y in written)
         if not free or not (0 <= left <= 1 and 0 <= low <= 1):
             continue
         written.append((left, low))
         beside = {"xanchor": "left", "yanchor": "bottom", "xshift": 5, "yshift": 3, "showarrow": False}
         look = {"text": label(word), "bgcolor": "rgba(255,255,255,0.8)"}
-        made.append({"x": float(at_x), "y": float(at_y), **beside, **look})
-    return made
+        labels.append({"x": float(at_x), "y": float(at_y), **beside, **look})
+    return labels
 
 
-def bar(low: Iterable[Any], middle: Iterable[Any], high: Iterable[Any]) -> dict[str, Any]:
-    """Error bars from low to high around the middle."""
-    middle, low, high = (np.asarray(side, float) for side in (middle, low, high))
-    size = {"array": numbers(high - middle), "arrayminus": numbers(middle - low)}
+def bar(low: Iterable[Any], value: Iterable[Any], high: Iterable[Any]) -> dict[str, Any]:
+    """Error bars from low to high around values."""
+    value, low, high = (np.asarray(side, float) for side in (value, low, high))
+    size = {"array": numbers(high - value), "arrayminus": numbers(value - low)}
     return {"type": "data", "symmetric": False, "thickness": 1.6, "width": 5, **size}
 
 
-def reach(shown: Iterable[Any], *others: Any) -> list[float]:
-    """An axis range around the values that must be seen; others may at most double it, not flatten it."""
+def value_range(shown: Iterable[Any], *others: Any) -> list[float]:
+    """An axis range around values that must be seen; other values may at most double it."""
     shown = np.asarray(list(shown), float)
     shown = shown[np.isfinite(shown)]
     if not len(shown):
@@ -222,7 +235,7 @@ def law_colour(evidence: Evidence, law: str) -> str:
 
 
 def law_keys(evidence: Evidence) -> list[Key]:
-    """The key's lines of all laws, those that gave the answer first and solid."""
+    """The keys of all laws, those that gave the answer first and solid."""
     first = {evidence.law_of(corpus) for corpus in evidence.corpora}
     return [Key(law, law_colour(evidence, law), "line" if law in first else "dashed") for law in evidence.laws]
 

@@ -1,4 +1,4 @@
-"""Shares, counts and names as a reader of the report sees them."""
+"""Ratios, counts and names as text."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def laws_used(law: Mapping[str, str]) -> str:
     return names.pop() if len(names) == 1 else " and ".join(f"{name} on {corpus}" for corpus, name in law.items())
 
 
-def percent(share: float) -> str:
-    """A share as it is read.
+def percent(ratio: float) -> str:
+    """A ratio in percent.
 
     >>> percent(0.25), percent(0.253)
     ('25%', '25.3%')
     """
-    return f"{100 * share:.1f}".removesuffix(".0") + "%"
+    return f"{100 * ratio:.1f}".removesuffix(".0") + "%"
 
 
 def quantity(count: float) -> str:

@@ -1,18 +1,21 @@
-"""The report's page: everything in one HTML file that asks no network for anything, all text escaped."""
+"""The report's page and its building blocks: one HTML file that fetches nothing, from Jinja2 templates that escape."""
 
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
-import html
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup
+
 from pipeline.report.colours import both, palette
-from pipeline.report.marks import Figure, Key, Panel
+from pipeline.report.marks import TEMPLATE, Figure, Panel
 
 Cell = str | tuple[str, str]
 """Plain text, or plain text and the colour of the spot before it."""
@@ -29,9 +32,9 @@ class Section:
     title: str
     """Heading, plain text."""
     body: str
-    """Markup."""
+    """Markup; plain text is escaped."""
     link: str = ""
-    """What leads to it; empty: the heading."""
+    """Text of the link to it; empty: the heading."""
 
 
 def page(
@@ -54,144 +57,95 @@ def page(
         figures: all that `figure` was called for, in the same order.
         explorer: what the sliders of a section read (`pipeline.report.explorer`).
     """
-    kept: dict[str, Any] = {"figures": [panel.spec for shown in figures for panel in shown.panels]}
+    held: dict[str, Any] = {"figures": [panel.spec for shown in figures for panel in shown.panels]}
     if explorer is not None:
-        kept["study"] = explorer
-    data = {name: _json(value) for name, value in kept.items()}
+        held["study"] = explorer
+    held["template"] = TEMPLATE
+    data = {name: _json(value) for name, value in held.items()}
     data["dark"] = _json(palette(data.values()))
-    names = ["page.js", *(["explorer.js"] if explorer else [])]
-    scripts = [*([_plotly()] if figures or explorer else []), *map(_file, names)]
+    scripts = [*([_plotly()] if figures or explorer else []), _file("page.js")]
+    scripts += [_file("explorer.js")] if explorer else []
     early = _file("head.js")
     assert not any("</script" in script.lower() for script in (early, *scripts))
-    links = "".join(f'<a href="#{part.name}">{text(part.link or part.title)}</a>' for part in sections)
-    body = "".join(f'<section id="{part.name}"><h2>{text(part.title)}</h2>{part.body}</section>\n' for part in sections)
-    held = "".join(f'<script type="application/json" id="{name}">{value}</script>\n' for name, value in data.items())
-    run = "".join(f"<script>{script}</script>\n" for script in scripts)
-    return f"""<!doctype html>
-<html lang="en" data-study="{text(study)}">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_policy([early, *scripts])}">
-<meta name="description" content="{text(summary)}">
-<link rel="icon" href="data:,">
-<title>{text(f"{study}: {headline}")}</title>
-<script>{early}</script>
-<style>{_file("page.css")}</style>
-</head>
-<body>
-<a class="skip" href="#content">Skip to the content</a>
-<main id="content" tabindex="-1">
-<header><div class="top"><p class="over">cptlaw report of the study {text(study)}</p>
-<button type="button" id="colours" aria-pressed="false" hidden>Dark colours</button></div>
-<h1>{text(headline[0].upper() + headline[1:])}</h1>
-{head}<noscript>{paragraph(_NO_SCRIPT, "missing")}</noscript><nav aria-label="Sections">{links}</nav></header>
-{body}</main>
-<script type="text/plain" id="summary">{text(summary)}</script>
-{held}{run}</body>
-</html>
-"""
+    return _environment().get_template("page.html").render(
+        study=study, headline=headline, summary=summary, head=head, sections=sections, data=data,
+        policy=_policy([early, *scripts]), early=early, style=_file("page.css"), scripts=scripts,
+    )  # fmt: skip
 
 
-def figure(shown: Figure, caption: str) -> str:
-    """Markup of a figure: caption, key and empty places that the page's script fills, in the order of the calls."""
-    groups: dict[str, list[str]] = {}
-    for panel in shown.panels:
-        title = f"<h4>{text(panel.title)}</h4>" if panel.title else ""
-        place = f'<div class="panel">{title}{plot(panel, caption)}</div>'
-        groups.setdefault(panel.group, []).append(place)
-    parts = []
-    for group, panels in groups.items():
-        heading = f"<h3>{text(group)}</h3>" if group else ""
-        parts.append(f'{heading}<div class="panels">{"".join(panels)}</div>')
-    return f"<figure><figcaption>{text(caption)}</figcaption>{key_list(shown.keys)}{''.join(parts)}</figure>"
+def block(name: str, *values: Any, **named: Any) -> Markup:
+    """The markup of a macro of templates/blocks.html."""
+    return getattr(_environment().get_template("blocks.html").module, name)(*values, **named)
 
 
-def key_list(keys: Sequence[Key]) -> str:
-    """Markup of a key: what colours, lines and marks mean."""
-    return f'<ul class="key">{"".join(map(_key, keys))}</ul>'
+def figure(shown: Figure, caption: str) -> Markup:
+    """A figure: caption, key and empty plots that the page's script fills, in the order of the calls."""
+    return block("figure", shown, caption)
 
 
-def plot(panel: Panel, caption: str, kind: str = "drawn") -> str:
-    """The empty place of a plot, with its words for those who do not see it; kind: how a script finds it."""
-    height = panel.spec["layout"]["height"]
-    name = text(f"{f'{panel.group} {panel.title}'.strip() or caption}: {panel.words}")
-    # The height stands before the plot does, so that anchors do not move while the page draws.
-    return f'<div class="plot {kind}" role="img" aria-label="{name}" style="height:{height}px"></div>'
-
-
-def table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], left: int = 1, kind: str = "") -> str:
+def table(
+    caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], left: int = 1, kind: str = ""
+) -> Markup:
     """A table of plain text; the first `left` columns are words and stand left, the rest are numbers.
 
     kind: "words" for cells that are sentences, so that they wrap.
     """
-    side = ["" if at < left else ' class="number"' for at in range(len(columns))]
-    heads = "".join(f'<th scope="col"{of}>{text(name)}</th>' for name, of in zip(columns, side))
-    lines = "".join(_row(row, side) for row in rows)
-    said = text(caption)
-    button = (
-        f'<button type="button" class="download" hidden>Download CSV<span class="unseen"> of {said}</span></button>'
-    )
-    # Scrolls inside its own box on a narrow screen; reachable by keyboard.
-    return (
-        f'<div class="table {kind}"><div class="scroll" role="region" aria-label="{said}" tabindex="0"><table>'
-        f"<caption><span>{said}</span></caption><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>{button}</div>"
-    )
+    return block("table", caption, columns, rows, left, kind)
 
 
-def paragraph(words: str, kind: str = "") -> str:
-    """A paragraph of plain text; kind: "", note or missing."""
-    return f'<p class="{kind}">{text(words)}</p>' if kind else f"<p>{text(words)}</p>"
+def paragraph(words: str, kind: str = "") -> Markup:
+    """A paragraph of plain text; kind: "", lead, note or missing."""
+    return block("paragraph", words, kind)
 
 
-def bullets(lines: Sequence[str]) -> str:
+def bullets(lines: Sequence[str]) -> Markup:
     """A list of plain text."""
-    return f"<ul>{''.join(f'<li>{text(line)}</li>' for line in lines)}</ul>"
+    return block("bullets", lines)
 
 
-def spot(colour: str) -> str:
-    """A spot of a colour before words."""
-    return f'<span class="spot" style="background:{both(colour)}"></span>'
+def heading(words: str) -> Markup:
+    """A heading inside a section."""
+    return Markup("<h3>{}</h3>").format(words)
 
 
-def text(words: str) -> str:
-    """Plain text as markup, in an element or in a quoted attribute."""
-    return html.escape(words, quote=True)
+def lead(summary: str) -> Markup:
+    """The answer in a few sentences, below the headline."""
+    return Markup('<p class="lead" id="answer">{}</p>').format(summary)
 
 
-_NO_SCRIPT = "The figures and sliders need JavaScript; the answer and the tables do not."
+def judged(verdict: str, sentence: str) -> Markup:
+    """A verdict and the sentence that explains it."""
+    return Markup("<p><strong>{}.</strong> {}</p>").format(verdict[:1].upper() + verdict[1:], sentence)
 
 
-def _row(row: Sequence[Cell], side: Sequence[str]) -> str:
-    first, *rest = (_cell(cell) for cell in row)
-    cells = "".join(f"<td{of}>{cell}</td>" for cell, of in zip(rest, side[1:]))
-    return f'<tr><th scope="row"{side[0]}>{first}</th>{cells}</tr>'
+@functools.cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("pipeline.report"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    environment.filters |= {"both": both, "groupby_in_order": _by_group}
+    return environment
 
 
-def _cell(cell: Cell) -> str:
-    if isinstance(cell, str):
-        return text(cell)
-    words, colour = cell
-    return spot(colour) + text(words)
+def _by_group(panels: Sequence[Panel]) -> list[tuple[str, list[Panel]]]:
+    groups: dict[str, list[Panel]] = {}
+    for panel in panels:
+        groups.setdefault(panel.group, []).append(panel)
+    return list(groups.items())
 
 
-def _key(key: Key) -> str:
-    return f'<li><span class="mark {key.mark}" style="color:{both(key.colour)}"></span>{text(key.label)}</li>'
+def _json(value: Any) -> Markup:
+    return htmlsafe_json_dumps(value, allow_nan=False, separators=(",", ":"))
 
 
-def _json(value: Any) -> str:
-    # Inside a script element only "<" can end it or open a comment.
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+def _file(name: str) -> Markup:
+    return Markup((WEB / name).read_text())
 
 
-def _file(name: str) -> str:
-    return (WEB / name).read_text()
+def _plotly() -> Markup:
+    from plotly.offline import get_plotlyjs  # takes long to load, and only pages with figures need it
 
-
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs  # what draws nothing need not wait for it
-
-    return get_plotlyjs()
+    return Markup(get_plotlyjs())
 
 
 def _policy(scripts: Sequence[str]) -> str:

@@ -9,13 +9,15 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from typing import Any
 
+from markupsafe import Markup
+
 from fitting import LAWS, Fit
 from fitting.schedule import LAMBDA
 from pipeline.plan.cost import costs
 from pipeline.report.evidence import Evidence
 from pipeline.report.marks import CORPUS_COLOURS, law_colour
 from pipeline.report.number_format import percent, quantity
-from pipeline.report.page import paragraph, table
+from pipeline.report.page import heading, paragraph, table
 from pipeline.study.collect import read_points
 from pipeline.study.folder import StudyError
 from training.attempt import attempts
@@ -24,17 +26,17 @@ _SPLITS = {
     "size": "the largest size",
     "tokens": "the last third of the tokens",
     "ratio": "every third ratio",
-    "size-and-tokens": "a larger model for longer",
+    "size-and-tokens": "size and tokens: a larger model, longer runs",
 }
 
 
-def parameters(evidence: Evidence) -> str:
-    """What each fit was made from and how well it holds, and every parameter with its interval."""
+def parameters(evidence: Evidence) -> Markup:
+    """The points and the quality of each fit, and every parameter with its interval."""
     if not evidence.fits:
         return paragraph("Nothing is fitted yet: run cptlaw fit.", "missing")
     note = paragraph(
-        "90% intervals from a bootstrap over runs. A parameter that the points do not fix may still predict "
-        "well inside the fitted range; it is no fact about the model. N and D are in billions.",
+        "90% confidence intervals. A parameter that is not identified may still predict well inside the fitted range; "
+        "do not interpret its value. N and D are in billions.",
         "note",
     )
     summaries, tables = [], []
@@ -47,10 +49,10 @@ def parameters(evidence: Evidence) -> str:
             quality = (f"{fit.metrics['r2']:.4f}", f"{fit.metrics['mae']:.4f}")
             summaries.append([(corpus, colour), named, *read, percent(section.min_ratio), *quality])
             rows += [[named, *cells] for cells in _values(fit)]
-        columns = ["law", "parameter", "unit", "value", "90% interval", "fixed by the points"]
+        columns = ["law", "parameter", "unit", "value", "90% interval", "identified"]
         tables.append(table(f"Parameters, loss on {corpus}", columns, rows, left=3))
-    columns = ["loss on", "law", "points", "runs", "from step", "from share", "R²", "mean error, nats"]
-    return note + table("Fits", columns, summaries, left=2) + "".join(tables)
+    columns = ["loss on", "law", "points", "runs", "from step", "from ratio", "R²", "mean error, nats"]
+    return note + table("Fits", columns, summaries, left=2) + Markup().join(tables)
 
 
 def _values(fit: Fit) -> Iterable[list[str]]:
@@ -65,8 +67,8 @@ def _values(fit: Fit) -> Iterable[list[str]]:
         yield [name, units.get(name, ""), f"{value:.4g}", between, known]
 
 
-def held_out(evidence: Evidence) -> str:
-    """How far each law missed what it was not fitted to."""
+def held_out(evidence: Evidence) -> Markup:
+    """The errors of each law on held-out points."""
     if evidence.tested is None or evidence.tested.empty:
         return paragraph("No law could be tested on held-out runs yet.", "missing")
     errors = evidence.tested.assign(error=evidence.tested["relative_error"].abs())
@@ -82,17 +84,17 @@ def held_out(evidence: Evidence) -> str:
                 law_cell = (law, law_colour(evidence, law))
                 rows.append([corpus_cell, words, law_cell, f"{own.mean():.2%}", f"{own.max():.2%}", f"{len(own):,}"])
     note = paragraph(
-        "Each law was fitted again without a part of the points and asked for that part. For each "
-        "corpus the law with the least mean error on a larger model for longer gave the answer; all are judged on the "
-        "same points. These errors widen the intervals.",
+        "Each law was fitted again without a part of the points and predicted that part. For each corpus the law with "
+        "the least mean error in size and tokens gave the answer; all laws are compared on the same points. These "
+        "errors widen the prediction intervals.",
         "note",
     )
     columns = ["corpus", "held out", "law", "mean error", "largest error", "points"]
-    return note + table("Errors of the laws on what they were not fitted to", columns, rows, left=3)
+    return note + table("Held-out errors of the laws", columns, rows, left=3)
 
 
-def confirmation(evidence: Evidence) -> str:
-    """Every law's prediction of every confirmation run beside what was measured."""
+def confirmation(evidence: Evidence) -> Markup:
+    """Predicted and measured loss of every confirmation run, by every law."""
     if not evidence.confirmations:
         return paragraph("The answer is not confirmed yet: run cptlaw confirm.", "missing")
     rows = [
@@ -118,7 +120,7 @@ def confirmation(evidence: Evidence) -> str:
     return table(f"Confirmation runs of {model}, losses in nats a token", columns, rows, left=3)
 
 
-def cost(evidence: Evidence) -> str:
+def cost(evidence: Evidence) -> Markup:
     """Runs, tokens, FLOPs and measured time by role and model."""
     seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
     done: Counter[tuple[str, str]] = Counter()
@@ -145,16 +147,16 @@ def cost(evidence: Evidence) -> str:
     whole_time = _duration(sum(seconds.values())) if last is None else "not here"
     rows.append(["all", "", "", total, quantity(tokens), f"{flops:.2e}", whole_time])
     note = paragraph(
-        "Tokens and FLOPs are those of the whole plan, the FLOPs of evaluations included. Time is from "
-        "start to end of every attempt that ended, summed: runs side by side count each.",
+        "Tokens and FLOPs are those of the whole plan, evaluations included. Time is the sum over all attempts that "
+        "ended, parallel runs counted each.",
         "note",
     )
     columns = ["role", "model", "N (non-embedding)", "runs done", "tokens", "FLOPs", "measured time"]
     return note + table("Runs, tokens, operations and time", columns, rows, left=2)
 
 
-def provenance(evidence: Evidence) -> str:
-    """What the runs were made with, when and from which text: from their attempts, their plan and corpora.json."""
+def provenance(evidence: Evidence) -> Markup:
+    """Software, machine, time and corpora of the runs, from their attempts, the plan and corpora.json."""
     seen: dict[str, Counter[str]] = {}
     times: list[str] = []
     for run in evidence.plan:
@@ -171,16 +173,16 @@ def provenance(evidence: Evidence) -> str:
     if times:
         rows.append(["runs, first start to last end", f"{min(times)} to {max(times)}"])
     rows += [[name, _counted(values)] for name, values in seen.items()]
-    rows.append(["this page made by", f"cptlaw {version('cptlaw')}"])
+    rows.append(["this page written by", f"cptlaw {version('cptlaw')}"])
     none = "No run has been started yet." if _last_steps_without_runs(evidence) is None else _ELSEWHERE
-    missing = "" if seen else paragraph(none, "missing")
-    made = table("What the runs were made with", ["what", "value"], rows, left=2, kind="words")
-    return f"<h3>Provenance</h3>{missing}{made}{_texts(evidence)}"
+    missing = Markup() if seen else paragraph(none, "missing")
+    made = table("Software, machine and time of the runs", ["item", "value"], rows, left=2, kind="words")
+    return heading("Provenance") + missing + made + _texts(evidence)
 
 
 _ELSEWHERE = (
-    "This study's points were kept without its runs: what the runs were made with, and for how long, stands in their "
-    "attempts, which are not here. Done are those with points to their last step."
+    "This study's points were kept without its runs, so that software, machine and time of the runs are not known. "
+    "A run with points to its last step counts as done."
 )
 
 
@@ -196,7 +198,7 @@ def _last_steps_without_runs(evidence: Evidence) -> dict[str, int] | None:
         return None
 
 
-def _texts(evidence: Evidence) -> str:
+def _texts(evidence: Evidence) -> Markup:
     """The corpora by their fingerprints, which change with any token, the tokenizer or the split."""
     try:
         recorded = evidence.study.read_json("corpora.json", "plan").get("corpora", {})
@@ -212,7 +214,7 @@ def _texts(evidence: Evidence) -> str:
         rows.append([name, fingerprint, str(facts.get("revision") or "none") if known else "not recorded",
                      *(f"{count:,}" if isinstance(count, int) else "not recorded" for count in counts)])  # fmt: skip
     columns = ["corpus", "fingerprint of its tokens", "commit on the hub", "training tokens", "validation tokens"]
-    return table("Corpora", columns, rows, left=3) if rows else ""
+    return table("Corpora", columns, rows, left=3) if rows else Markup()
 
 
 _FACTS = {"git": "git revision of cptlaw", "python": "Python", "threads": "threads a run", "device": "machine"}

@@ -13,7 +13,7 @@ from pipeline.question.goal import goal_of
 from pipeline.question.loading import question_of_study
 from pipeline.question.schema import TrackingConfig
 from pipeline.report.evidence import Evidence, read_evidence
-from pipeline.report.loss_figures import loss_curves, share_curves
+from pipeline.report.loss_figures import loss_curves, ratio_curves
 from pipeline.report.write import report
 from pipeline.study.folder import Study
 from pipeline.tracking.runs import TrackedRun, forget, marker, mode_of, open_run
@@ -79,11 +79,13 @@ def summary(evidence: Evidence) -> dict[str, Any]:
 
 
 def _tell(tracked: TrackedRun, evidence: Evidence) -> None:
+    from plotly.graph_objects import Figure as PlotlyFigure
+
     run, folder = tracked.run, evidence.study.folder
     run.log({"report": wandb.Html(report(evidence), inject=False)})
-    for name, figure in (("shares", share_curves(evidence)), ("losses", loss_curves(evidence))):
+    for name, figure in (("ratios", ratio_curves(evidence)), ("losses", loss_curves(evidence))):
         for panel in figure.panels if figure else []:
-            run.log({f"{name}/{panel.group} {panel.title}".strip(): _plot(panel.spec)})
+            run.log({f"{name}/{panel.group} {panel.title}".strip(): wandb.Plotly(PlotlyFigure(panel.whole))})
     if rows := evidence.confirmations:
         table = wandb.Table(columns=list(_CONFIRMED), data=[[row[key] for key in _CONFIRMED] for row in rows])
         run.log({"predicted against measured": table})
@@ -95,9 +97,3 @@ def _tell(tracked: TrackedRun, evidence: Evidence) -> None:
         if path.is_file():
             artifact.add_file(str(path), name=str(Path(path).relative_to(folder)))
     run.log_artifact(artifact)
-
-
-def _plot(spec: dict[str, Any]) -> wandb.Plotly:
-    from plotly.graph_objects import Figure
-
-    return wandb.Plotly(Figure(data=spec["data"], layout=spec["layout"]))

@@ -1,13 +1,13 @@
 "use strict";
 const root = document.documentElement;
 const held = name => JSON.parse(document.getElementById(name).textContent);
-const [specs, dark] = [held("figures"), held("dark")];
+const [specs, dark, template] = [held("figures"), held("dark"), held("template")];
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 // A finger that moves over a plot scrolls the page; zooming is for those with a mouse.
 const touch = matchMedia("(pointer: coarse)").matches;
-const plotting = {responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover",
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
-/** What else is to be drawn again when the colours change. */
+// Without a mode bar, which would cover titles: drag to zoom, double-click to zoom out.
+const plotting = {responsive: true, displayModeBar: false};
+/** Functions that draw again when the colours change. */
 const repaint = [];
 let printing = false;
 
@@ -15,7 +15,8 @@ const isDark = () => !printing && (root.dataset.colours ? root.dataset.colours =
 
 /** A plot's data and layout in the page's present colours. */
 function coloured(spec) {
-  const made = JSON.parse(JSON.stringify(spec), (key, value) => isDark() ? dark[value] ?? value : value);
+  const whole = {...spec, layout: {...spec.layout, template}};
+  const made = JSON.parse(JSON.stringify(whole), (key, value) => isDark() ? dark[value] ?? value : value);
   if (touch) made.layout.dragmode = false;
   return made;
 }

@@ -17,14 +17,25 @@ import pytest
 from pipeline.question.schema import Question
 from pipeline.report.evidence import Evidence, read_evidence
 from pipeline.report.loss_figures import loss_curves
-from pipeline.report.marks import notes, reach
+from pipeline.report.marks import notes, value_range
 from pipeline.report.tables import provenance
 from pipeline.report.write import write_report
 from pipeline.study.folder import Study, StudyError
 from tests.pipeline.report.report_study import HOSTILE_CORPUS, HOSTILE_NAME, whole_study
 
 SECTIONS = [
-    *("explore", "shares", "trade-off", "proof", "losses", "agreement", "held-out", "parameters", "cost", "notes"),
+    *(
+        "explore",
+        "ratios",
+        "trade-off",
+        "confirmation",
+        "losses",
+        "agreement",
+        "held-out",
+        "parameters",
+        "cost",
+        "notes",
+    ),
 ]
 
 
@@ -84,7 +95,7 @@ def test_it_has_every_section_and_answers_first(whole, page):
     study, _ = whole
     assert [of["id"] for tag, of in page.elements if tag == "section"] == SECTIONS
     answer = json.loads((study.folder / "recommendation.json").read_text())
-    above, _ = page.words.split("Loss against the share of", 1)
+    above, _ = page.words.split("Loss against the domain ratio of", 1)
     measured = [
         row["measured"]
         for row in json.loads((study.folder / "confirmation.json").read_text())["confirmations"]
@@ -96,7 +107,7 @@ def test_it_has_every_section_and_answers_first(whole, page):
         f"{answer['low']:.1%} to {answer['high']:.1%}",
         *answer["law"].values(),
         answer["binding"],
-        "By one law alone the share of",
+        "Domain ratio by one law alone",
         *(f"{loss['loss']:.4f}" for loss in answer["predicted"].values()),
         *(f"{loss:.4f}" for loss in measured),
     ):
@@ -106,7 +117,7 @@ def test_it_has_every_section_and_answers_first(whole, page):
     for fact in (
         "lambda",
         "per unit of S1",
-        "fixed by the points",
+        "identified",
         "2.13.0",
         "abc1234",
         "a <processor> & more",
@@ -127,7 +138,7 @@ def test_those_who_do_not_see_it_are_told(page):
     assert all(attrs["role"] == "img" for attrs in plots)
     first = next(attrs["aria-label"] or "" for attrs in plots if "drawn" in (attrs["class"] or ""))
     assert first.startswith(
-        "Loss on general The answer: qwen2-0.7m, 1.23 M tokens: share of <img src=x oner… from 0 to"
+        "Loss on general The answer: qwen2-0.7m, 1.23 M tokens: domain ratio of <img src=x oner… from 0 to"
     )
     assert "; loss, nats a token from " in first
     assert ("a", {"class": "skip", "href": "#content"}) in page.elements
@@ -158,7 +169,7 @@ def test_names_never_become_markup(page):
     assert all(of == {} for tag, of in page.elements if tag == "b")
     assert not any(name.startswith("on") for _, of in page.elements for name in of)
     # Before the page is painted; what is held; plotly, the page's own, and that of the sliders.
-    assert page.scripts == ["", "summary", "figures", "study", "dark", *[""] * 3]
+    assert page.scripts == ["", "summary", "figures", "study", "template", "dark", *[""] * 3]
     assert all("<" not in page.held[name] for name in ("figures", "study", "dark"))
     assert HOSTILE_CORPUS in page.words
     assert HOSTILE_NAME in page.words
@@ -179,8 +190,8 @@ def test_it_is_one_small_file_that_fetches_nothing(whole, page):
 
 def test_the_answer_is_there_for_machines(page):
     description = next(of["content"] for _, of in page.elements if of.get("name") == "description")
-    assert description.startswith("Continue qwen2-0.7m for 1.23 M tokens on ")
-    assert "A run that no fit had seen measured" in description
+    assert description.startswith("Train qwen2-0.7m for 1.23 M tokens on ")
+    assert "The confirmation run measured" in description
     assert description in page.words
 
 
@@ -257,7 +268,7 @@ def test_an_variant_has_panels_of_its_own(whole):
     )
     sizes = [panel.title for panel in whole_panels]
     assert {panel.title.removeprefix(size) for size in sizes for panel in parted if panel.title.startswith(size)} == {
-        "", ", short", ", variants that no fit saw",
+        "", ", short", ", variants in no fit",
     }  # fmt: skip
     short = next(panel for panel in parted if panel.title.endswith("short"))
     dots = [trace for trace in short.spec["data"] if trace.get("mode") == "markers"]
@@ -297,10 +308,10 @@ def test_a_confirmation_of_another_share_confirms_nothing(copied):
     goal = {**content["goal"], "tolerance": 0.07}
     _edit(study, "recommendation.json", mixture={"general": 0.9, HOSTILE_CORPUS: 0.1}, goal=goal)
     words = Page(write_report(study, question)).words
-    assert "The confirmation was made for another share" in words
+    assert "The confirmation runs are of another domain ratio" in words
     assert "Optimum:" not in words
     assert "tolerance, +7%" in words
-    assert "A run that no fit had seen measured" not in words
+    assert "The confirmation run measured" not in words
 
 
 @pytest.mark.parametrize(
@@ -325,7 +336,7 @@ def test_words_beside_points_give_way_to_earlier_ones():
 
 
 def test_another_law_that_goes_astray_does_not_flatten_a_figure():
-    low, high = reach([1.0, 2.0], [1.5, 100.0])
+    low, high = value_range([1.0, 2.0], [1.5, 100.0])
     assert low == pytest.approx(0.94)
     assert high == pytest.approx(2.56)
 
