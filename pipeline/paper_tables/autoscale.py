@@ -85,7 +85,7 @@ def perplexities(weighed: Weighed) -> pd.DataFrame:
 
 
 def steps_saved(weighed: Weighed) -> pd.DataFrame:
-    """Steps that AutoScale saves of those of equal weights, in percent: scale, metric, value (table 7).
+    """Steps that AutoScale saves relative to equal weights, in percent: scale, metric, value (table 7).
 
     Of `compare`: the target over the step at which the loss is what equal weights end with; 0 where it never is.
     """
@@ -208,35 +208,30 @@ READING = Reading("autoscale-small", _of_weights, _read, _summary, ("recommend",
 """The comparison of weights at the target."""
 TABLES = {
     "autoscale-1": Table(
-        "Down-stream accuracy by method",
-        "autoscale_table01_downstream_3B.csv",
-        scores,
-        ("method", "task"),
-        "method",
-        "weights",
-        ("task",),
+        *(
+            "Down-stream accuracy by method",
+            "autoscale_table01_downstream_3B.csv",
+            scores,
+            ("method", "task"),
+            "method",
+        ),
+        *("weights", ("task",)),
         prints=_ours,
         judge=judge_scores,
     ),
     "autoscale-6": Table(
-        "Perplexity of each domain by method",
-        "autoscale_table06_domain_perplexity_3B.csv",
-        perplexities,
-        ("domain", "method"),
-        "method",
-        "weights",
-        ("method",),
+        *("Perplexity of each domain by method", "autoscale_table06_domain_perplexity_3B.csv", perplexities),
+        *(("domain", "method"), "method", "weights", ("method",)),
         prints=_printed_perplexities,
         judge=judge_perplexities,
     ),
     "autoscale-7": Table(
-        "Steps that AutoScale saves of those of equal weights",
-        "autoscale_table07_bert_steps_saved.csv",
-        steps_saved,
-        ("scale", "metric"),
-        "scale",
-        "weights",
-        ("metric",),
+        *(
+            "Steps that AutoScale saves relative to equal weights",
+            "autoscale_table07_bert_steps_saved.csv",
+            steps_saved,
+        ),
+        *(("scale", "metric"), "scale", "weights", ("metric",)),
         prints=_printed_saved,
         judge=judge_saved,
     ),

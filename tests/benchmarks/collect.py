@@ -7,12 +7,12 @@ import json
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from pipeline.study.collect import collect
 from pipeline.study.folder import PlannedRun, Study
+from tests.benchmarks import Row, row
 from tests.conftest import SHAPE
 from training.evaluation_steps import EvaluationPolicy
 from training.schedule import Piece
@@ -21,7 +21,7 @@ from training.spec import Initial, RunSpec
 RUNS, STEPS = 5000, 100
 
 
-def measure() -> list[dict[str, Any]]:
+def measure() -> list[Row]:
     """Ours reads all files in one parse; the peer is pandas.read_json, file by file, on a tenth of them."""
     with tempfile.TemporaryDirectory() as folder:
         study = Study(Path(folder) / "study")
@@ -35,7 +35,7 @@ def measure() -> list[dict[str, Any]]:
         pd.concat(parts, ignore_index=True)
         peer = (time.perf_counter() - start) * 10
     meaning = "5,000 runs of 200 points joined and written; peer: pandas.read_json alone, 500 files x 10; bar: 5 s"
-    return [{"name": "collect", "ours": ours, "peer": peer, "ratio": peer / ours, "unit": "s", "meaning": meaning}]
+    return [row("collect", ours, "s", meaning, peer, lower_is_better=True)]
 
 
 def _write(study: Study) -> list[PlannedRun]:
@@ -69,7 +69,3 @@ def _write(study: Study) -> list[PlannedRun]:
         runs.append(run)
     study.write_plan(runs)
     return runs
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure(), indent=2))

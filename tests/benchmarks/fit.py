@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 import fitting
+from tests.benchmarks import Row, row
 from tests.fitting.synthetic import TRUE, grid, measured
 
 STARTS = 8
@@ -54,18 +55,18 @@ class PaperObjective:
         residuals = total - self.log_loss
         size = np.abs(residuals)
         value = float(np.sum(np.where(size <= DELTA, size**2 / 2, DELTA * (size - DELTA / 2))))
-        pull = np.exp(terms - total) * np.clip(residuals, -DELTA, DELTA)
-        constant, of_size, of_tokens, of_c1, of_c0 = pull.sum(axis=1)
-        slope = (pull[3] + pull[4]) @ (-gamma / (self.r + eps))
+        weight = np.exp(terms - total) * np.clip(residuals, -DELTA, DELTA)
+        constant, of_size, of_tokens, of_c1, of_c0 = weight.sum(axis=1)
+        slope = (weight[3] + weight[4]) @ (-gamma / (self.r + eps))
         gradient = [
             constant,
             of_size,
-            -pull[1] @ self.log_N,
+            -weight[1] @ self.log_N,
             of_tokens + of_c0,
-            -pull[2] @ self.log_D - of_c0 * self.log_D_min,
+            -weight[2] @ self.log_D - of_c0 * self.log_D_min,
             of_c1,
-            -(pull[3] + pull[4]) @ log_shifted + of_c0 * (np.log1p(eps) - 1 / gamma),
-            (pull[2] @ self.log_r + of_c0 / eta) * (eta - 1),
+            -(weight[3] + weight[4]) @ log_shifted + of_c0 * (np.log1p(eps) - 1 / gamma),
+            (weight[2] @ self.log_r + of_c0 / eta) * (eta - 1),
             slope + of_c0 * (gamma + 1) / (1 + eps),
         ]
         return value, np.array(gradient)
@@ -93,7 +94,7 @@ def paper_starts(count: int, seed: int = 0) -> list[np.ndarray]:
     return [np.maximum([rng.choice(axis) for axis in axes], low).astype(float) for _ in range(count)]
 
 
-def measure() -> list[dict]:
+def measure() -> list[Row]:
     """Rows with the keys name, ours, peer, ratio (peer / ours), unit, meaning."""
     points = measured(grid(), "dcpt", TRUE["dcpt"], noise=0.003)
     objective = PaperObjective(points)
@@ -114,33 +115,13 @@ def measure() -> list[dict]:
         peer.append((time.perf_counter() - before, float(found.fun)))
     best = min(value for _, value in ours + peer)
     times = [float(np.median([seconds for seconds, _ in side])) * 1e3 for side in (ours, peer)]
-    shares = [float(np.mean([value <= best * 1.001 for _, value in side])) for side in (ours, peer)]
-    needed = [time / max(share, 1 / STARTS) for time, share in zip(times, shares, strict=True)]
+    fractions = [float(np.mean([value <= best * 1.001 for _, value in side])) for side in (ours, peer)]
+    needed = [time / max(fraction, 1 / STARTS) for time, fraction in zip(times, fractions, strict=True)]
     worst = [max(value for _, value in side) / best for side in (ours, peer)]
-    return [
-        row("time a start", times, "ms", "median of one fit of 5,400 points from one start or seed"),
-        row(
-            "starts at the best objective",
-            shares,
-            "share",
-            "within 0.1% of the least objective that anyone found",
-        ),
-        row(
-            "time to the best objective",
-            needed,
-            "ms",
-            "time a start over that share (one in eight at the least)",
-        ),
-        row("worst objective", worst, "times the best", "what a single unlucky start costs"),
-    ]
-
-
-def row(name: str, pair: list[float], unit: str, meaning: str) -> dict:
-    """One line of the benchmark's table."""
-    ours, peer = pair
-    return {"name": name, "ours": ours, "peer": peer, "ratio": peer / ours, "unit": unit, "meaning": meaning}
-
-
-if __name__ == "__main__":
-    for line in measure():
-        print("{name:30} ours {ours:9.4g}  L-BFGS-B {peer:9.4g}  {unit}: {meaning}".format(**line))
+    rows = (
+        ("time a start", times, "ms", "median of one fit of 5,400 points from one start or seed"),
+        ("starts at the best objective", fractions, "fraction", "within 0.1% of the smallest objective of all"),
+        ("time to the best objective", needed, "ms", "time a start over that fraction (at least one in eight)"),
+        ("worst objective", worst, "times the best", "the cost of a single unlucky start"),
+    )
+    return [row(name, of[0], unit, meaning, of[1], lower_is_better=True) for name, of, unit, meaning in rows]

@@ -9,9 +9,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
+from tests.benchmarks import Row, row
 from tests.benchmarks.peers import bare_loop
+from tests.conftest import SHAPE as BASE
 from tests.conftest import write_text
 from training.batches import training_batches
 from training.corpora.manifest import Manifest
@@ -22,22 +23,13 @@ from training.loop import train
 from training.schedule import Piece
 from training.spec import Execution, Initial, RunSpec
 
-SHAPE = {
-    "model_type": "qwen2",
-    "hidden_size": 128,
-    "num_hidden_layers": 5,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "intermediate_size": 352,
-    "tie_word_embeddings": True,
-    "max_position_embeddings": 2048,
-    "bos_token_id": None,
-    "eos_token_id": 0,
-    "pad_token_id": None,
+SHAPE = BASE | {
+    **{"hidden_size": 128, "num_hidden_layers": 5, "num_attention_heads": 4, "num_key_value_heads": 4},
+    **{"intermediate_size": 352, "max_position_embeddings": 2048},
 }
 
 
-def measure() -> list[dict[str, Any]]:
+def measure() -> list[Row]:
     """One row: 1.0 M non-embedding parameters, 40 steps of 16 x 128 tokens, eager, bf16 and fp32, one thread."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -47,16 +39,8 @@ def measure() -> list[dict[str, Any]]:
         prepare(source, TokenizerChoice(vocabulary=2048), base / "data", validation_ratio=0.1, progress=lambda _: None)
         for precision in ("fp32", "bf16"):
             ours, bare = (_peak(which, precision, base) for which in ("ours", "bare"))
-            rows.append(
-                {
-                    "name": f"memory of the loop, 1.0 M, {precision}",
-                    "ours": ours,
-                    "peer": bare,
-                    "ratio": bare / ours,
-                    "unit": "MB",
-                    "meaning": "peer: bare PyTorch loop; bar .83, ours at most 1.2 times",
-                }
-            )
+            meaning = "peer: bare PyTorch loop; bar .83, ours at most 1.2 times"
+            rows.append(row(f"memory of the loop, 1.0 M, {precision}", ours, "MB", meaning, bare, lower_is_better=True))
     return rows
 
 

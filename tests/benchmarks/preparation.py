@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from tests.benchmarks import Row, row
 from training.corpora.parallel_tokens import CHUNK_CHARACTERS
 from training.corpora.prepare import TokenizerChoice, prepare
 from training.corpora.source import Source, SourceReader
@@ -26,8 +27,8 @@ ROUNDS = 3
 VOCABULARY = 32_000
 
 
-def measure() -> list[dict[str, Any]]:
-    """Rows of name, ours, peer, ratio (ours to peer), unit and meaning.
+def measure() -> list[Row]:
+    """Speed and memory of `prepare`.
 
     Ours is all of `prepare` but the training of a tokenizer: the file read and hashed, tokenised, split, written and
     flushed. The peer is `tokenizers.encode_batch` alone, on texts that are in memory, cut as ours are, on as many
@@ -48,21 +49,11 @@ def measure() -> list[dict[str, Any]]:
         memory[LARGE] = _apart(_ours, large, tokenizer, Path(folder, "out-large"))[1]
     cores = len(os.sched_getaffinity(0))
     # The fastest of each: on a shared machine the others measure the neighbours.
-    speeds = max(ours), max(peer)
+    speed = f"higher is better; peer: encode_batch of texts in memory; bar: 1/1.3, best of {ROUNDS}"
+    peak = f"peak of all its processes; peer: the same at {SMALL} MB of text; bar: the same"
     return [
-        _row(
-            f"preparation, {cores} cores",
-            *speeds,
-            "MB/s",
-            f"higher is better; peer: encode_batch of texts in memory; bar: 1/1.3, best of {ROUNDS}",
-        ),
-        _row(
-            f"preparation, memory at {LARGE} MB",
-            memory[LARGE],
-            memory[SMALL],
-            "MB",
-            f"peak of all its processes; peer: the same at {SMALL} MB of text; bar: the same",
-        ),
+        row(f"preparation, {cores} cores", max(ours), "MB/s", speed, max(peer)),
+        row(f"preparation, memory at {LARGE} MB", memory[LARGE], "MB", peak, memory[SMALL]),
     ]
 
 
@@ -136,11 +127,3 @@ def _peer(answer: Any, path: Path, tokenizer: Path, out: None) -> None:
             backend.encode_batch(texts[first : place + 1], add_special_tokens=False)
             first, characters = place + 1, 0
     answer.put(time.perf_counter() - start)
-
-
-def _row(name: str, ours: float, peer: float, unit: str, meaning: str) -> dict[str, Any]:
-    return {"name": name, "ours": ours, "peer": peer, "ratio": ours / peer, "unit": unit, "meaning": meaning}
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure(), indent=2))

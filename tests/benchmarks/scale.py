@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.study.folder import PlannedRun, Study
+from tests.benchmarks import Row, row
 from tests.conftest import write_text
 from tests.slurm.fake_slurm import FakeSlurm
 from training.evaluation_steps import evaluation_steps
@@ -22,7 +23,7 @@ BARS = {"plan": 5.0, "submit": None, "status": 3.0, "collect": 10.0}
 """Verb -> seconds it may take; to submit takes a second a job, since the scheduler is asked no more often."""
 
 
-def measure(runs: int = RUNS) -> list[dict[str, Any]]:
+def measure(runs: int = RUNS) -> list[Row]:
     """Seconds and memory of each verb as a process of its own."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -31,9 +32,7 @@ def measure(runs: int = RUNS) -> list[dict[str, Any]]:
         seconds, processor, memory = found["verbs"][verb]
         meaning = f"{found['runs']:,} runs, {processor:.1f} s of CPU, {memory / 1e6:.0f} MB; "
         meaning += f"bar: {bar:g} s" if bar else found["calls"]
-        rows.append(
-            {"name": f"scale {verb}", "ours": seconds, "peer": None, "ratio": None, "unit": "s", "meaning": meaning}
-        )
+        rows.append(row(f"scale {verb}", seconds, "s", meaning))
     return rows
 
 
@@ -125,7 +124,3 @@ def _write(study: Study, run: PlannedRun, points: int, state: str) -> None:
     ]  # fmt: skip
     (folder / "points.jsonl").write_text("\n".join(lines) + "\n")
     (folder / "metrics.jsonl").write_text('{"step": 20, "loss": 5.0, "tokens_per_second": 12345}\n')
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure(int(sys.argv[1]) if sys.argv[1:] else RUNS), indent=2))

@@ -9,9 +9,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from pipeline.cli.main import run
+from tests.benchmarks import Row, row
 from tests.conftest import write_text
 
 ROUNDS = 5
@@ -35,7 +35,7 @@ WORDS = [
 ]
 
 
-def measure() -> list[dict[str, Any]]:
+def measure() -> list[Row]:
     """The quickest of five starts, with the processor's seconds, which say less of the neighbours, and the same of the
     imports alone."""
     with tempfile.TemporaryDirectory() as name:
@@ -57,7 +57,7 @@ def measure() -> list[dict[str, Any]]:
     rows = []
     for place, (name, meaning) in enumerate(meanings.items()):
         ours, peer = (min(one[place] for one in both) for both in (seconds, imports))
-        rows.append({"name": name, "ours": ours, "peer": peer, "ratio": peer / ours, "unit": "s", "meaning": meaning})
+        rows.append(row(name, ours, "s", meaning, peer, lower_is_better=True))
     return rows
 
 
@@ -85,7 +85,3 @@ def _imports() -> float:
     code = "import torch; from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM"
     subprocess.run([sys.executable, "-c", code], check=True)
     return time.perf_counter() - start
-
-
-if __name__ == "__main__":
-    print(measure())

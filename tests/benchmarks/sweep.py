@@ -7,7 +7,6 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -16,6 +15,7 @@ from pipeline.cli import verbs
 from pipeline.plan.write import write_plan
 from pipeline.question.loading import read_question
 from pipeline.study.folder import study_of
+from tests.benchmarks import Row, row
 from tests.benchmarks.peers import trainer
 from training.batches import training_batches
 from training.corpora.manifest import Manifest
@@ -30,7 +30,7 @@ QUESTION = [
 ]
 
 
-def measure() -> list[dict[str, Any]]:
+def measure() -> list[Row]:
     """Both from the same pre-trained weights, with the same steps, batch, precision and number of evaluations."""
     console = Console()
     with tempfile.TemporaryDirectory() as folder:
@@ -77,8 +77,4 @@ def measure() -> list[dict[str, Any]]:
     meaning = (
         "wall time of 14 continual runs; peer: transformers.Trainer, bf16, all threads, one after another; bar 3.0"
     )
-    return [{"name": "sweep", "ours": ours, "peer": peer, "ratio": peer / ours, "unit": "s", "meaning": meaning}]
-
-
-if __name__ == "__main__":
-    print(measure())
+    return [row("sweep", ours, "s", meaning, peer, lower_is_better=True)]

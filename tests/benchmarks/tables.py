@@ -3,12 +3,11 @@
 5 laws x 6 domains x 2 corpora x 43 splits: all points, 3 sizes, 3 thirds of the steps, 36 pairs of ratios. Each fit is
 searched for by itself; then the pairs of one cell a law as `fitting.held_out` fits them, with one search for all.
 
-python -m tests.benchmarks.tables [domains [workers]]
+python -m tests.benchmarks tables
 """
 
 import multiprocessing
 import os
-import sys
 import time
 from itertools import product
 
@@ -16,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 import fitting
+from tests.benchmarks import Row, row
 from tests.fitting.synthetic import TRUE, grid, measured
 
 LAWS = ("dcpt-l1", "dcpt-l2", "dcpt", "dcpt-l4", "dcpt-l5")
@@ -66,8 +66,8 @@ def pairs_of_ratios(law: str) -> tuple[float, float, float]:
     return shared, each, float(np.abs(together["predicted"].to_numpy() / np.concatenate(alone) - 1).max())
 
 
-def measure(domains: int = len(DOMAINS), workers: int = WORKERS) -> list[dict]:
-    """Rows with the keys name, ours, peer, ratio, unit, meaning; there is no peer that has these fits."""
+def measure(domains: int = len(DOMAINS), workers: int = WORKERS) -> list[Row]:
+    """Seconds of all fits; there is no peer that has them."""
     jobs = list(product(LAWS, list(DOMAINS)[:domains], ("general", "domain")))
     start = time.perf_counter()
     os.environ["OMP_NUM_THREADS"] = "1"  # a worker a core: threads of theirs would only be in the way
@@ -75,9 +75,8 @@ def measure(domains: int = len(DOMAINS), workers: int = WORKERS) -> list[dict]:
         found = pool.map(fit_43, jobs, chunksize=1)
     whole = time.perf_counter() - start
     count = sum(len(seconds) for _, seconds, _ in found)
-    rows = [
-        row("all fits of the tables", whole, "s", f"{count:,} fits of 5,400 points, {workers} processes; bar: 120 s")
-    ]
+    meaning = f"{count:,} fits of 5,400 points, {workers} processes; bar: 120 s"
+    rows = [row("all fits of the tables", whole, "s", meaning)]
     for law in LAWS:
         seconds = [second for name, own, _ in found if name == law for second in own]
         missed = [value for name, _, own in found if name == law for value in own[1:]]
@@ -87,15 +86,5 @@ def measure(domains: int = len(DOMAINS), workers: int = WORKERS) -> list[dict]:
     for law in LAWS:
         shared, each, apart = pairs_of_ratios(law)
         meaning = f"36 folds of a cell, searched once; peer: each by itself; predictions within {apart:.1e}"
-        rows.append(row(f"pairs of ratios, {law}", shared, "s", meaning) | {"peer": each, "ratio": each / shared})
+        rows.append(row(f"pairs of ratios, {law}", shared, "s", meaning, each, lower_is_better=True))
     return rows
-
-
-def row(name: str, ours: float, unit: str, meaning: str) -> dict:
-    """One line of the benchmark's table."""
-    return {"name": name, "ours": ours, "peer": None, "ratio": None, "unit": unit, "meaning": meaning}
-
-
-if __name__ == "__main__":
-    for line in measure(*map(int, sys.argv[1:3])):
-        print("{name:24} {ours:9.4g} {unit}: {meaning}".format(**line))

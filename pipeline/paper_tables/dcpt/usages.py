@@ -142,34 +142,22 @@ READINGS = {
     "compute": _reading("compute", "flops"),
 }
 TABLES = {
-    "dcpt-5": Table(
-        "Usage 1: the largest ratio within the tolerance of the general loss",
-        "dcpt_table05_usage1_tradeoff.csv",
-        trade_off,
-        KEYS,
-        "what",
-        reads="trade-off",
-        across=("corpus",),
-        prints=_by_ratio,
-    ),
-    "dcpt-6": Table(
-        "Usage 2: the best ratio of a domain of few tokens",
-        "dcpt_table06_usage2_limited_domain_data.csv",
-        limited_data,
-        KEYS,
-        "what",
-        reads="limited-data",
-        across=("corpus",),
-        prints=_by_ratio,
-    ),
-    "dcpt-12": Table(
-        "Usage 3: the best size for so much compute",
-        "dcpt_table12_usage3_resource_allocation.csv",
-        compute,
-        KEYS,
-        "what",
-        reads="compute",
-        across=("corpus",),
-        prints=_by_size,
-    ),
+    f"dcpt-{number}": Table(
+        title, f"dcpt_table{number:02d}_{file}.csv", make, KEYS, "what", reads=goal, across=("corpus",), prints=prints
+    )
+    for number, title, file, make, goal, prints in (
+        (
+            *(5, "Usage 1: the largest ratio within the tolerance of the general loss", "usage1_tradeoff"),
+            *(trade_off, "trade-off", _by_ratio),
+        ),
+        (
+            *(6, "Usage 2: the best ratio of a domain of few tokens", "usage2_limited_domain_data"),
+            *(limited_data, "limited-data", _by_ratio),
+        ),
+        (
+            *(12, "Usage 3: the best size for a compute budget", "usage3_resource_allocation"),
+            *(compute, "compute", _by_size),
+        ),
+    )
 }
+"""Name -> table."""
