@@ -1,4 +1,4 @@
-"""points + law -> Fit: check, project, polish, resample."""
+"""Fit a law to points: check, search, refine, resample."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -12,7 +12,7 @@ from fitting.schedule import Schedules
 from fitting.solver.lbfgs_grid import lbfgs_grid
 from fitting.solver.multi_start import LocalMinima, minimise
 from fitting.solver.newton import huber
-from fitting.solver.prepare import prepare
+from fitting.solver.prepare import Ready, prepare
 from fitting.solver.problem import DELTA, Problem
 from fitting.uncertainty.bootstrap import noise_between_seeds, resample
 from fitting.uncertainty.profile import Optimum, profiles
@@ -42,12 +42,12 @@ def fit(
     Parameters: `points`, one row a point, with the law's columns, `loss` (nats per token) and `run`, which
     names the run that a point belongs to; N in billions of parameters, D in billions of tokens, r and rho in
     [0, 1]. `law`, a name in `fitting.LAWS`. `method`, "varpro" (variable projection, then Newton) or
-    "lbfgs_grid", the papers' way. `seed` decides first guesses and bootstrap draws. `schedules`, run ->
+    "lbfgs_grid", the method of the papers. `seed` decides first guesses and bootstrap draws. `schedules`, run ->
     `Schedule`: with them a law that reads s2 gets lambda, the decay of S2, as one more parameter, and S2 is
     computed at each point's `step`. `bootstrap`, number of refits for the intervals (0: none, and no profiles).
     `weights` (n,), non-negative, one a point, or "loss_stderr" for the inverse variance by that column.
     `delta`, of the Huber loss of log residuals. `fix`, parameter -> value that it keeps (lambda too). `unknown`,
-    columns that nobody knows and that become one parameter each: "s1_pretrain" and "rho" of an open model.
+    columns whose values are not known and that become one parameter each: "s1_pretrain" and "rho" of an open model.
     `grid`, for lbfgs_grid: parameter -> starting values, in place of the law's own; `screened`, how many of
     the grid's best starts are followed, None for all of them. `workers`, processes of the bootstrap and the profiles,
     None for one a core where that pays; the result does not depend on it. `minima`, of varpro: starts of
@@ -77,13 +77,10 @@ def fit(
         theta, objective = lbfgs_grid(problem, grid or {}, screened)
     params = problem.parameters(theta)
     x = {**problem.x, **(problem.curve(problem.nonlinear[-1].coordinate(params["lambda"])) if problem.curve else {})}
-    notes = list(ready.notes)
     n_runs = int(ready.runs.max()) + 1
-    if n_runs < 5:
-        notes.append(f"{n_runs} runs only: intervals rest on how runs differ, which so few cannot show")
     optimum = Optimum(problem, theta, objective, ready.runs, ready.names)
     predicted = problem.law.loss(x, params)
-    found = Fit(
+    result = Fit(
         law=law,
         unknown=list(unknown),
         columns=list(problem.law.columns),
@@ -95,22 +92,32 @@ def fit(
         ranges=ranges(x, ready.points),
         fixed=sorted(problem.fixed),
         constants=problem.constants,
-        warnings=notes,
+        warnings=ready.notes + few_runs(n_runs),
         residuals=pd.Series(np.log(problem.loss) - np.log(predicted), index=ready.rows, name="log_residual"),
         optimum=optimum,
     )
     if not bootstrap:
-        return found
-    spread = optimum.spread
-    run_errors = np.bincount(ready.runs, spread.errors) / np.bincount(ready.runs)
+        return result
+    draws = resample(problem, theta, optimum.spread, ready.runs, bootstrap, rng, workers)
+    return _with_uncertainty(result, ready, optimum, draws, workers)
+
+
+def _with_uncertainty(result: Fit, ready: Ready, optimum: Optimum, draws: np.ndarray, workers: int | None) -> Fit:
+    errors = optimum.spread.errors
+    run_errors = np.bincount(ready.runs, errors) / np.bincount(ready.runs)
     return replace(
-        found,
-        draws=resample(problem, theta, spread, ready.runs, bootstrap, rng, workers),
+        result,
+        draws=draws,
         profiles=profiles(optimum, workers),
-        seed_noise=noise_between_seeds(ready.points, spread.errors, ready.runs),
+        seed_noise=noise_between_seeds(ready.points, errors, ready.runs),
         run_errors=run_errors,
-        point_errors=spread.errors - run_errors[ready.runs],
+        point_errors=errors - run_errors[ready.runs],
     )
+
+
+def few_runs(n_runs: int) -> list[str]:
+    """The warning that intervals rest on fewer than five runs, if they do."""
+    return [f"{n_runs} runs only: intervals rest on how runs differ, which so few cannot show"] if n_runs < 5 else []
 
 
 def ranges(x: dict[str, np.ndarray], points: pd.DataFrame) -> dict[str, tuple[float, float]]:

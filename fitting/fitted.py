@@ -1,4 +1,4 @@
-"""The result of a fit: parameters, how well they are known, and predictions from them."""
+"""The result of a fit: parameters, their uncertainty, and predictions."""
 
 import json
 from dataclasses import asdict, dataclass, field, fields
@@ -23,7 +23,7 @@ class Fit:
     `objective`: the weighted Huber sum that was minimised. `ranges`: column -> (smallest, largest) among the
     fitted points. `constants`: what the law took from the points and holds fixed. `columns`: those that it reads;
     `unknown`: those that became parameters; `fixed`: parameters that were given. `profiles`: profile likelihood of
-    each parameter that was searched for, as far as 90% intervals need it; empty without a bootstrap. `draws`: (draws,
+    each fitted parameter, as far as 90% intervals need it; empty without a bootstrap. `draws`: (draws,
     parameters), bootstrap refits in the order of `params`. `run_errors` (runs,) and `point_errors` (points,): log
     residuals as the mean of a run and what is left within it, leverage undone. `seed_noise`: standard deviation of
     log losses between runs that differ in their seed alone, None without such runs. `residuals`: log residual of
@@ -97,18 +97,18 @@ class Fit:
         if not len(self.draws):
             raise PointsError("this fit has no bootstrap draws: fit again with bootstrap=200")
         if method == "profile" and level <= 0.9:
-            return {name: found.interval(level) for name, found in self.profiles.items()}
+            return {name: one.interval(level) for name, one in self.profiles.items()}
         low, high = np.quantile(self.draws, tails, axis=0)
         ends = zip(self.params, low, high, strict=True)
         return {name: (float(a), float(b)) for name, a, b in ends if name not in self.fixed}
 
     @property
     def identified(self) -> dict[str, bool]:
-        """Name -> whether the points pin the parameter down.
+        """Name -> whether the points identify the parameter.
 
         False if the 90% interval of its profile likelihood is open on a side, touches a bound of the law, or is wider
         than the estimate is large. A parameter that is not identified may still predict well inside the fitted
-        ranges; it must not be read as a fact. Raises PointsError for a fit without bootstrap.
+        ranges; its value must not be interpreted. Raises PointsError for a fit without bootstrap.
         """
         bounds = {p.name: (p.low, p.high) for p in (*self.equation.parameters, LAMBDA)}
         known = {}
@@ -123,8 +123,8 @@ class Fit:
     ) -> tuple[np.ndarray, np.ndarray]:
         """(low, high), each (n,): where the loss that a new run will measure lies, with probability `level`.
 
-        Each bootstrap prediction is met with errors of a run: a whole-run offset and a deviation within the
-        run, resampled from the fit's residuals. `spread` (k,), log errors of predictions that were held out,
+        Each bootstrap prediction gets the error of a run: an offset of the whole run and a deviation within
+        it, resampled from the residuals of the fit. `spread` (k,), log errors of predictions that were held out,
         takes their place when given: outside the fitted points the law's own error outgrows the noise.
         """
         return self.measured_interval(self.predict_draws(frame), level, spread)
@@ -138,68 +138,68 @@ class Fit:
         return low, high
 
     def noise(self, draws: int, spread: np.ndarray | None = None) -> np.ndarray:
-        """The log errors (ERRORS_PER_DRAW, draws, 1) that predictions by as many refits are met with, always the same.
+        """Log errors (ERRORS_PER_DRAW, draws, 1) to add to the predictions of as many refits, always the same.
 
         `spread`: as in `predict_interval`.
         """
         rng, shape = np.random.default_rng(0), (ERRORS_PER_DRAW, draws, 1)
         if spread is None:
-            return self._wide_enough() * rng.choice(self.run_errors, shape) + rng.choice(self.point_errors, shape)
+            return self._seed_factor() * rng.choice(self.run_errors, shape) + rng.choice(self.point_errors, shape)
         errors = np.asarray(spread, dtype=float)
         if errors.ndim != 1 or not len(errors) or not np.isfinite(errors).all():
             raise PointsError("spread must be a one-dimensional array of finite log errors, at least one")
         return rng.choice(errors, shape)
 
-    def _wide_enough(self) -> float:
-        """Factor on the errors of runs: residuals of a few runs may be smaller than the noise between seeds."""
+    def _seed_factor(self) -> float:
+        """Factor that raises the errors of runs to the noise between seeds where they are smaller."""
         seen = float(np.sqrt(np.mean(self.run_errors**2)))
         return max(1.0, self.seed_noise / seen) if self.seed_noise and seen > 0 else 1.0
 
     @property
     def leverage(self) -> pd.Series:
-        """Share of the fit's freedom that each run holds, by run; it sums to the number of parameters that are felt.
+        """Effective number of parameters that each run determines; it sums to the number that is identifiable.
 
         Raises PointsError for a fit that was read from a file.
         """
-        optimum = self._own_points()
+        optimum = self._required_optimum()
         every = pd.Series(optimum.spread.leverage, index=optimum.names, name="leverage")
         return every[every.index.notna()]
 
-    def _own_points(self) -> Optimum:
+    def _required_optimum(self) -> Optimum:
         if self.optimum is None:
-            raise PointsError("a fit that was read from a file does not have its points any more: fit again")
+            raise PointsError("a fit read from a file does not hold its points: fit again")
         return self.optimum
 
     def profile(self, parameter: str, level: float = 0.9) -> Profile:
         """Profile likelihood of a parameter: see `fitting.uncertainty.profile`.
 
-        Raises PointsError for a parameter that the fit did not search for, and for a fit that was read from a file.
+        Raises PointsError for a parameter that was not fitted, and for a fit that was read from a file.
         """
-        optimum = self._own_points()
+        optimum = self._required_optimum()
         if parameter not in self.params or parameter in self.fixed:
             searched = ", ".join(name for name in self.params if name not in self.fixed)
-            raise PointsError(f"{self.law} did not search for a parameter {parameter!r}; it did for {searched}")
+            raise PointsError(f"{self.law} has no fitted parameter {parameter!r}; fitted are {searched}")
         _tails(level)
         return profile(optimum, optimum.problem.reader(parameter), level)
 
     def explain(self) -> str:
-        """A paragraph for people: how well the law fits, what it knows, and what it does not."""
+        """A paragraph on how well the law fits and which parameters are identified."""
         m = self.metrics
         lines = [
             f"{self.law} was fitted to {self.n_points} points of {self.n_runs} runs: R2 {m['r2']:.4f}, "
             f"mean error {m['mae']:.4f} nats per token."
         ]
-        pinned = self.identified if len(self.draws) else {}
+        identified = self.identified if len(self.draws) else {}
         intervals = self.intervals() if len(self.draws) else {}
-        known = [name for name, yes in pinned.items() if yes]
-        free = [name for name, yes in pinned.items() if not yes]
+        known = [name for name, yes in identified.items() if yes]
+        free = [name for name, yes in identified.items() if not yes]
         if known:
-            told = (f"{n} = {self.params[n]:.4g} ({intervals[n][0]:.4g} to {intervals[n][1]:.4g})" for n in known)
-            lines.append(f"The points pin down, with 90% intervals: {', '.join(told)}.")
+            values = (f"{n} = {self.params[n]:.4g} ({intervals[n][0]:.4g} to {intervals[n][1]:.4g})" for n in known)
+            lines.append(f"Identified, with 90% intervals: {', '.join(values)}.")
         if free:
             lines.append(
-                f"They do not pin down {', '.join(free)}: other values fit as well, so that these must not be read "
-                "as facts, nor a prediction be trusted far outside the fitted points."
+                f"Not identified: {', '.join(free)}. Other values fit as well, so do not interpret these, and do not "
+                "rely on predictions far outside the fitted points."
             )
         if self.fixed:
             lines.append(f"Given and not fitted: {', '.join(f'{n} = {self.params[n]:.4g}' for n in self.fixed)}.")
@@ -210,9 +210,9 @@ class Fit:
         return " ".join([*lines, *(f"{warning[:1].upper()}{warning[1:]}." for warning in self.warnings)])
 
     def to_json(self) -> str:
-        """The whole fit, bootstrap draws included, as one line of JSON. Floats survive to the last bit."""
+        """The whole fit with its bootstrap draws as one line of JSON; floats are exact."""
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in UNSAVED}
-        plain["profiles"] = {name: asdict(found) for name, found in self.profiles.items()}
+        plain["profiles"] = {name: asdict(one) for name, one in self.profiles.items()}
         arrays = {name: value.tolist() for name, value in plain.items() if isinstance(value, np.ndarray)}
         return json.dumps({"schema": SCHEMA, **plain, **arrays})
 
@@ -228,9 +228,9 @@ class Fit:
         for name in ("draws", "run_errors", "point_errors"):
             plain[name] = np.array(plain[name], dtype=float)
         plain["draws"] = plain["draws"].reshape(len(plain["draws"]), -1 if len(plain["draws"]) else 0)
-        plain["profiles"] = {name: Profile(**found) for name, found in plain["profiles"].items()}
-        for found in plain["profiles"].values():
-            object.__setattr__(found, "closed", tuple(found.closed))
+        plain["profiles"] = {name: Profile(**one) for name, one in plain["profiles"].items()}
+        for one in plain["profiles"].values():
+            object.__setattr__(one, "closed", tuple(one.closed))
         plain["ranges"] = {name: (low, high) for name, (low, high) in plain["ranges"].items()}
         return cls(**plain)
 

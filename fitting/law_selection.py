@@ -1,4 +1,4 @@
-"""Which law to trust, and for which extrapolation."""
+"""Comparison of laws by their errors on held-out points."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -26,7 +26,7 @@ ASKED = {
     "rolling-tokens": "up to twice the tokens",
     "rolling-compute": "up to twice the compute",
 }
-"""Split -> what a law is asked there, in words."""
+"""Split -> what it asks a law to predict."""
 
 
 def try_out(
@@ -54,13 +54,13 @@ def try_out(
     for split in by:
         for law in named:
             try:
-                found = held_out(points, law, split, schedules, seed, log=log, **options)
+                judged = held_out(points, law, split, schedules, seed, log=log, **options)
             except PointsError as reason:
                 reasons.append((law, split, str(reason)))
                 continue
-            reasons += [(law, split, line) for line in found.attrs["skipped"].values()]
-            kept = found[["split", "run", "predicted", "measured", "relative_error"]]
-            parts.append(kept.assign(law=law, by=split, row=found.index))
+            reasons += [(law, split, line) for line in judged.attrs["skipped"].values()]
+            kept = judged[["split", "run", "predicted", "measured", "relative_error"]]
+            parts.append(kept.assign(law=law, by=split, row=judged.index))
     columns = ["law", "by", "split", "row", "run", "predicted", "measured", "relative_error"]
     table = pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
     table.attrs["reasons"] = reasons
@@ -79,9 +79,9 @@ def compare(
     log: Callable[[str], object] | None = None,
     **options: Any,
 ) -> pd.DataFrame:
-    """The law-selection table: a row a law, how well it fits and what it misses when it has not seen.
+    """The law-selection table: a row a law, with the quality of its fit and its held-out errors.
 
-    Arguments as in `try_out`; `tried` is what that returned, if it was called already. All laws are fitted to the same
+    Arguments as in `try_out`; `tried` is the table that it returned, if you have one. All laws are fitted to the same
     points, those where each has a value: R2 and AICc of different points do not compare.
 
     Returns, indexed by law: parameters (how many were searched for), r2, mae (nats per token), huber_sum and huber_mean
@@ -116,11 +116,11 @@ def compare(
 
 
 def advise(tried: pd.DataFrame) -> list[str]:
-    """Which law to trust for which extrapolation, in words: a line for each split that `try_out` was given.
+    """The best law of each split that `try_out` was given, a line each.
 
     Laws are compared run by run on the points that both predicted: the difference of their mean errors, with its
-    standard error over the runs. Within that, it is a tie, and the law with fewer parameters is named. What could not
-    be fitted is said. Of `tried`, the columns law, by, split, row, run and relative_error are read.
+    standard error over the runs. Within that it is a tie, and the law with fewer parameters is named. Laws that could
+    not be fitted are listed. Of `tried`, the columns law, by, split, row, run and relative_error are read.
     """
     reasons: list[tuple[str, str, str]] = tried.attrs.get("reasons", [])
     known = {law: len(LAWS[law].parameters) for law in tried["law"].unique() if law in LAWS}
@@ -130,16 +130,16 @@ def advise(tried: pd.DataFrame) -> list[str]:
         failed = {law: reason for law, split, reason in reversed(reasons) if split == by}
         errors = errors_by_run(tried, by)
         whole = {law: reason for law, reason in failed.items() if law not in errors}
-        lines.append(f"{by} ({ASKED[by]}): {_verdict(errors, parameters)}" + "".join(_excuses(whole)))
+        lines.append(f"{by} ({ASKED[by]}): {_verdict(errors, parameters)}" + "".join(_failures(whole)))
     return lines
 
 
 def errors_by_run(tried: pd.DataFrame, by: str) -> pd.DataFrame:
     """Mean absolute relative error of each run (index) by each law (columns) in a split, on points all predicted."""
-    own = tried[tried["by"] == by]
-    own = own.assign(error=own["relative_error"].abs())
-    table = own.pivot(index=["split", "row", "run"], columns="law", values="error")
-    return table.dropna().groupby("run").mean()[list(dict.fromkeys(own["law"]))]
+    rows = tried[tried["by"] == by]
+    rows = rows.assign(error=rows["relative_error"].abs())
+    table = rows.pivot(index=["split", "row", "run"], columns="law", values="error")
+    return table.dropna().groupby("run").mean()[list(dict.fromkeys(rows["law"]))]
 
 
 def shared_points(points: pd.DataFrame, laws: Iterable[Law]) -> pd.DataFrame:
@@ -167,17 +167,16 @@ def _verdict(errors: pd.DataFrame, parameters: dict[str, int]) -> str:
     for law in map(str, means.index[1:]):
         further = errors[law] - errors[best]
         error = float(further.std(ddof=1) / np.sqrt(len(further))) if len(further) > 1 else np.inf
-        give = f"give or take {error:.2%}" if np.isfinite(error) else "of one run, which has no spread"
-        within = further.mean() <= error
-        said = f"{law} ({means[law]:.2%}, {further.mean():.2%} more, {give})"
-        (ties if within else worse).append((law, said))
+        precision = f"standard error {error:.2%}" if np.isfinite(error) else "one run, so no standard error"
+        entry = f"{law} ({means[law]:.2%}, {further.mean():.2%} more, {precision})"
+        (ties if further.mean() <= error else worse).append((law, entry))
     if not ties:
-        return f"trust {best}: mean error {means[best]:.2%} of {runs}, against {', '.join(said for _, said in worse)}"
+        return f"trust {best}: mean error {means[best]:.2%} of {runs}, against {', '.join(entry for _, entry in worse)}"
     simplest = min([best, *(law for law, _ in ties)], key=lambda law: parameters[law])
-    against = f"; worse: {', '.join(said for _, said in worse)}" if worse else ""
-    tied = f"a tie of {best} ({means[best]:.2%}) with {', '.join(said for _, said in ties)} over {runs}"
+    against = f"; worse: {', '.join(entry for _, entry in worse)}" if worse else ""
+    tied = f"a tie of {best} ({means[best]:.2%}) with {', '.join(entry for _, entry in ties)} over {runs}"
     return f"{tied}; of these {simplest} has the fewest parameters{against}"
 
 
-def _excuses(failed: dict[str, str]) -> Iterable[str]:
+def _failures(failed: dict[str, str]) -> Iterable[str]:
     return (f"; {law} could not be judged: {reason}" for law, reason in failed.items())

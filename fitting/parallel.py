@@ -1,4 +1,7 @@
-"""Work spread over the cores, where that pays."""
+"""A map over processes, for work that is long enough.
+
+Not joblib: docs/negative-results.md has the measurement.
+"""
 
 import multiprocessing
 import os
@@ -12,9 +15,9 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 WORTH_FORKING = 1.0
-"""Seconds of work left from which on more processes pay for their start."""
+"""Seconds of remaining work above which processes are started."""
 AT_ONCE = 0.2
-"""Seconds of work that a process takes at once."""
+"""Seconds of work in one chunk."""
 _WORK: list[Callable] = []
 
 
@@ -24,11 +27,11 @@ def over_cores(
     workers: int | None = None,
     each: Callable[[Result], object] = lambda result: None,
 ) -> list[Result]:
-    """`[work(item) for item in items]`, by forked processes once the first items show that it pays.
+    """`[work(item) for item in items]`, in forked processes once the first items show that it is worth it.
 
     `workers`: processes; None: one a core. The results do not depend on it. `each` is called here with each result, in
-    their order, as soon as it and those before it are there. A process that runs threads of its own is
-    not forked, as a lock that one of them holds would stay shut: there the work is done in turn.
+    their order, as soon as it and those before it are there. A process with threads is not
+    forked, since a lock that one of them holds would never be released: there the work is done in turn.
     """
     items = list(items)
     workers = workers or _cores()
@@ -42,7 +45,7 @@ def over_cores(
         if left > 1 and seconds * left > WORTH_FORKING and workers > 1 and _may_fork():
             _WORK.append(work)
             try:
-                with multiprocessing.get_context("fork").Pool(min(workers, left), _end_when_told) as pool:
+                with multiprocessing.get_context("fork").Pool(min(workers, left), _default_signals) as pool:
                     # Long items one by one, so that no process is left with several when the others are done.
                     together = max(1, min(left // (4 * workers), int(AT_ONCE / max(seconds, 1e-9))))
                     for result in pool.imap(_forked, items[-left:], chunksize=together):
@@ -53,15 +56,15 @@ def over_cores(
     return results
 
 
-def _end_when_told() -> None:
-    # The pool ends its processes by a TERM; a handler of the program around would make a traceback of it, and so would
-    # a Ctrl-C, which a terminal sends to all processes at once.
+def _default_signals() -> None:
+    # The pool ends its processes by SIGTERM, and a terminal sends Ctrl-C to all processes: an inherited handler would
+    # print a traceback for each.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _forked(item):
-    # Inherited, not sent: the work closes over arrays and laws that need not be copied.
+    # Inherited by fork, not pickled: the work closes over arrays and laws.
     return _WORK[-1](item)
 
 

@@ -1,4 +1,4 @@
-"""What a table of points must be before a law is fitted to it, and the one line that says what is wrong."""
+"""Checks of a table of points before a law is fitted, with one line for each mistake."""
 
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -23,19 +23,19 @@ ALLOWED = {
     "k3": ("above 0", lambda v: v > 0),
     "x": ("above 0", lambda v: v > 0),
 }
-"""Column -> what its values must be, in words and as a test."""
+"""Column -> the values that it may hold, as text and as a test."""
 
 LARGEST = {"N": (1e4, "parameters"), "D": (1e5, "tokens")}
 """Ten trillion parameters, a hundred trillion tokens: beyond them the column holds raw counts."""
 LARGEST_LOSS = 1e3
-"""Nats a token. Bits and perplexities are often below and cannot be told from nats, so that nothing is guessed."""
-SHARES = ("r", "rho")
-NAMES_A_POINT = ("run", "step", "corpus", "domain")
-"""What a point is told from others by, as far as the table has it."""
+"""Nats a token. Bits and perplexities are often below it, so they cannot be recognised."""
+RATIOS = ("r", "rho")
+POINT_KEYS = ("run", "step", "corpus", "domain")
+"""Columns that identify a point, where the table has them."""
 
 
 class PointsError(ValueError):
-    """The points, or what is asked of them, cannot be used. One line says why and what to do."""
+    """Points or arguments that cannot be used. One line says why and what to do."""
 
 
 def law_named(name: str, laws: dict[str, Law]) -> Law:
@@ -70,7 +70,7 @@ def numbers_of(frame: pd.DataFrame, names: Iterable[str]) -> dict[str, np.ndarra
 
 
 def missing(frame: pd.DataFrame, names: Iterable[str]) -> str | None:
-    """The line that says which of the columns a table lacks, and which it has."""
+    """The error line for columns that a table lacks, or None."""
     absent = [name for name in dict.fromkeys(names) if name not in frame.columns]
     if not absent:
         return None
@@ -80,12 +80,12 @@ def missing(frame: pd.DataFrame, names: Iterable[str]) -> str | None:
 
 
 def _row(rows: pd.Index, position: int | np.integer) -> Any:
-    """What the table itself calls the row, if it calls no other so."""
+    """The label of a row in its table, or its position where labels repeat."""
     return rows[int(position)] if rows.is_unique else position
 
 
 def not_numbers(frame: pd.DataFrame, name: str) -> str | None:
-    """The line that says that a column holds something else than finite numbers."""
+    """The error line for a column that holds other things than finite numbers, or None."""
     column = frame[name]
     if not isinstance(column, pd.Series):
         return f"column {name} is there {column.shape[1]} times: keep one"
@@ -95,8 +95,8 @@ def not_numbers(frame: pd.DataFrame, name: str) -> str | None:
         values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
         words = np.flatnonzero(np.isnan(values) & column.notna().to_numpy())
         if len(words):
-            found = f"{column.iloc[words[0]]!r} (row {_row(frame.index, words[0])})"
-            return f"column {name} holds something that is not a number: {found}"
+            value = f"{column.iloc[words[0]]!r} (row {_row(frame.index, words[0])})"
+            return f"column {name} holds something that is not a number: {value}"
     bad = np.flatnonzero(~np.isfinite(values))
     if not len(bad):
         return None
@@ -105,17 +105,17 @@ def not_numbers(frame: pd.DataFrame, name: str) -> str | None:
 
 
 def out_of_range(name: str, values: np.ndarray, rows: pd.Index) -> str | None:
-    """The line that says that a column's finite values cannot be, and which unit they likely have."""
+    """The error line for values out of range, with the unit that they likely have, or None."""
     if name in LARGEST and len(values) and np.median(values) > LARGEST[name][0]:
         raw = f"{name} = {values.max():g} looks like raw {LARGEST[name][1]}"
         return f"{raw}: give billions (divide by 1e9)"
-    share = name in SHARES or name.startswith("mixture.")
-    if share and len(values) and 2 < values.max() <= 100 and values.min() >= 0:
-        return f"{name} = {values.max():g} looks like percent: give shares (divide by 100)"
+    is_ratio = name in RATIOS or name.startswith("mixture.")
+    if is_ratio and len(values) and 2 < values.max() <= 100 and values.min() >= 0:
+        return f"{name} = {values.max():g} looks like percent: give ratios between 0 and 1 (divide by 100)"
     if name == "loss" and len(values) and values.max() > LARGEST_LOSS:
         found = f"loss = {values.max():g} (row {_row(rows, values.argmax())}) is not a mean in nats per token"
         return f"{found}, where blind guessing among 250,000 tokens has 12.4: is it a sum, or another column?"
-    rule, allowed = ALLOWED.get("r" if share else name, ("any", np.isfinite))
+    rule, allowed = ALLOWED.get("r" if is_ratio else name, ("any", np.isfinite))
     bad = np.flatnonzero(~allowed(values))
     if not len(bad):
         return None
@@ -123,8 +123,8 @@ def out_of_range(name: str, values: np.ndarray, rows: pd.Index) -> str | None:
 
 
 def duplicated(points: pd.DataFrame) -> str | None:
-    """The line that says which point is there twice: the same run, step and corpus. None without runs and steps."""
-    keys = [name for name in NAMES_A_POINT if name in points.columns]
+    """The error line for a point that is there twice: the same run, step and corpus. None without runs and steps."""
+    keys = [name for name in POINT_KEYS if name in points.columns]
     if not {"run", "step"} <= set(keys):
         return None
     again = (points.duplicated(keys) & points[keys].notna().all(axis=1)).to_numpy()
@@ -149,13 +149,13 @@ def with_value(points: pd.DataFrame, law: Law) -> np.ndarray:
 
 
 def check_enough(x: dict[str, np.ndarray], law: Law, n_parameters: int, fixed: Collection[str] = ()) -> None:
-    """Raises PointsError when the points cannot tell the law's parameters apart, whatever their noise."""
+    """Raise PointsError when the points cannot identify the parameters of the law, whatever their noise."""
     for line in not_enough(x, law, n_parameters, fixed):
         raise PointsError(line)
 
 
 def not_enough(x: dict[str, np.ndarray], law: Law, n_parameters: int, fixed: Collection[str] = ()) -> Iterator[str]:
-    """The lines that say why points, fine as they are, cannot tell the law's parameters apart."""
+    """The error lines for points that cannot identify the parameters of the law."""
     n = len(x["loss"])
     if n < n_parameters:
         yield f"{n} points are too few: {law.name} has {n_parameters} parameters"
@@ -179,7 +179,7 @@ def mixture_columns(points: pd.DataFrame) -> list[str]:
     totals = points[names].to_numpy(dtype=float).sum(axis=1)
     wrong = np.flatnonzero(~(np.abs(totals - 1) < 0.02))
     if len(wrong):
-        raise PointsError(f"the shares {', '.join(names)} sum to {totals[wrong[0]]:g} in row {wrong[0]}, not to 1")
+        raise PointsError(f"the ratios {', '.join(names)} sum to {totals[wrong[0]]:g} in row {wrong[0]}, not to 1")
     return names
 
 
@@ -190,10 +190,10 @@ def problems(
     fix: Mapping[str, float] | None = None,
     unknown: Collection[str] = (),
 ) -> list[str]:
-    """What keeps a law from being fitted to points, a line each; none: `fit` will take them.
+    """The mistakes that keep a law from being fitted to points, a line each; empty where `fit` accepts them.
 
-    Arguments as in `fit`, with s1 and s2 as columns. Where columns are missing or wrong in themselves, it is not asked
-    whether they suffice.
+    Arguments as in `fit`, with s1 and s2 as columns. Where columns are missing or wrong, it is not checked
+    whether the points suffice.
 
     >>> problems(pd.DataFrame({"N": [1e9, 2e9], "D": [1, -1]}), "chinchilla")[0]
     'missing column: loss; the table has N, D'

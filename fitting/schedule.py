@@ -1,4 +1,4 @@
-"""A learning-rate schedule as two areas: S1, what was learned; S2, what annealing has gained."""
+"""A learning-rate schedule as two areas: S1, the sum of learning rates, and S2, the annealing area."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ Schedules = Mapping[Hashable, Schedule]
 """Run -> its schedule."""
 
 LAMBDA = Parameter("lambda", "decay of S2 a step", 0.0, 0.9999, linear=False, start=(0.3, 0.999), scale="memory")
-"""The decay of S2, a parameter of every fit that knows its schedules."""
+"""The decay of S2, a parameter of every fit with schedules."""
 
 
 def areas(
@@ -65,7 +65,7 @@ def with_areas(
     """A copy of the points with s1 and s2 filled in from the schedule of each point's run.
 
     `points` needs the columns run and step (0 before the first update: both areas are 0 there). s1_pretrain and
-    s2_pretrain are filled in too where the schedules tell them, and stay what they were where not. Other
+    s2_pretrain are filled in too where the schedules have them, and are unchanged where not. Other
     arguments as in `areas`. Raises PointsError for a run without a schedule and a step beyond its end.
     """
     filled = _areas_of(len(points), _by_schedule(points, schedules), decay, rate_power, forward=True)
@@ -75,7 +75,7 @@ def with_areas(
 
 
 def annealing_curve(points: pd.DataFrame, schedules: Schedules, rate_power: float = 0.0):
-    """S2 of every point over lambda's coordinate, as name -> (n,), tabulated once so that a solver may walk in it."""
+    """S2 of every point over lambda's coordinate, as name -> (n,), as splines of a table."""
     from scipy.interpolate import CubicSpline  # half a second to import, and most callers never need it
 
     grid = np.linspace(0.0, LAMBDA.coordinate(LAMBDA.high), 65)
@@ -97,22 +97,24 @@ def _areas_of(
     forward: bool,
 ) -> dict[str, np.ndarray]:
     """s1, s2, s1_pretrain and s2_pretrain of each point; NaN where the schedule of pre-training is not known."""
-    found = {name: np.zeros(count) for name in ("s1", "s2", "s1_pretrain", "s2_pretrain")}
+    columns = {name: np.zeros(count) for name in ("s1", "s2", "s1_pretrain", "s2_pretrain")}
     for schedule, rows, steps in groups:
         suffix = "_pretrain" if schedule.is_pretraining else ""
         rates = schedule.rates[: steps.max()]
-        walked = lifted(rates) if schedule.is_pretraining else rates
-        before = walked[0] if schedule.is_pretraining and len(walked) else schedule.before
-        found[f"s2{suffix}"][rows] = np.concatenate([[0.0], _annealing(walked, decay, before, rate_power)])[steps]
+        annealed_rates = lifted(rates) if schedule.is_pretraining else rates
+        before = annealed_rates[0] if schedule.is_pretraining and len(annealed_rates) else schedule.before
+        columns[f"s2{suffix}"][rows] = np.concatenate([[0.0], _annealing(annealed_rates, decay, before, rate_power)])[
+            steps
+        ]
         if forward:
-            found[f"s1{suffix}"][rows] = np.concatenate([[0.0], np.cumsum(rates)])[steps]
+            columns[f"s1{suffix}"][rows] = np.concatenate([[0.0], np.cumsum(rates)])[steps]
         if not schedule.is_pretraining:
             past = np.zeros(0) if schedule.pretrain is None else np.asarray(schedule.pretrain, dtype=float)
             raised = lifted(past)
-            annealed = _annealing(raised, decay, raised[0], rate_power)[-1] if len(past) else np.nan
-            found["s2_pretrain"][rows] = annealed
-            found["s1_pretrain"][rows] = past.sum() if len(past) else np.nan
-    return found
+            s2 = _annealing(raised, decay, raised[0], rate_power)[-1] if len(past) else np.nan
+            columns["s2_pretrain"][rows] = s2
+            columns["s1_pretrain"][rows] = past.sum() if len(past) else np.nan
+    return columns
 
 
 def lifted(rates: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""One fit over several corpora: the parameters that are named are the same for all, the others each corpus's own."""
+"""One fit over several corpora that share some parameters."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 import pandas as pd
 
-from fitting.estimation import metrics, ranges
+from fitting.estimation import few_runs, metrics, ranges
 from fitting.fitted import Fit
 from fitting.laws import Law
-from fitting.laws.joint import GROUP, own_constants, several
+from fitting.laws.joint import GROUP, constants_of, joint_law
 from fitting.points import PointsError
 from fitting.schedule import Schedules
 from fitting.solver.multi_start import minimise
@@ -37,9 +37,9 @@ def fit_shared(
 ) -> dict[str, Fit]:
     """Fit a law to several validation corpora at once, with parameters in common.
 
-    Parameters: `points`, those of all corpora, with the column `by` that tells them apart, and `run`: a run that two
-    corpora were measured on is one run, and its errors go together. `shared`, names of the law's parameters that all
-    corpora have in common; () for none. The others as in `fit`; a `fix`ed parameter is so for every corpus, and lambda,
+    Parameters: `points`, those of all corpora, with the column `by` that names the corpus, and `run`: a run that was
+    measured on two corpora is one run, and its errors are correlated. `shared`, names of the parameters that are the
+    same for all corpora; () for none. The others as in `fit`; a `fix`ed parameter is so for every corpus, and lambda,
     where it is fitted, is always in common.
 
     Returns corpus -> `Fit`: with the shared parameters and the corpus's own, its own points, metrics, objective and
@@ -59,9 +59,9 @@ def fit_shared(
         raise PointsError(f"column {by} must name the corpus of every point: {int(points[by].isna().sum())} have none")
     one = prepare(points, law, weights, schedules, delta, fix or {}, unknown).problem.law
     names = [p.name for p in one.parameters]
-    strange = [name for name in shared if name not in (*names, "lambda")]
-    if strange:
-        raise PointsError(f"shared: {law} has no parameter {', '.join(strange)}; it has {', '.join(names)}")
+    invalid = [name for name in shared if name not in (*names, "lambda")]
+    if invalid:
+        raise PointsError(f"shared: {law} has no parameter {', '.join(invalid)}; it has {', '.join(names)}")
 
     if one.cone is not None and any(p.name in shared for p in one.linear):
         tied = ", ".join(p.name for p in one.linear)
@@ -74,13 +74,13 @@ def fit_shared(
         weights = np.asarray(weights, dtype=float)[order]
     points = points.assign(**{GROUP: numbers})
     fix, rng = dict(fix or {}), np.random.default_rng(seed)
-    joint = several(one, shared, [str(code) for code in codes])
+    joint = joint_law(one, shared, [str(code) for code in codes])
     everywhere = {f"{name}[{code}]": value for name, value in fix.items() for code in codes}
     in_joint = {p.name for p in joint.parameters} | {"lambda"}
     fixed = {name: value for name, value in (everywhere | fix).items() if name in in_joint}
-    alone = _alone(points, one, len(codes), schedules, fix, delta, rng)
-    ready = prepare(points, _started(joint, one, shared, codes, alone), weights, schedules, delta, fixed, ())
-    # One corpus's slow progress is little of the joint objective, so that the usual tolerance would stop it early.
+    separate = _separate_fits(points, one, len(codes), schedules, fix, delta, rng)
+    ready = prepare(points, _with_starts(joint, one, shared, codes, separate), weights, schedules, delta, fixed, ())
+    # Slow progress of one corpus is small beside the joint objective, so the usual tolerance would stop too early.
     theta, objective = refine(ready.problem, minimise(ready.problem, rng)[0], tolerance=1e-13)
     optimum = Optimum(ready.problem, theta, objective, ready.runs, ready.names)
     draws, found = np.zeros((0, 0)), {}
@@ -93,8 +93,8 @@ def fit_shared(
     }
 
 
-def _alone(points, one: Law, count: int, schedules, fix, delta, rng) -> list[dict[str, float]]:
-    """Parameters of each corpus fitted alone, empty where it cannot be."""
+def _separate_fits(points, one: Law, count: int, schedules, fix, delta, rng) -> list[dict[str, float]]:
+    """Parameters of the separate fit of each corpus, empty where there is none."""
     found = []
     for g in range(count):
         try:
@@ -105,11 +105,11 @@ def _alone(points, one: Law, count: int, schedules, fix, delta, rng) -> list[dic
     return found
 
 
-def _started(joint: Law, one: Law, shared, codes, alone: list[dict[str, float]]) -> Law:
-    """The joint law with first guesses where the corpora ended alone: many shapes at once are too many to guess."""
+def _with_starts(joint: Law, one: Law, shared, codes, separate: list[dict[str, float]]) -> Law:
+    """The joint law with starts at the separate fits: random starts do not cover so many shapes."""
     ends = {}
     for p in one.nonlinear:
-        values = {str(code): found[p.name] for code, found in zip(codes, alone, strict=True) if p.name in found}
+        values = {str(code): found[p.name] for code, found in zip(codes, separate, strict=True) if p.name in found}
         if p.name in shared and values:
             ends[p.name] = (min(values.values()), max(values.values()))
         elif p.name not in shared:
@@ -119,8 +119,8 @@ def _started(joint: Law, one: Law, shared, codes, alone: list[dict[str, float]])
 
 
 @dataclass(frozen=True, eq=False)
-class _Seen(Problem):
-    """The joint problem as one corpus sees it: parameters by its own names."""
+class _CorpusView(Problem):
+    """The joint problem with the parameter names of one corpus."""
 
     names: Mapping[str, str] = field(default_factory=dict)
 
@@ -139,9 +139,9 @@ def _of_corpus(g, code, one: Law, shared, ready: Ready, optimum: Optimum, draws,
     all_names = list(joint.parameters(theta))
     own_names = [p.name for p in one.parameters] + [n for n in all_names if n == "lambda"]
     names = {name: name if name in shared or name == "lambda" else f"{name}[{code}]" for name in own_names}
-    seen = _Seen(**{f.name: getattr(joint, f.name) for f in fields(Problem) if f.init}, names=names)
+    seen = _CorpusView(**{f.name: getattr(joint, f.name) for f in fields(Problem) if f.init}, names=names)
     params = seen.parameters(theta)
-    constants = own_constants(joint.constants, code)
+    constants = constants_of(joint.constants, code)
     mine = replace(part, law=one, constants=constants, fixed={name: params[name] for name in fixed if name in params})
     x = {name: values for name, values in part.x.items() if name != GROUP}
     if part.curve is not None:
@@ -151,9 +151,6 @@ def _of_corpus(g, code, one: Law, shared, ready: Ready, optimum: Optimum, draws,
     errors = spread.errors[rows]
     run_errors = np.bincount(runs, errors) / np.bincount(runs)
     own_runs = [name if r in run_numbers else None for r, name in enumerate(ready.names)]
-    notes = list(ready.notes)
-    if len(run_numbers) < 5:
-        notes.append(f"{len(run_numbers)} runs only: intervals rest on how runs differ, which so few cannot show")
     return Fit(
         law=law,
         unknown=list(unknown),
@@ -168,7 +165,7 @@ def _of_corpus(g, code, one: Law, shared, ready: Ready, optimum: Optimum, draws,
         profiles={own: found[name] for own, name in names.items() if name in found},
         constants=constants,
         seed_noise=noise_between_seeds(ready.points.iloc[rows], errors, runs),
-        warnings=notes,
+        warnings=ready.notes + few_runs(len(run_numbers)),
         draws=draws[:, [all_names.index(name) for name in names.values()]] if len(draws) else draws,
         run_errors=run_errors,
         point_errors=errors - run_errors[runs],

@@ -10,7 +10,7 @@ from scipy.optimize import brentq, minimize_scalar
 import fitting
 from docs.studies.transfer_points import SLOW, Series, rates_of
 from docs.studies.transfer_questions import base
-from fitting.answers.transfer_closed_form import best_replay, inflection_share, ratio_of_no_return, transfer_turn
+from fitting.answers.transfer_closed_form import best_replay, inflection_ratio_at, ratio_of_no_return, transfer_turn
 
 CAP = 0.03
 REPLAYED = 0.9
@@ -67,7 +67,7 @@ def closed_forms(general: Series, domain: Series, fits: tuple[fitting.Fit, fitti
         return (loss(r, s * (1 + 1e-6) + 1e-9) - loss(r, s)) / (s * 1e-6 + 1e-9)
 
     for name, s in (("at the first step", 0.0), ("at the end", s1)):
-        closed = inflection_share(g, s, 1.0, P)
+        closed = inflection_ratio_at(g, s, 1.0, P)
         yield Found(f"inflection ratio of general {name}", closed, _root(lambda r, s=s: slope(r, s)))
     far = 1e12
     yield Found("ratio of no return", ratio_of_no_return(g, 1.0), _root(lambda r: loss(r, far) - before))

@@ -1,4 +1,4 @@
-"""What an answer is: values with intervals, the losses that they imply, what binds, and how far it reaches."""
+"""Answer: values with intervals, the losses at them, the binding constraint, and warnings of extrapolation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fitting.fitted import Fit
 from fitting.points import PointsError
 
 EXTRAPOLATED = ("N", "D", "r", "s1", "s2", "s1_pretrain", "s2_pretrain")
-"""Columns that are compared with the fitted points."""
+"""Columns whose range is compared with that of the fitted points."""
 
 
 class Estimate(NamedTuple):
@@ -24,11 +24,11 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a fit answers.
+    """An answer of a fit.
 
     `values`: name -> estimate, its interval over the bootstrap draws. `predicted`: name -> the loss that this
-    implies, in nats per token, with the interval in which a new run will measure it. `binding`: what stopped it.
-    `warnings`: one line each, where the fit was asked beyond its points (how far, in which column) or cannot know.
+    implies, in nats per token, with the interval in which a new run will measure it. `binding`: the constraint
+    that holds. `warnings`: one line each, on extrapolation (how far, in which column) and missing intervals.
     """
 
     values: dict[str, Estimate]
@@ -80,7 +80,7 @@ def question(fit: Fit, name: str, columns: Mapping, where: str = "at") -> pd.Dat
 
 
 def beyond(name: str, fit: Fit, frame: pd.DataFrame) -> list[str]:
-    """One line for each column in which a row of the frame lies outside the fitted points, at the row farthest out."""
+    """A warning for each column in which a row of the frame lies outside the fitted points, at the farthest row."""
     lines = []
     read = {*fit.equation.columns, "N", "D"}
     for column in EXTRAPOLATED:
@@ -98,5 +98,5 @@ def beyond(name: str, fit: Fit, frame: pd.DataFrame) -> list[str]:
 
 
 def unknown_interval(name: str, fit: Fit) -> list[str]:
-    """The line that says why an interval is NaN."""
-    return [] if len(fit.draws) else [f"{name}: no intervals, this fit has no bootstrap draws: fit with bootstrap=200"]
+    """The warning that explains why an interval is NaN."""
+    return [] if len(fit.draws) else [f"{name}: no intervals: the fit has no bootstrap draws; fit with bootstrap=200"]

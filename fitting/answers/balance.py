@@ -1,9 +1,10 @@
-"""The schedule and the mixture that serve two corpora best, each with its weight."""
+"""The schedule and the mixture of least weighted loss on two corpora."""
 
 from collections.abc import Callable, Mapping
 from itertools import product
 
 import numpy as np
+import pandas as pd
 
 from fitting.answers.answer import Answer, Estimate, beyond, estimate, implied, question, unknown_interval
 from fitting.answers.loss_curve import losses_along
@@ -47,9 +48,8 @@ def balance(
 ) -> Answer:
     """The design of least weight * L_pretrain + (1 - weight) * L_domain at the end of continual pre-training.
 
-    A design is a loss potential (last rate of pre-training / its peak), a peak learning rate, a replay ratio (share
-    of the corpus of pre-training) and a number of steps. Each is a number, or a (low, high) pair between which the
-    best is sought; any of them may be free.
+    A design is a loss potential (last rate of pre-training / its peak), a peak learning rate, a replay ratio and a
+    number of steps. Each is a number, or a (low, high) pair between which the best is sought.
 
     Parameters: `pretrain`, `domain`, the fits of the two validation corpora, of any laws that read s1; `weight`, l1, in
     [0, 1]. `pretraining` (steps,), the rates of pre-training: from them come the rate that the run starts from and
@@ -63,65 +63,69 @@ def balance(
     `values`: the design, and change = weight * dL_pretrain + (1 - weight) * dL_domain, from before the run to its
     end. `predicted`: pretrain, domain. `binding`: the ranges at whose ends the best lies.
 
-    What is minimised is the weighted loss at the end. For a given model that is eq. 5, which speaks of changes; where
-    the loss potential is free, the models before differ, and a change would reward a worse start.
+    Eq. 5 minimises the change, which with a free loss potential would favour a worse start; here the weighted loss is.
 
-    Raises PointsError for a law that cannot see what is free, ranges that are none, and columns nobody gave.
+    Raises PointsError for a law that does not depend on what is free, invalid ranges, and missing columns.
 
     Source: Wang et al., ICML 2025, eq. 5, fig. 8.
     """
     choices = {"loss_potential": loss_potential, "peak": peak, "replay": replay, "steps": steps}
     ranges = _ranges(choices, weight, pretraining, (pretrain, domain))
     fits = (("pretrain", pretrain, dict(pretrain_at or {})), ("domain", domain, dict(domain_at or {})))
-    draws = min(len(pretrain.draws), len(domain.draws))
-    sought = (ranges["steps"], pretraining, ranges["loss_potential"], decay)
-    tables = [areas_table(fit, shape, *sought) for _, fit, _ in fits]
-    weights = (weight, 1 - weight)
-    equations = {name: fit.equation for name, fit, _ in fits}
-    reads = {name: law.columns for name, law in equations.items()}
+    limits = (ranges["steps"], pretraining, ranges["loss_potential"], decay)
+    tables = [areas_table(fit, shape, *limits) for _, fit, _ in fits]
+    parts = (("pretrain", weight, pretrain.equation, fits[0][2]), ("domain", 1 - weight, domain.equation, fits[1][2]))
 
     def best(params: tuple[Mapping[str, float], ...]) -> tuple[dict[str, np.ndarray], float]:
-        areas = [table(own) for table, own in zip(tables, params, strict=True)]
+        areas = [table(values) for table, values in zip(tables, params, strict=True)]
 
         def weighted(design: dict[str, np.ndarray], start: bool = False) -> np.ndarray:
             total = np.zeros(len(design["peak"]))
-            for share, (name, _, at), made, own in zip(weights, fits, areas, params, strict=True):
-                columns = {**_columns(name, made(design), design), **at}
-                if start:
-                    columns |= {"s1": 0.0, "s2": 0.0}
-                x = {c: np.broadcast_to(np.asarray(columns[c], dtype=float), len(total)) for c in reads[name]}
-                total += share * equations[name].loss(x, own)
+            for (name, factor, law, at), areas_of, values in zip(parts, areas, params, strict=True):
+                columns = {**_columns(name, areas_of(design), design), **at}
+                columns |= {"s1": 0.0, "s2": 0.0} if start else {}
+                x = {c: np.broadcast_to(np.asarray(columns[c], dtype=float), len(total)) for c in law.columns}
+                total += factor * law.loss(x, values)
             return total
 
         design = _search(weighted, ranges)
         return design, float((weighted(design) - weighted(design, start=True))[0])
 
-    first = _design(np.zeros((1, len(NAMES))), [], ranges)
+    lows = _design(np.zeros((1, len(NAMES))), [], ranges)
     for (name, fit, at), table in zip(fits, tables, strict=True):
-        question(fit, name, {**_columns(name, table(fit.params)(first), first), **at}, f"{name}_at")
+        question(fit, name, {**_columns(name, table(fit.params)(lows), lows), **at}, f"{name}_at")
     found, change = best((pretrain.params, domain.params))
-    drawn = [best(tuple(dict(zip(fit.params, fit.draws[i], strict=True)) for _, fit, _ in fits)) for i in range(draws)]
+    pairs = zip(pretrain.draws, domain.draws)
+    drawn = [best((dict(zip(pretrain.params, old)), dict(zip(domain.params, new)))) for old, new in pairs]
     values = {
         name: estimate(float(found[name][0]), np.array([float(one[name][0]) for one, _ in drawn]), level)
         for name in NAMES
         if ranges[name] is not None
     }
     values["change"] = estimate(change, np.array([each for _, each in drawn]), level)
-    rates = float(found["peak"][0]) * np.asarray(shape(int(found["steps"][0])), dtype=float)
-    past = pretraining
-    if pretraining is not None and loss_potential is not None:
-        past = with_potential(pretraining, float(found["loss_potential"][0]))
-    before = 0.0 if past is None else float(past[-1])
-    predicted: dict[str, Estimate] = {}
-    warnings: list[str] = []
-    for (name, fit, at), areas in zip(fits, tables, strict=True):
-        columns = {**_columns(name, areas(fit.params)(found), found), **at}
-        there = question(fit, name, columns, f"{name}_at")
-        r = {} if replay is None else {"r": columns["r"]}
-        own = losses_along(fit, np.array([len(rates)]), rates, before, past, {**r, **at}, decay)[1]
-        predicted[name] = implied(fit, there, level, draws=own if len(own) else None)
-        warnings += beyond(name, fit, there) + unknown_interval(name, fit)
+    past, rates = _schedule_of(found, shape, pretraining, loss_potential)
+    predicted, warnings = dict[str, Estimate](), list[str]()
+    for (name, fit, at), table in zip(fits, tables, strict=True):
+        frame = question(fit, name, {**_columns(name, table(fit.params)(found), found), **at}, f"{name}_at")
+        predicted[name] = _loss_at_end(fit, frame, past, rates, at, decay, level)
+        warnings += beyond(name, fit, frame) + unknown_interval(name, fit)
     return Answer(values, predicted, _binding(found, ranges), warnings)
+
+
+def _loss_at_end(fit: Fit, frame: pd.DataFrame, past, rates: np.ndarray, at: Mapping, decay: float, level: float):
+    """The loss at the end of a run with these rates, each bootstrap draw with its own lambda."""
+    further = {**({"r": frame["r"].to_numpy()} if "r" in frame else {}), **at}
+    before = 0.0 if past is None else float(past[-1])
+    draws = losses_along(fit, np.array([len(rates)]), rates, before, past, further, decay)[1]
+    return implied(fit, frame, level, draws=draws if len(draws) else None)
+
+
+def _schedule_of(design: dict[str, np.ndarray], shape, pretraining, loss_potential) -> tuple:
+    """The learning rates of pre-training (None where not known) and of the run of a design."""
+    rates = float(design["peak"][0]) * np.asarray(shape(int(design["steps"][0])), dtype=float)
+    if pretraining is None or loss_potential is None:
+        return pretraining, rates
+    return with_potential(pretraining, float(design["loss_potential"][0])), rates
 
 
 def _columns(name: str, areas: Areas, design: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -136,11 +140,11 @@ def _search(loss: Callable[[dict[str, np.ndarray]], np.ndarray], ranges: dict) -
     free = [name for name in NAMES if ranges[name] is not None and ranges[name][0] < ranges[name][1]]
     count = GRID[len(free)]
     cube = np.array(list(product(np.linspace(0, 1, count), repeat=len(free))))
-    star = np.array(list(product((0.0, -1.0, -0.5, 0.5, 1.0), repeat=len(free))))
+    neighbours = np.array(list(product((0.0, -1.0, -0.5, 0.5, 1.0), repeat=len(free))))
     best = cube[np.argmin(loss(_design(cube, free, ranges)))]
     step = 1 / max(count - 1, 1)
     for _ in range(ROUNDS if free else 0):
-        trial = np.clip(best + step * star, 0, 1)
+        trial = np.clip(best + step * neighbours, 0, 1)
         best = trial[np.argmin(loss(_design(trial, free, ranges)))]
         step /= 2
     return _design(best[None], free, ranges)
@@ -183,13 +187,13 @@ def _ranges(choices: dict[str, Choice | None], weight: float, pretraining, fits:
     for fit in fits:
         columns, potential = fit.equation.columns, ranges["loss_potential"]
         if "s1" not in columns:
-            raise PointsError(f"the law {fit.law} reads no s1, so it cannot judge a schedule: fit dynamics-replay, say")
+            raise PointsError(f"the law {fit.law} reads no s1, so it cannot compare schedules: fit dynamics-replay")
         if "r" in columns and ranges["replay"] is None:
             raise PointsError(f"the law {fit.law} reads r: give replay, a ratio or a (low, high) pair")
         if potential is not None and potential[0] < potential[1] and "s2_pretrain" not in columns:
             raise PointsError(
-                f"loss_potential cannot be free: the law {fit.law} reads no s2_pretrain, so it does not know what "
-                "annealing gained before the run; give one value"
+                f"loss_potential cannot be free: the law {fit.law} reads no s2_pretrain, so it does not model the "
+                "annealing of pre-training; give one value"
             )
     replay = ranges["replay"]
     if replay is not None and replay[0] < replay[1] and all("r" not in fit.equation.columns for fit in fits):

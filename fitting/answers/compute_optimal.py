@@ -1,4 +1,4 @@
-"""Use 3: how large a model, and how many tokens, for so much compute."""
+"""Model size and tokens of least loss for a compute budget (usage 3 of the D-CPT paper)."""
 
 from collections.abc import Callable, Mapping
 
@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 
 from fitting.answers.answer import Answer, beyond, estimate, implied, question, unknown_interval
-from fitting.answers.grid_minimum import least, lowest
+from fitting.answers.grid_minimum import grid_minimum, parabola_minima
 from fitting.fitted import Fit
 from fitting.points import LARGEST, PointsError
 
 SMALLEST = 1e-6
-"""Least N and D that are tried, in billions: a thousand parameters, a thousand tokens."""
+"""Smallest N and D of the search, in billions: a thousand parameters, a thousand tokens."""
 LEAST_FLOPS = 1e9
 
 Columns = Mapping[str, float] | Callable[[np.ndarray, np.ndarray], Mapping[str, np.ndarray]]
@@ -29,7 +29,7 @@ def compute_optimal(
 ) -> Answer:
     """The N and D of least loss with 6 N D = flops: in closed form where the law at a ratio is Chinchilla's.
 
-    Parameters: `fit`, of a law that reads N and D; `flops`, raw (5e19); `ratio`, the share r of the fit's corpus
+    Parameters: `fit`, of a law that reads N and D; `flops`, raw (5e19); `ratio`, the ratio r of the corpus of the fit
     in the mixture, for a law that reads it; `at`, further columns that the law reads, or a function from N and D (n,)
     to them (for a law that reads the loss before, or the areas of a schedule), r among them. `sizes`: least and
     greatest N that may be had; the optimum is then sought between them. `level`, `spread`: as in `trade_off`.
@@ -47,7 +47,7 @@ def compute_optimal(
     budget = flops / 6e18
     fixed = {} if ratio is None else {"r": ratio}
 
-    def asked(N) -> pd.DataFrame:
+    def frame_at(N) -> pd.DataFrame:
         N = np.atleast_1d(np.asarray(N, dtype=float))
         further = at(N, budget / N) if callable(at) else at or {}
         return question(fit, "fitted", {**fixed, **further, "N": N, "D": budget / N})
@@ -67,17 +67,17 @@ def compute_optimal(
     else:
         ends = sizes or (max(SMALLEST, budget / LARGEST["D"][0]), min(LARGEST["N"][0], budget / SMALLEST))
         grid = np.linspace(np.log(ends[0]), np.log(ends[1]), 801)
-        curve = fit.predict(asked(np.exp(grid)))
-        log_N, end = least(lambda log_N: float(fit.predict(asked(np.exp(log_N)))[0]), grid, curve)
+        curve = fit.predict(frame_at(np.exp(grid)))
+        log_N, end = grid_minimum(lambda log_N: float(fit.predict(frame_at(np.exp(log_N)))[0]), grid, curve)
         if end and sizes:
             side = "greatest size: a larger one" if end > 0 else "least size: a smaller one, for longer,"
             binding = f"the {side} would do better"
         elif end:
-            binding = f"the search ends at N = {np.exp(log_N):.3g}: this fit knows no best size"
-        curves = fit.predict_draws(asked(np.exp(grid))) if drawn else np.zeros((0, len(grid)))
-        N, best = float(np.exp(log_N)), np.exp(lowest(grid, curves))
+            binding = f"the search ends at N = {np.exp(log_N):.3g}: this fit has no best size"
+        curves = fit.predict_draws(frame_at(np.exp(grid))) if drawn else np.zeros((0, len(grid)))
+        N, best = float(np.exp(log_N)), np.exp(parabola_minima(grid, curves))
         values = {"N": estimate(N, best, level), "D": estimate(budget / N, budget / best, level)}
-    there = asked(N)
+    there = frame_at(N)
     warnings = beyond("fit", fit, there) + unknown_interval("fit", fit)
     return Answer(values, {"loss": implied(fit, there, level, spread)}, binding, warnings)
 
@@ -115,7 +115,7 @@ def _check(fit: Fit, flops: float, ratio: float | None, at: Columns | None, size
     if not np.isfinite(flops) or flops < LEAST_FLOPS:
         raise PointsError(f"flops = {flops:g} is not allowed: give raw FLOPs of training, 6 N D, as 5e19")
     if "r" in columns and ratio is None and not callable(at):
-        raise PointsError(f"the law {fit.law} reads r: give ratio, the share of its corpus in the mixture")
+        raise PointsError(f"the law {fit.law} reads r: give ratio, that of its corpus in the mixture")
     if "r" not in columns and ratio is not None:
         raise PointsError(f"ratio = {ratio:g} was given, and the law {fit.law} reads no r: leave it out")
     if ratio is not None and not 0 <= ratio <= 1:
@@ -127,6 +127,4 @@ def _check(fit: Fit, flops: float, ratio: float | None, at: Columns | None, size
 def _check_sane(N: float, D: float) -> None:
     for name, value in (("N", N), ("D", D)):
         if value > LARGEST[name][0]:
-            raise PointsError(
-                f"by this fit the best {name} is {value:.3g} billion, which cannot be meant: fit more runs"
-            )
+            raise PointsError(f"by this fit the best {name} is {value:.3g} billion, which is impossible: fit more runs")

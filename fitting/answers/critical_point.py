@@ -1,4 +1,4 @@
-"""Where the loss turns from rising to falling, and how much pre-training is too much for it to come back."""
+"""Critical point: where the loss turns from rising to falling, and whether it ever comes back."""
 
 from collections.abc import Mapping
 
@@ -30,7 +30,7 @@ def critical_point(
     end). For the dynamics laws also the paper's critical point: critical_loss, to which the curve that is trained
     on the new mixture alone converges, at the rate that the schedule ends with; and critical_s1_pretrain, the forward
     area of pre-training at which the loss before is at that level. With less pre-training the loss comes back, with
-    more it never does; infinite where it always does. For transfer-anchored instead critical_ratio, the share r
+    more it never does; infinite where it always does. For transfer-anchored instead critical_ratio, the ratio r
     of the corpus at and below which the loss never comes back. `predicted`: highest.
 
     Raises PointsError as `turning_length` does.

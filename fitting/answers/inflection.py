@@ -1,4 +1,4 @@
-"""The inflection ratio: the share of a corpus below which more training raises the loss on it."""
+"""The inflection ratio: that of a corpus below which more training raises the loss on it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fitting.answers.answer import Answer, Estimate, beyond, estimate, question, unknown_interval
-from fitting.answers.transfer_closed_form import inflection_share
+from fitting.answers.transfer_closed_form import inflection_ratio_at
 from fitting.fitted import Fit
 from fitting.laws.chinchilla import CHINCHILLA
 from fitting.points import PointsError, columns_of
@@ -68,7 +68,7 @@ def inflection_ratio(points: pd.DataFrame, *, bootstrap: int = 200, seed: int = 
         "below": _known(below),
         "above": _known(above),
     }
-    warnings = [f"no run between r = {below:g} and {above:g}: within them r_i is a straight line's guess"]
+    warnings = [f"no run between r = {below:g} and {above:g}: r_i is a linear interpolation between them"]
     return Answer(values, {}, "the slope dL/dD changes sign", warnings)
 
 
@@ -76,12 +76,12 @@ def transfer_inflection(fit: Fit, s1: float, *, at: Mapping[str, float] | None =
     """The inflection ratio of a transfer-anchored fit after a forward area s1, in closed form.
 
     Parameters: `fit`; `s1`, sum of learning rates, 0 for the first steps; `at`, rho and s1_pretrain, where they are not
-    parameters of the fit. `values`: inflection_ratio, the share r of the corpus below which its loss still rises at
-    s1, while the rate does not change; 0 where it falls at any share. `predicted`: none.
+    parameters of the fit. `values`: inflection_ratio, the ratio r of the corpus below which its loss still rises at
+    s1, while the rate does not change; 0 where it falls at any ratio. `predicted`: none.
 
-    Raises PointsError for another law, a negative s1 and columns that nobody gave.
+    Raises PointsError for another law, a negative s1 and missing columns.
 
-    Source: docs/transfer-law.md; `fitting.answers.transfer_closed_form.inflection_share`.
+    Source: docs/transfer-law.md; `fitting.answers.transfer_closed_form.inflection_ratio_at`.
     """
     if fit.law != "transfer-anchored":
         raise PointsError(f"the law {fit.law} has no closed form of the inflection ratio: fit transfer-anchored")
@@ -91,13 +91,13 @@ def transfer_inflection(fit: Fit, s1: float, *, at: Mapping[str, float] | None =
     frame = question(fit, "fitted", {**neutral, "s1": s1, **(at or {})}).drop(columns=list(neutral))
     given = {name: float(frame[name].iloc[0]) for name in frame.columns}
 
-    def share(params: Mapping[str, float]) -> float:
+    def ratio_of(params: Mapping[str, float]) -> float:
         known = {**given, **{name: params[name] for name in ("rho", "s1_pretrain") if name in params}}
-        return float(np.clip(inflection_share(params, s1, known["rho"], known["s1_pretrain"]), 0.0, 1.0))
+        return float(np.clip(inflection_ratio_at(params, s1, known["rho"], known["s1_pretrain"]), 0.0, 1.0))
 
-    drawn = np.array([share(dict(zip(fit.params, draw, strict=True))) for draw in fit.draws])
-    r_i = share(fit.params)
-    binding = "the slope dL/dS1 changes sign" if r_i > 0 else "nothing: the loss falls at any share"
+    drawn = np.array([ratio_of(dict(zip(fit.params, draw, strict=True))) for draw in fit.draws])
+    r_i = ratio_of(fit.params)
+    binding = "the slope dL/dS1 changes sign" if r_i > 0 else "nothing: the loss falls at any ratio"
     warnings = beyond("fit", fit, frame.assign(r=r_i)) + unknown_interval("fit", fit)
     return Answer({"inflection_ratio": estimate(r_i, drawn, level)}, {}, binding, warnings)
 

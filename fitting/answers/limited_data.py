@@ -1,4 +1,4 @@
-"""Use 2: the share of the domain when its tokens are few and each is seen once."""
+"""Domain ratio of least loss when each of few domain tokens is read once (usage 2 of the D-CPT paper)."""
 
 from collections.abc import Callable, Mapping
 from math import inf
@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 
 from fitting.answers.answer import Answer, beyond, estimate, implied, question, unknown_interval
-from fitting.answers.grid_minimum import least, lowest
+from fitting.answers.grid_minimum import grid_minimum, parabola_minima
 from fitting.fitted import Fit
 from fitting.points import LARGEST, PointsError
 
-LEAST = 1e-3
-"""Smallest share that is tried: a thousand times the domain's tokens in all."""
+SMALLEST_RATIO = 1e-3
+"""Smallest ratio of the search: a run of a thousand times the domain tokens."""
 
 Columns = Mapping[str, float] | Callable[[np.ndarray], Mapping[str, np.ndarray]]
 
@@ -27,7 +27,7 @@ def limited_data(
     level: float = 0.9,
     spread: np.ndarray | None = None,
 ) -> Answer:
-    """The domain's share r_d at which its loss is least when a run of D = domain_tokens / r_d uses each token once.
+    """The domain ratio r_d of least domain loss when a run of D = domain_tokens / r_d reads each token once.
 
     Parameters: `domain`, the fit of the domain's validation corpus, of a law that reads r and D; `N` billions of
     parameters; `domain_tokens` billions of tokens; `most_tokens`, billions of tokens that the whole run may have.
@@ -42,27 +42,27 @@ def limited_data(
     Source: Que et al. 2024, sec. 4.3, usage 2, eq. 50 to 53 (in 53 the exponent gamma + 1 as eq. 52 has it).
     """
     _check(domain, N, domain_tokens, most_tokens, at)
-    smallest = max(LEAST, domain_tokens / most_tokens)
+    smallest = max(SMALLEST_RATIO, domain_tokens / most_tokens)
     grid = np.unique(np.r_[np.geomspace(smallest, 1.0, 601), np.linspace(smallest, 1.0, 601)])
 
-    def asked(r) -> pd.DataFrame:
+    def frame_at(r) -> pd.DataFrame:
         r = np.atleast_1d(np.asarray(r, dtype=float))
         D = domain_tokens / r
         return question(domain, "domain", {"r": r, "N": N, "D": D, **(at(D) if callable(at) else at or {})})
 
-    curve = domain.predict(asked(grid))
-    r_d, end = least(lambda r: float(domain.predict(asked(r))[0]), grid, curve)
+    curve = domain.predict(frame_at(grid))
+    r_d, end = grid_minimum(lambda r: float(domain.predict(frame_at(r))[0]), grid, curve)
     if end == 0:
         binding = "domain tokens: a smaller share is a longer run with less of the domain"
     elif end == 1:
         binding = "nothing: the domain's tokens suffice, and replay would only lengthen the run"
-    elif domain_tokens / most_tokens > LEAST:
+    elif domain_tokens / most_tokens > SMALLEST_RATIO:
         binding = f"most_tokens = {most_tokens:g}: a longer run with a smaller share would do better"
     else:
-        binding = f"nothing within reach: the loss still falls at a share of {LEAST:g}, give most_tokens"
+        binding = f"nothing within reach: the loss still falls at a share of {SMALLEST_RATIO:g}, give most_tokens"
 
-    curves = domain.predict_draws(asked(grid)) if len(domain.draws) else np.zeros((0, len(grid)))
-    ratios = lowest(grid, curves)
+    curves = domain.predict_draws(frame_at(grid)) if len(domain.draws) else np.zeros((0, len(grid)))
+    ratios = parabola_minima(grid, curves)
     values = {
         "domain_ratio": estimate(r_d, ratios, level),
         "D": estimate(domain_tokens / r_d, domain_tokens / ratios, level),
@@ -70,7 +70,7 @@ def limited_data(
     if domain.law == "dcpt":
         drawn = np.array([replay_below(dict(zip(domain.params, draw, strict=True))) for draw in domain.draws])
         values["replay_below"] = estimate(replay_below(domain.params), drawn, level)
-    there = asked(r_d)
+    there = frame_at(r_d)
     warnings = beyond("domain", domain, there) + unknown_interval("domain", domain)
     return Answer(values, {"domain": implied(domain, there, level, spread)}, binding, warnings)
 

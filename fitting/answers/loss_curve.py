@@ -40,7 +40,7 @@ def loss_curve(
     Returns a frame, one row a step: step, s1, s2, loss, low, high (NaN without bootstrap draws). It begins at step
     0, before the first update, where the law has a value there, and else at step 1.
 
-    Raises PointsError for rates that are not a finite one-dimensional array, and columns that nobody gave.
+    Raises PointsError for rates that are not a finite one-dimensional array, and missing columns.
 
     Source: Wang et al., ICML 2025, eq. 4.
     """
@@ -72,10 +72,10 @@ def losses_along(
     """Loss (n,) at steps (n,) of a schedule, and (draws, n) by each bootstrap refit with its own lambda."""
     law = fit.equation
 
-    def asked(params: Mapping[str, float]) -> pd.DataFrame:
+    def frame_of(params: Mapping[str, float]) -> pd.DataFrame:
         return question(fit, "fitted", {**columns_along(fit, params, step, rates, before, pretrain, decay), **at})
 
-    frame = asked(fit.params)
+    frame = frame_of(fit.params)
     loss = fit.predict(frame)
     if not len(fit.draws):
         return loss, np.zeros((0, len(loss)))
@@ -84,8 +84,8 @@ def losses_along(
     draws = np.empty((len(fit.draws), len(loss)))
     for i, draw in enumerate(fit.draws):
         params = dict(zip(fit.params, draw, strict=True))
-        own = asked(params)
-        draws[i] = law.loss({name: own[name].to_numpy() for name in law.columns}, params)
+        row = frame_of(params)
+        draws[i] = law.loss({name: row[name].to_numpy() for name in law.columns}, params)
     return loss, draws
 
 
@@ -94,7 +94,7 @@ def columns_along(
 ) -> dict[str, Any]:
     """s1 and s2 (n,) at steps (n,), and s1_pretrain and s2_pretrain where `pretrain` is given, at a fit's lambda.
 
-    At a constant rate (a number) the steps may be as large as one likes, and infinite.
+    At a constant rate (a number) steps may be arbitrarily large, and infinite.
     """
     decay, rate_power = params.get("lambda", decay), fit.equation.rate_power
     if np.ndim(rates) == 0:

@@ -1,4 +1,4 @@
-"""The areas of many designs at once: of runs of one shape, after pre-trainings of one shape and any loss potential.
+"""The areas S1 and S2 of many designs: runs of one shape after pre-training of one shape and any loss potential.
 
 The rates of a run are peak * shape(steps), so that S1 = peak s(T) and S2 = peak^p (peak b(T) + before c(T)): s, b and
 c are tabulated over the number of steps and over lambda (each bootstrap draw has its own), the areas of pre-training
@@ -22,7 +22,7 @@ KNOTS = 25
 def with_potential(rates, potential: float) -> np.ndarray:
     """The rates of a pre-training (steps,) whose descent from the peak ends at potential * peak.
 
-    Raises PointsError for rates that never come down: there is no descent to stretch.
+    Raises PointsError for rates without decay.
 
     >>> with_potential([0.5, 1.0, 1.0, 0.6, 0.2], 0.6).round(3).tolist()
     [0.5, 1.0, 1.0, 0.8, 0.6]
@@ -31,7 +31,7 @@ def with_potential(rates, potential: float) -> np.ndarray:
     top = int(np.argmax(rates))
     peak, last = rates[top], rates[-1]
     if not peak > last:
-        raise PointsError("pretraining ends at its peak rate: give one that anneals, so that its descent has a shape")
+        raise PointsError("pretraining ends at its peak rate: give rates that decay")
     stretched = rates.copy()
     stretched[top:] = peak - (peak - rates[top:]) * peak * (1 - potential) / (peak - last)
     return stretched
@@ -58,8 +58,8 @@ def areas_table(
     run_at, past_at, potentials = _spline(z, run), None, _knots(*(potential or (0.0, 0.0)))
     if pretraining is not None:
         pasts = [pretraining if potential is None else with_potential(pretraining, p) for p in potentials]
-        found = [[pretraining_areas(past, one, power) for past in pasts] for one in lambdas]
-        past_at = _spline(z, np.array([[(one["s1_pretrain"], one["s2_pretrain"]) for one in row] for row in found]))
+        rows = [[pretraining_areas(past, one, power) for past in pasts] for one in lambdas]
+        past_at = _spline(z, np.array([[(one["s1_pretrain"], one["s2_pretrain"]) for one in row] for row in rows]))
 
     def at(params: Mapping[str, float]) -> Callable[[Mapping[str, np.ndarray]], Areas]:
         own_z = LAMBDA.coordinate(params.get("lambda", decay))
@@ -71,11 +71,11 @@ def areas_table(
             peak, before = design["peak"], np.zeros(len(s))
             made = {}
             if of_potential is not None and pretraining is not None:
-                own = design.get("loss_potential", np.zeros(len(s)))
-                s1, s2 = of_potential(own).T
+                potentials_asked = design.get("loss_potential", np.zeros(len(s)))
+                s1, s2 = of_potential(potentials_asked).T
                 made = {"s1_pretrain": s1, "s2_pretrain": s2}
                 last = float(pretraining[-1])
-                before = own * np.max(pretraining) if potential is not None else np.full(len(s), last)
+                before = potentials_asked * np.max(pretraining) if potential is not None else np.full(len(s), last)
             return {"s1": peak * s, "s2": peak**power * (peak * b + before * c), **made}
 
         return of

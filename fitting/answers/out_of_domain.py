@@ -1,4 +1,4 @@
-"""The loss on a third corpus as a combination of the losses on the two that are trained for."""
+"""The loss on a third corpus as a linear combination of the losses on the two training corpora."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from fitting.answers.answer import Answer, Estimate
 from fitting.points import PointsError, numbers_of
 
 COLLINEAR = 1e-3
-"""Sine of the angle between the two losses below which no data can tell them apart."""
+"""Sine of the angle between the two losses below which they are collinear."""
 
 
 def out_of_domain(
@@ -55,8 +55,8 @@ def out_of_domain(
     fitted = X @ weights
     spread = float(np.sum((y - y.mean()) ** 2))
     r2 = float(1 - np.sum((y - fitted) ** 2) / spread) if spread else float("nan")
-    reach = _t(int(runs.max()), level)
-    half = reach * np.sqrt(np.diag(covariance))
+    quantile = _t(int(runs.max()), level)
+    half = quantile * np.sqrt(np.diag(covariance))
     if half[:2].max() > np.abs(weights[:2]).sum():
         raise PointsError(
             f"the losses on pretrain and domain are collinear in these {len(y)} rows: l1 = {weights[0]:.3g} +- "
@@ -69,7 +69,7 @@ def out_of_domain(
     warnings, predicted = _warnings(r2, int(runs.max()) + 1), {}
     if at is not None:
         where = np.array([*(_at(at, name) for name in names[:2]), *(1.0 for _ in names[2:])])
-        loss, error = float(where @ weights), reach * float(np.sqrt(where @ covariance @ where))
+        loss, error = float(where @ weights), quantile * float(np.sqrt(where @ covariance @ where))
         predicted["ood"] = Estimate(loss, loss - error, loss + error)
         warnings += _outside(X, where)
     return Answer(values, predicted, f"nothing: least squares on {len(y)} rows", warnings)

@@ -1,4 +1,4 @@
-"""Use 1: as much of the domain as the general loss can bear."""
+"""The largest domain ratio within a tolerance on the general loss (usage 1 of the D-CPT paper)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,10 +18,9 @@ GRID = np.linspace(0.0, 1.0, 1001)
 class TradeOff:
     """The answer of `trade_off`.
 
-    `domain_ratio`: share of the domain in the mixture, None when no share keeps the general loss within
+    `domain_ratio`: that of the mixture, None when no ratio keeps the general loss within
     tolerance; `low`, `high`: its interval. `predicted`: "general" and "domain" -> (loss, low, high) in nats
-    per token at that ratio. `binding`: what stopped it. `warnings`: where the laws were asked beyond their
-    points.
+    per token at that ratio. `binding`: the constraint that holds. `warnings`: where the laws extrapolate.
     """
 
     domain_ratio: float | None
@@ -59,7 +58,7 @@ def trade_off(
     joined with errors drawn from `general_spread` when given. `general_spread`, `domain_spread`: log errors
     of held-out predictions, as in `Fit.predict_interval`.
 
-    Raises PointsError for columns that a law reads and nobody gave, and for impossible values.
+    Raises PointsError for missing columns, and for impossible values.
 
     Source: Que et al. 2024, sec. 4.3, usage 1.
     """
@@ -171,8 +170,10 @@ def trade_offs(
 
 
 def cap_factors(draws: int, spread: np.ndarray | None) -> np.ndarray:
-    """By what (draws,) the largest loss allowed is multiplied for each refit, so that the ratio's interval knows the
-    errors of held-out predictions, `spread` (k,), always the same; 1 without them."""
+    """Factors (draws,) on the cap of the loss for each refit, always the same, from held-out log errors `spread` (k,).
+
+    They include the held-out errors in the interval of the ratio; 1 without them.
+    """
     if spread is None:
         return np.ones(draws)
     return np.exp(-np.random.default_rng(0).choice(np.asarray(spread, float), draws))

@@ -1,4 +1,4 @@
-"""What the law transfer-anchored says in closed form: turning point, no return, inflection ratio, best replay ratio.
+"""Closed forms of transfer-anchored: turning point, ratio of no return, inflection ratio, best replay ratio.
 
 All for a run at one constant rate that is also the last of pre-training, so that S2 = 0, or at its end whatever its
 schedule, where S1 is all that matters. c(r) = C log((rho + eps) / (r + eps)) is what the shift costs.
@@ -13,10 +13,10 @@ Params = Mapping[str, float]
 
 
 def ratio_of_no_return(params: Params, rho: float) -> float:
-    """The share r of the corpus of pre-training at and below which a constant rate never brings its loss back.
+    """The ratio r of the corpus of pre-training at and below which a constant rate never brings its loss back.
 
     For transfer-anchored: far out the loss goes as (C log((rho + eps) / (r + eps)) - G) log S1, so that it comes back
-    exactly when r > (rho + eps) exp(-G / C) - eps; below 0, at any share.
+    exactly when r > (rho + eps) exp(-G / C) - eps; below 0, at any ratio.
 
     >>> round(ratio_of_no_return({"C": 1.0, "G": 0.6931471805599453, "eps": 0.1}, 1.0), 6)
     0.45
@@ -53,15 +53,15 @@ def transfer_turn(params: Params, r: float, rho: float, s1_pretrain: float) -> t
     return peak, float(P * np.expm1(root)) if root < 700 else np.inf
 
 
-def inflection_share(params: Params, s1: float, rho: float, s1_pretrain: float) -> float:
-    """The share r at which dL/dS1 = 0: below it the loss of the corpus rises with training, above it falls.
+def inflection_ratio_at(params: Params, s1: float, rho: float, s1_pretrain: float) -> float:
+    """The ratio r at which dL/dS1 = 0: below it the loss of the corpus rises with training, above it falls.
 
     r = (rho + eps) exp(-G (1 + E S1) / (C E (S1_pretrain + S1))) - eps, for rates that do not change (S2 apart);
-    below 0 where the loss falls at any share. Growing S1 takes it from where the loss rises at first to
+    below 0 where the loss falls at any ratio. Growing S1 takes it from where the loss rises at first to
     `ratio_of_no_return`.
 
     >>> p = {"C": 1.0, "G": 1.0, "eps": 0.0, "E": 1.0}
-    >>> round(inflection_share(p, 0.0, 1.0, 1 / np.log(2)), 6)
+    >>> round(inflection_ratio_at(p, 0.0, 1.0, 1 / np.log(2)), 6)
     0.5
     """
     C, G, eps, E = (params[name] for name in ("C", "G", "eps", "E"))
@@ -74,7 +74,7 @@ def best_replay(general: Params, domain: Params, weight: float, s1: float) -> fl
     """The replay ratio of least weight * L_general + (1 - weight) * L_domain at the end of a run of forward area S1.
 
     With g = weight C log(1 + E S1) of general, d = (1 - weight) C log(1 + E S1) of the domain, both losses are convex
-    in the share, and least at (g (1 + eps_d) - d eps_g) / (g + d), or at the end of [0, 1] that is nearest.
+    in the ratio, and least at (g (1 + eps_d) - d eps_g) / (g + d), or at the end of [0, 1] that is nearest.
 
     >>> p = {"C": 1.0, "E": 1.0, "eps": 0.0}
     >>> best_replay(p, p, 0.25, 1.0)

@@ -1,4 +1,4 @@
-"""How long until the loss that continual pre-training raises is back where it began."""
+"""Turning length: steps until the loss that continual pre-training raises is back at its start."""
 
 from collections.abc import Mapping
 
@@ -35,7 +35,7 @@ def turning_length(
     `values`: turning_length, in steps, infinite when the loss never comes back, 1 when it never rises.
     `predicted`: before, and after (at the turning length, where there is one).
 
-    Raises PointsError for a law that has no value before the first step, and columns that nobody gave.
+    Raises PointsError for a law that has no value before the first step, and missing columns.
 
     Source: Wang et al., ICML 2025, sec. 4.3, fig. 7c.
     """
@@ -46,7 +46,7 @@ def turning_length(
         return losses_along(fit, steps, rates, before, pretrain, fixed, decay)
 
     loss, draws = along(step)
-    turn = returns(step, loss[None])[0]
+    turn = return_steps(step, loss[None])[0]
     if np.isfinite(turn):  # between two steps of the grid: the first step that is back, by halving
         low, high = step[step < turn].max(), step[step >= turn].min()
         while high - low > 1:
@@ -56,7 +56,7 @@ def turning_length(
             else:
                 low = middle
         turn = float(high)
-    turns = np.ceil(returns(step, draws))
+    turns = np.ceil(return_steps(step, draws))
     warnings = unknown_interval("fit", fit)
     never = float(np.mean(np.isinf(turns))) if len(turns) else 0.0
     if 0 < never < 1:
@@ -77,10 +77,11 @@ def turning_length(
     )
 
 
-def returns(step: np.ndarray, curves: np.ndarray) -> np.ndarray:
-    """Where each curve (draws, steps) is first back at its value at step 0, between steps by a line; infinite if never.
+def return_steps(step: np.ndarray, curves: np.ndarray) -> np.ndarray:
+    """Step at which each curve (draws, steps) is first back at its value at step 0, interpolated; infinite if never.
 
-    >>> returns(np.arange(4), np.array([[1.0, 3.0, 2.0, 0.0], [1.0, 2.0, 2.0, 2.0], [1.0, 1.0, 2.0, 2.0]])).round(6)
+    >>> curves = np.array([[1.0, 3.0, 2.0, 0.0], [1.0, 2.0, 2.0, 2.0], [1.0, 1.0, 2.0, 2.0]])
+    >>> return_steps(np.arange(4), curves).round(6)
     array([2.5, inf, 1. ])
     """
     height = curves - curves[:, :1] * (1 + SAME)
@@ -98,7 +99,7 @@ def steps_asked(fit: Fit, rates: Rates) -> np.ndarray:
     if late:
         raise PointsError(f"the law {fit.law} has no value at {late[0]} = 0, so no loss before the run")
     if "s1" not in fit.equation.columns:
-        raise PointsError(f"the law {fit.law} reads no s1: fit a law of schedules, dynamics or transfer-anchored say")
+        raise PointsError(f"the law {fit.law} reads no s1: fit a law of schedules such as dynamics")
     if np.ndim(rates):
         return np.arange(np.size(rates) + 1)
     rate = float(rates)  # pyright: ignore[reportArgumentType]

@@ -1,4 +1,4 @@
-"""Learning-rate annealing in pre-training alone: how far was walked, and how much the rate has come down."""
+"""Loss of pre-training from the sum of learning rates S1 and the annealing area S2."""
 
 import numpy as np
 

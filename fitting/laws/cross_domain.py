@@ -1,7 +1,8 @@
-"""Cross-domain D-CPT law: one fit for many domains, told apart by how learnable each is (K).
+"""Cross-domain D-CPT law: one fit for many domains, which differ in how learnable they are (K).
 
 K comes from the first steps of a run: k1, the loss before training; k2, what the first 5,000 steps gain; k3,
-the mean bend of the first 11,000. Scaling the weights of K and F together changes nothing, so the first weight is 1.
+the mean curvature of the first 11,000. Scaling the weights of K and F together changes
+nothing, so the first weight is 1.
 """
 
 import numpy as np
@@ -38,9 +39,9 @@ def _form(name: str) -> Law:
 
     def slopes(x: Columns, psi: np.ndarray, columns: np.ndarray) -> Slopes:
         K, parts = _learnability(x, names, psi[6:])
-        own = {(4, 5): -np.log(K) * columns[:, 4]}
+        of_K = {(4, 5): -np.log(K) * columns[:, 4]}
         of_weights = {(4, 6 + j): -psi[5] / K * part * columns[:, 4] for j, part in enumerate(parts)}
-        return dcpt_slopes(x, psi[:5], columns) | own | of_weights
+        return dcpt_slopes(x, psi[:5], columns) | of_K | of_weights
 
     return Law(
         name=name,

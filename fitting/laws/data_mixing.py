@@ -1,6 +1,6 @@
-"""Data mixing law: the loss on one corpus from the shares of all of them.
+"""Data mixing law: the loss on one corpus from the mixture weights of all.
 
-Shares sum to 1, so that adding a constant to every t is the same as scaling k: the last corpus's t is 0.
+Weights sum to 1, so that adding a constant to every t is the same as scaling k: the last corpus's t is 0.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ def data_mixing(names: Iterable[str]) -> Law:
             Parameter("c", "nats per token"),
             Parameter("k", "nats per token, at the last corpus alone"),
             *(
-                Parameter(f"t.{name.removeprefix(PREFIX)}", "per unit of share", -50.0, 50.0, False, (-2.0, 1.0))
+                Parameter(f"t.{name.removeprefix(PREFIX)}", "per unit of weight", -50.0, 50.0, False, (-2.0, 1.0))
                 for name in columns[:-1]
             ),
         ),

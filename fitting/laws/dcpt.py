@@ -1,15 +1,15 @@
-"""The D-CPT law (L3): more of a corpus in the mixture never hurts the loss on that corpus.
+"""The D-CPT law (L3): the loss on a corpus falls with its ratio in the mixture.
 
 L falls with r everywhere in r <= 1, D >= D_min exactly when C >= B c0(psi), with c0 = eta (1+eps)^(gamma+1) /
-(gamma D_min^beta) (eq. 26 and 40; c0 is the worst case r = 1, D = D_min). That is a cone in (B, C), so its
-two edges take the place of the axes and non-negative least squares keeps the law monotone.
+(gamma D_min^beta) (eq. 26 and 40; c0 is the worst case r = 1, D = D_min). That is a cone in (B, C): with its
+edges in place of the axes, non-negative least squares keeps the law monotone.
 """
 
 from dataclasses import replace
 
 import numpy as np
 
-from fitting.laws.law import Columns, Constants, Law, Parameter, Slopes, exponent, no_constants, power, share
+from fitting.laws.law import Columns, Constants, Law, Parameter, Slopes, exponent, no_constants, power, ratio_offset
 
 
 def dcpt_basis(x: Columns, psi: np.ndarray) -> np.ndarray:
@@ -66,7 +66,7 @@ NONLINEAR = (
     exponent("beta", "D"),
     exponent("gamma", "r + eps"),
     Parameter("eta", "exponent of r", 1.0, 10.0, linear=False, start=(1.05, 3.0)),
-    share("eps"),
+    ratio_offset("eps"),
 )
 
 DCPT = Law(
@@ -102,4 +102,4 @@ DCPT_FREE = replace(
     cone=None,
     turns=None,
 )
-"""For one schedule's points close together, where the constraint costs more than it is worth."""
+"""For one schedule's points close together, where the constraint costs accuracy."""

@@ -1,6 +1,6 @@
-"""Direct data optimization: a domain's part in the loss, from runs in which its tokens alone change.
+"""Direct data optimization: the loss as a function of the tokens of one domain.
 
-Two curves often meet the same three runs; first guesses start near the one with the larger b, as `ddo_curves` says why.
+Two curves often fit the same three runs; starts are near the one with the larger b (`ddo_curves` gives the reason).
 """
 
 from math import inf

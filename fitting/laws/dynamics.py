@@ -1,4 +1,4 @@
-"""Learning dynamics: pre-training and what follows it as one curve, moved by the shift to another corpus.
+"""Learning dynamics: pre-training and continual pre-training as one curve, with a shift to another corpus.
 
 Points of pre-training (s1 = s2 = 0) and of continual pre-training are fitted together, one fit a validation
 corpus. B is above 0 on the corpus of pre-training, which is forgotten, and below 0 on the new one.
@@ -27,7 +27,7 @@ def _trunk(x: Columns, alpha: float) -> np.ndarray:
 
 
 def shift(x: Columns, E: float, beta: float) -> np.ndarray:
-    """How far the shift of distributions has gone: 0 before the first step, 1 in the end."""
+    """Progress of the distribution shift (n,): 0 before the first step, 1 in the limit."""
     return -np.expm1(-beta * np.log1p(E * x["s1"]))
 
 

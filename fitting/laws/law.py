@@ -1,4 +1,4 @@
-"""What a law is: a linear combination of columns whose shape depends on a few nonlinear parameters.
+"""A law: a linear combination of columns whose shape depends on a few nonlinear parameters.
 
     loss(x) = offset(x; psi) + sum_j c_j phi_j(x; psi),        c = K(psi) u,  u >= 0
 
@@ -26,8 +26,8 @@ class Parameter:
     """One parameter of a law.
 
     `low`, `high`: its bounds; a linear parameter with low = -inf may have either sign. `start` is the range
-    that the solver draws its first guesses from (nonlinear parameters only). `scale` is the coordinate in
-    which the solver walks: "linear", "log" (log value) or "memory" (-log(1 - value), for decays close to 1).
+    that the solver draws its first guesses from (nonlinear parameters only). `scale` is the coordinate that the
+    solver uses: "linear", "log" (log value) or "memory" (-log(1 - value), for decays close to 1).
     """
 
     name: str
@@ -56,13 +56,13 @@ def exponent(name: str, of: str, high: float = 3.0) -> Parameter:
     return Parameter(name, f"exponent of {of}", 0.01, high, linear=False, start=(0.05, 1.0), scale="log")
 
 
-def share(name: str, low: float = 1e-4, start: tuple[float, float] = (0.01, 0.5)) -> Parameter:
-    """A small share that is added to a ratio, so that the law stays finite at none."""
-    return Parameter(name, "share", low, 1.0, linear=False, start=start, scale="log")
+def ratio_offset(name: str, low: float = 1e-4, start: tuple[float, float] = (0.01, 0.5)) -> Parameter:
+    """A small number that is added to a ratio, so that the law is finite at ratio 0."""
+    return Parameter(name, "ratio", low, 1.0, linear=False, start=start, scale="log")
 
 
 def power(base: np.ndarray, exponent: float) -> np.ndarray:
-    """base ** exponent of a positive base: twice as fast as numpy's own power, and to the last few bits the same."""
+    """base ** exponent of a positive base: twice as fast as numpy's power, and the same to the last few bits."""
     return np.exp(exponent * np.log(base))
 
 
@@ -72,7 +72,7 @@ def no_offset(x: Columns, psi: np.ndarray) -> np.ndarray | float:
 
 
 def no_constants(x: Columns) -> dict[str, float]:
-    """The constants of a law that takes nothing but parameters from the fitted points."""
+    """The constants of a law that has parameters only."""
     return {}
 
 
@@ -87,11 +87,11 @@ class Law:
 
     `basis(x, psi)` maps columns (name -> array of n) and the nonlinear values to an (n, k) matrix.
     `slopes(x, psi, basis)` are its derivatives, where the law gives them (else differences are taken).
-    `offset(x, psi)` is the part without coefficient. `constants(x)` reads from the fitted points what `cone`
+    `offset(x, psi)` is the part without coefficient. `constants(x)` computes from the fitted points what `cone`
     needs, and `cone(psi, constants)` is the (k, m) matrix whose non-negative combinations are the
     coefficients allowed; `turns(psi, constants)` are its derivatives, by the number of the psi (else differences
     are taken). `separable`: False where the law as printed is linear in none of its parameters and
-    was rewritten with an amplitude; `printed(params)` then gives the paper's own parameters. `among(names)`,
+    was rewritten with an amplitude; `printed(params)` then gives the parameters of the paper. `among(names)`,
     for a law that reads a column for each corpus: the law for the columns that points have. `rate_power`: the
     power of the learning rate that each step of S2 is weighted with, for a law that reads S2.
     """
@@ -148,9 +148,9 @@ UNKNOWN = {
     "s1_pretrain": Parameter(
         "s1_pretrain", "sum of learning rates", 1e-4, 1e6, linear=False, start=(0.1, 1e3), scale="log"
     ),
-    "rho": Parameter("rho", "share", 1e-6, 1.0, linear=False, start=(1e-3, 1.0), scale="log"),
+    "rho": Parameter("rho", "ratio", 1e-6, 1.0, linear=False, start=(1e-3, 1.0), scale="log"),
 }
-"""Columns that may be fitted as one number for all points."""
+"""Columns that may be fitted as one number for all points, such as S1 of the pre-training of an open model."""
 
 
 def with_unknown(law: Law, name: str) -> Law:

@@ -1,23 +1,23 @@
-"""The transfer laws of this project: a short way from the model before continual pre-training to the one after.
+"""The transfer laws of this project: the change of the loss from before continual pre-training.
 
     L = before - C2 S2 + C log((rho + eps) / (r + eps)) shift(S1) - G log(1 + S1 / S1_pretrain)
 
-The present learning rate and its memory; the way from the share rho of the corpus in pre-training to its share r in
-the continual mixture; training that simply goes on. `transfer-anchored` starts from the measured loss before and is
+The terms: annealing of the learning rate; the shift from the ratio rho of the corpus in pre-training to its ratio r in
+the continual mixture; further training. `transfer-anchored` starts from the measured loss before and is
 exact at S1 = 0; `transfer` fits L0 + F N^-g instead; `transfer-scaled` lets the height of the shift go with a power
-of N; `transfer-rate` lets its speed depend on r; `transfer-saturating` lets it come to an end.
+of N; `transfer-rate` lets its speed depend on r; `transfer-saturating` lets it saturate.
 """
 
 from dataclasses import replace
 
 import numpy as np
 
-from fitting.laws.law import Columns, Law, Parameter, exponent, power, share
+from fitting.laws.law import Columns, Law, Parameter, exponent, power, ratio_offset
 
 _C2 = Parameter("C2", "nats per token and unit of S2")
 _C = Parameter("C", "nats per token")
 _G = Parameter("G", "nats per token")
-_EPS = share("eps", low=1e-6, start=(1e-3, 0.3))
+_EPS = ratio_offset("eps", low=1e-6, start=(1e-3, 0.3))
 _E = Parameter("E", "per unit of S1", 1e-4, 1e8, linear=False, start=(1e-1, 1e4), scale="log")
 _SOURCE = "cptlaw (docs/transfer-law.md); the areas S1 and S2 are those of Wang et al., ICML 2025, eq. 1"
 _COLUMNS = ("rho", "r", "s1", "s2", "s1_pretrain")
@@ -57,13 +57,13 @@ def _saturating(x: Columns, psi: np.ndarray) -> np.ndarray:
     return _terms(x, eps, -np.expm1(-beta * np.log1p(E * x["s1"])))
 
 
-_WAY = r"\log\frac{\rho+\epsilon}{r+\epsilon}\,"
-_GOES_ON = r" - G \log\left(1+S_1/S_1^{pt}\right)"
+_SHIFT = r"\log\frac{\rho+\epsilon}{r+\epsilon}\,"
+_FURTHER = r" - G \log\left(1+S_1/S_1^{pt}\right)"
 
 TRANSFER = (
     Law(
         name="transfer-anchored",
-        equation=rf"L = L_{{before}} - C_2 S_2 + C {_WAY}\log(1+E S_1){_GOES_ON}",
+        equation=rf"L = L_{{before}} - C_2 S_2 + C {_SHIFT}\log(1+E S_1){_FURTHER}",
         source=_SOURCE,
         parameters=(_C2, _C, _G, _EPS, _E),
         columns=("loss_before", *_COLUMNS),
@@ -73,7 +73,7 @@ TRANSFER = (
     ),
     Law(
         name="transfer",
-        equation=rf"L = L_0 + F N^{{-g}} - C_2 S_2 + C {_WAY}\log(1+E S_1){_GOES_ON}",
+        equation=rf"L = L_0 + F N^{{-g}} - C_2 S_2 + C {_SHIFT}\log(1+E S_1){_FURTHER}",
         source=_SOURCE,
         parameters=(
             *(_C2, _C, _G, Parameter("L0", "nats per token"), Parameter("F", "nats per token, at N = 1")),
@@ -85,7 +85,7 @@ TRANSFER = (
     ),
     Law(
         name="transfer-scaled",
-        equation=rf"L = L_{{before}} - C_2 S_2 + C N^{{\nu}} {_WAY}\log(1+E S_1){_GOES_ON}",
+        equation=rf"L = L_{{before}} - C_2 S_2 + C N^{{\nu}} {_SHIFT}\log(1+E S_1){_FURTHER}",
         source=_SOURCE,
         parameters=(
             *(_C2, replace(_C, unit="nats per token, at N = 1"), _G, _EPS, _E),
@@ -98,7 +98,7 @@ TRANSFER = (
     ),
     Law(
         name="transfer-rate",
-        equation=rf"L = L_{{before}} - C_2 S_2 + C {_WAY}\log\left(1+E (r+\epsilon)^{{\kappa}} S_1\right){_GOES_ON}",
+        equation=rf"L = L_{{before}} - C_2 S_2 + C {_SHIFT}\log\left(1+E (r+\epsilon)^{{\kappa}} S_1\right){_FURTHER}",
         source=_SOURCE,
         parameters=(
             *(_C2, _C, _G, _EPS, _E),
@@ -111,7 +111,7 @@ TRANSFER = (
     ),
     Law(
         name="transfer-saturating",
-        equation=rf"L = L_{{before}} - C_2 S_2 + C {_WAY}\left(1-(1+E S_1)^{{-\beta}}\right){_GOES_ON}",
+        equation=rf"L = L_{{before}} - C_2 S_2 + C {_SHIFT}\left(1-(1+E S_1)^{{-\beta}}\right){_FURTHER}",
         source=_SOURCE,
         parameters=(_C2, _C, _G, _EPS, _E, exponent("beta", "1 + E S1", high=5.0)),
         columns=("loss_before", *_COLUMNS),

@@ -10,7 +10,7 @@ from fitting.mixtures.ddo import DDO
 from fitting.points import PointsError
 
 TAUS = np.sinh(np.linspace(-12.0, 12.0, 2401))
-"""Places on the path that bracket a target: fine near the two scales, and eighty thousand of their steps far."""
+"""Positions on the path that bracket a target: dense near the two scales, up to eighty thousand steps away."""
 
 Tokens = Mapping[str, float] | Sequence[float] | np.ndarray
 """Domain -> tokens, or (m,) tokens, in any one unit."""
@@ -18,7 +18,7 @@ Tokens = Mapping[str, float] | Sequence[float] | np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class AutoScale:
-    """The answer of `autoscale`; as a mapping or an array it is its tokens.
+    """The answer of `autoscale`; as a mapping or an array it holds its tokens.
 
     `tokens`: domain -> tokens (an array (m,) if arrays were given), within the caps, summing to the target; `free`:
     without caps. `shares`: tokens over the target. `tau`: where on the path (0 at the smaller of the two scales, 1 at
@@ -61,10 +61,10 @@ def autoscale(
 ) -> AutoScale:
     """The optimal tokens of each domain at a total of `target`, from the optima at two other totals.
 
-    At an optimum log(N_j + N0_j) is linear in the log of the one multiplier that all domains share, so that the optima
+    At an optimum log(N_j + N0_j) is linear in the log of the common Lagrange multiplier, so that the optima
     lie on the path N_j(tau) = (N1_j + N0_j) ((N2_j + N0_j) / (N1_j + N0_j))^tau - N0_j; tau is the root of
     sum_j N_j(tau) = target. With N0 = 0 this is the paper's N3_j = N2_j^2 / N1_j at tau = 2, and every scale between.
-    The same multiplier carries caps: a domain that reaches its own stays there and the others go on.
+    Caps have the same multiplier: a domain that reaches its cap stays there and the others continue.
 
     Parameters: `first`, `second`, optimal tokens a domain at two scales (dicts with the same domains, arrays (m,), or
     answers of `ddo`, whose draws then give intervals at `level`), `target`, all in one unit. `offsets`, N0 a domain:
@@ -73,7 +73,7 @@ def autoscale(
     an array.
 
     Raises PointsError for tokens not above 0 where there is no offset, scales of equal size, domains that differ,
-    a target that the path never has, caps that do not reach the target.
+    a target that the path does not reach, caps that do not reach the target.
 
     Source: Kang et al. 2024, arXiv:2407.20177, theorem 1 and algorithm 2.
 
@@ -115,7 +115,7 @@ def autoscale(
 
 
 def autoscale_steps(first: Tokens, second: Tokens, target: float) -> np.ndarray:
-    """The paper's own steps, N3_j = N2_j^2 / N1_j and so on, to the first total that reaches the target.
+    """The steps of the paper, N3_j = N2_j^2 / N1_j and so on, to the first total that reaches the target.
 
     Returns (scales, m): a row a scale, from the smaller of the two given ones on. Raises PointsError as `autoscale`.
 
@@ -161,7 +161,7 @@ def _at(
 
 def _interval(first: DDO, second: DDO, offset, cap, target, tokens, level) -> tuple[np.ndarray, np.ndarray]:
     """(low, high), each (m,): over pairs of draws of the two optima; a path without the target is left out."""
-    # Both answers drew from the same random numbers, and their noise has nothing in common.
+    # Both answers used the same random numbers, though their noise is independent.
     other = np.random.default_rng(0).permutation(len(second.draws))
     found = []
     for a, b in zip(first.draws, second.draws[other], strict=False):
@@ -228,7 +228,7 @@ def _check_scales(one, two, offset, cap, target: float, labels: tuple[str, ...])
 
 
 def _bound_lines(given, scales: tuple[np.ndarray, np.ndarray], labels: tuple[str, ...]) -> list[str]:
-    """Lines on optima that a bound decided: there the multiplier is not felt."""
+    """Warnings on optima at a bound, where the multiplier does not determine the tokens."""
     where = [answer.binding for answer in given if isinstance(answer, DDO) and answer.held]
     empty = [labels[j] for j in np.flatnonzero((scales[0] == 0) | (scales[1] == 0))]
     where += [f"{', '.join(empty)}: no tokens at one scale"] if empty else []
@@ -243,6 +243,6 @@ def _warnings(one, two, tokens, target: float, labels: tuple[str, ...]) -> list[
             lines.append(f"target = {target:.4g} is {far}: extrapolated")
     shrinking = [labels[j] for j in np.flatnonzero(two < one * (1 - 1e-9))]
     if shrinking:
-        lines.append(f"{', '.join(shrinking)}: fewer tokens at the larger scale, where the theory has each domain grow")
+        lines.append(f"{', '.join(shrinking)}: fewer tokens at the larger scale, where the theory expects growth")
     gone = [labels[j] for j in np.flatnonzero(tokens <= 0)]
-    return [*lines, f"{', '.join(gone)}: the path has left it without tokens"] if gone else lines
+    return [*lines, f"{', '.join(gone)}: the path leaves it without tokens"] if gone else lines

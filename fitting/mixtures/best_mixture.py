@@ -1,4 +1,4 @@
-"""The shares of several corpora at which the losses that laws predict are least."""
+"""The mixture of least predicted loss over several corpora."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from fitting.mixtures.optimum import MixtureOptimum, mixture_optimum
 from fitting.points import PointsError
 
 AVERAGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {"loss": lambda losses: losses, "perplexity": np.exp}
-"""What is summed over corpora -> that of losses."""
+"""Kind of mean -> what is averaged over corpora, from losses."""
 
 
 class Longer(NamedTuple):
-    """A law of the own share that tells by what factor the loss of a corpus changes with the length of the run.
+    """A law of the ratio of one corpus that predicts how its loss changes with the length of the run.
 
     `fit`: reads r and what `before` and `after` hold (D, s1, s2 …): the columns at the end of the shorter and of the
     longer run.
@@ -29,7 +29,7 @@ class Longer(NamedTuple):
     after: Mapping[str, float]
 
     def factor(self, r: np.ndarray, draw: np.ndarray | None = None) -> np.ndarray:
-        """Longer over shorter run's loss (n,) at own shares r (n,), by a bootstrap draw if one is given."""
+        """Loss of the longer run over that of the shorter (n,) at ratios r (n,), by a bootstrap draw if given."""
         values = self.fit.params.values() if draw is None else draw
         params = dict(zip(self.fit.params, values, strict=True))
         short, long = (
@@ -50,7 +50,7 @@ def best_mixture(
     average: str = "loss",
     level: float = 0.9,
 ) -> Answer:
-    """The mixture of least weighted mean loss, each corpus answered for by a fit of its own.
+    """The mixture of least weighted mean loss, with a fit for each corpus.
 
     Parameters: `fits`, corpus -> fit of a law that reads the shares of all corpora (data-mixing), or of one that reads
     r, the share of its own (dcpt, transfer-anchored); one for every corpus of the mixture. `value`, corpus -> its
@@ -82,7 +82,6 @@ def best_mixture(
     if strange := [name for name in (*caps, *(high or {})) if name not in fits]:
         raise PointsError(f"{', '.join(strange)}: no fit of that name; there are {', '.join(names)}")
     top = [float((high or {}).get(name, 1.0)) for name in names]
-
     stretched = dict(longer or {})
 
     def solved(params: Mapping[str, Mapping[str, float]], start=None, draw: int | None = None) -> MixtureOptimum:
@@ -115,22 +114,29 @@ def best_mixture(
     values = {name: estimate(float(found.weights[j]), shares[:, j], level) for j, name in enumerate(names)}
     values["mean"] = estimate(found.loss, np.array([one.loss for one in drawn]), level)
 
-    predicted: dict[str, Estimate] = {}
-    told: dict[str, list[str]] = {}
-    for j, (name, fit) in enumerate(fits.items()):
-        shown = {f"{PREFIX}{n}": float(w) for n, w in zip(names, found.weights)} | {"r": float(found.weights[j])}
-        there = pd.DataFrame([shown | ends[name]])
-        predicted[name] = implied(fit, there, level)
-        if name in stretched:
-            factor = float(stretched[name].factor(found.weights[j : j + 1])[0])
-            predicted[name] = Estimate(*(factor * end for end in predicted[name]))
-        for line in (*beyond("", fit, there), *_unseen(fit, there)):
-            told.setdefault(line.removeprefix(": "), []).append(name)
-    warnings = [f"{', '.join(corpora)}: {line}" for line, corpora in told.items()]
+    predicted, warnings = _predictions(fits, found.weights, ends, stretched, level)
     warnings += unknown_interval("weights", next(fit for fit in every if len(fit.draws) == count))
     if failed := sum(not one.feasible for one in drawn):
         warnings.append(f"{failed / count:.0%} of the bootstrap fits find no mixture within the limits")
     return Answer(values, predicted, _binding(found, names, caps, top, predicted), warnings)
+
+
+def _predictions(
+    fits: Mapping[str, Fit], weights: np.ndarray, ends: Mapping, longer: Mapping[str, Longer], level: float
+) -> tuple[dict[str, Estimate], list[str]]:
+    """Corpus -> its loss at the weights (m,), and a warning a line of what lies beyond the fitted points."""
+    predicted: dict[str, Estimate] = {}
+    corpora_of: dict[str, list[str]] = {}
+    for j, (name, fit) in enumerate(fits.items()):
+        columns = {f"{PREFIX}{n}": float(w) for n, w in zip(fits, weights)} | {"r": float(weights[j])}
+        frame = pd.DataFrame([columns | ends[name]])
+        predicted[name] = implied(fit, frame, level)
+        if name in longer:
+            factor = float(longer[name].factor(weights[j : j + 1])[0])
+            predicted[name] = Estimate(*(factor * end for end in predicted[name]))
+        for line in (*beyond("", fit, frame), *_unseen(fit, frame)):
+            corpora_of.setdefault(line.removeprefix(": "), []).append(name)
+    return predicted, [f"{', '.join(corpora)}: {line}" for line, corpora in corpora_of.items()]
 
 
 def _weights(names: Sequence[str], value: Mapping[str, float] | None, average: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Direct data optimization: the weights of the domains, from runs in which one domain's tokens change at a time."""
+"""Direct data optimization: mixture weights from runs in which the tokens of one domain at a time change."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,19 +13,19 @@ from fitting.points import PointsError
 
 DRAWS = 300
 MISFIT = 0.1
-"""Of a domain's own effect: beyond it the curve is said to miss the runs."""
+"""Error of a curve, relative to the effect of its domain, above which a warning is given."""
 
 
 @dataclass(frozen=True, eq=False)
 class DDO:
-    """The answer of `ddo`, for m domains; as an array it is its weights.
+    """The answer of `ddo`, for m domains; as an array it holds its weights.
 
     `weights` (m,), of the training tokens, sum 1; `low`, `high` (m,): their interval, NaN without two seeds.
     `multiples` (m,): tokens at the optimum over those of the base run; `tokens` (m,): the same in the unit of the base
     run's total. `coefficients`: a row a domain, columns a, b, c of L / L_base = (x + a)^-b + c. `base`: loss of the
-    base run; `predicted`: mean loss of runs at the optimum. `held`: domains that sit on a bound, and `binding` says on
+    base run; `predicted`: mean loss of runs at the optimum. `held`: domains at a bound, and `binding` says on
     which. `flat`: domains whose tokens do not lower the loss. `warnings`: one line each. `draws` (draws, m): weights
-    that the noise between seeds could have led to.
+    by the noise between seeds.
     """
 
     names: tuple[str, ...]
@@ -67,11 +67,11 @@ def ddo(
     level: float = 0.9,
     seed: int = 0,
 ) -> DDO:
-    """The weights at which the sum of the domains' own curves is least, at the base run's total tokens.
+    """The mixture weights of least loss by one curve a domain, at the total tokens of the base run.
 
     Each domain's curve L / L_base = (x + a)^-b + c is fitted to its runs, x being its tokens over those of the base
-    run; then sum_j (x_j + a_j)^-b_j is minimised over sum_j shares_j x_j = 1 within the bounds. It is convex, so
-    that the optimum is one root of one multiplier.
+    run; then sum_j (x_j + a_j)^-b_j is minimised over sum_j shares_j x_j = 1 within the bounds. The problem is
+    convex, and its optimum is the root of one Lagrange multiplier.
 
     Parameters: `losses` (m, k), the loss (or perplexity) over all domains when domain j alone gets factors[k] times
     its base tokens, or (seeds, m, k) for intervals. `factors` (k,), above 0, three or more; one is 1, the base run,
@@ -104,7 +104,7 @@ def ddo(
     ratios = seeds / bases[:, None, None]
     mean, base = ratios.mean(axis=0), float(bases.mean())
     a, b, c = fit_curves(factors, mean)
-    x = optimum(a, b, shares, low, high)
+    x = water_filling(a, b, shares, low, high)
     weights = shares * x
     predicted = base * float(1 + np.sum((x + a) ** -b - (1 + a) ** -b))
 
@@ -137,30 +137,30 @@ def ddo(
     )
 
 
-def optimum(a: np.ndarray, b: np.ndarray, shares: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def water_filling(a: np.ndarray, b: np.ndarray, shares: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """The x (m,) with least sum_j (x_j + a_j)^-b_j, sum_j shares_j x_j = 1 and low <= x <= high.
 
-    Where x_j is inside its bounds, b_j (x_j + a_j)^-(b_j + 1) = mu shares_j; tokens fall as mu rises, so that mu is one
-    root. What no other domain can take goes to those with b = 0, which are all filled to the same x.
+    Where x_j is inside its bounds, b_j (x_j + a_j)^-(b_j + 1) = mu shares_j; tokens fall as mu rises, so mu is a root.
+    The rest goes to domains with b = 0, all filled to the same x.
     """
-    felt = b > 0
+    active = b > 0
     x = low.copy()
-    if felt.any():
-        start, power = np.log(b[felt] / shares[felt]), b[felt] + 1
+    if active.any():
+        start, power = np.log(b[active] / shares[active]), b[active] + 1
 
         def inside(log_mu: float) -> np.ndarray:
-            return np.clip(np.exp((start - log_mu) / power) - a[felt], low[felt], high[felt])
+            return np.clip(np.exp((start - log_mu) / power) - a[active], low[active], high[active])
 
-        rest = 1 - shares[~felt] @ low[~felt]
-        all_high = float(np.min(start - power * np.log(high[felt] + a[felt]))) - 1
-        all_low = float(np.max(start - power * np.log(np.maximum(low[felt] + a[felt], 1e-12)))) + 1
-        x[felt] = high[felt]
-        if shares[felt] @ high[felt] > rest:
-            x[felt] = inside(_root(lambda log_mu: shares[felt] @ inside(log_mu) - rest, all_high, all_low))
-    if not felt.all():
-        rest = 1 - shares[felt] @ x[felt]
-        level = _root(lambda v: shares[~felt] @ np.clip(v, low[~felt], high[~felt]) - rest, 0.0, float(high.max()))
-        x[~felt] = np.clip(level, low[~felt], high[~felt])
+        rest = 1 - shares[~active] @ low[~active]
+        all_high = float(np.min(start - power * np.log(high[active] + a[active]))) - 1
+        all_low = float(np.max(start - power * np.log(np.maximum(low[active] + a[active], 1e-12)))) + 1
+        x[active] = high[active]
+        if shares[active] @ high[active] > rest:
+            x[active] = inside(_root(lambda log_mu: shares[active] @ inside(log_mu) - rest, all_high, all_low))
+    if not active.all():
+        flat, rest = ~active, 1 - shares[active] @ x[active]
+        level = _root(lambda v: shares[flat] @ np.clip(v, low[flat], high[flat]) - rest, 0.0, float(high.max()))
+        x[flat] = np.clip(level, low[flat], high[flat])
     return x / (shares @ x)
 
 
@@ -173,16 +173,16 @@ def _root(value, left: float, right: float) -> float:
 
 
 def _draws(factors, ratios, bases, shares, low, high, rng) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (DRAWS, m) and losses at them (DRAWS,), for means that the seeds' differences make as likely."""
+    """Weights (DRAWS, m) and losses at them (DRAWS,), for means drawn from the differences between seeds."""
     count = len(ratios)
-    pull = rng.standard_normal((DRAWS, count)) / np.sqrt(count * (count - 1))
-    # The spread is itself known from a few seeds only: Student's t in place of the normal.
-    pull /= np.sqrt(rng.chisquare(count - 1, (DRAWS, 1)) / (count - 1))
+    mixing = rng.standard_normal((DRAWS, count)) / np.sqrt(count * (count - 1))
+    # The spread is estimated from few seeds: Student's t in place of the normal.
+    mixing /= np.sqrt(rng.chisquare(count - 1, (DRAWS, 1)) / (count - 1))
     mean = ratios.mean(axis=0)
-    drawn = mean + np.tensordot(pull, ratios - mean, axes=1)
-    drawn_bases = bases.mean() + pull @ (bases - bases.mean())
+    drawn = mean + np.tensordot(mixing, ratios - mean, axes=1)
+    drawn_bases = bases.mean() + mixing @ (bases - bases.mean())
     a, b, _ = fit_curves(factors, drawn)
-    x = np.array([optimum(*curve, shares, low, high) for curve in zip(a, b, strict=True)])
+    x = np.array([water_filling(*curve, shares, low, high) for curve in zip(a, b, strict=True)])
     return shares * x, drawn_bases * (1 + np.sum((x + a) ** -b - (1 + a) ** -b, axis=1))
 
 

@@ -1,8 +1,8 @@
 """Curves y = (x + a)^-b + c through the runs of many domains at once.
 
-Three runs are often met exactly by two curves: one with a small b and c near 0, by which the tokens of one domain
-alone would take nearly the whole loss away, and one with a large b, which levels off soon. They differ little between
-the runs. Where both fit equally well the second is taken, as in the paper's own tables.
+Two curves often fit three runs exactly: one with a small b and c near 0, by which the tokens of one domain would
+remove nearly the whole loss, and one with a large b, which levels off soon. They differ little between the runs. Where
+both fit equally well the second is taken, as in the tables of the paper.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ def fit_curves(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
     curves = (x + grid_a[:, None]) ** -grid_b[:, None]
     curves -= curves.mean(axis=1, keepdims=True)
     cost = (curves**2).sum(axis=1) - 2 * middle @ curves.T
-    # On this line a change of b no longer changes the slope at x = 1: it parts the two families.
+    # On this line b does not change the slope at x = 1: it separates the two families.
     steep = grid_b * np.log1p(grid_a) > 1
     ends = []
     for family in (steep, ~steep):
@@ -51,7 +51,7 @@ def _descend(x: np.ndarray, middle: np.ndarray, a: np.ndarray, b: np.ndarray):
     for _ in range(300):
         gradient_a, gradient_z = (of_a * residual).sum(axis=1), (of_z * residual).sum(axis=1)
         aa, zz, az = (of_a**2).sum(axis=1), (of_z**2).sum(axis=1), (of_a * of_z).sum(axis=1)
-        # At a = 0 with the way down leading below 0, only b moves.
+        # At a = 0 with descent towards a < 0, only b moves.
         held = (a <= A.low) & (gradient_a > 0)
         gradient_a, az = np.where(held, 0.0, gradient_a), np.where(held, 0.0, az)
         aa, zz = aa * (1 + damping) + 1e-300, zz * (1 + damping) + 1e-300

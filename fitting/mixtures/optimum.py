@@ -13,8 +13,7 @@ from fitting.points import PointsError
 Predict = Callable[[np.ndarray], np.ndarray]
 """Weights (n, m) -> a number for each (n,)."""
 SPREAD = (0.5, 10.0)
-"""Concentrations of the mixtures that are looked at: from mixtures of one or two domains (in all) to mixtures near the
-base (a domain)."""
+"""Concentrations of the random mixtures: from one or two domains (in all) to near the base (a domain)."""
 STARTS = 5
 STEP = 1e-6
 TOUCHES = 1e-4
@@ -27,8 +26,8 @@ class MixtureOptimum:
     """The answer of `mixture_optimum`, for m domains.
 
     `weights` (m,), sum 1; `loss`, predicted there. `feasible`: whether a mixture keeps the limit; where none does,
-    weights are those that exceed it least, by `excess`. `limited`: whether the limit holds the loss up. `at_low`,
-    `at_high` (m,): the domains that sit on a bound.
+    weights are those that exceed it least, by `excess`. `limited`: whether the limit binds. `at_low`,
+    `at_high` (m,): the domains at a bound.
     """
 
     weights: np.ndarray
@@ -53,16 +52,16 @@ def mixture_optimum(
     best: int = 100,
     seed: int = 0,
 ) -> MixtureOptimum:
-    """The weights of least loss among mixtures within bounds, and where a limit is given, with limit(weights) <= 0.
+    """The mixture weights of least loss within bounds and, where a limit is given, with limit(weights) <= 0.
 
-    Looks at random mixtures; then, of a smooth loss, goes down from the best of them (sequential least squares
-    programming), which ends at the optimum of a convex loss under a convex limit whatever the start; of trees, whose
-    loss has steps, takes the mean of the `best`.
+    Evaluates random mixtures; then, for a smooth loss, descends from the best of them (sequential least squares
+    programming), which reaches the optimum of a convex loss under a convex limit from any start; for trees, whose
+    loss has steps, it takes the mean of the `best`.
 
     Parameters: `loss`, weights (n, m) -> (n,); `base` (m,), around which mixtures are drawn, equal weights say; `low`,
-    `high` (m,), smallest and largest shares, None for 0 and 1; `limit`, weights (n, m) -> (n,); `smooth`, False for
-    trees; `start` (m,), of a smooth loss: goes down from there alone; `samples`, how many mixtures are looked at, None
-    for 2,000 or 100,000 of trees.
+    `high` (m,), smallest and largest weights, None for 0 and 1; `limit`, weights (n, m) -> (n,); `smooth`, False for
+    trees; `start` (m,), for a smooth loss: the only start of the descent; `samples`, number of random mixtures, None
+    for 2,000, or 100,000 for trees.
 
     Raises PointsError for bounds that no mixture is within, and a loss that is not finite.
 
@@ -94,7 +93,7 @@ def mixture_optimum(
     order = np.lexsort([values, np.maximum(over, 0.0)])
     ends = [cloud[order[0]], *(_descend(loss, limit, cloud[i], bottom, top) for i in order[:STARTS])]
     if limit is not None and (_over(limit, np.array(ends)) > SLACK).all():
-        # Perhaps no mixture keeps the limit: go to the one that comes nearest to it, and on from there.
+        # Perhaps no mixture keeps the limit: descend to the one nearest to it, and on from there.
         nearest = _descend(limit, None, cloud[np.argmin(over)], bottom, top)
         if _over(limit, nearest[None])[0] > SLACK:
             return _answer(loss, limit, nearest, bottom, top, limited=True)
@@ -128,7 +127,7 @@ def _descend(loss: Predict, limit: Predict | None, start: np.ndarray, low: np.nd
                 "jac": lambda w: -_gradient(limit, np.clip(w, low, high)),
             }
         )
-    # It looks beyond its bounds by rounding, where a law may have no value.
+    # SLSQP leaves its bounds by rounding, where a law may have no value.
     found = minimize(
         lambda w: float(loss(np.clip(w, low, high)[None])[0]) / scale,
         start,
@@ -138,7 +137,7 @@ def _descend(loss: Predict, limit: Predict | None, start: np.ndarray, low: np.nd
         method="SLSQP",
         options={"ftol": 1e-12, "maxiter": 200},
     )
-    # Its bounds and sum are kept to rounding only.
+    # Bounds and sum hold up to rounding only.
     end = np.clip(found.x, low, high)
     rest = 1 - end.sum()
     room = high - end if rest > 0 else end - low

@@ -1,4 +1,4 @@
-"""Random mixtures of several domains: those that are run to learn from, and those that a search looks at."""
+"""Random mixtures of several domains, for runs and for searches."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -6,12 +6,12 @@ from numpy.typing import ArrayLike
 from fitting.points import PointsError
 
 CONCENTRATION = (0.1, 5.0)
-"""RegMix's own: from almost one domain alone to almost any mixture."""
+"""That of RegMix: from almost one domain alone to almost any mixture."""
 GRAIN = 200
-"""Shares are whole multiples of 1 / GRAIN, so that a run has them exactly, and none is too small to be felt."""
+"""Weights are multiples of 1 / GRAIN: a run has them exactly, and none is negligible."""
 BATCH = 64
 TRIES = 200
-"""Batches after which no further different mixture is looked for."""
+"""Batches after which the search for further mixtures stops."""
 
 
 def dirichlet_mixtures(
@@ -26,16 +26,16 @@ def dirichlet_mixtures(
     """Different random mixtures (count, m) around base weights; a larger count begins with those of a smaller one.
 
     Each is drawn from a Dirichlet distribution whose mean is the base and whose concentration is drawn anew, evenly by
-    its logarithm; what a domain has above its largest share goes to the others in proportion to their room.
+    its logarithm; what a domain has above its largest weight goes to the others in proportion to their room.
 
     Parameters: `base` (m,), 0 or more, made to sum to 1; a domain at 0 stays there. `concentration`, (low, high) of the
     sum of the Dirichlet's parameters: far below m almost all of a mixture is one domain, far above it is the base.
-    `high` (m,), largest shares, None for 1. `grain`: shares are whole multiples of 1 / grain.
+    `high` (m,), largest weights, None for 1. `grain`: weights are multiples of 1 / grain.
 
-    Raises PointsError for numbers that are impossible, largest shares that do not reach 1, and when there are not as
+    Raises PointsError for numbers that are impossible, largest weights that do not reach 1, and when there are not as
     many different mixtures.
 
-    Source: Liu et al. 2024 (RegMix), arXiv:2407.01492, sec. 3.1, which rejects what is above the largest share.
+    Source: Liu et al. 2024 (RegMix), arXiv:2407.01492, sec. 3.1, which rejects what is above the largest weight.
 
     >>> dirichlet_mixtures([0.5, 0.25, 0.25], 2, concentration=(3, 3)).sum(axis=1).tolist()
     [1.0, 1.0]
@@ -46,7 +46,7 @@ def dirichlet_mixtures(
         raise PointsError(f"concentration = {concentration} must be two numbers, 0 < low <= high")
     most = np.floor(top * grain + 1e-9)
     if most.sum() < grain:
-        raise PointsError(f"high: largest shares sum to {most.sum() / grain:g}, below 1: no mixture is within them")
+        raise PointsError(f"high: largest weights sum to {most.sum() / grain:g}, below 1: no mixture is within them")
     rng, found = np.random.default_rng(seed), {}
     for _ in range(TRIES):
         drawn = within(draws(prior, BATCH, rng, (ends[0], ends[1])), low, most / grain)
@@ -70,9 +70,9 @@ def draws(prior: np.ndarray, count: int, rng: np.random.Generator, concentration
     return parts / parts.sum(axis=1, keepdims=True)
 
 
-def within(shares: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Mixtures (n, m) moved into low <= share <= high: what is cut off goes to the others by their room."""
-    inside = np.minimum(low + (1 - low.sum()) * shares, high)
+def within(weights: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Mixtures (n, m) moved into low <= weight <= high: what is cut off goes to the others by their room."""
+    inside = np.minimum(low + (1 - low.sum()) * weights, high)
     room = high - inside
     total = room.sum(axis=1, keepdims=True)
     part = np.divide(room, total, out=np.zeros_like(room), where=total > 0)
@@ -86,7 +86,7 @@ def checked_bounds(
     prior = np.asarray(base, dtype=float)
     if prior.ndim != 1 or len(prior) < 2 or not np.isfinite(prior).all() or (prior < 0).any() or not prior.sum() > 0:
         raise PointsError("base must be two or more weights, one a domain, 0 or more and not all 0")
-    bottom, top = _shares("low", low, np.zeros_like(prior)), _shares("high", high, np.ones_like(prior))
+    bottom, top = _checked("low", low, np.zeros_like(prior)), _checked("high", high, np.ones_like(prior))
     if (bottom > top).any():
         raise PointsError("low is above high for a domain")
     if bottom.sum() > 1 + 1e-9 or top.sum() < 1 - 1e-9:
@@ -94,16 +94,16 @@ def checked_bounds(
     return prior / prior.sum(), bottom, top
 
 
-def _shares(name: str, given: ArrayLike | None, default: np.ndarray) -> np.ndarray:
-    shares = default if given is None else np.asarray(given, dtype=float)
-    if shares.shape != default.shape or not np.isfinite(shares).all() or (shares < 0).any():
-        raise PointsError(f"{name} must be {len(default)} shares, one a domain, 0 or more")
-    return np.minimum(shares, 1.0)
+def _checked(name: str, given: ArrayLike | None, default: np.ndarray) -> np.ndarray:
+    weights = default if given is None else np.asarray(given, dtype=float)
+    if weights.shape != default.shape or not np.isfinite(weights).all() or (weights < 0).any():
+        raise PointsError(f"{name} must be {len(default)} weights, one a domain, 0 or more")
+    return np.minimum(weights, 1.0)
 
 
-def _whole(shares: np.ndarray, grain: int) -> np.ndarray:
-    """Shares (n, m) as whole numbers of grains that sum to `grain`: the largest remainders are rounded up."""
-    parts = shares * grain
+def _whole(weights: np.ndarray, grain: int) -> np.ndarray:
+    """Weights (n, m) as whole numbers of grains that sum to `grain`: the largest remainders are rounded up."""
+    parts = weights * grain
     whole = np.floor(parts + 1e-9)
     lacking = np.rint(grain - whole.sum(axis=1)).astype(int)
     order = np.argsort(-(parts - whole), axis=1, kind="stable")

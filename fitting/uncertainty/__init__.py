@@ -1,1 +1,1 @@
-"""How far a fit can be trusted: resampling, profiles, cross-validation."""
+"""Uncertainty of a fit: covariance, bootstrap, profile likelihood."""

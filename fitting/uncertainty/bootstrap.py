@@ -1,14 +1,15 @@
-"""How far the parameters could have come out otherwise: a bootstrap, a whole run at a time.
+"""Bootstrap of a fit over whole runs.
 
-The points of one run share its data order, its initial weights and its schedule, so their errors are not independent.
-With many runs each draw weighs every run anew by an exponential variate (Rubin 1981), which asks nothing of the errors.
-With fewer than ten a parameter that would all but lose a size or a ratio, and 90% intervals held the truth in 75 to 85%
-of the repeats of tests/benchmarks/coverage.py; there each draw keeps every run where it is and turns the sign of its
-log residuals, leverage undone (`fitting.uncertainty.sandwich`), or leaves it (the wild bootstrap of Cameron, Gelbach &
-Miller 2008; six-point factors of Webb 2023 where so few signs would give but few draws), and then scales all of them by
-a chi variate, since the size of the errors is itself known from a few runs only: its degrees of freedom are those of
-the median parameter. Factors other than signs would put more residuals close to 0 than there are, which narrows a fit
-by least absolute errors (Feng, He & Hu 2011), and that is what Huber's loss is to noise above delta.
+The points of one run share its data order, its initial weights and its schedule, so their errors are correlated. With
+many runs each draw reweights the runs by exponential variates (Rubin 1981), which assumes nothing about the errors.
+
+With fewer than ten runs per parameter such a draw can all but drop a size or a ratio, and 90% intervals held the truth
+in 75 to 85% of the repeats of tests/benchmarks/coverage.py. There each draw keeps every run and flips the sign of its
+log residuals at random, leverage undone (the wild bootstrap of Cameron, Gelbach & Miller 2008; with the six-point
+factors of Webb 2023 where so few signs give few draws). It then scales all of them by a chi variate, whose degrees of
+freedom are those of the median parameter, since the size of the errors is itself estimated from a few runs. Factors
+other than signs put more residuals close to 0 than there are, which narrows a fit by least absolute errors (Feng, He &
+Hu 2011), as Huber's loss is to noise above delta.
 """
 
 from dataclasses import replace
@@ -24,9 +25,9 @@ from fitting.uncertainty.sandwich import Sandwich, rows_by_run
 FACTORS = np.sqrt([0.5, 1.0, 1.5])
 FEW = 10
 SMALLEST_FREEDOM = 4
-MANY = 10
-"""Runs a parameter from which on runs may be weighed anew."""
-DECIDES = ("N", "D", "r", "rho", "s1", "s2", "s1_pretrain", "s2_pretrain", "step", "x", "k1", "k2", "k3")
+RUNS_PER_PARAMETER = 10
+"""Runs per parameter from which each draw reweights the runs."""
+RUN_COLUMNS = ("N", "D", "r", "rho", "s1", "s2", "s1_pretrain", "s2_pretrain", "step", "x", "k1", "k2", "k3")
 """Columns in which two runs that differ in their seed alone agree."""
 
 
@@ -39,8 +40,8 @@ def resample(
     them; the draws do not depend on it.
     """
     n_runs = int(runs.max()) + 1
-    weigh = n_runs >= MANY * problem.n_free
-    if weigh:
+    reweight = n_runs >= RUNS_PER_PARAMETER * problem.n_free
+    if reweight:
         factors = rng.exponential(size=(draws, n_runs))
     else:
         factors = rng.choice([-1.0, 1.0], (draws, n_runs))
@@ -48,13 +49,13 @@ def resample(
             factors *= rng.choice(FACTORS, (draws, n_runs))
         freedom = max(np.median([spread.freedom(one) for one in np.eye(len(theta))]) - 1, SMALLEST_FREEDOM)
         factors *= np.sqrt(freedom / rng.chisquare(freedom, (draws, 1)))
-    job = (problem, theta, spread, runs, weigh)
+    job = (problem, theta, spread, runs, reweight)
     return np.array(over_cores(lambda row: _refit(job, row), list(factors), workers))
 
 
 def _refit(job: tuple, factors: np.ndarray) -> list[float]:
-    problem, theta, spread, runs, weigh = job
-    if weigh:
+    problem, theta, spread, runs, reweight = job
+    if reweight:
         drawn = replace(problem, weights=problem.weights * factors[runs])
     else:
         drawn = replace(problem, loss=np.exp(spread.log_fitted + factors[runs] * spread.errors))
@@ -62,8 +63,8 @@ def _refit(job: tuple, factors: np.ndarray) -> list[float]:
 
 
 def noise_between_seeds(points: pd.DataFrame, errors: np.ndarray, runs: np.ndarray) -> float | None:
-    """Standard deviation of the mean log error of runs that agree in all that decides a run; None without such runs."""
-    known = [name for name in map(str, points.columns) if name in DECIDES or name.startswith("mixture.")]
+    """Standard deviation of the mean log error of runs that differ in their seed alone; None without such runs."""
+    known = [name for name in map(str, points.columns) if name in RUN_COLUMNS or name.startswith("mixture.")]
     columns = np.round(points[known].to_numpy(dtype=float), 12)
     groups: dict[bytes, list[float]] = {}
     for rows in rows_by_run(runs):

@@ -1,11 +1,10 @@
-"""Profile likelihood: how much worse the fit becomes as one number is led away and all others follow.
+"""Profile likelihood: the objective as one number is fixed away from its optimum and all others are refitted.
 
-The objective is no log likelihood: its scale is arbitrary and the errors of a run go together. Twice its rise is
-therefore multiplied by the ratio of the two variances that the Hessian alone and the sandwich give to the number
-(Chandler & Bate 2007), and then compared with Student's t squared.
+The objective is no log likelihood: its scale is arbitrary and the errors of a run are correlated. Twice its rise is
+therefore multiplied by the ratio of the variances of the number by the Hessian alone and by the sandwich (Chandler &
+Bate 2007), and compared with Student's t squared.
 
-To lead the number, a spring pulls it: each point so found is the least objective at the value where the spring came
-to rest, which is a point of the profile whatever the spring's strength.
+A quadratic penalty moves the number. The penalised optimum is a point of the profile whatever the penalty's strength.
 """
 
 from collections.abc import Callable
@@ -21,17 +20,17 @@ from fitting.solver.problem import Problem
 from fitting.uncertainty.sandwich import Sandwich, sandwich
 
 STIFFNESS = 10.0
-"""Of the spring, in the profile's own curvature."""
+"""Strength of the penalty, in units of the curvature of the profile."""
 CLOSE = 0.02
-"""How near the deviance's root must come to the one wanted, as a share of it."""
+"""Relative tolerance of the root of the deviance at an end of the interval."""
 LEAST_FREEDOM = 2.0
 FARTHEST = 30.0
-"""Standard errors that a number is led away before its interval is called open."""
+"""Standard errors from the estimate beyond which an interval is called open."""
 
 
 @dataclass(frozen=True, eq=False)
 class Optimum:
-    """What a profile starts from: theta, the least objective, the number of each point's run and the runs' names.
+    """The optimum of a problem: theta, objective, the number of each point's run and the names of the runs.
 
     A run whose name is None is another corpus's (`fitting.shared_estimation`).
     """
@@ -44,17 +43,17 @@ class Optimum:
 
     @cached_property
     def spread(self) -> Sandwich:
-        """The fit to first order, worked out when it is first asked for: many fits only predict."""
+        """The fit to first order, computed when it is first needed: many fits only predict."""
         return sandwich(self.problem, self.theta, self.runs)
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A number's profile.
+    """The profile of a number.
 
     `values`, ascending, and `roots`, the root of the deviance there, negative below the estimate: comparable with
-    Student's t of `freedom` degrees of freedom. `closed`: (below, above), whether the deviance rose on that side to
-    what the widest interval asked for needs.
+    Student's t of `freedom` degrees of freedom. `closed`: (below, above), whether the interval has an end on that
+    side.
     """
 
     values: list[float]
@@ -63,13 +62,13 @@ class Profile:
     closed: tuple[bool, bool]
 
     def interval(self, level: float = 0.9) -> tuple[float, float]:
-        """(low, high) at a level; an end that was not reached is the last value that the number was led to."""
+        """(low, high) at a level; an open end is the last value that was tried."""
         edge = float(stdtrit(self.freedom, 0.5 + level / 2))
         return float(np.interp(-edge, self.roots, self.values)), float(np.interp(edge, self.roots, self.values))
 
 
 def profile(optimum: Optimum, value: Callable[[np.ndarray], float], level: float = 0.9) -> Profile:
-    """Lead value(theta) away from the optimum on both sides until an interval of the level is closed."""
+    """The profile of value(theta), on both sides of the optimum as far as an interval of the level needs."""
     problem, theta = optimum.problem, optimum.theta
     upper = np.concatenate([np.full(len(theta) - len(problem.nonlinear), np.inf), problem.upper])
     lower = np.concatenate([np.zeros(len(theta) - len(problem.nonlinear)), problem.lower])
@@ -77,16 +76,16 @@ def profile(optimum: Optimum, value: Callable[[np.ndarray], float], level: float
     bread, spread = optimum.spread.variances(slope)
     freedom = max(optimum.spread.freedom(slope), LEAST_FREEDOM)
     if not (bread > 0 and spread > 0):
-        # Nothing moves the number, or no error does: its column is not felt.
+        # The objective does not depend on the number, or no error changes it.
         return Profile([best], [0.0], freedom, (False, False))
-    wanted = float(stdtrit(freedom, 0.5 + level / 2))
-    below = _walk(optimum, value, best, -1.0, bread, spread, wanted)
-    above = _walk(optimum, value, best, 1.0, bread, spread, wanted)
+    threshold = float(stdtrit(freedom, 0.5 + level / 2))
+    below = _one_side(optimum, value, best, -1.0, bread, spread, threshold)
+    above = _one_side(optimum, value, best, 1.0, bread, spread, threshold)
     trail = [(v, -root) for v, root in below[1] if v < best] + [(best, 0.0)] + [t for t in above[1] if t[0] > best]
     trail.sort()
     return Profile(
         values=[v for v, _ in trail],
-        # The descent ends a hair above the least objective, and a root of a hair is no hair.
+        # A descent ends slightly above the minimum, which the square root magnifies.
         roots=list(np.maximum.accumulate([root for _, root in trail])),
         freedom=freedom,
         closed=(below[0], above[0]),
@@ -94,7 +93,7 @@ def profile(optimum: Optimum, value: Callable[[np.ndarray], float], level: float
 
 
 def profiles(optimum: Optimum, workers: int | None = None) -> dict[str, Profile]:
-    """The profile likelihood of every parameter that was searched for. `workers`: as in `fit`."""
+    """The profile likelihood of every fitted parameter. `workers`: as in `fit`."""
     problem = optimum.problem
     names = [name for name in problem.parameters(optimum.theta) if name not in problem.fixed]
     return dict(
@@ -102,28 +101,28 @@ def profiles(optimum: Optimum, workers: int | None = None) -> dict[str, Profile]
     )
 
 
-def _walk(
+def _one_side(
     optimum: Optimum,
     value: Callable[[np.ndarray], float],
     best: float,
     side: float,
     bread: float,
     spread: float,
-    wanted: float,
+    threshold: float,
 ) -> tuple[bool, list[tuple[float, float]]]:
-    """Whether the deviance rises enough on one side, and the (value, root of deviance) on the way."""
+    """Whether the deviance rises to `threshold` on one side, and the (value, root of deviance) on the way."""
     scale = np.sqrt(spread)
     theta, trail = optimum.theta, []
-    target = best + side * scale * wanted * (1 + 1 / STIFFNESS)
+    target = best + side * scale * threshold * (1 + 1 / STIFFNESS)
     inside, outside = (best, 0.0), None
     for _ in range(14):
         theta, objective = refine(optimum.problem, theta, 1e-7, Penalty(value, target, STIFFNESS / bread))
         reached = value(theta)
         root = float(np.sqrt(max(0.0, 2 * (objective - optimum.objective)) * bread / spread))
         trail.append((reached, root))
-        if abs(root - wanted) < CLOSE * wanted:
+        if abs(root - threshold) < CLOSE * threshold:
             return True, trail
-        if root > wanted:
+        if root > threshold:
             outside, theta = (reached, root), optimum.theta
         elif side * (reached - inside[0]) > 0:
             inside = (reached, root)
@@ -135,6 +134,6 @@ def _walk(
         if abs(outside[0] - inside[0]) < 1e-3 * scale:
             return True, trail
         slope = (outside[1] - inside[1]) / (outside[0] - inside[0])
-        # The spring rests where its pull equals the profile's own slope.
-        target = inside[0] + (wanted - inside[1]) / slope + wanted * slope * spread / STIFFNESS
+        # At the penalised optimum the slopes of penalty and profile cancel.
+        target = inside[0] + (threshold - inside[1]) / slope + threshold * slope * spread / STIFFNESS
     return outside is not None, trail

@@ -1,7 +1,7 @@
-"""How much a run may bend a fit: the spread of the parameters to first order, errors of a run taken together.
+"""Covariance of the parameters to first order, with the errors of a run correlated.
 
-Huber's sandwich with the runs as clusters. A fit bends towards its own points, so residuals are too small: they
-are first divided by one minus their leverage, as a block (CR3, Bell & McCaffrey 2002).
+Huber's sandwich with the runs as clusters. A fit follows its points, so residuals are too small: they are first divided
+by one minus their leverage, as a block (CR3, Bell & McCaffrey 2002).
 """
 
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class Sandwich:
     """A fit to first order.
 
     `log_fitted`, `errors` (n,): log of the fitted loss, log residuals with their leverage undone. `leverage` (runs,):
-    share of the fit's freedom that each run holds; it sums to the number of parameters that are felt. `bread` (p, p):
-    inverse of the objective's Hessian; `spread` (p, p): covariance of theta. `influence` (runs, p): what a common error
-    of each run does to theta.
+    effective number of parameters that each run determines; it sums to the number identifiable. `bread` (p, p):
+    inverse of the objective's Hessian; `spread` (p, p): covariance of theta. `influence` (runs, p): change of
+    theta by a common error of each run.
     """
 
     log_fitted: np.ndarray
@@ -43,7 +43,7 @@ class Sandwich:
 
 
 def sandwich(problem: Problem, theta: np.ndarray, runs: np.ndarray) -> Sandwich:
-    """The spread of theta at the optimum, as if no bound were near. `runs` (n,) numbers the run of each point."""
+    """The covariance of theta at the optimum, ignoring bounds. `runs` (n,) numbers the run of each point."""
     m, delta = len(theta) - len(problem.nonlinear), problem.delta
     u, z = theta[:m], theta[m:]
     offset, columns = problem.columns(z)
@@ -53,12 +53,12 @@ def sandwich(problem: Problem, theta: np.ndarray, runs: np.ndarray) -> Sandwich:
     root = np.sqrt(problem.weights)
     weighted = jacobian * root[:, None]
     size = np.linalg.norm(weighted, axis=0)
-    felt = np.flatnonzero(size > 0)
-    _, singular, right = np.linalg.svd(np.linalg.qr(weighted[:, felt] / size[felt], mode="r"))
+    active = np.flatnonzero(size > 0)
+    _, singular, right = np.linalg.svd(np.linalg.qr(weighted[:, active] / size[active], mode="r"))
     strong = singular > 1e-8 * singular[0] if len(singular) else np.zeros(0, dtype=bool)
     # d theta = back @ d (coordinates along left)
     back = np.zeros((len(theta), int(strong.sum())))
-    back[felt] = (right[strong].T / singular[strong]) / size[felt][:, None]
+    back[active] = (right[strong].T / singular[strong]) / size[active][:, None]
     left = weighted @ back
     bread = np.linalg.pinv((left.T * _curvature(errors, delta)) @ left, rcond=1e-8, hermitian=True)
 
@@ -90,7 +90,7 @@ def rows_by_run(runs: np.ndarray) -> list[np.ndarray]:
 def _curvature(errors: np.ndarray, delta: float) -> np.ndarray:
     """Second derivative (n,) of each point's Huber loss, smoothed (Powell 1991).
 
-    Point by point: errors are larger in some places than in others, and there the objective is flatter.
+    Point by point, since the size of the errors varies over the points.
     """
     scale = 1.4826 * float(np.median(np.abs(errors)))
     root = sqrt(2) * max(1.06 * scale * len(errors) ** -0.2, delta * 1e-3)

@@ -56,7 +56,7 @@ class TableFit:
     by: Any = None
     """What to hold out when laws are compared, a list of splits; null: those that the points allow; []: nothing."""
     bootstrap: int = 200
-    """Refits for the intervals; 0: none, and then nothing is known of what the points pin down."""
+    """Refits for the intervals; 0: none, without them it is not known which parameters are identified."""
     seed: int = 0
     """Of first guesses and bootstrap."""
     out: str | None = None

@@ -70,7 +70,7 @@ def table(errors: dict[str, list[float]]) -> pd.DataFrame:
 
 def test_what_is_within_its_standard_error_is_a_tie_and_the_short_law_is_named():
     (line,) = fitting.advise(table({"dcpt": [0.010, 0.030, 0.020], "dcpt-l1": [0.025, 0.010, 0.028]}))
-    assert "a tie of dcpt (2.00%) with dcpt-l1 (2.10%, 0.10% more, give or take 1.07%) over 3 held-out runs" in line
+    assert "a tie of dcpt (2.00%) with dcpt-l1 (2.10%, 0.10% more, standard error 1.07%) over 3 held-out runs" in line
     assert line.endswith("of these dcpt-l1 has the fewest parameters")
 
 
@@ -83,7 +83,7 @@ def test_pairing_sees_a_small_difference_that_every_run_shares():
 def test_one_run_decides_nothing():
     (line,) = fitting.advise(table({"dcpt": [0.01], "dcpt-l1": [0.5]}))
     assert "a tie of dcpt" in line
-    assert "which has no spread" in line
+    assert "one run, so no standard error" in line
 
 
 def test_laws_are_judged_on_the_points_that_all_predicted():

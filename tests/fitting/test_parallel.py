@@ -1,4 +1,4 @@
-"""Work spread over the cores gives what it gives in turn."""
+"""A parallel map gives the results of a serial one."""
 
 import os
 import subprocess

@@ -40,7 +40,7 @@ BAD = {
     "column N is there 2 times": lambda p: pd.concat([p, p["N"]], axis=1),
     "column run is empty in 162": lambda p: p.assign(run=None),
     r"loss = 3e\+09 \(row 3\) is not a mean in nats per token": set_first("loss", 3e9),
-    r"r = 100 looks like percent: give shares \(divide by 100\)": lambda p: p.assign(r=100 * p["r"]),
+    r"r = 100 looks like percent: give ratios between 0 and 1 \(divide by 100\)": lambda p: p.assign(r=100 * p["r"]),
     r"r = -0.5 \(row 3\) is not allowed: r must be in \[0, 1\]": set_first("r", -0.5),
     r"run 0, step 1000 is there twice \(rows 0 and 162; 2 points in all\): keep one": lambda p: pd.concat(
         [p, p.iloc[[0, 7]]]
@@ -131,7 +131,7 @@ def test_all_problems_at_once():
     assert fitting.problems(points, "dcpt") == [
         "missing column: N; the table has r, step, run, D, loss",
         "D = 7.86432e+08 looks like raw tokens: give billions (divide by 1e9)",
-        "r = 100 looks like percent: give shares (divide by 100)",
+        "r = 100 looks like percent: give ratios between 0 and 1 (divide by 100)",
         "column loss is not finite in 1 of 163 points (first: row 2): leave them out",
         "run 0, step 1000 is there twice (rows 0 and 162; 1 points in all): keep one of each, or give every run a name "
         "of its own",

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import fitting
-from fitting.laws.joint import GROUP, several
+from fitting.laws.joint import GROUP, joint_law
 from fitting.solver.problem import Problem
 from tests.fitting.synthetic import TRUE, grid, measured, scheduled
 
@@ -133,7 +133,7 @@ def test_dcpt_stays_monotone_in_each_corpus():
 @pytest.mark.parametrize("law", ["chinchilla", "dcpt"])
 def test_slopes_of_the_joint_law_are_its_derivatives(law):
     points = corpora(law, count=2)
-    joint = several(fitting.LAWS[law], ("alpha",), ["a", "b"])
+    joint = joint_law(fitting.LAWS[law], ("alpha",), ["a", "b"])
     x = {name: points[name].to_numpy(float) for name in fitting.LAWS[law].columns}
     x[GROUP] = (points["corpus"] == "b").to_numpy(float)
     problem = Problem(joint, x, points["loss"].to_numpy(), np.ones(len(points)), joint.constants(x))

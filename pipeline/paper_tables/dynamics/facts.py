@@ -13,7 +13,7 @@ from fitting import Fit, PointsError, balance, turning_length
 from fitting.answers.balance import cosine
 from fitting.answers.loss_curve import losses_along
 from fitting.answers.loss_potential import with_potential
-from fitting.answers.turning_point import returns
+from fitting.answers.turning_point import return_steps
 from pipeline.paper_tables.dynamics.fits import REPLAY
 from pipeline.paper_tables.dynamics.points import CORPORA, FitRequest, ScheduleStudy, fitted, lambda_of, predicted
 from pipeline.paper_tables.verdict import IN_ORDER, MOST, NOT_HERE, UNKNOWN
@@ -122,7 +122,7 @@ def turning(study: ScheduleStudy) -> pd.DataFrame:
         turn = turning_length(
             fit, float(schedule.rates[0]), before=schedule.before, pretrain=schedule.pretrain, decay=lambda_of(fit)
         )
-        measured = returns(curve["step"].to_numpy(), curve["loss"].to_numpy()[None])[0]
+        measured = return_steps(curve["step"].to_numpy(), curve["loss"].to_numpy()[None])[0]
         key = (model, round(1 - ratio, 6), transfer)
         rows += [(*key, "measured", float(measured)), (*key, "predicted", turn["turning_length"])]
     if not rows:

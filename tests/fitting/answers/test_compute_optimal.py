@@ -82,7 +82,7 @@ def test_a_law_that_knows_no_best_size_says_so():
         fitting.compute_optimal(given("chinchilla", {**TRUE["chinchilla"], "A": 0.0}), 5e19)
     with pytest.raises(fitting.PointsError, match="number of tokens does not matter"):
         fitting.compute_optimal(given("dcpt", {**TRUE["dcpt"], "B": 0.0}), 5e19, 0.5)
-    with pytest.raises(fitting.PointsError, match=r"the best N is .*e\+13 billion, which cannot be meant"):
+    with pytest.raises(fitting.PointsError, match=r"the best N is .*e\+13 billion, which is impossible"):
         fitting.compute_optimal(given("chinchilla", {**TRUE["chinchilla"], "B": 1e-9}), 5e19)
     answer = fitting.compute_optimal(given("dcpt-l1", {**TRUE["dcpt-l1"], "A": 0.0}), 5e19, 0.5)
     assert answer.binding.startswith("the search ends at N = ")

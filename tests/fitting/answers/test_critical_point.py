@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fitting
-from fitting.answers.transfer_closed_form import inflection_share, ratio_of_no_return, transfer_turn
+from fitting.answers.transfer_closed_form import inflection_ratio_at, ratio_of_no_return, transfer_turn
 from tests.fitting.answers.test_turning_point import DYNAMICS, GENERAL, PAST, RATE, TRANSFER, eq_4
 from tests.fitting.given import given
 
@@ -92,15 +92,15 @@ def test_a_turn_beyond_the_range_of_floats_is_infinite_and_no_error():
 
 
 @pytest.mark.parametrize("s1", [0.0, 0.1, 10.0])
-def test_the_inflection_share_is_where_the_slope_changes_sign(s1):
-    share = inflection_share(TRANSFER, s1, 1.0, 3.0)
+def test_the_inflection_ratio_at_is_where_the_slope_changes_sign(s1):
+    share = inflection_ratio_at(TRANSFER, s1, 1.0, 3.0)
 
     def slope(r):
         c = 0.3 * np.log(1.02 / (r + 0.02))
         return c * 50 / (1 + 50 * s1) - 0.4 / (3 + s1)
 
     assert slope(share - 1e-6) > 0 > slope(share + 1e-6)
-    assert inflection_share(TRANSFER, 1e12, 1.0, 3.0) == pytest.approx(ratio_of_no_return(TRANSFER, 1.0))
+    assert inflection_ratio_at(TRANSFER, 1e12, 1.0, 3.0) == pytest.approx(ratio_of_no_return(TRANSFER, 1.0))
 
 
 def test_without_a_shift_every_ratio_comes_back():

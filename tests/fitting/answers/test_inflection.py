@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import fitting
-from fitting.answers.transfer_closed_form import inflection_share
+from fitting.answers.transfer_closed_form import inflection_ratio_at
 from tests.fitting.answers.test_turning_point import TRANSFER
 from tests.fitting.given import given
 from tests.fitting.synthetic import TRUE, grid
@@ -77,7 +77,7 @@ def test_the_transfer_law_s_ratio_in_closed_form_and_by_its_curves(s1):
     at = {"rho": 1.0, "s1_pretrain": 3.0}
     answer = fitting.transfer_inflection(fit, s1, at=at)
     ratio = answer.values["inflection_ratio"]
-    assert ratio.low < ratio.value == inflection_share(MILD, s1, 1.0, 3.0) < ratio.high
+    assert ratio.low < ratio.value == inflection_ratio_at(MILD, s1, 1.0, 3.0) < ratio.high
     rate = 1e-4
     steps = int(s1 / rate)
     for r, sign in ((ratio.value - 0.01, 1), (ratio.value + 0.01, -1)):
@@ -90,7 +90,7 @@ def test_the_transfer_law_s_ratio_in_closed_form_and_by_its_curves(s1):
 def test_a_corpus_that_was_never_seen_has_none():
     answer = fitting.transfer_inflection(given("transfer-anchored", TRANSFER), 0.1, at={"rho": 0.0, "s1_pretrain": 3.0})
     assert answer["inflection_ratio"] == 0.0
-    assert answer.binding == "nothing: the loss falls at any share"
+    assert answer.binding == "nothing: the loss falls at any ratio"
 
 
 def test_bad_questions_of_the_transfer_law():

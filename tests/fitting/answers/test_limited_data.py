@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fitting
-from fitting.answers.grid_minimum import lowest
+from fitting.answers.grid_minimum import parabola_minima
 from fitting.answers.limited_data import replay_below
 from tests.fitting.given import given
 from tests.fitting.synthetic import TRUE, grid, measured
@@ -92,7 +92,7 @@ def test_a_law_of_schedules_takes_its_columns_from_d():
 def test_the_vertex_of_each_curve_on_an_uneven_grid():
     x = np.array([0.0, 0.1, 0.3, 0.4, 1.0])
     tops = np.array([0.12, 0.35, -1.0, 2.0])
-    assert lowest(x, (x - tops[:, None]) ** 2) == pytest.approx([0.12, 0.35, 0.0, 1.0])
+    assert parabola_minima(x, (x - tops[:, None]) ** 2) == pytest.approx([0.12, 0.35, 0.0, 1.0])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 import fitting
 from fitting.answers.transfer_closed_form import transfer_turn
-from fitting.answers.turning_point import returns
+from fitting.answers.turning_point import return_steps
 from tests.fitting.given import given
 from tests.fitting.synthetic import TRUE
 
@@ -117,7 +117,7 @@ def test_draws_that_never_come_back_are_counted():
 
 def test_returns_lie_between_steps():
     step = np.array([0, 1, 10, 100])
-    assert returns(step, np.array([[1.0, 2.0, 0.0, 0.0]])).tolist() == pytest.approx([5.5])
+    assert return_steps(step, np.array([[1.0, 2.0, 0.0, 0.0]])).tolist() == pytest.approx([5.5])
 
 
 def test_bad_questions():

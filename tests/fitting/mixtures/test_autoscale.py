@@ -114,7 +114,7 @@ def test_extrapolation_says_how_far():
     assert not fitting.autoscale(SMALL, LARGE, 350).warnings
 
 
-def test_a_shrinking_domain_is_doubted_and_bounds_the_path_below():
+def test_a_shrinking_domain_has_a_warning_and_bounds_the_path_below():
     answer = fitting.autoscale({"a": 100, "b": 50}, {"a": 300, "b": 40}, 1000)
     assert answer.warnings[-1].startswith("b: fewer tokens at the larger scale")
     with pytest.raises(fitting.PointsError, match="totals from"):
@@ -171,7 +171,7 @@ def test_zero_tokens_are_allowed_with_an_offset():
     assert answer.warnings[-1].startswith("a: no tokens at one scale")
 
 
-def test_an_optimum_on_a_bound_is_doubted():
+def test_an_optimum_on_a_bound_has_a_warning():
     losses = [[3.1, 3.0, 2.9], [3.01, 3.0, 2.995], [3.1, 3.0, 2.9]]
     small, large = (fitting.ddo(losses, [1 / 3, 1, 3], tokens=total) for total in (1.0, 4.0))
     assert small.held == ["1"]

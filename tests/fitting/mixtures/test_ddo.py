@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import minimize
 
 import fitting
-from fitting.mixtures.ddo import optimum
+from fitting.mixtures.ddo import water_filling
 from fitting.mixtures.ddo_curves import fit_curves
 
 ROOT = Path(__file__).parents[3]
@@ -69,7 +69,7 @@ def test_optimum_is_that_of_a_general_solver(seed):
     m = int(rng.integers(2, 9))
     a, b, shares = rng.uniform(0, 4, m), rng.uniform(0.05, 2.5, m), rng.dirichlet(np.full(m, 3.0))
     low, high = rng.uniform(0.05, 0.6, m), np.minimum(rng.uniform(1.2, 3.0, m), 1 / shares)
-    x = optimum(a, b, shares, low, high)
+    x = water_filling(a, b, shares, low, high)
     assert shares @ x == pytest.approx(1, abs=1e-12)
     assert (x >= low - 1e-9).all()
     assert (x <= high + 1e-9).all()

@@ -85,14 +85,14 @@ def test_a_limit_that_few_mixtures_keep_is_found():
     assert 0.999 < found.weights[1] < 1
 
 
-def test_of_two_valleys_the_deeper_is_taken():
+def test_the_better_of_two_local_minima_is_taken():
     deep, shallow = np.array([0.8, 0.1, 0.1]), np.array([0.1, 0.1, 0.8])
 
-    def valleys(weights: np.ndarray) -> np.ndarray:
+    def two_minima(weights: np.ndarray) -> np.ndarray:
         near = [np.exp(-40 * ((weights - at) ** 2).sum(axis=1)) for at in (deep, shallow)]
         return 1 - near[0] - 0.8 * near[1]
 
-    assert fitting.mixture_optimum(valleys, np.ones(3)).weights == pytest.approx(deep, abs=1e-3)
+    assert fitting.mixture_optimum(two_minima, np.ones(3)).weights == pytest.approx(deep, abs=1e-3)
 
 
 def test_trees_are_searched_by_the_mean_of_the_best():
