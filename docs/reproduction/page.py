@@ -1,14 +1,15 @@
-"""Writes docs/reproduction.md: every table and every claim of the three papers, ours beside it, and a verdict.
+"""Write docs/reproduction.md: every table and every claim of the three papers, ours beside it, and a verdict.
 
     CPTLAW_PAPER_TABLES=FOLDER python -m docs.reproduction.page
 
-A second or two, from docs/results and the papers' numbers; `docs.reproduction.measured` renews what takes longer.
+Takes a second or two; `docs.reproduction.measured` measures what takes longer.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ FULL = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is said of a table or a claim."""
+    """Our number, the verdict and its reason, of a table or a claim."""
 
     here: str
     verdict: str
@@ -42,7 +43,7 @@ class Verdict:
 
 
 def page(book: Book) -> str:
-    """The page. Raises ValueError for a table of the papers that nothing stands for."""
+    """The page. Raises ValueError for a table of the papers that is neither made nor a claim."""
     if forgotten := list(book.not_made()):
         raise ValueError(f"{', '.join(forgotten)}: neither made nor in claims.csv")
     tables = {name: _of_table(book, name) for name in TABLES}
@@ -54,9 +55,10 @@ def page(book: Book) -> str:
         parts += [part for name in own for part in _numbers(book, name)]
         parts += ["### Claims in the text", *_claims(book, claims, paper)]
         parts += ["Other tables of the paper:", _table_of_rest(book, claims, paper)]
-    parts += ["## On losses that others published", *_public(book)]
+    parts += ["## On losses published by others", *_public(book)]
     parts += ["## What the papers' own numbers say", *(f"- {line}" for line in sentences(book))]
-    return "\n\n".join(filter(None, parts)).replace("\n\n- ", "\n- ") + "\n"
+    text = "\n\n".join(filter(None, parts)).replace("\n\n- ", "\n- ")
+    return "\n".join(map(_wrapped, text.splitlines())) + "\n"
 
 
 _HEAD = f"""<!-- Written by docs/reproduction/page.py: do not edit. -->
@@ -70,8 +72,8 @@ Every table and every number that the texts of three papers state, ours beside i
 - **{UNKNOWN}**: a setting, or something that is not printed or not here; the sentence says which.
 - **{NOT_YET}**: the study that measures it has not been kept yet.
 
-The verdicts of tables are reached by a rule in code (`pipeline/paper_tables/verdict.py`), no number below was typed,
-and what the papers print stands here as a quotation only. Ours come from the folders of [results](results), each made
+The verdicts of tables are reached by a rule in code (`pipeline/paper_tables/verdict.py`), all numbers below are
+generated, and what the papers print is quoted. Ours come from the folders of [results](results), each made
 by one command; a study of your own gives the same tables: `cptlaw tables STUDY tables.papers=FOLDER`."""
 
 
@@ -127,8 +129,7 @@ def _table_of_tables(tables: dict[str, Verdict], names: list[str]) -> str:
 
 
 def _from_a_tenth(book: Book, names: list[str]) -> Iterator[str]:
-    """What becomes of the tables without the runs where the paper says that its law fails, and what the law's own
-    constraint costs."""
+    """Verdicts without the runs where the paper says that its law fails, and R2 with and without its constraint."""
     other = book.from_a_tenth
     changed = [name for name in names if name in other and book.tables[name][0].verdict != other[name]]
     found = book.measured
@@ -136,12 +137,12 @@ def _from_a_tenth(book: Book, names: list[str]) -> Iterator[str]:
         return
     kept = [f"{numbered(name)} ({other[name]})" for name in changed]
     yield (
-        "The paper's law fails below a share of a tenth, as the paper says itself. From runs with at least that share "
+        "The paper says that its law fails below a ratio of a tenth. From runs with at least that ratio "
         f"of the corpus that is predicted (`tables.min_ratio={TENTH:g}`), {len(other) - len(changed)} of "
         f"{len(other)} verdicts are the same; otherwise: {', '.join(kept) or 'none'}."
     )
     yield (
-        "L3 is held to fall with the ratio everywhere (eq. 26): C must outweigh B / D^beta at the smallest D. Mean R2 "
+        "By eq. 26 (monotone in r) L3 falls with the ratio everywhere. Mean R2 "
         "over the domains with that constraint and without (`dcpt-free`):"
     )
     rows = []
@@ -161,7 +162,7 @@ def _numbers(book: Book, name: str) -> Iterator[str]:
 
 
 def _claims(book: Book, claims: dict[str, Verdict], paper: str) -> Iterator[str]:
-    """The claims that are judged, and folded away behind them those that cannot be."""
+    """The claims that are judged, then, folded, those that cannot be."""
     judged, others = [], []
     for claim, row in book.claims[book.claims["paper"] == paper].iterrows():
         verdict = claims[str(claim)]
@@ -188,8 +189,7 @@ def _table_of_rest(book: Book, claims: dict[str, Verdict], paper: str) -> str:
 def _public(book: Book) -> Iterator[str]:
     found, public = book.measured, book.transfer[book.transfer["section"] == "public"]
     yield (
-        "The papers' laws on losses that neither they nor we measured; the bars and the sources are in "
-        "`tests/fitting/test_public_bars.py`."
+        "The papers' laws on losses measured by others; limits and sources are in `tests/fitting/test_public_bars.py`."
     )
     rows = []
     if "annealing R2" in found:
@@ -208,6 +208,12 @@ def _public(book: Book) -> Iterator[str]:
 
 def _spoken(file: str) -> str:
     return file.split("_", 1)[1].replace("_", " ")
+
+
+def _wrapped(line: str) -> str:
+    if line.startswith(("|", "#", "<")):
+        return line
+    return textwrap.fill(line, 120, subsequent_indent="  " if line.startswith("- ") else "", break_on_hyphens=False)
 
 
 def _safe(row: tuple) -> list[str]:
