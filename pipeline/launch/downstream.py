@@ -1,80 +1,90 @@
-"""Down-stream tasks of kept checkpoints, by lm-eval."""
+"""cptlaw evaluate: down-stream tasks of lm-eval on the kept checkpoints of a study."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.launch.next_token_task import OWN, with_own_tasks
+from pipeline.launch.next_token_task import NEXT, with_next_tasks
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from training.durable import write_whole
 
 
-def evaluate_tasks(study: Study, question: Question, console: Console) -> list[dict[str, Any]]:
-    """Run the tasks on the chosen checkpoints and keep each result in its run's tasks/step-N.json.
+@dataclass(frozen=True)
+class CheckpointScores:
+    """Results of the tasks on one checkpoint."""
 
-    What was evaluated before, with the same tasks and limit, is read and not run again.
+    run: str
+    """Folder name of the run."""
+    step: int
+    """Step of the checkpoint."""
+    scores: dict[str, dict[str, float]]
+    """Task -> metric -> value."""
 
-    Returns:
-        A row a checkpoint: run, step, and task -> {metric: value}.
+
+def evaluate_tasks(study: Study, question: Question, console: Console) -> list[CheckpointScores]:
+    """Run the tasks on the selected checkpoints and write each result to its run's tasks/step-N.json.
+
+    Results of the same tasks and limit are read and not computed again.
 
     Raises:
-        ConfigError: no task named, one that lm-eval does not know, or lm-eval is not installed.
-        StudyError: no run or checkpoint fits.
+        ConfigError: no task, one unknown to lm-eval, or lm-eval is not installed.
+        StudyError: no checkpoint matches.
     """
-    question = with_own_tasks(question, study)
-    chosen = _checkpoints(study, question)
-    wanted = question.evaluate
-    if not wanted.tasks:
+    question = with_next_tasks(question, study)
+    checkpoints = _checkpoints(study, question)
+    settings = question.evaluate
+    if not settings.tasks:
         raise ConfigError(
             [
-                f"evaluate.tasks: empty; give evaluate.tasks=[hellaswag], [{OWN}] (offline, from the study's text), "
+                f"evaluate.tasks: empty; give evaluate.tasks=[hellaswag], [{NEXT}] (offline, from the study's text), "
                 "or your own and evaluate.folder=..."
             ]
         )
-    if wanted.limit is not None and wanted.limit < 1:
-        raise ConfigError([f"evaluate.limit: {wanted.limit}; allowed: 1 or more, or null for all"])
+    if settings.limit is not None and settings.limit < 1:
+        raise ConfigError([f"evaluate.limit: {settings.limit}; allowed: 1 or more, or null for all"])
     rows = []
     evaluator = None
-    for number, (run, step, path) in enumerate(chosen, start=1):
-        asked = {"tasks": sorted(wanted.tasks), "limit": wanted.limit}
+    for number, (run, step, path) in enumerate(checkpoints, start=1):
+        request = {"tasks": sorted(settings.tasks), "limit": settings.limit}
         place = study.runs / run.name / "tasks" / f"step-{step}.json"
-        result = _known(place, asked)
+        result = _stored_results(place, request)
         if result is None:
             evaluator = evaluator or _Evaluator(question)
-            console.print(f"{number}/{len(chosen)} {run.name} step {step}", highlight=False)
+            console.print(f"{number}/{len(checkpoints)} {run.name} step {step}", highlight=False)
             result = evaluator(path)
             place.parent.mkdir(exist_ok=True)
-            write_whole(place, json.dumps({**asked, "results": result}, indent=2) + "\n")
-        rows.append({"run": run.name, "step": step, "results": result})
+            write_whole(place, json.dumps({**request, "results": result}, indent=2) + "\n")
+        rows.append(CheckpointScores(run.name, step, result))
     return rows
 
 
-def task_table(rows: list[dict[str, Any]]) -> Table:
+def task_table(rows: list[CheckpointScores]) -> Table:
     """The results for a terminal: a line a checkpoint and task."""
     table = Table("run", "step", "task", "scores")
     for row in rows:
-        for number, (task, found) in enumerate(row["results"].items()):
-            named = () if number else (row["run"], str(row["step"]))
-            table.add_row(*(named or ("", "")), task, _scores(found), end_section=number == len(row["results"]) - 1)
+        for number, (task, scores) in enumerate(row.scores.items()):
+            named = () if number else (row.run, str(row.step))
+            table.add_row(*(named or ("", "")), task, _scores(scores), end_section=number == len(row.scores) - 1)
     return table
 
 
-def _scores(found: dict[str, float]) -> str:
+def _scores(scores: dict[str, float]) -> str:
     """lm-eval's metrics, each with its standard error.
 
     >>> _scores({"acc": 0.25, "acc_stderr": 0.0123, "acc_norm": 0.3})
     'acc 0.250 ± 0.012, acc_norm 0.300'
     """
-    metrics = [name for name in found if not name.endswith("_stderr")]
-    errors = {name: f" ± {found[f'{name}_stderr']:.3f}" for name in metrics if f"{name}_stderr" in found}
-    return ", ".join(f"{name} {found[name]:.3f}{errors.get(name, '')}" for name in metrics)
+    metrics = [name for name in scores if not name.endswith("_stderr")]
+    errors = {name: f" ± {scores[f'{name}_stderr']:.3f}" for name in metrics if f"{name}_stderr" in scores}
+    return ", ".join(f"{name} {scores[name]:.3f}{errors.get(name, '')}" for name in metrics)
 
 
 class _Evaluator:
@@ -88,13 +98,15 @@ class _Evaluator:
         self._question = question
         folder = question.evaluate.folder
         if folder and not Path(folder).is_dir():
-            raise ConfigError([f"evaluate.folder: {folder!r} is not a folder; give one that holds the tasks' YAML"])
-        # lm-eval's own thousands of task files take seconds to index.
+            raise ConfigError([f"evaluate.folder: {folder!r} is not a folder; give the folder of the task files"])
+        # The thousands of task files in lm-eval take seconds to index.
         self._manager = TaskManager(include_path=folder, include_defaults=False)
         if self._unknown():
             self._manager = TaskManager(include_path=folder)
         if unknown := self._unknown():
-            raise ConfigError([f"evaluate.tasks: {', '.join(unknown)}: not known to lm-eval; see lm-eval ls tasks"])
+            raise ConfigError(
+                [f"evaluate.tasks: {', '.join(unknown)}: unknown to lm-eval; lm-eval ls tasks lists the names"]
+            )
 
     def _unknown(self) -> list[str]:
         return [task for task in self._question.evaluate.tasks if not self._manager.match_tasks([task])]
@@ -103,33 +115,29 @@ class _Evaluator:
         import torch
         from lm_eval import simple_evaluate
 
-        wanted = self._question.evaluate
+        settings = self._question.evaluate
         # Its decorator hides its arguments from type checkers.
         run: Any = simple_evaluate
-        found = run(
+        output = run(
             model="hf",
             model_args={"pretrained": str(path), "dtype": "float32", "trust_remote_code": False},
-            tasks=list(wanted.tasks),
+            tasks=list(settings.tasks),
             task_manager=self._manager,
-            batch_size=wanted.batch,
-            limit=wanted.limit,
+            batch_size=settings.batch,
+            limit=settings.limit,
             device="cuda" if torch.cuda.is_available() else "cpu",
             log_samples=False,
         )
-        return {task: _numbers(values) for task, values in found["results"].items()}
+        return {task: _numbers(values) for task, values in output["results"].items()}
 
 
 def _numbers(values: dict[str, Any]) -> dict[str, float]:
-    """Metric -> value, without lm-eval's filter in the name."""
-    found = {}
-    for key, value in values.items():
-        if isinstance(value, float):
-            found[key.removesuffix(",none")] = value
-    return found
+    """Metric -> value, without the filter that lm-eval adds to a metric's name."""
+    return {key.removesuffix(",none"): value for key, value in values.items() if isinstance(value, float)}
 
 
 def _checkpoints(study: Study, question: Question) -> list[tuple[PlannedRun, int, Path]]:
-    chosen = []
+    checkpoints = []
     for run in study.read_plan():
         if question.run not in (None, run.name, run.spec.hash, run.spec.hash[:8]):
             continue
@@ -138,16 +146,16 @@ def _checkpoints(study: Study, question: Question) -> list[tuple[PlannedRun, int
         folders = (study.runs / run.name / "checkpoints").glob("step-*")
         steps = sorted(int(folder.name[5:]) for folder in folders if (folder / "DONE").exists())
         steps = steps if question.evaluate.checkpoints == "all" else steps[-1:]
-        chosen += [(run, step, study.runs / run.name / "checkpoints" / f"step-{step}") for step in steps]
-    if not chosen:
-        what = f"run {question.run!r} has" if question.run else "the study has"
-        raise StudyError(f"{study.folder}: {what} no checkpoint yet; run cptlaw train first")
-    return chosen
+        checkpoints += [(run, step, study.runs / run.name / "checkpoints" / f"step-{step}") for step in steps]
+    if not checkpoints:
+        owner = f"run {question.run!r} has" if question.run else "the study has"
+        raise StudyError(f"{study.folder}: {owner} no checkpoint yet; run cptlaw train first")
+    return checkpoints
 
 
-def _known(place: Path, asked: dict[str, Any]) -> dict[str, dict[str, float]] | None:
+def _stored_results(place: Path, request: dict[str, Any]) -> dict[str, dict[str, float]] | None:
     try:
         content = json.loads(place.read_text())
     except (OSError, ValueError):
         return None
-    return content["results"] if {key: content.get(key) for key in asked} == asked else None
+    return content["results"] if {key: content.get(key) for key in request} == request else None

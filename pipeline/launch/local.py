@@ -1,4 +1,4 @@
-"""launcher=local: worker processes on this machine, and their progress on the terminal."""
+"""launcher=local: train with worker processes on this machine, and show their progress."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Collection
-from pathlib import Path
+from collections.abc import Callable, Collection
 
 from rich.console import Console
 from rich.progress import (
@@ -29,38 +28,24 @@ _LINE_SECONDS = 15.0
 
 
 def train_locally(study: Study, question: Question, console: Console, only: Collection[str] | None = None) -> Exit:
-    """Train the plan, or the runs of it named in `only`, with worker processes side by side until nothing is left.
+    """Train the plan, or the runs named in `only`, with parallel worker processes.
 
-    Ctrl-C lets every worker save; the same command goes on from there.
+    Ctrl-C makes every worker save; the same command continues from there.
 
     Returns:
-        DONE, CRASH when a run failed, RUN_ME_AGAIN when stopped, INPUT_MISSING when a worker found its input wrong.
+        DONE, CRASH when a run failed, RUN_ME_AGAIN when stopped, INPUT_MISSING when the input of a worker is wrong.
     """
     plan = [run for run in study.read_plan() if only is None or run.name in only]
     if all(study.state(run) == "done" for run in plan):
         console.print(f"all {len(plan)} runs of the plan are done")
         return Exit.DONE
-    # What is done does not need processes, and a worker without a run to take only costs its start.
+    # A worker without a run to take only costs its start.
     count = min(workers(question), sum(study.state(run) == "open" for run in plan))
     (study.folder / "logs").mkdir(exist_ok=True)
-    more = [] if only is None else ["--only", ",".join(only)]
-    processes = [_start(study, question, number, more) for number in range(count)]
+    selection = [] if only is None else ["--only", ",".join(only)]
+    processes = [_start(study, question, number, selection) for number in range(count)]
     try:
-        with _Watch(plan, console) as watch:
-            restarts = 0
-            while True:
-                # Polled before the states are read: a dead process that nobody has asked about still counts as alive.
-                died = [number for number, process in enumerate(processes) if _died(process)]
-                now = statuses(study, plan)
-                watch.show(now)
-                if died and any(row.state == "interrupted" for row in now) and restarts < 3 * len(plan):
-                    # What it was training is open again; the number of attempts on a run bounds the retries.
-                    processes[died[0]] = _start(study, question, died[0], more)
-                    restarts += 1
-                if all(process.poll() is not None for process in processes):
-                    break
-                time.sleep(0.5)
-            watch.show(statuses(study, plan))
+        _watch(processes, study, plan, console, lambda number: _start(study, question, number, selection))
     except KeyboardInterrupt:
         console.print("stopping: each run saves its state ...")
         for process in processes:
@@ -76,16 +61,41 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
     return Exit.DONE if all(study.state(run) == "done" for run in plan) else Exit.CRASH
 
 
+def _watch(
+    processes: list[subprocess.Popen[bytes]],
+    study: Study,
+    plan: list[PlannedRun],
+    console: Console,
+    start: Callable[[int], subprocess.Popen[bytes]],
+) -> None:
+    """Show progress until all workers have exited; a worker that died during a run is started again."""
+    restarts = 0
+    with _ProgressDisplay(plan, console) as display:
+        while True:
+            # Polled before the states are read: a dead process without a poll still counts as alive.
+            dead = [number for number, process in enumerate(processes) if _died(process)]
+            rows = statuses(study, plan)
+            display.show(rows)
+            if dead and any(row.state == "interrupted" for row in rows) and restarts < 3 * len(plan):
+                # Its run is open again. launcher.retries limits how often a run is tried.
+                processes[dead[0]] = start(dead[0])
+                restarts += 1
+            if all(process.poll() is not None for process in processes):
+                break
+            time.sleep(0.5)
+        display.show(statuses(study, plan))
+
+
 def workers(question: Question) -> int:
-    """How many runs go side by side: as asked, or as many as there are GPUs or cores for."""
+    """Number of runs that train in parallel: as configured, else as many as there are GPUs or cores for."""
     processes, threads = question.parallel.processes, question.launcher.threads
-    room = len(_gpus()) // processes if _gpus() else len(os.sched_getaffinity(0)) // (threads * processes)
-    return question.launcher.workers or max(1, room)
+    possible = len(_gpus()) // processes if _gpus() else len(os.sched_getaffinity(0)) // (threads * processes)
+    return question.launcher.workers or max(1, possible)
 
 
 @functools.cache
 def _gpus() -> list[str]:
-    """What CUDA_VISIBLE_DEVICES says, or all GPUs of this machine; asked without loading torch."""
+    """The GPUs in CUDA_VISIBLE_DEVICES, or all of this machine; does not load torch."""
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [name for name in visible.split(",") if name.strip()]
     try:
@@ -95,8 +105,8 @@ def _gpus() -> list[str]:
     return [str(number) for number in range(listed.count("GPU "))]
 
 
-def _own_gpus(number: int, processes: int) -> dict[str, str]:
-    """The GPUs of a worker, as its environment; workers beyond the last GPU share from the first on."""
+def _gpu_environment(number: int, processes: int) -> dict[str, str]:
+    """CUDA_VISIBLE_DEVICES of a worker; with more workers than GPUs several workers use one."""
     gpus = _gpus()
     if len(gpus) <= processes:
         return {}
@@ -105,31 +115,31 @@ def _own_gpus(number: int, processes: int) -> dict[str, str]:
 
 
 def _died(process: subprocess.Popen[bytes]) -> bool:
-    # Below 0: a signal.
+    # Negative codes are signals.
     return process.poll() is not None and (process.returncode < 0 or process.returncode == Exit.UNEXPECTED)
 
 
-def _start(study: Study, question: Question, number: int, more: list[str]) -> subprocess.Popen[bytes]:
+def _start(study: Study, question: Question, number: int, selection: list[str]) -> subprocess.Popen[bytes]:
     threads = str(question.launcher.threads)
     environment = os.environ | {
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "TOKENIZERS_PARALLELISM": "0",
-        **_own_gpus(number, question.parallel.processes),
+        **_gpu_environment(number, question.parallel.processes),
     }
     command = [sys.executable, "-m", "pipeline.launch.worker", str(study.folder)]
-    command += ["--number", str(number), "--parent", str(os.getpid()), *more]
+    command += ["--number", str(number), "--parent", str(os.getpid()), *selection]
     with open(study.folder / "logs" / f"worker-{number}.log", "ab") as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 
 
-class _Watch:
-    """Bars on a terminal, plain lines in a log."""
+class _ProgressDisplay:
+    """A progress bar on a terminal, plain lines in a log."""
 
     def __init__(self, plan: list[PlannedRun], console: Console) -> None:
         self._console = console
         self._tokens = sum(run.spec.tokens for run in plan)
-        self._told: set[str] = set()
+        self._shown: set[str] = set()
         self._last_line = 0.0
         self._first = True
         self._bars = Progress(
@@ -145,47 +155,37 @@ class _Watch:
         )
         self._task = self._bars.add_task("training", total=len(plan))
 
-    def __enter__(self) -> _Watch:
+    def __enter__(self) -> _ProgressDisplay:
         self._bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def show(self, now: list[RunStatus]) -> None:
-        tokens = sum(status.step * status.run.spec.tokens_per_step for status in now)
-        done = sum(status.state == "done" for status in now)
-        running = [
-            f"{status.run.name} {status.step}/{status.run.spec.steps}" for status in now if status.state == "running"
-        ]
+    def show(self, rows: list[RunStatus]) -> None:
+        trained = sum(row.step * row.run.spec.tokens_per_step for row in rows) / self._tokens
+        running = [f"{row.run.name} {row.step}/{row.run.spec.steps}" for row in rows if row.state == "running"]
         self._bars.update(
             self._task,
             # By tokens, since runs differ a hundredfold in length; shown as runs.
-            completed=tokens / self._tokens * len(now),
-            description="training " + (f"{len(running)} at once" if running else ""),
+            completed=trained * len(rows),
+            description="training " + (f"{len(running)} in parallel" if running else ""),
         )
-        for status in now:
-            if status.state in ("done", "failed") and status.run.name not in self._told:
-                self._told.add(status.run.name)
-                if not self._first or status.state == "failed":
-                    self._console.print(f"{status.state:7} {status.run.name}  {status.detail}", highlight=False)
+        for row in rows:
+            if row.state in ("done", "failed") and row.run.name not in self._shown:
+                self._shown.add(row.run.name)
+                if not self._first or row.state == "failed":
+                    self._console.print(f"{row.state:7} {row.run.name}  {row.detail}", highlight=False)
         if not self._console.is_terminal and time.monotonic() - self._last_line > _LINE_SECONDS:
             self._last_line = time.monotonic()
-            share = tokens / self._tokens
-            self._console.print(
-                f"{done}/{len(now)} runs, {share:.0%} of the tokens; {'; '.join(running)}",
-                highlight=False,
-                soft_wrap=True,
-            )
+            done = sum(row.state == "done" for row in rows)
+            line = f"{done}/{len(rows)} runs, {trained:.0%} of the tokens; {'; '.join(running)}"
+            self._console.print(line, highlight=False, soft_wrap=True)
         self._first = False
 
 
 def last_log_line(study: Study) -> str:
-    """The last line that a worker wrote, to say why it ended."""
-    lines = [
-        line
-        for path in sorted(Path(study.folder / "logs").glob("worker-*.log"), key=lambda path: path.stat().st_mtime)
-        for line in path.read_text(errors="replace").splitlines()
-        if line.strip()
-    ]
-    return lines[-1] if lines else ""
+    """The last line in the workers' logs, which gives the reason of a failure; empty if there is none."""
+    logs = sorted((study.folder / "logs").glob("worker-*.log"), key=lambda path: path.stat().st_mtime)
+    lines = (line for path in reversed(logs) for line in reversed(path.read_text(errors="replace").splitlines()))
+    return next(filter(str.strip, lines), "")

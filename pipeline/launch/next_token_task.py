@@ -1,4 +1,4 @@
-"""Down-stream tasks that need no network: of a corpus' held-out text, which of four passages comes next."""
+"""Down-stream tasks from the study's validation text: which of four passages comes next."""
 
 from __future__ import annotations
 
@@ -15,43 +15,45 @@ from pipeline.study.folder import Study
 from training.corpora.manifest import Manifest
 from training.durable import write_whole
 
-OWN = "next"
-"""Name in evaluate.tasks that stands for a task next-CORPUS of each corpus."""
+NEXT = "next"
+"""Name in evaluate.tasks for the tasks next-CORPUS of all corpora."""
 CHOICES = 4
 
 
-def with_own_tasks(question: Question, study: Study) -> Question:
-    """The question with the tasks that OWN stands for written below the study, and named.
+def with_next_tasks(question: Question, study: Study) -> Question:
+    """The question with `next` replaced by the tasks of its corpora, whose files are written below the study.
 
     Raises:
-        ConfigError: a folder of other tasks is given too.
+        ConfigError: evaluate.folder is given too.
         CorpusError: the corpora are not prepared.
     """
-    asked = question.evaluate
-    if OWN not in asked.tasks:
+    settings = question.evaluate
+    if NEXT not in settings.tasks:
         return question
-    if asked.folder:
-        raise ConfigError([f"evaluate.folder: {asked.folder!r} with evaluate.tasks={OWN}; allowed: one of them a call"])
+    if settings.folder:
+        raise ConfigError(
+            [f"evaluate.folder: {settings.folder!r} with evaluate.tasks={NEXT}; allowed: only one of them"]
+        )
     folder = study.folder / "tasks"
     names = write_tasks(Manifest.open(data_folder(question)), folder, question.sequence_length)
-    tasks = [*(task for task in asked.tasks if task != OWN), *names]
-    return dataclasses.replace(question, evaluate=dataclasses.replace(asked, tasks=tasks, folder=str(folder)))
+    tasks = [*(task for task in settings.tasks if task != NEXT), *names]
+    return dataclasses.replace(question, evaluate=dataclasses.replace(settings, tasks=tasks, folder=str(folder)))
 
 
-def write_tasks(manifest: Manifest, folder: Path, sequence_length: int, most: int = 200) -> list[str]:
-    """A task file of lm-eval and its questions for each corpus; the same text gives the same files.
+def write_tasks(manifest: Manifest, folder: Path, sequence_length: int, limit: int = 200) -> list[str]:
+    """Write a task file of lm-eval and its questions for each corpus; the same text gives the same files.
 
-    A question is half a sequence of validation text; its choices, a quarter of a sequence each, are what follows there
-    and what follows in three other places of the corpus. Chance is right in one of four.
+    A question is half a sequence of validation text. Its four choices, a quarter of a sequence each, are the text that
+    follows it and the texts that follow three other questions. Chance accuracy is 1/4.
 
     Args:
         manifest: the prepared corpora.
-        folder: where the files are put.
-        sequence_length: tokens that the models see at once.
-        most: questions a corpus.
+        folder: for the files.
+        sequence_length: of the models, tokens.
+        limit: most questions per corpus.
 
     Returns:
-        The tasks' names; a corpus with validation text for fewer questions than choices has none.
+        The tasks' names; a corpus with too little validation text has no task.
     """
     from training.corpora.tokenizer import load_tokenizer
 
@@ -61,7 +63,7 @@ def write_tasks(manifest: Manifest, folder: Path, sequence_length: int, most: in
     names = []
     for corpus in manifest.corpora:
         store = manifest.store(corpus)
-        count = min(most, store.windows("validation", before + after - 1))
+        count = min(limit, store.windows("validation", before + after - 1))
         if count < CHOICES:
             continue
         rows = store.batch("validation", store.validation_positions(count, before + after - 1), before + after - 1)
@@ -69,13 +71,13 @@ def write_tasks(manifest: Manifest, folder: Path, sequence_length: int, most: in
                          for part in (rows[:, :before], rows[:, before:]))  # fmt: skip
         lines = []
         for at, text in enumerate(texts):
-            # What follows, and what stands a quarter, a half and three quarters of the corpus on; turned by one each.
-            others = [follow[(at + count * step // CHOICES) % count] for step in range(CHOICES)]
-            choices = list(np.roll(np.array(others, dtype=object), at))
+            # From this question and those a quarter, a half and three quarters of the corpus on, rotated by one each.
+            passages = [follow[(at + count * step // CHOICES) % count] for step in range(CHOICES)]
+            choices = list(np.roll(np.array(passages, dtype=object), at))
             lines.append(json.dumps({"text": text, "choices": choices, "answer": at % CHOICES}) + "\n")
-        name = f"{OWN}-{corpus}"
+        name = f"{NEXT}-{corpus}"
         write_whole(folder / f"{name}.jsonl", "".join(lines))
-        # JSON is YAML, and no name of a corpus can break out of it.
+        # JSON is valid YAML, and quotes any corpus name.
         write_whole(folder / f"{name}.yaml", json.dumps(_task(name, folder / f"{name}.jsonl"), indent=2) + "\n")
         names.append(name)
     return names

@@ -1,4 +1,4 @@
-"""What a run keeps for others: weights after some steps, states that branches go on from."""
+"""Steps at which a run keeps its weights or its full state for other runs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from training.evaluation_steps import evaluation_steps
 
 
 def kept_steps(question: Question, run: PlannedRun, plan: Sequence[PlannedRun]) -> tuple[list[int], list[int]]:
-    """Steps whose weights are kept, the last of the run among them, and steps whose whole states are.
+    """(steps whose weights are kept, the last one included; steps whose full states are kept for branches).
 
-    They are those that the question asks for and those that other runs of the plan start from.
+    They are the steps of the question's checkpoint policy, and those that other runs of the plan start from.
     """
     phase = question.pretrain if run.role == "pretrain" else question.continual
-    asked = set() if run.spec.initial.moments else set(evaluation_steps(phase.checkpoints, run.spec.steps))
+    is_branch = run.spec.initial.moments
+    policy_steps = set() if is_branch else set(evaluation_steps(phase.checkpoints, run.spec.steps))
     starts = [other.spec.initial for other in plan if other.parent == run.spec.hash]
-    weights = asked | {start.step for start in starts if not start.moments} | {run.spec.steps}
+    weights = policy_steps | {start.step for start in starts if not start.moments} | {run.spec.steps}
     return sorted(weights - {0}), sorted({start.step for start in starts if start.moments})

@@ -1,4 +1,4 @@
-"""What a plan costs before anything is spent: runs, tokens, FLOPs, time and disk."""
+"""The cost of a plan before it is trained: runs, tokens, FLOPs, time and disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BYTES_A_POINT = 170
 
 @dataclass(frozen=True)
 class Cost:
-    """A group of runs."""
+    """Cost of the runs of one role and model."""
 
     role: str
     """pretrain, fit or confirm."""
@@ -27,24 +27,24 @@ class Cost:
     non_embedding: int
     """Its non-embedding parameters."""
     runs: int
-    """How many."""
+    """Number of runs."""
     tokens: int
-    """Trained tokens."""
+    """Training tokens."""
     flops: float
     """Floating-point operations of training and evaluation."""
     seconds: float | None
-    """Seconds of one worker; None without a measured speed."""
+    """Seconds with one worker; None without a measured speed."""
     disk: int
-    """Bytes of kept weights and points, and of resume states while they run."""
+    """Bytes of kept weights and points, and of resume states while the runs train."""
 
 
 def costs(runs: Sequence[PlannedRun], flops_per_second: float | None, question: Question) -> list[Cost]:
     """Costs by role and model, in the plan's order.
 
     Args:
-        runs: what is planned.
+        runs: the plan.
         flops_per_second: speed of one worker, or None.
-        question: which weights are kept.
+        question: says which weights are kept.
     """
     children: dict[str | None, list[PlannedRun]] = {}
     for run in runs:
@@ -72,22 +72,22 @@ def costs(runs: Sequence[PlannedRun], flops_per_second: float | None, question: 
 
 
 def run_flops(spec: RunSpec) -> float:
-    """Operations of a run's training and evaluations (a forward pass, also of a reference, is a third of a step)."""
+    """FLOPs of a run's training and evaluations; a forward pass, also of a reference model, is a third of a step."""
     evaluations = _evaluations(spec.evaluation, spec.steps)
     evaluated = evaluations * len(spec.corpora) * spec.validation_windows * spec.sequence_length
-    compared = spec.tokens if spec.reweighting else 0
-    return model_size(spec.model, spec.sequence_length).flops_per_token * (spec.tokens + (evaluated + compared) / 3)
+    referenced = spec.tokens if spec.reweighting else 0
+    return model_size(spec.model, spec.sequence_length).flops_per_token * (spec.tokens + (evaluated + referenced) / 3)
 
 
 @functools.lru_cache(maxsize=64)
 def _evaluations(policy: EvaluationPolicy, steps: int) -> int:
-    # Thousands of runs share a handful.
+    # Thousands of runs have a handful of policies.
     return len(evaluation_steps(policy, steps))
 
 
 def _disk(spec: RunSpec, checkpoints: list[int], states: list[int]) -> int:
     weights = 4 * model_size(spec.model, spec.sequence_length).total
     points = _evaluations(spec.evaluation, spec.steps) * len(spec.corpora) * _BYTES_A_POINT
-    # States hold weights and both moments: those kept for branches and, while the run lasts, the two newest and the one
-    # that is being written.
+    # A state holds weights and both moments. Beside those for branches, a run that trains has its two newest states and
+    # the one that is being written.
     return weights * len(checkpoints) + 3 * weights * (len(states) + 3) + points

@@ -1,4 +1,4 @@
-"""From a model as it is asked for to the configuration that transformers builds it from."""
+"""The architecture of a configured model, as transformers builds it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from training.corpora.manifest import Manifest
 from training.spec import Objective
 
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "gpt2", "bert")
-"""Architectures that a shape can be given for; a directory or hub name may have any."""
+"""Architectures of models given by their shape; a directory or hub name may have any."""
 
 
 def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, end_of_text: int) -> dict[str, Any]:
-    """The architecture's fields as transformers names them: of a directory its own, else the shape asked for.
+    """The architecture's fields under their names in transformers, from a directory or from a configured shape.
 
     Args:
         model: a shape, or a path.
-        vocabulary: token ids of the tokenizer.
-        sequence_length: the longest that it will see, tokens.
+        vocabulary: number of token ids of the tokenizer.
+        sequence_length: longest sequence, tokens.
         end_of_text: token id between documents.
 
     Raises:
-        SpecError: a directory without config.json or weights, or a hub name that cannot be had.
+        SpecError: a directory without config.json or weights, or an unavailable hub name.
         ConfigError: an embedding smaller than the tokenizer's vocabulary.
     """
     if model.path:
@@ -35,7 +35,7 @@ def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, 
         return read_model_directory(directory_of(model))[0]
     if model.vocab_size is not None and model.vocab_size < vocabulary:
         raise ConfigError(
-            [f"model.vocab_size: {model.vocab_size}; allowed: {vocabulary} or more, which the tokenizer has, or null"]
+            [f"model.vocab_size: {model.vocab_size}; allowed: {vocabulary} or more (the tokenizer's size), or null"]
         )
     common = {
         "model_type": model.model_type,
@@ -51,7 +51,7 @@ def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, 
             "n_layer": model.num_hidden_layers,
             "n_head": model.num_attention_heads,
             "n_inner": model.intermediate_size,
-            # Learned, so a parameter each.
+            # Learned, so each position has parameters.
             "n_positions": max(1024, sequence_length),
         }
     shape = common | {
@@ -75,9 +75,9 @@ def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, 
 
 
 def with_rope_theta(shape: dict[str, Any], theta: float) -> dict[str, Any]:
-    """A configuration with another base of its rotary positions."""
+    """A configuration with another base of the rotary position embedding."""
     if "rope_parameters" in shape:
-        # As transformers 5 writes it into a config.json.
+        # The key of transformers 5.
         return shape | {"rope_parameters": {**(shape["rope_parameters"] or {}), "rope_theta": theta}}
     return shape | {"rope_theta": theta}
 
@@ -92,16 +92,15 @@ def objective_of(question: Question, manifest: Manifest) -> Objective:
     if question.corpora.tokenizer.path or question.model.path:
         from training.corpora.tokenizer import load_tokenizer
 
-        found = load_tokenizer(manifest.tokenizer_path).mask_token_id if manifest.tokenizer else None
-        token = found if isinstance(found, int) else token
+        mask = load_tokenizer(manifest.tokenizer_path).mask_token_id if manifest.tokenizer else None
+        token = mask if isinstance(mask, int) else token
     return dataclasses.replace(question.objective, mask_token=token)
 
 
 def directory_of(model: ModelConfig) -> Path:
-    """The local Hugging Face directory of a model with a path: the path itself, or the hub's snapshot of a name, whose
-    folder is the commit, so that a plan pins it.
+    """The local Hugging Face directory of a model: its path, or the hub's snapshot, whose folder name is the commit.
 
     Raises:
-        SpecError: neither a folder nor a name that the hub, or its cache, has.
+        SpecError: as `hub_directory`.
     """
     return hub_directory("model.path", model.path or "", model.revision, MODEL_FILES)[0]

@@ -20,43 +20,49 @@ from training.corpora.source import Source
 
 
 def prepare_corpora(question: Question, log: Callable[[str], object], console: Console | None = None) -> Manifest:
-    """Tokenise the question's corpora; what is prepared already is left alone.
+    """Tokenise the question's corpora; corpora that are prepared already are reused.
 
     Args:
-        question: which corpora, which tokenizer.
-        log: gets a line of text for each thing done.
-        console: where a bar is drawn, if it is a terminal.
+        question: names corpora and tokenizer.
+        log: receives one line for each step.
+        console: for a progress bar, if it is a terminal.
 
     Raises:
         CorpusError: a corpus or the tokenizer cannot be used.
     """
     sources = sources_of(question)
     choice = _tokenizer(question)
-    share = question.corpora.validation_ratio
     with progress_bar(console) as bar:
-        return prepare(sources, choice, data_folder(question), validation_ratio=share, progress=log, bar=bar)
+        return prepare(
+            sources,
+            choice,
+            data_folder(question),
+            validation_ratio=question.corpora.validation_ratio,
+            progress=log,
+            bar=bar,
+        )
 
 
 def _tokenizer(question: Question) -> TokenizerChoice:
-    given, model = question.corpora.tokenizer, question.model
-    if given.path:
-        path, commit = hub_directory("corpora.tokenizer.path", given.path, given.revision, TOKENIZER_FILES)
+    tokenizer, model = question.corpora.tokenizer, question.model
+    if tokenizer.path:
+        path, commit = hub_directory("corpora.tokenizer.path", tokenizer.path, tokenizer.revision, TOKENIZER_FILES)
     elif model.path:
         path, commit = hub_directory("model.path", model.path, model.revision, MODEL_FILES)
     else:
-        return TokenizerChoice(vocabulary=given.vocabulary)
+        return TokenizerChoice(vocabulary=tokenizer.vocabulary)
     return TokenizerChoice(path=str(path), revision=commit)
 
 
 def sources_of(question: Question, with_validation: bool = True) -> dict[str, Source]:
-    """The question's corpora as training reads them, with their paths from corpora.folder on.
+    """The question's corpora in the form of `training`, with paths below corpora.folder.
 
     Args:
-        question: which corpora.
-        with_validation: whether with their validation sets, which must then exist.
+        question: names the corpora.
+        with_validation: whether to include their validation sets, which must then exist.
 
     Raises:
-        CorpusError: a path that does not exist, a setting that cannot be; a line for each.
+        CorpusError: a missing path or an impossible setting; a line for each.
     """
     corpora = question.corpora
     problems: list[str] = []
@@ -69,9 +75,8 @@ def sources_of(question: Question, with_validation: bool = True) -> dict[str, So
         validation = validation_set(question, name) if with_validation else None
         if validation is not None and not validation.exists():
             where = f"{key}.validation" if given.validation else "corpora.validation"
-            problems.append(f"{where}: {str(validation)!r} does not exist; cptlaw prepare validation makes such sets")
-        found = None if validation is None else str(validation)
-        sources[name] = replace(given, path=path, validation=found)
+            problems.append(f"{where}: {str(validation)!r} does not exist; run cptlaw prepare validation to make it")
+        sources[name] = replace(given, path=path, validation=None if validation is None else str(validation))
         try:
             sources[name].check(key)
         except CorpusError as error:
@@ -82,16 +87,16 @@ def sources_of(question: Question, with_validation: bool = True) -> dict[str, So
 
 
 def validation_set(question: Question, corpus: str) -> Path | None:
-    """Where a corpus' validation set is or is to be; None: it has none."""
+    """Path of a corpus' validation set, which may not exist yet; None: it has none."""
     corpora = question.corpora
-    if (own := corpora.sources[corpus].validation) is not None:
-        return Path(corpora.folder) / own
+    if (path := corpora.sources[corpus].validation) is not None:
+        return Path(corpora.folder) / path
     return None if corpora.validation is None else Path(corpora.validation) / f"{corpus}.jsonl"
 
 
 @contextlib.contextmanager
 def progress_bar(console: Console | None) -> Iterator[Bar | None]:
-    """A bar a corpus on a terminal, for the time of the block; None elsewhere: plain lines are told instead."""
+    """Progress bars, one per corpus, on a terminal; None elsewhere, where the caller logs lines."""
     if console is None or not console.is_terminal:
         yield None
         return
@@ -101,10 +106,10 @@ def progress_bar(console: Console | None) -> Iterator[Bar | None]:
     with Progress(*columns, console=console, transient=True) as progress:
         tasks = {}
 
-        def bar(corpus: str, size: int, share: float | None) -> None:
+        def bar(corpus: str, size: int, fraction: float | None) -> None:
             if corpus not in tasks:
                 tasks[corpus] = progress.add_task(corpus, total=None, size="")
-            total = None if share is None else 1.0
-            progress.update(tasks[corpus], total=total, completed=share or 0.0, size=f"{size / 1e6:,.0f} MB")
+            total = None if fraction is None else 1.0
+            progress.update(tasks[corpus], total=total, completed=fraction or 0.0, size=f"{size / 1e6:,.0f} MB")
 
         yield bar

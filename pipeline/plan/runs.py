@@ -1,4 +1,4 @@
-"""From a question to its runs: which, in which order, and whether the corpora suffice."""
+"""The runs of a question: pre-training, continual runs on each mixture, and branches."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def data_folder(question: Question) -> Path:
     """Folder of the prepared corpora of a question; questions with the same corpora share it."""
     parts = dataclasses.asdict(question.corpora)
     if domains := parts.pop("domains"):
-        # Which of several domains is asked about changes nothing of the text.
+        # The text is the same whichever of several domains the question is about.
         parts["domain"] = domains[0]
     if question.corpora.tokenizer.revision is None:
-        # As the folders of questions that did not know the key are called.
+        # Folders of questions without this key keep their names.
         del parts["tokenizer"]["revision"]
     if question.model.path and not question.corpora.tokenizer.path:
-        # The model's own tokenizer makes other tokens of the same text.
+        # The model's tokenizer gives other tokens.
         parts |= {"model": [question.model.path, question.model.revision]}
     corpora = json.dumps(parts, sort_keys=True)
     digest = hashlib.blake2b(corpora.encode(), digest_size=4).hexdigest()
@@ -44,7 +44,7 @@ def data_folder(question: Question) -> Path:
 
 
 def placeholder_manifest(question: Question) -> Manifest:
-    """What stands in for the manifest when a plan is only to be priced: corpora of any length, the vocabulary asked."""
+    """A manifest of endless corpora and the configured vocabulary, to compute the cost of a plan before prepare."""
     endless = PreparedCorpus("", "not prepared", "", {"train": 2**62, "validation": 2**62}, {}, {})
     return Manifest(
         folder=data_folder(question),
@@ -57,16 +57,16 @@ def placeholder_manifest(question: Question) -> Manifest:
 
 
 def planned_runs(question: Question, manifest: Manifest, precision: str) -> list[PlannedRun]:
-    """The runs for the fit and the pre-training of all models, parents before children, longest first among equals.
+    """The runs for the fit and the pre-training of all models: parents before children, then longest first.
 
     Raises:
         ConfigError: a corpus too short for its runs, for all corpora at once.
     """
-    found: dict[str, PlannedRun] = {}
-    for variant, role, own in variants(question):
-        for run in _runs(own, role, manifest, precision):
-            found.setdefault(run.spec.hash, dataclasses.replace(run, variant=variant))
-    runs = list(found.values())
+    by_hash: dict[str, PlannedRun] = {}
+    for name, role, variant in variants(question):
+        for run in _runs(variant, role, manifest, precision):
+            by_hash.setdefault(run.spec.hash, dataclasses.replace(run, variant=name))
+    runs = list(by_hash.values())
     if problems := list(supply_problems(runs, manifest, question)):
         raise ConfigError(problems)
     return sorted(runs, key=lambda run: (run.role != "pretrain", run.spec.initial.moments, -_work(run)))
@@ -81,14 +81,14 @@ def _runs(question: Question, role: str, manifest: Manifest, precision: str) -> 
     }
     steps = question.continual.steps
     continual = [
-        continual_run(about, model, share, steps, seed, role, pretraining, manifest, precision, transfer)
-        for about in _about_each_domain(question)
+        continual_run(single, model, ratio, steps, seed, role, pretraining, manifest, precision, transfer)
+        for single in _by_domain(question)
         for model in ladder
         for transfer in ([None] if model.path else question.transfer_steps or [None])
-        for share, seed in _cells(question)
+        for ratio, seed in _cells(question)
     ]
     branches = [
-        branched(run, phase, branch)
+        branch_run(run, phase, branch)
         for phase, trunks in ((question.pretrain, pretraining.values()), (question.continual, continual))
         for run in trunks
         for branch in phase.branches
@@ -99,7 +99,7 @@ def _runs(question: Question, role: str, manifest: Manifest, precision: str) -> 
 def continual_run(
     question: Question,
     model: ModelConfig,
-    share: float,
+    domain_ratio: float,
     steps: int,
     seed: int,
     role: str,
@@ -108,22 +108,22 @@ def continual_run(
     precision: str,
     transfer: int | None = None,
 ) -> PlannedRun:
-    """One continual run of a model at a domain share, from the end of its pre-training or from a step of it.
+    """One continual run of a model at a domain ratio, from the end of its pre-training or from a step of it.
 
-    A run on general text alone is one run for all domains of a study, and is evaluated on each.
+    A run on general text only is one run for all domains of a study, and is evaluated on each.
     """
     corpora = question.corpora
-    domain = Fraction(str(share))
-    shape, initial, start, before = _beginning(model, pretraining.get(model.name), transfer)
+    ratio = Fraction(str(domain_ratio))
+    shape, initial, start, before = _initial_weights(model, pretraining.get(model.name), transfer)
     phase = dataclasses.replace(question.continual, steps=steps)
-    shared = bool(corpora.domains) and not domain
+    shared = bool(corpora.domains) and not ratio
     domains = corpora.domains if shared else [corpora.domain]
-    mixture = {corpora.general: str(1 - domain), **dict.fromkeys(domains, str(domain))}
+    mixture = {corpora.general: str(1 - ratio), **dict.fromkeys(domains, str(ratio))}
     if role == "fit" and any(question.dense.get(name) == model.name for name in domains):
         phase.evaluation = dataclasses.replace(phase.evaluation, policy="dense")
     spec = _spec(question, "continual", phase, shape, initial, mixture, before, seed, manifest, precision)
     at = f"-from{initial.step}" if transfer else ""
-    mixed = f"{corpora.general}1" if shared else f"{corpora.domain}{share:g}"
+    mixed = f"{corpora.general}1" if shared else f"{corpora.domain}{domain_ratio:g}"
     slug = f"continual-{model.name}-{mixed}{at}-{steps}-seed{seed}"
     return PlannedRun(f"{slug}-{spec.hash[:8]}", role, model.name, start, spec)
 
@@ -131,37 +131,37 @@ def continual_run(
 def mixture_spec(
     question: Question,
     phase: PhaseConfig,
-    shares: Mapping[str, Fraction],
+    ratios: Mapping[str, Fraction],
     seed: int,
     manifest: Manifest,
     precision: str,
     pretraining: PlannedRun | None,
 ) -> tuple[RunSpec, str]:
-    """A run of `weights.phase` at any mixture, evaluated on all corpora of the question, and where its weights start.
+    """The spec of a run of `weights.phase` at any mixture, evaluated on all corpora of the question.
 
     Args:
         question: `weights.phase` says whether it starts from scratch.
         phase: its length and schedule.
-        shares: corpus -> share of the training tokens, sum 1; corpora without one get none.
-        seed: of first weights and order.
+        ratios: corpus -> ratio of the training tokens, sum 1; a missing corpus has ratio 0.
+        seed: of the initial weights and the order of sequences.
         manifest: the prepared corpora.
         precision: fp32 or bf16.
-        pretraining: of phase continual the run that it continues; None: the model's directory.
+        pretraining: of phase continual: the run that it starts from; None: the model's directory.
 
     Returns:
-        (spec, folder of the first weights as `PlannedRun.start` has it).
+        (spec, folder of the initial weights as in `PlannedRun.start`).
     """
     if question.weights.phase == "pretrain":
         shape, initial, start, before = shape_of(question, question.model, manifest), Initial(), "", 0.0
     else:
-        shape, initial, start, before = _beginning(question.model, pretraining, None)
-    mixture = {corpus: str(Fraction(shares.get(corpus, 0))) for corpus in question.corpora.sources}
+        shape, initial, start, before = _initial_weights(question.model, pretraining, None)
+    mixture = {corpus: str(Fraction(ratios.get(corpus, 0))) for corpus in question.corpora.sources}
     name = question.weights.phase
     return _spec(question, name, phase, shape, initial, mixture, before, seed, manifest, precision), start
 
 
-def branched(trunk: PlannedRun, phase: PhaseConfig, branch: BranchConfig) -> PlannedRun:
-    """A run that leaves another at a step with its weights, moments and order of sequences, and ends on its own."""
+def branch_run(trunk: PlannedRun, phase: PhaseConfig, branch: BranchConfig) -> PlannedRun:
+    """A run that starts from a step of another one, with its weights, moments and order of sequences."""
     spec = dataclasses.replace(
         trunk.spec,
         initial=Initial("run", run=trunk.spec.hash, step=branch.step, moments=True),
@@ -175,55 +175,45 @@ def branched(trunk: PlannedRun, phase: PhaseConfig, branch: BranchConfig) -> Pla
 
 
 def pretraining_run(question: Question, model: ModelConfig, manifest: Manifest, precision: str) -> PlannedRun:
-    """The run on general text that a model is continued from."""
+    """The pre-training run of a model on general text."""
     shape = shape_of(question, model, manifest)
     corpora = question.corpora
     mixture = {corpora.general: "1", **dict.fromkeys(corpora.domains or [corpora.domain], "0")}
-    spec = _spec(
-        question,
-        "pretrain",
-        question.pretrain,
-        shape,
-        Initial(),
-        mixture,
-        0.0,
-        question.seed,
-        manifest,
-        precision,
-    )
+    phase = question.pretrain
+    spec = _spec(question, "pretrain", phase, shape, Initial(), mixture, 0.0, question.seed, manifest, precision)
     name = f"pretrain-{model.name}-{spec.steps}-seed{spec.seed}-{spec.hash[:8]}"
     return PlannedRun(name, "pretrain", model.name, "", spec)
 
 
 def shape_of(question: Question, model: ModelConfig, manifest: Manifest) -> dict[str, Any]:
-    """The configuration that a model of the question is built from, with the prepared vocabulary.
+    """The architecture of a model of the question, with the vocabulary of the prepared corpora.
 
     Raises:
         SpecError, ConfigError: as `configuration_of`.
     """
     end = manifest.store(question.corpora.general).meta.end_of_text if manifest.tokenizer else 0
     lengths = [question.sequence_length, question.pretrain.sequence_length, question.continual.sequence_length]
-    # A mask token that the tokenizer does not have is one row more.
+    # A mask token outside the tokenizer's vocabulary takes one more row.
     rows = max(manifest.vocabulary, objective_of(question, manifest).mask_token + 1)
     return configuration_of(model, rows, max(length or 0 for length in lengths), end)
 
 
-def _about_each_domain(question: Question) -> Iterator[Question]:
+def _by_domain(question: Question) -> Iterator[Question]:
     for domain in question.corpora.domains or [question.corpora.domain]:
         yield dataclasses.replace(question, corpora=dataclasses.replace(question.corpora, domain=domain))
 
 
 def _cells(question: Question) -> Iterator[tuple[float, int]]:
     mixture = question.mixture
-    for share in mixture.domain_ratio:
-        seeds = mixture.replicates if share in replicated(mixture) else 1
-        yield from ((share, question.seed + number) for number in range(seeds))
+    for ratio in mixture.domain_ratio:
+        seeds = mixture.replicates if ratio in replicated(mixture) else 1
+        yield from ((ratio, question.seed + number) for number in range(seeds))
 
 
-def _beginning(
+def _initial_weights(
     model: ModelConfig, parent: PlannedRun | None, transfer: int | None
 ) -> tuple[dict[str, Any], Initial, str, float]:
-    """(shape, first weights, their folder, learning rate before) of a continual run: after a run, or of a directory."""
+    """(shape, initial weights, their folder, last learning rate) for a continual run, from a run or a directory."""
     if parent is None:
         directory = directory_of(model)
         shape, fingerprint = _read_directory(directory, tuple(file.stat().st_mtime_ns for file in directory.glob("*")))
@@ -236,7 +226,7 @@ def _beginning(
 
 @functools.lru_cache(maxsize=8)
 def _read_directory(directory: Path, changed: tuple[int, ...]) -> tuple[dict[str, Any], str]:
-    # Gigabytes are hashed, and every run of a plan asks; `changed` has them hashed again when a file was written.
+    # Cached, since gigabytes are hashed; `changed` makes the cache miss after a file was written.
     from training.model import read_model_directory
 
     return read_model_directory(directory)
@@ -248,7 +238,7 @@ def _rate_at(spec: RunSpec, step: int) -> float:
 
 @functools.lru_cache(maxsize=8)
 def _rates(schedule: tuple[Piece, ...], steps: int, before: float) -> np.ndarray:
-    # A thousand runs start from one.
+    # Cached, since a thousand runs may start from one.
     return learning_rates(schedule, steps, before)
 
 

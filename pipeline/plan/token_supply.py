@@ -1,4 +1,4 @@
-"""Whether the corpora suffice for the runs of a plan."""
+"""Whether the corpora have enough tokens for the runs of a plan."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from training.corpora.manifest import Manifest
 
 
 def supply_problems(runs: list[PlannedRun], manifest: Manifest, question: Question) -> Iterator[str]:
-    """A line for each corpus that its most demanding run would read more than once."""
+    """A message for each corpus that some run would read more than once."""
     for corpus, prepared in manifest.corpora.items():
-        need = max(
+        largest = max(
             (run for run in runs if corpus in run.spec.mixture),
             key=lambda run: _demand(run, corpus),
             default=None,
         )
-        if need is None:
+        if largest is None:
             continue
-        length = need.spec.sequence_length
-        have = max(prepared.tokens["train"] - 1, 0) // length * length
-        if have == 0:
+        length = largest.spec.sequence_length
+        demand = _demand(largest, corpus)
+        available = max(prepared.tokens["train"] - 1, 0) // length * length
+        if available == 0:
             yield f"corpora.sources.{corpus}: {prepared.tokens['train']} tokens, less than one sequence of {length}"
-        elif _demand(need, corpus) > have and not question.allow_repeats:
-            epochs = _demand(need, corpus) / have
+        elif demand > available and not question.allow_repeats:
             yield (
-                f"corpora.sources.{corpus}: {have:,} tokens, {need.name} would read {_demand(need, corpus):,}, "
-                f"{epochs:.2f} epochs; give more text, fewer steps, or allow_repeats=true"
+                f"corpora.sources.{corpus}: {available:,} tokens, {largest.name} would read {demand:,}, "
+                f"{demand / available:.2f} epochs; give more text, fewer steps, or allow_repeats=true"
             )
 
 

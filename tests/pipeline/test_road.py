@@ -408,7 +408,7 @@ def test_a_run_that_dies_too_often_fails_with_the_reason(copy: Study, capsys: py
         died = {**record, "attempt": number, "exit_code": 1, "reason": "RuntimeError: boom"}
         (folder / "attempts" / f"{number:03d}.json").write_text(json.dumps(died))
     assert run_worker(copy, question_of_study(copy.folder, []), planned.name) == 1
-    assert (folder / "FAILED").read_text() == "3 attempts ended badly, the last: RuntimeError: boom\n"
+    assert (folder / "FAILED").read_text() == "3 attempts failed, the last one: RuntimeError: boom\n"
     assert run(["status", str(copy.folder)]) == 0
     assert "boom" in capsys.readouterr().out
     (folder / "FAILED").unlink()

@@ -1,4 +1,4 @@
-"""A two-node Slurm of this test session's own."""
+"""A two-node Slurm for the test session, and studies to train on it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 
 from pipeline.cli.main import run
 from pipeline.study.folder import Study
+from tests.pipeline.test_road import SMALL as ROAD
 from training.durable import read_lines_whole
 
 SLURM = Path(__file__).parents[2] / "slurm"
@@ -32,7 +33,7 @@ SMALL = [
     "precision=fp32",
     "engine=eager",
     "sequence_length=16",
-    # So that the steps take long enough to be stopped in: more of them would let rounding grow.
+    # Long evaluations, so that a test can stop the run between two steps; more steps would let rounding grow.
     "validation_windows=32",
     "pretrain.steps=60",
     "pretrain.global_batch=4",
@@ -48,58 +49,56 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        """All of Slurm's own files; log/ says what it thought."""
+        """All of Slurm's files; log/ holds its logs."""
 
     @property
     def conf(self) -> Path:
-        """slurm.conf: what SLURM_CONF is set to."""
+        """slurm.conf, the value of SLURM_CONF."""
         return self.folder / "slurm.conf"
 
     def call(self, verb: str, *words: str) -> str:
-        """What `slurm/local-cluster verb ...` prints; `fail NODE` takes a node down, `up` brings it back."""
+        """Output of `slurm/local-cluster VERB ...`; `fail NODE` takes a node down, `up` restores it."""
         command = [sys.executable, str(LOCAL_CLUSTER), verb, *words, "--folder", str(self.folder)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, f"{done.stdout}{done.stderr}"
         return done.stdout
 
     def submit(self, *words: str | Path, folder: Path, **environment: str) -> str:
-        """`sbatch --parsable ...` in a folder; the job's id."""
+        """Job number from `sbatch --parsable ...` in a folder."""
         command = ["sbatch", "--parsable", *map(str, words)]
-        path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        done = subprocess.run(command, cwd=folder, env=os.environ | path | environment, capture_output=True, text=True)
+        environment = _with_python() | environment
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip().split(";")[0]
 
     def shell(self, text: str, folder: Path) -> list[str]:
-        """The lines that bash prints for a text, run in a folder as a user would."""
-        path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        """Lines that bash prints for a script, run in a folder."""
         command = ["bash", "-euc", text]
-        return subprocess.run(
-            command, cwd=folder, env=os.environ | path, check=True, capture_output=True, text=True
-        ).stdout.splitlines()
+        done = subprocess.run(command, cwd=folder, env=_with_python(), check=True, capture_output=True, text=True)
+        return done.stdout.splitlines()
 
     def job(self, number: str) -> dict[str, str]:
-        """What `scontrol show job` says of a job: JobState, Reason, Restarts, ExitCode, ..."""
+        """Fields of `scontrol show job`: JobState, Reason, Restarts, ExitCode, ..."""
         command = ["scontrol", "--oneliner", "show", "job", number]
         words = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
     def wait(self, number: str, *states: str, seconds: float = 60) -> dict[str, str]:
-        """Until a job is in one of the states (else: has ended, however); fails after some seconds."""
-        wanted = states or ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
+        """Fields of a job once it is in one of the states (default: ended); fails after some seconds."""
+        states = states or ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
         deadline = time.monotonic() + seconds
-        while (job := self.job(number))["JobState"] not in wanted:
-            assert time.monotonic() < deadline, f"job {number}: not {wanted} after {seconds} s: {job}"
+        while (job := self.job(number))["JobState"] not in states:
+            assert time.monotonic() < deadline, f"job {number}: not {states} after {seconds} s: {job}"
             time.sleep(0.1)
         return job
 
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The session's Slurm, up; mark what asks for it `slurm`."""
+    """The running Slurm of the session; mark tests that use it `slurm`."""
     require_slurm()
     cluster = Cluster(tmp_path_factory.mktemp("cluster") / "slurm")
-    # As Ctrl-C, after which pytest still tears down: daemons would outlive a session that `timeout` ends.
+    # As Ctrl-C, after which pytest tears down: otherwise the daemons outlive a session ended by `timeout`.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         cluster.call("up", "--cpus", "2")
@@ -112,18 +111,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def require_slurm() -> None:
-    """Skip where Slurm is not installed; fail where CI_REQUIRE_SLURM=1 says that it must be."""
+    """Skip the test if Slurm is not installed; fail it with CI_REQUIRE_SLURM=1."""
     if shutil.which("slurmctld", path=f"{os.environ['PATH']}:/usr/sbin:/sbin"):
         return
-    why = f"slurmctld is missing; {APT}"
+    reason = f"slurmctld is missing; {APT}"
     if os.environ.get("CI_REQUIRE_SLURM") == "1":
-        pytest.fail(why)
-    pytest.skip(why)
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 @pytest.fixture(autouse=True)
 def _clean(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No test leaves jobs or a dead node to the next."""
+    """Cancel the jobs that a test leaves, and restore its nodes."""
     yield
     if "cluster" in request.fixturenames:
         left = subprocess.run(["squeue", "--noheader", "--format=%A"], capture_output=True, text=True).stdout.split()
@@ -132,45 +131,71 @@ def _clean(request: pytest.FixtureRequest) -> Iterator[None]:
         request.getfixturevalue("cluster").call("up")
 
 
-@pytest.fixture(scope="session")
-def words(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The question of three small runs, one before the two others; its corpora are prepared."""
-    folder = tmp_path_factory.mktemp("slurm-study")
+def _with_python() -> dict[str, str]:
+    return os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60, message: Callable[[], object] = str) -> None:
+    """Return once a condition holds; fails with the message after some seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, message()
+        time.sleep(0.05)
+
+
+def prepare_words(words: list[str], texts: Path, folder: Path) -> list[str]:
+    """The overrides of a question whose corpora are prepared in a folder; without `studies`."""
     words = [
-        *SMALL,
-        f"studies={folder}",
+        *words,
         f"data={folder / 'data'}",
         f"corpora.sources.general.path={texts / 'general'}",
         f"corpora.sources.domain.path={texts / 'code'}",
     ]
-    assert run(["prepare", *words, "name=whole"]) == 0
+    assert run(["prepare", *words, f"studies={folder}"]) == 0
     return words
 
 
 @pytest.fixture(scope="session")
-def planned(words: list[str]) -> Callable[..., Study]:
-    """Plan a study of that question under a name of its own; further words after it."""
+def studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the studies that `words` names."""
+    return tmp_path_factory.mktemp("slurm-study")
+
+
+@pytest.fixture(scope="session")
+def words(texts: Path, studies: Path) -> list[str]:
+    """The question of three small runs, one before the two others; its corpora are prepared."""
+    return [*prepare_words([*SMALL, "name=whole"], texts, studies), f"studies={studies}"]
+
+
+@pytest.fixture(scope="session")
+def prepared(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A question with launcher=slurm whose corpora are prepared; a test adds `studies`."""
+    return prepare_words([*ROAD, "launcher=slurm"], texts, tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture(scope="session")
+def planned(words: list[str], studies: Path) -> Callable[..., Study]:
+    """Plan a study of that question under another name, with more overrides."""
 
     def plan(name: str, *more: str) -> Study:
         assert run(["plan", *words, f"name={name}", *more]) == 0
-        folder = next(word for word in words if word.startswith("studies=")).removeprefix("studies=")
-        return Study(Path(folder) / name)
+        return Study(studies / name)
 
     return plan
 
 
 @pytest.fixture(scope="session")
 def losses(planned: Callable[..., Study]) -> Callable[[Study], None]:
-    """Check that a study has no other points than one that nobody disturbed."""
+    """Check that a study has the same points as an undisturbed one."""
     whole = planned("whole")
     command = [sys.executable, "-m", "pipeline.launch.worker", str(whole.folder)]
     assert subprocess.run(command, check=False).returncode == 0
 
     def check(study: Study, *names: str) -> None:
         for name in names:
-            own, alone = (read_lines_whole(at.runs / name / "points.jsonl") for at in (study, whole))
-            assert [(point["step"], point["corpus"]) for point in own] == [(p["step"], p["corpus"]) for p in alone]
-            # Two processes add up in another order than one; 1.4e-6 was seen.
-            assert [point["loss"] for point in own] == pytest.approx([point["loss"] for point in alone], abs=5e-6)
+            points, expected = (read_lines_whole(at.runs / name / "points.jsonl") for at in (study, whole))
+            assert [(p["step"], p["corpus"]) for p in points] == [(p["step"], p["corpus"]) for p in expected]
+            # Two processes add in another order than one: differences up to 1.4e-6.
+            assert [p["loss"] for p in points] == pytest.approx([p["loss"] for p in expected], abs=5e-6)
 
     return check

@@ -1,4 +1,4 @@
-"""launcher=slurm against programs that only answer: what is submitted, and nothing lost when they refuse or hang."""
+"""launcher=slurm against a fake Slurm: what is submitted, and recovery when a command fails or hangs."""
 
 from __future__ import annotations
 
@@ -18,25 +18,10 @@ from pipeline.launch.slurm.client import Scheduler, SchedulerError
 from pipeline.launch.slurm.jobs import read_jobs
 from pipeline.question.loading import question_of_study
 from pipeline.study.folder import PlannedRun, Study
-from tests.pipeline.test_road import SMALL
+from tests.slurm.conftest import wait_until
 from tests.slurm.fake_slurm import FakeSlurm
 
 BRANCH = "continual.branches=[{step: 6, steps: 6, schedule: {pieces: [{shape: linear, end: 0.1}]}}]"
-
-
-@pytest.fixture(scope="module")
-def prepared(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Words of a question whose corpora are prepared."""
-    folder = tmp_path_factory.mktemp("prepared")
-    words = [
-        *SMALL,
-        "launcher=slurm",
-        f"data={folder / 'data'}",
-        f"corpora.sources.general.path={texts / 'general'}",
-        f"corpora.sources.domain.path={texts / 'code'}",
-    ]
-    assert run(["prepare", *words, f"studies={folder}"]) == 0
-    return words
 
 
 @pytest.fixture
@@ -63,7 +48,7 @@ def _arrays(slurm: FakeSlurm) -> list[tuple[str, str, str]]:
 
 
 def _driver(words: list[str], then: str = "") -> subprocess.Popen[bytes]:
-    """`cptlaw train` as a process of its own, that does not wait a second between two commands of Slurm."""
+    """`cptlaw train` in another process, without the second between two Slurm commands."""
     code = (
         "import sys\nfrom pipeline.cli.main import run\nfrom pipeline.launch.slurm.client import Scheduler\n"
         f"Scheduler.__init__.__defaults__ = (60.0, 0.0)\ncode = run(['train', *{words!r}])\n{then}\nsys.exit(code)\n"
@@ -76,13 +61,13 @@ def _finish(study: Study, planned: PlannedRun) -> None:
     (study.runs / planned.name / "DONE").write_text("{}\n")
 
 
-def test_a_chain_of_arrays_each_behind_what_it_continues(
+def test_arrays_wait_for_the_runs_that_they_start_from(
     words: list[str], study: Study, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["train", *words, BRANCH, "launcher.slurm.limit=2"]) == 0
     plan = study.read_plan()
     assert [run.name.split("-")[0] for run in plan] == ["pretrain"] * 2 + ["continual"] * 6
-    # Two models; three shares behind the second; a branch each behind the share of the same index; then the driver.
+    # Two models; three ratios behind the second; a branch behind the ratio of the same index; the recommend job.
     assert _arrays(slurm) == [
         ("1", "0-1%2", ""),
         ("2", "0-2%2", "afterok:1_1"),
@@ -120,7 +105,7 @@ def test_what_is_done_or_queued_is_not_submitted_again(
     plan = study.read_plan()
     for planned in plan[:3]:
         _finish(study, planned)
-    # The scheduler has forgotten the arrays; the driver still waits, for less than is trained now, and is replaced.
+    # The arrays left the queue; the waiting recommend job depends on too few runs and is replaced.
     slurm.change("1", "GONE", "")
     slurm.change("2", "GONE", "")
     assert run(["train", *words]) == 0
@@ -131,7 +116,7 @@ def test_what_is_done_or_queued_is_not_submitted_again(
     slurm.change("5", "CANCELLED", "DependencyNeverSatisfied")
     assert run(["train", *words]) == 0
     assert len(slurm.jobs()) == 7
-    # A wider grid submits what is new.
+    # A wider grid submits the new runs.
     wider = [word.replace("[0.1,0.5,0.9]", "[0.1,0.3,0.5,0.9]") for word in words]
     assert run(["train", *wider]) == 0
     assert _arrays(slurm)[7:] == [("8", "0", ""), ("9", "", "afterok:6:8")]
@@ -139,7 +124,7 @@ def test_what_is_done_or_queued_is_not_submitted_again(
     assert {job["state"] for job in slurm.jobs() if job["id"] in "6789"} == {"CANCELLED"}
 
 
-def test_a_failed_run_bars_what_continues_it_alone(
+def test_a_failed_run_blocks_its_children_only(
     words: list[str], study: Study, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["plan", *words]) == 0
@@ -150,19 +135,19 @@ def test_a_failed_run_bars_what_continues_it_alone(
     assert _arrays(slurm) == [("1", "0", "")]
     out = capsys.readouterr().out
     assert "loss is nan at step 3; cptlaw train retry_failed=true" in out
-    assert out.count("what it continues has failed") == 3
+    assert out.count("the run that it starts from has failed") == 3
     assert run(["train", *words, "retry_failed=true"]) == 0
     assert [after for _, _, after in _arrays(slurm)] == ["", "", "afterok:2_0", "afterok:1:2:3"]
 
 
-def test_arrays_are_split_where_the_cluster_ends_them(words: list[str], study: Study, slurm: FakeSlurm) -> None:
+def test_arrays_are_split_at_the_limit_of_the_cluster(words: list[str], study: Study, slurm: FakeSlurm) -> None:
     slurm.set(array=2)
     assert run(["train", *words]) == 0
     assert [array for _, array, _ in _arrays(slurm)] == ["0-1", "0-1", "0", ""]
     assert _arrays(slurm)[-1][2] == "afterok:1:2:3"
 
 
-def test_sbatch_refuses_in_the_middle(
+def test_after_a_refusal_the_same_command_submits_the_rest(
     words: list[str], study: Study, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = "Batch job submission failed: Job violates accounting/QOS policy"
@@ -172,23 +157,21 @@ def test_sbatch_refuses_in_the_middle(
     assert error == f"sbatch: error: {line}; submitted before that: 1; the same command submits what is missing"
     slurm.set()
     assert run(["train", *words]) == 0
-    # Nothing of job 1 is submitted again, and what was refused is.
+    # Job 1 is not submitted again; the refused jobs are.
     assert _arrays(slurm) == [("1", "0-1", ""), ("2", "0-2", "afterok:1_1"), ("3", "", "afterok:1:2")]
     assert [job.number for job in read_jobs(study) if job.number] == ["1", "2", "3"]
 
 
-def test_killed_between_sbatch_and_the_note(words: list[str], study: Study, slurm: FakeSlurm) -> None:
+def test_a_job_without_recorded_number_is_found(words: list[str], study: Study, slurm: FakeSlurm) -> None:
     slurm.set(lose=True)
     driver = _driver(words)
-    deadline = time.monotonic() + 60
-    while not slurm.jobs() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(slurm.jobs)
     driver.kill()
     driver.wait()
     assert [job.number for job in read_jobs(study)] == [None]
     slurm.set()
     assert run(["train", *words]) == 0
-    # The job that nobody heard of is found by its token, and the others are put behind it.
+    # The first job is found by its token, and the others wait for it.
     assert _arrays(slurm) == [("1", "0-1", ""), ("2", "0-2", "afterok:1_1"), ("3", "", "afterok:1:2")]
 
 
@@ -214,8 +197,8 @@ def test_why_a_run_waits(
         assert run(["status", str(study.folder)]) == 0
         return capsys.readouterr().out
 
-    assert "job 1_0 waits: Priority (others go first)" in status()
-    assert "job 2_1 waits: Dependency (for the run that it continues)" in status()
+    assert "job 1_0 waits: Priority (jobs of higher priority go first)" in status()
+    assert "job 2_1 waits: Dependency (for the run that it starts from)" in status()
     slurm.change("1", "PENDING", "launch failed requeued held")
     assert "its node could not start it; scontrol release 1" in status()
     slurm.change("1", "FAILED", "NonZeroExitCode")
@@ -225,17 +208,17 @@ def test_why_a_run_waits(
     assert "recommend (collect, fit, recommend, confirm, report): job 3 waits: Dependency" in status()
     before = len(slurm.calls())
     status()
-    # One question about the queue, and one of accounting, which this cluster has not.
+    # One call about the queue, and one about accounting, which this cluster does not have.
     assert [program for _, program, _ in slurm.calls()[before:]] == ["squeue", "sacct"]
 
 
-def test_a_scheduler_that_hangs_is_given_up(
+def test_a_scheduler_that_hangs_times_out(
     words: list[str], study: Study, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slurm.set(hang="squeue")
     quick = "launcher.slurm.patience=0.5"
     assert run(["train", *words, quick]) == 3
-    assert capsys.readouterr().err.strip().endswith("squeue: no answer in 0.5 s")
+    assert capsys.readouterr().err.strip().endswith("squeue: no answer within 0.5 s")
     assert slurm.jobs() == []
     slurm.set()
     assert run(["train", *words, quick]) == 0
@@ -244,7 +227,7 @@ def test_a_scheduler_that_hangs_is_given_up(
     assert run(["status", str(study.folder), quick]) == 0
     assert time.monotonic() - begin < 4
     out = " ".join(capsys.readouterr().out.split())
-    assert out.count("squeue: no answer in 0.5 s: what the jobs wait for is not known") == 1
+    assert out.count("squeue: no answer within 0.5 s: the states of the jobs are unknown") == 1
     assert "waiting" in out
 
 
@@ -253,18 +236,16 @@ def test_without_slurm(words: list[str], tmp_path: Path, capsys: pytest.CaptureF
         patch.setenv("PATH", str(tmp_path))
         assert run(["train", *words]) == 3
         assert "squeue: not found; launcher=slurm needs Slurm's commands" in capsys.readouterr().err
-        # Shown all the same.
+        # A dry run works without Slurm.
         assert run(["train", *words, "dry_run=true"]) == 0
-    assert "shown as if nothing were queued" in capsys.readouterr().out
+    assert "shown as if no job were queued" in capsys.readouterr().out
 
 
-def test_a_dry_run_shows_all_and_leaves_nothing(
+def test_a_dry_run_prints_everything_and_writes_nothing(
     words: list[str], study: Study, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert (
-        run(["train", *words, "dry_run=true", "launcher.slurm.account=lab", "launcher.slurm.setup=[module load x]"])
-        == 0
-    )
+    settings = ["launcher.slurm.account=lab", "launcher.slurm.setup=[module load x]"]
+    assert run(["train", *words, "dry_run=true", *settings]) == 0
     out = capsys.readouterr().out
     assert out.count("$ sbatch --parsable ") == 3
     assert "--dependency=afterok:JOB1_1 --kill-on-invalid-dep=yes" in out
@@ -274,8 +255,7 @@ def test_a_dry_run_shows_all_and_leaves_nothing(
     assert not study.folder.exists()
 
 
-def test_no_shell_sees_a_folder(slurm: FakeSlurm, prepared: list[str], tmp_path: Path) -> None:
-    """A study may be moved to where nobody would have put it."""
+def test_no_shell_interprets_the_name_of_a_folder(slurm: FakeSlurm, prepared: list[str], tmp_path: Path) -> None:
     hostile = tmp_path / 'it\'s $(touch evil) `touch evil`\n#SBATCH --evil; %j "x"' / "small"
     assert run(["plan", *prepared, f"studies={tmp_path / 'plain'}"]) == 0
     hostile.parent.mkdir()
@@ -289,18 +269,18 @@ def test_no_shell_sees_a_folder(slurm: FakeSlurm, prepared: list[str], tmp_path:
     assert "evil" not in "".join(head)
     assert any(word.startswith("--output=") and "%%j" in word for word in job["words"])
     srun = slurm.bin / "srun"
-    srun.write_text(f'#!/bin/sh\nfor word in "$@"; do printf "%s\\0" "$word"; done > {tmp_path}/srun.told\n')
+    srun.write_text(f'#!/bin/sh\nfor word in "$@"; do printf "%s\\0" "$word"; done > {tmp_path}/srun.arguments\n')
     srun.chmod(0o700)
     subprocess.run(["bash", str(script)], env=os.environ | {"SLURM_ARRAY_TASK_ID": "1"}, cwd=tmp_path, check=True)
-    told = (tmp_path / "srun.told").read_text().split("\0")
-    assert str(hostile.resolve()) in told
-    (index,) = [job.tasks[told[told.index("--only") + 1]] for job in read_jobs(Study(hostile))[1:2]]
+    arguments = (tmp_path / "srun.arguments").read_text().split("\0")
+    assert str(hostile.resolve()) in arguments
+    (index,) = [job.tasks[arguments[arguments.index("--only") + 1]] for job in read_jobs(Study(hostile))[1:2]]
     assert index == 1
     assert not list(tmp_path.rglob("evil"))
 
 
 @pytest.mark.slow
-def test_a_marker_that_a_shared_disk_shows_late(prepared: list[str], tmp_path: Path) -> None:
+def test_a_marker_that_appears_late_on_a_shared_disk(prepared: list[str], tmp_path: Path) -> None:
     words = [*prepared, f"studies={tmp_path}", "launcher.stale_after=20", "mixture.domain_ratio=[0.5]"]
     assert run(["plan", *words]) == 0
     study = Study(tmp_path / "small")
@@ -309,7 +289,7 @@ def test_a_marker_that_a_shared_disk_shows_late(prepared: list[str], tmp_path: P
     assert subprocess.run([*command, parent.spec.hash], check=False).returncode == 0
     done = study.runs / parent.name / "DONE"
     done.rename(done.with_name("LATE"))
-    # By hand it is a mistake; in a job of Slurm, which began since the parent was done, only the disk is slow.
+    # By hand it is a mistake. Slurm starts a job only after its parent, so there the disk is slow.
     assert subprocess.run([*command, child.spec.hash], check=False).returncode == 3
     process = subprocess.Popen([*command, child.spec.hash], env=os.environ | {"SLURM_JOB_ID": "7"})
     time.sleep(8)
@@ -319,13 +299,13 @@ def test_a_marker_that_a_shared_disk_shows_late(prepared: list[str], tmp_path: P
     assert study.state(child) == "done"
 
 
-def test_no_answer_is_no_job(slurm: FakeSlurm, tmp_path: Path) -> None:
+def test_an_unexpected_answer_of_sbatch_is_an_error(slurm: FakeSlurm, tmp_path: Path) -> None:
     (slurm.bin / "sbatch").write_text("#!/bin/sh\necho Granted\n")
-    with pytest.raises(SchedulerError, match="answered 'Granted', not the number of a job"):
+    with pytest.raises(SchedulerError, match="the answer 'Granted' is not a job number"):
         Scheduler().submit([], tmp_path / "x.sbatch")
 
 
-def test_looking_and_submitting_load_no_torch(words: list[str], slurm: FakeSlurm, study: Study) -> None:
+def test_status_and_submission_do_not_load_torch(words: list[str], slurm: FakeSlurm, study: Study) -> None:
     then = f"assert run(['status', {str(study.folder)!r}]) == run(['cancel', {str(study.folder)!r}]) == 0\n"
     then += "assert 'torch' not in sys.modules, 'torch was loaded'"
     assert _driver(words, then).wait() == 0

@@ -1,4 +1,4 @@
-"""What clusters do to a job in the middle of a run: it goes on in the same folder and ends with the same losses."""
+"""Time limits, requeues and failed nodes during a run: it continues in the same folder with the same losses."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pipeline.launch import worker
-from pipeline.launch.ranks import place_in_step
+from pipeline.launch.ranks import rank_environment
+from pipeline.launch.run_queue import fail_after_retries
 from pipeline.question.loading import load_question
 from pipeline.study.folder import PlannedRun, Study
-from tests.slurm.conftest import SLURM, Cluster
+from tests.slurm.conftest import SLURM, Cluster, wait_until
 from training.attempt import attempts
 from training.durable import write_whole
 from training.run import Exit
@@ -39,73 +39,67 @@ def _submit(cluster: Cluster, study: Study, name: str, folder: Path, *words: str
 
 
 def _wait_for_points(folder: Path, attempt: int, lines: int) -> None:
-    """Until there is an attempt of that number, and so many points."""
-    points, deadline = folder / "points.jsonl", time.monotonic() + 60
-    while not (folder / "attempts" / f"{attempt:03d}.json").exists() or not points.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    while points.read_bytes().count(b"\n") < lines:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    """Return once the attempt of that number exists, with so many points."""
+    points, record = folder / "points.jsonl", folder / "attempts" / f"{attempt:03d}.json"
+    wait_until(lambda: record.exists() and points.exists() and points.read_bytes().count(b"\n") >= lines)
 
 
 def _wait_for_signal(pid: int, number: int) -> None:
-    """Until a process that is stopped has a signal waiting for it."""
-    deadline = time.monotonic() + 60
-    while True:
+    """Return once a stopped process has a pending signal."""
+
+    def pending() -> int:
         status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-        if int(status["ShdPnd"], 16) >> (number - 1) & 1:
-            return
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+        return int(status["ShdPnd"], 16) >> (number - 1) & 1
+
+    wait_until(pending)
 
 
-def test_deaths_count_from_where_the_run_last_moved_on(planned: Planned) -> None:
+def test_deaths_count_from_the_last_progress(planned: Planned) -> None:
     study = planned("moving")
-    run, folder = _first(study)
+    _, folder = _first(study)
     question = load_question(study.folder / "study.yaml", again=False)
     question.launcher.retries = 1
 
     def die(number: int, **facts: int) -> bool:
         record = {"attempt": number, "host": "gone", "boot": "", "pid": 1, **facts}
         write_whole(folder / "attempts" / f"{number:03d}.json", json.dumps(record))
-        return worker._given_up(folder, question, run.name)
+        return fail_after_retries(folder, question)
 
     (folder / "attempts").mkdir(parents=True)
     assert not die(1, from_step=0)
     assert not die(2, from_step=20)
-    # Saved in between: no death.
+    # A saved state is no death.
     assert not die(3, from_step=40, exit_code=75, end=0)
     assert not die(4)
     assert die(5, from_step=40)
-    assert (folder / "FAILED").read_text() == "2 attempts ended badly, the last: the process died without a word\n"
+    assert (folder / "FAILED").read_text() == "2 attempts failed, the last one: the process ended without a message\n"
 
 
-def test_a_run_that_is_not_planned_is_refused(planned: Planned, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_run_outside_the_plan_is_refused(planned: Planned, capfd: pytest.CaptureFixture[str]) -> None:
     study = planned("unplanned")
     question = load_question(study.folder / "study.yaml", again=False)
     assert worker.run_worker(study, question, "pretrain-1") == Exit.INPUT_MISSING
     assert capfd.readouterr().err == f"run: 'pretrain-1' is not in {study.plan_file}; see cptlaw status\n"
 
 
-def test_a_task_finds_its_place() -> None:
+def test_ranks_of_srun_tasks() -> None:
     step = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "1"}
-    assert place_in_step("ddp", 4, step) == {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
-    assert place_in_step("zero2", 4, step | {"CUDA_VISIBLE_DEVICES": "0,1"})["LOCAL_RANK"] == "1"
-    assert place_in_step("zero2", 4, step | {"CUDA_VISIBLE_DEVICES": "5"})["LOCAL_RANK"] == "0"
+    assert rank_environment("ddp", 4, step) == {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
+    assert rank_environment("zero2", 4, step | {"CUDA_VISIBLE_DEVICES": "0,1"})["LOCAL_RANK"] == "1"
+    assert rank_environment("zero2", 4, step | {"CUDA_VISIBLE_DEVICES": "5"})["LOCAL_RANK"] == "0"
     with pytest.raises(SpecError, match=r"parallel.processes: 2, but srun started 4; allowed: --ntasks=2"):
-        place_in_step("ddp", 2, step)
-    # Nothing to say where somebody else said it, in a step of one task, and of a run a task; then GPUs are shared out.
-    assert place_in_step("ddp", 2, step | {"RANK": "0"}) == {}
-    assert place_in_step("ddp", 2, step | {"SLURM_STEP_NUM_TASKS": "1"}) == {}
-    assert place_in_step("single", 1, step) == {}
-    assert place_in_step("single", 1, step | {"CUDA_VISIBLE_DEVICES": "4,6"}) == {"CUDA_VISIBLE_DEVICES": "6"}
+        rank_environment("ddp", 2, step)
+    # No additions where RANK is set, in a step of one task, and with a run per task, where GPUs are distributed.
+    assert rank_environment("ddp", 2, step | {"RANK": "0"}) == {}
+    assert rank_environment("ddp", 2, step | {"SLURM_STEP_NUM_TASKS": "1"}) == {}
+    assert rank_environment("single", 1, step) == {}
+    assert rank_environment("single", 1, step | {"CUDA_VISIBLE_DEVICES": "4,6"}) == {"CUDA_VISIBLE_DEVICES": "6"}
 
 
-def test_any_asking_to_stop_saves_as_ctrl_c_does(planned: Planned, words: list[str]) -> None:
-    study = planned("told")
+def test_every_stop_signal_saves_as_ctrl_c_does(planned: Planned, words: list[str]) -> None:
+    study = planned("signalled")
     run, folder = _first(study)
-    command = [sys.executable, "-m", "pipeline.cli.main", "train", *words, "name=told", "launcher.workers=1"]
+    command = [sys.executable, "-m", "pipeline.cli.main", "train", *words, "name=signalled", "launcher.workers=1"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _wait_for_points(folder, 1, 2)
     process.send_signal(signal.SIGUSR1)
@@ -124,7 +118,7 @@ class TestOnTheCluster:
         run, folder = _first(study)
         job = _submit(cluster, study, run.name, tmp_path, "--nodes=2", "--time=10", "--signal=B:USR1@55")
         _wait_for_points(folder, 1, 20)
-        # Slurm looks at its clock twice a minute: until its signal is here the run must not end.
+        # Slurm checks time limits twice a minute; the run must not end before its signal.
         pid = attempts(folder)[0]["pid"]
         os.kill(pid, signal.SIGSTOP)
         subprocess.run(["scontrol", "update", f"JobId={job}", "TimeLimit=1"], check=True)
@@ -133,7 +127,7 @@ class TestOnTheCluster:
         os.kill(pid, signal.SIGCONT)
 
         _wait_for_points(folder, 2, 60)
-        # The node of the batch script and of the process that writes.
+        # This node runs the batch script and the process that writes.
         cluster.call("fail", "127.0.0.1")
         cluster.call("up")
         assert cluster.wait(job)["JobState"] == "COMPLETED"
@@ -143,7 +137,9 @@ class TestOnTheCluster:
         assert 0 < second["from_step"] < third["from_step"] < run.spec.steps
         losses(study, run.name)
 
-    def test_requeued_then_it_dies_too_often(self, cluster: Cluster, planned: Planned, tmp_path: Path) -> None:
+    def test_a_requeued_run_fails_after_too_many_deaths(
+        self, cluster: Cluster, planned: Planned, tmp_path: Path
+    ) -> None:
         study = planned("dying", "launcher.retries=0")
         run, folder = _first(study)
         job = _submit(cluster, study, run.name, tmp_path)
@@ -155,10 +151,10 @@ class TestOnTheCluster:
         os.kill(second["pid"], signal.SIGKILL)
         state = cluster.wait(job)
         assert (state["JobState"], state["ExitCode"], state["Restarts"]) == ("FAILED", "1:0", "2")
-        reason = "1 attempts ended badly, the last: the process died without a word\n"
+        reason = "1 attempts failed, the last one: the process ended without a message\n"
         assert (folder / "FAILED").read_text() == reason
 
-    def test_cancelled_or_stopped_is_saved_and_stays_so(
+    def test_cancelled_and_stopped_runs_save_and_stay_stopped(
         self, cluster: Cluster, planned: Planned, tmp_path: Path
     ) -> None:
         study = planned("cancelled")
@@ -174,8 +170,8 @@ class TestOnTheCluster:
         stopped = cluster.wait(_submit(cluster, study, run.name, tmp_path))
         assert (stopped["JobState"], stopped["ExitCode"], stopped["Restarts"]) == ("FAILED", "75:0", "0")
 
-    def test_a_mistake_is_not_tried_again(self, cluster: Cluster, planned: Planned, tmp_path: Path) -> None:
-        """Though one of two processes is still on its way when the other has met it."""
+    def test_a_mistake_is_not_requeued(self, cluster: Cluster, planned: Planned, tmp_path: Path) -> None:
+        """Even if one of two processes is still starting when the other fails."""
         study = planned("mistake", *TWO_NODES)
         job = _submit(cluster, study, "nothing", tmp_path, "--nodes=2")
         state = cluster.wait(job)

@@ -1,11 +1,10 @@
-"""The whole road on a real Slurm: submitted once, and nobody stays; put back, and cancelled."""
+"""A whole study on a real Slurm: submitted by one command, requeued, cancelled."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,42 +12,20 @@ import pytest
 from pipeline.cli.main import run
 from pipeline.launch.slurm.jobs import read_jobs
 from pipeline.study.folder import Study
-from tests.pipeline.test_road import SMALL
-from tests.slurm.conftest import Cluster
+from tests.slurm.conftest import Cluster, wait_until
 from training.attempt import attempts
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def prepared(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    folder = tmp_path_factory.mktemp("prepared")
-    words = [
-        *SMALL,
-        "launcher=slurm",
-        f"data={folder / 'data'}",
-        f"corpora.sources.general.path={texts / 'general'}",
-        f"corpora.sources.domain.path={texts / 'code'}",
-    ]
-    assert run(["prepare", *words, f"studies={folder}"]) == 0
-    return words
-
-
-def _until(true: Callable[[], object], seconds: float, log: Callable[[], object] = str) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, log()
-        time.sleep(0.2)
-
-
 def test_from_one_command_to_a_confirmed_answer(
     cluster: Cluster, prepared: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # A folder that no shell may read.
+    # A folder name that a shell would interpret.
     studies = tmp_path / "it's $(touch evil) 100%j"
     words = [*prepared, f'studies="{studies}"']
     study = Study(studies / "small")
-    # The user's process ends before a run does.
+    # The user's process ends before the first run.
     subprocess.run([sys.executable, "-m", "pipeline.cli.main", "train", *words], check=True)
     assert [job.kind for job in read_jobs(study)] == ["train", "train", "recommend"]
     assert {study.state(planned) for planned in study.read_plan()} == {"open"}
@@ -61,7 +38,7 @@ def test_from_one_command_to_a_confirmed_answer(
     def logs() -> str:
         return "".join(path.read_text() for path in sorted((study.folder / "logs").iterdir()))
 
-    _until(ended, 300, logs)
+    wait_until(ended, 300, logs)
     assert [job.kind for job in read_jobs(study)] == ["train", "train", "recommend", "train", "confirm"], logs()
     rows = study.read_json("confirmation.json", "confirm")["confirmations"]
     assert len(rows) == 4
@@ -75,23 +52,25 @@ def test_from_one_command_to_a_confirmed_answer(
     assert not [path for path in (*tmp_path.rglob("evil"), *Path.cwd().glob("evil"))]
 
 
-def test_put_back_it_goes_on_and_cancelled_it_stays(cluster: Cluster, prepared: list[str], tmp_path: Path) -> None:
+def test_a_requeued_job_continues_and_a_cancelled_one_does_not(
+    cluster: Cluster, prepared: list[str], tmp_path: Path
+) -> None:
     words = [*prepared, f"studies={tmp_path}", "pretrain.steps=20000", "allow_repeats=true", "ladder=[]"]
     assert run(["train", *words]) == 0
     study = Study(tmp_path / "small")
     folder = study.runs / study.read_plan()[0].name
     job = read_jobs(study)[0].number or ""
-    _until((folder / "metrics.jsonl").exists, 90)
-    # What Slurm does near the end of a job's time.
+    wait_until((folder / "metrics.jsonl").exists, 90)
+    # As Slurm does near the time limit.
     subprocess.run(["scancel", "--batch", "--signal=USR1", f"{job}_0"], check=True)
-    _until(lambda: len(attempts(folder)) == 2 and "from_step" in attempts(folder)[1], 120, lambda: cluster.job(job))
+    wait_until(lambda: len(attempts(folder)) == 2 and "from_step" in attempts(folder)[1], 120, lambda: cluster.job(job))
     first, second = attempts(folder)
     assert (first["exit_code"], first["reason"]) == (75, "asked to stop; saved")
     assert second["from_step"] > 0
     assert cluster.job(job)["Restarts"] == "1"
-    # Cancelled it saves too, and is not put back.
+    # A cancelled run saves too, and is not requeued.
     assert run(["cancel", str(study.folder)]) == 0
-    _until(lambda: "end" in attempts(folder)[1], 60)
+    wait_until(lambda: "end" in attempts(folder)[1], 60)
     assert attempts(folder)[1]["exit_code"] == 75
     assert cluster.wait(job)["JobState"] == "CANCELLED"
     assert cluster.job(read_jobs(study)[-1].number or "")["JobState"] == "CANCELLED"

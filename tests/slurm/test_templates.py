@@ -1,17 +1,16 @@
-"""The batch scripts of slurm/: Slurm takes them, and each trains for real."""
+"""The batch scripts of slurm/: Slurm accepts them, and each of them trains."""
 
 from __future__ import annotations
 
 import re
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pipeline.study.folder import Study
-from tests.slurm.conftest import SLURM, Cluster
+from tests.slurm.conftest import SLURM, Cluster, wait_until
 from training.attempt import attempts
 
 pytestmark = pytest.mark.slurm
@@ -31,29 +30,29 @@ def _lines(name: str) -> list[str]:
     return (SLURM / f"{name}.sbatch").read_text().splitlines()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_slurm_takes_it(name: str, cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [*NAMES, "wandb-agent"])
+def test_slurm_accepts_it(name: str, cluster: Cluster, tmp_path: Path) -> None:
     words = ["sbatch", "--test-only", "--gpus-per-node=2", "--nodes=2", str(SLURM / f"{name}.sbatch"), "studies/law"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "to start at" in done.stderr
 
 
-def test_the_three_say_the_same_of_what_they_share() -> None:
-    """Each is whole, to be read alone; what they repeat must not drift apart."""
-    asked = {}
+def test_shared_lines_are_equal() -> None:
+    """Each script is complete by itself; the lines that they share must stay equal."""
+    commands = {}
     for name in NAMES:
         options = [line.removeprefix("#SBATCH ") for line in _lines(name) if line.startswith("#SBATCH")]
         assert options[0] == f"--job-name=cptlaw-{name.split('-')[-1] if name != 'plan-array' else 'plan'}"
         assert "".join(f"{option}\n" for option in options[2:]) == DIRECTIVES
-        asked[name] = [line.strip() for line in _lines(name) if line and not line.startswith("#")]
-    place = [line for line in asked["one-run"] if re.match("(export|MASTER)", line)]
-    again = asked["one-run"][
-        asked["one-run"].index("if ((code == 75 || code == 70 || code > 128)) && [[ ! -e $study/STOP ]] &&") :
+        commands[name] = [line.strip() for line in _lines(name) if line and not line.startswith("#")]
+    place = [line for line in commands["one-run"] if re.match("(export|MASTER)", line)]
+    again = commands["one-run"][
+        commands["one-run"].index("if ((code == 75 || code == 70 || code > 128)) && [[ ! -e $study/STOP ]] &&") :
     ]
     assert len(place) == 4
     assert len(again) == 9
-    for lines in asked.values():
+    for lines in commands.values():
         assert [line for line in lines if line in place] == place
         assert [line for line in lines if line in again and line != "}"][: len(again)] == again
 
@@ -62,10 +61,10 @@ def test_the_three_say_the_same_of_what_they_share() -> None:
 def test_an_array_over_the_plan(
     cluster: Cluster, planned: Callable[..., Study], losses: Callable[..., None], tmp_path: Path
 ) -> None:
-    """As the head of the script says it, word for word."""
+    """By the commands in the header of the script."""
     study = planned("array")
     head = [line.removeprefix("#   ") for line in _lines("plan-array") if line.startswith("#   ")]
-    assert head[0] == "cptlaw prepare WORDS; cptlaw plan WORDS"
+    assert head[0] == "cptlaw prepare OVERRIDES; cptlaw plan OVERRIDES"
     text = "\n".join(head[1:]).replace("studies/NAME", str(study.folder)).replace("slurm/", f"{SLURM}/")
     first, rest = cluster.shell(
         text.replace("sbatch --array", "sbatch --parsable --array") + '\necho "$first"', tmp_path
@@ -80,15 +79,14 @@ def test_an_array_over_the_plan(
 
 
 @pytest.mark.slow
-def test_the_whole_study(cluster: Cluster, words: list[str], tmp_path: Path) -> None:
-    """Two workers on two nodes, told in the middle that the time is nearly up; then the answer."""
-    folder = Path(next(word for word in words if word.startswith("studies=")).removeprefix("studies=")) / "answered"
+def test_the_whole_study(cluster: Cluster, words: list[str], studies: Path, tmp_path: Path) -> None:
+    """Two workers on two nodes, signalled during training; then the recommendation."""
+    folder = studies / "answered"
     more = ["law=transfer-anchored", "law.transfer-anchored.from_step=2", "bootstrap=20", "goal.tolerance=0.5"]
     question = [word for word in words if not word.startswith("studies=")]
     job = cluster.submit("--nodes=2", SLURM / "study.sbatch", folder, *question, *more, folder=tmp_path)
     runs = folder / "runs"
-    while not any(path.stat().st_size for path in runs.glob("*/points.jsonl")):
-        time.sleep(0.05)
+    wait_until(lambda: any(path.stat().st_size for path in runs.glob("*/points.jsonl")), 180)
     subprocess.run(["scancel", "--batch", "--signal=USR1", job], check=True)
     state = cluster.wait(job, seconds=180)
     log = "".join(path.read_text() for path in tmp_path.glob("cptlaw-study-*.log"))

@@ -1,4 +1,4 @@
-"""Runs as arrays: which run goes into which array, and what each array waits for."""
+"""Runs as job arrays: which run goes into which array, and which array waits for which."""
 
 from __future__ import annotations
 
@@ -7,48 +7,48 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pipeline.study.folder import PlannedRun
 
 Task = tuple[str, int]
-"""Number of an array and index in it."""
+"""Job number of an array and index in it."""
 Send = Callable[[str, dict[str, int], str], str]
-"""(kind, hash of a run -> index, dependency) -> number of the job."""
+"""(kind, hash of a run -> index, dependency) -> job number."""
 
 
 def submit_runs(
-    plan: Sequence[PlannedRun], states: dict[str, str], where: dict[str, Task], largest: int, send: Send
+    plan: Sequence[PlannedRun], states: dict[str, str], tasks: dict[str, Task], size_limit: int, send: Send
 ) -> list[PlannedRun]:
     """Submit the open runs in arrays, parents first.
 
     Args:
         plan: the runs.
         states: hash -> done, failed or open.
-        where: hash -> task, of the runs that are queued or run; what is submitted is added.
-        largest: most tasks of an array.
+        tasks: hash -> task, of the runs that are queued or running; the submitted runs are added.
+        size_limit: largest number of tasks of an array.
         send: submits an array.
 
     Returns:
-        The runs that cannot be trained, since they or what they continue have failed.
+        The runs that cannot be trained because they, or a run that they start from, have failed.
     """
-    barred: dict[str, PlannedRun] = {}
+    blocked: dict[str, PlannedRun] = {}
     for stage in _stages(plan):
         free: list[str] = []
-        behind: dict[str, Task] = {}
+        children: dict[str, Task] = {}
         for run in stage:
             name, parent = run.spec.hash, run.after
-            if states[name] == "done" or name in where:
+            if states[name] == "done" or name in tasks:
                 continue
-            if states[name] == "failed" or parent in barred:
-                barred[name] = run
+            if states[name] == "failed" or parent in blocked:
+                blocked[name] = run
             elif parent is None or states.get(parent, "done") == "done":
                 free.append(name)
             else:
-                behind[name] = where[parent]
-        for tasks, after in [*(_chunks(free, "", largest)), *_behind(behind, largest)]:
-            number = send("train", tasks, after)
-            where.update({name: (number, index) for name, index in tasks.items()})
-    return list(barred.values())
+                children[name] = tasks[parent]
+        for indices, after in [*_chunks(free, "", size_limit), *_behind(children, size_limit)]:
+            number = send("train", indices, after)
+            tasks.update({name: (number, index) for name, index in indices.items()})
+    return list(blocked.values())
 
 
 def dependency(tasks: Iterable[Task], others: Iterable[str] = ()) -> str:
-    """All arrays of these tasks done, and other jobs ended in whatever way, as sbatch takes it.
+    """The dependency of a job that needs these tasks' arrays to succeed and other jobs to end, in sbatch's syntax.
 
     >>> dependency([("7", 0), ("7", 1), ("8", 0)])
     'afterok:7:8'
@@ -58,7 +58,7 @@ def dependency(tasks: Iterable[Task], others: Iterable[str] = ()) -> str:
 
 
 def ranges(indices: Iterable[int]) -> str:
-    """Indices as sbatch takes them, the shortest way.
+    """Array indices in sbatch's syntax.
 
     >>> ranges([0, 1, 2, 5, 7, 8])
     '0-2,5,7-8'
@@ -73,37 +73,39 @@ def ranges(indices: Iterable[int]) -> str:
 
 
 def _stages(plan: Sequence[PlannedRun]) -> Iterator[list[PlannedRun]]:
-    """Runs by the number of the plan's runs that they come after."""
+    """Runs of equal depth in the plan's graph, roots first."""
     by_hash = {run.spec.hash: run for run in plan}
     depths: dict[str, int] = {}
     for run in plan:
-        line = [run]
-        while (parent := by_hash.get(line[-1].after or "")) and line[-1].spec.hash not in depths:
-            line.append(parent)
-        for member in reversed(line):
+        ancestry = [run]
+        while (parent := by_hash.get(ancestry[-1].after or "")) and ancestry[-1].spec.hash not in depths:
+            ancestry.append(parent)
+        for member in reversed(ancestry):
             depths.setdefault(member.spec.hash, depths.get(member.after or "", -1) + 1)
     for depth in range(max(depths.values(), default=-1) + 1):
         yield [run for run in plan if depths[run.spec.hash] == depth]
 
 
-def _behind(runs: dict[str, Task], largest: int) -> Iterator[tuple[dict[str, int], str]]:
-    """(tasks, dependency) of runs that wait for a task each: by what is fewer, parents or children of one parent."""
+def _behind(parents: dict[str, Task], size_limit: int) -> Iterator[tuple[dict[str, int], str]]:
+    """(indices, dependency) of arrays of runs that wait for a task each (`parents`), in the fewer arrays of two ways:
+    one for each parent, or one for the n-th children of all parents.
+    """
     children: dict[Task, list[str]] = {}
-    for run, task in runs.items():
+    for run, task in parents.items():
         children.setdefault(task, []).append(run)
-    abreast: dict[tuple[str, int], dict[str, int]] = {}
+    siblings: dict[tuple[str, int], dict[str, int]] = {}
     for (job, index), members in children.items():
         for number, run in enumerate(members):
-            abreast.setdefault((job, number), {})[run] = index
-    if len(children) <= len(abreast):
+            siblings.setdefault((job, number), {})[run] = index
+    if len(children) <= len(siblings):
         for (job, index), members in children.items():
-            yield from _chunks(members, f"afterok:{job}_{index}", largest)
+            yield from _chunks(members, f"afterok:{job}_{index}", size_limit)
     else:
-        # Each task behind the one of the same index.
-        for (job, _), tasks in abreast.items():
-            yield tasks, f"aftercorr:{job}"
+        # Each task waits for the task of the same index.
+        for (job, _), indices in siblings.items():
+            yield indices, f"aftercorr:{job}"
 
 
-def _chunks(runs: Sequence[str], after: str, largest: int) -> Iterator[tuple[dict[str, int], str]]:
-    for start in range(0, len(runs), largest):
-        yield {run: index for index, run in enumerate(runs[start : start + largest])}, after
+def _chunks(runs: Sequence[str], after: str, size_limit: int) -> Iterator[tuple[dict[str, int], str]]:
+    for start in range(0, len(runs), size_limit):
+        yield {run: index for index, run in enumerate(runs[start : start + size_limit])}, after

@@ -1,4 +1,4 @@
-"""Slurm's own commands: asked at most once a second, never waited for without end, never through a shell."""
+"""Slurm's commands: at most one call a second, each with a time-out and without a shell."""
 
 from __future__ import annotations
 
@@ -14,100 +14,100 @@ from pathlib import Path
 from pipeline.study.folder import StudyError
 
 MARK = "cptlaw:"
-"""Before the token in a job's comment, by which a study knows its jobs again, whatever their numbers."""
+"""Prefix of the token in a job's comment. A study finds its jobs by their tokens, whatever their numbers."""
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "SUSPENDED", "STOPPED", "PREEMPTED")
 RUNNING = ("RUNNING", "CONFIGURING", "COMPLETING", "SIGNALING", "STAGE_OUT", "RESIZING")
 
 
 class SchedulerError(StudyError):
-    """A command of Slurm that is missing, refused or gave no answer; one line."""
+    """A Slurm command is missing, failed or timed out; one line."""
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What the scheduler says of a job, or of one task of an array."""
+class JobState:
+    """State of a job, or of one task of an array, in the scheduler."""
 
     job: str
-    """Number of the job or the array."""
+    """Number of the job or array."""
     state: str
     """PENDING, RUNNING, COMPLETED, FAILED, ..."""
     reason: str
-    """Why it is in that state, in Slurm's word: Priority, Dependency, NonZeroExitCode, ..."""
+    """Slurm's reason for the state: Priority, Dependency, NonZeroExitCode, ..."""
 
     @property
     def alive(self) -> bool:
-        """Whether it runs or may yet run."""
+        """Whether it is running or may still start."""
         return self.state in (*WAITING, *RUNNING) and self.reason != "DependencyNeverSatisfied"
 
 
-Queue = dict[str, dict[int, Seen]]
-"""Token -> index in the array (0 of a job that is none) -> what is seen of it."""
+Queue = dict[str, dict[int, JobState]]
+"""Token -> index in the array (0 for a single job) -> state."""
 
 
 class Scheduler:
-    """Slurm as this process sees it."""
+    """Slurm's commands for this process."""
 
     def __init__(self, patience: float = 60.0, interval: float = 1.0) -> None:
         """
         Args:
-            patience: seconds after which a command is given up.
-            interval: seconds between two commands, and that an answer about the queue is kept.
+            patience: time-out of a command, seconds.
+            interval: least seconds between two commands, and seconds for which the queue is cached.
         """
         self._patience, self._interval = patience, interval
-        # When the last command ended, and when the queue was asked for.
-        self._last = self._asked = -float("inf")
+        # Times of the last command and of the cached queue.
+        self._last = self._read = -float("inf")
         self._queue: Queue | None = None
         self._accounting = True
 
-    def submit(self, words: Sequence[str], script: Path) -> str:
-        """Number of the job that sbatch makes of a script.
+    def submit(self, options: Sequence[str], script: Path) -> str:
+        """Submit a script with sbatch; returns the job number.
 
         Raises:
-            SchedulerError: sbatch refused, in its own words, or gave no answer: then it may yet have taken the job.
+            SchedulerError: sbatch failed, with its message, or timed out: then it may still have accepted the job.
         """
-        answer = self._call("sbatch", "--parsable", *words, str(script))
+        answer = self._call("sbatch", "--parsable", *options, str(script))
         job = answer.strip().splitlines()[-1].split(";")[0] if answer.strip() else ""
         if not job.isdigit():
-            raise SchedulerError(f"sbatch: answered {answer.strip()!r}, not the number of a job")
+            raise SchedulerError(f"sbatch: the answer {answer.strip()!r} is not a job number")
         self._queue = None
         return job
 
     def queue(self) -> Queue:
-        """This user's jobs of any study, also those that ended a few minutes ago; asked at most once a second.
+        """This user's jobs of all studies, with those that ended a few minutes ago; read at most once a second.
 
         Raises:
-            SchedulerError: squeue gave no answer.
+            SchedulerError: squeue failed.
         """
-        if self._queue is None or time.monotonic() - self._asked > self._interval:
-            words = ("--noheader", "--me", "--states=all", "--format=%F|%K|%T|%r|%k")
-            self._queue = parse_queue(self._call("squeue", *words))
-            self._asked = time.monotonic()
+        if self._queue is None or time.monotonic() - self._read > self._interval:
+            options = ("--noheader", "--me", "--states=all", "--format=%F|%K|%T|%r|%k")
+            self._queue = parse_queue(self._call("squeue", *options))
+            self._read = time.monotonic()
         return self._queue
 
-    def ended(self, jobs: Sequence[str]) -> dict[tuple[str, int], Seen]:
-        """(job, index) -> how it ended, for jobs that the queue has forgotten; empty where there is no accounting."""
+    def ended(self, jobs: Sequence[str]) -> dict[tuple[str, int], JobState]:
+        """(job, index) -> final state, for jobs no longer in the queue; empty on clusters without accounting."""
         if not jobs or not self._accounting:
             return {}
-        words = ("--noheader", "--parsable2", "--allocations", f"--jobs={','.join(jobs)}", "--format=JobID,State")
+        options = ("--noheader", "--parsable2", "--allocations", f"--jobs={','.join(jobs)}", "--format=JobID,State")
         try:
-            lines = self._call("sacct", *words).splitlines()
+            lines = self._call("sacct", *options).splitlines()
         except SchedulerError:
             self._accounting = False
             return {}
-        found = {}
+        states = {}
         for line in lines:
             name, _, state = line.partition("|")
             job, _, index = name.partition("_")
             for number in _indices(index):
                 # "CANCELLED by 1000"
-                found[job, number] = Seen(job, state.split()[0] if state else "", state)
-        return found
+                states[job, number] = JobState(job, state.split()[0] if state else "", state)
+        return states
 
     def cancel(self, jobs: Sequence[str]) -> None:
-        """Cancel jobs; those that have ended already are let be.
+        """Cancel jobs; jobs that have ended are ignored.
 
         Raises:
-            SchedulerError: scancel refused.
+            SchedulerError: scancel failed.
         """
         if jobs:
             self._call("scancel", "--quiet", *jobs)
@@ -115,20 +115,20 @@ class Scheduler:
 
     @functools.cached_property
     def largest_array(self) -> int:
-        """How many tasks an array may have.
+        """Largest number of tasks of an array.
 
         Raises:
-            SchedulerError: scontrol gave no answer.
+            SchedulerError: scontrol failed.
         """
-        found = re.search(r"^MaxArraySize\s*=\s*(\d+)", self._call("scontrol", "show", "config"), re.MULTILINE)
-        # 0: arrays are switched off; a job a run is what is left.
-        return max(1, int(found.group(1))) if found else 1001
+        match = re.search(r"^MaxArraySize\s*=\s*(\d+)", self._call("scontrol", "show", "config"), re.MULTILINE)
+        # 0: arrays are disabled, so each run is a job.
+        return max(1, int(match.group(1))) if match else 1001
 
-    def _call(self, program: str, *words: str) -> str:
+    def _call(self, program: str, *arguments: str) -> str:
         time.sleep(max(0.0, self._last + self._interval - time.monotonic()))
         try:
             done = subprocess.run(
-                [program, *words],
+                [program, *arguments],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -140,36 +140,36 @@ class Scheduler:
         except FileNotFoundError:
             raise SchedulerError(f"{program}: not found; launcher=slurm needs Slurm's commands on the PATH") from None
         except subprocess.TimeoutExpired:
-            raise SchedulerError(f"{program}: no answer in {self._patience:g} s") from None
+            raise SchedulerError(f"{program}: no answer within {self._patience:g} s") from None
         finally:
             self._last = time.monotonic()
         if done.returncode:
             lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-            raise SchedulerError("; ".join(lines) or f"{program}: ended with {done.returncode}")
+            raise SchedulerError("; ".join(lines) or f"{program}: exit code {done.returncode}")
         return done.stdout
 
 
 def parse_queue(text: str) -> Queue:
-    """What squeue printed as array job|indices|state|reason|comment, without the jobs that are not cptlaw's.
+    """The jobs of cptlaw in the output of squeue, whose fields are array job|indices|state|reason|comment.
 
     >>> parse_queue("7|0-1,4%2|PENDING|Resources|cptlaw:ab")["ab"][4]
-    Seen(job='7', state='PENDING', reason='Resources')
+    JobState(job='7', state='PENDING', reason='Resources')
     """
     queue: Queue = {}
     for line in text.splitlines():
         fields = line.strip().split("|", 4)
         if len(fields) == 5 and fields[4].startswith(MARK):
-            seen = Seen(fields[0], fields[2], fields[3])
-            queue.setdefault(fields[4].removeprefix(MARK), {}).update(dict.fromkeys(_indices(fields[1]), seen))
+            state = JobState(fields[0], fields[2], fields[3])
+            queue.setdefault(fields[4].removeprefix(MARK), {}).update(dict.fromkeys(_indices(fields[1]), state))
     return queue
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """An environment for Slurm's commands: a job that submits another must not hand on what describes itself."""
+    """An environment for Slurm's commands: without the variables that describe the job that calls them."""
     kept = {name: value for name, value in given.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         kept.pop(name, None)
-    # Else squeue shortens the indices of an array to 64 characters.
+    # Without it squeue cuts the indices of an array at 64 characters.
     return {**kept, "SLURM_BITSTR_LEN": "0"}
 
 

@@ -1,4 +1,4 @@
-"""Which jobs of a study were submitted: written before sbatch is asked and after it answered, one writer at a time."""
+"""jobs.jsonl: the jobs of a study, written before and after each call of sbatch by one process at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from pipeline.launch.slurm.client import Queue, SchedulerError, Seen
+from pipeline.launch.slurm.client import JobState, Queue, SchedulerError
 from pipeline.study.folder import Study, StudyError
 from training.attempt import claim
 from training.durable import read_lines_whole, write_whole
@@ -19,26 +19,26 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Job:
-    """A line of jobs.jsonl: an array of runs, or a job that goes on with the study when they are done."""
+    """A line of jobs.jsonl: an array of runs, or the job that continues the study after them."""
 
     token: str
-    """Its own word, in the job's comment and in the names of its files in jobs/."""
+    """Random name of the job, in its comment and in the names of its files in jobs/."""
     kind: str
-    """train; decide (collect, fit, recommend, submit the confirmation); prove (compare, report)."""
+    """train (runs), recommend (collect, fit, recommend, submit confirmation runs) or confirm (compare, report)."""
     number: str | None = None
-    """What sbatch answered; None: it was asked and we never heard."""
+    """Job number from sbatch; None: sbatch was called and its answer is unknown."""
     after: str = ""
-    """Its dependency."""
+    """Its dependency in sbatch's syntax; empty: none."""
     tasks: dict[str, int] = field(default_factory=dict)
-    """Of train: hash of a run -> its index in the array."""
+    """Of kind train: hash of a run -> index in the array."""
 
     def log(self, index: int) -> str:
-        """File of what it prints, in the study's folder."""
+        """Log file, relative to the study's folder."""
         return f"logs/slurm-{self.number}_{index}.out" if self.kind == "train" else f"logs/slurm-{self.number}.out"
 
 
 def read_jobs(study: Study) -> list[Job]:
-    """The jobs that were submitted, oldest first; none for a study that never was.
+    """The submitted jobs, oldest first; an empty list before the first.
 
     Raises:
         StudyError: a damaged line.
@@ -46,12 +46,13 @@ def read_jobs(study: Study) -> list[Job]:
     path = study.folder / "jobs.jsonl"
     try:
         lines = read_lines_whole(path)
-        wanted = {name.name for name in dataclasses.fields(Job)}
-        return [Job(**{name: line[name] for name in wanted}) for line in lines if line["schema"] == SCHEMA]
+        if foreign := [line["schema"] for line in lines if line["schema"] != SCHEMA]:
+            raise ValueError(f"schema {foreign[0]!r}; allowed: {SCHEMA}")
+        return [Job(**{name: value for name, value in line.items() if name != "schema"}) for line in lines]
     except FileNotFoundError:
         return []
     except (ValueError, KeyError, TypeError) as error:
-        raise StudyError(f"{path}: {error!r}; delete it when squeue shows no job of this study") from None
+        raise StudyError(f"{path}: {error!r}; delete the file once squeue shows no job of this study") from None
 
 
 def write_jobs(study: Study, jobs: Iterable[Job]) -> None:
@@ -60,17 +61,17 @@ def write_jobs(study: Study, jobs: Iterable[Job]) -> None:
     write_whole(study.folder / "jobs.jsonl", "".join(f"{line}\n" for line in lines))
 
 
-def adopted(jobs: Iterable[Job], queue: Queue) -> list[Job]:
-    """The jobs with the numbers that we never heard, where the queue knows them."""
-    found = []
+def with_known_numbers(jobs: Iterable[Job], queue: Queue) -> list[Job]:
+    """The jobs, with job numbers that sbatch did not return filled in from the queue."""
+    completed = []
     for job in jobs:
-        seen = next(iter(queue.get(job.token, {}).values()), None)
-        found.append(dataclasses.replace(job, number=seen.job) if seen and job.number is None else job)
-    return found
+        state = next(iter(queue.get(job.token, {}).values()), None)
+        completed.append(dataclasses.replace(job, number=state.job) if state and job.number is None else job)
+    return completed
 
 
-def seen_tasks(jobs: Iterable[Job], queue: Queue) -> Iterator[tuple[Job, str, int, Seen | None]]:
-    """(job, hash of the run, index, what the queue says), the newest job of a run last."""
+def task_states(jobs: Iterable[Job], queue: Queue) -> Iterator[tuple[Job, str, int, JobState | None]]:
+    """(job, hash of the run, index, state or None if not in the queue), the newest job of a run last."""
     for job in jobs:
         tasks = queue.get(job.token, {})
         for run, index in job.tasks.items():
@@ -78,20 +79,20 @@ def seen_tasks(jobs: Iterable[Job], queue: Queue) -> Iterator[tuple[Job, str, in
 
 
 @contextlib.contextmanager
-def submitting(study: Study, log: Callable[[str], object], longest: float = 600.0) -> Iterator[None]:
-    """The right to submit jobs of a study, which one process has at a time; waits for another to end.
+def submitting(study: Study, log: Callable[[str], object], timeout: float = 600.0) -> Iterator[None]:
+    """A lock on the submission of a study's jobs; waits for another process that holds it.
 
     Raises:
-        SchedulerError: another process had it all the while.
+        SchedulerError: another process held it until the time-out.
     """
-    deadline, told = time.monotonic() + longest, False
+    deadline, logged = time.monotonic() + timeout, False
     folder = study.folder / "jobs" / "submission"
     while (attempt := claim(folder)) is None:
-        if not told:
-            log("another process submits jobs of this study; waiting for it")
-            told = True
+        if not logged:
+            log("another process is submitting jobs of this study; waiting for it")
+            logged = True
         if time.monotonic() > deadline:
-            raise SchedulerError(f"{folder}: another process has been submitting for {longest:g} s; see attempts/")
+            raise SchedulerError(f"{folder}: another process has been submitting for {timeout:g} s; see attempts/")
         time.sleep(0.2)
     code = 1
     try:

@@ -1,4 +1,4 @@
-"""The batch scripts that launcher=slurm submits, as text that a person can read and submit by hand."""
+"""The batch scripts of launcher=slurm: plain text that a user can read and submit again."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pathlib import Path
 from pipeline.question.schema import Question
 from pipeline.question.slurm_options import driver_options, train_options
 
-# As slurm/*.sbatch. Slurm tells the shell alone of the time limit; a TERM (cancelled, preempted) reaches all processes
-# by itself. A run that was cancelled ends with 75 too: only a job that Slurm still calls RUNNING puts itself back.
-# Slurm does so by itself after a preemption or when a node died.
+# As slurm/*.sbatch. Slurm signals the time limit to the shell only; TERM (cancelled, preempted) goes to all processes.
+# A cancelled run exits with 75 too, so the script requeues its job only while Slurm calls it RUNNING. Slurm itself
+# requeues the job after a preemption or the failure of a node.
 _TRAIN = """\
 run=$(awk -v task="${{SLURM_ARRAY_TASK_ID:-0}}" '$1 == task {{ print $2 }}' {tasks})
 trap 'kill -USR1 "$step"' USR1
 trap : TERM
-# When one process has ended, the others have a minute.
+# When one process exits, the others have a minute.
 srun --kill-on-bad-exit=0 --wait=60 {python} -m pipeline.launch.worker {study} --only "$run" &
 step=$!
 while wait "$step"; code=$?; kill -0 "$step" 2> /dev/null; do :; done
 
-# 75: saved, run me again; 70 or above 128: it died, which the worker allows launcher.retries times without a step.
-((code == 75)) && most=1000 || most=50
-if ((code == 75 || code == 70 || code > 128)) && ((${{SLURM_RESTART_COUNT:-0}} < most)) && [[ ! -e {stop} ]] &&
+# 75: state saved, run again. 70 or above 128: the process died; the worker allows launcher.retries deaths.
+((code == 75)) && limit=1000 || limit=50
+if ((code == 75 || code == 70 || code > 128)) && ((${{SLURM_RESTART_COUNT:-0}} < limit)) && [[ ! -e {stop} ]] &&
   [[ $(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T) == RUNNING ]]; then
   scontrol requeue "$SLURM_JOB_ID"
 fi
@@ -37,7 +37,7 @@ export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
 
 
 def train_script(study: Path, question: Question, token: str) -> str:
-    """The script of an array whose task i trains the run that stands beside i in jobs/TOKEN.tasks."""
+    """The script of an array: task i trains the run listed for i in jobs/TOKEN.tasks."""
     many = question.parallel.kind != "single"
     jobs = study.resolve() / "jobs"
     body = _TRAIN.format(
@@ -51,12 +51,12 @@ def train_script(study: Path, question: Question, token: str) -> str:
 
 
 def driver_script(study: Path, question: Question, verbs: Sequence[str]) -> str:
-    """The script of a job that carries out verbs one after another; the report is written even if one fails."""
-    place, python = _quoted(study.resolve()), _python(question)
+    """The script of a job that runs verbs in order; when one fails it still writes the report."""
+    folder, python = _quoted(study.resolve()), _python(question)
     lines = [*_head(driver_options(question)), *question.launcher.slurm.setup, *_threads(question.launcher.threads)]
     lines += ["for verb in " + " ".join(verbs) + "; do"]
-    lines += [f"  {python} -m pipeline.cli.main $verb {place} || {{"]
-    lines += ["    code=$?", f"    [ $verb = report ] || {python} -m pipeline.cli.main report {place}"]
+    lines += [f"  {python} -m pipeline.cli.main $verb {folder} || {{"]
+    lines += ["    code=$?", f"    [ $verb = report ] || {python} -m pipeline.cli.main report {folder}"]
     lines += ["    exit $code", "  }", "done"]
     return "\n".join(lines) + "\n"
 
@@ -68,7 +68,7 @@ def _head(options: Sequence[str]) -> list[str]:
 def _threads(threads: int) -> list[str]:
     return [
         f"export OMP_NUM_THREADS={threads} MKL_NUM_THREADS={threads} TOKENIZERS_PARALLELISM=0",
-        # srun does not take this over by itself since Slurm 22.05.
+        # Since Slurm 22.05 srun does not inherit it.
         'export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"',
     ]
 

@@ -1,9 +1,9 @@
-"""cptlaw evaluate: a task file of one's own through the real lm-eval."""
+"""cptlaw evaluate: a user's task file through the real lm-eval."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from training.model import build_model
 from training.spec import RunSpec
 
 pytest.importorskip("lm_eval", reason="lm-eval is an extra: pip install 'cptlaw[tasks]'")
-# Third parties' own: lm-eval on its way to newer versions of what it uses.
+# lm-eval warns of deprecations in its dependencies.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 TASK = """
@@ -71,18 +71,18 @@ def question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_a_task_file_is_run_on_every_checkpoint_and_once(study: Study, question) -> None:
     console = Console(quiet=True)
     rows = evaluate_tasks(study, question, console)
-    assert [row["step"] for row in rows] == [1, 2]
+    assert [row.step for row in rows] == [1, 2]
     for row in rows:
-        # With two choices that never change the accuracy is the share of one answer.
-        assert row["results"]["letters"]["acc"] == 0.5
-        kept = study.runs / row["run"] / "tasks" / f"step-{row['step']}.json"
-        assert json.loads(kept.read_text())["results"] == row["results"]
+        # With two choices that never change the accuracy is the frequency of one answer.
+        assert row.scores["letters"]["acc"] == 0.5
+        kept = study.runs / row.run / "tasks" / f"step-{row.step}.json"
+        assert json.loads(kept.read_text())["results"] == row.scores
         kept.write_text(kept.read_text().replace("0.5", "0.75"))
     again = evaluate_tasks(study, question, console)
-    assert {row["results"]["letters"]["acc"] for row in again} == {0.75}
+    assert {row.scores["letters"]["acc"] for row in again} == {0.75}
     with (terminal := Console(width=80)).capture() as shown:
         terminal.print(
-            task_table([{**row, "results": {f"task-{n}": row["results"]["letters"] for n in range(6)}} for row in rows])
+            task_table([replace(row, scores={f"task-{n}": row.scores["letters"] for n in range(6)}) for row in rows])
         )
     assert shown.get().count("acc 0.500 ±") == 12, "readable however many tasks there are"
 
@@ -91,15 +91,15 @@ def test_bad_input_is_one_line(study: Study, question, tmp_path: Path) -> None:
     console = Console(quiet=True)
 
     def asked(**changes):
-        return dataclasses.replace(question, evaluate=dataclasses.replace(question.evaluate, **changes))
+        return replace(question, evaluate=replace(question.evaluate, **changes))
 
     with pytest.raises(ConfigError, match=r"evaluate\.tasks: empty"):
         evaluate_tasks(study, asked(tasks=[]), console)
     with pytest.raises(ConfigError, match=r"evaluate\.limit: -3; allowed: 1 or more"):
         evaluate_tasks(study, asked(limit=-3), console)
-    with pytest.raises(ConfigError, match=r"evaluate\.tasks: lettres: not known to lm-eval"):
+    with pytest.raises(ConfigError, match=r"evaluate\.tasks: lettres: unknown to lm-eval"):
         evaluate_tasks(study, asked(tasks=["lettres"]), console)
     with pytest.raises(ConfigError, match=r"evaluate\.folder: 'nowhere' is not a folder"):
         evaluate_tasks(study, asked(folder="nowhere"), console)
     with pytest.raises(StudyError, match="run 'abc' has no checkpoint yet"):
-        evaluate_tasks(study, dataclasses.replace(question, run="abc"), console)
+        evaluate_tasks(study, replace(question, run="abc"), console)

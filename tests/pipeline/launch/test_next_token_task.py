@@ -1,4 +1,4 @@
-"""The study's own down-stream tasks: made of held-out text, alike every time, right in one place of four."""
+"""Down-stream tasks from validation text: reproducible, with the following passage as the answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.launch.next_token_task import CHOICES, with_own_tasks, write_tasks
+from pipeline.launch.next_token_task import CHOICES, with_next_tasks, write_tasks
 from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
 from pipeline.study.folder import Study
@@ -16,7 +16,7 @@ from training.corpora.tokenizer import load_tokenizer
 
 
 def test_the_answer_is_what_follows(manifest: Manifest, tmp_path: Path) -> None:
-    names = write_tasks(manifest, tmp_path, sequence_length=32, most=12)
+    names = write_tasks(manifest, tmp_path, sequence_length=32, limit=12)
     assert set(names) == {"next-general", "next-code"}
     tokenizer = load_tokenizer(manifest.tokenizer_path)
     for name in names:
@@ -33,15 +33,15 @@ def test_the_answer_is_what_follows(manifest: Manifest, tmp_path: Path) -> None:
         assert task["task"] == name
         assert Path(task["dataset_kwargs"]["data_files"]["test"]) == tmp_path / f"{name}.jsonl"
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    write_tasks(manifest, tmp_path, sequence_length=32, most=12)
+    write_tasks(manifest, tmp_path, sequence_length=32, limit=12)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_other_tasks_are_left_alone_and_mistakes_told(tmp_path: Path) -> None:
+def test_other_tasks_stay_and_mistakes_are_reported(tmp_path: Path) -> None:
     question = read_question(["experiment=quickstart", "evaluate.tasks=[hellaswag]"])
-    assert with_own_tasks(question, Study(tmp_path)) is question
+    assert with_next_tasks(question, Study(tmp_path)) is question
     both = read_question(["experiment=quickstart", "evaluate.tasks=[next]", "evaluate.folder=mine"])
     with pytest.raises(ConfigError, match=r"evaluate\.folder: 'mine' with evaluate\.tasks=next"):
-        with_own_tasks(both, Study(tmp_path))
+        with_next_tasks(both, Study(tmp_path))
     with pytest.raises(ConfigError, match=r"evaluate\.role: 'first'; allowed: pretrain, fit, confirm"):
         read_question(["experiment=quickstart", "evaluate.role=first"])

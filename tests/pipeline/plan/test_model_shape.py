@@ -58,12 +58,12 @@ def test_a_tokenizer_may_be_a_hub_name_whose_commit_the_manifest_keeps(
     assert (prepared.tokenizer, prepared.vocabulary) == (manifest.tokenizer, manifest.vocabulary)
     assert Manifest.open(prepared.folder).tokenizer_revision == COMMIT
     missing = read_question([*words, "corpora.tokenizer.path=other/model"])
-    with pytest.raises(SpecError, match=r"^corpora\.tokenizer\.path: other/model: no folder here, .*$"):
+    with pytest.raises(SpecError, match=r"^corpora\.tokenizer\.path: other/model: neither a folder nor available .*$"):
         prepare_corpora(missing, lambda _: None)
 
 
 def test_what_cannot_be_had_is_said_in_one_line(cache: Path) -> None:
-    with pytest.raises(SpecError, match=r"model\.path: other/model: no folder here, and not to be had from the hub"):
+    with pytest.raises(SpecError, match=r"model\.path: other/model: neither a folder nor available from the hub"):
         directory_of(ModelConfig(name="hf", path="other/model"))
     with pytest.raises(SpecError, match="some/model at v2"):
         directory_of(ModelConfig(name="hf", path="some/model", revision="v2"))

@@ -16,14 +16,14 @@ export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
 run=$(awk -v task="${SLURM_ARRAY_TASK_ID:-0}" '$1 == task { print $2 }' /studies/law/jobs/0123abcd.tasks)
 trap 'kill -USR1 "$step"' USR1
 trap : TERM
-# When one process has ended, the others have a minute.
+# When one process exits, the others have a minute.
 srun --kill-on-bad-exit=0 --wait=60 /venv/bin/python -m pipeline.launch.worker /studies/law --only "$run" &
 step=$!
 while wait "$step"; code=$?; kill -0 "$step" 2> /dev/null; do :; done
 
-# 75: saved, run me again; 70 or above 128: it died, which the worker allows launcher.retries times without a step.
-((code == 75)) && most=1000 || most=50
-if ((code == 75 || code == 70 || code > 128)) && ((${SLURM_RESTART_COUNT:-0} < most)) && [[ ! -e /studies/law/STOP ]] &&
+# 75: state saved, run again. 70 or above 128: the process died; the worker allows launcher.retries deaths.
+((code == 75)) && limit=1000 || limit=50
+if ((code == 75 || code == 70 || code > 128)) && ((${SLURM_RESTART_COUNT:-0} < limit)) && [[ ! -e /studies/law/STOP ]] &&
   [[ $(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T) == RUNNING ]]; then
   scontrol requeue "$SLURM_JOB_ID"
 fi
