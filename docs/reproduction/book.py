@@ -1,4 +1,4 @@
-"""What the page is made from: kept tables of studies, kept measurements, and what the papers print."""
+"""The inputs of the page: kept tables of studies, kept measurements, and the papers' numbers."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Book:
             ValueError: claims.csv and the papers' intext.csv do not belong together.
         """
         ours = pd.read_csv(CLAIMS, dtype=str, keep_default_na=False)
-        said = pd.read_csv(self.papers / "intext.csv", dtype=str, keep_default_na=False)
-        said["id"] = said["paper"] + "-" + (said.groupby("paper").cumcount() + 1).astype(str)
-        joined = ours.merge(said.rename(columns={"section": "place"}), on="id", how="outer")
+        printed = pd.read_csv(self.papers / "intext.csv", dtype=str, keep_default_na=False)
+        printed["id"] = printed["paper"] + "-" + (printed.groupby("paper").cumcount() + 1).astype(str)
+        joined = ours.merge(printed.rename(columns={"section": "place"}), on="id", how="outer")
         own = joined[~joined["section"].eq("")]
-        if len(own) != len(said) or (own["section"] != own["place"]).any():
+        if len(own) != len(printed) or (own["section"] != own["place"]).any():
             raise ValueError(f"{CLAIMS} and {self.papers}/intext.csv do not have the same claims")
         return joined.set_index("id").loc[ours["id"]]
 

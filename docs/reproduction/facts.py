@@ -1,4 +1,4 @@
-"""What is here beside a claim of a paper's text: a function a fact, each from the code or the results it speaks of."""
+"""Our value beside each claim of a paper's text: a function per claim, from the code or from results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures what takes more than a moment, on public losses and on kept points: docs/results/reproduction.csv.
+"""Measure on public losses and on kept points: docs/results/reproduction.csv.
 
     python -m docs.reproduction.measured
 
@@ -51,7 +51,7 @@ def published_optima() -> dict[str, float]:
 
 
 def kept(**changes: float) -> DomainPoints:
-    """What the tables read of the kept six-domain study, asked otherwise than there if told."""
+    """The points of the kept six-domain study, with changed fields."""
     folder = RESULTS / READINGS["six"].experiment
     return dataclasses.replace(READINGS["six"].read(Source(Study(folder), question_of_study(folder, []))), **changes)
 

@@ -1,4 +1,4 @@
-"""What the papers' printed numbers say of each other: places where text and tables disagree, found by arithmetic."""
+"""Places where the text and the tables of a paper disagree, found by arithmetic."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ def _best_form(book: Book) -> str:
 
 
 def _worst_domain(book: Book) -> str:
-    said = []
+    texts = []
     for name, metric, worst in (("dcpt-14", "Huber loss", "idxmax"), ("dcpt-15", "R2", "idxmin")):
         own = _read(book, name).query("parameterization == 'L3'")
         row = own.loc[getattr(own["value"], worst)()]
-        said.append(f"{metric} {row['value']:.4g} ({row['domain']}, {row['corpus']})")
+        texts.append(f"{metric} {row['value']:.4g} ({row['domain']}, {row['corpus']})")
     bounds = book.number("dcpt-8"), book.number("dcpt-9")
     return (
         f"That L3 has a Huber loss below {bounds[0]:g} and an R2 above {bounds[1]:g} is true of its means; by domain "
-        f"its worst are {' and '.join(said)}."
+        f"its worst are {' and '.join(texts)}."
     )
 
 
@@ -83,7 +83,7 @@ def _sampling(book: Book) -> str:
     )
     return (
         f"The four samplings of D-CPT table 13 differ by at most {spread['huber']:.4f} in Huber loss and "
-        f"{spread['r2']:.4f} in R2: they are told apart by what they cost, not by their fits."
+        f"{spread['r2']:.4f} in R2: they differ in cost, not in fit."
     )
 
 

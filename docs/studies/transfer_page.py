@@ -61,8 +61,8 @@ def standing(table: pd.DataFrame) -> str:
     fitted = table[table["section"] == "fitted"].pivot(index="law", columns="series", values="low")
     rows = []
     for law in COMPARED:
-        own = table[(table["section"] == "held-out") & (table["law"] == law)]
-        cells, pooled = own[own["series"] != "all"], own[own["series"] == "all"]
+        subset = table[(table["section"] == "held-out") & (table["law"] == law)]
+        cells, pooled = subset[subset["series"] != "all"], subset[subset["series"] == "all"]
         tally = ["", "", ""]
         if law != ANCHORED:
             worse, better = (pooled["difference"] > pooled["stderr"]), (pooled["difference"] < -pooled["stderr"])
@@ -72,7 +72,7 @@ def standing(table: pd.DataFrame) -> str:
                 f"{_times(cells, table):.2f}",
             ]
         r2 = [f"{fitted.loc[law, name]:.3f}".lstrip("0") for name in SERIES]
-        rows.append([f"`{law}`", str(int(own["parameters"].iloc[0])), *r2, *tally])
+        rows.append([f"`{law}`", str(int(subset["parameters"].iloc[0])), *r2, *tally])
     heads = ["law", "parameters", *(f"R2 {name}" for name in SERIES)]
     return _markdown([*heads, "cells with a larger error", "questions lost / tied / won", "error, times"], rows)
 
@@ -81,8 +81,10 @@ def claim(table: pd.DataFrame) -> str:
     """The tally in words, for the laws that a reader asks about first."""
     texts = []
     for law, words in CLAIMED.items():
-        own = table[(table["section"] == "held-out") & (table["law"] == law) & (table["series"] != "all")]
-        texts.append(f"{words} in {(own['difference'] > 0).sum()} of {len(own)} (error {_times(own, table):.2f} times)")
+        subset = table[(table["section"] == "held-out") & (table["law"] == law) & (table["series"] != "all")]
+        texts.append(
+            f"{words} in {(subset['difference'] > 0).sum()} of {len(subset)} (error {_times(subset, table):.2f} times)"
+        )
     fitted = table[table["section"] == "fitted"]
     count = int(fitted.loc[fitted["law"] == ANCHORED, "parameters"].iloc[0])
     return textwrap.fill(
@@ -103,13 +105,13 @@ def _times(cells: pd.DataFrame, table: pd.DataFrame) -> float:
 def questions(table: pd.DataFrame, kind: str, section: str = "held-out", rivals: tuple[str, ...] = RIVALS) -> str:
     """Question by law, over the three pairs: mean error, and how much more than transfer-anchored's."""
     chosen = (table["section"] == section) & (table["series"] == "all") & (table["kind"] == kind)
-    own = _by(table[chosen], "question", "law")
+    subset = _by(table[chosen], "question", "law")
     rows = []
     for question in QUESTIONS:
-        if (question, ANCHORED) not in own:
+        if (question, ANCHORED) not in subset:
             continue
-        first = own[question, ANCHORED]
-        cells = [_compared(own[question, law]) for law in rivals]
+        first = subset[question, ANCHORED]
+        cells = [_compared(subset[question, law]) for law in rivals]
         rows.append([question, str(int(first["runs"])), _percent(first["value"]), *cells])
     return _markdown(["fitted to predicted", "runs", f"`{ANCHORED}`", *(f"`{law}`" for law in rivals)], rows)
 
@@ -124,28 +126,28 @@ def _compared(row: Row) -> str:
 
 def worst(table: pd.DataFrame) -> str:
     """The cells that transfer-anchored misses by most, with its bias."""
-    own = table[(table["section"] == "held-out") & (table["law"] == ANCHORED) & (table["series"] != "all")]
+    subset = table[(table["section"] == "held-out") & (table["law"] == ANCHORED) & (table["series"] != "all")]
     held = table[(table["section"] == "held-out") & (table["series"] != "all")]
     rows = []
-    for row in own.sort_values("value", ascending=False).head(10).to_dict("records"):
+    for row in subset.sort_values("value", ascending=False).head(10).to_dict("records"):
         others = held[(held["series"] == row["series"]) & (held["question"] == row["question"])]
         best = others.sort_values("value").to_dict("records")[0]
-        told = [row["series"], row["question"], str(int(row["runs"])), _percent(row["value"])]
-        rows.append([*told, f"{100 * row['bias']:+.2f}%", f"`{best['law']}`, {_percent(best['value'])}"])
+        entry = [row["series"], row["question"], str(int(row["runs"])), _percent(row["value"])]
+        rows.append([*entry, f"{100 * row['bias']:+.2f}%", f"`{best['law']}`, {_percent(best['value'])}"])
     return _markdown(["series", "question", "runs", "error", "bias", "best of all laws"], rows)
 
 
 def exponents(table: pd.DataFrame) -> str:
     """nu of each term by series."""
-    own = _by(table[(table["section"] == "size") & (table["question"] == "exponent")], "name", "series")
+    subset = _by(table[(table["section"] == "size") & (table["question"] == "exponent")], "name", "series")
     rows = []
     for term in ("C2", "C", "E", "G", "C, beside G", "G, beside C"):
         cells = []
         for name in SERIES:
-            e = own[term, name]
+            e = subset[term, name]
             interval = f"{e['low']:.2f} to {e['high']:.2f}"
-            told = f"{e['value']:.3f} ({interval})" if bool(e["known"]) else f"not identified ({interval})"
-            cells.append(f"{told}; {e['bias']:.2f}")
+            entry = f"{e['value']:.3f} ({interval})" if bool(e["known"]) else f"not identified ({interval})"
+            cells.append(f"{entry}; {e['bias']:.2f}")
         rows.append([f"N^nu on {term}", *cells])
     return _markdown(["factor", *SERIES], rows)
 
@@ -153,10 +155,10 @@ def exponents(table: pd.DataFrame) -> str:
 def gains(table: pd.DataFrame) -> str:
     """The gain of general where nothing shifts, by size, as one sentence."""
     chosen = (table["section"] == "size") & (table["question"] == "gain at r = 1")
-    own = table[chosen & (table["series"] == "general (code)")].sort_values("low")
-    told = ", ".join(f"{row['value']:.3f} ({row['name']})" for row in own.to_dict("records"))
-    power = np.polyfit(np.log(own["low"]), np.log(own["value"]), 1)[0]
-    text = f"Gain of the general loss over 360 steps at r = rho = 1, in nats: {told}; as a power of N, {power:.2f}."
+    subset = table[chosen & (table["series"] == "general (code)")].sort_values("low")
+    entry = ", ".join(f"{row['value']:.3f} ({row['name']})" for row in subset.to_dict("records"))
+    power = np.polyfit(np.log(subset["low"]), np.log(subset["value"]), 1)[0]
+    text = f"Gain of the general loss over 360 steps at r = rho = 1, in nats: {entry}; as a power of N, {power:.2f}."
     return textwrap.fill(text, 120)
 
 
@@ -165,12 +167,12 @@ def proposals(table: pd.DataFrame) -> str:
     rows = []
     for law in PROPOSALS:
         for kind in ("general", "domain"):
-            own = table[(table["section"] == "held-out") & (table["law"] == law) & (table["kind"] == kind)]
-            cells, pooled = own[own["series"] != "all"], own[own["series"] == "all"]
+            subset = table[(table["section"] == "held-out") & (table["law"] == law) & (table["kind"] == kind)]
+            cells, pooled = subset[subset["series"] != "all"], subset[subset["series"] == "all"]
             won, lost = (pooled["difference"] < -pooled["stderr"]), (pooled["difference"] > pooled["stderr"])
             rows.append(
                 [
-                    *(f"`{law}`", str(int(own["parameters"].iloc[0])), kind),
+                    *(f"`{law}`", str(int(subset["parameters"].iloc[0])), kind),
                     f"{(cells['difference'] < 0).sum()} of {len(cells)}",
                     f"{_beyond(cells)} of {int(cells['stderr'].notna().sum())}",
                     f"{won.sum()} / {(~won & ~lost).sum()} / {lost.sum()}",
@@ -187,38 +189,38 @@ def _beyond(cells: pd.DataFrame) -> int:
 
 def parameters(table: pd.DataFrame) -> str:
     """Each parameter with its 90% profile interval."""
-    own = _by(table[table["section"] == "identified"], "name", "series")
+    subset = _by(table[table["section"] == "identified"], "name", "series")
     rows = []
     for name in ("C2", "C", "G", "eps", "E", "lambda"):
         cells = []
         for series in SERIES:
-            e = own[name, series]
-            told = f"{e['value']:.3g} ({e['low']:.3g} to {e['high']:.3g})"
-            cells.append(told if bool(e["known"]) else f"*{told}*")
+            e = subset[name, series]
+            entry = f"{e['value']:.3g} ({e['low']:.3g} to {e['high']:.3g})"
+            cells.append(entry if bool(e["known"]) else f"*{entry}*")
         rows.append([name, *cells])
     return _markdown(["parameter", *SERIES], rows)
 
 
 def closed(table: pd.DataFrame) -> str:
     """Closed forms beside numerical answers and measurements."""
-    own = _by(table[table["section"] == "closed form"], "name", "series")
+    subset = _by(table[table["section"] == "closed form"], "name", "series")
     rows = []
-    for name in dict.fromkeys(name for name, _ in own):
+    for name in dict.fromkeys(name for name, _ in subset):
         for pair in ("code", "law", "chemistry"):
-            e = own[name, pair]
+            e = subset[name, pair]
             never = name == "ratio of no return" and e["value"] < 0
-            told = ["none", "none", ""] if never else [_number(e[column]) for column in ("value", "low", "high")]
-            rows.append([name, pair, *told])
+            entry = ["none", "none", ""] if never else [_number(e[column]) for column in ("value", "low", "high")]
+            rows.append([name, pair, *entry])
     return _markdown(["asked", "pair", "closed form", "numerical", "measured"], rows)
 
 
 def elsewhere(table: pd.DataFrame) -> str:
     """Pythia-70M."""
-    own = _by(table[table["section"] == "public"], "series", "law", "question")
+    subset = _by(table[table["section"] == "public"], "series", "law", "question")
     rows = []
-    for series, law in dict.fromkeys((series, law) for series, law, _ in own):
-        out = [_percent(own[series, law, q]["value"]) for q in ("a ratio left out", "the second half of the steps")]
-        fitted = own[series, law, "fitted"]
+    for series, law in dict.fromkeys((series, law) for series, law, _ in subset):
+        out = [_percent(subset[series, law, q]["value"]) for q in ("a ratio left out", "the second half of the steps")]
+        fitted = subset[series, law, "fitted"]
         rows.append([series, f"`{law}`", str(int(fitted["parameters"])), f"{fitted['value']:.3f}", *out])
     return _markdown(["corpus", "law", "parameters", "R2", "each ratio left out", "second half left out"], rows)
 

@@ -1,4 +1,4 @@
-"""Laws that only this study fits: the others' given what the transfer law is given, and the transfer law bent.
+"""Laws that only this study fits: other laws with the loss before CPT, and the transfer law with factors of size.
 
 They are written as any law of one's own is, and are in `fitting.LAWS` only while the study runs.
 """

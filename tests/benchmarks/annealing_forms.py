@@ -1,4 +1,4 @@
-"""How the gain of a falling learning rate is best written: seven forms, fitted to three schedules, tried on six.
+"""Seven forms of the annealing gain, fitted to three schedules and judged on six others.
 
     L = L0 + A S1^-alpha - C sum_k (drop of the rate at k) G(what was walked since k)
 

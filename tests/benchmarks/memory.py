@@ -87,5 +87,5 @@ def _train(which: str, precision: str, base: Path) -> None:
 
 if __name__ == "__main__":
     _train(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
-    # The largest resident set, which Linux tells in KiB.
+    # The largest resident set, in KiB on Linux.
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6)

@@ -63,8 +63,8 @@ def measure(
         spec = _spec(like, size, precision)
         speeds, wait = _cell(spec, manifest, engine, SIZES[size][-1], rounds)
         rows += _rows(f"{size} {precision} {engine}", spec, speeds, wait)
-        told = ", ".join(f"{row['ratio']:.3f}" for row in rows[-3:-1])
-        print(f"{rows[-3]['name']}: {told}; {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+        ratios = ", ".join(f"{row['ratio']:.3f}" for row in rows[-3:-1])
+        print(f"{rows[-3]['name']}: {ratios}; {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
     for row in rows:
         if row["unit"] == "GFLOP/s":
             # Of all cells the best, since a neighbour can only make a product of matrices slower.

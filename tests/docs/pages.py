@@ -1,4 +1,4 @@
-"""The Python of a page of docs/, run from top to bottom, and what it prints beside what the page says it prints.
+"""Run the Python blocks of a page of docs/, and compare their output with the page.
 
     .venv/bin/python -m tests.docs.pages docs/choosing.md
 
@@ -19,7 +19,7 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
 def run(page: str, namespace: dict) -> list[tuple[str, str]]:
-    """(what the page says, what was printed) of each block of docs/<page>, in order; names are left in `namespace`."""
+    """The output on the page and the real one of each block of docs/<page>, in order; names stay in `namespace`."""
     found = []
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     for block in BLOCK.finditer(text):
@@ -31,22 +31,24 @@ def run(page: str, namespace: dict) -> list[tuple[str, str]]:
     return found
 
 
-def assert_same(said: str, printed: str) -> None:
+def assert_same(expected: str, printed: str) -> None:
     """Equal words; numbers equal to 2%, or to a few of the last digit that is shown."""
-    assert NUMBER.sub("#", said) == NUMBER.sub("#", printed), f"the page says\n{said}\nbut it prints\n{printed}"
-    for a, b in zip(NUMBER.findall(said), NUMBER.findall(printed), strict=True):
+    assert NUMBER.sub("#", expected) == NUMBER.sub("#", printed), f"the page says\n{expected}\nbut it prints\n{printed}"
+    for a, b in zip(NUMBER.findall(expected), NUMBER.findall(printed), strict=True):
         digit = 10.0 ** -len(a.partition(".")[2].partition("e")[0])
         assert float(b) == pytest.approx(float(a), rel=0.02, abs=3 * digit if "." in a else 0), f"{a} in\n{printed}"
 
 
 def renew(page: Path) -> None:
-    """Write what the blocks print now where the page says what they print."""
+    """Write the real output of the blocks into the page."""
     printed = iter(run(page.name, {"__name__": "page"}))
 
     def with_output(block: re.Match) -> str:
-        said, now = next(printed)
+        expected, now = next(printed)
         return (
-            block[0].replace(f"```text\n{said}```", f"```text\n{now}```") if block["printed"] is not None else block[0]
+            block[0].replace(f"```text\n{expected}```", f"```text\n{now}```")
+            if block["printed"] is not None
+            else block[0]
         )
 
     page.write_text(BLOCK.sub(with_output, page.read_text(encoding="utf-8")), encoding="utf-8")

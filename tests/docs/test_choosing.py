@@ -14,13 +14,13 @@ PAGE = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
 def test_the_page_prints_what_it_says():
     namespace = {"__name__": "page"}
     found = run("choosing.md", namespace)
-    assert sum(bool(said) for said, _ in found) >= 5
-    for said, printed in found:
-        assert_same(said, printed)
+    assert sum(bool(expected) for expected, _ in found) >= 5
+    for expected, printed in found:
+        assert_same(expected, printed)
     continued = run("identifiability.md", namespace)
-    assert sum(bool(said) for said, _ in continued) == 3
-    for said, printed in continued:
-        assert_same(said, printed)
+    assert sum(bool(expected) for expected, _ in continued) == 3
+    for expected, printed in continued:
+        assert_same(expected, printed)
     answer = namespace["answer"]
     general = namespace["fits"]["general"]
     at = {"N": 1.5, "D": 12.0, "r": 1 - answer.domain_ratio}

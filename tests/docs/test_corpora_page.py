@@ -88,17 +88,17 @@ def test_a_command_does_what_it_says(
 
 def test_the_python_prints_what_the_page_says(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
-    for said, printed in run("corpora.md", {"__name__": "page"}):
-        assert_same(said, printed)
+    for expected, printed in run("corpora.md", {"__name__": "page"}):
+        assert_same(expected, printed)
 
 
 def test_the_table_has_the_keys_of_a_source() -> None:
-    told = {key for line in re.findall(r"^\| (`.*?) \|", PAGE, flags=re.M) for key in re.findall(r"`(\w+)`", line)}
-    assert told == set(Source.__dataclass_fields__) - {"part", "exclude"}
+    names = {key for line in re.findall(r"^\| (`.*?) \|", PAGE, flags=re.M) for key in re.findall(r"`(\w+)`", line)}
+    assert names == set(Source.__dataclass_fields__) - {"part", "exclude"}
 
 
 def test_the_presets_are_those_that_there_are() -> None:
     there = {path.stem for path in (ROOT / "conf" / "corpora").glob("*.yaml")}
-    told = re.search(r"`conf/corpora` has (.*?)\n\n", PAGE, flags=re.S)
-    assert told
-    assert set(re.findall(r"`([\w-]+)`", told[1])) == there
+    names = re.search(r"`conf/corpora` has (.*?)\n\n", PAGE, flags=re.S)
+    assert names
+    assert set(re.findall(r"`([\w-]+)`", names[1])) == there

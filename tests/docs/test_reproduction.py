@@ -84,7 +84,7 @@ def test_claims_of_another_file_and_forgotten_tables_are_told(tmp_path: Path) ->
 
 @HERE
 def test_what_the_papers_own_tables_contradict_is_found() -> None:
-    told = "\n".join(sentences(Book(PAPERS)))
+    text = "\n".join(sentences(Book(PAPERS)))
     for line in (
         "table 3 prints 0.0038 for L3, G, huber; the mean of its domains in table 18 is 0.0034",
         "table 3 prints 0.1212 for L5, G, huber; the mean of its domains in table 18 is 0.012.",
@@ -93,4 +93,4 @@ def test_what_the_papers_own_tables_contradict_is_found() -> None:
         "20,000 of 288,000 steps, which are 6.9%",
         "is that of autoscale; by the exp of the mean loss",
     ):
-        assert line in told, told
+        assert line in text, text

@@ -25,9 +25,9 @@ def page():
 
 
 def test_the_page_prints_what_it_says(page):
-    assert sum(bool(said) for said, _ in page.printed) == 3
-    for said, printed in page.printed:
-        assert_same(said, printed)
+    assert sum(bool(expected) for expected, _ in page.printed) == 3
+    for expected, printed in page.printed:
+        assert_same(expected, printed)
 
 
 def test_the_law_is_one_file_of_some_thirty_lines():

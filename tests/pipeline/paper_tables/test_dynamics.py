@@ -55,14 +55,14 @@ def test_points_alone_suffice_where_the_question_is_known(
 def test_runs_are_known_by_what_they_do(schedules: ScheduleStudy) -> None:
     runs = schedules.runs
     assert len(runs) == 31
-    told = {
+    starts = {
         variant: (round(own["potential"].iloc[0], 3), own["rewarmed"].iloc[0])
         for variant, own in runs.groupby("variant")
     }
-    assert told["half-anneal"] == (0.5, False)
-    assert told["half-tenth"] == (0.5, True)
-    assert told["cosine-cosine"] == (0.0, True)
-    assert told["constant-constant"] == (1.0, False)
+    assert starts["half-anneal"] == (0.5, False)
+    assert starts["half-tenth"] == (0.5, True)
+    assert starts["cosine-cosine"] == (0.0, True)
+    assert starts["constant-constant"] == (1.0, False)
 
 
 def test_the_law_that_drew_the_points_is_found(schedules: ScheduleStudy) -> None:

@@ -65,9 +65,9 @@ def test_whichever_domain_is_asked_about_the_runs_and_their_text_are_the_same() 
 
 def test_mistakes_in_the_list() -> None:
     words = [*SIX, "corpora.domains=[code,code,general,latin]", "corpora.domain=law", "+dense.greek=qwen2-0.7m"]
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as raised:
         read_question(words)
-    keys = [line.split(":")[0] for line in told.value.lines]
+    keys = [line.split(":")[0] for line in raised.value.lines]
     assert keys == ["corpora.domains"] * 3 + ["corpora.domain", "dense", "dense.greek"]
 
 
@@ -129,8 +129,8 @@ def test_from_text_to_tables_and_an_answer_a_domain(
     assert {row["corpus"] for row in rows} == {"general", "law"}
     capsys.readouterr()
     assert run(["tables", str(study.folder), "tables.names=[dcpt-1,dcpt-13]"]) == 0
-    told = capsys.readouterr().out
-    assert "D-CPT table 1: Fitted to all points, mean over domains" in told
+    printed = capsys.readouterr().out
+    assert "D-CPT table 1: Fitted to all points, mean over domains" in printed
     for name in ("tables.md", "tables.html", "tables/dcpt-1.csv", "tables/dcpt-13.csv", "tables/verdicts.csv"):
         assert (study.folder / name).stat().st_size > 100
     ours = pd.read_csv(study.folder / "tables/dcpt-1.csv")
