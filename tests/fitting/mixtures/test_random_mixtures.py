@@ -55,7 +55,7 @@ def test_a_domain_at_zero_stays_there():
         ([1.0], {}, "two or more weights"),
         ([1, -1], {}, "0 or more"),
         (BASE, {"high": [0.2] * 4}, "no mixture is within"),
-        (BASE, {"high": [1, 1, 1]}, "4 shares"),
+        (BASE, {"high": [1, 1, 1]}, "4 weights"),
         (BASE, {"concentration": (0, 1)}, "0 < low <= high"),
         ([1, 1], {"grain": 4}, r"only 5 different mixtures"),
     ],
