@@ -42,7 +42,7 @@ def fit_shared(
     same for all corpora; () for none. The others as in `fit`; a `fix`ed parameter is so for every corpus, and lambda,
     where it is fitted, is always in common.
 
-    Returns corpus -> `Fit`: with the shared parameters and the corpus's own, its own points, metrics, objective and
+    Returns corpus -> `Fit`: with the parameters of the corpus, its points, metrics, objective and
     errors; draws and profiles are of the joint fit. A corpus may have fewer points than parameters, as long as all
     together have enough.
 
@@ -83,33 +83,33 @@ def fit_shared(
     # Slow progress of one corpus is small beside the joint objective, so the usual tolerance would stop too early.
     theta, objective = refine(ready.problem, minimise(ready.problem, rng)[0], tolerance=1e-13)
     optimum = Optimum(ready.problem, theta, objective, ready.runs, ready.names)
-    draws, found = np.zeros((0, 0)), {}
+    draws, profiled = np.zeros((0, 0)), {}
     if bootstrap:
         draws = resample(ready.problem, theta, optimum.spread, ready.runs, bootstrap, rng, workers)
-        found = profiles(optimum, workers)
+        profiled = profiles(optimum, workers)
     return {
-        code: _of_corpus(number, str(code), one, shared, ready, optimum, draws, found, law, unknown, sorted(fix))
+        code: _of_corpus(number, str(code), one, shared, ready, optimum, draws, profiled, law, unknown, sorted(fix))
         for number, code in enumerate(codes)
     }
 
 
 def _separate_fits(points, one: Law, count: int, schedules, fix, delta, rng) -> list[dict[str, float]]:
     """Parameters of the separate fit of each corpus, empty where there is none."""
-    found = []
+    fits = []
     for g in range(count):
         try:
             ready = prepare(points[points[GROUP] == g], one, None, schedules, delta, fix, ())
-            found.append(ready.problem.parameters(minimise(ready.problem, rng)[0]))
+            fits.append(ready.problem.parameters(minimise(ready.problem, rng)[0]))
         except PointsError:
-            found.append({})
-    return found
+            fits.append({})
+    return fits
 
 
 def _with_starts(joint: Law, one: Law, shared, codes, separate: list[dict[str, float]]) -> Law:
     """The joint law with starts at the separate fits: random starts do not cover so many shapes."""
     ends = {}
     for p in one.nonlinear:
-        values = {str(code): found[p.name] for code, found in zip(codes, separate, strict=True) if p.name in found}
+        values = {str(code): fit[p.name] for code, fit in zip(codes, separate, strict=True) if p.name in fit}
         if p.name in shared and values:
             ends[p.name] = (min(values.values()), max(values.values()))
         elif p.name not in shared:
@@ -126,23 +126,23 @@ class _CorpusView(Problem):
 
     def parameters(self, theta: np.ndarray) -> dict[str, float]:
         joint = super().parameters(theta)
-        return {own: joint[name] for own, name in self.names.items()}
+        return {short: joint[name] for short, name in self.names.items()}
 
     def reader(self, name: str) -> Callable[[np.ndarray], float]:
         return super().reader(self.names[name])
 
 
-def _of_corpus(g, code, one: Law, shared, ready: Ready, optimum: Optimum, draws, found, law, unknown, fixed) -> Fit:
+def _of_corpus(g, code, one: Law, shared, ready: Ready, optimum: Optimum, draws, profiled, law, unknown, fixed) -> Fit:
     joint, theta, spread = ready.problem, optimum.theta, optimum.spread
     rows = np.flatnonzero(joint.x[GROUP] == g)
     part = joint.part(rows)
     all_names = list(joint.parameters(theta))
     own_names = [p.name for p in one.parameters] + [n for n in all_names if n == "lambda"]
     names = {name: name if name in shared or name == "lambda" else f"{name}[{code}]" for name in own_names}
-    seen = _CorpusView(**{f.name: getattr(joint, f.name) for f in fields(Problem) if f.init}, names=names)
-    params = seen.parameters(theta)
+    view = _CorpusView(**{f.name: getattr(joint, f.name) for f in fields(Problem) if f.init}, names=names)
+    params = view.parameters(theta)
     constants = constants_of(joint.constants, code)
-    mine = replace(part, law=one, constants=constants, fixed={name: params[name] for name in fixed if name in params})
+    alone = replace(part, law=one, constants=constants, fixed={name: params[name] for name in fixed if name in params})
     x = {name: values for name, values in part.x.items() if name != GROUP}
     if part.curve is not None:
         x |= part.curve(joint.nonlinear[-1].coordinate(params["lambda"]))
@@ -156,13 +156,13 @@ def _of_corpus(g, code, one: Law, shared, ready: Ready, optimum: Optimum, draws,
         unknown=list(unknown),
         columns=list(one.columns),
         params=params,
-        metrics=metrics(mine, predicted),
+        metrics=metrics(alone, predicted),
         objective=float(part.weights @ huber(np.log(predicted) - np.log(part.loss), part.delta)),
         n_points=len(rows),
         n_runs=len(run_numbers),
         ranges=ranges(x, ready.points.iloc[rows]),
         fixed=[n for n in fixed if n in params],
-        profiles={own: found[name] for own, name in names.items() if name in found},
+        profiles={short: profiled[name] for short, name in names.items() if name in profiled},
         constants=constants,
         seed_noise=noise_between_seeds(ready.points.iloc[rows], errors, runs),
         warnings=ready.notes + few_runs(len(run_numbers)),
@@ -170,5 +170,5 @@ def _of_corpus(g, code, one: Law, shared, ready: Ready, optimum: Optimum, draws,
         run_errors=run_errors,
         point_errors=errors - run_errors[runs],
         residuals=pd.Series(np.log(part.loss) - spread.log_fitted[rows], index=ready.rows[rows], name="log_residual"),
-        optimum=replace(optimum, problem=seen, names=own_runs),
+        optimum=replace(optimum, problem=view, names=own_runs),
     )

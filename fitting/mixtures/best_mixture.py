@@ -103,22 +103,22 @@ def best_mixture(
 
         return mixture_optimum(mean, np.ones(len(names)), high=top, limit=over if caps else None, start=start)
 
-    found = solved({name: fit.params for name, fit in fits.items()})
+    optimum = solved({name: fit.params for name, fit in fits.items()})
     every = (*fits.values(), *(one.fit for one in stretched.values()))
     count = min(len(fit.draws) for fit in every)
     drawn = [
-        solved({n: dict(zip(fit.params, fit.draws[i], strict=True)) for n, fit in fits.items()}, found.weights, i)
+        solved({n: dict(zip(fit.params, fit.draws[i], strict=True)) for n, fit in fits.items()}, optimum.weights, i)
         for i in range(count)
     ]
     shares = np.array([one.weights for one in drawn]).reshape(count, len(names))
-    values = {name: estimate(float(found.weights[j]), shares[:, j], level) for j, name in enumerate(names)}
-    values["mean"] = estimate(found.loss, np.array([one.loss for one in drawn]), level)
+    values = {name: estimate(float(optimum.weights[j]), shares[:, j], level) for j, name in enumerate(names)}
+    values["mean"] = estimate(optimum.loss, np.array([one.loss for one in drawn]), level)
 
-    predicted, warnings = _predictions(fits, found.weights, ends, stretched, level)
+    predicted, warnings = _predictions(fits, optimum.weights, ends, stretched, level)
     warnings += unknown_interval("weights", next(fit for fit in every if len(fit.draws) == count))
     if failed := sum(not one.feasible for one in drawn):
         warnings.append(f"{failed / count:.0%} of the bootstrap fits find no mixture within the limits")
-    return Answer(values, predicted, _binding(found, names, caps, top, predicted), warnings)
+    return Answer(values, predicted, _binding(optimum, names, caps, top, predicted), warnings)
 
 
 def _predictions(
@@ -154,9 +154,11 @@ def _columns(names: Sequence[str], at: Mapping[str, float]) -> set[str]:
     return {*at, *(f"{PREFIX}{name}" for name in names)}
 
 
-def _loss(law: Law, params, own: str, names: Sequence[str], weights: np.ndarray, at: Mapping[str, float]) -> np.ndarray:
+def _loss(
+    law: Law, params, corpus: str, names: Sequence[str], weights: np.ndarray, at: Mapping[str, float]
+) -> np.ndarray:
     x = {f"{PREFIX}{name}": weights[:, j] for j, name in enumerate(names)}
-    x["r"] = weights[:, list(names).index(own)]
+    x["r"] = weights[:, list(names).index(corpus)]
     x |= {name: np.full(len(weights), value) for name, value in at.items()}
     return law.loss(x, params)
 
@@ -165,23 +167,23 @@ def _unseen(fit: Fit, there: pd.DataFrame) -> list[str]:
     lines = []
     for column in fit.equation.columns:
         if column.startswith(PREFIX):
-            (low, high), share = fit.ranges[column], float(there[column].iloc[0])
-            if not low - 1e-6 <= share <= high + 1e-6:
+            (low, high), weight = fit.ranges[column], float(there[column].iloc[0])
+            if not low - 1e-6 <= weight <= high + 1e-6:
                 named = column.removeprefix(PREFIX)
                 lines.append(
-                    f"a share of {share:.3f} of {named} is beyond those that were run ({low:.3f} to {high:.3f})"
+                    f"a weight of {weight:.3f} of {named} is beyond those that were run ({low:.3f} to {high:.3f})"
                 )
     return lines
 
 
-def _binding(found: MixtureOptimum, names, caps, top, predicted: Mapping[str, Estimate]) -> str:
-    if not found.feasible:
+def _binding(optimum: MixtureOptimum, names, caps, top, predicted: Mapping[str, Estimate]) -> str:
+    if not optimum.feasible:
         worst = max(caps, key=lambda name: predicted[name].value / caps[name])
         return (
             f"infeasible: no mixture keeps {worst} at {caps[worst]:.4f} or below; the least is "
-            f"{predicted[worst].value:.4f}, {found.excess:.1%} above"
+            f"{predicted[worst].value:.4f}, {optimum.excess:.1%} above"
         )
     lines = [f"{n} reaches its limit, {cap:.4f}" for n, cap in caps.items() if predicted[n].value > cap * (1 - 1e-4)]
-    lines += [f"{n} is held at its largest share, {top[j]:.3f}" for j, n in enumerate(names) if found.at_high[j]]
-    lines += [f"{n} is left out" for j, n in enumerate(names) if found.at_low[j]]
+    lines += [f"{n} is held at its largest share, {top[j]:.3f}" for j, n in enumerate(names) if optimum.at_high[j]]
+    lines += [f"{n} is left out" for j, n in enumerate(names) if optimum.at_low[j]]
     return "; ".join(lines) or "nothing: the best lies inside all limits"

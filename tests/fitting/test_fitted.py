@@ -102,7 +102,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
     """A short look; tests/benchmarks/coverage.py measures it."""
     plan, truth, inside = small_plan("chinchilla"), TRUE["chinchilla"], []
     frame = plan.iloc[::60]
-    for seed in range(24):
+    for seed in range(12):
         fit = fitting.fit(measured(plan, "chinchilla", truth, 0.002, seed, 0.002), "chinchilla", bootstrap=40)
         new = measured(frame, "chinchilla", truth, 0.002, 1000 + seed, 0.002)["loss"].to_numpy()
         low, high = fit.predict_interval(frame)

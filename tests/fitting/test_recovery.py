@@ -10,15 +10,6 @@ import fitting
 from tests.fitting.synthetic import RATIOS, TRUE, grid, measured, scheduled, small_plan
 
 
-@pytest.mark.parametrize("law", TRUE)
-def test_exact_points_give_back_the_parameters(law):
-    points = measured(small_plan(law), law, TRUE[law], noise=0.0)
-    fit = fitting.fit(points, law, bootstrap=0)
-    assert fit.params == pytest.approx(TRUE[law], rel=1e-3)
-    assert fit.objective < 1e-12
-    assert fit.metrics["r2"] == pytest.approx(1.0)
-
-
 def test_twenty_seeds_reach_one_optimum_of_the_papers_plan():
     points = measured(grid(), "dcpt", TRUE["dcpt"], noise=0.003)
     assert len(points) == 5400
@@ -28,13 +19,6 @@ def test_twenty_seeds_reach_one_optimum_of_the_papers_plan():
     for fit in fits:
         assert fit.params == pytest.approx(fits[0].params, rel=1e-4)
     assert fits[0].params == pytest.approx(TRUE["dcpt"], rel=0.2)
-
-
-@pytest.mark.parametrize("law", TRUE)
-def test_noisy_points_have_one_optimum(law):
-    points = measured(small_plan(law), law, TRUE[law], noise=0.003, run_noise=0.002)
-    objectives = [fitting.fit(points, law, seed=seed, bootstrap=0).objective for seed in range(6)]
-    assert max(objectives) <= min(objectives) * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("law", ["dcpt", "transfer-anchored"])

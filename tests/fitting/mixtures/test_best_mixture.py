@@ -135,7 +135,7 @@ def test_a_share_beyond_the_runs_is_told():
     answer = fitting.best_mixture(fits(seen), {"code": 1})
     lines = [line for line in answer.warnings if "of code is beyond those that were run" in line]
     assert len(lines) == 1
-    assert lines[0].startswith("web, code, math: a share of")
+    assert lines[0].startswith("web, code, math: a weight of")
 
 
 @pytest.mark.parametrize(
