@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.proxies import attempt, train_proxy
+from tests.training.runs import attempt, train_run
 from training.corpora.manifest import Manifest
 from training.run import Exit
 from training.spec import Reweighting, RunSpec
@@ -17,7 +17,7 @@ from training.spec import Reweighting, RunSpec
 def reference(spec: RunSpec, manifest: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Weights of a run that has read code alone."""
     folder = tmp_path_factory.mktemp("reference")
-    assert train_proxy(dataclasses.replace(spec, mixture={"general": "0", "code": "1"}), folder, manifest) == Exit.DONE
+    assert train_run(dataclasses.replace(spec, mixture={"general": "0", "code": "1"}), folder, manifest) == Exit.DONE
     return folder / "checkpoints" / "step-20"
 
 

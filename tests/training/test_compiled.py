@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.forks import FORKS, together
+from tests.training.runs import all_done, in_process, losses_of, together, train_run
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group, Parallel, join, leave
-from training.durable import read_lines_whole
-from training.run import Exit, Places, run_once
-from training.spec import Execution, RunSpec
+from training.run import Exit
+from training.spec import RunSpec
 
 # Each shape is compiled for some ten seconds.
 pytestmark = pytest.mark.slow
@@ -20,9 +19,7 @@ pytestmark = pytest.mark.slow
 
 def _train(group: Group, spec: RunSpec, folder: Path, manifest: Path, engine: str) -> None:
     parallel = Parallel("ddp" if group.count > 1 else "single", group.count, timeout=120.0)
-    places = Places(folder=folder, manifest=Manifest.open(manifest), engines=folder)
-    execution = Execution(engine=engine, resume_every=0, parallel=parallel)
-    assert run_once(spec, places, execution, log=lambda _: None, group=group) == Exit.DONE
+    assert train_run(spec, folder, manifest, group=group, engine=engine, resume_every=0, parallel=parallel) == Exit.DONE
 
 
 def _alone(runs: list[tuple[RunSpec, Path, str]], manifest: Path) -> None:
@@ -34,10 +31,6 @@ def _of_two(rank: int, spec: RunSpec, folder: Path, manifest: Path, engine: str)
     group = join(Parallel("ddp", 2, timeout=120.0))
     _train(group, spec, folder, manifest, engine)
     leave(group)
-
-
-def _losses(folder: Path) -> list[float]:
-    return [point["loss"] for point in read_lines_whole(folder / "points.jsonl")]
 
 
 @pytest.fixture(scope="module")
@@ -52,22 +45,16 @@ def base(apart: RunSpec, manifest: Manifest, tmp_path_factory: pytest.TempPathFa
     folder = tmp_path_factory.mktemp("compiled")
     across = dataclasses.replace(apart, boundaries="none")
     runs = [(apart, folder / engine, engine) for engine in ("eager", "eager-compiled", "sdpa-compiled")]
-    alone = FORKS.Process(target=_alone, args=([*runs, (across, folder / "across", "eager")], manifest.folder))
-    alone.start()
-    alone.join()
-    assert alone.exitcode == 0
+    assert in_process(_alone, [*runs, (across, folder / "across", "eager")], manifest.folder) == 0
     return folder
 
 
 @pytest.mark.parametrize("engine", ["eager-compiled", "sdpa-compiled"])
 def test_compiled_engines_attend_within_documents_alone(engine: str, base: Path) -> None:
-    assert _losses(base / engine) == pytest.approx(_losses(base / "eager"), abs=1e-5)
-    assert _losses(base / engine)[-2:] != pytest.approx(_losses(base / "across")[-2:], abs=1e-4)
+    assert losses_of(base / engine) == pytest.approx(losses_of(base / "eager"), abs=1e-5)
+    assert losses_of(base / engine)[-2:] != pytest.approx(losses_of(base / "across")[-2:], abs=1e-4)
 
 
 def test_two_processes_of_compiled_code_give_the_losses_of_one(apart: RunSpec, manifest: Manifest, base: Path) -> None:
-    pair = together(_of_two, apart, base / "ddp", manifest.folder, "eager-compiled")
-    for process in pair:
-        process.join()
-    assert [process.exitcode for process in pair] == [0, 0]
-    assert _losses(base / "ddp") == pytest.approx(_losses(base / "eager"), abs=1e-5)
+    assert all_done(together(_of_two, apart, base / "ddp", manifest.folder, "eager-compiled"))
+    assert losses_of(base / "ddp") == pytest.approx(losses_of(base / "eager"), abs=1e-5)

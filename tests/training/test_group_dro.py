@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.training.forks import FORKS, together
-from tests.training.proxies import assert_close, train_proxy
+from tests.training.runs import all_done, assert_close, in_process, together, train_run
 from training.batches import store_of, training_batches, training_corpora
 from training.checkpoint import load_weights
 from training.corpora.manifest import Manifest
@@ -62,7 +61,7 @@ def test_a_model_that_is_its_own_reference_has_equal_weights(
     proxy: RunSpec, manifest: Manifest, reference: Path, tmp_path: Path
 ) -> None:
     own = dataclasses.replace(proxy, phase="continual", initial=Initial("run", run="of code", step=20))
-    assert train_proxy(own, tmp_path, manifest, reference) == Exit.DONE
+    assert train_run(own, tmp_path, manifest, start=reference, reference=reference) == Exit.DONE
     first = read_path(tmp_path)[0]
     assert first["excess"] == {"code": 0.0, "general": 0.0}
     assert first["weights"] == {"code": 0.5, "general": 0.5}
@@ -100,7 +99,7 @@ def test_what_a_step_had_in_excess_weighs_the_next_one(proxy: RunSpec, tmp_path:
 def test_accumulation_does_not_change_the_weights(
     proxy: RunSpec, manifest: Manifest, reference: Path, proxy_run: Path, tmp_path: Path
 ) -> None:
-    assert train_proxy(proxy, tmp_path, manifest, reference, micro_batch=1) == Exit.DONE
+    assert train_run(proxy, tmp_path, manifest, reference=reference, micro_batch=1) == Exit.DONE
     assert_close(tmp_path, proxy_run)
 
 
@@ -109,11 +108,10 @@ def test_a_masked_model_has_domains_too(spec: RunSpec, proxy: RunSpec, manifest:
     shape |= {"intermediate_size": 32, "max_position_embeddings": 64, "vocab_size": manifest.vocabulary + 1}
     objective = Objective("masked", mask_token=manifest.vocabulary)
     read = dataclasses.replace(spec, model=shape, objective=objective, mixture={"general": "0", "code": "1"})
-    assert train_proxy(read, tmp_path / "read", manifest) == Exit.DONE
+    assert train_run(read, tmp_path / "read", manifest) == Exit.DONE
     moving = dataclasses.replace(read, mixture=proxy.mixture, reweighting=Reweighting(read.hash))
-    assert (
-        train_proxy(moving, tmp_path / "moving", manifest, tmp_path / "read" / "checkpoints" / "step-20") == Exit.DONE
-    )
+    weights = tmp_path / "read" / "checkpoints" / "step-20"
+    assert train_run(moving, tmp_path / "moving", manifest, reference=weights) == Exit.DONE
     path = read_path(tmp_path / "moving")
     assert path[-1]["mean"]["code"] > 0.51
     assert all(value >= 0 for line in path for value in line["excess"].values())
@@ -121,9 +119,9 @@ def test_a_masked_model_has_domains_too(spec: RunSpec, proxy: RunSpec, manifest:
 
 def test_a_reference_that_is_not_there_is_said_in_one_line(proxy: RunSpec, manifest: Manifest, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"its reference of code is not in the plan$"):
-        train_proxy(proxy, tmp_path / "proxy", manifest)
+        train_run(proxy, tmp_path / "proxy", manifest)
     with pytest.raises(SpecError, match=r"no complete checkpoint here; remove .*DONE and give the same command again"):
-        train_proxy(proxy, tmp_path / "proxy", manifest, tmp_path / "nowhere")
+        train_run(proxy, tmp_path / "proxy", manifest, reference=tmp_path / "nowhere")
     unread = dataclasses.replace(proxy, mixture={"general": "1", "code": "0"})
     with pytest.raises(SpecError, match=r"mixture\.code: 0 in a run with reweighting; allowed: above 0"):
         GroupDro(unread, tmp_path, lambda tokens: tokens, iter([]), ALONE, 0, {})
@@ -131,17 +129,14 @@ def test_a_reference_that_is_not_there_is_said_in_one_line(proxy: RunSpec, manif
 
 def _compiled(spec: RunSpec, folder: Path, manifest: Path, reference: Path) -> None:
     torch.set_num_threads(1)
-    assert train_proxy(spec, folder, Manifest.open(manifest), reference, engine="eager-compiled") == Exit.DONE
+    assert train_run(spec, folder, manifest, reference=reference, engine="eager-compiled") == Exit.DONE
 
 
 @pytest.mark.slow
 def test_compiled_code_serves_the_proxy_and_its_reference(
     proxy: RunSpec, manifest: Manifest, reference: Path, proxy_run: Path, tmp_path: Path
 ) -> None:
-    process = FORKS.Process(target=_compiled, args=(proxy, tmp_path, manifest.folder, reference))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+    assert in_process(_compiled, proxy, tmp_path, manifest.folder, reference) == 0
     assert_close(tmp_path, proxy_run, 1e-4)
 
 
@@ -149,7 +144,8 @@ def _of_two(rank: int, spec: RunSpec, base: Path, manifest: Path, reference: Pat
     group = join(Parallel("ddp", 2, timeout=60.0))
     for kind in KINDS:
         parallel = Parallel(kind, 2, timeout=60.0)
-        assert train_proxy(spec, base / kind, Manifest.open(manifest), reference, group, parallel=parallel) == Exit.DONE
+        outcome = train_run(spec, base / kind, manifest, reference=reference, group=group, parallel=parallel)
+        assert outcome == Exit.DONE
     leave(group)
 
 
@@ -157,9 +153,6 @@ def _of_two(rank: int, spec: RunSpec, base: Path, manifest: Path, reference: Pat
 def test_two_processes_move_the_weights_of_one(
     proxy: RunSpec, manifest: Manifest, reference: Path, proxy_run: Path, tmp_path: Path
 ) -> None:
-    pair = together(_of_two, proxy, tmp_path, manifest.folder, reference)
-    for process in pair:
-        process.join()
-    assert [process.exitcode for process in pair] == [0, 0]
+    assert all_done(together(_of_two, proxy, tmp_path, manifest.folder, reference))
     for kind in KINDS:
         assert_close(tmp_path / kind, proxy_run)

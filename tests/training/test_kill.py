@@ -1,4 +1,4 @@
-"""Kill -9 at any moment and start again: the points end byte for byte as without the kill."""
+"""After kill -9 at any moment and a second start, the points are the same byte for byte as without the kill."""
 
 from __future__ import annotations
 
@@ -10,66 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.forks import FORKS
+from tests.training.runs import assert_same, attempt, train_run
 from training.corpora.manifest import Manifest
-from training.run import Places, run_once, state_of
-from training.spec import Execution, RunSpec
-
-
-def _train(spec: RunSpec, folder: Path, manifest: Path, die_at: tuple[str, int] | None) -> None:
-    import torch
-
-    torch.set_num_threads(1)
-    if die_at:
-        _die_inside(*die_at)
-    places = Places(folder=folder, manifest=Manifest.open(manifest), engines=folder / "engines")
-    run_once(spec, places, Execution(engine="eager", resume_every=3))
-
-
-def _die_inside(place: str, call: int) -> None:
-    """Kill this process at the n-th time that it comes to a place."""
-    import training.checkpoint
-    import training.loop
-
-    counted = 0
-
-    def dying(inner):
-        def wrapped(*arguments, **options):
-            nonlocal counted
-            counted += 1
-            if counted == call:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return inner(*arguments, **options)
-
-        return wrapped
-
-    module, name = {
-        "evaluation": (training.loop, "evaluate"),
-        "points": (training.loop, "append_flushed"),
-        "state": (training.checkpoint, "save_file"),
-        "state rename": (training.checkpoint.os, "rename"),
-        "checkpoint marker": (training.checkpoint, "write_whole"),
-        "weights": (training.loop, "save_weights"),
-    }[place]
-    setattr(module, name, dying(getattr(module, name)))
-
-
-def _attempt(spec: RunSpec, folder: Path, manifest: Manifest, die_at=None, after: float | None = None) -> int | None:
-    process = FORKS.Process(target=_train, args=(spec, folder, manifest.folder, die_at))
-    process.start()
-    if after is not None:
-        time.sleep(after)
-        process.kill()
-    process.join()
-    return process.exitcode
+from training.domain_weights import PATH, read_path
+from training.run import Exit, state_of
+from training.spec import RunSpec
+from training.stop import StopRequest
 
 
 @pytest.fixture(scope="module")
 def undisturbed(spec: RunSpec, manifest: Manifest, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, float]:
     folder = tmp_path_factory.mktemp("undisturbed")
-    assert _attempt(spec, folder / "first", manifest) == 0
+    assert attempt(spec, folder / "first", manifest) == 0
     start = time.perf_counter()
-    assert _attempt(spec, folder / "run", manifest) == 0
+    assert attempt(spec, folder / "run", manifest) == 0
     points = (folder / "run" / "points.jsonl").read_bytes()
     assert points == (folder / "first" / "points.jsonl").read_bytes()
     return points, time.perf_counter() - start
@@ -81,9 +35,9 @@ INSIDE += [("checkpoint marker", 2), ("weights", 1), ("state", 1)]
 
 @pytest.mark.parametrize("die_at", INSIDE, ids=lambda die_at: f"{die_at[0]} {die_at[1]}")
 def test_killed_inside(die_at, spec: RunSpec, manifest: Manifest, undisturbed, tmp_path: Path) -> None:
-    assert _attempt(spec, tmp_path, manifest, die_at) == -signal.SIGKILL
+    assert attempt(spec, tmp_path, manifest, die_at=die_at) == -signal.SIGKILL
     assert state_of(tmp_path) == "open"
-    assert _attempt(spec, tmp_path, manifest) == 0
+    assert attempt(spec, tmp_path, manifest) == 0
     assert (tmp_path / "points.jsonl").read_bytes() == undisturbed[0]
 
 
@@ -94,31 +48,78 @@ def test_killed_at_twenty_random_moments(spec: RunSpec, manifest: Manifest, undi
     killed = 0
     for run in range(40):
         folder = tmp_path / str(run)
-        killed += _attempt(spec, folder, manifest, after=draw.uniform(0.0, seconds)) == -signal.SIGKILL
-        assert _attempt(spec, folder, manifest) == 0
+        killed += attempt(spec, folder, manifest, after=draw.uniform(0.0, seconds)) == -signal.SIGKILL
+        assert attempt(spec, folder, manifest) == 0
         assert (folder / "points.jsonl").read_bytes() == points
         if killed == 20:
             return
     assert killed >= 20
 
 
-def test_a_state_cut_short_falls_back_to_the_one_before(
+def test_an_incomplete_state_falls_back_to_the_one_before(
     spec: RunSpec, manifest: Manifest, undisturbed, tmp_path: Path
 ) -> None:
-    _attempt(spec, tmp_path, manifest, ("weights", 1))
+    attempt(spec, tmp_path, manifest, die_at=("weights", 1))
     states = sorted((tmp_path / "resume").glob("step-*"), key=lambda path: int(path.name[5:]))
     assert [path.name for path in states] == ["step-15", "step-18"]
     newest = states[-1] / "state.safetensors"
-    newest.write_bytes(newest.read_bytes()[:-100])
-    assert _attempt(spec, tmp_path, manifest) == 0
-    assert (tmp_path / "points.jsonl").read_bytes() == undisturbed[0]
+    os.truncate(newest, newest.stat().st_size - 100)
+    # An incomplete line of points is written again, too.
+    points = tmp_path / "points.jsonl"
+    os.truncate(points, points.stat().st_size - 40)
+    assert attempt(spec, tmp_path, manifest) == 0
+    assert points.read_bytes() == undisturbed[0]
 
 
-def test_points_cut_in_the_middle_of_a_line_are_written_again(
-    spec: RunSpec, manifest: Manifest, undisturbed, tmp_path: Path
+DRO_INSIDE = [("before a line", 5), ("after a line", 7), ("points", 3), ("state written", 2)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("die_at", DRO_INSIDE, ids=lambda die_at: f"{die_at[0]} {die_at[1]}")
+def test_a_reweighted_run_killed_inside(
+    die_at, proxy: RunSpec, manifest: Manifest, reference: Path, proxy_run: Path, tmp_path: Path
 ) -> None:
-    _attempt(spec, tmp_path, manifest, ("weights", 1))
-    with open(tmp_path / "points.jsonl", "rb+") as stream:
-        stream.truncate(stream.seek(0, os.SEEK_END) - 40)
-    assert _attempt(spec, tmp_path, manifest) == 0
-    assert (tmp_path / "points.jsonl").read_bytes() == undisturbed[0]
+    assert attempt(proxy, tmp_path, manifest, reference, die_at) == -signal.SIGKILL
+    if die_at[0] == "after a line":
+        assert attempt(proxy, tmp_path, manifest, reference, ("cut", 1)) == -signal.SIGKILL
+    assert attempt(proxy, tmp_path, manifest, reference) == 0
+    assert_same(tmp_path, proxy_run)
+
+
+@pytest.mark.slow
+def test_a_reweighted_run_killed_at_random_moments_and_during_a_line(
+    proxy: RunSpec, manifest: Manifest, reference: Path, proxy_run: Path, tmp_path: Path
+) -> None:
+    draw, folder = random.Random(0), tmp_path / "killed"
+    # Each later than the last by more than a state, and random within.
+    for earliest in (2, 6, 10, 14):
+        killed = attempt(proxy, folder, manifest, reference, lines=draw.randint(earliest, earliest + 2))
+        assert killed == -signal.SIGKILL
+        with open(folder / PATH, "ab") as stream:
+            stream.write(b'{"step": 21, "weig')
+    assert attempt(proxy, folder, manifest, reference) == 0
+    assert_same(folder, proxy_run)
+
+
+@pytest.mark.slow
+def test_a_reweighted_run_stopped_at_a_step_without_a_state_resumes_exactly(
+    proxy: RunSpec, manifest: Manifest, reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import training.group_dro
+
+    assert train_run(proxy, tmp_path / "whole", manifest, reference=reference) == Exit.DONE
+    append, calls = training.group_dro.append_flushed, []
+
+    def stopping(path: Path, text: str) -> None:
+        append(path, text)
+        calls.append(path)
+        if len(calls) == 8:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(training.group_dro, "append_flushed", stopping)
+    with StopRequest():
+        stopped = train_run(proxy, tmp_path / "run", manifest, reference=reference, resume_every=0)
+    assert stopped == Exit.RUN_ME_AGAIN
+    assert [line["step"] for line in read_path(tmp_path / "run")] == list(range(1, 9))
+    assert train_run(proxy, tmp_path / "run", manifest, reference=reference, resume_every=0) == Exit.DONE
+    assert_same(tmp_path / "run", tmp_path / "whole")

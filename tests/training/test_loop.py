@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.training.runs import points_of, train_run
 from training.attempt import attempts
 from training.corpora.manifest import Manifest
-from training.durable import read_lines_whole
 from training.run import Exit, Places, run_once
 from training.spec import Execution, Initial, RunSpec
 from training.stop import StopRequest
@@ -23,10 +23,8 @@ GOLDEN = Path(__file__).parent / "golden_points.jsonl"
 
 
 def trained(spec: RunSpec, manifest: Manifest, folder: Path, start: Path | None = None, **execution) -> list[dict]:
-    places = Places(folder=folder, manifest=manifest, engines=folder / "engines", start=start)
-    settings = Execution(**{"engine": "eager", "resume_every": 5, **execution})
-    assert run_once(spec, places, settings) == Exit.DONE
-    return read_lines_whole(folder / "points.jsonl")
+    assert train_run(spec, folder, manifest, start=start, **{"resume_every": 5, **execution}) == Exit.DONE
+    return points_of(folder)
 
 
 def test_the_curve_is_the_golden_one_bit_for_bit(manifest: Manifest, spec: RunSpec, tmp_path: Path) -> None:
@@ -132,8 +130,7 @@ def test_a_loss_that_is_not_finite_fails_the_run_and_names_the_step(
     )  # fmt: skip
     before = trained(spec, manifest, tmp_path / "before")
     folder = tmp_path / "wild"
-    places = Places(folder=folder, manifest=manifest, engines=tmp_path)
-    assert run_once(wild, places, Execution(engine="eager"), log=lambda _: None) == Exit.CRASH
+    assert train_run(wild, folder, manifest) == Exit.CRASH
     assert " at step " in (folder / "FAILED").read_text()
     assert not (folder / "DONE").exists()
     # The next run of the shape in this process, which shares the model, is not touched by it.

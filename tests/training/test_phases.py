@@ -8,24 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.training.runs import points_of, train_run
 from training.batches import training_batches
 from training.corpora.manifest import Manifest
-from training.durable import read_lines_whole
 from training.evaluation_steps import EvaluationPolicy
 from training.objectives import IGNORED
-from training.run import Exit, Places, run_once
+from training.run import Exit
 from training.schedule import Piece
-from training.spec import Execution, Initial, Objective, RunSpec, SpecError
+from training.spec import Initial, Objective, RunSpec, SpecError
 
 
 def trained(spec: RunSpec, manifest: Manifest, folder: Path, start: Path | None = None, **execution) -> Path:
-    places = Places(folder=folder, manifest=manifest, engines=folder / "engines", start=start)
-    assert run_once(spec, places, Execution(**{"engine": "eager", "resume_every": 0, **execution})) == Exit.DONE
+    assert train_run(spec, folder, manifest, start=start, **{"resume_every": 0, **execution}) == Exit.DONE
     return folder
 
 
 def losses(folder: Path) -> dict[tuple[int, str], float]:
-    return {(point["step"], point["corpus"]): point["loss"] for point in read_lines_whole(folder / "points.jsonl")}
+    return {(point["step"], point["corpus"]): point["loss"] for point in points_of(folder)}
 
 
 def test_a_branch_at_the_trunks_rate_is_the_trunk(spec: RunSpec, manifest: Manifest, tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tests.training.forks import FORKS, together
+from tests.training.runs import all_done, in_process, points_of, together, train_run
 from training.attempt import LeaseLostError, attempts
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group, Parallel, join, leave
 from training.durable import read_lines_whole
-from training.run import Exit, Places, run_once
-from training.spec import Execution, RunSpec
+from training.run import Exit
+from training.spec import RunSpec
 
 # Starting the processes is most of it: half a minute.
 pytestmark = pytest.mark.slow
@@ -34,13 +34,11 @@ CHAIN = [("ddp", 10), ("zero1", 15), ("fsdp2", 20), ("zero3", 30), ("zero2", 35)
 
 
 def _run(group: Group, spec: RunSpec, folder: Path, manifest: Path, kind: str, **options: object) -> object:
-    settings = {"engine": "eager", "resume_every": 5, "keep_last": 100, "metrics_every": 1, **options}
+    settings = {"resume_every": 5, "keep_last": 100, "metrics_every": 1, **options}
     checkpointing = bool(settings.pop("activation_checkpointing", False))
     parallel = Parallel(kind, group.count, checkpointing, timeout=60.0, deepspeed=DEEPSPEED)
-    places = Places(folder=folder, manifest=Manifest.open(manifest), engines=folder / "engines")
-    execution = Execution(**settings, parallel=parallel)  # pyright: ignore[reportArgumentType]
     try:
-        return run_once(spec, places, execution, log=lambda _: None, group=group)
+        return train_run(spec, folder, manifest, group=group, parallel=parallel, **settings)
     except LeaseLostError as error:
         return str(error)
 
@@ -51,7 +49,7 @@ def _copied(group: Group, start: Path, step: int, folder: Path) -> None:
     group.broadcast(lambda: shutil.copytree(start / name, folder / name) and None)
 
 
-def _alone(_: int, jobs: list[tuple[RunSpec, Path, Path | None, int]], manifest: Path) -> None:
+def _alone(jobs: list[tuple[RunSpec, Path, Path | None, int]], manifest: Path) -> None:
     for spec, folder, start, step in jobs:
         if start is not None:
             _copied(ALONE, start, step, folder)
@@ -114,19 +112,13 @@ def base(long: RunSpec, manifest: Manifest, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("kinds")
     half = dataclasses.replace(long, precision="bf16")
     jobs = [(long, folder / "single", None, 0), (half, folder / "bf16-single", folder / "single", 40)]
-    alone = FORKS.Process(target=_alone, args=(0, jobs, manifest.folder))
-    alone.start()
-    alone.join()
-    assert alone.exitcode == 0
-    pair = together(_all_jobs, long, folder, manifest.folder)
-    for process in pair:
-        process.join()
-    assert [process.exitcode for process in pair] == [0, 0]
+    assert in_process(_alone, jobs, manifest.folder) == 0
+    assert all_done(together(_all_jobs, long, folder, manifest.folder))
     return folder
 
 
 def _losses(folder: Path) -> list[float]:
-    points = read_lines_whole(folder / "points.jsonl")
+    points = points_of(folder)
     assert [point["step"] for point in points if point["corpus"] == "code"][-1] == STEPS
     return [point["loss"] for point in points]
 
@@ -156,14 +148,10 @@ def test_each_kind_saves_the_same_directory(kind: str, base: Path) -> None:
 def test_states_go_from_any_kind_to_any_other(long: RunSpec, manifest: Manifest, base: Path) -> None:
     kind, step = CHAIN[-1]
     jobs = [(long, base / f"chain-{kind}", base / f"chain-{CHAIN[-2][0]}", step)]
-    alone = FORKS.Process(target=_alone, args=(0, jobs, manifest.folder))
-    alone.start()
-    alone.join()
-    expected = {
-        (point["step"], point["corpus"]): point["loss"] for point in read_lines_whole(base / "single" / "points.jsonl")
-    }
+    assert in_process(_alone, jobs, manifest.folder) == 0
+    expected = {(point["step"], point["corpus"]): point["loss"] for point in points_of(base / "single")}
     for name, begin in CHAIN:
-        points = read_lines_whole(base / f"chain-{name}" / "points.jsonl")
+        points = points_of(base / f"chain-{name}")
         assert {point["step"] for point in points} == {step for step, _ in expected if step >= begin} | (
             {begin} & {step for step, _ in expected}
         )

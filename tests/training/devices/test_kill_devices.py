@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.forks import FORKS, together
+from tests.training.runs import in_process, points_of, together, train_run
 from training.corpora.manifest import Manifest
 from training.devices.group import Parallel, join, leave
-from training.durable import read_lines_whole
 from training.evaluation_steps import EvaluationPolicy
-from training.run import Places, run_once, state_of
-from training.spec import Execution, RunSpec
+from training.run import state_of
+from training.spec import RunSpec
 
 KILLS = 20
 TIMEOUT = 10.0
@@ -26,8 +25,7 @@ TIMEOUT = 10.0
 
 def _train(rank: int, spec: RunSpec, folder: Path, manifest: Path, kind: str) -> None:
     group = join(Parallel(kind, 2, timeout=TIMEOUT))
-    places = Places(folder=folder, manifest=Manifest.open(manifest), engines=folder / "engines")
-    run_once(spec, places, Execution(engine="eager", resume_every=5, parallel=Parallel(kind, 2)), group=group)
+    train_run(spec, folder, manifest, group=group, resume_every=5, parallel=Parallel(kind, 2))
     leave(group)
 
 
@@ -51,13 +49,11 @@ def _attempt(spec: RunSpec, folder: Path, manifest: Path, kind: str, victims: li
 @pytest.mark.parametrize("kind", ["ddp", "zero2"])
 def test_killed_at_twenty_random_moments(kind: str, spec: RunSpec, manifest: Manifest, tmp_path: Path) -> None:
     spec = dataclasses.replace(spec, steps=40, evaluation=EvaluationPolicy("dense", every=4))
-    started = FORKS.Process(target=int)
-    started.start()
-    started.join()
+    in_process(int)
     begin = time.perf_counter()
     assert not _attempt(spec, tmp_path / "whole", manifest.folder, kind, [], 0.0)
     seconds = time.perf_counter() - begin
-    undisturbed = read_lines_whole(tmp_path / "whole" / "points.jsonl")
+    undisturbed = points_of(tmp_path / "whole")
     draw = random.Random(0)
     kills = 0
     for run in range(3 * KILLS):
@@ -65,7 +61,7 @@ def test_killed_at_twenty_random_moments(kind: str, spec: RunSpec, manifest: Man
         while state_of(folder) != "done":
             victims = draw.choice([[0], [1], [0, 1]]) if kills < KILLS else []
             kills += _attempt(spec, folder, manifest.folder, kind, victims, draw.uniform(0.0, seconds))
-        points = read_lines_whole(folder / "points.jsonl")
+        points = points_of(folder)
         for key, tolerance in (("step", 0), ("tokens", 0), ("learning_rate", 0), ("loss", 1e-6), ("loss_stderr", 1e-6)):
             assert [p[key] for p in points] == pytest.approx([p[key] for p in undisturbed], abs=tolerance)
         assert [p["corpus"] for p in points] == [p["corpus"] for p in undisturbed]

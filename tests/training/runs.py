@@ -1,0 +1,172 @@
+"""Runs for tests: in this process, in processes that are killed, and in several processes at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+
+from training.corpora.manifest import Manifest
+from training.devices.group import ALONE, Group
+from training.domain_weights import PATH, read_path
+from training.durable import read_lines_whole
+from training.run import Exit, Places, run_once
+from training.spec import Execution, RunSpec
+
+# Read once, when deepspeed is loaded.
+os.environ.setdefault("DS_ACCELERATOR", "cpu")
+# Children fork from a process that has loaded everything: importing takes seconds.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["training.loop", "training.run", "training.devices.accelerated", "deepspeed"])
+
+
+def train_run(
+    spec: RunSpec,
+    folder: Path,
+    manifest: Manifest | Path,
+    *,
+    start: Path | None = None,
+    reference: Path | None = None,
+    group: Group = ALONE,
+    **execution,
+) -> Exit | None:
+    manifest = manifest if isinstance(manifest, Manifest) else Manifest.open(manifest)
+    places = Places(folder, manifest, folder / "engines", start=start, reference=reference)
+    settings = Execution(**{"engine": "eager", "resume_every": 3, **execution})
+    return run_once(spec, places, settings, log=lambda _: None, group=group)
+
+
+def points_of(folder: Path) -> list[dict]:
+    return read_lines_whole(folder / "points.jsonl")
+
+
+def losses_of(folder: Path) -> list[float]:
+    return [point["loss"] for point in points_of(folder)]
+
+
+def in_process(job: Callable[..., object], *arguments: object) -> int | None:
+    """Exit code of a process that calls a job."""
+    process = FORKS.Process(target=job, args=arguments)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def together(job: Callable[..., None], *arguments: object, count: int = 2) -> list[BaseProcess]:
+    """Start a group of processes, each calling `job(rank, *arguments)`."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    processes = [FORKS.Process(target=_rank, args=(job, rank, count, port, arguments)) for rank in range(count)]
+    for process in processes:
+        process.start()
+    return processes
+
+
+def all_done(processes: list[BaseProcess]) -> bool:
+    for process in processes:
+        process.join()
+    return all(process.exitcode == 0 for process in processes)
+
+
+def _rank(job: Callable[..., None], rank: int, count: int, port: int, arguments: tuple) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "CUDA_VISIBLE_DEVICES": ""}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    import torch
+
+    torch.set_num_threads(1)
+    try:
+        job(rank, *arguments)
+    except BaseException:
+        traceback.print_exc()
+        # A normal exit could wait for a process that is gone.
+        os._exit(1)
+
+
+def attempt(
+    spec: RunSpec,
+    folder: Path,
+    manifest: Manifest,
+    reference: Path | None = None,
+    die_at: tuple[str, int] | None = None,
+    *,
+    after: float | None = None,
+    lines: int | None = None,
+) -> int | None:
+    """Exit code of a process that trains, killed after some seconds or some lines of domain weights."""
+    process = FORKS.Process(target=_train, args=(spec, folder, manifest.folder, reference, die_at))
+    process.start()
+    if after is not None:
+        time.sleep(after)
+        process.kill()
+    if lines is not None:
+        while process.is_alive() and _lines(folder / PATH) < lines:
+            time.sleep(0.001)
+        process.kill()
+    process.join()
+    return process.exitcode
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def _train(spec: RunSpec, folder: Path, manifest: Path, reference: Path | None, die_at: tuple[str, int] | None) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    if die_at:
+        _die_inside(*die_at)
+    train_run(spec, folder, manifest, reference=reference)
+
+
+def _die_inside(place: str, call: int) -> None:
+    """Kill this process at its n-th call of a function, before or after the call."""
+    import training.checkpoint
+    import training.group_dro
+    import training.loop
+
+    module, name, after = {
+        "evaluation": (training.loop, "evaluate", False),
+        "points": (training.loop, "append_flushed", False),
+        "weights": (training.loop, "save_weights", False),
+        "state": (training.checkpoint, "save_file", False),
+        "state written": (training.checkpoint, "save_file", True),
+        "state rename": (training.checkpoint.os, "rename", False),
+        "checkpoint marker": (training.checkpoint, "write_whole", False),
+        "before a line": (training.group_dro, "append_flushed", False),
+        "after a line": (training.group_dro, "append_flushed", True),
+        "cut": (training.group_dro, "cut_lines", True),
+    }[place]
+    inner, calls = getattr(module, name), []
+
+    def dying(*arguments, **options):
+        calls.append(place)
+        if len(calls) == call and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = inner(*arguments, **options)
+        if len(calls) == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(module, name, dying)
+
+
+def assert_same(folder: Path, expected: Path) -> None:
+    for name in ("points.jsonl", PATH):
+        assert (folder / name).read_bytes() == (expected / name).read_bytes()
+
+
+def assert_close(folder: Path, expected: Path, tolerance: float = 1e-6) -> None:
+    for line, other in zip(read_path(folder), read_path(expected), strict=True):
+        for part in ("weights", "mean", "excess"):
+            assert line[part] == pytest.approx(other[part], abs=tolerance)
+    assert losses_of(folder) == pytest.approx(losses_of(expected), abs=tolerance)
