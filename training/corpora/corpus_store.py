@@ -1,4 +1,4 @@
-"""One corpus from its source to its token store: tokenised on all cores, and after a kill from the last mark on."""
+"""Make the token store of one corpus: tokenised on all cores, resumed from the last mark after a kill."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from training.corpora.store_writer import EncodedDocument, StoreWriter
 from training.durable import flush_folder
 
 MARK_BYTES = 64_000_000
-"""Text between two marks, UTF-8: about what a kill costs."""
+"""Bytes of text between two marks: the most that a kill loses."""
 _REPORT_SECONDS = 30.0
 
-Tell = Callable[[str], object]
+Log = Callable[[str], object]
 Bar = Callable[[str, int, float | None], object]
-"""Gets a corpus' name, the bytes of text tokenised, and how much of its source has been read, 0 to 1, or None."""
+"""Called with a corpus' name, the bytes of text tokenised, and the fraction of its source read, 0 to 1, or None."""
 
 
 @dataclass(frozen=True)
-class TokenisedBy:
-    """All that turns documents into a store, but the documents."""
+class Tokenisation:
+    """How documents become a token store."""
 
     tokenizer: str
     """A tokenizers-library tokenizer as JSON."""
@@ -40,17 +40,17 @@ class TokenisedBy:
     vocabulary: int
     """Number of token ids."""
     end_of_text: int
-    """Token id put after every document."""
+    """Token id that follows every document."""
     validation_ratio: float
-    """Share of the documents held out, where no validation set is given."""
+    """Ratio of the documents held out, where no validation set is given."""
     screen: Path | None = None
-    """Folder of the saved screen against the validation sets; None: there are none."""
+    """Folder of the saved screen against the validation sets; None: no sets."""
     workers: int | None = None
-    """Processes; None: one a core."""
+    """Processes; None: one per core."""
 
 
-def standing_store(place: Path) -> TokenStore | None:
-    """The store that is there and whole; a damaged one is cleared away."""
+def existing_store(place: Path) -> TokenStore | None:
+    """The complete store at a place, or None; a damaged one is removed."""
     if place.exists():
         with contextlib.suppress(CorpusError):
             return TokenStore.open(place)
@@ -63,26 +63,26 @@ def make_store(
     name: str,
     reader: SourceReader,
     validation: Iterable[tuple[str, str]] | None,
-    how: TokenisedBy,
+    how: Tokenisation,
     unfinished: Path,
-    progress: Tell,
+    progress: Log,
     bar: Bar | None = None,
 ) -> TokenStore:
-    """Write a corpus' store.
+    """Make the token store of a corpus.
 
     Args:
-        place: where; appears when it is complete.
-        name: the corpus.
+        place: folder of the store; appears when it is complete.
+        name: of the corpus.
         reader: its documents.
-        validation: documents of its validation set, of which its validation split is then made; None: a share of
-            its documents, by a hash of their ids.
+        validation: documents of its validation set, which become its validation split; None: a ratio of its documents,
+            by a hash of their ids.
         how: tokenizer and split.
-        unfinished: folder in which it is written; one that a killed process left is gone on with.
-        progress: gets a line of text for each thing done, and every half minute without a bar.
-        bar: see `Bar`.
+        unfinished: folder in which the store is written; what a killed process left there is continued.
+        progress: called with messages.
+        bar: see `Bar`; without it `progress` is called every half minute.
 
     Raises:
-        CorpusError: the source cannot be used; one line.
+        CorpusError: the source cannot be used.
     """
     start = time.monotonic()
     try:
@@ -90,7 +90,7 @@ def make_store(
         with StoreWriter(unfinished, how.vocabulary, how.end_of_text) as writer:
             place_read, screened = writer.place or (None, {})
             if writer.documents:
-                progress(f"{name}: goes on after {writer.documents:,} documents, {writer.bytes / 1e6:,.1f} MB")
+                progress(f"{name}: resumes after {writer.documents:,} documents, {writer.bytes / 1e6:,.1f} MB")
             reading = reader.reading(name, place_read)
             dropped = _write(writer, name, reading, Counter(screened), validation, how, progress, bar)
             writer.complete(how.fingerprint, how.validation_ratio, dropped)
@@ -101,17 +101,17 @@ def make_store(
     except OSError:
         if not place.exists():
             raise
-        # Another process was faster, on a file system without locks.
+        # Another process completed it first, on a file system without locks.
         shutil.rmtree(unfinished, ignore_errors=True)
     store = TokenStore.open(place)
-    progress(f"{name}: {numbers(store)}, {time.monotonic() - start:.0f} s")
-    if told := dropped_line(store.meta.dropped, sum(store.meta.documents.values())):
-        progress(f"{name}: {told}")
+    progress(f"{name}: {store_summary(store)}, {time.monotonic() - start:.0f} s")
+    if dropped_text := dropped_line(store.meta.dropped, sum(store.meta.documents.values())):
+        progress(f"{name}: {dropped_text}")
     return store
 
 
-def numbers(store: TokenStore) -> str:
-    """What is in a store, for people."""
+def store_summary(store: TokenStore) -> str:
+    """Size of a store, as text."""
     meta = store.meta
     return (
         f"{sum(meta.bytes.values()) / 1e6:.1f} MB, {sum(meta.documents.values()):,} documents, "
@@ -120,15 +120,15 @@ def numbers(store: TokenStore) -> str:
 
 
 def dropped_line(dropped: dict[str, int], kept: int) -> str:
-    """What the filters and the screen left out, for people; empty if nothing.
+    """Documents dropped by filters and screen, as text; empty if none.
 
     >>> dropped_line({"min_characters": 20, "validation.near": 1}, 1000)
-    'kept 1,000 of 1,021 documents; left out: 20 min_characters, 1 validation.near'
+    'kept 1,000 of 1,021 documents; dropped: 20 min_characters, 1 validation.near'
     """
     if not dropped:
         return ""
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(dropped.items()))
-    return f"kept {kept:,} of {kept + sum(dropped.values()):,} documents; left out: {reasons}"
+    return f"kept {kept:,} of {kept + sum(dropped.values()):,} documents; dropped: {reasons}"
 
 
 def _write(
@@ -137,18 +137,18 @@ def _write(
     reading: Reading,
     screened: Counter[str],
     validation: Iterable[tuple[str, str]] | None,
-    how: TokenisedBy,
-    progress: Tell,
+    how: Tokenisation,
+    progress: Log,
     bar: Bar | None,
 ) -> dict[str, int]:
-    """Write all documents; returns why some were left out."""
+    """Write all documents; returns reason -> documents dropped."""
     if validation is not None and writer.place is None:
         chunks = _chunks(validation, lambda: None)
         for chunk, encoded in encode_chunks(chunks, how.tokenizer, how.workers):
             for document in map(EncodedDocument, chunk.names, encoded.tokens, encoded.sizes):
                 writer.add(document, "validation")
     chunks = _chunks(reading, lambda: (reading.place(), reading.progress()))
-    marked, told = writer.bytes, time.monotonic()
+    marked, reported = writer.bytes, time.monotonic()
     for chunk, encoded in encode_chunks(chunks, how.tokenizer, how.workers, how.screen):
         documents = map(EncodedDocument, chunk.names, encoded.tokens, encoded.sizes)
         for document, verdict in zip(documents, encoded.verdicts, strict=True):
@@ -158,21 +158,21 @@ def _write(
                 writer.add(document, "validation")
             else:
                 writer.add(document, "train")
-        place_read, share = chunk.note
+        place_read, fraction = chunk.note
         if writer.bytes - marked >= MARK_BYTES:
             writer.mark([place_read, dict(screened)])
             marked = writer.bytes
         if bar:
-            bar(name, writer.bytes, share)
-        elif time.monotonic() - told >= _REPORT_SECONDS:
-            told = time.monotonic()
-            far = "" if share is None else f", {share:.0%} of the source"
-            progress(f"{name}: {writer.bytes / 1e6:,.0f} MB tokenised, {writer.documents:,} documents{far}")
+            bar(name, writer.bytes, fraction)
+        elif time.monotonic() - reported >= _REPORT_SECONDS:
+            reported = time.monotonic()
+            of_source = "" if fraction is None else f", {fraction:.0%} of the source"
+            progress(f"{name}: {writer.bytes / 1e6:,.0f} MB tokenised, {writer.documents:,} documents{of_source}")
     return dict(Counter(reading.chooser.dropped) + screened)
 
 
 def _chunks(documents: Iterable[tuple[str, str]], note: Callable[[], Any]) -> Iterator[Chunk]:
-    """Documents by the megabyte; the note is taken when the last of each has been read, and no more."""
+    """Chunks of a megabyte of documents; `note` is called when the last document of a chunk has been read."""
     names: list[str] = []
     texts: list[str] = []
     characters = 0
@@ -181,7 +181,7 @@ def _chunks(documents: Iterable[tuple[str, str]], note: Callable[[], Any]) -> It
         texts.append(text)
         characters += len(text)
         if characters >= CHUNK_CHARACTERS:
-            # Through JSON, as it will be read back: what is noted may go on changing.
+            # A copy, through JSON as it will be read back: the reader changes what it returned.
             yield Chunk(names, texts, json.loads(json.dumps(note())))
             names, texts, characters = [], [], 0
     if names:

@@ -1,4 +1,4 @@
-"""The rows of one file, JSON lines or parquet, and the lines of a text: read without loading it whole."""
+"""Read the rows of a JSON lines or parquet file, or the lines of a text file, in constant memory."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _BYTES_AT_ONCE = 1 << 20
 
 @dataclass
 class OpenFile:
-    """A file that is being read, and how far."""
+    """A file that is being read, and its progress."""
 
     path: Path
     size: int
-    """Bytes on disk, packed."""
+    """Bytes on disk, compressed."""
     raw: BinaryIO | None = None
-    """The bytes on disk, of text."""
+    """Of text: stream of the bytes on disk."""
     rows: float = 0.0
-    """Share of the rows that have been read, of parquet."""
+    """Of parquet: fraction of the rows that has been read."""
 
     def progress(self) -> float:
         """Fraction that has been read, 0 to 1."""
@@ -44,8 +44,8 @@ def json_rows(
     Raises:
         CorpusError: not JSON, not an object, not UTF-8, a needed column that is not there, a damaged file.
     """
-    # Not by way of `datasets`, whose JSON reader gives a column one type: a text that looks like a date is
-    # turned into one, and a single number among the texts turns them all into quoted JSON.
+    # Not with `datasets`, whose JSON reader gives a column one type: it converts texts that look like dates, and one
+    # number among the texts turns all into quoted JSON.
     for number, line in text_lines(file, after):
         if not line.strip():
             continue
@@ -67,7 +67,7 @@ def parquet_rows(
     Raises:
         CorpusError: no such column, or not readable as parquet.
     """
-    # Not by way of `datasets` either: to stream a local file it wants a cache folder that it can write to.
+    # Not with `datasets` either: to stream a local file it needs a writable cache folder.
     import pyarrow
     from pyarrow import parquet
 
@@ -92,8 +92,8 @@ def parquet_rows(
 
 
 def text_lines(file: OpenFile, after: int = 0) -> Iterator[tuple[int, str]]:
-    """(number from 1, line) of a text file, packed or not, those numbered above `after`; cut at newlines alone, never
-    at U+2028 or such.
+    """(number from 1, line) of a text file, compressed or not, those numbered above `after`; split at newlines only,
+    not at U+2028.
 
     Raises:
         CorpusError: not UTF-8, or a damaged file.
@@ -104,7 +104,7 @@ def text_lines(file: OpenFile, after: int = 0) -> Iterator[tuple[int, str]]:
             for number, line in enumerate(stream, start=1):
                 if number > after:
                     try:
-                        # A byte-order mark is no part of the text.
+                        # A byte-order mark is not part of the text.
                         text = line.decode("utf-8").removeprefix("\ufeff" if number == 1 else "")
                     except UnicodeDecodeError as error:
                         raise CorpusError(
@@ -120,19 +120,19 @@ def text_lines(file: OpenFile, after: int = 0) -> Iterator[tuple[int, str]]:
             file.raw.close()
 
 
-def check_columns(place: str, wanted: Sequence[str], columns: Sequence[str]) -> None:
-    """Refuse a row or table without a wanted column.
+def check_columns(place: str, needed: Sequence[str], columns: Sequence[str]) -> None:
+    """Check that a row or table has the needed columns.
 
     Raises:
-        CorpusError: one line that begins with the place and names the columns that there are.
+        CorpusError: one line that starts with the place and names the existing columns.
     """
-    for name in wanted:
+    for name in needed:
         if name not in columns:
             raise CorpusError(f"{place}: no column {name!r}; its columns: {', '.join(map(str, columns)) or 'none'}")
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says, in one line."""
+    """The first line of an exception's message."""
     return (str(error).strip() or type(error).__name__).split("\n")[0]
 
 

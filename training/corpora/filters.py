@@ -1,4 +1,4 @@
-"""Which documents of a corpus are taken: a few declared rules, and a count of what each of them drops."""
+"""Filters of the documents of a corpus, with a count of the documents that each rule drops."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from training.corpora.documents import CorpusError
 
 @dataclass(frozen=True)
 class Filters:
-    """Rules that a document must pass, every one of them."""
+    """Rules that a document must all pass."""
 
     min_characters: int = 0
-    """Shortest text that is taken, Unicode characters."""
+    """Length of the shortest text that is kept, Unicode characters."""
     max_characters: int | None = None
-    """Longest text that is taken; None: any."""
+    """Length of the longest text that is kept; None: any."""
     where: Mapping[str, Any] = field(default_factory=dict)
-    """Column -> allowed values (a list), or a regular expression that is searched in it (a text). A dot goes into
-    a column that holds fields: meta.language."""
+    """Column -> list of allowed values, or a regular expression to find in it. A dot selects a field of a column:
+    meta.language."""
 
     def check(self, key: str) -> None:
-        """Refuse impossible rules.
+        """Check the rules.
 
         Raises:
-            CorpusError: a line for each, which begins with the key, such as corpora.law.
+            CorpusError: one line per mistake, which starts with the key, such as corpora.law.
         """
         problems = []
         if self.min_characters < 0:
@@ -45,7 +45,7 @@ class Filters:
                 try:
                     re.compile(rule)
                 except re.error as error:
-                    problems.append(f"{key}.where.{column}: {rule!r} is no regular expression ({error})")
+                    problems.append(f"{key}.where.{column}: {rule!r} is not a regular expression ({error})")
             elif isinstance(rule, Mapping) or not _values(rule):
                 problems.append(f"{key}.where.{column}: {rule!r}; allowed: a list of values, or a regular expression")
         if problems:
@@ -53,11 +53,11 @@ class Filters:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the rules look into; of meta.language it is meta."""
+        """The columns that the rules use; for meta.language it is meta."""
         return tuple(dict.fromkeys(column.split(".")[0] for column in self.where))
 
     def description(self) -> list[Any]:
-        """What a fingerprint is made of: equal lists mean equal rules. Empty where there are no rules."""
+        """The rules as a list for the fingerprint; empty without rules."""
         if self == Filters():
             return []
         rules = {column: rule if isinstance(rule, str) else list(_values(rule)) for column, rule in self.where.items()}
@@ -65,26 +65,26 @@ class Filters:
 
 
 class Chooser:
-    """Filters at work: says of each document whether it is taken, and counts."""
+    """Applies filters to documents and counts what they drop."""
 
     def __init__(self, filters: Filters | None = None, dropped: Mapping[str, int] | None = None) -> None:
         self._filters = filters or Filters()
         self.columns = self._filters.columns
-        """The columns whose values `takes` must be given."""
+        """The columns that `takes` needs."""
         self.dropped = Counter(dropped or {})
-        """Rule -> documents that it dropped; a document counts at the first rule that it fails."""
+        """Rule -> documents that it dropped; a document counts for the first rule that it fails."""
         self._where = [
             (column, re.compile(rule) if isinstance(rule, str) else _values(rule))
             for column, rule in self._filters.where.items()
         ]
 
     def takes(self, text: str, row: Mapping[str, Any], place: str) -> bool:
-        """Whether the document is taken.
+        """Whether the document is kept; counts it otherwise.
 
         Args:
             text: its text.
-            row: its columns, of which `columns` are looked at.
-            place: file and row, for what is said of a fault.
+            row: its columns, with those in `columns`.
+            place: file and row, for error messages.
 
         Raises:
             CorpusError: a regular expression for a column that holds no text.
@@ -123,7 +123,7 @@ def _values(rule: Any) -> tuple[Any, ...]:
 
 
 def _value(row: Mapping[str, Any], column: str) -> Any:
-    """A column's value; None where there is none, as JSON lines often leave a key out."""
+    """A column's value; None if it is missing, because JSON lines often omit a key."""
     if column in row:
         return row[column]
     value: Any = row

@@ -1,4 +1,4 @@
-"""Corpora by `datasets`: a name on the Hugging Face hub, or a folder that it opens the same way, streamed."""
+"""Corpora streamed by `datasets`, from the Hugging Face hub or a local folder of data files."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from training.corpora.filters import Chooser
 from training.corpora.text_files import content_hash, row_document
 
 _SECONDS = 20.0
-# huggingface_hub changed from one to the other, and neither is ours to import.
+# huggingface_hub changed from one to the other; neither is a dependency of ours.
 _HTTP = ("httpx", "httpx2")
 
 
 class HubReading:
-    """The documents of a data set, row by row in its own order; nothing is downloaded whole.
+    """The documents of a data set, streamed row by row in its order.
 
-    No code of the data set is run: `datasets` 4 and later have given that up, and one that needs its own script
-    is refused.
+    No code of the data set is run: `datasets` 4 and later refuse data sets with a script.
 
     Args:
         name: owner/name on the hub, or a local folder of data files.
         subset: its configuration; None: the only one.
-        split: such as train.
+        split: for example train.
         revision: commit; None for a local folder.
         column: the column that holds the text.
         group: a column whose value keeps documents on one side of the train/validation split.
@@ -37,11 +36,11 @@ class HubReading:
         place: continue after this `place`; None: at the first row.
         max_bytes: stop once the documents hold this many bytes of UTF-8; None: read all.
 
-    Iterating yields (document id, text), once; the id is split:row (rows from 1), behind the group and a '#' where
-    there is a group.
+    Yields (document id, text), once; the id is split:row (rows from 1), after the group and a '#' if there is a
+    group.
 
     Raises:
-        CorpusError: the hub cannot be reached, no such data set, subset, split or column, a text that is no text.
+        CorpusError: the hub cannot be reached, no such data set, subset, split or column, a value that is not text.
     """
 
     def __init__(
@@ -102,16 +101,16 @@ class HubReading:
                 row = next(rows)
             except StopIteration:
                 return
-            # What a stream raises depends on the file's kind, the network and the version.
+            # The exception depends on file format, network and version.
             except Exception as error:
                 _refuse(self._name, error)
             yield row
 
 
 def pinned_revision(name: str, revision: str | None) -> str | None:
-    """The commit that a revision (a branch, a tag; None: the newest) stands for now; of a local folder None.
+    """The current commit of a revision (branch or tag; None: the newest); None for a local folder.
 
-    Offline, HF_HUB_OFFLINE=1 or HF_DATASETS_OFFLINE=1, it is the one in the cache.
+    Offline (HF_HUB_OFFLINE=1 or HF_DATASETS_OFFLINE=1) it is the commit in the cache.
 
     Raises:
         CorpusError: the hub cannot be reached, no such data set or revision; or a folder with a revision.
@@ -134,7 +133,7 @@ def pinned_revision(name: str, revision: str | None) -> str | None:
 
 
 def folder_fingerprint(folder: str | os.PathLike[str]) -> str:
-    """Hash of a folder's files, names and bytes, hidden ones left out; 32 hexadecimal digits.
+    """Hash of the names and bytes of a folder's files without hidden ones; 32 hexadecimal digits.
 
     Raises:
         CorpusError: a file cannot be read.
@@ -154,7 +153,7 @@ def _opened(name: str, subset: str | None, split: str, revision: str | None) -> 
     if not local:
         _check_name(name)
         if _offline():
-            # `datasets` does not stream from the hub's cache by name, but does from the folder there.
+            # `datasets` streams from the folder in the hub's cache, but not by name.
             name, local = str(_cached(name, revision)), True
     import datasets
 
@@ -186,7 +185,7 @@ def _cached(name: str, revision: str | None) -> Path:
 
 def _check_name(name: str) -> None:
     if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
-        raise CorpusError(f"{name}: no such folder, and no name on the hub; allowed: owner/name, or a local folder")
+        raise CorpusError(f"{name}: no such folder, and not a name on the hub; allowed: owner/name, or a local folder")
 
 
 def _refuse(name: str, error: Exception) -> NoReturn:
@@ -195,16 +194,16 @@ def _refuse(name: str, error: Exception) -> NoReturn:
     chain: list[BaseException] = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and cause not in chain:
         chain.append(cause)
-    said = first_line(error)
+    message = first_line(error)
     if any(isinstance(one, errors.GatedRepoError) for one in chain):
         reason = "gated; accept its terms on its page and log in with hf auth login"
     elif any(isinstance(one, errors.RepositoryNotFoundError | errors.RevisionNotFoundError) for one in chain):
-        reason = f"no such data set or revision on the hub, or not yours to read ({said})"
+        reason = f"no such data set or revision on the hub, or not yours to read ({message})"
     elif any(isinstance(one, ConnectionError | TimeoutError) or type(one).__module__ in _HTTP for one in chain):
         reason = (
-            f"the Hugging Face hub cannot be reached ({said}); go online, or set HF_HUB_OFFLINE=1 if it is in the "
+            f"the Hugging Face hub cannot be reached ({message}); go online, or set HF_HUB_OFFLINE=1 if it is in the "
             "cache, or name a local folder"
         )
     else:
-        reason = f"cannot be read by datasets ({said})"
+        reason = f"cannot be read by datasets ({message})"
     raise CorpusError(f"{name}: {reason}") from error

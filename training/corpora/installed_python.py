@@ -1,4 +1,4 @@
-"""Corpora that every machine able to run cptlaw already has: the prose and the code of installed Python."""
+"""Corpora without download: docstrings of installed packages, and code of the standard library."""
 
 from __future__ import annotations
 
@@ -27,15 +27,13 @@ PARTS = {
     "arrays": ("numpy",),
     "code": (),
 }
-"""Part -> the packages whose docstrings it holds; code holds the standard library's source without its
-docstrings."""
+"""Part -> packages whose docstrings it holds; code is the standard library without docstrings."""
 
-# Raised whenever the rules below choose or cut text differently, so that stores made under the old ones are
-# not reused.
+# Increased when the rules below select other text, so that older stores are not reused.
 _RULES = 1
 _SHORTEST_PROSE = 200
 _TEST_FOLDERS = {"test", "tests", "testing", "idle_test", "__pycache__"}
-# Tables of characters, documentation as a dictionary, other people's wheels: no code that a person wrote.
+# Character tables, documentation as a dictionary, bundled wheels.
 _NOT_CODE = {"site-packages", "dist-packages", "encodings", "pydoc_data", "_bundled", "lib-dynload"}
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -46,16 +44,14 @@ def installed_documents(
     """The documents of a part, sorted by id.
 
     Args:
-        part: "prose" (docstrings of scipy, pandas, sympy, networkx, numpy, torch, transformers), "math"
-            (sympy's), "graphs" (networkx'), "statistics" (scipy.stats'), "tables" (pandas'), "arrays" (numpy's)
-            or "code" (the standard library without docstrings).
-        exclude: of prose, the parts to leave out: any of the others but code.
-        max_bytes: stop once the documents hold this many bytes of UTF-8; files are then taken in the order of
-            a hash of their names, so that every package keeps its part. None takes all.
+        part: a key of `PARTS`.
+        exclude: parts to leave out of prose, any but code.
+        max_bytes: stop once the documents hold this many bytes of UTF-8, with files in the order of a hash of their
+            names; None: all.
 
     Yields:
-        (document id, text): "scipy/optimize/_minimize.py#minimize", of which the part before '#' is the file;
-        a text comes once, under the first id that has it. Files are read and parsed, nothing is imported.
+        (document id, text), each text once; the id is file#name, such as "scipy/optimize/_minimize.py#minimize". Files
+        are parsed, not imported.
 
     Raises:
         CorpusError: no such part, or a package that is not installed.
@@ -80,9 +76,7 @@ def installed_documents(
 
 
 def installed_fingerprint(part: str, exclude: Sequence[str] = (), max_bytes: int | None = None) -> str:
-    """Hash of all that decides `installed_documents`: versions of Python and of the packages, arguments.
-
-    Cheap, as no file is read. 32 hexadecimal digits.
+    """Hash of the versions and arguments that decide `installed_documents`; 32 hexadecimal digits.
 
     Raises:
         CorpusError: as `installed_documents`.
@@ -94,7 +88,7 @@ def installed_fingerprint(part: str, exclude: Sequence[str] = (), max_bytes: int
         "part": part,
         "exclude": sorted(set(exclude)),
         "max_bytes": max_bytes,
-        # The parser decides what a docstring is, so Python's version counts for prose too.
+        # The parser decides what a docstring is, so Python's version matters for prose too.
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "packages": {package: _version(package) for package in packages},
     }
@@ -103,7 +97,7 @@ def installed_fingerprint(part: str, exclude: Sequence[str] = (), max_bytes: int
 
 def _check(part: str, exclude: Sequence[str]) -> None:
     if part not in PARTS:
-        raise CorpusError(f"part: {part!r} is no part of the installed Python; allowed: {', '.join(PARTS)}")
+        raise CorpusError(f"part: {part!r} is not a part of installed Python; allowed: {', '.join(PARTS)}")
     allowed = [name for name in PARTS if name not in ("prose", "code")] if part == "prose" else []
     for name in exclude:
         if name not in allowed:
@@ -111,12 +105,12 @@ def _check(part: str, exclude: Sequence[str]) -> None:
 
 
 def _files(part: str, exclude: Sequence[str]) -> list[tuple[str, Path]]:
-    """(name, path) of the source files of a part, sorted by name; names are the same on every machine."""
+    """(name, path) of the source files of a part, sorted by name."""
     _check(part, exclude)
     if part == "code":
         root = Path(sysconfig.get_path("stdlib"))
         found = _python_files(root, "", _TEST_FOLDERS | _NOT_CODE)
-        # Written at build time, with the paths of the machine that built this Python.
+        # Generated when this Python was built, with paths of that machine.
         return [file for file in found if not file[0].startswith(("_sysconfigdata", "sitecustomize", "config-"))]
     left_out = tuple(f"{place}/" for name in exclude for place in PARTS[name])
     files = []
@@ -139,7 +133,7 @@ def _python_files(root: Path, prefix: str, skipped: set[str]) -> list[tuple[str,
 
 
 def _package_folder(package: str) -> Path:
-    # Of a package at the top, find_spec reads where it is without running it.
+    # find_spec locates a top-level package without running it.
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise CorpusError(f"corpora: installed-python needs the package {package}; install it, or name other corpora")
@@ -178,13 +172,11 @@ def _code(name: str, source: bytes) -> Iterator[tuple[str, str]]:
 
 
 def without_docstrings(source: bytes, tree: ast.Module | None = None) -> bytes:
-    r"""Python source with its docstrings cut out, comments and all else left as they are.
-
-    A docstring that is all there is becomes `pass`, so that what is left still runs.
+    r"""Python source without its docstrings; one that is the only statement becomes `pass`.
 
     Args:
         source: UTF-8.
-        tree: the source parsed, if the caller has it.
+        tree: the parsed source, if the caller has it.
 
     Raises:
         SyntaxError: not Python.
@@ -193,7 +185,7 @@ def without_docstrings(source: bytes, tree: ast.Module | None = None) -> bytes:
     b'def f():\n    return 2  # two\n'
     """
     lines = source.splitlines(keepends=True)
-    # From the end backwards, so that the earlier positions stay right.
+    # Backwards, so that earlier positions stay valid.
     for _, node in reversed(list(_documented(ast.parse(source) if tree is None else tree))):
         first = node.body[0] if node.body else None
         if ast.get_docstring(node, clean=False) is None or first is None:
@@ -211,7 +203,7 @@ def without_docstrings(source: bytes, tree: ast.Module | None = None) -> bytes:
 def _documented(
     tree: ast.Module,
 ) -> Iterator[tuple[str, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """(qualified name, node) of the module and of all classes and functions in it, in the source's order."""
+    """(qualified name, node) of the module and its classes and functions, in source order."""
     waiting: list[tuple[str, ast.AST]] = [("", tree)]
     while waiting:
         outer, node = waiting.pop()
@@ -220,7 +212,7 @@ def _documented(
         inner: list[tuple[str, ast.AST]] = []
         for field in ("body", "handlers", "orelse", "finalbody", "cases"):
             children = getattr(node, field, ())
-            # A lambda's body, or that of a conditional expression, is no list of statements.
+            # The body of a lambda or conditional expression is not a list.
             for child in children if isinstance(children, list) else ():
                 name = f"{outer}.{child.name}".strip(".") if isinstance(child, _DOCUMENTED[1:]) else outer
                 inner.append((name, child))
@@ -229,7 +221,7 @@ def _documented(
 
 def _parsed(source: bytes) -> ast.Module | None:
     try:
-        # Also refuses what is not UTF-8: another coding is too rare to be worth its offsets.
+        # Also rejects other encodings, which are rare.
         source.decode("utf-8")
         return ast.parse(source)
     except (SyntaxError, ValueError):
@@ -247,11 +239,11 @@ def _writable(text: str) -> bool:
 @contextmanager
 def _quiet_parsing() -> Iterator[None]:
     enabled = gc.isenabled()
-    # Parsing makes millions of nodes without cycles; looking for cycles doubles its time.
+    # Parsing creates millions of nodes without cycles; garbage collection doubles its time.
     gc.disable()
     try:
         with warnings.catch_warnings():
-            # Where warnings are errors, a doubtful escape sequence would drop its file and change the corpus.
+            # Where warnings are errors, an invalid escape sequence would drop its file and change the corpus.
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -1,4 +1,4 @@
-"""What a folder of prepared corpora holds."""
+"""The manifest of a folder of prepared corpora."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from training.durable import write_whole
 
 @dataclass(frozen=True)
 class PreparedCorpus:
-    """A corpus as the manifest lists it."""
+    """A corpus in the manifest."""
 
     folder: str
     """Name of its token store's folder, below the manifest's."""
     fingerprint: str
     """Of the token store: its tokens, the tokenizer and the split."""
     source: str
-    """Fingerprint of where it came from."""
+    """Fingerprint of its source."""
     tokens: dict[str, int]
     """Split -> tokens."""
     documents: dict[str, int]
@@ -30,36 +30,36 @@ class PreparedCorpus:
     bytes: dict[str, int]
     """Split -> bytes of text, UTF-8."""
     revision: str | None = None
-    """Of a data set of the hub: the commit that was read."""
+    """Of a hub data set: the commit that was read."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """Why -> documents left out: a filter's name; validation.same and validation.near, what a validation set holds."""
+    """Reason -> documents dropped: a filter's name, or validation.same and validation.near for the screen."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder of prepared corpora holds; manifest.json, written last and whole."""
+    """Content of manifest.json, which is written last."""
 
     folder: Path
-    """The folder; not in the file, so that it can be moved."""
+    """The folder; not stored, so that it can be moved."""
     tokenizer_folder: str
-    """Name of the tokenizer's folder, a Hugging Face directory, below this one."""
+    """Name of the tokenizer's Hugging Face directory, below this folder."""
     tokenizer: str
     """Fingerprint of the tokenizer."""
     vocabulary: int
     """Number of token ids."""
     validation_ratio: float
-    """Share of the documents meant for validation."""
+    """Ratio of the documents in validation."""
     corpora: dict[str, PreparedCorpus]
     """Name -> corpus, in the order of names."""
     tokenizer_revision: str | None = None
-    """Of a tokenizer of the hub: the commit that was taken."""
+    """Of a hub tokenizer: its commit."""
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Manifest:
         """Read the manifest of a folder.
 
         Raises:
-            CorpusError: none there, damaged, or of another schema version.
+            CorpusError: missing, damaged, or of another schema version.
         """
         path = Path(folder) / "manifest.json"
         try:
@@ -90,7 +90,7 @@ class Manifest:
         return TokenStore.open(self.folder / self.corpora[corpus].folder)
 
     def write(self) -> None:
-        """Write manifest.json into the folder, whole."""
+        """Write manifest.json into the folder."""
         fields = asdict(self)
         del fields["folder"]
         write_whole(self.folder / "manifest.json", json.dumps({"schema": SCHEMA, **fields}, indent=2) + "\n")

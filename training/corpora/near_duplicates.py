@@ -1,10 +1,9 @@
-"""Which training documents are validation documents, wholly or for the greater part: they would be trained on what
-they are later judged by.
+"""Screen training documents against validation documents and their near-duplicates.
 
-A document is known by prints of it: hashes of its 32-byte windows, of which one in 8 is kept, the same in every
-text (Manber 1994; Schleimer, Wilkerson and Aiken 2003, section 3.1). Validation is small and known, so its prints
-fit in memory and the comparison is a look-up without the misses of MinHash; and because windows are counted against the
-shorter of two documents, a validation page inside a longer training document is found too.
+The prints of a document are the hashes of its 32-byte windows of which one in 8 is kept, the same in every text (Manber
+1994; Schleimer, Wilkerson and Aiken 2003, section 3.1). The prints of all validation documents fit in memory, so the
+comparison is exact, unlike MinHash. Shared prints are counted relative to the shorter of two documents, so that a
+validation page inside a longer training document is found too.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from pathlib import Path
 import numpy as np
 
 KEPT, SAME, NEAR = "kept", "same", "near"
-NEAR_SHARE = 0.5
-"""Share of the shorter document's prints from which on two documents are near-duplicates. A word changed in every
-twenty leaves some 0.7 of them."""
+NEAR_RATIO = 0.5
+"""Ratio of the shorter document's prints above which two documents are near-duplicates. About 0.7 of the prints remain
+if one word in twenty changes."""
 RULES = 1
-"""Raised whenever the verdicts change, so that stores made under the old rules are not reused."""
+"""Increased when the verdicts change, so that older stores are not reused."""
 
 _WINDOW = 32
 _ONE_IN = 8
-# With fewer prints a share says little; such short texts are compared as a whole.
+# Shorter texts are only compared as a whole: a ratio of fewer prints is unreliable.
 _FEWEST = 4
 _BYTES_AT_ONCE = 1 << 20
 _FACTOR = 0x9E3779B97F4A7C15
@@ -33,7 +32,7 @@ _MIX = 0xBF58476D1CE4E5B9
 
 
 class Screen:
-    """The validation documents of all corpora, against which a training document is held."""
+    """The prints of validation documents, with which training documents are compared."""
 
     def __init__(self, wholes: np.ndarray, prints: np.ndarray, owners: np.ndarray, sizes: np.ndarray) -> None:
         self._wholes = wholes
@@ -42,7 +41,7 @@ class Screen:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Screen:
-        """The screen of validation texts; memory is a byte or two a byte of text."""
+        """The screen of validation texts; needs one to two bytes of memory per byte of text."""
         wholes, prints = [], []
         for text in texts:
             plain = _plain(text)
@@ -66,7 +65,7 @@ class Screen:
         return cls(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in names))
 
     def verdicts(self, texts: Sequence[str]) -> list[str]:
-        """Of each text KEPT, SAME (a validation document but for letter case and white space) or NEAR.
+        """KEPT, SAME (equal to a validation document up to letter case and white space) or NEAR for each text.
 
         >>> line = "The court finds for the plaintiff, who had asked for the return of the cow and its calf. " * 3
         >>> Screen.of([line]).verdicts([line.upper(), "Another matter altogether."])
@@ -77,7 +76,7 @@ class Screen:
         verdicts = [SAME if same else KEPT for same in np.isin(wholes, self._wholes)]
         if not len(self._prints):
             return verdicts
-        # All texts at once: nearly none shares a print, and a call for each would cost more than the look-up.
+        # All texts at once: few share a print, and a call per text would take longer than the look-up.
         hashes, starts = _sampled(b"".join(plains))
         ends = np.cumsum([len(plain) for plain in plains], dtype=np.int64)
         owners = np.searchsorted(ends, starts, "right")
@@ -92,7 +91,7 @@ class Screen:
         return verdicts
 
     def _known(self, hashes: np.ndarray) -> np.ndarray:
-        # In rising order the searches run along the array instead of all over it.
+        # Sorted queries access the array in order.
         order = np.argsort(hashes)
         places = np.searchsorted(self._prints[:-1], hashes[order])
         known = np.empty(len(hashes), dtype=bool)
@@ -100,14 +99,14 @@ class Screen:
         return known
 
     def _near(self, shared: np.ndarray, size: int) -> bool:
-        """Whether a text of `size` prints, of which `shared` are also in validation, is near one document of it."""
+        """Whether a text of `size` prints, of which `shared` are in validation, is near one validation document."""
         first = np.searchsorted(self._prints, shared, "left")
         counts = np.searchsorted(self._prints, shared, "right") - first
-        # A print may be of several validation documents: all places from `first` on, `counts` of them.
+        # A print may belong to several validation documents: `counts` entries from `first` on.
         starts = np.repeat(first - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
         owners, times = np.unique(self._owners[starts + np.arange(counts.sum())], return_counts=True)
         shorter = np.minimum(self._sizes[owners], size)
-        return bool(np.any((times >= NEAR_SHARE * shorter) & (shorter >= _FEWEST)))
+        return bool(np.any((times >= NEAR_RATIO * shorter) & (shorter >= _FEWEST)))
 
 
 def _plain(text: str) -> bytes:
@@ -119,15 +118,15 @@ def _whole(plain: bytes) -> int:
 
 
 def _sampled(plain: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes (uint64) of the windows that are kept, and where each begins, in the order of the text."""
+    """Hashes (uint64) of the kept windows, and where each starts, in text order."""
     hashes, starts = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
     for start in range(0, max(len(plain) - _WINDOW + 1, 0), _BYTES_AT_ONCE):
         piece = np.frombuffer(plain[start : start + _BYTES_AT_ONCE + _WINDOW - 1], np.uint8).astype(np.uint64)
         powers, inverses = _powers(1 << max(10, len(piece).bit_length()))
-        # A polynomial modulo 2^64 of each window, as a difference of sums from the start, moved to its first byte.
+        # A polynomial modulo 2^64 of each window, as a difference of prefix sums, shifted to its first byte.
         sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum((piece + np.uint64(1)) * powers[: len(piece)])])
         windows = (sums[_WINDOW:] - sums[:-_WINDOW]) * inverses[: len(piece) - _WINDOW + 1]
-        # Its low bits know only the low bits of the text.
+        # Its low bits depend only on the low bits of the text.
         windows = (windows ^ (windows >> np.uint64(31))) * np.uint64(_MIX)
         windows ^= windows >> np.uint64(29)
         kept = np.flatnonzero(windows & np.uint64(_ONE_IN - 1) == 0)

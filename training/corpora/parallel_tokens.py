@@ -1,7 +1,6 @@
-"""Texts to token ids on all cores: processes that live on a pipe, and answers in the order of the questions.
+"""Tokenise texts on all cores, in worker processes connected by pipes.
 
-What comes out does not depend on how many there are: a document's tokens are its own, and chunks are cut by the
-documents alone.
+The result does not depend on the number of workers: chunks depend on the documents only, and keep their order.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 CHUNK_CHARACTERS = 1_000_000
-# So little text is done before a process would have started.
+# Fewer chunks are done before a worker process has started.
 _ALONE_CHUNKS = 4
 
 
 class Chunk(NamedTuple):
-    """Some documents on their way, and what their reader knew after the last of them."""
+    """Documents to tokenise, and a note of their reader after the last one."""
 
     names: list[str]
     texts: list[str]
@@ -42,32 +41,32 @@ class Chunk(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """What became of a chunk's documents, in their order."""
+    """The tokenised documents of a chunk, in their order."""
 
     tokens: list[np.ndarray]
-    """(n,) uint32 token ids each, the end of text not among them; of a document that is not kept none."""
+    """(n,) uint32 token ids of each, without the end of text; empty for a dropped document."""
     sizes: list[int]
     """Bytes of each text, UTF-8."""
     verdicts: list[str]
-    """What the screen said of each: near_duplicates.KEPT, SAME or NEAR."""
+    """Verdict of the screen on each: near_duplicates.KEPT, SAME or NEAR."""
 
 
 def core_count() -> int:
-    """Cores that tokenising takes: RAYON_NUM_THREADS, as the tokenizers library reads it, or all this process has."""
-    asked = os.environ.get("RAYON_NUM_THREADS", "")
-    return int(asked) if asked.isdigit() and int(asked) > 0 else len(os.sched_getaffinity(0))
+    """Number of cores for tokenising: RAYON_NUM_THREADS, as in the tokenizers library, or all of this process."""
+    threads = os.environ.get("RAYON_NUM_THREADS", "")
+    return int(threads) if threads.isdigit() and int(threads) > 0 else len(os.sched_getaffinity(0))
 
 
 def encode_chunks(
     chunks: Iterable[Chunk], tokenizer: str, workers: int | None = None, screen: Path | None = None
 ) -> Iterator[tuple[Chunk, Encoded]]:
-    """Tokenise chunks; nothing is added, nothing is cut off. Memory holds a few chunks a worker.
+    """Tokenise chunks without special tokens or truncation. Memory holds a few chunks per worker.
 
     Args:
-        chunks: read as they are needed, a little ahead.
+        chunks: read a few ahead of the result.
         tokenizer: a tokenizers-library tokenizer as JSON.
-        workers: processes; None: one a core. With one, or for little text, this process does it.
-        screen: a saved `Screen` that says which documents are kept; None: all.
+        workers: processes; None: one per core. With one worker, or little text, no process is started.
+        screen: a saved `Screen` that drops documents; None: all are kept.
 
     Yields:
         Each chunk with its tokens, in the order given.
@@ -83,10 +82,10 @@ def encode_chunks(
         for chunk in chain(first, source):
             yield chunk, _encoded(backend, judge, chunk.texts)
         return
-    with _processes(workers, tokenizer, screen) as ask:
+    with _processes(workers, tokenizer, screen) as submit:
         waiting: deque[tuple[Chunk, Future[Encoded]]] = deque()
         for chunk in chain(first, source):
-            waiting.append((chunk, ask(chunk.texts)))
+            waiting.append((chunk, submit(chunk.texts)))
             if len(waiting) > workers + 2:
                 chunk, answer = waiting.popleft()
                 yield chunk, answer.result()
@@ -97,8 +96,8 @@ def encode_chunks(
 
 @contextmanager
 def _processes(workers: int, tokenizer: str, screen: Path | None) -> Iterator[Any]:
-    # Plain processes on pipes: they need no guard in the caller's script, and end when this one is killed, because
-    # their input ends.
+    # Not multiprocessing: pipes need no guard in the caller's script, and a worker ends with this process, because its
+    # input ends.
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
@@ -109,15 +108,15 @@ def _processes(workers: int, tokenizer: str, screen: Path | None) -> Iterator[An
     ]
     idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
 
-    def ask(texts: list[str]) -> Encoded:
+    def encode(texts: list[str]) -> Encoded:
         process = idle.get()
         try:
             _send(process.stdin, texts)
             lengths, tokens, sizes, verdicts = pickle.load(process.stdout)  # pyright: ignore[reportArgumentType]
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             raise CorpusError(
-                f"a tokenising process ended with {process.wait()} (-9 is what a full memory does); "
-                "try again with fewer, RAYON_NUM_THREADS=1"
+                f"a tokenising process ended with {process.wait()} (-9: out of memory); "
+                "try again with fewer processes, RAYON_NUM_THREADS=1"
             ) from error
         finally:
             idle.put(process)
@@ -129,12 +128,12 @@ def _processes(workers: int, tokenizer: str, screen: Path | None) -> Iterator[An
             idle.put(process)
         with ThreadPoolExecutor(workers) as pool:
             try:
-                yield lambda texts: pool.submit(ask, texts)
+                yield lambda texts: pool.submit(encode, texts)
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
     finally:
         for process in started:
-            with suppress(OSError):  # one that died has left unread what is still to be written
+            with suppress(OSError):  # a dead worker does not read the rest
                 process.stdin.close()  # pyright: ignore[reportOptionalMemberAccess]
             process.stdout.close()  # pyright: ignore[reportOptionalMemberAccess]
         for process in started:
@@ -142,8 +141,8 @@ def _processes(workers: int, tokenizer: str, screen: Path | None) -> Iterator[An
 
 
 def _serve() -> None:
-    """The life of a worker: a tokenizer, then texts in and tokens out until the input ends."""
-    # Ctrl-C reaches the whole group: the one who asks decides, and ends the input.
+    """Main function of a worker: read a tokenizer, then texts, and write tokens until the input ends."""
+    # Ctrl-C reaches the whole process group; the parent decides, and closes the input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     source, answers = sys.stdin.buffer, sys.stdout.buffer
     try:
@@ -153,7 +152,7 @@ def _serve() -> None:
             tokens, sizes, verdicts = _encoded(backend, judge, pickle.load(source))
             _send(answers, ([len(one) for one in tokens], np.concatenate(tokens), sizes, verdicts))
     except (EOFError, BrokenPipeError):
-        os._exit(0)  # the one who asked is gone, and so is stdout, which Python would flush
+        os._exit(0)  # the parent is gone; a normal exit would flush stdout
 
 
 def _send(stream: Any, content: Any) -> None:
@@ -167,7 +166,7 @@ def _backend(tokenizer: str) -> Tokenizer:
     backend = Tokenizer.from_str(tokenizer)
     backend.no_truncation()
     backend.no_padding()
-    # A special token spelled out in a text is text: a page that speaks of <|endoftext|> does not end there.
+    # A special token written in a text is text: a page about <|endoftext|> does not end there.
     backend.encode_special_tokens = True
     return backend
 

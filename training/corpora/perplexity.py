@@ -1,4 +1,4 @@
-"""How well a language model foresees each of some texts."""
+"""Perplexity of texts under a language model."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _TEXTS_AT_ONCE = 64
 def perplexities(
     texts: Sequence[str], model: Path, tokens: int, progress: Callable[[float], object] | None = None
 ) -> np.ndarray:
-    """exp of the mean cross-entropy of each text's tokens, in the model's own tokens.
+    """exp of the mean cross-entropy of each text, in the model's own tokens, including its start token if it has one.
 
-    A tokenizer that begins texts with a token of its own does so here. Perplexities of two tokenizers do not compare,
-    ranks within one do. On a GPU the weights keep the type they are stored in, and are spread over all GPUs.
+    Perplexities of two tokenizers are not comparable, only ranks within one. With GPUs the weights keep their stored
+    type and are distributed over all of them.
 
     Args:
         texts: (n,).
         model: a Hugging Face directory with weights and tokenizer.
-        tokens: what is looked at of each text, from its beginning, at least 2.
-        progress: called now and then with the share that is done.
+        tokens: length of the start of each text that is used, at least 2.
+        progress: called with the fraction that is done.
 
     Returns:
-        (n,) float64; infinite for a text of fewer than two tokens, of which nothing can be foretold.
+        (n,) float64; infinite for a text of fewer than two tokens.
 
     Raises:
         CorpusError: the directory holds no causal language model, or no tokenizer.
@@ -45,7 +45,7 @@ def perplexities(
     rows = [tokenizer(text, truncation=True, max_length=tokens)["input_ids"] for text in texts]
     limit = _LOGITS // network.config.get_text_config().vocab_size
     found = np.full(len(rows), np.inf)
-    # By length, so that little is padding; what stands behind a text's end changes nothing before it.
+    # By length, for little padding, which does not change the tokens before it.
     waiting = sorted((place for place in range(len(rows)) if len(rows[place]) > 1), key=lambda place: len(rows[place]))
     done = 0
     while done < len(waiting):

@@ -1,4 +1,4 @@
-"""From named corpora to token stores: what is prepared already is left alone, what is new is made whole."""
+"""Prepare corpora: make the token stores that are missing, and write the manifest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.corpora.corpus_store import Bar, Tell, TokenisedBy, make_store, numbers, standing_store
+from training.corpora.corpus_store import Bar, Log, Tokenisation, existing_store, make_store, store_summary
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest, PreparedCorpus
 from training.corpora.near_duplicates import RULES, Screen
@@ -32,20 +32,20 @@ from training.corpora.tokenizer import (
 )
 
 _SAMPLE_BYTES = 8_000_000
-# From here on reading takes seconds, and is told.
+# Reading this much takes seconds, and is announced.
 _LONG_BYTES = 1_000_000_000
 
 
 @dataclass(frozen=True)
 class TokenizerChoice:
-    """The tokenizer of a study: trained on its corpora, or brought along. One of the two is given."""
+    """The tokenizer of a study: either `vocabulary`, to train one on its corpora, or `path`."""
 
     vocabulary: int | None = None
-    """Train a byte-level BPE with this many token ids, on up to 8 MB of each corpus."""
+    """Train a byte-level BPE with this many token ids on up to 8 MB of each corpus."""
     path: str | None = None
     """Local Hugging Face directory with a tokenizer."""
     revision: str | None = None
-    """Of a directory that came from the hub: its commit, for the manifest."""
+    """Of a directory from the hub: its commit, for the manifest."""
 
 
 def prepare(
@@ -55,28 +55,28 @@ def prepare(
     *,
     validation_ratio: float = 0.05,
     workers: int | None = None,
-    progress: Tell = print,
+    progress: Log = print,
     bar: Bar | None = None,
 ) -> Manifest:
     """Tokenise corpora into a folder, and list them in its manifest.json.
 
-    Safe to repeat and to kill: a tokenizer or store whose inputs have not changed is left alone, a new one
-    appears only when it is complete, one that was begun is gone on with, and the manifest is written last. Stores of
-    earlier preparations stay, for runs that use them. A trained tokenizer depends on all corpora, so that adding one
-    tokenises all anew. Neither the number of workers nor a kill changes a byte of what is written.
+    Safe to repeat and to kill: tokenizer and stores are made again only if their inputs have changed, an incomplete
+    store is continued, and the manifest is written last. Stores of earlier preparations stay, for runs that use them. A
+    trained tokenizer depends on all corpora: adding one tokenises all again. Neither the number of workers nor a kill
+    changes the written bytes.
 
     Args:
-        sources: corpus name -> where it comes from; any number of them.
+        sources: corpus name -> source.
         tokenizer: which tokenizer.
-        folder: made if need be.
-        validation_ratio: share of each corpus' documents held out for validation, above 0 and below 1; not of a
+        folder: created if missing.
+        validation_ratio: ratio of each corpus' documents held out for validation, above 0 and below 1; unused for a
             corpus with a validation set.
-        workers: processes that tokenise; None: one a core (RAYON_NUM_THREADS, if it is set).
-        progress: gets a line of text for each thing done.
+        workers: processes that tokenise; None: one per core, or RAYON_NUM_THREADS.
+        progress: called with messages.
         bar: see `corpus_store.Bar`.
 
     Raises:
-        CorpusError: a source, a name or the tokenizer cannot be used; one line for each that can be told at once.
+        CorpusError: a source, a name or the tokenizer cannot be used; one line per mistake.
     """
     folder = Path(folder)
     _check(sources, tokenizer, validation_ratio)
@@ -86,21 +86,21 @@ def prepare(
     reader = SourceReader(sources)
     stores: dict[str, TokenStore] = {}
     with contextlib.ExitStack() as opened:
-        alone = opened.enter_context(_alone(folder))
+        locked = opened.enter_context(_locked(folder))
         tokenizer_folder = _tokenizer_folder(tokenizer, folder, origins, reader, progress)
         fingerprint = tokenizer_fingerprint(tokenizer_folder)
-        how: TokenisedBy | None = None
+        how: Tokenisation | None = None
         for name, origin in origins.items():
             parts: list[object] = [SCHEMA, origin, fingerprint, float(validation_ratio)]
             place = folder / f"{name}-{_key([*parts, validation_sets] if validation_sets else parts)}"
-            if store := standing_store(place):
-                progress(f"{name}: prepared already, {numbers(store)}")
+            if store := existing_store(place):
+                progress(f"{name}: prepared already, {store_summary(store)}")
             else:
                 if how is None:
                     screen = opened.enter_context(_saved_screen(sources, folder))
                     how = _how(tokenizer_folder, fingerprint, validation_ratio, screen, workers)
-                # Without a lock another process may be at the same work.
-                unfinished = folder / (f"{place.name}.unfinished" if alone else f".{place.name}.{os.getpid()}.part")
+                # Without a lock another process may write the same store.
+                unfinished = folder / (f"{place.name}.unfinished" if locked else f".{place.name}.{os.getpid()}.part")
                 path = sources[name].validation
                 validation = None if path is None else file_documents(path)
                 store = make_store(place, name, reader, validation, how, unfinished, progress, bar)
@@ -127,16 +127,16 @@ def prepare(
             },
         )
         manifest.write()
-        if alone:
+        if locked:
             for left in folder.glob("*.unfinished"):
                 shutil.rmtree(left, ignore_errors=True)
     return manifest
 
 
 def _identified(
-    sources: Mapping[str, Source], folder: Path, progress: Tell
+    sources: Mapping[str, Source], folder: Path, progress: Log
 ) -> tuple[dict[str, Source], dict[str, str]]:
-    """The sources, those of the hub at their commits, and their fingerprints, both in the order of names."""
+    """The sources, pinned to their commits, and their fingerprints, sorted by name."""
     pinned: dict[str, Source] = {}
     origins: dict[str, str] = {}
     problems = []
@@ -154,7 +154,7 @@ def _identified(
 
 
 def _pinned(name: str, source: Source, folder: Path) -> Source:
-    """The source at its commit: the one that an earlier preparation of this folder read, if it names none."""
+    """The source at its commit; without a revision, the commit that an earlier preparation of this folder read."""
     if source.kind == "hub" and source.revision is None:
         with contextlib.suppress(CorpusError, KeyError):
             before = Manifest.open(folder).corpora[name]
@@ -164,10 +164,10 @@ def _pinned(name: str, source: Source, folder: Path) -> Source:
     return source.pinned()
 
 
-def _how(folder: Path, fingerprint: str, share: float, screen: Path | None, workers: int | None) -> TokenisedBy:
+def _how(folder: Path, fingerprint: str, ratio: float, screen: Path | None, workers: int | None) -> Tokenisation:
     tokenizer = load_tokenizer(folder)
     text, end = tokenizer.backend_tokenizer.to_str(), end_of_text_id(tokenizer)
-    return TokenisedBy(text, fingerprint, len(tokenizer), end, share, screen, workers)
+    return Tokenisation(text, fingerprint, len(tokenizer), end, ratio, screen, workers)
 
 
 def _tokenizer_folder(
@@ -175,10 +175,10 @@ def _tokenizer_folder(
     folder: Path,
     origins: dict[str, str],
     reader: SourceReader,
-    progress: Tell,
+    progress: Log,
 ) -> Path:
     if choice.path is not None:
-        # Copied, so that the prepared folder stands alone.
+        # Copied, so that the prepared folder is self-contained.
         copy = copy_tokenizer(choice.path, folder / f".tokenizer.{os.getpid()}.part")
         place = folder / f"tokenizer-{tokenizer_fingerprint(copy)[:12]}"
         if _holds_tokenizer(place):
@@ -204,7 +204,7 @@ def _tokenizer_folder(
 
 
 def _holds_tokenizer(place: Path) -> bool:
-    """Whether a whole tokenizer is there; a damaged one is cleared away."""
+    """Whether a place holds a complete tokenizer; a damaged one is removed."""
     with contextlib.suppress(CorpusError):
         tokenizer_fingerprint(place)
         return True
@@ -218,7 +218,7 @@ def _check(sources: Mapping[str, Source], tokenizer: TokenizerChoice, validation
     problems = []
     for name, source in sources.items():
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
-            problems.append(f"corpora: {name!r} is no name for a corpus; allowed: letters, digits, '-', '_', '.'")
+            problems.append(f"corpora: {name!r} is not a valid corpus name; allowed: letters, digits, '-', '_', '.'")
         try:
             source.check(f"corpora.{name}")
         except CorpusError as error:
@@ -236,13 +236,13 @@ def _key(parts: list[object], digits: int = 12) -> str:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[bool]:
-    """Wait until no other process prepares this folder, and clear away what killed ones left; whether that can be."""
+def _locked(folder: Path) -> Iterator[bool]:
+    """Lock the folder and remove what killed processes left; yields False on a file system without locks."""
     with (folder / ".lock").open("wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError:
-            # A file system without locks: two at once waste work, but all is renamed into place.
+            # Two processes at once then waste work, but every result is renamed into place.
             yield False
             return
         for left in folder.glob(".*.part"):

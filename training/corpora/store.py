@@ -1,4 +1,4 @@
-"""A tokenised corpus on disk: two flat token files, train and validation, of which only windows are read."""
+"""A tokenised corpus on disk: two flat token files, train and validation, read by windows."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ SPLITS = ("train", "validation")
 
 @dataclass(frozen=True)
 class StoreMeta:
-    """What meta.json of a token store says."""
+    """Content of a token store's meta.json."""
 
     schema: int
-    """Version of the layout; a store of another version is refused."""
+    """Version of the layout."""
     dtype: str
     """Type of a token on disk, little-endian: uint16 or uint32."""
     vocabulary: int
-    """Number of token ids; all tokens are below it."""
+    """Number of token ids."""
     end_of_text: int
     """Token id that ends every document."""
     tokenizer: str
     """Fingerprint of the tokenizer."""
     validation_ratio: float
-    """Share of the documents meant for validation; the split by document hits it only roughly."""
+    """Ratio of the documents in validation; the split by a hash of their ids meets it approximately."""
     tokens: dict[str, int]
-    """Split -> tokens, document ends included."""
+    """Split -> tokens, including the ends of text."""
     documents: dict[str, int]
     """Split -> documents."""
     bytes: dict[str, int]
-    """Split -> bytes of the text, UTF-8; loss times tokens over bytes compares tokenizers."""
+    """Split -> bytes of the text, UTF-8."""
     content: str
     """Hash of both splits' tokens, in order."""
     fingerprint: str
     """Hash of content, tokenizer and split rule: equal fingerprints mean equal batches."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """Why -> documents that were left out: a filter's name, or validation.same and validation.near."""
+    """Reason -> documents dropped: a filter's name, or validation.same and validation.near."""
 
 
 class TokenStore:
     """A tokenised corpus, memory-mapped.
 
-    Window k of a split, at sequence length T, covers its tokens k T to k T + T inclusive: T + 1 tokens, T
-    predictions, and no prediction in two windows. Documents follow one another, each ended by the end-of-text
-    token, so a window may hold parts of several.
+    Window k of a split, at sequence length T, holds its tokens k T to k T + T inclusive: T + 1 tokens and T
+    predictions, each in one window only. Every document ends with the end-of-text token; a window may hold parts of
+    several documents.
     """
 
     def __init__(self, folder: Path, meta: StoreMeta) -> None:
         self.folder = folder
         self.meta = meta
-        # A plain view of the map: indexing the memmap class itself costs several times more per batch.
+        # A plain array view: indexing the memmap class takes several times longer.
         self._tokens = {split: _mapped(folder, split, meta) for split in SPLITS}
 
     @classmethod
@@ -64,8 +64,7 @@ class TokenStore:
         """Open a token store.
 
         Raises:
-            CorpusError: no store there, one of another schema version, or one whose files do not match its
-                meta.json.
+            CorpusError: no store, one of another schema version, or one whose files do not match its meta.json.
         """
         folder = Path(folder)
         path = folder / "meta.json"
@@ -99,11 +98,11 @@ class TokenStore:
         return self.meta.vocabulary
 
     def tokens(self, split: str) -> int:
-        """Tokens in a split, document ends included."""
+        """Tokens in a split, including the ends of text."""
         return len(self._tokens[split])
 
     def windows(self, split: str, sequence_length: int) -> int:
-        """Windows of a split, each of `sequence_length` predictions; a remainder at the end is left out."""
+        """Number of complete windows of a split, each of `sequence_length` predictions."""
         return max(len(self._tokens[split]) - 1, 0) // sequence_length
 
     def batch(self, split: str, positions: np.ndarray, sequence_length: int) -> np.ndarray:
@@ -111,7 +110,7 @@ class TokenStore:
 
         Args:
             split: "train" or "validation".
-            positions: (n,) whole numbers, the windows wanted, each below `windows(split, sequence_length)`.
+            positions: (n,) integers, indices of windows, each below `windows(split, sequence_length)`.
             sequence_length: T, predictions a window.
 
         Returns:
@@ -130,10 +129,10 @@ class TokenStore:
         return self._tokens[split][places].astype(np.int64)
 
     def validation_positions(self, count: int, sequence_length: int) -> np.ndarray:
-        """Fixed validation windows, evenly spread over the split; all of them if `count` is no less.
+        """Positions of fixed validation windows, evenly spaced over the split; at most `count`.
 
         Returns:
-            Array (min(count, windows),) of int64, rising.
+            Array (min(count, windows),) of int64, increasing.
 
         Raises:
             CorpusError: the validation split is shorter than one window.
@@ -158,9 +157,9 @@ def _mapped(folder: Path, split: str, meta: StoreMeta) -> np.ndarray:
 def _check_size(folder: Path, split: str, meta: StoreMeta) -> None:
     path = folder / f"{split}.bin"
     expected = meta.tokens[split] * np.dtype(meta.dtype).itemsize
-    found = path.stat().st_size if path.is_file() else None
-    if found != expected:
-        state = "is missing" if found is None else f"has {found} bytes"
+    size = path.stat().st_size if path.is_file() else None
+    if size != expected:
+        state = "is missing" if size is None else f"has {size} bytes"
         raise CorpusError(
             f"{path}: {state}, meta.json says {expected}; the store is damaged, prepare the corpora again"
         )

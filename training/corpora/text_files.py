@@ -1,4 +1,4 @@
-"""Corpora from local files: the documents of JSON lines, parquet and plain text, row by row, from any place on."""
+"""Corpora from local files: documents of JSON lines, parquet and plain text, resumable at any row."""
 
 from __future__ import annotations
 
@@ -18,26 +18,24 @@ _BYTES_AT_ONCE = 1 << 20
 
 
 class FileReading:
-    """The documents of a file, or of all files with a known ending in a folder and below it, in the order of
-    names.
+    """The documents of a file, or of all files with a known ending below a folder, sorted by name.
 
-    A row of .jsonl or .parquet is a document. A .txt file is a document when it lies in a folder; a .txt file
-    named itself is cut at its blank lines, each paragraph a document. Empty texts are passed over.
+    A row of .jsonl or .parquet is a document. A .txt file in a folder is a document; of a .txt file given by itself
+    each paragraph is one. Empty texts are skipped.
 
     Args:
         path: a file or a folder; .jsonl, .jsonl.gz, .jsonl.zst, .parquet, .txt (UTF-8).
         column: of .jsonl and .parquet, the column that holds the text.
         group: of .jsonl and .parquet, a column whose value keeps documents on one side of the
             train/validation split.
-        chooser: which documents are taken.
-        place: what `place` was after the last document that is not wanted again.
+        chooser: which documents are kept.
+        place: continue after this `place`; None: at the first document.
 
-    Iterating yields (document id, text), once; the id is file:row (rows from 1), behind the group and a '#' where
-    there is a group.
+    Yields (document id, text), once; the id is file:row (rows from 1), after the group and a '#' if there is a group.
 
     Raises:
-        CorpusError: a missing or empty path, an unknown ending, no such column, a text that is no text, a
-            line that is not JSON or not UTF-8; one line that names file and place.
+        CorpusError: a missing or empty path, an unknown ending, no such column, a value that is not
+            text, a line that is not JSON or not UTF-8; one line that names file and place.
     """
 
     def __init__(
@@ -53,7 +51,7 @@ class FileReading:
         self._chooser = chooser or Chooser()
         self._start = tuple(place) if place else None
         self.place: Any = place
-        """[file, row] of the last document given; goes into JSON."""
+        """[file, row] of the last document; JSON."""
         self._open: OpenFile | None = None
         self._passed = self._total = 0
 
@@ -68,7 +66,7 @@ class FileReading:
         found = self._start is not None
         for name, file in files:
             size = file.stat().st_size
-            # An earlier file is done with: it is not even opened.
+            # Earlier files are not opened.
             if self._start is None or name >= self._start[0]:
                 after = self._start[1] if self._start and name == self._start[0] else 0
                 self._open = OpenFile(file, size)
@@ -113,7 +111,7 @@ def row_document(row: dict[str, Any], column: str, group: str | None, name: str,
     """(document id, text) of a row.
 
     Raises:
-        CorpusError: its text is no text, or cannot be written as UTF-8.
+        CorpusError: the value is not text, or cannot be encoded as UTF-8.
     """
     text = row[column]
     if not isinstance(text, str):
@@ -123,7 +121,7 @@ def row_document(row: dict[str, Any], column: str, group: str | None, name: str,
     except UnicodeEncodeError as error:
         raise CorpusError(f"{place}: half of a surrogate pair in column {column}") from error
     key = None if group is None else row[group]
-    # A '#' inside the key would cut the group there.
+    # A '#' inside the key would end the group there.
     return (name if key is None else str(key).replace("#", "%23") + "#" + name), text
 
 

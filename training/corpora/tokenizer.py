@@ -1,5 +1,4 @@
-"""Tokenizers: a byte-level BPE trained on the corpora at hand, or one brought along as a Hugging Face
-directory."""
+"""Tokenizers: a byte-level BPE trained on the corpora, or one from a Hugging Face directory."""
 
 from __future__ import annotations
 
@@ -26,14 +25,14 @@ _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", 
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int, folder: str | os.PathLike[str]) -> Path:
-    """Train a byte-level BPE and save it as a Hugging Face directory; the same texts give the same files.
+    """Train a byte-level BPE and save it as a Hugging Face directory; equal texts give equal files.
 
-    Any text survives encoding and decoding unchanged. A small text may give fewer merges than asked for.
+    Encoding and decoding any text is lossless. Little text may give fewer token ids than `vocabulary`.
 
     Args:
-        texts: what to train on; 8 MB take a second.
-        vocabulary: number of token ids, bytes and end of text included, at least 257.
-        folder: where; written whole, must not exist.
+        texts: training text; 8 MB take a second.
+        vocabulary: number of token ids, at least 257: the bytes and the end of text.
+        folder: where; must not exist.
 
     Returns:
         The folder.
@@ -51,7 +50,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, folder: str | os.Path
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         special_tokens=[END_OF_TEXT],
-        # Sorted, because the set's own order differs between processes and would number the bytes anew.
+        # Sorted, because the order of the set differs between processes.
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -70,10 +69,10 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, folder: str | os.Path
 
 
 def copy_tokenizer(source: str | os.PathLike[str], folder: str | os.PathLike[str]) -> Path:
-    """Copy the tokenizer of a Hugging Face directory, file by file, or converted if it has no tokenizer.json.
+    """Copy the tokenizer of a Hugging Face directory; it is converted if it has no tokenizer.json.
 
     Raises:
-        CorpusError: there is no tokenizer there.
+        CorpusError: the directory has no tokenizer.
     """
     source = Path(source)
     with whole_folder(folder) as temporary:
@@ -95,7 +94,7 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> PreTrainedTokenizerFast:
     folder = Path(folder)
     if not folder.is_dir():
         raise CorpusError(f"tokenizer: {folder} is not a folder; allowed: a local Hugging Face directory")
-    # Of a model's configuration alone transformers makes a tokenizer that knows no words.
+    # From a model's configuration alone transformers makes an empty tokenizer.
     if not any((folder / name).is_file() for name in _VOCABULARIES):
         raise CorpusError(
             f"tokenizer: {folder} holds no tokenizer that transformers loads (none of {', '.join(_VOCABULARIES)})"
@@ -113,10 +112,10 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> PreTrainedTokenizerFast:
 
 
 def tokenizer_fingerprint(folder: str | os.PathLike[str]) -> str:
-    """Hash of what tokenizer.json says, whatever its spacing; 32 hexadecimal digits.
+    """Hash of the content of tokenizer.json, independent of its formatting; 32 hexadecimal digits.
 
     Raises:
-        CorpusError: no tokenizer.json there, or not JSON.
+        CorpusError: no tokenizer.json, or not JSON.
     """
     path = Path(folder) / "tokenizer.json"
     try:
@@ -125,7 +124,7 @@ def tokenizer_fingerprint(folder: str | os.PathLike[str]) -> str:
         raise CorpusError(f"tokenizer: {path} cannot be read ({error.strerror})") from error
     except ValueError as error:
         raise CorpusError(f"tokenizer: {path} is not JSON ({error})") from error
-    # Cutting and filling up belong to a use of the tokenizer, and are switched off in ours.
+    # Truncation and padding are disabled when we tokenise.
     content.pop("truncation", None)
     content.pop("padding", None)
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""Choosing a corpus' validation documents: those that no given model finds strange (Que et al., 2024, appendix F.1)."""
+"""Choose validation documents of a corpus by the perplexity of given models (Que et al., 2024, appendix F.1)."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from training.spec import SpecError
 
 @dataclass(frozen=True)
 class Choice:
-    """How many documents are drawn, judged and kept."""
+    """How many documents are sampled and kept."""
 
     sample: int = 5000
-    """Documents drawn from a corpus."""
+    """Documents sampled from a corpus."""
     keep: int = 1000
-    """Documents drawn from those that are not noise."""
+    """Documents kept of those that are not noise."""
     worst: float = 0.1
-    """A document is noise if it is in this share of the highest perplexities under every model."""
+    """A document is noise if it is in this ratio of the highest perplexities under every model."""
     tokens: int = 1024
-    """Tokens looked at of each document, from its beginning."""
+    """Length of the start of each document that is used, tokens."""
 
     def problems(self, key: str) -> list[str]:
-        """What is wrong with it, a line each that begins with the key."""
-        found = []
+        """Problems with the settings, one line each, which starts with the key."""
+        problems = []
         if self.sample < 1:
-            found.append(f"{key}.sample: {self.sample}; allowed: 1 or more")
+            problems.append(f"{key}.sample: {self.sample}; allowed: 1 or more")
         if not 1 <= self.keep <= max(self.sample, 1):
-            found.append(f"{key}.keep: {self.keep}; allowed: 1 to {key}.sample, {self.sample}")
+            problems.append(f"{key}.keep: {self.keep}; allowed: 1 to {key}.sample, {self.sample}")
         if not 0 <= self.worst < 1:
-            found.append(f"{key}.worst: {self.worst}; allowed: 0 to below 1, 0.1 is the worst tenth")
+            problems.append(f"{key}.worst: {self.worst}; allowed: 0 to below 1, 0.1 is the worst tenth")
         if self.tokens < 2:
-            found.append(f"{key}.tokens: {self.tokens}; allowed: 2 or more")
-        return found
+            problems.append(f"{key}.tokens: {self.tokens}; allowed: 2 or more")
+        return problems
 
 
 def write_validation_set(
@@ -57,24 +57,24 @@ def write_validation_set(
 ) -> dict[str, Any]:
     """Choose a corpus' validation documents and write them, with a record beside them.
 
-    Safe to repeat and to kill: a set made of the same source, models and choice is left alone, and perplexities that
-    were found are kept in perplexity/ beside it.
+    Safe to repeat and to kill: a set of the same source, models and choice is kept, and so are perplexities, in
+    perplexity/ next to it.
 
     Args:
-        file: <corpus>.jsonl, a line {"text", "id", "perplexity"} each, in the order of the draw; the record is
+        file: <corpus>.jsonl with lines {"text", "id", "perplexity"} in the order of the sample; the record is
             <corpus>.json.
         documents: (document id, text) pairs of the corpus.
-        source: fingerprint of them.
+        source: their fingerprint.
         models: Hugging Face directories.
         choice: how many.
-        progress: gets a line for each thing done.
-        bar: gets what is being done, bytes of text, and the share that is done.
+        progress: called with messages.
+        bar: called with the current task, bytes of text, and the fraction that is done.
 
     Returns:
         The record.
 
     Raises:
-        CorpusError: a model cannot be used, or there is another set under that name.
+        CorpusError: a model cannot be used, or the file holds another set.
     """
     corpus = file.name.removesuffix(".jsonl")
     prints = [_model_fingerprint(model) for model in models]
@@ -89,41 +89,41 @@ def write_validation_set(
             )
         progress(f"{corpus}: chosen already, {record['kept']:,} validation documents")
         return record
-    drawn = sampled(documents, choice.sample)
-    found = np.empty((len(models), len(drawn)))
+    sample = sampled(documents, choice.sample)
+    perplexity = np.empty((len(models), len(sample)))
     for row, (model, print_) in enumerate(zip(models, prints, strict=True)):
         key = hashlib.blake2b(json.dumps([source, print_, choice.sample, choice.tokens]).encode(), digest_size=8)
-        found[row] = _remembered(
-            file.parent / "perplexity" / f"{corpus}-{key.hexdigest()}.npy", drawn, model, choice, bar
+        perplexity[row] = _cached_perplexities(
+            file.parent / "perplexity" / f"{corpus}-{key.hexdigest()}.npy", sample, model, choice, bar
         )
-        progress(f"{corpus}: median perplexity {np.median(found[row]):,.1f} of {len(drawn):,} documents under {model}")
-    noise = worst_under_all(found, choice.worst)
+        progress(f"{corpus}: median perplexity {np.median(perplexity[row]):,.1f} of {len(sample):,} documents under {model}")
+    noise = worst_under_all(perplexity, choice.worst)
     kept = np.flatnonzero(~noise)[: choice.keep]
     record = {
         "corpus": corpus,
         **made_of,
-        "drawn": len(drawn),
+        "drawn": len(sample),
         "noise": int(noise.sum()),
         "kept": len(kept),
         "paths": [str(model) for model in models],
-        "median_perplexity": _plain(np.median(found, axis=1)),
+        "median_perplexity": _plain(np.median(perplexity, axis=1)),
     }
     lines = [
-        json.dumps({"text": drawn[place][1], "id": drawn[place][0], "perplexity": _plain(found[:, place])})
+        json.dumps({"text": sample[place][1], "id": sample[place][0], "perplexity": _plain(perplexity[:, place])})
         for place in kept
     ]
     write_whole(record_file, json.dumps(record, indent=2) + "\n")
     write_whole(file, "\n".join(lines) + "\n")
-    progress(f"{corpus}: {record['drawn']:,} documents drawn, {record['noise']:,} noise, {len(kept):,} kept in {file}")
+    progress(f"{corpus}: {record['drawn']:,} documents sampled, {record['noise']:,} noise, {len(kept):,} kept in {file}")
     return record
 
 
-def worst_under_all(perplexity: np.ndarray, share: float) -> np.ndarray:
-    """Which documents are in the share of the highest perplexities under every model.
+def worst_under_all(perplexity: np.ndarray, ratio: float) -> np.ndarray:
+    """Which documents are in this ratio of the highest perplexities under every model.
 
     Args:
         perplexity: (models, documents).
-        share: 0 to 1; of 25 documents a tenth are the 2 highest. Of equal ones the later is the higher.
+        ratio: 0 to 1, rounded down to a number of documents. Of equal perplexities the later counts as higher.
 
     Returns:
         (documents,) of bool.
@@ -133,7 +133,7 @@ def worst_under_all(perplexity: np.ndarray, share: float) -> np.ndarray:
     """
     order = np.argsort(perplexity, axis=1, kind="stable")
     worst = np.zeros(perplexity.shape, dtype=bool)
-    count = int(share * perplexity.shape[1])
+    count = int(ratio * perplexity.shape[1])
     np.put_along_axis(worst, order[:, perplexity.shape[1] - count :], True, axis=1)
     return np.logical_and.reduce(worst, axis=0)
 
@@ -147,29 +147,29 @@ def _model_fingerprint(model: Path) -> str:
     return hashlib.blake2b((weights + tokenizer).encode(), digest_size=16).hexdigest()
 
 
-def _remembered(
+def _cached_perplexities(
     file: Path,
-    drawn: list[tuple[str, str]],
+    sample: list[tuple[str, str]],
     model: Path,
     choice: Choice,
     bar: Callable[[str, int, float | None], object] | None,
 ) -> np.ndarray:
-    """Perplexities of the documents under a model, from the file if they are there, else put there."""
+    """Perplexities of the sample under a model, read from the file or computed and written there."""
     try:
-        before = np.load(file)
-        if before.shape == (len(drawn),):
-            return before
+        cached = np.load(file)
+        if cached.shape == (len(sample),):
+            return cached
     except (OSError, ValueError, EOFError):
         pass
-    size = sum(len(text.encode()) for _, text in drawn)
-    told = f"{file.name.split('-')[0]}, {model.name}"
-    progress = None if bar is None else lambda share: bar(told, int(share * size), share)
-    found = perplexities([text for _, text in drawn], model, choice.tokens, progress)
+    size = sum(len(text.encode()) for _, text in sample)
+    task = f"{file.name.split('-')[0]}, {model.name}"
+    progress = None if bar is None else lambda fraction: bar(task, int(fraction * size), fraction)
+    values = perplexities([text for _, text in sample], model, choice.tokens, progress)
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(".part.npy")
-    np.save(partial, found)
+    np.save(partial, values)
     partial.replace(file)
-    return found
+    return values
 
 
 def _plain(values: np.ndarray) -> list[float | None]:

@@ -111,7 +111,7 @@ def test_installed_python_is_filtered_too():
     [
         ({"min_characters": -1}, [r"corpora\.law\.min_characters: -1; allowed: 0 or more"]),
         ({"min_characters": 9, "max_characters": 8}, [r"corpora\.law\.max_characters: 8; allowed: at least"]),
-        ({"where": {"lang": "("}}, [r"corpora\.law\.where\.lang: '\(' is no regular expression"]),
+        ({"where": {"lang": "("}}, [r"corpora\.law\.where\.lang: '\(' is not a regular expression"]),
         ({"where": {"lang": []}, "min_characters": -1}, ["min_characters", r"where\.lang: \[\]; allowed: a list"]),
     ],
 )

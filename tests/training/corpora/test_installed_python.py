@@ -115,7 +115,7 @@ def test_fingerprint_follows_versions_and_arguments(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("poetry",), "part: 'poetry' is no part of the installed Python; allowed: prose, math"),
+        (("poetry",), "part: 'poetry' is not a part of installed Python; allowed: prose, math"),
         (("prose", ("code",)), "exclude: 'code' of part prose; allowed: math, graphs, statistics, tables, arrays"),
         (("code", ("math",)), "exclude: 'math' of part code; allowed: nothing"),
     ],

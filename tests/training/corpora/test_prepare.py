@@ -189,7 +189,7 @@ def test_a_fault_in_a_corpus_leaves_no_manifest(sources, brought, tmp_path):
     ("changes", "message"),
     [
         ({"sources": {}}, "corpora: none named"),
-        ({"sources": {"a/b": Source("installed-python")}}, "corpora: 'a/b' is no name for a corpus"),
+        ({"sources": {"a/b": Source("installed-python")}}, "corpora: 'a/b' is not a valid corpus name"),
         ({"sources": {"a": Source("web")}}, r"corpora\.a\.kind: 'web'"),
         ({"sources": {"a": Source("files", path="/none")}}, "/none: no such file or folder"),
         ({"tokenizer": TokenizerChoice()}, "tokenizer: vocabulary None, path None; allowed: one of the two"),
@@ -313,7 +313,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(many, brought, tmp_p
         told += done.stdout.splitlines()
     lines = []
     prepare(many, brought, tmp_path / "out", workers=2, progress=lines.append)
-    assert sum("goes on after" in line for line in [*told, *lines]) == 3
+    assert sum("resumes after" in line for line in [*told, *lines]) == 3
     assert all_bytes(tmp_path / "out") == all_bytes(tmp_path / "clean")
 
 
@@ -333,7 +333,7 @@ def test_a_mark_that_the_files_do_not_reach_is_not_believed(many, brought, tmp_p
     os.truncate(begun / "train.bin", 100)
     lines = []
     prepare(many, brought, tmp_path / "out", progress=lines.append)
-    assert not any("goes on after" in line for line in lines)
+    assert not any("resumes after" in line for line in lines)
     prepare(many, brought, tmp_path / "clean", progress=quiet)
     assert all_bytes(tmp_path / "out") == all_bytes(tmp_path / "clean")
 
@@ -352,7 +352,7 @@ def test_how_far_it_is_is_told_to_a_bar_or_in_lines(many, brought, tmp_path, sma
     lines = []
     prepare(many, brought, tmp_path / "lines", progress=lines.append)
     assert any(re.fullmatch(r"c0: 0 MB tokenised, \d+ documents, \d+% of the source", line) for line in lines)
-    assert "c0: kept 360 of 400 documents; left out: 40 where.n" in lines
+    assert "c0: kept 360 of 400 documents; dropped: 40 where.n" in lines
 
 
 def planted(folder, rows):
@@ -383,7 +383,7 @@ def test_a_validation_set_is_the_validation_split_and_stays_out_of_all_training(
     assert manifest.corpora["general"].dropped == {"validation.near": 1}
     assert not any(held_out[9] in text for text in read["general", "train"] + read["general", "validation"])
     assert len(read["general", "validation"]) > 0
-    assert "law: kept 200 of 227 documents; left out: 7 validation.near, 20 validation.same" in lines
+    assert "law: kept 200 of 227 documents; dropped: 7 validation.near, 20 validation.same" in lines
     # The set is part of what the stores are made of.
     again = prepare(sources, brought, tmp_path / "out", progress=lines.append)
     assert again == manifest

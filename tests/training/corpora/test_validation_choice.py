@@ -89,7 +89,7 @@ def test_noise_is_dropped_and_the_rest_is_a_draw(models, tmp_path):
     assert not noise & {row["id"] for row in rows}
     assert [row["id"] for row in rows] == [name for name in drawn if name in {row["id"] for row in rows}]
     assert all(row["text"] == dict(DOCUMENTS)[row["id"]] and len(row["perplexity"]) == 2 for row in rows)
-    assert lines[-1].startswith(f"law: 100 documents drawn, {record['noise']} noise, 30 kept in ")
+    assert lines[-1].startswith(f"law: 100 documents sampled, {record['noise']} noise, 30 kept in ")
     assert json.loads((tmp_path / "law.json").read_text()) == record
 
 
