@@ -184,13 +184,6 @@ def test_the_order_of_the_mapping_and_corpora_without_a_share_are_nothing():
     assert other.counts(10) == {"a": 3, "b": 0, "c": 7}
 
 
-def test_a_share_of_one():
-    corpus, position, epoch = Sampler({"a": 1, "b": 0.0}, {"a": 3}, 0).sample(np.arange(7))
-    assert corpus.tolist() == [0] * 7
-    assert epoch.tolist() == [0, 0, 0, 1, 1, 1, 2]
-    assert sorted(position[:3].tolist()) == [0, 1, 2]
-
-
 def test_floats_mean_the_short_number_that_they_stand_for():
     third = Sampler({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}, dict.fromkeys("abc", 1), 0)
     assert third.counts(3 * 10**15) == dict.fromkeys("abc", 10**15)
@@ -198,12 +191,6 @@ def test_floats_mean_the_short_number_that_they_stand_for():
     assert sloppy.counts(10**16)["a"] == 3 * 10**15
     fine = Sampler({"a": 0.5000000004, "b": 0.4999999996}, dict.fromkeys("ab", 1), 0)
     assert fine.counts(10**10)["a"] == 5_000_000_004
-
-
-def test_results_have_their_types_and_an_empty_request_is_fine():
-    corpus, position, epoch = Sampler({"a": 1}, {"a": 3}, 0).sample(np.arange(0))
-    assert (corpus.dtype, position.dtype, epoch.dtype) == (np.int16, np.int64, np.int64)
-    assert corpus.shape == position.shape == epoch.shape == (0,)
 
 
 @pytest.mark.parametrize(

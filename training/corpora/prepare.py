@@ -133,9 +133,7 @@ def prepare(
     return manifest
 
 
-def _identified(
-    sources: Mapping[str, Source], folder: Path, progress: Log
-) -> tuple[dict[str, Source], dict[str, str]]:
+def _identified(sources: Mapping[str, Source], folder: Path, progress: Log) -> tuple[dict[str, Source], dict[str, str]]:
     """The sources, pinned to their commits, and their fingerprints, sorted by name."""
     pinned: dict[str, Source] = {}
     origins: dict[str, str] = {}

@@ -96,7 +96,9 @@ def write_validation_set(
         perplexity[row] = _cached_perplexities(
             file.parent / "perplexity" / f"{corpus}-{key.hexdigest()}.npy", sample, model, choice, bar
         )
-        progress(f"{corpus}: median perplexity {np.median(perplexity[row]):,.1f} of {len(sample):,} documents under {model}")
+        progress(
+            f"{corpus}: median perplexity {np.median(perplexity[row]):,.1f} of {len(sample):,} documents under {model}"
+        )
     noise = worst_under_all(perplexity, choice.worst)
     kept = np.flatnonzero(~noise)[: choice.keep]
     record = {
@@ -114,7 +116,9 @@ def write_validation_set(
     ]
     write_whole(record_file, json.dumps(record, indent=2) + "\n")
     write_whole(file, "\n".join(lines) + "\n")
-    progress(f"{corpus}: {record['drawn']:,} documents sampled, {record['noise']:,} noise, {len(kept):,} kept in {file}")
+    progress(
+        f"{corpus}: {record['drawn']:,} documents sampled, {record['noise']:,} noise, {len(kept):,} kept in {file}"
+    )
     return record
 
 

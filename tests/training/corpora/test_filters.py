@@ -7,7 +7,7 @@ import pytest
 from pyarrow import parquet
 
 from training.corpora.documents import CorpusError
-from training.corpora.filters import Chooser, Filters
+from training.corpora.filters import Filters
 from training.corpora.source import Source, SourceReader
 
 ROWS = [
@@ -122,9 +122,3 @@ def test_mistakes_are_named_all_at_once(rules, messages):
     assert len(lines) == len(messages)
     for message in messages:
         assert error.match(message)
-
-
-def test_a_chooser_goes_on_counting():
-    chooser = Chooser(Filters(min_characters=3), {"min_characters": 2})
-    assert [chooser.takes(text, {}, "") for text in ("ab", "abc")] == [False, True]
-    assert chooser.dropped == {"min_characters": 3}

@@ -47,6 +47,21 @@ def texts(source):
     return {json.loads(line)["text"] for line in Path(source.path).read_text().splitlines()}
 
 
+def decoded(manifest, name, split):
+    """The documents of a split, decoded."""
+    store, tokenizer = manifest.store(name), load_tokenizer(manifest.tokenizer_path)
+    tokens = store.batch(split, np.array([0]), store.tokens(split) - 1)[0]
+    assert tokens[-1] == tokenizer.eos_token_id
+    return tokenizer.decode(tokens).split(tokenizer.eos_token)[:-1]
+
+
+def killed(*arguments):
+    """Lines printed by a program that ends with kill -9."""
+    done = subprocess.run([sys.executable, "-c", *map(str, arguments)], stdout=subprocess.PIPE, text=True)
+    assert done.returncode == -signal.SIGKILL
+    return done.stdout.splitlines()
+
+
 def append(source, text):
     with Path(source.path).open("a") as stream:
         stream.write(text)
@@ -55,17 +70,12 @@ def append(source, text):
 def test_the_stores_hold_the_text(sources, tmp_path):
     choice = TokenizerChoice(vocabulary=300)
     manifest = prepare(sources, choice, tmp_path / "out", validation_ratio=0.1, progress=quiet)
-    tokenizer = load_tokenizer(manifest.tokenizer_path)
-    assert manifest.vocabulary == len(tokenizer) == 300
+    assert manifest.vocabulary == len(load_tokenizer(manifest.tokenizer_path)) == 300
     assert list(manifest.corpora) == ["general", "law"]
     for name, corpus in manifest.corpora.items():
         store = manifest.store(name)
-        read = []
-        for split in ("train", "validation"):
-            assert store.tokens(split) == corpus.tokens[split] > 0
-            tokens = store.batch(split, np.array([0]), store.tokens(split) - 1)[0]
-            assert tokens[-1] == tokenizer.eos_token_id
-            read += tokenizer.decode(tokens).split(tokenizer.eos_token)[:-1]
+        assert corpus.tokens == {split: store.tokens(split) for split in ("train", "validation")}
+        read = decoded(manifest, name, "train") + decoded(manifest, name, "validation")
         assert len(read) == 200
         assert set(read) == texts(sources[name])
         assert corpus.fingerprint == store.fingerprint
@@ -144,8 +154,7 @@ def test_killed_in_between_it_goes_on(sources, tmp_path, kill):
     out = tmp_path / "out"
     out.mkdir()
     (out / ".general-0.part").mkdir()
-    done = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path), str(kill)])
-    assert done.returncode == -signal.SIGKILL
+    killed(PROGRAM, tmp_path, kill)
     with pytest.raises(CorpusError, match=r"manifest\.json: missing; prepare the corpora first"):
         Manifest.open(out)
     lines = []
@@ -305,21 +314,16 @@ prepare(sources, TokenizerChoice(path=folder + "/brought"), folder + "/out", wor
 @pytest.mark.slow
 def test_killed_again_and_again_it_ends_with_the_same_bytes(many, brought, tmp_path, small_chunks):
     prepare(many, brought, tmp_path / "clean", workers=1, progress=quiet)
-    told = []
-    for after, moment in [(4, "mark"), (700, "add"), (1, "complete")]:
-        run = [sys.executable, "-c", KILLED, str(tmp_path), str(after), moment]
-        done = subprocess.run(run, stdout=subprocess.PIPE, text=True)
-        assert done.returncode == -signal.SIGKILL
-        told += done.stdout.splitlines()
     lines = []
+    for after, moment in [(4, "mark"), (700, "add"), (1, "complete")]:
+        lines += killed(KILLED, tmp_path, after, moment)
     prepare(many, brought, tmp_path / "out", workers=2, progress=lines.append)
-    assert sum("resumes after" in line for line in [*told, *lines]) == 3
+    assert sum("resumes after" in line for line in lines) == 3
     assert all_bytes(tmp_path / "out") == all_bytes(tmp_path / "clean")
 
 
 def test_what_was_begun_of_a_corpus_that_has_changed_is_cleared_away(many, brought, tmp_path):
-    run = [sys.executable, "-c", KILLED, str(tmp_path), "4", "mark"]
-    assert subprocess.run(run).returncode == -signal.SIGKILL
+    killed(KILLED, tmp_path, 4, "mark")
     assert len(list((tmp_path / "out").glob("*.unfinished"))) == 1
     write_rows(tmp_path / "c0" / "part-9.jsonl", [{"text": "one more", "n": 1}])
     prepare(many, brought, tmp_path / "out", progress=quiet)
@@ -327,8 +331,7 @@ def test_what_was_begun_of_a_corpus_that_has_changed_is_cleared_away(many, broug
 
 
 def test_a_mark_that_the_files_do_not_reach_is_not_believed(many, brought, tmp_path, small_chunks):
-    run = [sys.executable, "-c", KILLED, str(tmp_path), "4", "mark"]
-    assert subprocess.run(run).returncode == -signal.SIGKILL
+    killed(KILLED, tmp_path, 4, "mark")
     (begun,) = (tmp_path / "out").glob("*.unfinished")
     os.truncate(begun / "train.bin", 100)
     lines = []
@@ -371,18 +374,13 @@ def test_a_validation_set_is_the_validation_split_and_stays_out_of_all_training(
     sources["law"] = dataclasses.replace(sources["law"], validation=planted(tmp_path, held_out))
     lines = []
     manifest = prepare(sources, brought, tmp_path / "out", progress=lines.append)
-    tokenizer = load_tokenizer(manifest.tokenizer_path)
-    read = {}
-    for name, split in (("law", "train"), ("law", "validation"), ("general", "train"), ("general", "validation")):
-        store = manifest.store(name)
-        tokens = store.batch(split, np.array([0]), store.tokens(split) - 1)[0]
-        read[name, split] = tokenizer.decode(tokens).split(tokenizer.eos_token)[:-1]
-    assert read["law", "validation"] == held_out
-    assert read["law", "train"] == law[20:]
+    assert decoded(manifest, "law", "validation") == held_out
+    assert decoded(manifest, "law", "train") == law[20:]
     assert manifest.corpora["law"].dropped == {"validation.same": 20, "validation.near": 7}
     assert manifest.corpora["general"].dropped == {"validation.near": 1}
-    assert not any(held_out[9] in text for text in read["general", "train"] + read["general", "validation"])
-    assert len(read["general", "validation"]) > 0
+    validation = decoded(manifest, "general", "validation")
+    assert validation
+    assert not any(held_out[9] in text for text in decoded(manifest, "general", "train") + validation)
     assert "law: kept 200 of 227 documents; dropped: 7 validation.near, 20 validation.same" in lines
     # The set is part of what the stores are made of.
     again = prepare(sources, brought, tmp_path / "out", progress=lines.append)

@@ -2,11 +2,10 @@
 
 import json
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.corpora.documents import CorpusError, capped, in_validation
+from training.corpora.documents import capped, in_validation
 from training.corpora.source import Source, SourceReader
 
 texts = st.lists(st.text("aé", min_size=1, max_size=9), min_size=1, max_size=60)
@@ -57,16 +56,3 @@ def test_installed_python_is_read_once(monkeypatch):
     reader = SourceReader({"a": Source("installed-python", exclude=("math",), max_bytes=7)})
     assert reader.documents("a") == reader.documents("a") == [("d", "text")]
     assert calls == [("prose", ("math",), 7)]
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        (Source("web"), r"corpora\.law\.kind: 'web'; allowed: installed-python, files, hub"),
-        (Source("files"), r"corpora\.law\.path: missing"),
-        (Source("files", path="x", max_bytes=0), r"corpora\.law\.max_bytes: 0"),
-    ],
-)
-def test_mistakes_are_named(source, message):
-    with pytest.raises(CorpusError, match=message):
-        source.check("corpora.law")

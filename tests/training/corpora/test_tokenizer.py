@@ -54,11 +54,6 @@ def test_any_text_survives(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_it_learnt_something(tokenizer):
-    (tokens,) = encode(tokenizer, TEXTS[0])
-    assert len(tokens) < len(TEXTS[0].encode()) / 1.5
-
-
 def test_a_special_token_spelled_out_is_text(tokenizer):
     (tokens,) = encode(tokenizer, f"a {END_OF_TEXT} b")
     assert end_of_text_id(tokenizer) not in tokens
