@@ -7,7 +7,6 @@ import pytest
 from pyarrow import parquet
 
 from training.corpora.documents import CorpusError
-from training.corpora.filters import Filters
 from training.corpora.source import Source, SourceReader
 
 ROWS = [
