@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fitting import Fit
 from pipeline.answers.limited_data import limited_steps
-from pipeline.answers.verdict import proven
+from pipeline.answers.outcome import outcome_of
 from pipeline.plan.runs import continual_run, pretraining_run
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.messages import ConfigError
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import read_recommendation
+from pipeline.study.artifacts import Confirmation, ConfirmationRow, Recommendation
 from pipeline.study.fits import log_errors, read_back_test
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from pipeline.study.target import find_target, lasting, target_columns
@@ -47,29 +46,30 @@ def confirmation_plan(question: Question, study: Study, manifest: Manifest, prec
         StudyError: there is no recommendation, or one of another question, or it found no answer.
         ConfigError: a corpus too short for these runs.
     """
-    recommendation = read_recommendation(study)
-    path, goal = study.folder / study.answer("recommendation.json"), recommendation["goal"]
+    recommendation, path = Recommendation.read(study), Recommendation.path(study)
     for name in ("kind", *GIVEN.get(question.goal.kind, ())):
-        if goal.get(name) != (value := getattr(question.goal, name)):
-            raise StudyError(f"{path}: of goal.{name}={goal.get(name)}, not {value}; run cptlaw recommend again")
-    if recommendation["mixture"] is None:
-        raise StudyError(f"nothing to confirm: {recommendation['binding']}; ask for a larger goal.tolerance")
-    if question.corpora.domain not in recommendation["mixture"]:
+        answered, value = (getattr(goal, name) for goal in (recommendation.goal, question.goal))
+        if answered != value:
+            raise StudyError(f"{path}: of goal.{name}={answered}, not {value}; run cptlaw recommend again")
+    if recommendation.mixture is None:
+        raise StudyError(f"nothing to confirm: {recommendation.binding}; ask for a larger goal.tolerance")
+    if question.corpora.domain not in recommendation.mixture:
         raise StudyError(f"{path}: of another question; run cptlaw recommend again")
     return confirmation_runs(question, places(question, recommendation), manifest, precision)
 
 
-def places(question: Question, recommendation: dict[str, Any]) -> list[Place]:
+def places(question: Question, recommendation: Recommendation) -> list[Place]:
     """What is run: the answer first."""
-    target, share = recommendation["target"], float(recommendation["mixture"][question.corpora.domain])
+    assert recommendation.mixture is not None
+    target, share = recommendation.target, recommendation.mixture[question.corpora.domain]
     if question.goal.kind == "compute":
-        rows = [Place(row["model"], round(row["share"], 3), row["steps"]) for row in recommendation["candidates"]]
-        return sorted(rows, key=lambda place: place.model != target["model"])
+        rows = [Place(row.model, round(row.domain_ratio, 3), row.steps) for row in recommendation.candidates]
+        return sorted(rows, key=lambda place: place.model != target.model)
     shares = [share, *_around(question, share)]
     if question.goal.kind == "limited-data":
-        return [Place(target["model"], own, limited_steps(question, own)) for own in shares if own > 0]
+        return [Place(target.model, own, limited_steps(question, own)) for own in shares if own > 0]
     steps = round(question.continual.steps * question.confirm.tokens_factor)
-    return [Place(target["model"], own, steps) for own in shares]
+    return [Place(target.model, own, steps) for own in shares]
 
 
 def confirmation_runs(
@@ -106,16 +106,16 @@ def compare(
     runs: list[PlannedRun],
     points: pd.DataFrame,
     fits: dict[str, dict[str, Fit]],
-) -> dict[str, Any]:
+) -> Confirmation:
     """Every law's prediction for the end of each place beside the mean over its seeds; writes confirmation.json.
 
     Returns:
-        Its content: `confirmations`, a row a place, corpus and law, and `proof`, as `pipeline.answers.verdict` has it.
+        What was written.
 
     Raises:
         StudyError: a confirmation run has not ended.
     """
-    recommendation = read_recommendation(study)
+    recommendation = Recommendation.read(study)
     tested = read_back_test(study)
     by_place: dict[tuple, list[PlannedRun]] = {}
     for run in runs:
@@ -134,32 +134,32 @@ def compare(
                 low, high = (float(side[0]) for side in interval)
                 found, bits = float(measured["loss"].mean()), float(measured["bits_per_byte"].mean())
                 rows.append(
-                    {
-                        "run": own[0].name,
-                        "model": own[0].model,
-                        "N": target.N,
-                        "D": target.D,
-                        "steps": target.steps,
-                        "domain_ratio": float(measured["ratio"].iloc[0]),
-                        "corpus": corpus,
-                        "law": law,
-                        "recommended": law == recommendation["law"][corpus],
-                        "before": target.before[corpus],
-                        "predicted": loss,
-                        "low": low,
-                        "high": high,
-                        "measured": found,
-                        "seeds": [float(value) for value in measured["loss"]],
-                        "sd": float(np.std(measured["loss"], ddof=1)) if len(own) > 1 else None,
-                        "perplexity": math.exp(found),
-                        "bits_per_byte": None if math.isnan(bits) else bits,
-                        "relative_error": loss / found - 1,
-                        "inside": low <= found <= high,
-                    }
+                    ConfirmationRow(
+                        run=own[0].name,
+                        model=own[0].model,
+                        N=target.N,
+                        D=target.D,
+                        steps=target.steps,
+                        domain_ratio=float(measured["ratio"].iloc[0]),
+                        corpus=corpus,
+                        law=law,
+                        recommended=law == recommendation.law[corpus],
+                        before=target.before[corpus],
+                        predicted=loss,
+                        low=low,
+                        high=high,
+                        measured=found,
+                        seeds=[float(value) for value in measured["loss"]],
+                        sd=float(np.std(measured["loss"], ddof=1)) if len(own) > 1 else None,
+                        perplexity=math.exp(found),
+                        bits_per_byte=None if math.isnan(bits) else bits,
+                        relative_error=loss / found - 1,
+                        inside=low <= found <= high,
+                    )
                 )
-    content = {"level": 0.9, "confirmations": rows, "proof": proven(question, recommendation, rows)}
-    study.write_json(study.answer("confirmation.json"), content)
-    return content
+    confirmation = Confirmation(0.9, rows, outcome_of(question, recommendation, rows))
+    confirmation.write(study)
+    return confirmation
 
 
 def _around(question: Question, share: float) -> list[float]:

@@ -46,8 +46,8 @@ class LawGoal(Goal):
 
         points = of_domain(read_points(study), question)
         content = recommend(study, question, points, read_fits(study, question))
-        notes = [f"note: {warning}" for warning in content["warnings"]]
-        return Output([recommendation_table(content, question), *notes], answered=bool(content["mixture"]))
+        notes = [f"note: {warning}" for warning in content.warnings]
+        return Output([recommendation_table(content, question), *notes], answered=content.mixture is not None)
 
     def confirmation_runs(
         self, question: Question, study: Study, manifest: Manifest, precision: str
@@ -65,7 +65,7 @@ class LawGoal(Goal):
 
         points = of_domain(collect(study, question.corpora.general), question)
         content = compare(study, question, runs, points, read_fits(study, question))
-        return Output([confirmation_table(content["confirmations"]), content["proof"]["sentence"]])
+        return Output([confirmation_table(content.confirmations), content.outcome.sentence])
 
     def answer(self, question: Question, study: Study) -> Output:
         from pipeline.report.terminal_tables import answer_table

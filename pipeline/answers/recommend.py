@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,13 +10,14 @@ import pandas as pd
 from fitting import Fit, PointsError
 from pipeline.answers.solvers import SOLVERS, Asked, Found
 from pipeline.question.schema import Question
+from pipeline.study.artifacts import HeldOutError, Interval, LawAnswer, PredictedLoss, Recommendation, RecommendedRun
 from pipeline.study.fits import read_back_test
 from pipeline.study.folder import Study
 
 
 def recommend(
     study: Study, question: Question, points: pd.DataFrame, fits: dict[str, dict[str, Fit]]
-) -> dict[str, Any]:
+) -> Recommendation:
     """Answer the question's goal and write recommendation.json.
 
     Each corpus is answered for by the law that predicts its held-out points best.
@@ -48,45 +48,37 @@ def recommend(
             warnings.append(f"{law[corpus]} on {corpus}: the points do not fix {', '.join(unknown)}")
     # Down, so that the mixture that is run stays within the tolerance.
     share = None if answer.share is None else math.floor(answer.share * 1000) / 1000
-    content = {
-        "goal": {name: value for name, value in vars(question.goal).items() if value is not None},
-        "law": law,
-        "target": {"model": target.model, "N": target.N, "D": target.D, "steps": target.steps},
-        "loss_before": target.before,
-        "mixture": None if share is None else {general: round(1 - share, 3), domain: share},
-        "low": answer.low,
-        "high": answer.high,
-        "predicted": {
-            corpus: dict(zip(("loss", "low", "high"), answer.predicted[corpus]))
-            for corpus in (general, domain)
-            if answer.predicted
+    recommendation = Recommendation(
+        goal=question.goal,
+        law=law,
+        target=RecommendedRun(target.model, target.N, target.D, target.steps),
+        loss_before=target.before,
+        mixture=None if share is None else {general: round(1 - share, 3), domain: share},
+        low=answer.low,
+        high=answer.high,
+        predicted={
+            corpus: PredictedLoss(*answer.predicted[corpus]) for corpus in (general, domain) if answer.predicted
         },
-        "binding": answer.binding,
-        "identified": answer.identified,
-        "optimum": {name: estimate._asdict() for name, estimate in answer.optimum.items()},
-        "candidates": answer.candidates,
-        "warnings": warnings,
-        "held_out": _held_out_table(tested),
-        "held_out_error": scores,
-        "answers": alone,
-    }
-    study.write_json(study.answer("recommendation.json"), content)
-    return content
+        binding=answer.binding,
+        identified=answer.identified,
+        optimum={name: Interval(*estimate) for name, estimate in answer.optimum.items()},
+        candidates=answer.candidates,
+        warnings=warnings,
+        held_out=_held_out_table(tested),
+        held_out_error=scores,
+        answers=alone,
+    )
+    recommendation.write(study)
+    return recommendation
 
 
-def _alone(asked: Asked) -> dict[str, Any]:
+def _alone(asked: Asked) -> LawAnswer:
     """What one law answers for both corpora, or why it cannot."""
     try:
         found: Found = SOLVERS[asked.question.goal.kind](asked)
     except PointsError as error:
-        return {"domain_ratio": None, "low": None, "high": None, "binding": str(error), "model": None}
-    return {
-        "domain_ratio": found.share,
-        "low": found.low,
-        "high": found.high,
-        "binding": found.binding,
-        "model": found.target.model,
-    }
+        return LawAnswer(None, None, None, str(error), None)
+    return LawAnswer(found.share, found.low, found.high, found.binding, found.target.model)
 
 
 def score(tested: pd.DataFrame) -> dict[str, dict[str, float]]:
@@ -118,9 +110,9 @@ def _by_corpus(warnings: list[str], names: dict[str, str]) -> list[str]:
     return [f"{', '.join(corpora)}: {rest}" for rest, corpora in merged.items()]
 
 
-def _held_out_table(tested: pd.DataFrame) -> list[dict[str, Any]]:
+def _held_out_table(tested: pd.DataFrame) -> list[HeldOutError]:
     if tested.empty:
         return []
     error = tested.assign(error=tested["relative_error"].abs())
     groups = error.groupby(["corpus", "split", "law"])["error"].agg(mean_error="mean", max_error="max", points="size")
-    return [{str(key): value for key, value in row.items()} for row in groups.reset_index().to_dict("records")]
+    return [HeldOutError(**row) for row in groups.reset_index().to_dict("records")]  # pyright: ignore[reportCallIssue]

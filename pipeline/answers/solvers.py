@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +14,7 @@ from pipeline.answers.compute import compute_steps
 from pipeline.answers.limited_data import limited_steps, most_tokens
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
+from pipeline.study.artifacts import Candidate
 from pipeline.study.fits import log_errors
 from pipeline.study.target import Target, columns_by_length, find_target, lasting, target_columns
 
@@ -75,7 +75,7 @@ class Found:
     """Whether the points say where the optimum is: False where its interval is all that was asked."""
     optimum: dict[str, Estimate] = field(default_factory=dict)
     """Of compute: N and D, billions, of the best size whether or not there is a model of it."""
-    candidates: list[dict[str, Any]] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
     """Of compute: what each model is predicted to do."""
 
 
@@ -132,10 +132,9 @@ def of_compute(asked: Asked) -> Found:
     target, (share, low, high) = targets[best], shares[best]
     size = answer.values["N"]
     rows = [
-        {"model": target.model, "N": target.N, "D": target.D, "steps": target.steps, "share": share,
-         **dict(zip(("predicted", "low", "high"), loss))}
+        Candidate(target.model, target.N, target.D, target.steps, float(share or 0), *loss)
         for target, (share, *_), loss in zip(targets, shares, losses)
-    ]  # fmt: skip
+    ]
     predicted = {general: _loss(asked, target, general, float(share or 0)), domain: losses[best]}
     identified = not (size.low <= 1.01 * targets[0].N and size.high >= 0.99 * targets[-1].N)
     optimum = {name: answer.values[name] for name in ("N", "D")}

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
-from pipeline.mixture_weights.proposal import Proposal
+from pipeline.mixture_weights.artifacts import (
+    MethodResult,
+    SpeedUp,
+    WeightsConfirmation,
+    WeightsGoal,
+    WeightsRecommendation,
+    WeightsTarget,
+)
 from pipeline.mixture_weights.setting import Measured, Setting, average, worth
 from pipeline.mixture_weights.stages import confirming, proposed
 from pipeline.mixture_weights.token_supply import target_tokens
 from pipeline.study.folder import PlannedRun, Study
 
 LEVEL = 0.9
-_NOT_FASTER = {"reached": 0, **dict.fromkeys(("speed_up", "speed_up_low", "speed_up_high", "tokens_saved"))}
 
 
 def recommend_weights(
     study: Study, setting: Setting, measured: Measured, log: Callable[[str], object] = lambda line: None
-) -> dict[str, Any]:
+) -> WeightsRecommendation:
     """Let every method propose, and write recommendation.json; `log` as in `proposed`.
 
     Raises:
@@ -31,32 +35,24 @@ def recommend_weights(
     proposals = proposed(setting, measured, log)
     answer = next((proposal for proposal in proposals if proposal.method == "autoscale"), proposals[0])
     weights = setting.question.weights
-    content = {
-        "goal": {"kind": "weights", "phase": weights.phase, "average": weights.average},
-        "target": {
-            "model": setting.question.model.name,
-            "steps": weights.target,
-            "tokens": target_tokens(setting),
-        },
-        "method": answer.method,
-        "mixture": answer.weights,
-        "low": answer.low,
-        "high": answer.high,
-        "predicted": answer.predicted,
-        "warnings": list(dict.fromkeys(answer.lines)),
-        "proposals": [dataclasses.asdict(proposal) for proposal in proposals],
-    }
-    study.write_json("recommendation.json", content)
-    return content
+    recommendation = WeightsRecommendation(
+        goal=WeightsGoal("weights", weights.phase, weights.average),
+        target=WeightsTarget(setting.question.model.name, weights.target, target_tokens(setting)),
+        method=answer.method,
+        mixture=answer.weights,
+        low=answer.low,
+        high=answer.high,
+        predicted=answer.predicted,
+        warnings=list(dict.fromkeys(answer.lines)),
+        proposals=proposals,
+    )
+    recommendation.write(study)
+    return recommendation
 
 
-def proposals_in(content: dict[str, Any]) -> list[Proposal]:
-    """The proposals of a recommendation.json."""
-    names = [field.name for field in dataclasses.fields(Proposal)]
-    return [Proposal(**{name: row[name] for name in names if name in row}) for row in content["proposals"]]
-
-
-def compare(study: Study, setting: Setting, measured: Measured, content: dict[str, Any]) -> dict[str, Any]:
+def compare(
+    study: Study, setting: Setting, measured: Measured, recommendation: WeightsRecommendation
+) -> WeightsConfirmation:
     """What the confirmation runs of all proposals measured; writes confirmation.json.
 
     Differences and speed-ups are to the reference, uniform where it is one of the methods, seed by seed: runs of one
@@ -66,9 +62,9 @@ def compare(study: Study, setting: Setting, measured: Measured, content: dict[st
         study: where it is written.
         setting: the question.
         measured: with the confirmation runs done.
-        content: of recommendation.json.
+        recommendation: whose proposals were trained.
     """
-    proposals = proposals_in(content)
+    proposals = recommendation.proposals
     runs = [confirming(setting, [proposal]) for proposal in proposals]
     values = [[average(setting, measured.losses(run)) for run in own] for own in runs]
     names = [proposal.method for proposal in proposals]
@@ -84,38 +80,38 @@ def compare(study: Study, setting: Setting, measured: Measured, content: dict[st
         worst = max(losses, key=lambda domain: losses[domain])
         difference, low, high = (None,) * 3 if at == base else _interval(np.subtract(values[at], values[base]))
         rows.append(
-            {
-                "method": proposal.method,
-                "recommended": proposal.method == content["method"],
-                "weights": proposal.weights,
-                "runs": [run.name for run in runs[at]],
-                "values": values[at],
-                "value": float(np.mean(values[at])),
-                "loss": loss,
-                "losses": losses,
-                "perplexity": math.exp(loss),
-                "worst": worst,
-                "worst_perplexity": math.exp(losses[worst]),
-                "difference": difference,
-                "low": low,
-                "high": high,
-                "above_best": float(np.mean(values[at])) / best - 1,
-                "general_change": _general_change(setting, measured, runs[at], losses),
-                **(_NOT_FASTER if at == base else _speed(setting, measured, runs[at], values[base])),
-                "search_tokens": proposal.tokens,
-            }
+            MethodResult(
+                method=proposal.method,
+                recommended=proposal.method == recommendation.method,
+                weights=proposal.weights,
+                runs=[run.name for run in runs[at]],
+                values=values[at],
+                value=float(np.mean(values[at])),
+                loss=loss,
+                losses=losses,
+                perplexity=math.exp(loss),
+                worst=worst,
+                worst_perplexity=math.exp(losses[worst]),
+                difference=difference,
+                low=low,
+                high=high,
+                above_best=float(np.mean(values[at])) / best - 1,
+                general_change=_general_change(setting, measured, runs[at], losses),
+                speed=SpeedUp() if at == base else _speed(setting, measured, runs[at], values[base]),
+                search_tokens=proposal.tokens,
+            )
         )
-    comparison = {
-        "level": LEVEL,
-        "reference": names[base],
-        "average": setting.question.weights.average,
-        "worth": shares,
-        "target": content["target"],
-        "seeds": setting.question.weights.confirm_seeds,
-        "methods": rows,
-    }
-    study.write_json("confirmation.json", comparison)
-    return comparison
+    confirmation = WeightsConfirmation(
+        level=LEVEL,
+        reference=names[base],
+        average=setting.question.weights.average,
+        worth=shares,
+        target=recommendation.target,
+        seeds=setting.question.weights.confirm_seeds,
+        methods=rows,
+    )
+    confirmation.write(study)
+    return confirmation
 
 
 def _general_change(
@@ -128,9 +124,7 @@ def _general_change(
     return losses[general] / float(np.mean([measured.losses_before(run)[general] for run in runs])) - 1
 
 
-def _speed(
-    setting: Setting, measured: Measured, runs: Sequence[PlannedRun], reference: Sequence[float]
-) -> dict[str, Any]:
+def _speed(setting: Setting, measured: Measured, runs: Sequence[PlannedRun], reference: Sequence[float]) -> SpeedUp:
     """How much sooner these runs have the reference's last value: target over the step at which they reach it."""
     steps = [
         _reached({step: average(setting, losses) for step, losses in measured.curve(run).items()}, goal)
@@ -138,17 +132,11 @@ def _speed(
     ]
     reached = [step for step in steps if step is not None]
     if len(reached) < len(steps):
-        return {**_NOT_FASTER, "reached": len(reached)}
+        return SpeedUp(len(reached))
     target = setting.question.weights.target
     speed, low, high = (None if end is None else math.exp(end) for end in _interval(np.log(target / np.array(reached))))
     assert speed is not None
-    return {
-        "reached": len(reached),
-        "speed_up": speed,
-        "speed_up_low": low,
-        "speed_up_high": high,
-        "tokens_saved": target_tokens(setting) * (1 - 1 / speed),
-    }
+    return SpeedUp(len(reached), speed, low, high, target_tokens(setting) * (1 - 1 / speed))
 
 
 def _reached(curve: dict[int, float], goal: float) -> float | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from pipeline.mixture_weights.artifacts import DesignFit, WeightsConfirmation, WeightsRecommendation
 from pipeline.report.marks import BLACK, GREY, Figure, Key, Panel, axis, bar, dots, line, panel, token_axis, value_range
 from pipeline.report.number_format import label, percent, quantity, short
 
@@ -22,138 +22,131 @@ def colours(names: Sequence[str]) -> dict[str, str]:
     return {name: COLOURS[at % len(COLOURS)] for at, name in enumerate(names)}
 
 
-def weights_by_method(content: dict[str, Any]) -> Figure:
+def weights_by_method(content: WeightsRecommendation) -> Figure:
     """The weights of every proposal, a row a domain; the answer with its interval."""
-    domains, rows = list(content["mixture"]), content["proposals"]
-    ink = colours([row["method"] for row in rows])
+    domains, rows = list(content.mixture), content.proposals
+    ink = colours([row.method for row in rows])
     places = np.arange(len(domains), dtype=float)[::-1]
     traces = []
     for at, row in enumerate(rows):
-        shares = [row["weights"][domain] for domain in domains]
+        shares = [row.weights[domain] for domain in domains]
         # Beside each other, so that equal weights do not hide one another.
         y = places + 0.6 * (0.5 - (at + 0.5) / len(rows))
-        answer = row["method"] == content["method"]
-        hover = f"{label(row['method'])}: %{{x:.1%}}"
-        trace = dots(shares, y, ink[row["method"]], 9 if answer else 7, "diamond" if answer else "circle", hover)
-        if row["low"]:
-            trace["error_x"] = bar(
-                [row["low"][name] for name in domains], shares, [row["high"][name] for name in domains]
-            )
+        answer = row.method == content.method
+        hover = f"{label(row.method)}: %{{x:.1%}}"
+        trace = dots(shares, y, ink[row.method], 9 if answer else 7, "diamond" if answer else "circle", hover)
+        if row.low:
+            trace["error_x"] = bar([row.low[name] for name in domains], shares, [row.high[name] for name in domains])
         traces.append(trace)
     x = axis("weight", tickformat=".0%", rangemode="tozero")
     y = axis("", range=[-0.6, len(domains) - 0.4], tickvals=places.tolist(), ticktext=[short(name) for name in domains])
-    keys = [
-        Key(row["method"], ink[row["method"]], "diamond" if row["method"] == content["method"] else "dot")
-        for row in rows
-    ]
+    keys = [Key(row.method, ink[row.method], "diamond" if row.method == content.method else "dot") for row in rows]
     height = 70 + len(domains) * max(34, 9 * len(rows))
     return Figure(keys, [panel("", "", traces, x, y, height)])
 
 
-def weights_by_scale(content: dict[str, Any]) -> Figure | None:
+def weights_by_scale(content: WeightsRecommendation) -> Figure | None:
     """Weights along AutoScale's path, from the optima at two scales to beyond the target; None without a path."""
-    rows = [row for row in content["proposals"] if row["details"].get("path")]
+    rows = [row for row in content.proposals if row.details.path]
     if not rows:
         return None
-    domains = list(content["mixture"])
+    domains = list(content.mixture)
     ink = colours(domains)
     panels = []
     for row in rows:
-        path, stars = row["details"]["path"], row["details"]["stars"]
-        totals = [place["tokens"] for place in path]
+        path, designs = row.details.path, row.details.designs
+        totals = [place.tokens for place in path]
         traces = []
         for domain in domains:
             hover = f"{label(domain)}: %{{y:.1%}} at %{{x:.3s}} tokens"
-            free, capped = ([place[kind][domain] for place in path] for kind in ("free", "weights"))
+            free, capped = ([place.free[domain] for place in path], [place.weights[domain] for place in path])
             if any(abs(a - b) > 1e-6 for a, b in zip(free, capped)):
                 traces.append(line(totals, free, ink[domain], "dot", 1.2))
             traces.append(line(totals, capped, ink[domain], "solid", 2, hover))
-            optima = [made["weights"][domain] for made in stars]
-            traces.append(dots([made["tokens"] for made in stars], optima, ink[domain], 8, "circle", hover))
-        top = max(max(place["weights"].values()) for place in path)
-        traces.append(line([content["target"]["tokens"]] * 2, [0.0, top], BLACK, "dash", 1.2))
-        x = token_axis("tokens of the run", [*totals, content["target"]["tokens"]])
-        panels.append(panel("", row["method"], traces, x, axis("weight", tickformat=".0%", rangemode="tozero"), 320))
+            optima = [made.weights[domain] for made in designs]
+            traces.append(dots([made.tokens for made in designs], optima, ink[domain], 8, "circle", hover))
+        top = max(max(place.weights.values()) for place in path)
+        traces.append(line([content.target.tokens] * 2, [0.0, top], BLACK, "dash", 1.2))
+        x = token_axis("tokens of the run", [*totals, content.target.tokens])
+        panels.append(panel("", row.method, traces, x, axis("weight", tickformat=".0%", rangemode="tozero"), 320))
     keys = [Key(domain, ink[domain], "line") for domain in domains]
     keys += [Key("optimum of the runs at a scale", GREY, "dot"), Key("without caps", GREY, "dotted")]
     return Figure([*keys, Key("the target", BLACK, "dashed")], panels)
 
 
-def domain_curves(content: dict[str, Any]) -> Figure | None:
+def domain_curves(content: WeightsRecommendation) -> Figure | None:
     """What more or less of one domain does to the mean over all: runs and fitted curves, a panel a domain."""
-    stars = next(
-        (row["details"]["stars"] for row in content["proposals"] if row["method"] == "autoscale"),
-        next((row["details"]["stars"][-1:] for row in content["proposals"] if row["method"] == "ddo"), None),
+    designs = next(
+        (row.details.designs for row in content.proposals if row.method == "autoscale"),
+        next((row.details.designs[-1:] for row in content.proposals if row.method == "ddo"), None),
     )
-    if stars is None:
+    if not designs:
         return None
-    shown = [point / made["base_value"] for made in stars for points in made["points"].values() for seed in points
+    shown = [point / made.base_value for made in designs for points in made.points.values() for seed in points
              for point in seed]  # fmt: skip
     bounds = value_range(shown)
-    panels = [_domain_panel(domain, stars, bounds) for domain in content["mixture"]]
-    keys = [Key(f"base run of {quantity(made['tokens'])} tokens", ink, "line") for made, ink in zip(stars, SCALES)]
+    panels = [_domain_panel(domain, designs, bounds) for domain in content.mixture]
+    keys = [Key(f"base run of {quantity(made.tokens)} tokens", ink, "line") for made, ink in zip(designs, SCALES)]
     keys += [Key("a run, one seed", GREY, "dot"), Key("optimum", GREY, "diamond")]
     return Figure(keys, panels)
 
 
-def _domain_panel(domain: str, stars: list[dict[str, Any]], bounds: list[float]) -> Panel:
+def _domain_panel(domain: str, designs: list[DesignFit], bounds: list[float]) -> Panel:
     traces = []
-    for made, ink in zip(stars, SCALES):
-        factors, curve = made["factors"], made["coefficients"][domain]
+    for made, ink in zip(designs, SCALES):
+        factors, curve = made.factors, made.coefficients[domain]
         x = np.geomspace(min(factors), max(factors), 61)
-        a, b, c = curve["a"], curve["b"], curve["c"]
+        a, b, c = curve.a, curve.b, curve.c
         traces.append(line(x, (x + a) ** -b + c, ink))
-        for seed in made["points"][domain]:
-            ratios = [value / made["base_value"] for value in seed]
+        for seed in made.points[domain]:
+            ratios = [value / made.base_value for value in seed]
             traces.append(dots(factors, ratios, ink, 6, "circle", "%{y:.4f} at %{x:.3g} times its tokens"))
-        best = made["weights"][domain] / made["base"][domain]
-        hover = f"optimum: {percent(made['weights'][domain])}, %{{x:.3g}} times its tokens"
+        best = made.weights[domain] / made.base[domain]
+        hover = f"optimum: {percent(made.weights[domain])}, %{{x:.3g}} times its tokens"
         traces.append(dots([best], [(best + a) ** -b + c], ink, 10, "diamond", hover))
-    marked = stars[0]["factors"]
+    marked = designs[0].factors
     ticks = {"tickvals": marked, "ticktext": [f"{factor:.3g}" for factor in marked]}
     x = axis("times its tokens in the base run", type="log", **ticks)
     return panel("", domain, traces, x, axis("mean, over the base run's", range=bounds), 250)
 
 
-def losses_by_method(comparison: dict[str, Any]) -> Figure:
+def losses_by_method(comparison: WeightsConfirmation) -> Figure:
     """The mean over the domains of every confirmation run, and of all seeds."""
-    rows = sorted(comparison["methods"], key=lambda row: row["value"])
-    ink = colours([row["method"] for row in comparison["methods"]])
+    rows = comparison.ranked
+    ink = colours([row.method for row in comparison.methods])
     places = np.arange(len(rows), dtype=float)[::-1]
     traces = []
     for place, row in zip(places, rows):
-        colour = ink[row["method"]]
-        traces.append(dots(row["values"], [place] * len(row["values"]), colour, 7, "circle", "one seed: %{x:.4f}"))
-        hover = f"{label(row['method'])}: %{{x:.4f}}"
-        traces.append(dots([row["value"]], [place], colour, 12, "diamond-open", hover))
-    unit = "mean loss over the domains, nats a token" if comparison["average"] == "loss" else "mean perplexity"
-    y = axis(
-        "", range=[-0.6, len(rows) - 0.4], tickvals=places.tolist(), ticktext=[short(row["method"]) for row in rows]
-    )
-    bounds = value_range([value for row in rows for value in row["values"]])
+        colour = ink[row.method]
+        traces.append(dots(row.values, [place] * len(row.values), colour, 7, "circle", "one seed: %{x:.4f}"))
+        hover = f"{label(row.method)}: %{{x:.4f}}"
+        traces.append(dots([row.value], [place], colour, 12, "diamond-open", hover))
+    unit = "mean loss over the domains, nats a token" if comparison.average == "loss" else "mean perplexity"
+    y = axis("", range=[-0.6, len(rows) - 0.4], tickvals=places.tolist(), ticktext=[short(row.method) for row in rows])
+    bounds = value_range([value for row in rows for value in row.values])
     keys = [Key("one seed", GREY, "dot"), Key("mean of the seeds", GREY, "diamond")]
     return Figure(keys, [panel("", "", traces, axis(unit, range=bounds, nticks=5), y, 90 + 34 * len(rows))])
 
 
-def confirmation_curves(comparison: dict[str, Any], points: pd.DataFrame) -> Figure | None:
+def confirmation_curves(comparison: WeightsConfirmation, points: pd.DataFrame) -> Figure | None:
     """The mean over domains and seeds while the confirmation runs train; None where their points are gone."""
-    ink = colours([row["method"] for row in comparison["methods"]])
+    ink = colours([row.method for row in comparison.methods])
     own = points[points["step"] > 0]
-    values = own["loss"] if comparison["average"] == "loss" else np.exp(own["loss"])
-    own = own.assign(value=values * own["corpus"].map(comparison["worth"]))
+    values = own["loss"] if comparison.average == "loss" else np.exp(own["loss"])
+    own = own.assign(value=values * own["corpus"].map(comparison.worth))
     traces, shown, tokens = [], [], []
-    for row in comparison["methods"]:
-        runs = own[own["run"].isin(row["runs"])]
+    for row in comparison.methods:
+        runs = own[own["run"].isin(row.runs)]
         mean = runs.groupby(["tokens", "run"])["value"].sum().groupby("tokens").mean()
         if mean.empty:
             continue
-        hover = f"{label(row['method'])}: %{{y:.4f}} at %{{x:.3s}} tokens"
-        traces.append(line(mean.index, mean, ink[row["method"]], "solid", 1.8, hover))
+        hover = f"{label(row.method)}: %{{y:.4f}} at %{{x:.3s}} tokens"
+        traces.append(line(mean.index, mean, ink[row.method], "solid", 1.8, hover))
         shown += mean[mean.index >= mean.index.max() / 8].tolist()
         tokens += mean.index.tolist()
     if not traces:
         return None
-    unit = "mean loss, nats a token" if comparison["average"] == "loss" else "mean perplexity"
-    keys = [Key(row["method"], ink[row["method"]], "line") for row in comparison["methods"]]
+    unit = "mean loss, nats a token" if comparison.average == "loss" else "mean perplexity"
+    keys = [Key(row.method, ink[row.method], "line") for row in comparison.methods]
     x = token_axis("tokens", tokens)
     return Figure(keys, [panel("", "", traces, x, axis(unit, range=value_range(shown)), 360)])

@@ -66,36 +66,37 @@ class WeightsGoal(Goal):
     def confirmation_runs(
         self, question: Question, study: Study, manifest: Manifest, precision: str
     ) -> list[PlannedRun]:
-        from pipeline.mixture_weights.comparison import proposals_in
+        from pipeline.mixture_weights.artifacts import WeightsRecommendation
         from pipeline.mixture_weights.stages import confirming, setting_of
         from pipeline.plan.token_supply import supply_problems
         from pipeline.question.messages import ConfigError
-        from pipeline.study.artifacts import read_weights
         from pipeline.study.folder import StudyError
 
-        content, setting = read_weights(study), setting_of(question, manifest, precision)
-        if set(content["mixture"]) != set(setting.domains) or content["target"]["steps"] != question.weights.target:
+        content, setting = WeightsRecommendation.read(study), setting_of(question, manifest, precision)
+        if set(content.mixture) != set(setting.domains) or content.target.steps != question.weights.target:
             raise StudyError(f"{study.folder}/recommendation.json: of another question; run cptlaw recommend again")
-        runs = confirming(setting, proposals_in(content))
+        runs = confirming(setting, content.proposals)
         if problems := list(supply_problems(runs, manifest, question)):
             raise ConfigError(problems)
         return runs
 
     def confirm(self, question: Question, study: Study, runs: list[PlannedRun]) -> Output:
+        from pipeline.mixture_weights.artifacts import WeightsRecommendation
         from pipeline.mixture_weights.comparison import compare
         from pipeline.mixture_weights.setting import Measured
         from pipeline.mixture_weights.terminal_tables import comparison_output
-        from pipeline.study.artifacts import read_weights
         from pipeline.study.collect import collect
 
         measured = Measured(study, collect(study, question.corpora.general))
-        return Output(comparison_output(compare(study, _setting(question, study), measured, read_weights(study))))
+        content = WeightsRecommendation.read(study)
+        return Output(comparison_output(compare(study, _setting(question, study), measured, content)))
 
     def answer(self, question: Question, study: Study) -> Output:
+        from pipeline.mixture_weights.artifacts import WeightsConfirmation, WeightsRecommendation
         from pipeline.mixture_weights.terminal_tables import comparison_output, weights_table
-        from pipeline.study.artifacts import read_comparison, read_weights
 
-        return Output([weights_table(read_weights(study)), *comparison_output(read_comparison(study))])
+        comparison = comparison_output(WeightsConfirmation.read(study))
+        return Output([weights_table(WeightsRecommendation.read(study)), *comparison])
 
     def report(self, question: Question, study: Study) -> list[Path]:
         from pipeline.mixture_weights.report import write_weights_report

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
+from pipeline.mixture_weights.artifacts import Proposal, WeightsConfirmation, WeightsRecommendation
 from pipeline.mixture_weights.doremi_figure import weights_by_step
 from pipeline.mixture_weights.figures import (
     colours,
@@ -24,7 +24,6 @@ from pipeline.report.marks import Figure
 from pipeline.report.number_format import percent, quantity
 from pipeline.report.page import Section, block, bullets, figure, heading, lead, page, paragraph, table
 from pipeline.report.tables import cost, provenance
-from pipeline.study.artifacts import read_comparison, read_weights
 from pipeline.study.collect import read_points
 from pipeline.study.folder import Study
 from training.durable import write_whole
@@ -69,12 +68,12 @@ def write_weights_report(study: Study, question: Question) -> Path:
     """
     evidence = Evidence(study, question, study.read_plan(), {})
     missing, content, comparison = [], None, None
-    if (study.folder / "recommendation.json").exists():
-        content = read_weights(study)
+    if WeightsRecommendation.path(study).exists():
+        content = WeightsRecommendation.read(study)
     else:
         missing.append("There is no recommendation yet: run cptlaw recommend.")
-    if (study.folder / "confirmation.json").exists():
-        comparison = read_comparison(study)
+    if WeightsConfirmation.path(study).exists():
+        comparison = WeightsConfirmation.read(study)
     else:
         missing.append(_NO_COMPARISON)
     path = study.folder / "report.html"
@@ -83,7 +82,10 @@ def write_weights_report(study: Study, question: Question) -> Path:
 
 
 def _report(
-    evidence: Evidence, content: dict[str, Any] | None, comparison: dict[str, Any] | None, missing: list[str]
+    evidence: Evidence,
+    content: WeightsRecommendation | None,
+    comparison: WeightsConfirmation | None,
+    missing: list[str],
 ) -> str:
     shown: list[Figure] = []
 
@@ -117,18 +119,18 @@ def _report(
     last += provenance(evidence)
     sections += [Section("cost", "What it cost", cost(evidence)), Section("notes", "Notes", last)]
     better = outdone(comparison) if comparison else None
-    mixture = better["weights"] if better else content["mixture"] if content else {}
+    mixture = better.weights if better else content.mixture if content else {}
     line, summary = _headline(content, mixture), _summary(content, comparison, missing)
     head = (_bar(mixture) if mixture else Markup()) + lead(summary)
     head += siblings(evidence.study.folder, "report.html")
     return page(evidence.study.folder.resolve().name, line, summary, head, sections, shown)
 
 
-def _headline(content: dict[str, Any] | None, mixture: dict[str, float]) -> str:
+def _headline(content: WeightsRecommendation | None, mixture: dict[str, float]) -> str:
     if content is None:
         return "which weights? No recommendation yet"
-    doing = "pre-train" if content["goal"]["phase"] == "pretrain" else "continue"
-    return f"{doing} {content['target']['model']} on {_mixture(mixture)}"
+    doing = "pre-train" if content.goal.phase == "pretrain" else "continue"
+    return f"{doing} {content.target.model} on {_mixture(mixture)}"
 
 
 def _mixture(mixture: dict[str, float]) -> str:
@@ -136,22 +138,21 @@ def _mixture(mixture: dict[str, float]) -> str:
     return ", ".join(parts)
 
 
-def _summary(content: dict[str, Any] | None, comparison: dict[str, Any] | None, missing: list[str]) -> str:
+def _summary(content: WeightsRecommendation | None, comparison: WeightsConfirmation | None, missing: list[str]) -> str:
     if content is None:
         return " ".join(missing)
     line = outdone_line(comparison) if comparison else ""
-    words = [f"{line}, as above."] if line else [f"These weights are {content['method']}'s."]
-    words.append(f"For {quantity(content['target']['tokens'])} tokens ({content['target']['steps']} steps).")
+    words = [f"{line}, as above."] if line else [f"These weights are {content.method}'s."]
+    words.append(f"For {quantity(content.target.tokens)} tokens ({content.target.steps} steps).")
     if comparison is not None and not line:
-        ranked = sorted(comparison["methods"], key=lambda row: row["value"])
-        own = next((row for row in ranked if row["recommended"]), None)
-        if own and own["difference"] is not None:
+        ranked, own = comparison.ranked, comparison.recommended
+        if own and own.difference is not None:
             best = f"the lowest of {len(ranked)} methods"
             if own is not ranked[0]:
-                best = f"{own['above_best']:.2%} above the lowest, {ranked[0]['method']}'s"
+                best = f"{own.above_best:.2%} above the lowest, {ranked[0].method}'s"
             words.append(
-                f"Measured with {comparison['seeds']} seeds, their mean {comparison['average']} over the domains is "
-                f"{own['value']:.4f}, {difference(own)} beside {comparison['reference']} and {best}."
+                f"Measured with {comparison.seeds} seeds, their mean {comparison.average} over the domains is "
+                f"{own.value:.4f}, {difference(own)} beside {comparison.reference} and {best}."
             )
     return " ".join([*words, *missing])
 
@@ -161,36 +162,35 @@ def _bar(mixture: dict[str, float]) -> Markup:
     return block("mixture", [(f"{percent(ratio)} {domain}", ratio, ink[domain]) for domain, ratio in mixture.items()])
 
 
-def _weights(content: dict[str, Any]) -> Markup:
-    def cell(row: dict[str, Any], domain: str) -> str:
-        between = f" ({percent(row['low'][domain])} to {percent(row['high'][domain])})" if row["low"] else ""
-        return percent(row["weights"][domain]) + between
+def _weights(content: WeightsRecommendation) -> Markup:
+    def cell(row: Proposal, domain: str) -> str:
+        between = f" ({percent(row.low[domain])} to {percent(row.high[domain])})" if row.low else ""
+        return percent(row.weights[domain]) + between
 
-    columns = ["method", *content["mixture"], "tokens searched"]
+    columns = ["method", *content.mixture, "tokens searched"]
     rows = [
-        [row["method"], *(cell(row, domain) for domain in content["mixture"]), quantity(row["tokens"])]
-        for row in content["proposals"]
+        [row.method, *(cell(row, domain) for domain in content.mixture), quantity(row.tokens)]
+        for row in content.proposals
     ]
     return table("Weights, with 90% intervals where a method has them", columns, rows)
 
 
-def _comparison(comparison: dict[str, Any]) -> Markup:
-    measure = "mean loss" if comparison["average"] == "loss" else "mean perplexity"
+def _comparison(comparison: WeightsConfirmation) -> Markup:
+    measure = "mean loss" if comparison.average == "loss" else "mean perplexity"
     columns = [
-        *("method", measure, f"less {comparison['reference']}", "above the best", "perplexity", "worst domain"),
+        *("method", measure, f"less {comparison.reference}", "above the best", "perplexity", "worst domain"),
         *("its perplexity", "speed-up", "tokens searched", "tokens saved"),
     ]
     rows = [
         [
-            *(row["method"], f"{row['value']:.4f}", difference(row), f"{row['above_best']:+.2%}"),
-            *(f"{row['perplexity']:.2f}", row["worst"], f"{row['worst_perplexity']:.2f}", speed_up(row, comparison)),
-            *(quantity(row["search_tokens"]), saved(row)),
+            *(row.method, f"{row.value:.4f}", difference(row), f"{row.above_best:+.2%}"),
+            *(f"{row.perplexity:.2f}", row.worst, f"{row.worst_perplexity:.2f}", speed_up(row, comparison)),
+            *(quantity(row.search_tokens), saved(row.speed)),
         ]
-        for row in sorted(comparison["methods"], key=lambda row: row["value"])
+        for row in comparison.ranked
     ]
-    each = [[row["method"], *(f"{row['losses'][domain]:.4f}" for domain in row["losses"])] for row in
-            sorted(comparison["methods"], key=lambda row: row["value"])]  # fmt: skip
-    domains = list(comparison["methods"][0]["losses"])
+    each = [[row.method, *(f"{loss:.4f}" for loss in row.losses.values())] for row in comparison.ranked]
+    domains = list(comparison.methods[0].losses)
     return table("At the target", columns, rows) + table(
         "Loss of each domain, nats a token, mean of the seeds", ["method", *domains], each
     )

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pipeline.mixture_weights.artifacts import Proposal
 from pipeline.mixture_weights.methods.registry import METHODS
-from pipeline.mixture_weights.proposal import Proposal
 from pipeline.mixture_weights.setting import Measured, Setting, exact_shares, mixture_run
 from pipeline.mixture_weights.token_supply import caps, target_tokens
 from pipeline.plan.runs import pretraining_run

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from pipeline.mixture_weights.artifacts import MethodResult, SpeedUp, WeightsConfirmation, WeightsRecommendation
 from pipeline.mixture_weights.stages import Stage
 from pipeline.report.number_format import quantity
 
@@ -24,34 +23,34 @@ def stage_table(stages: list[Stage]) -> Table:
     return table
 
 
-def weights_table(content: dict[str, Any]) -> Table:
+def weights_table(content: WeightsRecommendation) -> Table:
     """The weights of every method, and the interval of the answer."""
-    target = content["target"]
+    target = content.target
     table = Table(
-        title=f"weights for {target['model']}, {quantity(target['tokens'])} tokens, %: {content['method']}",
+        title=f"weights for {target.model}, {quantity(target.tokens)} tokens, %: {content.method}",
         caption="* the answer",
         box=SIMPLE_HEAD,
     )
     table.add_column("method", no_wrap=True)
-    for domain in content["mixture"]:
+    for domain in content.mixture:
         table.add_column(domain, justify="right", overflow="fold")
-    for row in content["proposals"]:
-        mark = " *" if row["method"] == content["method"] else ""
-        table.add_row(row["method"] + mark, *(f"{row['weights'][domain]:.1%}"[:-1] for domain in content["mixture"]))
-    if content["low"]:
+    for row in content.proposals:
+        mark = " *" if row.method == content.method else ""
+        table.add_row(row.method + mark, *(f"{row.weights[domain]:.1%}"[:-1] for domain in content.mixture))
+    if content.low:
         table.add_section()
-        for words, side in (("*, 90%: from", "low"), ("to", "high")):
-            table.add_row(words, *(f"{content[side][domain]:.1%}"[:-1] for domain in content["mixture"]))
+        for words, side in (("*, 90%: from", content.low), ("to", content.high)):
+            table.add_row(words, *(f"{side[domain]:.1%}"[:-1] for domain in content.mixture))
     return table
 
 
-def comparison_tables(content: dict[str, Any]) -> list[Table]:
+def comparison_tables(comparison: WeightsConfirmation) -> list[Table]:
     """The methods side by side at the target: what they reached, and what it took."""
-    target, reference = content["target"], content["reference"]
-    measure = "mean loss" if content["average"] == "loss" else "mean perplexity"
-    continued = any(row["general_change"] is not None for row in content["methods"])
+    target, reference = comparison.target, comparison.reference
+    measure = "mean loss" if comparison.average == "loss" else "mean perplexity"
+    continued = any(row.general_change is not None for row in comparison.methods)
     reached = Table(
-        title=f"measured at {target['steps']} steps, {quantity(target['tokens'])} tokens, {content['seeds']} seeds",
+        title=f"measured at {target.steps} steps, {quantity(target.tokens)} tokens, {comparison.seeds} seeds",
         caption=f"* the answer; differences to {reference} are paired by seed, with 90% intervals"
         + ("; general: how much its loss rose" if continued else ""),
         box=SIMPLE_HEAD,
@@ -66,68 +65,70 @@ def comparison_tables(content: dict[str, Any]) -> list[Table]:
         table.add_column("method", no_wrap=True)
         for name in columns:
             table.add_column(name, justify="right")
-    for row in sorted(content["methods"], key=lambda row: row["value"]):
-        method = row["method"] + (" *" if row["recommended"] else "")
-        general = [f"{row['general_change']:+.1%}"] if continued else []
-        reached.add_row(method, f"{row['value']:.4f}", difference(row), f"{row['above_best']:+.2%}", *general)
-        searched = quantity(row["search_tokens"]) if row["search_tokens"] else "none"
-        worst = f"{row['worst_perplexity']:.1f} {row['worst']}"
-        took.add_row(method, worst, speed_up(row, content), searched, saved(row))
+    for row in comparison.ranked:
+        method = row.method + (" *" if row.recommended else "")
+        general = [f"{row.general_change:+.1%}"] if continued else []
+        reached.add_row(method, f"{row.value:.4f}", difference(row), f"{row.above_best:+.2%}", *general)
+        searched = quantity(row.search_tokens) if row.search_tokens else "none"
+        worst = f"{row.worst_perplexity:.1f} {row.worst}"
+        took.add_row(method, worst, speed_up(row, comparison), searched, saved(row.speed))
     return [reached, took]
 
 
-def comparison_output(comparison: dict[str, Any]) -> list[Table | str]:
+def comparison_output(comparison: WeightsConfirmation) -> list[Table | str]:
     """The comparison as it is printed: tables, and a line where the answer measured worse than the reference."""
     line = outdone_line(comparison)
     return [*comparison_tables(comparison), *([line] if line else [])]
 
 
-def outdone(comparison: dict[str, Any]) -> dict[str, Any] | None:
+def outdone(comparison: WeightsConfirmation) -> MethodResult | None:
     """The reference's row where the answer measured worse than it, with an interval clear of zero; else None."""
-    rows = comparison["methods"]
-    if any(row["recommended"] and row["low"] is not None and row["low"] > 0 for row in rows):
-        return next(row for row in rows if row["method"] == comparison["reference"])
+    rows = comparison.methods
+    if any(row.recommended and row.low is not None and row.low > 0 for row in rows):
+        return next(row for row in rows if row.method == comparison.reference)
     return None
 
 
-def outdone_line(comparison: dict[str, Any]) -> str:
+def outdone_line(comparison: WeightsConfirmation) -> str:
     """What follows from `outdone`, or nothing."""
     if (better := outdone(comparison)) is None:
         return ""
-    own = next(row for row in comparison["methods"] if row["recommended"])
+    own = comparison.recommended
+    assert own is not None
     return (
-        f"{own['method']}'s weights, the answer before the proof, measured worse than {better['method']}'s: "
-        f"{difference(own)}. Take {better['method']}'s"
+        f"{own.method}'s weights, the answer before the proof, measured worse than {better.method}'s: "
+        f"{difference(own)}. Take {better.method}'s"
     )
 
 
-def notes(content: dict[str, Any]) -> list[str]:
+def notes(content: WeightsRecommendation) -> list[str]:
     """What the methods have to say of their proposals, each line once, with whose it is."""
     told: dict[str, list[str]] = {}
-    for row in content["proposals"]:
-        for line in row["lines"]:
-            told.setdefault(line, []).append(row["method"])
+    for row in content.proposals:
+        for line in row.lines:
+            told.setdefault(line, []).append(row.method)
     return [f"{', '.join(dict.fromkeys(methods))}: {line}" for line, methods in told.items()]
 
 
-def difference(row: dict[str, Any]) -> str:
+def difference(row: MethodResult) -> str:
     """The difference to the reference with its interval, as it is read."""
-    if row["difference"] is None:
+    if row.difference is None:
         return ""
-    between = "" if row["low"] is None else f" ({row['low']:+.4f} to {row['high']:+.4f})"
-    return f"{row['difference']:+.4f}{between}"
+    between = "" if row.low is None else f" ({row.low:+.4f} to {row.high:+.4f})"
+    return f"{row.difference:+.4f}{between}"
 
 
-def speed_up(row: dict[str, Any], content: dict[str, Any]) -> str:
+def speed_up(row: MethodResult, comparison: WeightsConfirmation) -> str:
     """How much sooner the reference's last value was had, as it is read."""
-    if row["method"] == content["reference"]:
+    if row.method == comparison.reference:
         return ""
-    if row["speed_up"] is None:
-        return "not reached" if not row["reached"] else f"reached by {row['reached']} of {content['seeds']} seeds"
-    between = "" if row["speed_up_low"] is None else f" ({row['speed_up_low']:.2f} to {row['speed_up_high']:.2f})"
-    return f"{row['speed_up']:.2f}{between}"
+    speed = row.speed
+    if speed.speed_up is None:
+        return "not reached" if not speed.reached else f"reached by {speed.reached} of {comparison.seeds} seeds"
+    between = "" if speed.speed_up_low is None else f" ({speed.speed_up_low:.2f} to {speed.speed_up_high:.2f})"
+    return f"{speed.speed_up:.2f}{between}"
 
 
-def saved(row: dict[str, Any]) -> str:
+def saved(speed: SpeedUp) -> str:
     """Tokens that need not be trained on, as they are read."""
-    return quantity(row["tokens_saved"]) if row["tokens_saved"] else ""
+    return quantity(speed.tokens_saved) if speed.tokens_saved else ""

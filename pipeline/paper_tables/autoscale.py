@@ -6,17 +6,16 @@ import json
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fitting import PointsError
+from pipeline.mixture_weights.artifacts import WeightsConfirmation
 from pipeline.paper_tables.table import Reading, Source, Table
 from pipeline.paper_tables.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
 from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import read_comparison
 
 METHODS = {
     "AutoScale": "autoscale",
@@ -34,7 +33,7 @@ MEANS = {"mean": "mean", "geometric": "exp of the mean loss", "worst": "worst do
 class Weighed:
     """Weights of every method, trained at the target."""
 
-    comparison: dict[str, Any]
+    comparison: WeightsConfirmation
     """confirmation.json of goal=weights."""
     published: tuple[str, ...]
     """Methods whose weights were given, as LLaMA's are in the paper."""
@@ -74,13 +73,13 @@ def scores(weighed: Weighed) -> pd.DataFrame:
 def perplexities(weighed: Weighed) -> pd.DataFrame:
     """Perplexity by method and domain, and summed up in three ways: domain, method, value (table 6)."""
     rows = []
-    for row in weighed.comparison["methods"]:
-        found = {domain: math.exp(loss) for domain, loss in row["losses"].items()}
+    for row in weighed.comparison.methods:
+        found = {domain: math.exp(loss) for domain, loss in row.losses.items()}
         rows += [
-            (domain, weighed.named(row["method"]), value) for domain, value in (found | _summed(found.values())).items()
+            (domain, weighed.named(row.method), value) for domain, value in (found | _summed(found.values())).items()
         ]
     table = pd.DataFrame(rows, columns=["domain", "method", "value"])
-    table.attrs["note"] = f"Mean over {weighed.comparison['seeds']} seeds. {_published(weighed)}".strip()
+    table.attrs["note"] = f"Mean over {weighed.comparison.seeds} seeds. {_published(weighed)}".strip()
     return table
 
 
@@ -90,19 +89,19 @@ def steps_saved(weighed: Weighed) -> pd.DataFrame:
     Of `compare`: the target over the step at which the loss is what equal weights end with; 0 where it never is.
     """
     comparison = weighed.comparison
-    row = next((row for row in comparison["methods"] if row["method"] == "autoscale"), None)
-    if row is None or comparison["reference"] != "uniform":
+    row = next((row for row in comparison.methods if row.method == "autoscale"), None)
+    if row is None or comparison.reference != "uniform":
         raise PointsError("autoscale and uniform are not both among the methods")
-    reached = row["speed_up"] is not None
-    saved = 100 * (1 - 1 / row["speed_up"]) if reached else 0.0
-    table = pd.DataFrame(
-        [(comparison["target"]["steps"], "percent saved", saved)], columns=["scale", "metric", "value"]
-    )
-    low, high = (row[end] and 100 * (1 - 1 / row[end]) for end in ("speed_up_low", "speed_up_high"))
-    interval = f", 90% interval {low:.1f} to {high:.1f}" if reached and low is not None else ""
+    speed = row.speed
+    saved = 100 * (1 - 1 / speed.speed_up) if speed.speed_up is not None else 0.0
+    table = pd.DataFrame([(comparison.target.steps, "percent saved", saved)], columns=["scale", "metric", "value"])
+    interval = ""
+    if speed.speed_up_low and speed.speed_up_high:
+        low, high = (100 * (1 - 1 / end) for end in (speed.speed_up_low, speed.speed_up_high))
+        interval = f", 90% interval {low:.1f} to {high:.1f}"
     table.attrs["note"] = (
-        f"Here: {row['reached']} of {comparison['seeds']} seeds reached the loss of equal weights within the "
-        f"{comparison['target']['steps']:,} steps{interval}; mean loss {row['difference']:+.4f} nats beside them."
+        f"Here: {speed.reached} of {comparison.seeds} seeds reached the loss of equal weights within the "
+        f"{comparison.target.steps:,} steps{interval}; mean loss {row.difference:+.4f} nats beside them."
     )
     return table
 
@@ -184,14 +183,14 @@ def _printed_saved(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _read(source: Source) -> Weighed:
-    comparison, found = read_comparison(source.study), {}
-    for row in comparison["methods"]:
-        for run in row["runs"]:
+    comparison, found = WeightsConfirmation.read(source.study), {}
+    for row in comparison.methods:
+        for run in row.runs:
             files = (source.study.runs / run / "tasks").glob("step-*.json")
             last = max(files, key=lambda file: int(file.stem.removeprefix("step-")), default=None)
             for task, metrics in (json.loads(last.read_text())["results"] if last else {}).items():
                 if "acc" in metrics:
-                    found.setdefault(row["method"], {}).setdefault(task, []).append(metrics["acc"])
+                    found.setdefault(row.method, {}).setdefault(task, []).append(metrics["acc"])
     return Weighed(comparison, tuple(source.question.weights.given), found)
 
 
@@ -200,8 +199,8 @@ def _of_weights(question: Question) -> bool:
 
 
 def _summary(source: Source) -> str:
-    target = read_comparison(source.study)["target"]
-    return f"Every method's weights were trained for {target['steps']:,} steps, {target['tokens']:,} tokens."
+    target = WeightsConfirmation.read(source.study).target
+    return f"Every method's weights were trained for {target.steps:,} steps, {target.tokens:,} tokens."
 
 
 READING = Reading("autoscale-small", _of_weights, _read, _summary, ("recommend", "confirm"))

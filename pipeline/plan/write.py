@@ -6,6 +6,7 @@ from pipeline.plan.machine import required_precision
 from pipeline.plan.runs import data_folder
 from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
+from pipeline.study.artifacts import Corpora, Corpus
 from pipeline.study.folder import PlannedRun, Study, question_yaml
 from training.corpora.manifest import Manifest
 from training.durable import write_whole
@@ -31,11 +32,8 @@ def write_plan(question: Question, study: Study, *, keep: bool = False) -> list[
     tokens_per_byte = {
         name: corpus.tokens["validation"] / corpus.bytes["validation"] for name, corpus in manifest.corpora.items()
     }
-    texts = {
-        name: {"fingerprint": corpus.fingerprint, "revision": corpus.revision, "tokens": corpus.tokens}
-        for name, corpus in manifest.corpora.items()
-    }
-    study.write_json("corpora.json", {"tokens_per_byte": tokens_per_byte, "corpora": texts})
+    corpora = {name: Corpus(text.fingerprint, text.revision, text.tokens) for name, text in manifest.corpora.items()}
+    Corpora(tokens_per_byte, corpora).write(study)
     return runs
 
 

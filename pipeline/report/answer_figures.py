@@ -26,6 +26,7 @@ from pipeline.report.marks import (
     value_range,
 )
 from pipeline.report.number_format import label, percent, short
+from pipeline.study.artifacts import ConfirmationRow, PredictedLoss
 from pipeline.study.fits import selected
 
 LABELLED = [0, 50, 25, 5, 10, 20, 30, 40]
@@ -56,13 +57,13 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
     if not traces:
         return None
     for pair in _confirmed_pairs(evidence):
-        x, y = pair[evidence.domain]["measured"], 100 * (pair[evidence.general]["measured"] / before - 1)
-        ratio = percent(pair[evidence.domain]["domain_ratio"])
+        x, y = pair[evidence.domain].measured, 100 * (pair[evidence.general].measured / before - 1)
+        ratio = percent(pair[evidence.domain].domain_ratio)
         hover = f"measured at {ratio} {label(evidence.domain)}: %{{x:.4f}}, %{{y:+.2f}}%"
         traces.append(dots([x], [y], BLACK, 11, "diamond", hover))
         xs[0], ys[0] = np.append(xs[0], x), np.append(ys[0], y)
-    content = evidence.recommendation or {"goal": {}, "predicted": {}}
-    tolerance, answer = 100 * content["goal"].get("tolerance", evidence.question.goal.tolerance), content["predicted"]
+    tolerance = 100 * (evidence.recommendation or evidence.question).goal.tolerance
+    answer = evidence.recommendation.predicted if evidence.recommendation else {}
     if answer:
         traces.append(_answer_mark(evidence, answer, before))
     # The laws of the answer set the range; another law that diverges must not flatten it.
@@ -98,11 +99,11 @@ def agreement(evidence: Evidence) -> Figure | None:
             errors.insert(0, dots(x, 100 * (y / x - 1), colour, 5, opacity=0.55))
             measured.append(x)
             missed.append(100 * (y / x - 1))
-            confirmed = [row for row in evidence.confirmations if (row["corpus"], row["law"]) == (corpus, law)]
+            confirmed = [row for row in evidence.confirmations if (row.corpus, row.law) == (corpus, law)]
             if not confirmed:
                 continue
-            x = np.array([row["measured"] for row in confirmed])
-            sides = [np.array([row[name] for row in confirmed]) for name in ("low", "predicted", "high")]
+            x = np.array([row.measured for row in confirmed])
+            sides = [np.array([getattr(row, name) for row in confirmed]) for name in ("low", "predicted", "high")]
             hover = f"{label(law)}: measured %{{x:.4f}}, predicted %{{y:.4f}}"
             losses.append(dots(x, sides[1], colour, 12, "diamond", hover) | {"error_y": bar(*sides)})
             sides = [100 * (side / x - 1) for side in sides]
@@ -126,29 +127,29 @@ def agreement(evidence: Evidence) -> Figure | None:
 
 def places(evidence: Evidence) -> Figure | None:
     """Confirmation runs at and around the answer, predicted and measured; None where there are fewer than two."""
-    proof = evidence.proof
-    if proof is None or len(proof["places"]) < 2 or evidence.recommendation is None:
+    outcome = evidence.outcome
+    if outcome is None or len(outcome.places) < 2 or evidence.recommendation is None:
         return None
-    own, corpus = proof["places"], proof["corpus"]
-    by_size = len({place["model"] for place in own}) > 1
-    x = [1e9 * place["N"] if by_size else 100 * place["domain_ratio"] for place in own]
+    own, corpus = outcome.places, outcome.corpus
+    by_size = len({place.model for place in own}) > 1
+    x = [1e9 * place.N if by_size else 100 * place.domain_ratio for place in own]
     predicted, low, high, measured = (
-        [place[name] for place in own] for name in ("predicted", "low", "high", "measured")
+        [getattr(place, name) for place in own] for name in ("predicted", "low", "high", "measured")
     )
-    spread = [place["sd"] or 0.0 for place in own]
+    spread = [place.sd or 0.0 for place in own]
     colour = law_colour(evidence, evidence.law_of(corpus))
     runs = dots(x, measured, BLACK, 11, "diamond", "measured: %{y:.4f}")
     runs["error_y"] = bar(np.subtract(measured, spread), measured, np.add(measured, spread))
     shown = [*measured, *np.subtract(measured, spread), *np.add(measured, spread), *predicted]
     bounds = value_range(shown, low, high)
-    traces = [band(x, low, high, colour), line([x[int(proof["at"])]] * 2, bounds, BLACK, "solid", 1)]
+    traces = [band(x, low, high, colour), line([x[outcome.at]] * 2, bounds, BLACK, "solid", 1)]
     keys = [Key(evidence.law_of(corpus), colour, "line"), Key("90% interval", colour, "band")]
-    if (tolerance := proof.get("tolerance")) is not None:
-        cap = evidence.recommendation["loss_before"][corpus] * (1 + tolerance)
+    if (tolerance := outcome.tolerance) is not None:
+        cap = evidence.recommendation.loss_before[corpus] * (1 + tolerance)
         traces.append(line([min(x), max(x)], [cap] * 2, GREY, "dash", 1.6))
         keys.append(Key(f"tolerance, {100 * tolerance:+.3g}%", GREY, "dashed"))
     traces += [line(x, predicted, colour, "solid", 2.2, "predicted: %{y:.4f}"), runs]
-    noise = f", with the standard deviation of {proof['seeds']} seeds" if proof["seeds"] > 1 else ""
+    noise = f", with the standard deviation of {outcome.seeds} seeds" if outcome.seeds > 1 else ""
     keys += [Key(f"measured{noise}", BLACK, "diamond"), Key("the answer", BLACK, "upright")]
     by_ratio = axis(f"domain ratio of {short(evidence.domain)}", ticksuffix="%")
     across = token_axis("parameters of the model, non-embedding", x) if by_size else by_ratio
@@ -170,17 +171,17 @@ def _at_target(evidence: Evidence, law: str, corpus: str) -> np.ndarray | None:
     return None if frame is None else evidence.fits[law][corpus].predict(frame)
 
 
-def _answer_mark(evidence: Evidence, answer: dict[str, Any], before: float) -> dict[str, Any]:
+def _answer_mark(evidence: Evidence, answer: dict[str, PredictedLoss], before: float) -> dict[str, Any]:
     sides = ("low", "loss", "high")
-    x = [[answer[evidence.domain][side]] for side in sides]
-    y = [[100 * (answer[evidence.general][side] / before - 1)] for side in sides]
+    x = [[getattr(answer[evidence.domain], side)] for side in sides]
+    y = [[100 * (getattr(answer[evidence.general], side) / before - 1)] for side in sides]
     mark = dots(x[1], y[1], BLACK, 16, "circle-open", "the answer: %{x:.4f}, %{y:+.2f}%")
     return mark | {"error_x": bar(*x), "error_y": bar(*y)}
 
 
-def _confirmed_pairs(evidence: Evidence) -> list[dict[str, Any]]:
+def _confirmed_pairs(evidence: Evidence) -> list[dict[str, ConfirmationRow]]:
     """The confirmation runs: corpus -> a row of each."""
-    pairs: dict[str, dict[str, Any]] = {}
+    pairs: dict[str, dict[str, ConfirmationRow]] = {}
     for row in evidence.confirmations:
-        pairs.setdefault(row["run"], {})[row["corpus"]] = row
+        pairs.setdefault(row.run, {})[row.corpus] = row
     return [pair for pair in pairs.values() if len(pair) == 2]

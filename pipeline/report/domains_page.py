@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -17,7 +16,7 @@ from pipeline.report.marks import CORPUS_COLOURS, GREY, Figure, Key, axis, bar, 
 from pipeline.report.number_format import percent, quantity, short
 from pipeline.report.page import Section, block, figure, lead, page, paragraph, table
 from pipeline.report.tables import cost, provenance
-from pipeline.study.artifacts import read_confirmations, read_recommendation
+from pipeline.study.artifacts import Confirmation, ConfirmationRow, Recommendation
 from pipeline.study.folder import Study
 from training.durable import write_whole
 
@@ -32,14 +31,14 @@ class _Answer:
     domain: str
     place: str
     """Of its page, from the study's folder on."""
-    content: dict[str, Any] | None
+    content: Recommendation | None
     """Of recommendation.json."""
-    confirmed: list[dict[str, Any]]
+    confirmed: list[ConfirmationRow]
     """Rows of confirmation.json, of the laws that answered."""
 
     @property
     def share(self) -> float | None:
-        mixture = self.content and self.content["mixture"]
+        mixture = self.content and self.content.mixture
         return float(mixture[self.domain]) if mixture and self.domain in mixture else None
 
 
@@ -88,17 +87,17 @@ def siblings(folder: Path, own: str, several: bool = False) -> Markup:
 
 def _read(folder: Path, domain: str) -> _Answer:
     study = Study(folder, f"answers/{domain}")
-    content = read_recommendation(study) if (folder / study.answer("recommendation.json")).exists() else None
-    rows = read_confirmations(study) if content and (folder / study.answer("confirmation.json")).exists() else []
-    return _Answer(domain, study.answer("report.html"), content, [row for row in rows if row["recommended"]])
+    content = Recommendation.read(study) if Recommendation.path(study).exists() else None
+    rows = Confirmation.read(study).confirmations if content and Confirmation.path(study).exists() else []
+    return _Answer(domain, study.answer("report.html"), content, [row for row in rows if row.recommended])
 
 
 def _sentence(answer: _Answer, name: str) -> str:
     if answer.content is None:
         return f"{answer.domain}: not answered; cptlaw fit and recommend studies/{name} corpora.domain={answer.domain}."
     if answer.share is None:
-        return f"{answer.domain}: none, {answer.content['binding']}."
-    return f"{answer.domain}: {percent(answer.share)} ({answer.content['low']:.1%} to {answer.content['high']:.1%})."
+        return f"{answer.domain}: none, {answer.content.binding}."
+    return f"{answer.domain}: {percent(answer.share)} ({answer.content.low:.1%} to {answer.content.high:.1%})."
 
 
 def _card(folder: Path, answer: _Answer) -> tuple[str, str, str, str]:
@@ -106,14 +105,14 @@ def _card(folder: Path, answer: _Answer) -> tuple[str, str, str, str]:
     if answer.content is None:
         return answer.domain, "not yet", "no recommendation", address
     if answer.share is None:
-        return answer.domain, "none", answer.content["binding"], address
-    interval = f"90% interval {answer.content['low']:.1%} to {answer.content['high']:.1%}"
-    return answer.domain, f"{percent(answer.share)} {answer.domain}", f"{interval}; {_proof(answer)}", address
+        return answer.domain, "none", answer.content.binding, address
+    interval = f"90% interval {answer.content.low:.1%} to {answer.content.high:.1%}"
+    return answer.domain, f"{percent(answer.share)} {answer.domain}", f"{interval}; {_confirmed(answer)}", address
 
 
-def _proof(answer: _Answer) -> str:
-    rows = [row for row in answer.confirmed if abs(row["domain_ratio"] - (answer.share or 0.0)) < 5e-4]
-    return f"confirmed within {max(abs(row['relative_error']) for row in rows):.2%}" if rows else "not confirmed"
+def _confirmed(answer: _Answer) -> str:
+    rows = [row for row in answer.confirmed if abs(row.domain_ratio - (answer.share or 0.0)) < 5e-4]
+    return f"confirmed within {max(abs(row.relative_error) for row in rows):.2%}" if rows else "not confirmed"
 
 
 def _table(answers: list[_Answer], general: str) -> Markup:
@@ -123,14 +122,14 @@ def _table(answers: list[_Answer], general: str) -> Markup:
         if content is None:
             rows.append([answer.domain, *["not yet"] * 7])
             continue
-        target = content["target"]
+        target = content.target
         share = "none" if answer.share is None else percent(answer.share)
-        between = "" if answer.share is None else f"{content['low']:.1%} to {content['high']:.1%}"
-        losses = [content["predicted"].get(corpus) for corpus in (answer.domain, general)]
-        said = [f"{loss['loss']:.4f} ({loss['low']:.4f} to {loss['high']:.4f})" if loss else "" for loss in losses]
-        run = f"{target['model']}, {quantity(target['D'] * 1e9)} tokens"
-        laws = ", ".join(dict.fromkeys(content["law"].values()))
-        rows.append([answer.domain, run, laws, share, between, *said, _proof(answer)])
+        between = "" if answer.share is None else f"{content.low:.1%} to {content.high:.1%}"
+        losses = [content.predicted.get(corpus) for corpus in (answer.domain, general)]
+        said = [f"{loss.loss:.4f} ({loss.low:.4f} to {loss.high:.4f})" if loss else "" for loss in losses]
+        run = f"{target.model}, {quantity(target.D * 1e9)} tokens"
+        laws = ", ".join(dict.fromkeys(content.law.values()))
+        rows.append([answer.domain, run, laws, share, between, *said, _confirmed(answer)])
     columns = [
         *("domain", "run", "laws", "domain ratio", "90% interval", "loss on it", f"loss on {general}", "confirmation"),
     ]
@@ -140,11 +139,11 @@ def _table(answers: list[_Answer], general: str) -> Markup:
 def _shares(answers: list[_Answer]) -> Figure:
     known = [answer for answer in answers if answer.share is not None]
     places = np.arange(len(known), dtype=float)[::-1]
-    contents = [answer.content or {} for answer in known]
     x = [100 * (answer.share or 0.0) for answer in known]
-    sides = [[100 * content[side] for content in contents] for side in ("low", "high")]
+    contents = [answer.content for answer in known if answer.content is not None]
+    sides = [[100 * (end or 0.0) for end in ends] for ends in zip(*((of.low, of.high) for of in contents))]
     marks = dots(x, places, CORPUS_COLOURS[1], 11, "circle", "%{x:.1f}%") | {"error_x": bar(sides[0], x, sides[1])}
-    runs = [(100 * row["domain_ratio"], place) for answer, place in zip(known, places) for row in answer.confirmed]
+    runs = [(100 * row.domain_ratio, place) for answer, place in zip(known, places) for row in answer.confirmed]
     made = dots([x for x, _ in runs], [y for _, y in runs], GREY, 15, "circle-open", "confirmation run at %{x:.1f}%")
     names = [short(answer.domain) for answer in known]
     y = axis("", range=[-0.6, len(known) - 0.4], tickvals=places.tolist(), ticktext=names)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ from fitting import LAWS, Fit, PointsError, with_areas
 from fitting.schedule import Schedules
 from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import read_confirmations, read_proof, read_recommendation
+from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation, RecommendedRun
 from pipeline.study.collect import read_points, schedules
 from pipeline.study.domain_points import of_domain
 from pipeline.study.fits import read_back_test, read_fits
@@ -41,12 +40,12 @@ class Evidence:
     """Predictions of held-out points, as `pipeline.study.fits.back_test` gives them."""
     target: Target | None = None
     """The run that the answer is for."""
-    recommendation: dict[str, Any] | None = None
+    recommendation: Recommendation | None = None
     """Content of recommendation.json."""
-    confirmations: list[dict[str, Any]] = field(default_factory=list)
+    confirmations: list[ConfirmationRow] = field(default_factory=list)
     """Rows of confirmation.json."""
-    proof: dict[str, Any] | None = None
-    """Whether the optimum is where it was predicted, of confirmation.json."""
+    outcome: Outcome | None = None
+    """Whether they confirm the predicted optimum."""
     missing: list[str] = field(default_factory=list)
     """A sentence for each thing that is not there yet, and how to get it."""
 
@@ -68,27 +67,27 @@ class Evidence:
     @property
     def laws(self) -> list[str]:
         """The fitted laws, those that gave the answer first."""
-        first = self.recommendation["law"].values() if self.recommendation else ()
+        first = self.recommendation.law.values() if self.recommendation else ()
         return sorted(self.fits, key=lambda law: law not in first)
 
     def law_of(self, corpus: str) -> str:
         """The law that answered for a corpus, or the first; only where something is fitted."""
-        return self.recommendation["law"][corpus] if self.recommendation else next(iter(self.fits))
+        return self.recommendation.law[corpus] if self.recommendation else next(iter(self.fits))
 
     @property
     def share(self) -> float | None:
         """Recommended share of the domain; None without an answer."""
-        mixture = self.recommendation and self.recommendation["mixture"]
+        mixture = self.recommendation and self.recommendation.mixture
         return float(mixture[self.domain]) if mixture else None
 
     @property
-    def answered(self) -> list[dict[str, Any]]:
+    def answered(self) -> list[ConfirmationRow]:
         """The confirmation's rows of the recommended law at the recommended share, of the model that is recommended."""
         if self.recommendation is None or self.share is None:
             return []
-        model = self.recommendation["target"]["model"]
-        at = [row for row in self.confirmations if abs(row["domain_ratio"] - self.share) < 5e-4]
-        return [row for row in at if row["recommended"] and row.get("model", model) == model]
+        model = self.recommendation.target.model
+        at = [row for row in self.confirmations if abs(row.domain_ratio - self.share) < 5e-4]
+        return [row for row in at if row.recommended and row.model == model]
 
 
 def read_evidence(study: Study, question: Question) -> Evidence:
@@ -119,21 +118,22 @@ def read_evidence(study: Study, question: Question) -> Evidence:
     untested = "No law is tested on held-out points yet: run cptlaw fit."
     if fits and exists(study.fitted("fits/held_out.parquet"), untested):
         tested = read_back_test(study)
-    recommendation, confirmations, proof = None, [], None
+    recommendation, confirmations, outcome = None, [], None
     if exists(study.answer("recommendation.json"), "There is no recommendation yet: run cptlaw recommend."):
-        recommendation = read_recommendation(study)
-        law = recommendation["law"]
-        # A recommendation of an earlier version had one law for all corpora.
-        known = isinstance(law, dict) and set(found.corpora) <= {*law} and set(law.values()) <= {*question.law}
-        if not known or not set(found.corpora) <= {*recommendation["loss_before"]}:
+        recommendation = Recommendation.read(study)
+        law = recommendation.law
+        known = set(found.corpora) <= {*law} and set(law.values()) <= {*question.law}
+        if not known or not set(found.corpora) <= {*recommendation.loss_before}:
             missing.append("The recommendation is of another question: run cptlaw recommend again.")
             recommendation = None
     if exists(study.answer("confirmation.json"), "The answer is not confirmed yet: run cptlaw confirm."):
-        rows = read_confirmations(study)
-        confirmations = [row for row in rows if row["corpus"] in found.corpora and row["law"] in question.law]
-        proof = _proof(study, found.corpora)
+        confirmation = Confirmation.read(study)
+        confirmations = [
+            row for row in confirmation.confirmations if row.corpus in found.corpora and row.law in question.law
+        ]
+        outcome = confirmation.outcome if confirmation.outcome.corpus in found.corpora else None
     if recommendation is not None and points is not None and goal_of(question).chooses_run:
-        target = _answered_target(question, points, recommendation["target"])
+        target = _answered_target(question, points, recommendation.target)
     found = dataclasses.replace(
         found,
         points=points,
@@ -142,11 +142,11 @@ def read_evidence(study: Study, question: Question) -> Evidence:
         target=target,
         recommendation=recommendation,
         confirmations=confirmations,
-        proof=proof,
+        outcome=outcome,
         missing=missing,
     )
-    # A proof of an earlier answer is none of this one.
-    return found if found.answered or recommendation is None else dataclasses.replace(found, proof=None)
+    # Confirmation runs of an earlier answer do not confirm this one.
+    return found if found.answered or recommendation is None else dataclasses.replace(found, outcome=None)
 
 
 def predicted(evidence: Evidence, fit: Fit, frame: pd.DataFrame) -> np.ndarray:
@@ -175,20 +175,10 @@ def at_target(evidence: Evidence, law: str, corpus: str, shares: np.ndarray) -> 
     return frame
 
 
-def _proof(study: Study, corpora: tuple[str, str]) -> dict[str, Any] | None:
-    # Confirmations of an earlier version have none.
-    if "proof" not in study.read_json(study.answer("confirmation.json"), "confirm"):
-        return None
-    proof = read_proof(study)
-    return proof if proof["corpus"] in corpora and proof["at"] in range(len(proof["places"])) else None
-
-
-def _answered_target(question: Question, points: pd.DataFrame, asked: dict[str, Any]) -> Target | None:
+def _answered_target(question: Question, points: pd.DataFrame, run: RecommendedRun) -> Target | None:
     """The run that the recommendation is for, where the goal chooses its model and its length."""
-    if not 1 <= asked["steps"] <= 1e9:
-        return None
     try:
-        return lasting(question, find_target(question, points, asked["model"]), int(asked["steps"]))
+        return lasting(question, find_target(question, points, run.model), run.steps)
     except StudyError:
         return None
 

@@ -62,12 +62,12 @@ def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
     None where there is no answer yet, or where its laws read a column that is unknown of a run that was not trained.
     """
     target, content = evidence.target, evidence.recommendation
-    if target is None or content is None or not {*content["law"].values()} <= {*evidence.fits}:
+    if target is None or content is None or not {*content.law.values()} <= {*evidence.fits}:
         return None
     fits = {role: evidence.fits[evidence.law_of(corpus)][corpus] for role, corpus in zip(ROLES, evidence.corpora)}
     if not all(len(fit.draws) for fit in fits.values()):
         return None
-    tolerances = _tolerances(content["goal"]["tolerance"])
+    tolerances = _tolerances(content.goal.tolerance)
     sizes = _sizes(evidence, target)
     lengths = _lengths(evidence, target, fits)
     spreads = {}
@@ -80,7 +80,7 @@ def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
         return None
     if not lengths:
         return None
-    asked, inks = content["target"], dict(zip(ROLES, CORPUS_COLOURS))
+    asked, inks = content.target, dict(zip(ROLES, CORPUS_COLOURS))
     inks |= {f"{role}_band": band([], [], [], colour)["fillcolor"] for role, colour in inks.items()}
     *curves, tokens = (made.spec["layout"] for made in _panels(evidence, [1e9 * length["D"] for length in lengths]))
     return {
@@ -94,9 +94,9 @@ def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
         "curve": _CURVE.round(2).tolist(),
         "answers": answers,
         "start": {
-            "tolerances": tolerances.index(content["goal"]["tolerance"]),
-            "sizes": _nearest([size["N"] for size in sizes], asked["N"]),
-            "lengths": _nearest([length["D"] for length in lengths], asked["D"]),
+            "tolerances": tolerances.index(content.goal.tolerance),
+            "sizes": _nearest([size["N"] for size in sizes], asked.N),
+            "lengths": _nearest([length["D"] for length in lengths], asked.D),
         },
         "layouts": {**dict(zip(ROLES, curves)), "map": tokens},
         "inks": {**inks, "answer": BLACK, "before": GREY, "cap": BLACK},

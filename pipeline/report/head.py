@@ -22,7 +22,7 @@ def headline(evidence: Evidence) -> str:
     """The answer in one line, plain text."""
     if evidence.recommendation is None:
         return f"which domain ratio of {evidence.domain}? No recommendation yet"
-    model = evidence.recommendation["target"]["model"]
+    model = evidence.recommendation.target.model
     if evidence.share is None:
         return f"no mixture keeps {model} within the tolerance"
     return f"train {model} on {_mixture(evidence, evidence.share)}"
@@ -33,28 +33,28 @@ def answer_sentence(evidence: Evidence) -> str:
     content, domain = evidence.recommendation, evidence.domain
     if content is None:
         return " ".join(evidence.missing)
-    target, law = content["target"], laws_used(content["law"])
+    target, law = content.target, laws_used(content.law)
     asked = _asked(evidence)
-    run = f"{target['model']} for {quantity(target['D'] * 1e9)} tokens"
+    run = f"{target.model} for {quantity(target.D * 1e9)} tokens"
     if evidence.share is None:
-        return f"No domain ratio of {domain} is feasible for {run} by {law}: {content['binding']}. {asked}"
+        return f"No domain ratio of {domain} is feasible for {run} by {law}: {content.binding}. {asked}"
     words = [
         f"Train {run} on {_mixture(evidence, evidence.share)} "
-        f"(90% interval of the domain ratio: {content['low']:.1%} to {content['high']:.1%}).",
-        f"{asked} Binding constraint: {content['binding']}.",
+        f"(90% interval of the domain ratio: {content.low:.1%} to {content.high:.1%}).",
+        f"{asked} Binding constraint: {content.binding}.",
     ]
-    predicted = [f"{loss['loss']:.4f} on {corpus}" for corpus, loss in content["predicted"].items()]
+    predicted = [f"{loss.loss:.4f} on {corpus}" for corpus, loss in content.predicted.items()]
     words.append(f"{law} predicts losses of {' and '.join(predicted)} (nats a token).")
     if evidence.answered:
         measured = [
-            f"{row['measured']:.4f} on {row['corpus']} (error of the prediction: {row['relative_error']:+.2%})"
+            f"{row.measured:.4f} on {row.corpus} (error of the prediction: {row.relative_error:+.2%})"
             for row in evidence.answered
         ]
         words.append(f"The confirmation run measured {' and '.join(measured)}.")
     elif evidence.confirmations:
         words.append("The confirmation runs are of another domain ratio: run cptlaw confirm again.")
-    if evidence.proof is not None:
-        words.append(f"Optimum: {evidence.proof['verdict']}.")
+    if evidence.outcome is not None:
+        words.append(f"Optimum: {evidence.outcome.verdict}.")
     return " ".join([*words, *evidence.missing])
 
 
@@ -70,8 +70,9 @@ def head(evidence: Evidence, summary: str) -> Markup:
 
 
 def _asked(evidence: Evidence) -> str:
-    question, answered = evidence.question, (evidence.recommendation or {})["goal"]
-    goal = dataclasses.replace(question.goal, tolerance=answered["tolerance"])
+    question, recommendation = evidence.question, evidence.recommendation
+    assert recommendation is not None
+    goal = dataclasses.replace(question.goal, tolerance=recommendation.goal.tolerance)
     return goal_of(question).constraint(dataclasses.replace(question, goal=goal))
 
 
@@ -80,9 +81,10 @@ def _mixture(evidence: Evidence, share: float) -> str:
 
 
 def _mixture_bar(evidence: Evidence, share: float) -> Markup:
-    content = evidence.recommendation or {}
+    content = evidence.recommendation
+    assert content is not None
     blue, vermilion = CORPUS_COLOURS
-    low, high = content["low"], content["high"]
+    low, high = content.low or 0.0, content.high or 0.0
     parts = (
         (f"{percent(share)} {evidence.domain}, 90% interval {low:.1%} to {high:.1%}", share, vermilion),
         (f"{percent(1 - share)} {evidence.general}", 1 - share, blue),
@@ -91,68 +93,70 @@ def _mixture_bar(evidence: Evidence, share: float) -> Markup:
 
 
 def _cards(evidence: Evidence) -> Markup:
-    content = evidence.recommendation or {}
-    target = content["target"]
+    content = evidence.recommendation
+    assert content is not None
+    target = content.target
     errors = "; ".join(
-        f"{content['law'][corpus]} on {corpus} {errors[content['law'][corpus]]:.2%}"
-        for corpus, errors in content["held_out_error"].items()
+        f"{content.law[corpus]} on {corpus} {errors[content.law[corpus]]:.2%}"
+        for corpus, errors in content.held_out_error.items()
     )
-    size = f"N = {quantity(target['N'] * 1e9)} (non-embedding), {quantity(target['D'] * 1e9)} tokens"
+    size = f"N = {quantity(target.N * 1e9)} (non-embedding), {quantity(target.D * 1e9)} tokens"
     tested = f"mean held-out error: {errors}" if errors else "no law could be tested on held-out runs"
     cards = [
-        ("Model", target["model"], size),
-        ("Law", " and ".join(dict.fromkeys(content["law"].values())), tested),
-        ("Binding constraint", content["binding"], _asked(evidence)),
+        ("Model", target.model, size),
+        ("Law", " and ".join(dict.fromkeys(content.law.values())), tested),
+        ("Binding constraint", content.binding, _asked(evidence)),
         ("Confirmed", "not yet", "no run at the recommended domain ratio has been compared"),
     ]
     if rows := evidence.answered:
-        worst = max(abs(row["relative_error"]) for row in rows)
-        inside = f"{sum(row['inside'] for row in rows)} of {len(rows)} losses inside their 90% interval"
+        worst = max(abs(row.relative_error) for row in rows)
+        inside = f"{sum(row.inside for row in rows)} of {len(rows)} losses inside their 90% interval"
         rises = (
-            f"loss increase on {row['corpus']}: {row['measured'] / content['loss_before'][row['corpus']] - 1:+.2%}"
+            f"loss increase on {row.corpus}: {row.measured / content.loss_before[row.corpus] - 1:+.2%}"
             for row in rows
-            if row["corpus"] == evidence.general
+            if row.corpus == evidence.general
         )
         cards[-1] = ("Confirmed", f"within {worst:.2%}", "; ".join([inside, *rises]))
     return block("cards", [(*card, "") for card in cards])
 
 
 def _answer_table(evidence: Evidence) -> Markup:
-    content = evidence.recommendation or {}
-    measured = {row["corpus"]: row for row in evidence.answered}
+    content = evidence.recommendation
+    assert content is not None
+    measured = {row.corpus: row for row in evidence.answered}
     rows = []
     for corpus, colour in zip(evidence.corpora, CORPUS_COLOURS):
-        if (loss := content["predicted"].get(corpus)) is None:
+        if (loss := content.predicted.get(corpus)) is None:
             continue
-        before = content["loss_before"][corpus]
-        said = (f"{before:.4f}", f"{loss['loss']:.4f}", f"{loss['low']:.4f} to {loss['high']:.4f}")
+        before = content.loss_before[corpus]
+        said = (f"{before:.4f}", f"{loss.loss:.4f}", f"{loss.low:.4f} to {loss.high:.4f}")
         found = ("not yet", "", "", "")
         if row := measured.get(corpus):
-            change, error = f"{row['measured'] / before - 1:+.2%}", f"{row['relative_error']:+.2%}"
-            found = (f"{row['measured']:.4f}", change, error, "yes" if row["inside"] else "no")
+            change, error = f"{row.measured / before - 1:+.2%}", f"{row.relative_error:+.2%}"
+            found = (f"{row.measured:.4f}", change, error, "yes" if row.inside else "no")
         rows.append([(corpus, colour), *said, *found])
     others = [
-        f"{law} {percent(other['domain_ratio'])} (90% interval {other['low']:.1%} to {other['high']:.1%})"
-        if other["domain_ratio"] is not None
-        else f"{law}: {other['binding']}"
-        for law, other in content["answers"].items()
-        if {law} != {*content["law"].values()}
+        f"{law} {percent(other.domain_ratio)} (90% interval {other.low:.1%} to {other.high:.1%})"
+        if other.domain_ratio is not None
+        else f"{law}: {other.binding}"
+        for law, other in content.answers.items()
+        if {law} != {*content.law.values()}
     ]
     note = f"Domain ratio by one law alone: {'; '.join(others)}."
-    shown = table(f"The answer, {content['target']['model']}", _ANSWER_COLUMNS, rows) if rows else Markup()
+    shown = table(f"The answer, {content.target.model}", _ANSWER_COLUMNS, rows) if rows else Markup()
     return shown + (paragraph(note, "note") if others else "") + _candidates(evidence)
 
 
 def _candidates(evidence: Evidence) -> Markup:
     """Of goal=compute: the predicted and the measured loss of every model within the compute budget."""
-    own = [row for row in evidence.confirmations if row["recommended"] and row["corpus"] == evidence.domain]
-    measured = {row["model"]: row for row in own}
+    own = [row for row in evidence.confirmations if row.recommended and row.corpus == evidence.domain]
+    measured = {row.model: row for row in own}
     rows = []
-    for row in (evidence.recommendation or {}).get("candidates") or []:
-        found = measured.get(row["model"])
-        said = (f"{row['predicted']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}")
-        size = (quantity(row["N"] * 1e9), quantity(row["D"] * 1e9), percent(row["share"]))
-        rows.append([row["model"], *size, *said, f"{found['measured']:.4f}" if found else "not yet"])
+    for row in evidence.recommendation.candidates if evidence.recommendation else []:
+        found = measured.get(row.model)
+        said = (f"{row.predicted:.4f}", f"{row.low:.4f} to {row.high:.4f}")
+        size = (quantity(row.N * 1e9), quantity(row.D * 1e9), percent(row.domain_ratio))
+        rows.append([row.model, *size, *said, f"{found.measured:.4f}" if found else "not yet"])
     columns = [
         "model",
         "N (non-embedding)",

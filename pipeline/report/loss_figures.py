@@ -117,8 +117,8 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
         shown = shown or [side[_seen(evidence, law, corpus)] for side in sides]
     if not curves:
         return
-    measured = {row["run"]: row for row in evidence.confirmations if row["corpus"] == corpus}.values()
-    x, y = [100 * row["domain_ratio"] for row in measured], [row["measured"] for row in measured]
+    measured = {row.run: row for row in evidence.confirmations if row.corpus == corpus}.values()
+    x, y = [100 * row.domain_ratio for row in measured], [row.measured for row in measured]
     marks = dots(x, y, BLACK, 11, "diamond", "measured: %{y:.4f} at %{x:.1f}%")
     bounds = value_range([*np.concatenate(shown), *y, target.before[corpus]], *curves)
     rules = [line([0, 100], [target.before[corpus]] * 2, GREY, "dash", 1.2)]

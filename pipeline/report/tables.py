@@ -18,6 +18,7 @@ from pipeline.report.evidence import Evidence
 from pipeline.report.marks import CORPUS_COLOURS, law_colour
 from pipeline.report.number_format import percent, quantity
 from pipeline.report.page import heading, paragraph, table
+from pipeline.study.artifacts import Corpora
 from pipeline.study.collect import read_points
 from pipeline.study.folder import StudyError
 from training.attempt import attempts
@@ -99,16 +100,16 @@ def confirmation(evidence: Evidence) -> Markup:
         return paragraph("The answer is not confirmed yet: run cptlaw confirm.", "missing")
     rows = [
         [
-            f"{percent(row['domain_ratio'])} {evidence.domain}",
-            row["corpus"],
-            row["law"] + (", gave the answer" if row["recommended"] else ""),
-            f"{row['predicted']:.4f}",
-            f"{row['low']:.4f} to {row['high']:.4f}",
-            f"{row['measured']:.4f}",
-            f"{row['perplexity']:.2f}",
-            "n/a" if row["bits_per_byte"] is None else f"{row['bits_per_byte']:.4f}",
-            f"{row['relative_error']:+.2%}",
-            "yes" if row["inside"] else "no",
+            f"{percent(row.domain_ratio)} {evidence.domain}",
+            row.corpus,
+            row.law + (", gave the answer" if row.recommended else ""),
+            f"{row.predicted:.4f}",
+            f"{row.low:.4f} to {row.high:.4f}",
+            f"{row.measured:.4f}",
+            f"{row.perplexity:.2f}",
+            "n/a" if row.bits_per_byte is None else f"{row.bits_per_byte:.4f}",
+            f"{row.relative_error:+.2%}",
+            "yes" if row.inside else "no",
         ]
         for row in evidence.confirmations
     ]
@@ -116,7 +117,7 @@ def confirmation(evidence: Evidence) -> Markup:
         *("run", "loss on", "law", "predicted", "90% interval", "measured", "perplexity", "bits a byte"),
         *("error of prediction", "inside"),
     ]
-    model = evidence.confirmations[0]["model"]
+    model = evidence.confirmations[0].model
     return table(f"Confirmation runs of {model}, losses in nats a token", columns, rows, left=3)
 
 
@@ -201,18 +202,18 @@ def _last_steps_without_runs(evidence: Evidence) -> dict[str, int] | None:
 def _texts(evidence: Evidence) -> Markup:
     """The corpora by their fingerprints, which change with any token, the tokenizer or the split."""
     try:
-        recorded = evidence.study.read_json("corpora.json", "plan").get("corpora", {})
+        recorded = Corpora.read(evidence.study).corpora
     except StudyError:
         recorded = {}
     rows = []
     for name, fingerprint in {name: of for run in evidence.plan for name, of in run.spec.corpora.items()}.items():
-        facts = recorded.get(name, {}) if isinstance(recorded, dict) else {}
-        # The plan says what the runs read; what else is recorded must be of the same text.
-        known = isinstance(facts, dict) and facts.get("fingerprint") == fingerprint
-        tokens = facts.get("tokens") if known else None
-        counts = [tokens.get(split) if isinstance(tokens, dict) else None for split in ("train", "validation")]
-        rows.append([name, fingerprint, str(facts.get("revision") or "none") if known else "not recorded",
-                     *(f"{count:,}" if isinstance(count, int) else "not recorded" for count in counts)])  # fmt: skip
+        corpus = recorded.get(name)
+        # The plan names what the runs read; what else is recorded must be of the same text.
+        if corpus is None or corpus.fingerprint != fingerprint:
+            rows.append([name, fingerprint, *["not recorded"] * 3])
+        else:
+            counts = (f"{corpus.tokens.get(split, 0):,}" for split in ("train", "validation"))
+            rows.append([name, fingerprint, corpus.revision or "none", *counts])
     columns = ["corpus", "fingerprint of its tokens", "commit on the hub", "training tokens", "validation tokens"]
     return table("Corpora", columns, rows, left=3) if rows else Markup()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -11,7 +11,7 @@ from pipeline.launch.local import workers
 from pipeline.plan.cost import Cost
 from pipeline.question.schema import Question
 from pipeline.report.number_format import laws_used, quantity
-from pipeline.study.artifacts import read_confirmations, read_proof, read_recommendation
+from pipeline.study.artifacts import Confirmation, ConfirmationRow, Recommendation
 from pipeline.study.folder import Study
 
 if TYPE_CHECKING:
@@ -56,42 +56,42 @@ def held_out_table(tested: pd.DataFrame) -> Table:
     return table
 
 
-def recommendation_table(content: dict[str, Any], question: Question) -> Table:
+def recommendation_table(content: Recommendation, question: Question) -> Table:
     """The answer: share, losses, what binds."""
-    target = content["target"]
-    title = f"recommended with {laws_used(content['law'])} for {target['model']}, {target['D'] * 1e3:.2f} M tokens"
+    target = content.target
+    title = f"recommended with {laws_used(content.law)} for {target.model}, {target.D * 1e3:.2f} M tokens"
     table = Table(title=title)
     for name in ("", "value", "90% interval"):
         table.add_column(name, justify="left" if not name else "right")
     domain, general = question.corpora.domain, question.corpora.general
-    if content["mixture"]:
+    if content.mixture:
         table.add_row(
             f"share of {domain}",
-            f"{content['mixture'][domain]:.3f}",
-            "given" if content["low"] == content["high"] else f"{content['low']:.3f} to {content['high']:.3f}",
+            f"{content.mixture[domain]:.3f}",
+            "given" if content.low == content.high else f"{content.low:.3f} to {content.high:.3f}",
         )
-        table.add_row(f"replay of {general}", f"{content['mixture'][general]:.3f}", "")
-        for corpus, loss in content["predicted"].items():
-            table.add_row(f"loss on {corpus}", f"{loss['loss']:.4f}", f"{loss['low']:.4f} to {loss['high']:.4f}")
+        table.add_row(f"replay of {general}", f"{content.mixture[general]:.3f}", "")
+        for corpus, loss in content.predicted.items():
+            table.add_row(f"loss on {corpus}", f"{loss.loss:.4f}", f"{loss.low:.4f} to {loss.high:.4f}")
     for name, words in (("N", "best size"), ("D", "its tokens")):
-        if best := (content.get("optimum") or {}).get(name):
-            sides = (quantity(best[side] * 1e9) for side in ("value", "low", "high"))
+        if best := content.optimum.get(name):
+            sides = (quantity((side or 0.0) * 1e9) for side in (best.value, best.low, best.high))
             table.add_row(words, next(sides), " to ".join(sides))
-    for row in content.get("candidates") or []:
-        losses = (row["predicted"], row["low"], row["high"])
+    for row in content.candidates:
+        losses = (row.predicted, row.low, row.high)
         middle, low, high = (f"{loss:.4f}" for loss in losses)
-        words = f"{row['model']}, {quantity(row['D'] * 1e9)} tokens, {row['share']:.3f}"
+        words = f"{row.model}, {quantity(row.D * 1e9)} tokens, {row.domain_ratio:.3f}"
         table.add_row(words, middle, f"{low} to {high}")
-    table.add_row("binding", content["binding"], "")
-    for corpus, law in content["law"].items():
-        if (error := content["held_out_error"].get(corpus, {}).get(law)) is not None:
+    table.add_row("binding", content.binding, "")
+    for corpus, law in content.law.items():
+        if (error := content.held_out_error.get(corpus, {}).get(law)) is not None:
             table.add_row(f"held-out error on {corpus}", f"{error:.2%}", law)
     return table
 
 
-def confirmation_table(rows: list[dict[str, Any]]) -> Table:
+def confirmation_table(rows: list[ConfirmationRow]) -> Table:
     """Predicted against measured, every law."""
-    noise = rows[0]["sd"] is not None
+    noise = rows[0].sd is not None
     table = Table(
         title="confirmation: predicted before, measured after",
         caption="* the answer came from it; ! measured outside the interval",
@@ -105,53 +105,55 @@ def confirmation_table(rows: list[dict[str, Any]]) -> Table:
         "90% interval",
         "measured",
         "error",
-        *([f"sd of {len(rows[0]['seeds'])}"] if noise else []),
+        *([f"sd of {len(rows[0].seeds)}"] if noise else []),
     ):
         table.add_column(name, justify="right", no_wrap=True)
     at = None
     for row in rows:
-        if at != (at := f"{row['corpus']} at {_at(rows, row)}"):
+        if at != (at := f"{row.corpus} at {_at(rows, row)}"):
             table.add_row(at)
         table.add_row(
-            row["law"] + (" *" if row["recommended"] else ""),
-            f"{row['predicted']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}",
-            f"{row['measured']:.4f}{' ' if row['inside'] else '!'}", f"{row['relative_error']:+.2%}",
-            *([f"{row['sd']:.4f}"] if noise else []),
+            row.law + (" *" if row.recommended else ""),
+            f"{row.predicted:.4f}", f"{row.low:.4f} to {row.high:.4f}",
+            f"{row.measured:.4f}{' ' if row.inside else '!'}", f"{row.relative_error:+.2%}",
+            *([f"{row.sd:.4f}"] if noise else []),
         )  # fmt: skip
     return table
 
 
 def answer_table(study: Study, question: Question) -> Table:
     """The end of the road: ratio and interval, predicted, measured, error, of the law that was used."""
-    content, rows = read_recommendation(study), read_confirmations(study)
-    domain, target = question.corpora.domain, content["target"]
-    given = content["low"] == content["high"]
-    interval = "" if given else f" (90%: {content['low']:.1%} to {content['high']:.1%})"
+    content, confirmation = Recommendation.read(study), Confirmation.read(study)
+    assert content.mixture is not None
+    rows = confirmation.confirmations
+    domain, target = question.corpora.domain, content.target
+    given = content.low == content.high
+    interval = "" if given else f" (90%: {content.low:.1%} to {content.high:.1%})"
     table = Table(
-        title=f"{target['model']}, {quantity(target['D'] * 1e9)} tokens: continue with "
-        f"{content['mixture'][domain]:.1%} {domain}{interval}, "
-        f"{content['binding']}",
-        caption=read_proof(study)["sentence"],
+        title=f"{target.model}, {quantity(target.D * 1e9)} tokens: continue with "
+        f"{content.mixture[domain]:.1%} {domain}{interval}, "
+        f"{content.binding}",
+        caption=confirmation.outcome.sentence,
     )
     for name in (_place(rows), "corpus", "before", "predicted", "90% interval", "measured", "error"):
         table.add_column(name, justify="left" if name in ("corpus", "model") else "right")
     for row in rows:
-        if row["recommended"]:
+        if row.recommended:
             table.add_row(
-                _at(rows, row), row["corpus"], f"{row['before']:.4f}",
-                f"{row['predicted']:.4f}", f"{row['low']:.4f} to {row['high']:.4f}", f"{row['measured']:.4f}",
-                f"{row['relative_error']:+.2%}",
+                _at(rows, row), row.corpus, f"{row.before:.4f}",
+                f"{row.predicted:.4f}", f"{row.low:.4f} to {row.high:.4f}", f"{row.measured:.4f}",
+                f"{row.relative_error:+.2%}",
             )  # fmt: skip
     return table
 
 
-def _place(rows: list[dict[str, Any]]) -> str:
+def _place(rows: list[ConfirmationRow]) -> str:
     """What tells confirmation runs apart."""
-    return "share" if len({row["model"] for row in rows}) == 1 else "model"
+    return "share" if len({row.model for row in rows}) == 1 else "model"
 
 
-def _at(rows: list[dict[str, Any]], row: dict[str, Any]) -> str:
-    return f"{row['domain_ratio']:.3f}" if _place(rows) == "share" else row["model"]
+def _at(rows: list[ConfirmationRow], row: ConfirmationRow) -> str:
+    return f"{row.domain_ratio:.3f}" if _place(rows) == "share" else row.model
 
 
 def _flops(count: float) -> str:

@@ -105,15 +105,15 @@ def report(evidence: Evidence) -> str:
 
 
 def _confirmation(evidence: Evidence, drawn: Callable[[Figure | None, str], Markup]) -> Markup:
-    proof = evidence.proof
-    if proof is None:
+    outcome = evidence.outcome
+    if outcome is None:
         return paragraph("Not confirmed yet: run cptlaw confirm.", "missing")
     made = places(evidence)
-    return judged(proof["verdict"], proof["sentence"]) + (drawn(made, _PLACES) if made is not None else "")
+    return judged(outcome.verdict, outcome.sentence) + (drawn(made, _PLACES) if made is not None else "")
 
 
 def _notes(evidence: Evidence) -> Markup:
-    warnings = list((evidence.recommendation or {}).get("warnings", []))
+    warnings = list(evidence.recommendation.warnings if evidence.recommendation else [])
     for law, of_corpus in evidence.fits.items():
         warnings += [f"{law} on {corpus}: {line}" for corpus, fit in of_corpus.items() for line in fit.warnings]
     states = [evidence.study.state(run) for run in evidence.plan]

@@ -1,214 +1,338 @@
-"""recommendation.json and confirmation.json as they are read back: of the types that all who show them count on."""
+"""What the JSON files of a study hold: a class a file, with one reader and one writer for all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import dataclasses
+import functools
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
+from annotated_types import Interval as Bounds
+
+from pipeline.question.schema import GoalConfig
 from pipeline.study.folder import Study, StudyError
+from training.durable import write_whole
 
-Check = Callable[[Any], bool]
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
-
-def read_recommendation(study: Study) -> dict[str, Any]:
-    """Content of recommendation.json.
-
-    Raises:
-        StudyError: missing, damaged, of another schema, or holding what no answer can hold; with the key.
-    """
-    return _checked(study, "recommendation.json", "recommend", _RECOMMENDATION)
-
-
-def read_confirmations(study: Study) -> list[dict[str, Any]]:
-    """Rows of confirmation.json.
-
-    Raises:
-        StudyError: as `read_recommendation`.
-    """
-    return _checked(study, "confirmation.json", "confirm", _CONFIRMATION)["confirmations"]
+Number = Annotated[float, Bounds(gt=-1e300, lt=1e300)]
+"""A finite number."""
+Ratio = Annotated[float, Bounds(ge=0, le=1)]
+"""A ratio of training tokens."""
+Steps = Annotated[int, Bounds(ge=1, le=10**9)]
+"""Length of a run."""
 
 
-def read_proof(study: Study) -> dict[str, Any]:
-    """What confirmation.json says of the optimum, as `pipeline.answers.verdict` has it.
+@dataclass(frozen=True)
+class Artifact:
+    """A JSON file of a study; the fields of a subclass are its keys, and their types are checked on reading."""
 
-    Raises:
-        StudyError: as `read_recommendation`.
-    """
-    return _checked(study, "confirmation.json", "confirm", _PROOF)["proof"]
+    NAME: ClassVar[str]
+    """Name of the file."""
+    VERB: ClassVar[str]
+    """Verb that writes it."""
+    SCHEMA: ClassVar[int] = 1
+    """Version of its keys."""
+    PER_GOAL: ClassVar[bool] = False
+    """Whether each goal and domain of a study has one of its own."""
 
+    @classmethod
+    def path(cls, study: Study) -> Path:
+        """Where the file of a study is."""
+        return study.folder / (study.answer(cls.NAME) if cls.PER_GOAL else cls.NAME)
 
-def read_weights(study: Study) -> dict[str, Any]:
-    """Content of recommendation.json of goal=weights.
+    @classmethod
+    def read(cls, study: Study) -> Self:
+        """Read the file of a study.
 
-    Raises:
-        StudyError: as `read_recommendation`.
-    """
-    return _checked(study, "recommendation.json", "recommend", _WEIGHTS)
+        Raises:
+            StudyError: it is missing, damaged or of another schema; one line with the key and the verb to run.
+        """
+        from pydantic import ValidationError
 
+        path = cls.path(study)
+        try:
+            text = path.read_text()
+            schema = json.loads(text)["schema"]
+        except FileNotFoundError:
+            raise StudyError(f"{path}: missing; run cptlaw {cls.VERB} first") from None
+        except (ValueError, KeyError, TypeError):
+            raise StudyError(f"{path}: not JSON with a schema; run cptlaw {cls.VERB} again") from None
+        if schema != cls.SCHEMA:
+            raise StudyError(
+                f"{path}: schema {schema!r:.60}; this version reads {cls.SCHEMA}: run cptlaw {cls.VERB} again"
+            )
+        try:
+            return _adapter(cls).validate_json(text, strict=True)
+        except ValidationError as error:
+            raise StudyError(f"{path}: {_first_problem(error)}; run cptlaw {cls.VERB} again") from None
 
-def read_comparison(study: Study) -> dict[str, Any]:
-    """Content of confirmation.json of goal=weights.
-
-    Raises:
-        StudyError: as `read_recommendation`.
-    """
-    return _checked(study, "confirmation.json", "confirm", _COMPARISON)
-
-
-def _checked(study: Study, name: str, made_by: str, shape: dict[str, Any]) -> dict[str, Any]:
-    name = study.answer(name)
-    content = study.read_json(name, made_by)
-    if wrong := _wrong(content, shape, ""):
-        raise StudyError(f"{study.folder / name}: {wrong} cannot stand there; run cptlaw {made_by} again")
-    return content
-
-
-def _wrong(value: Any, shape: Any, key: str) -> str:
-    """The first key whose value does not fit, with the value; empty where all do."""
-    if isinstance(shape, dict):
-        if not isinstance(value, dict):
-            return _said(key, value)
-        # One name stands for every key, as the names of corpora.
-        inner = {name: shape["*"] for name in value} if "*" in shape else shape
-        parts = ((value.get(name), of, f"{key}.{name}".lstrip(".")) for name, of in inner.items())
-    elif isinstance(shape, list):
-        if not isinstance(value, list):
-            return _said(key, value)
-        parts = ((item, shape[0], f"{key}[{number}]") for number, item in enumerate(value))
-    else:
-        return "" if shape(value) else _said(key, value)
-    return next((problem for part in parts if (problem := _wrong(*part))), "")
-
-
-def _said(key: str, value: Any) -> str:
-    return f"{key} = {value!r:.60}"
+    def write(self, study: Study) -> Path:
+        """Write the file whole, and return where it is."""
+        path = self.path(study)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = {"schema": self.SCHEMA, **dataclasses.asdict(self)}
+        write_whole(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+        return path
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and -1e300 < value < 1e300
+@functools.cache
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
-def _share(value: Any) -> bool:
-    return _number(value) and 0 <= value <= 1
+def _first_problem(error: Any) -> str:
+    """The first key that does not fit its type, with its value."""
+    first = error.errors(include_url=False)[0]
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+    key, message = "".join(parts).lstrip("."), first["msg"][:1].lower() + first["msg"][1:]
+    return f"{key}: missing" if first["type"] == "missing" else f"{key} = {first['input']!r:.60}: {message}"
 
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus of a plan."""
+
+    fingerprint: str
+    """Changes with any token, the tokenizer or the split."""
+    revision: str | None
+    """Commit on the Hugging Face hub; None: not from there."""
+    tokens: dict[str, int]
+    """train, validation -> tokens."""
 
 
-def _whether(value: Any) -> bool:
-    return isinstance(value, bool)
+@dataclass(frozen=True)
+class Corpora(Artifact):
+    """The corpora of a plan, kept since a study may be read where its corpora are not."""
+
+    NAME: ClassVar[str] = "corpora.json"
+    VERB: ClassVar[str] = "plan"
+
+    tokens_per_byte: dict[str, Number]
+    """Corpus -> tokens of its validation text over bytes."""
+    corpora: dict[str, Corpus] = field(default_factory=dict)
+    """Corpus -> what it was."""
 
 
-def _or_none(shape: Any) -> Check:
-    return lambda value: value is None or not _wrong(value, shape, "")
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and its 90% interval."""
+
+    value: Number
+    """The estimate."""
+    low: Number | None
+    """Lower end; None: not known."""
+    high: Number | None
+    """Upper end; None: not known."""
 
 
-def _either(*shapes: Any) -> Check:
-    return lambda value: any(not _wrong(value, shape, "") for shape in shapes)
+@dataclass(frozen=True)
+class PredictedLoss:
+    """A predicted loss and its 90% prediction interval, nats a token."""
+
+    loss: Number
+    low: Number
+    high: Number
 
 
-_RECOMMENDATION: dict[str, Any] = {
-    "goal": {"kind": _text, "tolerance": _number},
-    # A version before had one law for all corpora; who reads says that it is of another question.
-    "law": _either(_text, {"*": _text}),
-    "target": {"model": _text, "N": _number, "D": _number, "steps": _number},
-    "loss_before": {"*": _number},
-    "mixture": _or_none({"*": _share}),
-    "low": _or_none(_share),
-    "high": _or_none(_share),
-    "predicted": {"*": {"loss": _number, "low": _number, "high": _number}},
-    "binding": _text,
-    # Of goal=compute; recommendations of a version before have neither.
-    "optimum": _or_none({"*": {"value": _number, "low": _number, "high": _number}}),
-    "candidates": _or_none(
-        [{"model": _text, **dict.fromkeys(("N", "D", "steps", "share", "predicted", "low", "high"), _number)}]
-    ),
-    "warnings": [_text],
-    "held_out_error": {"*": _either(_number, {"*": _number})},
-    "answers": {
-        "*": {"domain_ratio": _or_none(_share), "low": _or_none(_share), "high": _or_none(_share), "binding": _text}
-    },
-}
-_CONFIRMATION: dict[str, Any] = {
-    "confirmations": [
-        {
-            **dict.fromkeys(("run", "corpus", "law"), _text),
-            **dict.fromkeys(("recommended", "inside"), _whether),
-            **dict.fromkeys(("predicted", "low", "high", "measured", "relative_error"), _number),
-            "domain_ratio": _share,
-        }
-    ]
-}
-_INTERVAL = {"value": _number, "low": _or_none(_number), "high": _or_none(_number)}
-_PROOF: dict[str, Any] = {
-    "proof": {
-        **dict.fromkeys(("goal", "corpus", "verdict", "sentence"), _text),
-        **dict.fromkeys(("at", "seeds"), _number),
-        "places": [
-            {
-                "model": _text,
-                **dict.fromkeys(("N", "steps", "domain_ratio", "measured", "predicted", "low", "high"), _number),
-                "sd": _or_none(_number),
-            }
-        ],
-        **dict.fromkeys(("rise", "crossing", "difference"), _or_none(_INTERVAL)),
-        "among_best": _or_none([_whether]),
-        "tolerance": _or_none(_number),
-    }
-}
-_STAR: dict[str, Any] = {
-    **dict.fromkeys(("tokens", "base_value"), _number),
-    "base": {"*": _share},
-    "weights": {"*": _share},
-    "factors": [_number],
-    "points": {"*": [[_number]]},
-    "coefficients": {"*": dict.fromkeys(("a", "b", "c"), _number)},
-}
-_PLACE: dict[str, Any] = {"tokens": _number, "weights": {"*": _share}, "free": {"*": _share}}
-_WEIGHTS: dict[str, Any] = {
-    "goal": {"kind": lambda value: value == "weights", "phase": _text, "average": _text},
-    "target": {"model": _text, "steps": _number, "tokens": _number},
-    "method": _text,
-    "mixture": {"*": _share},
-    "low": {"*": _share},
-    "high": {"*": _share},
-    "predicted": {"*": _number},
-    "warnings": [_text],
-    "proposals": [
-        {
-            "method": _text,
-            "weights": {"*": _share},
-            "low": {"*": _share},
-            "high": {"*": _share},
-            "runs": [_text],
-            "tokens": _number,
-            "lines": [_text],
-            "details": {"stars": _or_none([_STAR]), "path": _or_none([_PLACE])},
-        }
-    ],
-}
-_COMPARISON: dict[str, Any] = {
-    "reference": _text,
-    "average": _text,
-    "worth": {"*": _share},
-    "target": {"steps": _number, "tokens": _number},
-    "seeds": _number,
-    "methods": [
-        {
-            "method": _text,
-            "recommended": _whether,
-            "weights": {"*": _share},
-            "runs": [_text],
-            "values": [_number],
-            "losses": {"*": _number},
-            "worst": _text,
-            "reached": _number,
-            **dict.fromkeys(
-                ("loss", "value", "perplexity", "worst_perplexity", "above_best", "search_tokens"), _number
-            ),
-            **dict.fromkeys(("difference", "low", "high", "general_change"), _or_none(_number)),
-            **dict.fromkeys(("speed_up", "speed_up_low", "speed_up_high", "tokens_saved"), _or_none(_number)),
-        }
-    ],
-}
+@dataclass(frozen=True)
+class RecommendedRun:
+    """The run that a recommendation is for."""
+
+    model: str
+    """Name of the model."""
+    N: Number
+    """Its non-embedding parameters, billions."""
+    D: Number
+    """Tokens of the continual phase, billions."""
+    steps: Steps
+    """Steps of the continual phase."""
+
+
+@dataclass(frozen=True)
+class Candidate(RecommendedRun):
+    """A model that goal=compute chooses among, with the prediction of its domain loss."""
+
+    domain_ratio: Ratio
+    predicted: Number
+    low: Number
+    high: Number
+
+
+@dataclass(frozen=True)
+class LawAnswer:
+    """What one law alone recommends for both corpora."""
+
+    domain_ratio: Ratio | None
+    """None: it gives no answer."""
+    low: Ratio | None
+    high: Ratio | None
+    """90% interval of the domain ratio."""
+    binding: str
+    """The constraint that binds, or why there is no answer."""
+    model: str | None
+    """Name of the model."""
+
+
+@dataclass(frozen=True)
+class HeldOutError:
+    """Errors of a law on the held-out points of a corpus."""
+
+    corpus: str
+    split: str
+    law: str
+    mean_error: Number
+    max_error: Number
+    points: int
+
+
+@dataclass(frozen=True)
+class Recommendation(Artifact):
+    """The answer to a goal, as recommendation.json holds it."""
+
+    NAME: ClassVar[str] = "recommendation.json"
+    VERB: ClassVar[str] = "recommend"
+    PER_GOAL: ClassVar[bool] = True
+
+    goal: GoalConfig
+    """The question."""
+    law: dict[str, str]
+    """Corpus -> law that the answer uses for it."""
+    target: RecommendedRun
+    """The run that it is for."""
+    loss_before: dict[str, Number]
+    """Corpus -> loss before CPT, nats a token."""
+    mixture: dict[str, Ratio] | None
+    """Corpus -> ratio of the training tokens; None: no mixture meets the goal."""
+    low: Ratio | None
+    high: Ratio | None
+    """90% interval of the domain ratio; the ratio itself where the question gives it."""
+    predicted: dict[str, PredictedLoss]
+    """Corpus -> loss at the end of that run."""
+    binding: str
+    """The constraint that binds."""
+    identified: bool
+    """Whether the points identify the optimum: False where the interval covers the whole range."""
+    optimum: dict[str, Interval]
+    """Of goal=compute: N and D, billions, of the best size whether or not there is a model of it."""
+    candidates: list[Candidate]
+    """Of goal=compute: every model."""
+    warnings: list[str]
+    """A line each."""
+    held_out: list[HeldOutError]
+    """A row a corpus, split and law."""
+    held_out_error: dict[str, dict[str, Number]]
+    """Corpus -> law -> mean error that the law was chosen by."""
+    answers: dict[str, LawAnswer]
+    """Law -> what it recommends alone."""
+
+
+@dataclass(frozen=True)
+class ConfirmationRow:
+    """The prediction of a law for the confirmation runs at a place, beside what they measured on a corpus."""
+
+    run: str
+    """Name of the run with the first seed."""
+    model: str
+    N: Number
+    """Non-embedding parameters, billions."""
+    D: Number
+    """Tokens, billions."""
+    steps: Steps
+    domain_ratio: Ratio
+    corpus: str
+    law: str
+    recommended: bool
+    """Whether the answer uses this law."""
+    before: Number
+    """Loss before CPT, nats a token."""
+    predicted: Number
+    low: Number
+    high: Number
+    """90% prediction interval."""
+    measured: Number
+    """Mean over the seeds."""
+    seeds: list[Number]
+    """Loss of each seed."""
+    sd: Number | None
+    """Standard deviation over the seeds; None: one seed."""
+    perplexity: Number
+    bits_per_byte: Number | None
+    relative_error: Number
+    """predicted / measured - 1."""
+    inside: bool
+    """Whether the measured loss is in the prediction interval."""
+
+
+@dataclass(frozen=True)
+class MeasuredPlace:
+    """Confirmation runs that differ in their seed alone, on the corpus that decides the outcome."""
+
+    model: str
+    N: Number
+    steps: Steps
+    domain_ratio: Ratio
+    measured: Number
+    sd: Number | None
+    predicted: Number
+    low: Number
+    high: Number
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Whether confirmation runs confirm the predicted optimum."""
+
+    goal: str
+    """goal.kind."""
+    corpus: str
+    """Whose loss decides."""
+    seeds: int
+    """Runs at each place."""
+    at: int
+    """The recommended place among `places`."""
+    places: list[MeasuredPlace]
+    """In the order of their domain ratio, or of their size for goal=compute."""
+    verdict: str
+    """One of the constants of `pipeline.answers.outcome`."""
+    sentence: str
+    """The verdict and the numbers that it rests on."""
+    tolerance: Number | None = None
+    """Of the trade-off: goal.tolerance."""
+    loss_increase: Interval | None = None
+    """Of the trade-off: relative loss increase at the recommended place."""
+    crossing: Interval | None = None
+    """Of the trade-off: domain ratio at which the measured loss increase is the tolerance; None: nowhere."""
+    difference: Interval | None = None
+    """Of the other goals: loss at the recommended place minus the lowest of the others, nats a token."""
+    other: int | None = None
+    """The place with that lowest loss."""
+    among_best: list[bool] | None = None
+    """Place -> whether the optimum may be there."""
+    sd: Number | None = None
+    """Standard deviation of a run over seeds, pooled over the places."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.at < len(self.places):
+            raise ValueError(f"at={self.at} is none of the {len(self.places)} places")
+
+
+@dataclass(frozen=True)
+class Confirmation(Artifact):
+    """Predictions beside what confirmation runs measured, as confirmation.json holds them."""
+
+    NAME: ClassVar[str] = "confirmation.json"
+    VERB: ClassVar[str] = "confirm"
+    PER_GOAL: ClassVar[bool] = True
+
+    level: Number
+    """Of all intervals."""
+    confirmations: list[ConfirmationRow]
+    """A row a place, corpus and law."""
+    outcome: Outcome
+    """What the runs say of the predicted optimum."""

@@ -17,6 +17,7 @@ from pyarrow import parquet
 
 from fitting import with_areas
 from fitting.schedule import Schedule
+from pipeline.study.artifacts import Corpora
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from training.durable import read_lines_whole, write_whole
 from training.parameters import model_size
@@ -171,7 +172,7 @@ def schedules(plan: list[PlannedRun]) -> dict[Hashable, Schedule]:
 
 def _tokens_per_byte(study: Study) -> dict[str, float]:
     try:
-        return study.read_json("corpora.json", "plan")["tokens_per_byte"]
+        return Corpora.read(study).tokens_per_byte
     except StudyError:
         return {}
 

@@ -67,14 +67,17 @@ def answer_identity(study: Study) -> str | None:
 
 def summary(evidence: Evidence) -> dict[str, Any]:
     """The answer in numbers: share and interval, and what was predicted beside what was measured."""
-    content = evidence.recommendation or {}
-    told: dict[str, Any] = {key: content.get(key) for key in ("law", "binding", "low", "high")}
-    told["share"] = evidence.share if content else None
-    for corpus, loss in (content.get("predicted") or {}).items():
-        told |= {f"predicted/{corpus}": loss["loss"]}
-        told |= {f"predicted_low/{corpus}": loss["low"], f"predicted_high/{corpus}": loss["high"]}
+    content, told = evidence.recommendation, {}
+    if content is not None:
+        told |= {"law": content.law, "binding": content.binding, "low": content.low, "high": content.high}
+        told["domain_ratio"] = evidence.share
+    for corpus, loss in content.predicted.items() if content else ():
+        told |= {f"predicted/{corpus}": loss.loss}
+        told |= {f"predicted_low/{corpus}": loss.low, f"predicted_high/{corpus}": loss.high}
     for row in evidence.answered:
-        told |= {f"{key}/{row['corpus']}": row[key] for key in ("predicted", "measured", "relative_error", "inside")}
+        told |= {
+            f"{key}/{row.corpus}": getattr(row, key) for key in ("predicted", "measured", "relative_error", "inside")
+        }
     return {key: value for key, value in told.items() if value is not None}
 
 
@@ -87,7 +90,7 @@ def _tell(tracked: TrackedRun, evidence: Evidence) -> None:
         for panel in figure.panels if figure else []:
             run.log({f"{name}/{panel.group} {panel.title}".strip(): wandb.Plotly(PlotlyFigure(panel.whole))})
     if rows := evidence.confirmations:
-        table = wandb.Table(columns=list(_CONFIRMED), data=[[row[key] for key in _CONFIRMED] for row in rows])
+        table = wandb.Table(columns=list(_CONFIRMED), data=[[getattr(row, key) for key in _CONFIRMED] for row in rows])
         run.log({"predicted against measured": table})
     # wandb refuses an artifact whose name has other letters.
     artifact = wandb.Artifact("study-" + re.sub(r"[^A-Za-z0-9_.-]", "-", folder.resolve().name)[:100], "study")

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
+from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.collect import read_points
 from pipeline.study.folder import Study, StudyError
 from training.corpora.manifest import Manifest
@@ -99,23 +100,23 @@ def test_training_again_trains_nothing(trained: Study, words: list[str], capsys:
 def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp_path: Path) -> None:
     for verb in ("collect", "fit", "recommend", "confirm", "report"):
         assert run([verb, *words]) == 0, verb
-    recommendation = trained.read_json("recommendation.json", "recommend")
-    assert recommendation["law"] == {"general": "transfer-anchored", "domain": "transfer-anchored"}
-    share = recommendation["mixture"]["domain"]
+    recommendation = Recommendation.read(trained)
+    assert recommendation.law == {"general": "transfer-anchored", "domain": "transfer-anchored"}
+    share = (recommendation.mixture or {})["domain"]
     assert 0 < share <= 1
-    assert recommendation["low"] <= share + 0.001
-    rows = trained.read_json("confirmation.json", "confirm")["confirmations"]
+    assert (recommendation.low or 0.0) <= share + 0.001
+    rows = Confirmation.read(trained).confirmations
     assert len(rows) == 4
     (folder,) = (trained.folder.parent.parent / "data").iterdir()
     prepared = Manifest.open(folder)
-    assert {row["corpus"] for row in rows} == {"general", "domain"}
+    assert {row.corpus for row in rows} == {"general", "domain"}
     for row in rows:
-        assert row["relative_error"] == pytest.approx(row["predicted"] / row["measured"] - 1)
-        assert row["inside"] == (row["low"] <= row["measured"] <= row["high"])
-        assert row["perplexity"] == pytest.approx(math.exp(row["measured"]))
-        text = prepared.corpora[row["corpus"]]
+        assert row.relative_error == pytest.approx(row.predicted / row.measured - 1)
+        assert row.inside == (row.low <= row.measured <= row.high)
+        assert row.perplexity == pytest.approx(math.exp(row.measured))
+        text = prepared.corpora[row.corpus]
         per_byte = text.tokens["validation"] / text.bytes["validation"]
-        assert row["bits_per_byte"] == pytest.approx(row["measured"] / math.log(2) * per_byte)
+        assert row.bits_per_byte == pytest.approx(row.measured / math.log(2) * per_byte)
     confirmed = [planned for planned in trained.read_plan() if planned.role == "confirm"]
     assert {planned.spec.steps for planned in confirmed} == {48}
     # Planning again keeps what was confirmed, and a copy elsewhere answers by itself.
@@ -127,8 +128,7 @@ def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp
         (copy / name).unlink()
     for verb in ("status", "collect", "fit", "recommend", "report"):
         assert run([verb, str(copy)]) == 0, verb
-    again = json.loads((copy / "recommendation.json").read_text())
-    assert again["mixture"] == recommendation["mixture"]
+    assert Recommendation.read(Study(copy)).mixture == recommendation.mixture
 
 
 @pytest.mark.slow

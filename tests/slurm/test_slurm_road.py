@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.cli.main import run
 from pipeline.launch.slurm.jobs import read_jobs
+from pipeline.study.artifacts import Confirmation
 from pipeline.study.folder import Study
 from tests.slurm.conftest import Cluster, wait_until
 from training.attempt import attempts
@@ -40,7 +41,7 @@ def test_from_one_command_to_a_confirmed_answer(
 
     wait_until(ended, 300, logs)
     assert [job.kind for job in read_jobs(study)] == ["train", "train", "recommend", "train", "confirm"], logs()
-    rows = study.read_json("confirmation.json", "confirm")["confirmations"]
+    rows = Confirmation.read(study).confirmations
     assert len(rows) == 4
     assert "confirmation" in (study.folder / "report.html").read_text()
     for planned in study.read_plan():

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.mixture_weights.artifacts import Details, PathPoint, Proposal
 from pipeline.mixture_weights.methods import ddo
-from pipeline.mixture_weights.proposal import Method, Proposal
+from pipeline.mixture_weights.proposal import Method
 from pipeline.mixture_weights.setting import Measured, Setting
 from pipeline.mixture_weights.token_supply import caps, largest_shares, target_tokens, within
 from pipeline.study.folder import PlannedRun
@@ -60,13 +61,11 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
                 low=_shares(setting, answer.low, target) if known else {},
                 high=_shares(setting, answer.high, target) if known else {},
                 lines=(*lines, *own, *held, *spread),
-                details={
-                    "stars": [ddo.described(setting, measured, now, fit) for now, fit in zip(stars, fits)],
-                    "target": target,
-                    "free": _shares(setting, answer.free, target),
-                    "caps": limits,
-                    "path": _path(setting, fits, offsets, target),
-                },
+                details=Details(
+                    designs=[ddo.described(setting, measured, now, fit) for now, fit in zip(stars, fits)],
+                    path=_path(setting, fits, offsets, target),
+                    numbers={"target": target, "free": _shares(setting, answer.free, target), "caps": limits},
+                ),
                 **read,
             )
         )
@@ -93,7 +92,7 @@ def _offsets(setting: Setting, stars: tuple[ddo.Star, ...], fits: tuple[DDO, ...
     return found
 
 
-def _path(setting: Setting, fits: Fits, offsets: Offsets, target: int) -> list[dict]:
+def _path(setting: Setting, fits: Fits, offsets: Offsets, target: int) -> list[PathPoint]:
     """Weights from the smaller scale to twice the target, within the caps as long as they allow."""
     # Without their draws: a picture needs no intervals.
     optima = tuple(dict(zip(fit.names, fit.tokens.tolist())) for fit in fits)
@@ -101,13 +100,7 @@ def _path(setting: Setting, fits: Fits, offsets: Offsets, target: int) -> list[d
     limits, rows = caps(setting), []
     for total in totals[totals < sum(limits.values())].tolist():
         answer, tokens, _ = _at(optima, total, offsets, limits)
-        rows.append(
-            {
-                "tokens": total,
-                "weights": _shares(setting, tokens, total),
-                "free": _shares(setting, answer.free, total),
-            }
-        )
+        rows.append(PathPoint(total, _shares(setting, tokens, total), _shares(setting, answer.free, total)))
     return rows
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pipeline.mixture_weights.artifacts import Details, Proposal
 from pipeline.mixture_weights.methods.ddo import taken
-from pipeline.mixture_weights.proposal import Method, Proposal
+from pipeline.mixture_weights.proposal import Method
 from pipeline.mixture_weights.random_mixtures import points_of, random_count, random_runs, searched
 from pipeline.mixture_weights.setting import Measured, Setting, mixture_run, worth
 from pipeline.mixture_weights.token_supply import largest_shares
@@ -73,16 +74,18 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
                 *unstretched,
                 *answer.warnings,
             ),
-            details={
-                "surrogate": law,
-                "length": LENGTH if stretched else None,
-                "held_out": tried.astype(object).where(tried.notna(), None).to_dict("records"),
-                "general_before": before,
-                "tolerance": question.goal.tolerance,
-                "value": worth(question),
-                "fits": {name: {"params": one.params, "r2": one.metrics["r2"]} for name, one in fits.items()},
-                "intervals": {name: [one.low, one.high] for name, one in answer.predicted.items()} if known else {},
-            },
+            details=Details(
+                numbers={
+                    "surrogate": law,
+                    "length": LENGTH if stretched else None,
+                    "held_out": tried.astype(object).where(tried.notna(), None).to_dict("records"),
+                    "general_before": before,
+                    "tolerance": question.goal.tolerance,
+                    "value": worth(question),
+                    "fits": {name: {"params": one.params, "r2": one.metrics["r2"]} for name, one in fits.items()},
+                    "intervals": {name: [one.low, one.high] for name, one in answer.predicted.items()} if known else {},
+                }
+            ),
             **taken(runs),
         )
     ]

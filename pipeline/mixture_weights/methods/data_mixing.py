@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pipeline.mixture_weights.artifacts import Details, Proposal
 from pipeline.mixture_weights.methods.ddo import taken
-from pipeline.mixture_weights.proposal import Method, Proposal
+from pipeline.mixture_weights.proposal import Method
 from pipeline.mixture_weights.random_mixtures import at_the_end, points_of, random_count, random_runs, searched
 from pipeline.mixture_weights.setting import Measured, Setting, worth
 from pipeline.mixture_weights.token_supply import largest_shares
@@ -36,7 +37,7 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
             high={domain: answer.values[domain].high for domain in domains} if question.bootstrap else {},
             predicted={"mean": answer["mean"], **{name: one.value for name, one in answer.predicted.items()}},
             lines=(answer.binding, *answer.warnings),
-            details={"fits": fitted, "steps": question.weights.scales[0]},
+            details=Details(numbers={"fits": fitted, "steps": question.weights.scales[0]}),
             **taken(runs),
         )
     ]

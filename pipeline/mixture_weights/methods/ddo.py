@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from pipeline.mixture_weights.proposal import Method, Proposal
+from pipeline.mixture_weights.artifacts import Coefficients, DesignFit, Details, Proposal
+from pipeline.mixture_weights.proposal import Method
 from pipeline.mixture_weights.setting import Measured, Setting, average, mixture_run
 from pipeline.mixture_weights.token_supply import largest_shares, within
 from pipeline.study.folder import PlannedRun
@@ -148,8 +149,8 @@ def missed_factors(setting: Setting, now: Star) -> list[str]:
     return lines
 
 
-def described(setting: Setting, measured: Measured, now: Star, fit: DDO) -> dict[str, Any]:
-    """What the report draws of a round: plain JSON."""
+def described(setting: Setting, measured: Measured, now: Star, fit: DDO) -> DesignFit:
+    """A round for the report."""
     factors = factors_of(setting)
     points = {
         domain: [
@@ -157,18 +158,18 @@ def described(setting: Setting, measured: Measured, now: Star, fit: DDO) -> dict
         ]
         for domain in setting.domains
     }
-    return {
-        "steps": now.steps,
-        "tokens": now.tokens,
-        "base": {domain: float(share) for domain, share in now.base.items()},
-        "factors": [float(factor) for factor in factors],
-        "points": points,
-        "base_value": fit.base,
-        "predicted": fit.predicted.value,
-        "coefficients": {domain: dict(row) for domain, row in fit.coefficients.to_dict("index").items()},
-        "weights": dict(zip(fit.names, map(float, fit))),
-        "flat": fit.flat,
-    }
+    return DesignFit(
+        steps=now.steps,
+        tokens=now.tokens,
+        base={domain: float(share) for domain, share in now.base.items()},
+        factors=[float(factor) for factor in factors],
+        points=points,
+        base_value=fit.base,
+        predicted=fit.predicted.value,
+        coefficients={str(domain): Coefficients(*row) for domain, row in fit.coefficients[["a", "b", "c"]].T.items()},
+        weights=dict(zip(fit.names, map(float, fit))),
+        flat=fit.flat,
+    )
 
 
 def count(setting: Setting, steps: int) -> tuple[int, int]:
@@ -214,7 +215,7 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
         low=dict(zip(fit.names, map(float, fit.low))) if known else {},
         high=dict(zip(fit.names, map(float, fit.high))) if known else {},
         lines=tuple(lines),
-        details={"stars": [described(setting, measured, one, made) for one, made in rounds if made]},
+        details=Details(designs=[described(setting, measured, one, made) for one, made in rounds if made]),
         **taken([run for one, _ in rounds for run in one.runs]),
     )
     return [proposal]

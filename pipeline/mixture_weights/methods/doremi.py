@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
+from pipeline.mixture_weights.artifacts import Details, Proposal, ProxyPath, ProxyRound
 from pipeline.mixture_weights.methods.ddo import taken
-from pipeline.mixture_weights.proposal import Method, Proposal
+from pipeline.mixture_weights.proposal import Method
 from pipeline.mixture_weights.setting import Measured, Setting, exact_shares, mixture_run
 from pipeline.mixture_weights.token_supply import largest_shares, within
 from pipeline.study.folder import PlannedRun
@@ -67,14 +68,14 @@ def rounds(setting: Setting, measured: Measured) -> Iterator[tuple[Round, dict[s
             return
 
 
-def thinned(path: list[dict[str, Any]]) -> dict[str, Any]:
-    """A proxy's weights for a picture, of some 50 steps: steps; weights, mean and excess, each domain -> a list."""
+def thinned(path: list[dict[str, Any]]) -> ProxyPath:
+    """A proxy's weights for a figure, of some 50 steps."""
     lines = path[(len(path) - 1) % THIN :: THIN]
     parts = {
         part: {domain: [line[part][domain] for line in lines] for domain in lines[-1][part]}
         for part in ("weights", "mean", "excess")
     }
-    return {"steps": [line["step"] for line in lines], **parts}
+    return ProxyPath([line["step"] for line in lines], **parts)
 
 
 def _round(setting: Setting, weights: dict[str, Fraction]) -> Round:
@@ -115,18 +116,18 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
         ended = "settled" if change < SETTLED else f"not settled: the last one moved a weight by {change:.3f}"
         lines.append(f"{len(known)} of {asked.rounds} rounds, {ended}")
     details = [
-        {
-            "reference": {domain: float(share) for domain, share in now.weights.items()},
-            "weights": found,
-            "paths": [thinned(read_path(measured.folder(proxy))) for _, proxy in now.pairs],
-        }
+        ProxyRound(
+            reference={domain: float(share) for domain, share in now.weights.items()},
+            weights=found,
+            paths=[thinned(read_path(measured.folder(proxy))) for _, proxy in now.pairs],
+        )
         for now, found in known
     ]
     proposal = Proposal(
         method="doremi",
         weights=weights,
         lines=tuple(lines),
-        details={"rounds": details},
+        details=Details(rounds=details),
         **taken([run for now, _ in known for run in now.runs]),
     )
     return [proposal]

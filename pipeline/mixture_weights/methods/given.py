@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.mixture_weights.proposal import Method, Proposal
+from pipeline.mixture_weights.artifacts import Proposal
+from pipeline.mixture_weights.proposal import Method
 from pipeline.mixture_weights.setting import Measured, Setting
 from pipeline.study.folder import PlannedRun
 

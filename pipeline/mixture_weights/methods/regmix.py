@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from pipeline.mixture_weights.artifacts import Details, Proposal
 from pipeline.mixture_weights.methods.ddo import taken
-from pipeline.mixture_weights.proposal import Method, Proposal
+from pipeline.mixture_weights.proposal import Method
 from pipeline.mixture_weights.random_mixtures import (
     at_the_end,
     points_of,
@@ -105,7 +106,7 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
             weights=dict(zip(domains, found.weights.tolist(), strict=True)),
             predicted={"mean": found.loss},
             lines=(f"trees rank mixtures that they have not seen at a Spearman correlation of {rank:.2f}",),
-            details={"spearman": rank, "steps": question.weights.scales[0]},
+            details=Details(numbers={"spearman": rank, "steps": question.weights.scales[0]}),
             **taken(runs),
         )
     ]

@@ -1,7 +1,7 @@
 """Tables 5, 6 and 12 of the D-CPT paper: its three uses, from the confirmation runs around each predicted optimum.
 
-Verdicts are those of `pipeline.answers.verdict`: where predicted, "holds"; within its interval, "holds in order";
-elsewhere, "does not hold at this scale"; one seed, or places that cannot be told apart, "cannot be judged". The paper
+Verdicts are those of `pipeline.answers.outcome`: confirmed, "holds"; within its interval, "holds in order"; not
+confirmed, "does not hold at this scale"; one seed, or places that do not differ, "cannot be judged". The paper
 ran one seed of each, so that its own numbers say nothing of noise.
 """
 
@@ -10,19 +10,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
-from pipeline.answers.verdict import ELSEWHERE, NEAR, UNTOLD, WHERE
+from pipeline.answers.outcome import CONFIRMED, NEARBY, NOT_CONFIRMED, UNDETERMINED
 from pipeline.paper_tables.table import Reading, Source, Table
 from pipeline.paper_tables.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
 from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
 from pipeline.report.number_format import quantity
-from pipeline.study.artifacts import read_confirmations, read_proof, read_recommendation
+from pipeline.study.artifacts import Confirmation, ConfirmationRow, Interval, Outcome, Recommendation
 
-VERDICTS = {WHERE: HOLDS, NEAR: IN_ORDER, ELSEWHERE: NOT_HERE, UNTOLD: UNKNOWN}
+VERDICTS = {CONFIRMED: HOLDS, NEARBY: IN_ORDER, NOT_CONFIRMED: NOT_HERE, UNDETERMINED: UNKNOWN}
 KEYS = ("what", "corpus")
 LOSS = "loss at "
 _ENDS = {"smallest": min, "largest": max}
@@ -32,81 +31,85 @@ _ENDS = {"smallest": min, "largest": max}
 class Used:
     """A goal's answer and what its confirmation measured."""
 
-    recommendation: dict[str, Any]
+    recommendation: Recommendation
     """recommendation.json."""
-    rows: list[dict[str, Any]]
+    rows: list[ConfirmationRow]
     """Of confirmation.json, those of the laws that answered."""
-    proof: dict[str, Any]
-    """As `pipeline.answers.verdict` has it."""
+    outcome: Outcome
+    """Whether they confirm the predicted optimum."""
     corpora: tuple[str, str]
     """General, domain."""
 
 
 def trade_off(used: Used) -> pd.DataFrame:
     """Losses by ratio, the increase at the answer, and the ratio at which the increase is the tolerance (table 5)."""
-    proof = used.proof
-    found = _losses(used, lambda row: f"{row['domain_ratio']:g}")
-    found += _interval("increase at the answer", "G", proof["rise"]) + [("tolerance", "G", proof["tolerance"])]
-    found += _interval("ratio, predicted", "G", _share(used)) + _interval("ratio, measured", "G", proof["crossing"])
-    return _table(found, proof)
+    outcome = used.outcome
+    found = _losses(used, lambda row: f"{row.domain_ratio:g}")
+    found += _interval("increase at the answer", "G", outcome.loss_increase)
+    found.append(("tolerance", "G", outcome.tolerance or 0.0))
+    found += _interval("ratio, predicted", "G", _domain_ratio(used))
+    found += _interval("ratio, measured", "G", outcome.crossing)
+    return _table(found, outcome)
 
 
 def limited_data(used: Used) -> pd.DataFrame:
     """Domain losses by ratio where the domain's tokens are used once, and the answer beside the best (table 6)."""
-    found = _losses(used, lambda row: f"{row['domain_ratio']:g}")
-    found += _interval("ratio, predicted", "D", _share(used))
-    return _table(found + _beside_best(used, "domain_ratio", "ratio"), used.proof)
+    found = _losses(used, lambda row: f"{row.domain_ratio:g}")
+    found += _interval("ratio, predicted", "D", _domain_ratio(used))
+    return _table(found + _beside_best(used, "domain_ratio", "ratio"), used.outcome)
 
 
 def compute(used: Used) -> pd.DataFrame:
     """Domain losses by size for the same compute, and the answer beside the best (table 12)."""
-    found = _losses(used, _size)
-    found += _interval("N, predicted", "D", used.recommendation["optimum"]["N"])
-    return _table(found + _beside_best(used, "N", "N"), used.proof)
+    found = _losses(used, lambda row: _size(row.N, row.D))
+    found += _interval("N, predicted", "D", used.recommendation.optimum["N"])
+    return _table(found + _beside_best(used, "N", "N"), used.outcome)
 
 
-def _share(used: Used) -> dict[str, float]:
+def _domain_ratio(used: Used) -> Interval:
     content = used.recommendation
-    return {"value": content["mixture"][used.corpora[1]], "low": content["low"], "high": content["high"]}
+    return Interval((content.mixture or {})[used.corpora[1]], content.low, content.high)
 
 
-def _losses(used: Used, place: Callable[[dict[str, Any]], str]) -> list[tuple[str, str, float]]:
+def _losses(used: Used, place: Callable[[ConfirmationRow], str]) -> list[tuple[str, str, float]]:
     letters = dict(zip(used.corpora, "GD"))
-    axis = "N" if used.proof["goal"] == "compute" else "domain_ratio"
-    ordered = sorted(used.rows, key=lambda row: row[axis])
-    found = [(f"{LOSS}{place(row)}", letters[row["corpus"]], row["measured"]) for row in ordered]
-    answer = used.proof["places"][used.proof["at"]]
-    own = [row for row in ordered if row[axis] == answer[axis]]
+    axis = "N" if used.outcome.goal == "compute" else "domain_ratio"
+    ordered = sorted(used.rows, key=lambda row: getattr(row, axis))
+    found = [(f"{LOSS}{place(row)}", letters[row.corpus], row.measured) for row in ordered]
+    answer = used.outcome.places[used.outcome.at]
+    own = [row for row in ordered if getattr(row, axis) == getattr(answer, axis)]
     for row in own:
-        found += _interval("loss at the answer, predicted", letters[row["corpus"]], {**row, "value": row["predicted"]})
-        found.append(("loss at the answer, measured", letters[row["corpus"]], row["measured"]))
+        found += _interval(
+            "loss at the answer, predicted", letters[row.corpus], Interval(row.predicted, row.low, row.high)
+        )
+        found.append(("loss at the answer, measured", letters[row.corpus], row.measured))
     return found
 
 
 def _beside_best(used: Used, axis: str, name: str) -> list[tuple[str, str, float]]:
-    proof = used.proof
-    best = [place[axis] for place, may_be in zip(proof["places"], proof["among_best"] or []) if may_be]
-    found = _interval("answer above the smallest of the others", "D", proof["difference"])
+    outcome = used.outcome
+    best = [getattr(place, axis) for place, may_be in zip(outcome.places, outcome.among_best or []) if may_be]
+    found = _interval("answer above the smallest of the others", "D", outcome.difference)
     found += [(f"{name} that may be best, {side}", "D", pick(best)) for side, pick in _ENDS.items() if best]
-    return found + ([("noise of a run", "D", proof["sd"])] if proof.get("sd") is not None else [])
+    return found + ([("noise of a run", "D", outcome.sd)] if outcome.sd is not None else [])
 
 
-def _interval(name: str, corpus: str, found: dict[str, Any] | None) -> list[tuple[str, str, float]]:
+def _interval(name: str, corpus: str, found: Interval | None) -> list[tuple[str, str, float]]:
     if found is None:
         return []
-    sides = {"": found["value"], ", 90% low": found["low"], ", 90% high": found["high"]}
+    sides = {"": found.value, ", 90% low": found.low, ", 90% high": found.high}
     return [(f"{name}{side}", corpus, value) for side, value in sides.items() if value is not None]
 
 
-def _table(rows: list[tuple[str, str, float]], proof: dict[str, Any]) -> pd.DataFrame:
+def _table(rows: list[tuple[str, str, float]], outcome: Outcome) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=[*KEYS, "value"])
-    verdict = proof["verdict"]
-    table.attrs |= {"verdict": (VERDICTS[verdict], f"The optimum is {verdict}: {proof['sentence']}")}
+    verdict = outcome.verdict
+    table.attrs |= {"verdict": (VERDICTS[verdict], f"The predicted optimum is {verdict}: {outcome.sentence}")}
     return table
 
 
-def _size(row: dict[str, Any]) -> str:
-    return f"{quantity(row['N'] * 1e9)} parameters, {quantity(row['D'] * 1e9)} tokens"
+def _size(N: float, D: float) -> str:
+    return f"{quantity(N * 1e9)} parameters, {quantity(D * 1e9)} tokens"
 
 
 def _by_ratio(rows: pd.DataFrame) -> pd.DataFrame:
@@ -114,7 +117,7 @@ def _by_ratio(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_size(rows: pd.DataFrame) -> pd.DataFrame:
-    sized = [_size({"N": N, "D": D}) for N, D in zip(rows["N_B"], rows["D_B"])]
+    sized = [_size(N, D) for N, D in zip(rows["N_B"], rows["D_B"])]
     return rows.assign(what=[f"{LOSS}{words}" for words in sized])
 
 
@@ -128,9 +131,10 @@ def _reading(kind: str, key: str) -> Reading:
         goal = dataclasses.replace(source.question.goal, kind=kind)
         question = dataclasses.replace(source.question, goal=goal)
         study = dataclasses.replace(source.study, goal=goal_of(question).answer_folder(question))
-        rows = [row for row in read_confirmations(study) if row["recommended"]]
+        confirmation = Confirmation.read(study)
+        rows = [row for row in confirmation.confirmations if row.recommended]
         corpora = question.corpora.general, question.corpora.domain
-        return Used(read_recommendation(study), rows, read_proof(study), corpora)
+        return Used(Recommendation.read(study), rows, confirmation.outcome, corpora)
 
     verbs = ("collect", "fit", f"recommend goal.kind={kind}", f"confirm goal.kind={kind}")
     return Reading("usages-small", applies=applies, read=read, verbs=verbs)

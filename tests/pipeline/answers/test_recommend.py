@@ -39,8 +39,8 @@ def test_each_corpus_is_answered_for_by_its_own_law(tmp_path: Path) -> None:
     tested.to_parquet(study.folder / "fits" / "held_out.parquet")
     points, fits = read_points(study), read_fits(study, question)
     answer = recommend(study, question, points, fits)
-    assert answer["law"] == {general: "transfer-anchored", domain: "dcpt"}
+    assert answer.law == {general: "transfer-anchored", domain: "dcpt"}
     # The share follows from the general loss alone, the domain's loss from its own law.
-    assert answer["answers"]["transfer-anchored"]["domain_ratio"] == pytest.approx(answer["mixture"][domain], abs=1e-3)
+    assert answer.answers["transfer-anchored"].domain_ratio == pytest.approx((answer.mixture or {})[domain], abs=1e-3)
     page = write_report(study, question).read_text()
     assert f"transfer-anchored on {general}" in page

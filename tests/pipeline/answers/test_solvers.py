@@ -102,8 +102,8 @@ def test_the_best_model_for_so_much_compute(flops: float, model: str) -> None:
     assert found.target.model == model == min(losses, key=lambda name: losses[name])
     assert found.target.steps == lengths[model]
     assert (found.share, found.low, found.high) == (0.5, 0.5, 0.5)
-    assert {row["model"]: row["predicted"] for row in found.candidates} == pytest.approx(losses)
-    assert [row["model"] for row in found.candidates] == list(SIZES)
+    assert {row.model: row.predicted for row in found.candidates} == pytest.approx(losses)
+    assert [row.model for row in found.candidates] == list(SIZES)
     N = found.optimum["N"]
     assert 0.999 * SIZES["qwen2-0.05m"] <= N.low <= N.value <= N.high <= 1.001 * SIZES["qwen2-0.3m"]
     sides = {"qwen2-0.3m": "the greatest size", "qwen2-0.15m": "compute", "qwen2-0.05m": "the least size"}
@@ -114,6 +114,6 @@ def test_without_a_share_each_model_takes_what_general_can_bear() -> None:
     asked = _asked(kind="compute", flops=2e11)
     found = _answer(asked)
     for row in found.candidates:
-        before = find_target(asked.question, asked.points, row["model"]).before["general"]
-        rise = _loss(asked, "general", row["share"], row["model"], row["steps"]) / before - 1
-        assert rise == pytest.approx(0.03, abs=1e-4) or (row["share"] == 1 and rise < 0.03)
+        before = find_target(asked.question, asked.points, row.model).before["general"]
+        rise = _loss(asked, "general", row.domain_ratio, row.model, row.steps) / before - 1
+        assert rise == pytest.approx(0.03, abs=1e-4) or (row.domain_ratio == 1 and rise < 0.03)

@@ -11,6 +11,7 @@ import pytest
 
 import fitting
 from pipeline.cli.main import run
+from pipeline.mixture_weights.artifacts import WeightsRecommendation
 from pipeline.mixture_weights.methods.continual import best_surrogate, verdict
 from pipeline.mixture_weights.surrogates import SURROGATES, at_end, fitted, held_out, longer
 from pipeline.question.loading import read_question
@@ -195,19 +196,19 @@ def test_three_methods_read_the_same_random_runs(words: list[str], capsys: pytes
     plan = study.read_plan()
     assert [planned.role for planned in plan] == ["pretrain", *["fit"] * 11]
     assert all(planned.parent == plan[0].spec.hash for planned in plan[1:])
-    proposals = {row["method"]: row for row in study.read_json("recommendation.json", "recommend")["proposals"]}
+    proposals = {row.method: row for row in WeightsRecommendation.read(study).proposals}
     assert list(proposals) == ["continual", "data-mixing", "regmix", "uniform"]
     for name in ("continual", "data-mixing", "regmix"):
         row = proposals[name]
-        assert sorted(row["runs"]) == sorted(planned.name for planned in plan[1:])
-        assert row["tokens"] == 11 * 12 * 4 * 16
-        assert sum(row["weights"].values()) == pytest.approx(1)
-        assert min(row["weights"].values()) >= 0
+        assert sorted(row.runs) == sorted(planned.name for planned in plan[1:])
+        assert row.tokens == 11 * 12 * 4 * 16
+        assert sum(row.weights.values()) == pytest.approx(1)
+        assert min(row.weights.values()) >= 0
     found = proposals["continual"]
-    assert all(found["low"][name] <= share <= found["high"][name] for name, share in found["weights"].items())
-    limit = found["details"]["general_before"] * 1.05
-    assert found["predicted"]["general"] <= limit * (1 + 1e-6) or found["lines"][0].startswith("infeasible")
-    assert {row["law"] for row in found["details"]["held_out"]} == set(SURROGATES)
+    assert all(found.low[name] <= share <= found.high[name] for name, share in found.weights.items())
+    limit = found.details.numbers["general_before"] * 1.05
+    assert found.predicted["general"] <= limit * (1 + 1e-6) or found.lines[0].startswith("infeasible")
+    assert {row["law"] for row in found.details.numbers["held_out"]} == set(SURROGATES)
     # More mixtures are trained beside those that there are.
     capsys.readouterr()
     assert run(["plan", *words, "weights.mixtures=12"]) == 0

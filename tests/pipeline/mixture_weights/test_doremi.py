@@ -11,6 +11,7 @@ from rich.console import Console
 
 from pipeline.cli import verbs
 from pipeline.launch.slurm.arrays import submit_runs
+from pipeline.mixture_weights.artifacts import WeightsRecommendation
 from pipeline.mixture_weights.doremi_figure import weights_by_step
 from pipeline.mixture_weights.methods.doremi import DOREMI
 from pipeline.mixture_weights.setting import Measured, Setting, mixture_run
@@ -135,19 +136,19 @@ def test_from_the_plan_to_the_proposal(folder: Path) -> None:
     assert proxy.after == reference.spec.hash
     assert (study.state(reference), study.state(proxy)) == ("done", "done")
     assert verbs.carry_out("recommend", question, QUIET) == Exit.DONE
-    content = study.read_json("recommendation.json", "recommend")
-    (row,) = content["proposals"]
+    content = WeightsRecommendation.read(study)
+    (row,) = content.proposals
     path = read_path(study.runs / proxy.name)
     assert [line["step"] for line in path] == list(range(1, 41))
-    assert row["weights"] == pytest.approx(path[-1]["mean"], abs=1e-12)
+    assert row.weights == pytest.approx(path[-1]["mean"], abs=1e-12)
     # The reference has hardly read the other two: the proxy, that reads all alike, is behind it in general.
-    assert max(row["weights"], key=lambda name: row["weights"][name]) == "general"
-    assert row["tokens"] == 2 * 40 * 6 * 16
-    (made,) = row["details"]["rounds"]
-    assert made["reference"] == {"general": 0.8, "domain": 0.1, "third": 0.1}
-    (thin,) = made["paths"]
-    assert thin["steps"] == list(range(4, 41, 4))
-    assert thin["weights"]["third"] == [line["weights"]["third"] for line in path[3::4]]
+    assert max(row.weights, key=lambda name: row.weights[name]) == "general"
+    assert row.tokens == 2 * 40 * 6 * 16
+    (made,) = row.details.rounds
+    assert made.reference == {"general": 0.8, "domain": 0.1, "third": 0.1}
+    (thin,) = made.paths
+    assert thin.steps == list(range(4, 41, 4))
+    assert thin.weights.third == [line["weights"]["third"] for line in path[3::4]]
     picture = weights_by_step(content)
     assert picture is not None
     (drawn,) = picture.panels
@@ -163,11 +164,11 @@ def test_a_second_round_starts_from_the_first_ones_answer(folder: Path) -> None:
         assert verbs.carry_out(verb, question, QUIET) == Exit.DONE
     study = study_of(question)
     assert len(study.read_plan()) == 4
-    (row,) = study.read_json("recommendation.json", "recommend")["proposals"]
-    first, second = row["details"]["rounds"]
+    (row,) = WeightsRecommendation.read(study).proposals
+    first, second = row.details.rounds
     assert second["reference"] == pytest.approx(first["weights"], abs=1e-4)
-    assert row["weights"] == second["weights"]
-    assert row["lines"][-1].startswith("2 of 2 rounds, ")
+    assert row.weights == second["weights"]
+    assert row.lines[-1].startswith("2 of 2 rounds, ")
 
 
 def test_settings_that_cannot_be_are_said(folder: Path) -> None:

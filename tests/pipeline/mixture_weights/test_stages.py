@@ -100,9 +100,9 @@ def test_later_rounds_follow_from_earlier_ones(tmp_path: Path) -> None:
     assert len(both) == METHODS["ddo"].count(setting)[0] == 28
     assert sum(run.spec.tokens for run in both) == METHODS["ddo"].count(setting)[1]
     content = recommended(study, setting)
-    rounds = content["proposals"][0]["details"]["stars"]
+    rounds = content.proposals[0].details.designs
     assert len(rounds) == 2
-    assert rounds[1]["base"] == pytest.approx(rounds[0]["weights"], abs=1.5 / 90)
+    assert rounds[1].base == pytest.approx(rounds[0].weights, abs=1.5 / 90)
     # What is read again is what was decided before.
     assert {run.name for run in wanted(setting, measured_of(study, setting.question))} == {run.name for run in both}
 
@@ -110,9 +110,9 @@ def test_later_rounds_follow_from_earlier_ones(tmp_path: Path) -> None:
 def test_a_known_law_is_found_and_continued(tmp_path: Path) -> None:
     study, setting = make_study(tmp_path, "weights.rounds=2")
     content = recommended(study, setting)
-    assert content["method"] == "autoscale"
-    assert [row["method"] for row in content["proposals"]] == ["autoscale", "autoscale-offsets", "ddo", "uniform"]
-    tokens = content["target"]["tokens"]
+    assert content.method == "autoscale"
+    assert [row.method for row in content.proposals] == ["autoscale", "autoscale-offsets", "ddo", "uniform"]
+    tokens = content.target.tokens
 
     def mean(shares: np.ndarray) -> float:
         weights = dict(zip(DOMAINS, np.abs(shares) / np.abs(shares).sum()))
@@ -120,49 +120,49 @@ def test_a_known_law_is_found_and_continued(tmp_path: Path) -> None:
 
     best = minimize(mean, np.full(3, 1 / 3), method="Nelder-Mead").fun
     comparison = compared(study, setting)
-    rows = {row["method"]: row for row in comparison["methods"]}
-    assert rows["uniform"]["value"] > rows["ddo"]["value"] > best - 1e-3
-    assert rows["autoscale"]["value"] == pytest.approx(best, rel=0.005)
-    assert rows["autoscale"]["high"] < 0
-    assert rows["autoscale"]["difference"] == pytest.approx(rows["autoscale"]["value"] - rows["uniform"]["value"])
-    assert rows["uniform"]["difference"] is None
-    assert rows["uniform"]["speed_up"] is rows["uniform"]["tokens_saved"] is None
-    assert rows["autoscale"]["speed_up"] > 1.1
-    assert rows["autoscale"]["tokens_saved"] == pytest.approx(tokens * (1 - 1 / rows["autoscale"]["speed_up"]))
-    assert min(row["above_best"] for row in rows.values()) == 0
+    rows = {row.method: row for row in comparison.methods}
+    assert rows["uniform"].value > rows["ddo"].value > best - 1e-3
+    assert rows["autoscale"].value == pytest.approx(best, rel=0.005)
+    assert rows["autoscale"].high < 0
+    assert rows["autoscale"].difference == pytest.approx(rows["autoscale"].value - rows["uniform"].value)
+    assert rows["uniform"].difference is None
+    assert rows["uniform"].speed.speed_up is rows["uniform"].speed.tokens_saved is None
+    assert rows["autoscale"].speed.speed_up > 1.1
+    assert rows["autoscale"].speed.tokens_saved == pytest.approx(tokens * (1 - 1 / rows["autoscale"].speed.speed_up))
+    assert min(row.above_best for row in rows.values()) == 0
     for row in rows.values():
-        assert row["loss"] == pytest.approx(np.mean(row["values"]))
-        assert row["worst_perplexity"] == pytest.approx(np.exp(max(row["losses"].values())))
-    assert rows["ddo"]["search_tokens"] < rows["autoscale"]["search_tokens"]
-    assert rows["uniform"]["search_tokens"] == 0
+        assert row.loss == pytest.approx(np.mean(row.values))
+        assert row.worst_perplexity == pytest.approx(np.exp(max(row.losses.values())))
+    assert rows["ddo"].search_tokens < rows["autoscale"].search_tokens
+    assert rows["uniform"].search_tokens == 0
 
 
 def test_perplexities_are_averaged_where_they_are_asked_for(tmp_path: Path) -> None:
     study, setting = make_study(tmp_path, "weights.average=perplexity", "weights.methods=[ddo,uniform]")
     recommended(study, setting)
-    for row in compared(study, setting)["methods"]:
-        assert row["value"] == pytest.approx(np.mean([np.exp(value) for value in row["losses"].values()]), rel=1e-3)
-        assert row["value"] > row["perplexity"] == pytest.approx(np.exp(row["loss"]))
+    for row in compared(study, setting).methods:
+        assert row.value == pytest.approx(np.mean([np.exp(value) for value in row.losses.values()]), rel=1e-3)
+        assert row.value > row.perplexity == pytest.approx(np.exp(row.loss))
 
 
 def test_domains_count_by_their_value(tmp_path: Path) -> None:
     study, setting = make_study(tmp_path, "weights.methods=[ddo,uniform]")
     setting.question.weights.value = {"general": 3, "code": 1}
     recommended(study, setting)
-    for row in compared(study, setting)["methods"]:
-        assert row["value"] == pytest.approx(0.75 * row["losses"]["general"] + 0.25 * row["losses"]["code"])
-        assert row["perplexity"] == pytest.approx(np.exp(row["value"]))
+    for row in compared(study, setting).methods:
+        assert row.value == pytest.approx(0.75 * row.losses["general"] + 0.25 * row.losses["code"])
+        assert row.perplexity == pytest.approx(np.exp(row.value))
 
 
 def test_a_domain_with_few_tokens_holds_its_weight(tmp_path: Path) -> None:
     study, setting = make_study(tmp_path, tokens=700_000)
-    first, offsets, *_ = recommended(study, setting)["proposals"]
+    first, offsets, *_ = recommended(study, setting).proposals
     most = 700_000 / (720 * 20 * 128)
-    assert max(first["details"]["free"].values()) > most
+    assert max(first.details.numbers["free"].values()) > most
     for row in (first, offsets):
-        assert most - 1.6e-3 < max(row["weights"].values()) < most
-        assert sum(row["weights"].values()) == pytest.approx(1)
-    assert any("is held at its cap of 698573 tokens" in line for line in first["lines"])
+        assert most - 1.6e-3 < max(row.weights.values()) < most
+        assert sum(row.weights.values()) == pytest.approx(1)
+    assert any("is held at its cap of 698573 tokens" in line for line in first.lines)
     with pytest.raises(ConfigError, match=r"weights\.target: 720 steps are 1,843,200 tokens, and all domains have"):
         wanted(make_study(tmp_path, "weights.methods=[autoscale]", tokens=600_000)[1], Measured(study, None))
 
@@ -184,9 +184,9 @@ def test_a_domain_without_effect_is_said_and_the_rest_goes_on(tmp_path: Path, mo
     monkeypatch.setitem(weights_study.HELPS, "code", -0.02)
     study, setting = make_study(tmp_path)
     content = recommended(study, setting)
-    flat = [line for line in content["warnings"] if line.startswith("at 90 steps: code: more of its tokens do not")]
+    flat = [line for line in content.warnings if line.startswith("at 90 steps: code: more of its tokens do not")]
     assert flat == ["at 90 steps: code: more of its tokens do not lower the loss; its exponent is set to 0"]
-    assert content["mixture"]["code"] < 0.2
+    assert content.mixture["code"] < 0.2
 
 
 def test_the_factors_are_exact(tmp_path: Path) -> None:

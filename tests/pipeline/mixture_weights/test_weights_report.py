@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
+from pipeline.mixture_weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.mixture_weights.report import write_weights_report
 from pipeline.mixture_weights.setting import Measured
 from pipeline.mixture_weights.stages import wanted
@@ -33,11 +35,12 @@ def test_it_says_what_is_missing_at_every_stage(tmp_path: Path) -> None:
 
 def test_an_answer_that_measured_worse_is_not_the_headline(tmp_path: Path) -> None:
     study, question = whole_study(tmp_path)
-    comparison = study.read_json("confirmation.json", "confirm")
-    own = next(row for row in comparison["methods"] if row["recommended"])
+    whole = WeightsConfirmation.read(study)
     for low, worse in ((0.01, True), (-0.01, False)):
-        own |= {"difference": 0.02, "low": low, "high": 0.05}
-        study.write_json("confirmation.json", {name: comparison[name] for name in comparison if name != "schema"})
+        measured = {"difference": 0.02, "low": low, "high": 0.05}
+        methods = [dataclasses.replace(row, **(measured if row.recommended else {})) for row in whole.methods]
+        comparison = dataclasses.replace(whole, methods=methods)
+        comparison.write(study)
         page = write_weights_report(study, question).read_text()
         assert ("33.3% general" in page.split("</h1>")[0].split("<h1>")[1]) == worse
         line = "weights, the answer before the proof, measured worse than uniform"
@@ -54,17 +57,17 @@ def test_tables_of_the_terminal_hold_every_method(tmp_path_factory: pytest.TempP
     from rich.console import Console
 
     study, _ = whole_study(tmp_path_factory.getbasetemp() / "weights-report")
-    comparison = study.read_json("confirmation.json", "confirm")
+    comparison = WeightsConfirmation.read(study)
     console = Console(width=80, record=True)
     with console.capture() as shown:
-        console.print(weights_table(study.read_json("recommendation.json", "recommend")))
+        console.print(weights_table(WeightsRecommendation.read(study)))
         console.print(*comparison_tables(comparison))
     for method in ("autoscale *", "autoscale-offsets", "ddo", "uniform"):
         assert shown.get().count(method) >= 3
     # A terminal of 80 columns has room for every number.
     assert "…" not in shown.get()
-    for row in comparison["methods"]:
-        assert f"{row['value']:.4f}" in shown.get()
+    for row in comparison.methods:
+        assert f"{row.value:.4f}" in shown.get()
         assert difference(row) in shown.get()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
+from pipeline.mixture_weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.study.folder import Study
 from tests.conftest import write_text
 
@@ -66,12 +67,12 @@ def test_the_whole_road(compared: Study, words: list[str], capsys: pytest.Captur
     assert [planned.role for planned in plan].count("fit") == 14
     assert [planned.role for planned in plan].count("confirm") == 6
     assert {planned.spec.steps for planned in plan if planned.role == "fit"} == {9, 15, 7, 18, 30, 14}
-    content = compared.read_json("recommendation.json", "recommend")
-    assert sum(content["mixture"].values()) == pytest.approx(1)
-    rows = {row["method"]: row for row in compared.read_json("confirmation.json", "confirm")["methods"]}
+    content = WeightsRecommendation.read(compared)
+    assert sum(content.mixture.values()) == pytest.approx(1)
+    rows = {row.method: row for row in WeightsConfirmation.read(compared).methods}
     assert set(rows) == {"autoscale", "autoscale-offsets", "uniform"}
-    assert all(len(row["values"]) == 2 for row in rows.values())
-    assert rows["autoscale"]["search_tokens"] == sum(planned.spec.tokens for planned in plan if planned.role == "fit")
+    assert all(len(row.values) == 2 for row in rows.values())
+    assert rows["autoscale"].search_tokens == sum(planned.spec.tokens for planned in plan if planned.role == "fit")
     assert "autoscale-offsets" in (compared.folder / "report.html").read_text()
     # The same words again train nothing, and change nothing that was answered.
     before = {path: path.stat().st_mtime_ns for path in compared.runs.rglob("*") if path.is_file()}
@@ -98,7 +99,10 @@ def test_a_recommendation_of_another_question_is_not_confirmed(
         assert run(["report", str(compared.folder)]) == 3
     finally:
         path.write_text(kept)
-    assert "mixture.general = 2 cannot stand there; run cptlaw recommend again" in capsys.readouterr().err
+    assert (
+        "mixture.general = 2: input should be less than or equal to 1; run cptlaw recommend again"
+        in capsys.readouterr().err
+    )
 
 
 def test_killed_in_the_middle_and_repeated_trains_nothing_twice(compared: Study, words: list[str]) -> None:
@@ -119,8 +123,8 @@ def test_killed_in_the_middle_and_repeated_trains_nothing_twice(compared: Study,
     for planned in study.read_plan():
         whole = compared.runs / planned.name / "points.jsonl"
         assert (study.runs / planned.name / "points.jsonl").read_bytes() == whole.read_bytes()
-    both = [folder.read_json("recommendation.json", "recommend") for folder in (study, compared)]
-    assert both[0]["proposals"] == both[1]["proposals"]
+    both = [WeightsRecommendation.read(folder) for folder in (study, compared)]
+    assert both[0].proposals == both[1].proposals
 
 
 def test_a_masked_model_goes_the_same_road(words: list[str]) -> None:
@@ -133,6 +137,6 @@ def test_a_masked_model_goes_the_same_road(words: list[str]) -> None:
     plan = study.read_plan()
     assert {planned.spec.objective.kind for planned in plan} == {"masked"}
     assert [planned.role for planned in plan].count("fit") >= 13
-    rows = study.read_json("confirmation.json", "confirm")["methods"]
-    assert {row["method"] for row in rows} == {"ddo", "uniform"}
-    assert {row["low"] for row in rows} == {None}
+    rows = WeightsConfirmation.read(study).methods
+    assert {row.method for row in rows} == {"ddo", "uniform"}
+    assert {row.low for row in rows} == {None}

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.mixture_weights.comparison import compare, proposals_in, recommend_weights
+from pipeline.mixture_weights.artifacts import WeightsConfirmation, WeightsRecommendation
+from pipeline.mixture_weights.comparison import compare, recommend_weights
 from pipeline.mixture_weights.setting import Measured, Setting
 from pipeline.mixture_weights.stages import confirming, measured_of, setting_of, wanted
 from pipeline.plan.write import add_to_plan
@@ -81,7 +82,7 @@ def trained(study: Study, setting: Setting, runs: list[PlannedRun]) -> Measured:
     return Measured(study, collect(study, setting.question.corpora.general))
 
 
-def recommended(study: Study, setting: Setting) -> dict[str, Any]:
+def recommended(study: Study, setting: Setting) -> WeightsRecommendation:
     """Train until the methods want nothing more, and recommend."""
     measured = measured_of(study, setting.question)
     while lacking := [run for run in wanted(setting, measured) if not measured.done(run)]:
@@ -89,10 +90,10 @@ def recommended(study: Study, setting: Setting) -> dict[str, Any]:
     return recommend_weights(study, setting, measured)
 
 
-def compared(study: Study, setting: Setting) -> dict[str, Any]:
+def compared(study: Study, setting: Setting) -> WeightsConfirmation:
     """Train and compare what was recommended."""
-    content = study.read_json("recommendation.json", "recommend")
-    runs = confirming(setting, proposals_in(content))
+    content = WeightsRecommendation.read(study)
+    runs = confirming(setting, content.proposals)
     add_to_plan(study, runs)
     return compare(study, setting, trained(study, setting, runs), content)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from pipeline.mixture_weights.artifacts import MethodResult, SpeedUp, WeightsConfirmation, WeightsTarget
 from pipeline.paper_tables import autoscale
 from pipeline.paper_tables.autoscale import READING, Weighed
 from pipeline.paper_tables.make import tables_of
@@ -21,18 +22,17 @@ LOSSES = {"autoscale": (1.0, 3.0), "uniform": (2.5, 1.0), "half": (2.0, 2.4), "d
 
 
 def _weighed(speed_up: float | None = None) -> Weighed:
+    speed = SpeedUp(int(bool(speed_up)), speed_up, speed_up, speed_up, None)
     rows = [
-        {
-            "method": method,
-            "runs": [f"{method}-0"],
-            "losses": dict(zip(("a", "b"), own)),
-            "reached": int(bool(speed_up)),
-        }
-        | {"speed_up": speed_up, "speed_up_low": speed_up, "speed_up_high": speed_up, "difference": 0.1}
-        for method, own in LOSSES.items()
-    ]
-    target = {"steps": 720, "tokens": 1000}
-    return Weighed({"methods": rows, "reference": "uniform", "seeds": 1, "target": target}, ("half",))
+        MethodResult(
+            method=method, recommended=method == "autoscale", weights={}, runs=[f"{method}-0"], values=[1.0], value=1.0,
+            loss=1.0, losses=dict(zip(("a", "b"), losses)), perplexity=2.7, worst="a", worst_perplexity=2.7,
+            difference=0.1, low=None, high=None, above_best=0.0, general_change=None, speed=speed, search_tokens=0,
+        )
+        for method, losses in LOSSES.items()
+    ]  # fmt: skip
+    target = WeightsTarget("m", 720, 1000)
+    return Weighed(WeightsConfirmation(0.9, "uniform", "loss", {"a": 0.5, "b": 0.5}, target, 1, rows), ("half",))
 
 
 def _paper(folder: Path) -> Path:
@@ -94,11 +94,11 @@ def test_scores_are_read_where_evaluate_left_them(tmp_path: Path) -> None:
     (one,) = tables_of({"weights": READING.read(Source(study, question))}, ["autoscale-1"], papers)
     assert one.verdict == UNKNOWN
     assert "no down-stream task was evaluated" in one.why
-    comparison = study.read_json("confirmation.json", "confirm")
+    comparison = WeightsConfirmation.read(study)
     for noise, verdict in ((0.001, HOLDS), (0.1, UNKNOWN)):
-        for row in comparison["methods"]:
-            for seed, run in enumerate(row["runs"]):
-                for step, score in ((10, 0.0), (720, 0.5 + noise * seed + 0.01 * (row["method"] == "autoscale"))):
+        for row in comparison.methods:
+            for seed, run in enumerate(row.runs):
+                for step, score in ((10, 0.0), (720, 0.5 + noise * seed + 0.01 * (row.method == "autoscale"))):
                     kept = study.runs / run / "tasks" / f"step-{step}.json"
                     kept.parent.mkdir(exist_ok=True)
                     kept.write_text(json.dumps({"results": {"next": {"acc": score, "acc_stderr": 0.1}}}))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline.answers.verdict import proven
+from pipeline.answers.outcome import outcome_of
 from pipeline.paper_tables.dcpt import near_zero, usages
 from pipeline.paper_tables.dcpt.points import DomainPoints
 from pipeline.paper_tables.dcpt.usages import READINGS
@@ -20,7 +19,9 @@ from pipeline.paper_tables.table import Source
 from pipeline.paper_tables.verdict import HOLDS, NOT_HERE, UNKNOWN
 from pipeline.question.loading import read_question
 from pipeline.question.schema import Question
+from pipeline.study.artifacts import Confirmation, ConfirmationRow
 from pipeline.study.folder import Study, StudyError, study_of
+from tests.pipeline.answers.examples import confirmation_row, recommendation
 
 PAPER = """r_d,corpus,metric,value
 0.9,G,val_loss,2.9
@@ -33,37 +34,22 @@ def _question() -> Question:
     return read_question(["experiment=quickstart", "goal.domain_tokens=3e5", "goal.flops=6e11"])
 
 
-def _row(corpus: str, share: float, seeds: list[float], **more: Any) -> dict[str, Any]:
-    measured = float(np.mean(seeds))
-    row = {"run": f"run-{share}", "model": "m", "N": 1e-4, "D": 1e-3, "steps": 9, "domain_ratio": share,
-           "corpus": corpus, "law": "dcpt", "recommended": True, "before": 2.0, "predicted": measured,
-           "low": measured - 0.1, "high": measured + 0.1, "measured": measured, "seeds": seeds, "sd": 0.001,
-           "relative_error": 0.0, "inside": True}  # fmt: skip
-    return {**row, **more}
-
-
-def _answered(folder: Path, kind: str, rows: list[dict[str, Any]]) -> Source:
+def _answered(folder: Path, kind: str, rows: list[ConfirmationRow]) -> Source:
     """A study whose goal of a kind has been answered and confirmed; the table is asked of one about the trade-off."""
     about = dataclasses.replace(_question(), studies=str(folder))
     question = dataclasses.replace(about, goal=dataclasses.replace(about.goal, kind=kind))
     study = study_of(question)
-    interval = {"low": 0.4, "high": 0.6}
-    optimum = {"N": {"value": 1.5e-4, "low": 1e-4, "high": 2e-4}}
-    content = {"goal": {"kind": kind, "tolerance": 0.03}, "law": {"general": "dcpt", "code": "dcpt"},
-               "target": {"model": "m", "N": 1e-4, "D": 1e-3, "steps": 9}, "loss_before": {"general": 2.0, "code": 3.0},
-               "mixture": {"general": 0.5, "code": 0.5}, **interval, "predicted": {}, "binding": "", "warnings": [],
-               "optimum": optimum, "held_out_error": {}, "answers": {}}  # fmt: skip
-    study.write_json(study.answer("recommendation.json"), content)
-    proof = proven(question, content, rows)
-    study.write_json(study.answer("confirmation.json"), {"confirmations": rows, "proof": proof})
+    answer = recommendation(kind)
+    answer.write(study)
+    Confirmation(0.9, rows, outcome_of(question, answer, rows)).write(study)
     return Source(study_of(about), about)
 
 
 def test_usage_1_beside_the_paper(tmp_path: Path) -> None:
     rows = [
-        *(_row("general", share, losses) for share, losses in ((0.5, [2.06, 2.061]), (0.3, [2.0, 2.01]))),
-        _row("code", 0.5, [1.5, 1.5]),
-        _row("general", 0.7, [2.1, 2.11]),
+        *(confirmation_row("general", share, losses) for share, losses in ((0.5, [2.06, 2.061]), (0.3, [2.0, 2.01]))),
+        confirmation_row("code", 0.5, [1.5, 1.5]),
+        confirmation_row("general", 0.7, [2.1, 2.11]),
     ]
     source = _answered(tmp_path, "trade-off", rows)
     (tmp_path / usages.TABLES["dcpt-5"].file).write_text(PAPER)
@@ -74,13 +60,13 @@ def test_usage_1_beside_the_paper(tmp_path: Path) -> None:
     assert at.loc[("increase at the answer", "G"), "ours"] == pytest.approx(0.03025)
     assert at.loc[("ratio, measured", "G"), "ours"] == pytest.approx(0.495, abs=0.005)
     assert five.verdict == HOLDS
-    assert "where predicted" in five.why
+    assert five.why.startswith("The predicted optimum is confirmed: At 50% code")
 
 
 @pytest.mark.parametrize(("seeds", "verdict"), [(2, HOLDS), (1, UNKNOWN)])
 def test_usage_2_and_its_noise(tmp_path: Path, seeds: int, verdict: str) -> None:
     losses = {0.5: [2.0, 2.01], 0.2: [2.1, 2.11], 0.8: [2.2, 2.21]}
-    source = _answered(tmp_path, "limited-data", [_row("code", *item) for item in (
+    source = _answered(tmp_path, "limited-data", [confirmation_row("code", *item) for item in (
         (share, own[:seeds]) for share, own in losses.items())])  # fmt: skip
     (six,) = tables_of({"limited-data": READINGS["limited-data"].read(source)}, ["dcpt-6"], None)
     at = six.cells.set_index("what")["ours"]
@@ -91,7 +77,7 @@ def test_usage_2_and_its_noise(tmp_path: Path, seeds: int, verdict: str) -> None
 
 def test_usage_3_by_size(tmp_path: Path) -> None:
     sizes = {"a": (5e-5, [2.3, 2.31]), "b": (1.5e-4, [2.1, 2.11]), "c": (3e-4, [2.0, 2.01])}
-    rows = [_row("code", 0.5, own, model=name, N=N, run=name) for name, (N, own) in sizes.items()]
+    rows = [confirmation_row("code", 0.5, own, model=name, N=N, run=name) for name, (N, own) in sizes.items()]
     source = _answered(tmp_path, "compute", [rows[1], rows[0], rows[2]])
     (twelve,) = tables_of({"compute": READINGS["compute"].read(source)}, ["dcpt-12"], None)
     assert twelve.verdict == NOT_HERE

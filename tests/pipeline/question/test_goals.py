@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 
 from pipeline.answers.confirm import Place, confirmation_runs, places
-from pipeline.answers.verdict import ELSEWHERE, NEAR, UNTOLD, WHERE, proven
+from pipeline.answers.outcome import CONFIRMED, NEARBY, NOT_CONFIRMED, UNDETERMINED, outcome_of
 from pipeline.cli.main import run
 from pipeline.plan.runs import placeholder_manifest, planned_runs
 from pipeline.question.goal import goal_problems
 from pipeline.question.loading import load_question, read_question
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
+from pipeline.study.artifacts import Candidate, ConfirmationRow, Recommendation, RecommendedRun
 from pipeline.study.folder import question_yaml, study_of
+from tests.pipeline.answers.examples import confirmation_row, recommendation
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"kind": "limited-data"}, "goal.domain_tokens: null with goal.kind=limited-data; allowed: tokens of the domain"),
@@ -90,9 +92,10 @@ def test_an_existing_study_is_asked_another_goal(tmp_path: Path, capsys: pytest.
     assert "did you mean compute?" in capsys.readouterr().err
 
 
-def _answer(question: Question, share: float, **more: Any) -> dict[str, Any]:
-    mixture = {question.corpora.general: 1 - share, question.corpora.domain: share}
-    return {"mixture": mixture, "target": {"model": question.model.name, "steps": 600}, **more}
+def _answer(question: Question, ratio: float, model: str = "", **changes: Any) -> Recommendation:
+    mixture = {question.corpora.general: 1 - ratio, question.corpora.domain: ratio}
+    target = RecommendedRun(model or question.model.name, 1.0, 1.0, 600)
+    return recommendation(mixture=mixture, target=target, **changes)
 
 
 def test_confirmation_is_as_it_was_unless_more_is_asked() -> None:
@@ -118,10 +121,11 @@ def test_the_domains_tokens_are_read_once_at_every_share() -> None:
 
 def test_every_model_is_run_for_the_same_compute() -> None:
     question = _question(**COMPUTE, around=[-0.4])
-    candidates = [{"model": name, "share": 0.5, "steps": steps} for name, steps in
-                  (("qwen2-0.15m", 322), ("qwen2-0.3m", 147))]  # fmt: skip
-    answer = _answer(question, 0.5, candidates=candidates)
-    answer["target"]["model"] = "qwen2-0.3m"
+    candidates = [
+        Candidate(name, 1.0, 1.0, steps, 0.5, 4.0, 3.9, 4.1)
+        for name, steps in (("qwen2-0.15m", 322), ("qwen2-0.3m", 147))
+    ]
+    answer = _answer(question, 0.5, "qwen2-0.3m", candidates=candidates)
     asked = places(question, answer)
     assert [place.model for place in asked] == ["qwen2-0.3m", "qwen2-0.15m"]
     manifest = placeholder_manifest(question)
@@ -130,45 +134,40 @@ def test_every_model_is_run_for_the_same_compute() -> None:
         assert pretraining[run_.parent or ""] == run_.model
 
 
-def _rows(losses: dict[float, list[float]], **more: Any) -> list[dict[str, Any]]:
-    """Rows of confirmation.json, the answer's first: share -> losses of its seeds."""
-    row = {"model": "m", "N": 1.0, "steps": 9, "recommended": True, "before": 2.0, "predicted": 2.0, "low": 1.9,
-           "high": 2.1, "sd": 0.0, **more}  # fmt: skip
-    return [
-        {**row, "run": f"run-{share}", "domain_ratio": share, "seeds": seeds, "measured": sum(seeds) / len(seeds)}
-        for share, seeds in losses.items()
-    ]
+def _rows(losses: dict[float, list[float]], corpus: str) -> list[ConfirmationRow]:
+    """Rows of confirmation.json, the recommended first: domain ratio -> losses of its seeds."""
+    return [confirmation_row(corpus, ratio, seeds) for ratio, seeds in losses.items()]
 
 
 AT_THE_TOLERANCE = {0.5: [2.06, 2.062, 2.058], 0.3: [2.0, 2.01, 2.02], 0.7: [2.1, 2.12, 2.11]}
 RISES = {
-    WHERE: AT_THE_TOLERANCE,
-    NEAR: {0.5: [2.070, 2.071, 2.072], 0.3: [2.0, 2.001, 2.002], 0.7: [2.1, 2.101, 2.102]},
-    ELSEWHERE: {0.5: [2.200, 2.201, 2.202], 0.1: [2.0, 2.001, 2.002], 0.7: [2.3, 2.301, 2.302]},
-    UNTOLD: {share: seeds[:1] for share, seeds in AT_THE_TOLERANCE.items()},
+    CONFIRMED: AT_THE_TOLERANCE,
+    NEARBY: {0.5: [2.070, 2.071, 2.072], 0.3: [2.0, 2.001, 2.002], 0.7: [2.1, 2.101, 2.102]},
+    NOT_CONFIRMED: {0.5: [2.200, 2.201, 2.202], 0.1: [2.0, 2.001, 2.002], 0.7: [2.3, 2.301, 2.302]},
+    UNDETERMINED: {share: seeds[:1] for share, seeds in AT_THE_TOLERANCE.items()},
 }
 
 
 @pytest.mark.parametrize("verdict", RISES)
 def test_where_the_general_loss_rises_by_the_tolerance(verdict: str) -> None:
-    proof = proven(_question(), {"low": 0.4, "high": 0.6}, _rows(RISES[verdict], corpus="general"))
-    assert proof["verdict"] == verdict
-    assert [place["domain_ratio"] for place in proof["places"]] == sorted(RISES[verdict])
-    assert proof["places"][proof["at"]]["domain_ratio"] == 0.5
-    assert "3% was asked" in proof["sentence"]
-    assert ("confirm.seeds=3" in proof["sentence"]) == (verdict == UNTOLD)
+    outcome = outcome_of(_question(), recommendation(), _rows(RISES[verdict], corpus="general"))
+    assert outcome.verdict == verdict
+    assert [place.domain_ratio for place in outcome.places] == sorted(RISES[verdict])
+    assert outcome.places[outcome.at].domain_ratio == 0.5
+    assert "the tolerance is 3%" in outcome.sentence
+    assert ("confirm.seeds=3" in outcome.sentence) == (verdict == UNDETERMINED)
 
 
 LEAST = {
-    WHERE: {0.5: [2.0, 2.01], 0.3: [2.1, 2.11], 0.7: [2.2, 2.21]},
-    NEAR: {0.5: [2.1, 2.11], 0.45: [2.0, 2.01], 0.7: [2.2, 2.21]},
-    ELSEWHERE: {0.5: [2.1, 2.11], 0.3: [2.0, 2.01], 0.7: [2.2, 2.21]},
-    UNTOLD: {0.5: [2.0, 2.3], 0.3: [2.2, 2.1], 0.7: [2.1, 2.2]},
+    CONFIRMED: {0.5: [2.0, 2.01], 0.3: [2.1, 2.11], 0.7: [2.2, 2.21]},
+    NEARBY: {0.5: [2.1, 2.11], 0.45: [2.0, 2.01], 0.7: [2.2, 2.21]},
+    NOT_CONFIRMED: {0.5: [2.1, 2.11], 0.3: [2.0, 2.01], 0.7: [2.2, 2.21]},
+    UNDETERMINED: {0.5: [2.0, 2.3], 0.3: [2.2, 2.1], 0.7: [2.1, 2.2]},
 }
 
 
 @pytest.mark.parametrize("verdict", LEAST)
 def test_where_the_domain_loss_is_least(verdict: str) -> None:
-    proof = proven(_question(**LIMITED), {"low": 0.4, "high": 0.6}, _rows(LEAST[verdict], corpus="code"))
-    assert proof["verdict"] == verdict
-    assert proof["among_best"][proof["at"]] == (verdict in (WHERE, UNTOLD))
+    outcome = outcome_of(_question(**LIMITED), recommendation(), _rows(LEAST[verdict], corpus="code"))
+    assert outcome.verdict == verdict
+    assert (outcome.among_best or [])[outcome.at] == (verdict in (CONFIRMED, UNDETERMINED))

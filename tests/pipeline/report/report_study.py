@@ -76,9 +76,9 @@ def make_study(
     answer = recommend(study, question, points, fits)
     if until == "recommendation":
         return study, question
-    share = answer["mixture"][domain]
-    target = answer["target"]
-    asked = [Place(target["model"], own, target["steps"]) for own in (share, round(share + 0.15, 3))]
+    assert answer.mixture is not None
+    share, target = answer.mixture[domain], answer.target
+    asked = [Place(target.model, own, target.steps) for own in (share, round(share + 0.15, 3))]
     runs = confirmation_runs(question, asked, manifest, "bf16")
     _write_runs(study, question, add_to_plan(study, runs))
     compare(study, question, runs, collect(study, "general"), fits)

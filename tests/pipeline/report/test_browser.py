@@ -140,14 +140,14 @@ def test_the_sliders_say_what_recommend_says(shown, whole, tmp_path):
             confirm=dataclasses.replace(question.confirm, tokens_factor=there["steps"] / question.continual.steps),
         )
         answer = recommend(Study(tmp_path), changed, points, fits)
-        if answer["mixture"] is None:
+        if answer.mixture is None:
             assert there["ratios"] == [None] * 3
             assert f"No domain ratio of {HOSTILE_CORPUS} for" in there["words"]
             continue
-        ratio, low, high = answer["mixture"][HOSTILE_CORPUS], answer["low"], answer["high"]
+        ratio, low, high = answer.mixture[HOSTILE_CORPUS], answer.low, answer.high
         assert there["ratios"] == [round(1000 * ratio), round(1000 * low), round(1000 * high)]
         for role, corpus in (("general", "general"), ("domain", HOSTILE_CORPUS)):
-            losses = [round(loss, 4) for loss in answer["predicted"][corpus].values()]
+            losses = [round(loss, 4) for loss in vars(answer.predicted[corpus]).values()]
             assert there[role] == losses
             assert "{:.4f} on {} ({:.4f} to {:.4f})".format(losses[0], corpus, *losses[1:]) in there["words"]
         assert f"{ratio:.1%} {HOSTILE_CORPUS} (90% interval {low:.1%} to {high:.1%})" in there["words"]

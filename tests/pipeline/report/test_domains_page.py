@@ -9,6 +9,7 @@ import plotly.graph_objects
 import pytest
 
 from pipeline.report.write import write_report
+from pipeline.study.artifacts import Recommendation
 from pipeline.study.folder import Study
 from tests.pipeline.report.report_study import HOSTILE_CORPUS, whole_study
 from tests.pipeline.report.test_report import Page
@@ -38,8 +39,8 @@ def _links(page: Page) -> list[str]:
 
 def test_it_says_every_answer_and_leads_to_its_page(study: Study) -> None:
     page = Page(study.folder / "report.html")
-    content = study.read_json(study.answer("recommendation.json"), "recommend")
-    share = f"{100 * content['mixture'][HOSTILE_CORPUS]:.1f}".removesuffix(".0") + "%"
+    content = Recommendation.read(study)
+    share = f"{100 * (content.mixture or {})[HOSTILE_CORPUS]:.1f}".removesuffix(".0") + "%"
     assert f"{share} {HOSTILE_CORPUS}" in page.words
     assert "2 domains, each beside general: 1 answered" in page.words
     assert "law: not answered; cptlaw fit and recommend studies/two corpora.domain=law." in page.words

@@ -20,6 +20,7 @@ from pipeline.report.loss_figures import loss_curves
 from pipeline.report.marks import notes, value_range
 from pipeline.report.tables import provenance
 from pipeline.report.write import write_report
+from pipeline.study.artifacts import Corpora, Corpus
 from pipeline.study.folder import Study, StudyError
 from tests.pipeline.report.report_study import HOSTILE_CORPUS, HOSTILE_NAME, whole_study
 
@@ -154,8 +155,8 @@ def test_provenance_names_the_text(copied, tmp_path):
 
     fingerprint = "00" * 16
     assert fingerprint in words()
-    text = {"fingerprint": fingerprint, "revision": "c0ffee", "tokens": {"train": 1234567, "validation": 89}}
-    study.write_json("corpora.json", {"corpora": {"general": text, HOSTILE_CORPUS: {**text, "fingerprint": "other"}}})
+    text = Corpus(fingerprint, "c0ffee", {"train": 1234567, "validation": 89})
+    Corpora({}, {"general": text, HOSTILE_CORPUS: dataclasses.replace(text, fingerprint="other")}).write(study)
     assert "c0ffee" in words()
     assert "1,234,567" in words()
     # What is recorded of another text is not told of this one.
@@ -317,7 +318,6 @@ def test_a_confirmation_of_another_share_confirms_nothing(copied):
 @pytest.mark.parametrize(
     "change",
     [
-        {"law": "dcpt"},
         {"law": {"general": "dcpt", HOSTILE_CORPUS: "chinchilla"}},
         {"loss_before": {"general": 4.0, "poems": 5.0}},
     ],

@@ -19,6 +19,7 @@ import pytest
 
 from pipeline.cli.main import run
 from pipeline.question.schema import TrackingConfig
+from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.folder import Study
 from pipeline.tracking.mirror import Mirror
 from pipeline.tracking.rows import rows_by_attempt
@@ -270,15 +271,13 @@ def test_the_answer_with_its_curves_report_and_files(tmp_path: Path, tmp_path_fa
     shutil.copytree(plain_study(tmp_path_factory.getbasetemp() / "plain").folder, study.folder)
     assert run(["report", str(study.folder), "tracking.kind=wandb"]) == 0
     (one,) = [one for one in stored(study).values() if one.run.job_type == "fit"]
-    content = study.read_json("recommendation.json", "recommend")
-    confirmed = study.read_json("confirmation.json", "confirm")["confirmations"]
-    share = content["mixture"]["code"]
-    assert one.summary["share"] == share
-    for row in confirmed:
-        if row["recommended"] and abs(row["domain_ratio"] - share) < 5e-4:
-            assert one.summary[f"predicted/{row['corpus']}"] == pytest.approx(row["predicted"])
-            assert one.summary[f"measured/{row['corpus']}"] == row["measured"]
-            assert one.summary[f"relative_error/{row['corpus']}"] == row["relative_error"]
+    ratio = (Recommendation.read(study).mixture or {})["code"]
+    assert one.summary["domain_ratio"] == ratio
+    for row in Confirmation.read(study).confirmations:
+        if row.recommended and abs(row.domain_ratio - ratio) < 5e-4:
+            assert one.summary[f"predicted/{row.corpus}"] == pytest.approx(row.predicted)
+            assert one.summary[f"measured/{row.corpus}"] == row.measured
+            assert one.summary[f"relative_error/{row.corpus}"] == row.relative_error
     kinds = {value for row in one.history for key, value in row.items() if key.endswith("/_type")}
     assert kinds == {"html-file", "plotly-file", "table-file"}
     assert "study" in one.artifacts

@@ -1,0 +1,132 @@
+"""Do confirmation runs at the predicted optimum and around it confirm it? Verdicts with the noise of their seeds.
+
+Of the trade-off: CONFIRMED if the 90% interval of the measured loss increase at the recommended ratio holds the
+tolerance; NEARBY if the ratio at which the measured increase is the tolerance may lie in the 90% interval of the
+predicted ratio. Of limited-data and compute: CONFIRMED if the recommended place may be the optimum and another place
+may not; NEARBY if a place that may be the optimum lies in the 90% interval of the predicted one. Else NOT_CONFIRMED;
+UNDETERMINED with one seed, and where every place may be the optimum.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from fitting import Estimate
+from fitting.answers.measured_optimum import around_optimum, crossing, mean_of_seeds
+from pipeline.question.schema import Question
+from pipeline.report.number_format import percent
+from pipeline.study.artifacts import ConfirmationRow, Interval, MeasuredPlace, Outcome, Recommendation
+
+CONFIRMED, NEARBY = "confirmed", "confirmed within its interval"
+NOT_CONFIRMED, UNDETERMINED = "not confirmed", "not determined"
+
+
+def outcome_of(question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
+    """Judge the predicted optimum by the confirmation runs.
+
+    Args:
+        question: the question.
+        recommendation: its answer.
+        rows: of every place, corpus and law; those of the recommended place first.
+    """
+    kind, (general, domain) = question.goal.kind, (question.corpora.general, question.corpora.domain)
+    corpus = general if kind == "trade-off" else domain
+    axis = "N" if kind == "compute" else "domain_ratio"
+    deciding = [row for row in rows if row.recommended and row.corpus == corpus]
+    deciding.sort(key=lambda row: getattr(row, axis))
+    at = next(number for number, row in enumerate(deciding) if row.run == rows[0].run)
+    names = [field.name for field in dataclasses.fields(MeasuredPlace)]
+    places = [MeasuredPlace(**{name: getattr(row, name) for name in names}) for row in deciding]
+    undetermined = "Nothing was run beside the recommended place: set confirm.around."
+    outcome = Outcome(kind, corpus, len(deciding[at].seeds), at, places, UNDETERMINED, undetermined)
+    if kind == "trade-off":
+        return _trade_off(outcome, deciding, question.goal.tolerance, recommendation, domain)
+    if len(deciding) < 2:
+        return outcome
+    interval = recommendation.optimum["N"] if kind == "compute" else recommendation
+    return _lowest(outcome, deciding, axis, (interval.low or 0.0, interval.high or 0.0))
+
+
+def _trade_off(
+    outcome: Outcome, rows: list[ConfirmationRow], tolerance: float, recommendation: Recommendation, domain: str
+) -> Outcome:
+    answer = rows[outcome.at]
+    increases = np.array([row.seeds for row in rows]) / answer.before - 1
+    increase = mean_of_seeds(increases[outcome.at])
+    ratios = np.array([row.domain_ratio for row in rows])
+    met = crossing(ratios, increases, tolerance)
+    low, high = recommendation.low or 0.0, recommendation.high or 0.0
+    verdict = NOT_CONFIRMED
+    if outcome.seeds < 2:
+        verdict = UNDETERMINED
+    elif increase.low <= tolerance <= increase.high:
+        verdict = CONFIRMED
+    elif met is not None and met.low <= high and low <= met.high:
+        verdict = NEARBY
+    parts = [
+        f"At {percent(answer.domain_ratio)} {domain} the loss on {answer.corpus} increased by "
+        f"{increase.value:.2%}{_between(increase, '.2%')}",
+        f"the tolerance is {100 * tolerance:.3g}%",
+    ]
+    if met is not None:
+        measured = f"{met.value:.1%}{_between(met, '.1%')}"
+        parts.append(f"measured, it is reached at {measured}, predicted {low:.1%} to {high:.1%}")
+    elif len(rows) > 1:
+        parts.append("no two neighbouring runs enclose it")
+    else:
+        parts.append("nothing was run beside this ratio: set confirm.around")
+    return dataclasses.replace(
+        outcome,
+        verdict=verdict,
+        sentence=f"{'; '.join(parts)}. {_seeds(outcome.seeds)}",
+        tolerance=tolerance,
+        loss_increase=_interval(increase),
+        crossing=met and _interval(met),
+    )
+
+
+def _lowest(outcome: Outcome, rows: list[ConfirmationRow], axis: str, interval: tuple[float, float]) -> Outcome:
+    found = around_optimum(np.array([row.seeds for row in rows]), outcome.at)
+    best = [row for row, among in zip(rows, found.among_best) if among]
+    if len(best) == len(rows):
+        verdict = UNDETERMINED
+    elif found.among_best[outcome.at]:
+        verdict = CONFIRMED
+    elif any(interval[0] <= getattr(row, axis) <= interval[1] for row in best):
+        verdict = NEARBY
+    else:
+        verdict = NOT_CONFIRMED
+    names = [row.model if axis == "N" else percent(row.domain_ratio) for row in rows]
+    difference = found.difference
+    side = "above" if difference.value > 0 else "below"
+    among = ", ".join(name for name, may_be in zip(names, found.among_best) if may_be)
+    others = ", ".join(name for name, may_be in zip(names, found.among_best) if not may_be)
+    parts = [
+        f"At the predicted {names[outcome.at]} the loss on {outcome.corpus} is {abs(difference.value):.4f} {side} the "
+        f"lowest of the others, at {names[found.other]}{_between(difference, '+.4f')}",
+        *([f"the standard deviation over seeds is {found.sd:.4f}"] if outcome.seeds > 1 else []),
+        f"the minimum may be at {among}, not at {others}" if others else "the minimum may be at any of these places",
+    ]
+    return dataclasses.replace(
+        outcome,
+        verdict=verdict,
+        sentence=f"{'; '.join(parts)}. {_seeds(outcome.seeds)}",
+        difference=_interval(difference),
+        other=found.other,
+        among_best=list(found.among_best),
+        sd=None if np.isnan(found.sd) else found.sd,
+    )
+
+
+def _between(estimate: Estimate, form: str) -> str:
+    return "" if np.isnan(estimate.low) else f" (90%: {estimate.low:{form}} to {estimate.high:{form}})"
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seeds." if count > 1 else "One seed, so its noise is not known: confirm.seeds=3 gives intervals."
+
+
+def _interval(estimate: Estimate) -> Interval:
+    return Interval(*(None if np.isnan(value) else float(value) for value in estimate))  # pyright: ignore

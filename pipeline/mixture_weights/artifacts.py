@@ -1,0 +1,241 @@
+"""What recommendation.json and confirmation.json hold for goal=weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from pipeline.study.artifacts import Artifact, Number, Ratio, Steps
+
+
+@dataclass(frozen=True)
+class WeightsGoal:
+    """The question about weights."""
+
+    kind: Literal["weights"]
+    phase: str
+    """weights.phase."""
+    average: str
+    """weights.average: loss or perplexity."""
+
+
+@dataclass(frozen=True)
+class WeightsTarget:
+    """The run that the weights are for."""
+
+    model: str
+    """Name of the model."""
+    steps: Steps
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """Of the curve (k + a)^-b + c: the average loss at k times a domain's tokens, over that of the base run."""
+
+    a: Number
+    b: Number
+    c: Number
+
+
+@dataclass(frozen=True)
+class DesignFit:
+    """A one-at-a-time design at one scale, with the curves that DDO fits to it."""
+
+    steps: Steps
+    tokens: Number
+    base: dict[str, Ratio]
+    """Domain -> weight in the base run."""
+    factors: list[Number]
+    """Multiples of a domain's base tokens that were run."""
+    points: dict[str, list[list[Number]]]
+    """Domain -> seed -> average loss at each factor."""
+    base_value: Number
+    """Average loss of the base run."""
+    predicted: Number
+    """At the optimum."""
+    coefficients: dict[str, Coefficients]
+    """Domain -> its curve."""
+    weights: dict[str, Ratio]
+    """Domain -> weight at the optimum."""
+    flat: list[str]
+    """Domains whose tokens do not lower the average loss."""
+
+
+@dataclass(frozen=True)
+class PathPoint:
+    """Weights on AutoScale's path at a number of tokens."""
+
+    tokens: Number
+    weights: dict[str, Ratio]
+    """Within the tokens that each domain has."""
+    free: dict[str, Ratio]
+    """Without that limit."""
+
+
+@dataclass(frozen=True)
+class ProxyPath:
+    """Weights of a DoReMi proxy after some of its steps: each a list over `steps`, for every domain."""
+
+    steps: list[int]
+    weights: dict[str, list[Number]]
+    mean: dict[str, list[Number]]
+    """Mean of the weights over the steps so far."""
+    excess: dict[str, list[Number]]
+    """Excess loss over the reference, nats a token."""
+
+
+@dataclass(frozen=True)
+class ProxyRound:
+    """A round of DoReMi."""
+
+    reference: dict[str, Ratio]
+    """Domain -> weight of the reference run."""
+    weights: dict[str, Ratio]
+    """Domain -> weight that the round found."""
+    paths: list[ProxyPath]
+    """One a seed."""
+
+
+@dataclass(frozen=True)
+class Details:
+    """How a method arrived at its weights."""
+
+    designs: list[DesignFit] = field(default_factory=list)
+    """Of DDO and AutoScale."""
+    path: list[PathPoint] = field(default_factory=list)
+    """Of AutoScale."""
+    rounds: list[ProxyRound] = field(default_factory=list)
+    """Of DoReMi."""
+    numbers: dict[str, Any] = field(default_factory=dict)
+    """Other numbers of the method, plain JSON for people: nothing here reads them."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Weights that a method proposes for the target, and the runs that it took to find them."""
+
+    method: str
+    """Name in METHODS, or of the given weights."""
+    weights: dict[str, Ratio]
+    """Domain -> ratio of the training tokens, sum 1."""
+    low: dict[str, Ratio] = field(default_factory=dict)
+    """Domain -> lower end of the 90% interval; empty where the method has none."""
+    high: dict[str, Ratio] = field(default_factory=dict)
+    """Domain -> upper end."""
+    predicted: dict[str, Number] = field(default_factory=dict)
+    """"mean" or a domain -> predicted loss at the weights, nats a token, where the method predicts one."""
+    runs: tuple[str, ...] = ()
+    """Names of the runs that it read."""
+    tokens: int = 0
+    """Tokens that these runs trained on."""
+    lines: tuple[str, ...] = ()
+    """Binding constraints, flat domains, how far it extrapolates; one line each."""
+    details: Details = field(default_factory=Details)
+    """For the report."""
+
+
+@dataclass(frozen=True)
+class WeightsRecommendation(Artifact):
+    """The proposals of all methods, and the one that is recommended."""
+
+    NAME: ClassVar[str] = "recommendation.json"
+    VERB: ClassVar[str] = "recommend"
+
+    goal: WeightsGoal
+    target: WeightsTarget
+    method: str
+    """The method whose proposal is recommended."""
+    mixture: dict[str, Ratio]
+    """Its weights."""
+    low: dict[str, Ratio]
+    high: dict[str, Ratio]
+    predicted: dict[str, Number]
+    warnings: list[str]
+    """A line each."""
+    proposals: list[Proposal]
+    """One a method, in the question's order."""
+
+
+@dataclass(frozen=True)
+class SpeedUp:
+    """How much sooner a method's runs reach the last value of the reference's."""
+
+    reached: int = 0
+    """Seeds that reach it."""
+    speed_up: Number | None = None
+    """Steps of the target over the steps at which it is reached; None: not by every seed."""
+    speed_up_low: Number | None = None
+    speed_up_high: Number | None = None
+    """90% interval; None: one seed."""
+    tokens_saved: Number | None = None
+    """Tokens of the target beyond that step."""
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """What the confirmation runs of a proposal measured at the target."""
+
+    method: str
+    recommended: bool
+    weights: dict[str, Ratio]
+    runs: list[str]
+    """One a seed."""
+    values: list[Number]
+    """Average over the domains, one a seed, of loss or of perplexity."""
+    value: Number
+    """Their mean."""
+    loss: Number
+    """Mean loss over the domains, nats a token."""
+    losses: dict[str, Number]
+    """Domain -> loss, mean over the seeds."""
+    perplexity: Number
+    worst: str
+    """The domain with the highest loss."""
+    worst_perplexity: Number
+    difference: Number | None
+    """Value less the reference's, paired by seed; None: it is the reference."""
+    low: Number | None
+    high: Number | None
+    """90% interval of the difference; None: one seed."""
+    above_best: Number
+    """Relative distance to the lowest value of all methods."""
+    general_change: Number | None
+    """Relative increase of the general loss over a continual phase; None: from scratch."""
+    speed: SpeedUp
+    search_tokens: int
+    """Tokens of the runs that the method read."""
+
+
+@dataclass(frozen=True)
+class WeightsConfirmation(Artifact):
+    """All proposals trained at the target, side by side."""
+
+    NAME: ClassVar[str] = "confirmation.json"
+    VERB: ClassVar[str] = "confirm"
+
+    level: Number
+    """Of all intervals."""
+    reference: str
+    """The method that differences are to."""
+    average: str
+    """loss or perplexity."""
+    worth: dict[str, Ratio]
+    """Domain -> its weight in the average."""
+    target: WeightsTarget
+    seeds: int
+    methods: list[MethodResult]
+
+    def __post_init__(self) -> None:
+        if self.reference not in {row.method for row in self.methods}:
+            raise ValueError(f"reference={self.reference!r} is none of the methods")
+
+    @property
+    def ranked(self) -> list[MethodResult]:
+        """The methods, lowest value first."""
+        return sorted(self.methods, key=lambda row: row.value)
+
+    @property
+    def recommended(self) -> MethodResult | None:
+        """The recommended method."""
+        return next((row for row in self.methods if row.recommended), None)
