@@ -3,7 +3,7 @@
 They are written as any law of one's own is, and are in `fitting.LAWS` only while the study runs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -129,61 +129,44 @@ REPLAY_SIZED = Law(
 )
 
 
-def with_size(term: str) -> Law:
-    """transfer-anchored with C2, C, G or E times (N / 0.3 M)^nu."""
+def sized(name: str, exponents: Mapping[str, str | float]) -> Law:
+    """transfer-anchored with a factor (N / 0.3 M)^nu on some of C2, C, G and E.
+
+    Args:
+        name: of the law.
+        exponents: term -> the name of nu, a parameter, or its value.
+    """
+    names = [nu for nu in exponents.values() if isinstance(nu, str)]
 
     def basis(x: Columns, psi: np.ndarray) -> np.ndarray:
-        eps, E, nu = psi
-        factor = power(x["N"] / MIDDLE, nu)
-        columns = ANCHORED.basis(x, np.array([eps, E]))
-        if term == "E":
-            columns[:, 1] *= np.log1p(E * factor * x["s1"]) / np.log1p(E * x["s1"])
-        else:
-            columns[:, ("C2", "C", "G").index(term)] *= factor
+        columns, values = ANCHORED.basis(x, psi[:2]), dict(zip(names, psi[2:], strict=True))
+        for term, nu in exponents.items():
+            factor = power(x["N"] / MIDDLE, values[nu] if isinstance(nu, str) else nu)
+            if term == "E":
+                columns[:, 1] *= np.log1p(psi[1] * factor * x["s1"]) / np.log1p(psi[1] * x["s1"])
+            else:
+                columns[:, ("C2", "C", "G").index(term)] *= factor
         return columns
 
     return replace(
         ANCHORED,
-        name=f"transfer-anchored, {term} N^nu",
-        parameters=(*ANCHORED.parameters, _NU),
+        name=name,
+        parameters=(*ANCHORED.parameters, *(replace(_NU, name=nu) for nu in names)),
         columns=(*ANCHORED.columns, "N"),
-        varies={**ANCHORED.varies, "N": "nu"},
+        varies={**ANCHORED.varies, **({"N": names[-1]} if names else {})},
         basis=basis,
     )
 
 
-def _both(x: Columns, psi: np.ndarray) -> np.ndarray:
-    columns, relative = ANCHORED.basis(x, psi[:2]), x["N"] / MIDDLE
-    columns[:, 1] *= power(relative, psi[2])
-    columns[:, 2] *= power(relative, psi[3])
-    return columns
-
-
-C_AND_G = replace(
-    ANCHORED,
-    name="transfer-anchored, C N^nu_C and G N^nu_G",
-    parameters=(*ANCHORED.parameters, replace(_NU, name="nu_C"), replace(_NU, name="nu_G")),
-    columns=(*ANCHORED.columns, "N"),
-    varies={**ANCHORED.varies, "N": "nu_G"},
-    basis=_both,
-)
-
-
-def _third(x: Columns, psi: np.ndarray) -> np.ndarray:
-    columns = ANCHORED.basis(x, psi)
-    columns[:, 2] *= np.cbrt(x["N"] / MIDDLE)
-    return columns
-
-
-THIRD = replace(ANCHORED, name="transfer-grown", columns=(*ANCHORED.columns, "N"), basis=_third)
-"""G N^(1/3), as the gain grows where nothing shifts: it costs no parameter."""
 PROPOSED = "transfer-anchored, C N^nu"
-
 VARIANTS = (
     anchored_dcpt(DCPT, "dcpt-anchored"),
     anchored_dcpt(DCPT_FREE, "dcpt-free-anchored"),
-    *(DCPT_AREAS, REPLAY_ANCHORED, REPLAY_SIZED, C_AND_G, THIRD),
-    *(with_size(term) for term in ("C2", "C", "G", "E")),
+    *(DCPT_AREAS, REPLAY_ANCHORED, REPLAY_SIZED),
+    sized("transfer-anchored, C N^nu_C and G N^nu_G", {"C": "nu_C", "G": "nu_G"}),
+    # The gain grows as N^(1/3) where nothing shifts: this costs no parameter.
+    sized("transfer-grown", {"G": 1 / 3}),
+    *(sized(f"transfer-anchored, {term} N^nu", {term: "nu"}) for term in ("C2", "C", "G", "E")),
 )
 
 
