@@ -220,7 +220,7 @@ class WeightsConfirmation(Artifact):
     """The method that differences are to."""
     average: str
     """loss or perplexity."""
-    worth: dict[str, Ratio]
+    domain_values: dict[str, Ratio]
     """Domain -> its weight in the average."""
     target: WeightsTarget
     seeds: int

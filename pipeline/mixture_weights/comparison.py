@@ -1,4 +1,4 @@
-"""The proof of weights: every proposal trained at the target, the same seeds for all, and what that shows."""
+"""Recommend mixture weights, and compare all proposals by runs at the target that share their seeds."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from pipeline.mixture_weights.artifacts import (
     WeightsRecommendation,
     WeightsTarget,
 )
-from pipeline.mixture_weights.setting import Measured, Setting, average, worth
-from pipeline.mixture_weights.stages import confirming, proposed
-from pipeline.mixture_weights.token_supply import target_tokens
+from pipeline.mixture_weights.setting import Measured, Setting, average, domain_values, target_tokens
+from pipeline.mixture_weights.stages import confirmation_runs, propose_all
 from pipeline.study.folder import PlannedRun, Study
 
 LEVEL = 0.9
@@ -27,12 +26,12 @@ LEVEL = 0.9
 def recommend_weights(
     study: Study, setting: Setting, measured: Measured, log: Callable[[str], object] = lambda line: None
 ) -> WeightsRecommendation:
-    """Let every method propose, and write recommendation.json; `log` as in `proposed`.
+    """Collect the proposals of all methods, and write recommendation.json; `log` as in `propose_all`.
 
     Raises:
         StudyError: runs that a method reads are not done.
     """
-    proposals = proposed(setting, measured, log)
+    proposals = propose_all(setting, measured, log)
     answer = next((proposal for proposal in proposals if proposal.method == "autoscale"), proposals[0])
     weights = setting.question.weights
     recommendation = WeightsRecommendation(
@@ -53,10 +52,10 @@ def recommend_weights(
 def compare(
     study: Study, setting: Setting, measured: Measured, recommendation: WeightsRecommendation
 ) -> WeightsConfirmation:
-    """What the confirmation runs of all proposals measured; writes confirmation.json.
+    """Compare the confirmation runs of all proposals, and write confirmation.json.
 
-    Differences and speed-ups are to the reference, uniform where it is one of the methods, seed by seed: runs of one
-    seed have the same first weights and read a domain's text in the same order. Their intervals are Student's t.
+    Differences and speed-ups are relative to the reference, which is uniform where it is among the methods. They are
+    paired by seed: runs of one seed have the same initial weights and order of text. Intervals are Student's t.
 
     Args:
         study: where it is written.
@@ -65,18 +64,18 @@ def compare(
         recommendation: whose proposals were trained.
     """
     proposals = recommendation.proposals
-    runs = [confirming(setting, [proposal]) for proposal in proposals]
-    values = [[average(setting, measured.losses(run)) for run in own] for own in runs]
+    runs = [confirmation_runs(setting, [proposal]) for proposal in proposals]
+    values = [[average(setting, measured.losses(run)) for run in seeds] for seeds in runs]
     names = [proposal.method for proposal in proposals]
     base = names.index("uniform") if "uniform" in names else len(names) - 1
-    shares = worth(setting.question)
-    best = min(float(np.mean(own)) for own in values)
+    weighting = domain_values(setting.question)
+    best = min(float(np.mean(seeds)) for seeds in values)
     rows = []
     for at, proposal in enumerate(proposals):
         losses = {
             domain: float(np.mean([measured.losses(run)[domain] for run in runs[at]])) for domain in setting.domains
         }
-        loss = sum(share * losses[domain] for domain, share in shares.items())
+        loss = sum(value * losses[domain] for domain, value in weighting.items())
         worst = max(losses, key=lambda domain: losses[domain])
         difference, low, high = (None,) * 3 if at == base else _interval(np.subtract(values[at], values[base]))
         rows.append(
@@ -105,7 +104,7 @@ def compare(
         level=LEVEL,
         reference=names[base],
         average=setting.question.weights.average,
-        worth=shares,
+        domain_values=weighting,
         target=recommendation.target,
         seeds=setting.question.weights.confirm_seeds,
         methods=rows,
@@ -117,7 +116,7 @@ def compare(
 def _general_change(
     setting: Setting, measured: Measured, runs: Sequence[PlannedRun], losses: dict[str, float]
 ) -> float | None:
-    """Relative rise of the general loss over a continual phase, mean over the seeds; None from scratch."""
+    """Relative increase of the general loss over a continual phase, mean over the seeds; None from scratch."""
     if setting.question.weights.phase == "pretrain":
         return None
     general = setting.question.corpora.general
@@ -125,7 +124,7 @@ def _general_change(
 
 
 def _speed(setting: Setting, measured: Measured, runs: Sequence[PlannedRun], reference: Sequence[float]) -> SpeedUp:
-    """How much sooner these runs have the reference's last value: target over the step at which they reach it."""
+    """Steps of the target over the step at which these runs reach the last value of the reference."""
     steps = [
         _reached({step: average(setting, losses) for step, losses in measured.curve(run).items()}, goal)
         for run, goal in zip(runs, reference)
@@ -140,7 +139,7 @@ def _speed(setting: Setting, measured: Measured, runs: Sequence[PlannedRun], ref
 
 
 def _reached(curve: dict[int, float], goal: float) -> float | None:
-    """The step at which a curve first is at the goal, straight lines between its points; None where it never is."""
+    """The step at which a curve first reaches a value, linearly interpolated; None: it does not."""
     steps = sorted(curve)
     for before, after in itertools.pairwise(steps):
         if curve[after] <= goal:

@@ -1,4 +1,4 @@
-"""The pictures of weights: by method, against scale, the curves that they rest on, and the losses that came of them."""
+"""Figures of mixture weights: by method, by scale and by step, the fitted curves, and the measured losses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.report.marks import BLACK, GREY, Figure, Key, Panel, axis, bar, do
 from pipeline.report.number_format import label, percent, quantity, short
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#B07C00", "#56B4E9", "#3A3F9E", "#6B6B6B", "#88CCEE", "#661100")
-"""Of domains and of methods, in their order; beyond the last they begin again."""
+"""Of domains and of methods, in their order, repeated after the last."""
 SCALES = ("#009E73", "#AA4499")
 """Of the curves at the smaller and the larger scale."""
 
@@ -23,14 +23,14 @@ def colours(names: Sequence[str]) -> dict[str, str]:
 
 
 def weights_by_method(content: WeightsRecommendation) -> Figure:
-    """The weights of every proposal, a row a domain; the answer with its interval."""
+    """The weights of every proposal, a row a domain; the recommended ones with their interval."""
     domains, rows = list(content.mixture), content.proposals
     ink = colours([row.method for row in rows])
     places = np.arange(len(domains), dtype=float)[::-1]
     traces = []
     for at, row in enumerate(rows):
         shares = [row.weights[domain] for domain in domains]
-        # Beside each other, so that equal weights do not hide one another.
+        # Vertically shifted, so that equal weights do not cover each other.
         y = places + 0.6 * (0.5 - (at + 0.5) / len(rows))
         answer = row.method == content.method
         hover = f"{label(row.method)}: %{{x:.1%}}"
@@ -63,8 +63,8 @@ def weights_by_scale(content: WeightsRecommendation) -> Figure | None:
             if any(abs(a - b) > 1e-6 for a, b in zip(free, capped)):
                 traces.append(line(totals, free, ink[domain], "dot", 1.2))
             traces.append(line(totals, capped, ink[domain], "solid", 2, hover))
-            optima = [made.weights[domain] for made in designs]
-            traces.append(dots([made.tokens for made in designs], optima, ink[domain], 8, "circle", hover))
+            optima = [design.weights[domain] for design in designs]
+            traces.append(dots([design.tokens for design in designs], optima, ink[domain], 8, "circle", hover))
         top = max(max(place.weights.values()) for place in path)
         traces.append(line([content.target.tokens] * 2, [0.0, top], BLACK, "dash", 1.2))
         x = token_axis("tokens of the run", [*totals, content.target.tokens])
@@ -75,34 +75,34 @@ def weights_by_scale(content: WeightsRecommendation) -> Figure | None:
 
 
 def domain_curves(content: WeightsRecommendation) -> Figure | None:
-    """What more or less of one domain does to the mean over all: runs and fitted curves, a panel a domain."""
+    """The mean loss over all domains against the tokens of one: runs and fitted curves, a panel a domain."""
     designs = next(
         (row.details.designs for row in content.proposals if row.method == "autoscale"),
         next((row.details.designs[-1:] for row in content.proposals if row.method == "ddo"), None),
     )
     if not designs:
         return None
-    shown = [point / made.base_value for made in designs for points in made.points.values() for seed in points
+    shown = [point / design.base_value for design in designs for points in design.points.values() for seed in points
              for point in seed]  # fmt: skip
     bounds = value_range(shown)
     panels = [_domain_panel(domain, designs, bounds) for domain in content.mixture]
-    keys = [Key(f"base run of {quantity(made.tokens)} tokens", ink, "line") for made, ink in zip(designs, SCALES)]
+    keys = [Key(f"base run of {quantity(design.tokens)} tokens", ink, "line") for design, ink in zip(designs, SCALES)]
     keys += [Key("a run, one seed", GREY, "dot"), Key("optimum", GREY, "diamond")]
     return Figure(keys, panels)
 
 
 def _domain_panel(domain: str, designs: list[DesignFit], bounds: list[float]) -> Panel:
     traces = []
-    for made, ink in zip(designs, SCALES):
-        factors, curve = made.factors, made.coefficients[domain]
+    for design, ink in zip(designs, SCALES):
+        factors, curve = design.factors, design.coefficients[domain]
         x = np.geomspace(min(factors), max(factors), 61)
         a, b, c = curve.a, curve.b, curve.c
         traces.append(line(x, (x + a) ** -b + c, ink))
-        for seed in made.points[domain]:
-            ratios = [value / made.base_value for value in seed]
+        for seed in design.points[domain]:
+            ratios = [value / design.base_value for value in seed]
             traces.append(dots(factors, ratios, ink, 6, "circle", "%{y:.4f} at %{x:.3g} times its tokens"))
-        best = made.weights[domain] / made.base[domain]
-        hover = f"optimum: {percent(made.weights[domain])}, %{{x:.3g}} times its tokens"
+        best = design.weights[domain] / design.base[domain]
+        hover = f"optimum: {percent(design.weights[domain])}, %{{x:.3g}} times its tokens"
         traces.append(dots([best], [(best + a) ** -b + c], ink, 10, "diamond", hover))
     marked = designs[0].factors
     ticks = {"tickvals": marked, "ticktext": [f"{factor:.3g}" for factor in marked]}
@@ -111,7 +111,7 @@ def _domain_panel(domain: str, designs: list[DesignFit], bounds: list[float]) ->
 
 
 def losses_by_method(comparison: WeightsConfirmation) -> Figure:
-    """The mean over the domains of every confirmation run, and of all seeds."""
+    """The mean over the domains of every confirmation run, and the mean over the seeds."""
     rows = comparison.ranked
     ink = colours([row.method for row in comparison.methods])
     places = np.arange(len(rows), dtype=float)[::-1]
@@ -129,14 +129,14 @@ def losses_by_method(comparison: WeightsConfirmation) -> Figure:
 
 
 def confirmation_curves(comparison: WeightsConfirmation, points: pd.DataFrame) -> Figure | None:
-    """The mean over domains and seeds while the confirmation runs train; None where their points are gone."""
+    """The mean over domains and seeds while the confirmation runs train; None without their points."""
     ink = colours([row.method for row in comparison.methods])
-    own = points[points["step"] > 0]
-    values = own["loss"] if comparison.average == "loss" else np.exp(own["loss"])
-    own = own.assign(value=values * own["corpus"].map(comparison.worth))
+    chosen = points[points["step"] > 0]
+    values = chosen["loss"] if comparison.average == "loss" else np.exp(chosen["loss"])
+    chosen = chosen.assign(value=values * chosen["corpus"].map(comparison.domain_values))
     traces, shown, tokens = [], [], []
     for row in comparison.methods:
-        runs = own[own["run"].isin(row.runs)]
+        runs = chosen[chosen["run"].isin(row.runs)]
         mean = runs.groupby(["tokens", "run"])["value"].sum().groupby("tokens").mean()
         if mean.empty:
             continue
@@ -150,3 +150,27 @@ def confirmation_curves(comparison: WeightsConfirmation, points: pd.DataFrame) -
     keys = [Key(row.method, ink[row.method], "line") for row in comparison.methods]
     x = token_axis("tokens", tokens)
     return Figure(keys, [panel("", "", traces, x, axis(unit, range=value_range(shown)), 360)])
+
+
+def weights_by_step(content: WeightsRecommendation) -> Figure | None:
+    """Weights of the proxies against their steps, a panel a round and seed; None without DoReMi."""
+    row = next((row for row in content.proposals if row.method == "doremi"), None)
+    if row is None:
+        return None
+    ink = colours(list(content.mixture))
+    panels = []
+    for number, design in enumerate(row.details.rounds, start=1):
+        for seed, path in enumerate(design.paths):
+            traces = []
+            for domain, colour in ink.items():
+                hover = f"{label(domain)}: %{{y:.1%}} after %{{x}} steps"
+                traces.append(line(path.steps, path.weights[domain], colour, "dot", 1.2, hover))
+                traces.append(line(path.steps, path.mean[domain], colour, "solid", 2, hover))
+            words = [f"round {number}"] if len(row.details.rounds) > 1 else []
+            words += [f"seed {seed + 1}"] if len(design.paths) > 1 else []
+            y = axis("weight", tickformat=".0%", rangemode="tozero")
+            panels.append(panel("", ", ".join(words), traces, axis("step of the proxy"), y, 300))
+    keys = [Key(domain, colour, "line") for domain, colour in ink.items()]
+    return Figure(
+        [*keys, Key("after each step", GREY, "dotted"), Key("mean over the steps so far", GREY, "line")], panels
+    )

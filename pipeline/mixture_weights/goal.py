@@ -35,20 +35,22 @@ class WeightsGoal(Goal):
         return max(1, question.weights.target) if phase == question.weights.phase else super().steps(question, phase)
 
     def runs(self, question: Question, study: Study, manifest: Manifest, precision: str) -> list[PlannedRun]:
-        from pipeline.mixture_weights.stages import measured_of, setting_of, wanted
+        from pipeline.mixture_weights.setting import measured_of, setting_of
+        from pipeline.mixture_weights.stages import search_runs
 
-        return wanted(setting_of(question, manifest, precision), measured_of(study, question))
+        return search_runs(setting_of(question, manifest, precision), measured_of(study, question))
 
     def cost_notes(
         self, question: Question, study: Study, manifest: Manifest, precision: str
     ) -> Sequence[RenderableType]:
-        from pipeline.mixture_weights.stages import measured_of, setting_of, stages
+        from pipeline.mixture_weights.setting import measured_of, setting_of
+        from pipeline.mixture_weights.stages import stages
         from pipeline.mixture_weights.terminal_tables import stage_table
 
         return [stage_table(stages(setting_of(question, manifest, precision), measured_of(study, question)))]
 
     def collect_stage(self, question: Question, study: Study) -> None:
-        from pipeline.mixture_weights.stages import measured_of
+        from pipeline.mixture_weights.setting import measured_of
 
         measured_of(study, question, anew=True)
 
@@ -57,7 +59,7 @@ class WeightsGoal(Goal):
 
     def recommend(self, question: Question, study: Study, log: Log) -> Output:
         from pipeline.mixture_weights.comparison import recommend_weights
-        from pipeline.mixture_weights.stages import measured_of
+        from pipeline.mixture_weights.setting import measured_of
         from pipeline.mixture_weights.terminal_tables import notes, weights_table
 
         content = recommend_weights(study, _setting(question, study), measured_of(study, question), log)
@@ -67,7 +69,7 @@ class WeightsGoal(Goal):
         self, question: Question, study: Study, manifest: Manifest, precision: str
     ) -> list[PlannedRun]:
         from pipeline.mixture_weights.artifacts import WeightsRecommendation
-        from pipeline.mixture_weights.stages import confirming, setting_of
+        from pipeline.mixture_weights.stages import confirmation_runs, setting_of
         from pipeline.plan.token_supply import supply_problems
         from pipeline.question.messages import ConfigError
         from pipeline.study.folder import StudyError
@@ -75,7 +77,7 @@ class WeightsGoal(Goal):
         content, setting = WeightsRecommendation.read(study), setting_of(question, manifest, precision)
         if set(content.mixture) != set(setting.domains) or content.target.steps != question.weights.target:
             raise StudyError(f"{study.folder}/recommendation.json: of another question; run cptlaw recommend again")
-        runs = confirming(setting, content.proposals)
+        runs = confirmation_runs(setting, content.proposals)
         if problems := list(supply_problems(runs, manifest, question)):
             raise ConfigError(problems)
         return runs
@@ -108,7 +110,7 @@ class WeightsGoal(Goal):
 
 
 def _setting(question: Question, study: Study) -> Setting:
-    from pipeline.mixture_weights.stages import setting_of
+    from pipeline.mixture_weights.setting import setting_of
     from pipeline.plan.machine import required_precision
     from pipeline.plan.runs import data_folder
     from training.corpora.manifest import Manifest

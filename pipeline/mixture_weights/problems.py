@@ -1,4 +1,4 @@
-"""What is wrong with a question about weights, told before anything is read or run."""
+"""Mistakes in a question about mixture weights, found before training."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from pipeline.mixture_weights.methods.registry import METHODS
-from pipeline.mixture_weights.mixture_problems import mixture_problems
 from pipeline.question.messages import nearest
 from pipeline.question.phases import pieces
 from pipeline.question.schema import PhaseConfig, Question
 from training.schedule import learning_rates
 
 SUM_MISS = 1e-3
-"""How far weights may sum beside 1; the largest takes it."""
+"""How far a sum of weights may differ from 1; the largest weight takes the difference."""
+MIXTURE_READERS = ("data-mixing", "regmix", "continual")
+"""Methods that read random mixtures."""
 
 
 def weights_problems(question: Question) -> Iterator[str]:
@@ -50,15 +51,15 @@ def weights_problems(question: Question) -> Iterator[str]:
         yield f"weights.passes: {weights.passes} with allow_repeats=false; allowed: 1, or allow_repeats=true"
     if weights.average not in ("loss", "perplexity"):
         yield f"weights.average: {weights.average!r}; allowed: loss, perplexity"
-    yield from mixture_problems(question)
+    yield from _mixture_problems(question)
     if not 0 < weights.doremi.step_size < math.inf:
         yield f"weights.doremi.step_size: {weights.doremi.step_size}; allowed: above 0"
     if not 0 <= weights.doremi.smoothing < 1:
         yield f"weights.doremi.smoothing: {weights.doremi.smoothing}; allowed: 0 or more, below 1"
     if question.ladder:
-        yield f"ladder: {question.ladder} with goal.kind=weights; allowed: [], weights are sought on the model itself"
+        yield f"ladder: {question.ladder} with goal.kind=weights; allowed: [], the search trains the model itself"
     if question.launcher.kind == "slurm":
-        yield "launcher.kind: slurm with goal.kind=weights; allowed: local, where one process decides each stage"
+        yield "launcher.kind: slurm with goal.kind=weights; allowed: local, because one process decides on each stage"
     yield from _length_problems(question)
 
 
@@ -87,7 +88,7 @@ def _factor_problems(factors: list[str]) -> Iterator[str]:
 
 
 def _length_problems(question: Question) -> Iterator[str]:
-    """Of settings that count steps: the runs around a base run are shorter and longer than it."""
+    """Settings that count steps must hold for runs shorter and longer than the base run."""
     weights = question.weights
     phase: PhaseConfig = getattr(question, weights.phase)
     lengths = [min([*weights.scales, weights.target]), max([*weights.scales, weights.target])]
@@ -103,3 +104,34 @@ def _length_problems(question: Question) -> Iterator[str]:
             yield f"{weights.phase}.{part}.steps: given, while runs are of many lengths; allowed: another policy"
     if phase.branches:
         yield f"{weights.phase}.branches: given with goal.kind=weights; allowed: []"
+
+
+def _mixture_problems(question: Question) -> Iterator[str]:
+    """A line for each mistake in weights.mixtures, concentration and value."""
+    weights, domains = question.weights, list(question.corpora.sources)
+    readers = [name for name in MIXTURE_READERS if name in weights.methods]
+    if readers:
+        ends = weights.concentration
+        if len(ends) != 2 or not 0 < ends[0] <= ends[1]:
+            yield f"weights.concentration: {ends}; allowed: two numbers above 0, the lower first"
+        needed = {name: _needed_mixtures(name, len(domains)) for name in readers}
+        name = max(readers, key=lambda reader: needed[reader])
+        if 1 <= weights.mixtures < needed[name]:
+            allowed = f"{needed[name]} or more for {name} on {len(domains)} domains"
+            yield f"weights.mixtures: {weights.mixtures}; allowed: {allowed}"
+    if "continual" in readers and weights.phase != "continual":
+        yield f"weights.phase: {weights.phase!r} with continual among weights.methods; allowed: continual"
+    for name, value in weights.value.items():
+        if name not in domains:
+            yield f"weights.value: {name!r} is no source; allowed: {', '.join(domains)}"
+        elif not 0 <= value < math.inf:
+            yield f"weights.value.{name}: {value}; allowed: 0 or more"
+    if weights.value and not sum(weights.value.values()) > 0:
+        yield f"weights.value: {weights.value}; allowed: one weight above 0"
+
+
+def _needed_mixtures(method: str, domains: int) -> int:
+    """The number of mixtures that a law of domains + 1 parameters, or trees with a few leaves, need."""
+    parameters = domains + 1
+    # Of continual a third is held out.
+    return {"data-mixing": parameters + 1, "regmix": 10, "continual": -(-3 * (parameters + 1) // 2)}[method]

@@ -1,23 +1,28 @@
-"""Runs at random mixtures, which several methods read, and the table of what they measured."""
+"""Runs at random mixtures, their losses, and proposals by laws that are fitted to them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from pipeline.mixture_weights.setting import Measured, Setting, mixture_run
-from pipeline.mixture_weights.token_supply import largest_shares
+from pipeline.mixture_weights.artifacts import Details, Proposal
+from pipeline.mixture_weights.method import search_cost
+from pipeline.mixture_weights.setting import Measured, Setting, largest_weights, mixture_run
 from pipeline.study.folder import PlannedRun
+
+if TYPE_CHECKING:
+    from fitting import Answer, Fit
 
 
 def random_runs(setting: Setting) -> list[PlannedRun]:
     """The base run and the random mixtures, at the first of weights.scales, with every seed of the search.
 
-    A larger weights.mixtures keeps the mixtures of a smaller one. No domain's share is beyond what its text allows.
+    A larger weights.mixtures keeps the mixtures of a smaller one. No weight asks for more text than its domain has.
     """
     from fitting import dirichlet_mixtures
     from fitting.mixtures.random_mixtures import GRAIN
@@ -29,7 +34,7 @@ def random_runs(setting: Setting) -> list[PlannedRun]:
         weights.mixtures,
         seed=setting.question.seed,
         concentration=(low, high),
-        high=list(largest_shares(setting, steps).values()),
+        high=list(largest_weights(setting, steps).values()),
     )
     mixtures: list[Mapping[str, Fraction]] = [
         dict(zip(setting.domains, (Fraction(round(share * GRAIN), GRAIN) for share in row.tolist()), strict=True))
@@ -46,15 +51,15 @@ def random_count(setting: Setting) -> tuple[int, int]:
     return len(runs), sum(run.spec.tokens for run in runs)
 
 
-def searched(setting: Setting, measured: Measured) -> list[PlannedRun]:
-    """The random runs, and whatever else the study has finished that differs from them in mixture and seed alone."""
-    found = {run.spec.hash: run for run in random_runs(setting)}
-    like = next(iter(found.values())).spec
+def finished_mixtures(setting: Setting, measured: Measured) -> list[PlannedRun]:
+    """The random runs, and all finished runs of the study that differ from them in mixture and seed only."""
+    runs = {run.spec.hash: run for run in random_runs(setting)}
+    like = next(iter(runs.values())).spec
     for run in measured.study.read_plan():
         same = dataclasses.replace(run.spec, mixture=like.mixture, seed=like.seed).hash == like.hash
         if run.role == "fit" and same and measured.done(run):
-            found.setdefault(run.spec.hash, run)
-    return list(found.values())
+            runs.setdefault(run.spec.hash, run)
+    return list(runs.values())
 
 
 def points_of(measured: Measured, runs: list[PlannedRun]) -> pd.DataFrame:
@@ -63,13 +68,48 @@ def points_of(measured: Measured, runs: list[PlannedRun]) -> pd.DataFrame:
     return measured.points[measured.points["run"].isin([run.name for run in runs])]
 
 
-def at_the_end(points: pd.DataFrame) -> pd.DataFrame:
+def last_points(points: pd.DataFrame) -> pd.DataFrame:
     """The points at the last step of each run."""
     return points[points["step"] == points.groupby("run")["step"].transform("max")]
 
 
-def shares_and_losses(points: pd.DataFrame, domains: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """(shares, losses), each (runs, m), of points of which each run has one a corpus."""
-    shares = points.drop_duplicates("run").set_index("run")[[f"mixture.{domain}" for domain in domains]]
+def weights_and_losses(points: pd.DataFrame, domains: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """(weights, losses), each (runs, m), from one point a run and corpus."""
+    weights = points.drop_duplicates("run").set_index("run")[[f"mixture.{domain}" for domain in domains]]
     losses = points.pivot(index="run", columns="corpus", values="loss")[list(domains)]
-    return shares.loc[losses.index].to_numpy(dtype=float), losses.to_numpy(dtype=float)
+    return weights.loc[losses.index].to_numpy(dtype=float), losses.to_numpy(dtype=float)
+
+
+def law_proposal(
+    method: str,
+    setting: Setting,
+    runs: list[PlannedRun],
+    fits: Mapping[str, Fit],
+    answer: Answer,
+    lines: Sequence[str],
+    numbers: Mapping[str, object],
+) -> Proposal:
+    """The proposal of a mixture that minimises fitted laws, with the parameters of the laws among its numbers.
+
+    Args:
+        method: its name.
+        setting: the question.
+        runs: that the laws were fitted to.
+        fits: domain -> law.
+        answer: of `fitting.best_mixture`.
+        lines: of the proposal, behind the binding constraint and before the warnings.
+        numbers: of the report, besides the parameters.
+    """
+    with_intervals, (names, tokens) = setting.question.bootstrap > 0, search_cost(runs)
+    parameters = {name: {"params": fit.params, "r2": fit.metrics["r2"]} for name, fit in fits.items()}
+    return Proposal(
+        method=method,
+        weights={domain: answer[domain] for domain in setting.domains},
+        low={domain: answer.values[domain].low for domain in setting.domains} if with_intervals else {},
+        high={domain: answer.values[domain].high for domain in setting.domains} if with_intervals else {},
+        predicted={"mean": answer["mean"], **{name: loss.value for name, loss in answer.predicted.items()}},
+        lines=(answer.binding, *lines, *answer.warnings),
+        details=Details(numbers={"fits": parameters, **numbers}),
+        runs=names,
+        tokens=tokens,
+    )

@@ -1,4 +1,4 @@
-"""report.html of a question about weights: the answer first, then what it rests on."""
+"""report.html of a question about mixture weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from markupsafe import Markup
 
 from pipeline.mixture_weights.artifacts import Proposal, WeightsConfirmation, WeightsRecommendation
-from pipeline.mixture_weights.doremi_figure import weights_by_step
 from pipeline.mixture_weights.figures import (
     colours,
     confirmation_curves,
@@ -15,8 +14,16 @@ from pipeline.mixture_weights.figures import (
     losses_by_method,
     weights_by_method,
     weights_by_scale,
+    weights_by_step,
 )
-from pipeline.mixture_weights.terminal_tables import difference, notes, outdone, outdone_line, saved, speed_up
+from pipeline.mixture_weights.terminal_tables import (
+    better_reference,
+    difference,
+    notes,
+    reference_warning,
+    saved,
+    speed_up,
+)
 from pipeline.question.schema import Question
 from pipeline.report.domains_page import siblings
 from pipeline.report.evidence import Evidence
@@ -28,34 +35,32 @@ from pipeline.study.collect import read_points
 from pipeline.study.folder import Study
 from training.durable import write_whole
 
-_WEIGHTS = "Share of the training tokens that each way to find weights proposes; the diamond is the answer."
+_WEIGHTS = "The weights that each method proposes, as ratios of training tokens; diamond: recommended."
 _SCALE = (
-    "AutoScale continues the optima of the runs at two scales to the target. With offsets the path also knows what the "
-    "other domains are worth to a domain; the comparison below judges between the two."
+    "AutoScale extrapolates the optima of the runs at two scales to the target. With offsets the path includes the "
+    "effect of the other domains on a domain; the comparison below shows which path is better."
 )
 _CURVES = (
     "Runs in which one domain's tokens alone change, by the factor below; the value is the mean over all domains "
-    "over that of the base run. A steep curve earns its domain more tokens."
+    "over that of the base run. A domain with a steep curve gets more tokens."
 )
-_LOSSES = (
-    "Every proposal trained at the target; each seed is the same first weights and the same order of text for all."
-)
+_LOSSES = "Every proposal trained at the target; a seed gives all of them the same initial weights and order of text."
 _TRAINING = (
-    "The mean over domains and seeds while those runs train. The learning rate falls to the end, so a loss is reached "
-    "sooner than by a run planned to end there; all methods have that alike."
+    "The mean over domains and seeds while those runs train. The learning rate decays to the end, so a run that is "
+    "planned to end earlier reaches a lower loss by then; that holds for all methods."
 )
 _PROXIES = (
-    "DoReMi's weights move in every step to the domains in which a proxy is furthest behind its reference. They swing, "
-    "since a domain that weighs more is soon learnt; their mean over the run is the answer."
+    "In every step DoReMi increases the weights of the domains with the largest excess loss of the proxy over its "
+    "reference. They oscillate, because the excess of a domain falls with its weight; their mean is the proposal."
 )
 _READING = (
     "Losses are in nats a token on fixed validation text of each domain; lower is better, and 0.01 nats is about 1% of "
     "perplexity. Means are over the domains, each with the same weight unless weights.value says otherwise.",
     "Perplexity is exp of the mean loss over the domains (a geometric mean), and for the worst domain exp of its loss.",
-    "Differences are seed by seed, with a 90% interval of Student's t over the seeds: it knows the noise of training, "
-    "not that of the weights' own search, whose interval stands with the weights.",
-    "Speed-up is the target's steps over the steps after which the mean is at the reference's last.",
-    "Tokens searched are those of the runs that a method read; runs that two methods read are counted for both.",
+    "Differences are paired by seed, with a 90% Student's t interval over the seeds, which includes the noise of "
+    "training, not that of the search, whose interval is given with the weights.",
+    "Speed-up: steps of the target over the steps after which the mean reaches the reference's last value.",
+    "Tokens searched are those of the runs that a method read; runs that two methods read count for both.",
 )
 _NO_COMPARISON = "The weights are not compared yet: run cptlaw confirm."
 
@@ -89,7 +94,7 @@ def _report(
 ) -> str:
     shown: list[Figure] = []
 
-    def drawn(made: Figure | None, caption: str, why: str = "None of the methods has one.") -> Markup:
+    def drawn(made: Figure | None, caption: str, why: str = "No method of this study has this figure.") -> Markup:
         if made is None:
             return paragraph(why, "missing")
         shown.append(made)
@@ -100,7 +105,7 @@ def _report(
         sections += [
             Section("weights", "Weights by method", drawn(weights_by_method(content), _WEIGHTS) + _weights(content)),
             Section("scale", "Weights against scale", drawn(weights_by_scale(content), _SCALE)),
-            Section("curves", "What one domain's tokens do", drawn(domain_curves(content), _CURVES)),
+            Section("curves", "Effect of one domain's tokens", drawn(domain_curves(content), _CURVES)),
         ]
         if (proxies := weights_by_step(content)) is not None:
             sections.append(Section("doremi", "DoReMi's proxies", drawn(proxies, _PROXIES)))
@@ -113,12 +118,11 @@ def _report(
         sections.append(Section("training", "Losses while training", drawn(curves, _TRAINING, why)))
     else:
         sections.append(Section("methods", "The methods compared", paragraph(_NO_COMPARISON, "missing")))
-    said = notes(content) if content else []
-    known = bullets(said) if said else paragraph("Nothing.")
-    last = heading("Notes of the methods") + known + heading("How to read this") + bullets(_READING)
-    last += provenance(evidence)
-    sections += [Section("cost", "What it cost", cost(evidence)), Section("notes", "Notes", last)]
-    better = outdone(comparison) if comparison else None
+    lines = notes(content) if content else []
+    last = heading("Notes of the methods") + (bullets(lines) if lines else paragraph("None."))
+    last += heading("How to read this") + bullets(_READING) + provenance(evidence)
+    sections += [Section("cost", "Cost", cost(evidence)), Section("notes", "Notes", last)]
+    better = better_reference(comparison) if comparison else None
     mixture = better.weights if better else content.mixture if content else {}
     line, summary = _headline(content, mixture), _summary(content, comparison, missing)
     head = (_bar(mixture) if mixture else Markup()) + lead(summary)
@@ -128,9 +132,9 @@ def _report(
 
 def _headline(content: WeightsRecommendation | None, mixture: dict[str, float]) -> str:
     if content is None:
-        return "which weights? No recommendation yet"
-    doing = "pre-train" if content.goal.phase == "pretrain" else "continue"
-    return f"{doing} {content.target.model} on {_mixture(mixture)}"
+        return "no recommendation of mixture weights yet"
+    phase = "pre-train" if content.goal.phase == "pretrain" else "continue pre-training of"
+    return f"{phase} {content.target.model} on {_mixture(mixture)}"
 
 
 def _mixture(mixture: dict[str, float]) -> str:
@@ -141,20 +145,20 @@ def _mixture(mixture: dict[str, float]) -> str:
 def _summary(content: WeightsRecommendation | None, comparison: WeightsConfirmation | None, missing: list[str]) -> str:
     if content is None:
         return " ".join(missing)
-    line = outdone_line(comparison) if comparison else ""
-    words = [f"{line}, as above."] if line else [f"These weights are {content.method}'s."]
-    words.append(f"For {quantity(content.target.tokens)} tokens ({content.target.steps} steps).")
+    line = reference_warning(comparison) if comparison else ""
+    sentences = [f"{line}, as above."] if line else [f"These weights are {content.method}'s."]
+    sentences.append(f"For {quantity(content.target.tokens)} tokens ({content.target.steps} steps).")
     if comparison is not None and not line:
         ranked, own = comparison.ranked, comparison.recommended
         if own and own.difference is not None:
             best = f"the lowest of {len(ranked)} methods"
             if own is not ranked[0]:
                 best = f"{own.above_best:.2%} above the lowest, {ranked[0].method}'s"
-            words.append(
+            sentences.append(
                 f"Measured with {comparison.seeds} seeds, their mean {comparison.average} over the domains is "
                 f"{own.value:.4f}, {difference(own)} beside {comparison.reference} and {best}."
             )
-    return " ".join([*words, *missing])
+    return " ".join([*sentences, *missing])
 
 
 def _bar(mixture: dict[str, float]) -> Markup:

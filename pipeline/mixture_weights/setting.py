@@ -1,4 +1,4 @@
-"""What all methods share: the domains, the phase that is trained, and a run at any mixture of the domains."""
+"""A question about mixture weights: its domains, the text that each has, and a run at any mixture of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from pipeline.plan.runs import mixture_spec, pretraining_run
 from pipeline.question.schema import PhaseConfig, Question
 from pipeline.study.folder import PlannedRun, Study
 from training.corpora.manifest import Manifest
@@ -19,13 +20,13 @@ from training.corpora.manifest import Manifest
 
 @dataclass(frozen=True)
 class Setting:
-    """A question about weights, with what its runs need to be named."""
+    """A question about mixture weights, with the facts that name its runs."""
 
     question: Question
     manifest: Manifest
     precision: str
     pretraining: PlannedRun | None
-    """Run that the mixtures continue from; None: they start from scratch, or from a directory."""
+    """Pre-training run that all mixtures start from; None: from scratch, or from a directory."""
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -34,7 +35,7 @@ class Setting:
 
     @property
     def phase(self) -> PhaseConfig:
-        """The phase in which weights are sought."""
+        """The phase whose mixture is searched."""
         return getattr(self.question, self.question.weights.phase)
 
     @property
@@ -43,16 +44,16 @@ class Setting:
         given = self.question.weights.base
         if not given:
             return {domain: Fraction(1, len(self.domains)) for domain in self.domains}
-        return exact_shares(given)
+        return exact_weights(given)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What is known of the runs of a study so far."""
+    """The measured losses of a study's runs."""
 
     study: Study
     points: pd.DataFrame | None
-    """The collected points; None before there are any."""
+    """The collected points; None: none are collected."""
 
     def done(self, run: PlannedRun) -> bool:
         """Whether a run has ended and its last losses are collected."""
@@ -63,31 +64,51 @@ class Measured:
         return self._rows[run.name, run.spec.steps]
 
     def losses_before(self, run: PlannedRun) -> dict[str, float]:
-        """Corpus -> loss before the first step of a run that is done, nats a token."""
+        """Corpus -> loss at step 0 of a run that is done, nats a token."""
         return self._rows[run.name, 0]
 
     def curve(self, run: PlannedRun) -> dict[int, dict[str, float]]:
-        """Step -> corpus -> loss, rising, as far as the run was evaluated."""
+        """Step -> corpus -> loss, in the order of the steps."""
         return {step: losses for (name, step), losses in self._rows.items() if name == run.name}
 
     @functools.cached_property
     def _rows(self) -> dict[tuple[str, int], dict[str, float]]:
         rows: dict[tuple[str, int], dict[str, float]] = {}
         if self.points is not None:
-            shown = self.points.sort_values("step", kind="stable")
-            for name, step, corpus, loss in shown[["run", "step", "corpus", "loss"]].itertuples(index=False):
+            points = self.points.sort_values("step", kind="stable")
+            for name, step, corpus, loss in points[["run", "step", "corpus", "loss"]].itertuples(index=False):
                 rows.setdefault((name, int(step)), {})[corpus] = float(loss)
         return rows
 
     def folder(self, run: PlannedRun) -> Path:
-        """Where the run wrote what it knows beside its losses."""
+        """Folder of a run."""
         return self.study.runs / run.name
 
 
-def worth(question: Question) -> dict[str, float]:
-    """Domain -> weight of its loss in the average that is made small, sum 1: weights.value, else the same for all.
+def setting_of(question: Question, manifest: Manifest, precision: str) -> Setting:
+    """The setting of a question."""
+    continued = question.weights.phase == "continual" and not question.model.path
+    pretraining = pretraining_run(question, question.model, manifest, precision) if continued else None
+    return Setting(question, manifest, precision, pretraining)
 
-    With continual among the methods general is left out: its loss has a limit instead.
+
+def measured_of(study: Study, question: Question, *, anew: bool = False) -> Measured:
+    """The losses of a study's runs as collected, or with `anew` collected now."""
+    from pipeline.study.collect import collect, read_points
+
+    if anew and study.plan_file.exists():
+        runs = study.read_plan()
+        if any((study.runs / run.name / "points.jsonl").exists() for run in runs):
+            return Measured(study, collect(study, question.corpora.general))
+    if not anew and (study.folder / "points.parquet").exists():
+        return Measured(study, read_points(study))
+    return Measured(study, None)
+
+
+def domain_values(question: Question) -> dict[str, float]:
+    """Domain -> weight of its loss in the minimised average, sum 1: weights.value, or equal weights.
+
+    With continual among the methods general has weight 0, because its loss is constrained instead.
     """
     left_out = question.corpora.general if "continual" in question.weights.methods else None
     given = question.weights.value or {name: float(name != left_out) for name in question.corpora.sources}
@@ -95,29 +116,29 @@ def worth(question: Question) -> dict[str, float]:
 
 
 def average(setting: Setting, losses: Mapping[str, float]) -> float:
-    """What is made small, from a loss a domain: the mean of the losses, or that of the perplexities."""
+    """The minimised average of the losses of all domains: mean loss, or mean perplexity."""
     exp = setting.question.weights.average == "perplexity"
     return sum(
-        share * (math.exp(losses[domain]) if exp else losses[domain])
-        for domain, share in worth(setting.question).items()
-        if share
+        value * (math.exp(losses[domain]) if exp else losses[domain])
+        for domain, value in domain_values(setting.question).items()
+        if value
     )
 
 
-def exact_shares(weights: Mapping[str, float | Fraction], digits: int = 4) -> dict[str, Fraction]:
-    """Weights as exact fractions that sum to 1; floats are rounded, the largest takes what rounding left.
+def exact_weights(weights: Mapping[str, float | Fraction], digits: int = 4) -> dict[str, Fraction]:
+    """Weights as exact fractions that sum to 1; the largest weight takes the rounding error of the others.
 
-    Floats that stand for a short fraction are taken for it, so that equal weights stay equal.
+    A float within 1e-12 of a short fraction becomes that fraction, so that equal weights stay equal.
 
-    >>> [str(share) for share in exact_shares({"a": 0.33333, "b": 0.66667}).values()]
+    >>> [str(weight) for weight in exact_weights({"a": 0.33333, "b": 0.66667}).values()]
     ['3333/10000', '6667/10000']
-    >>> [str(share) for share in exact_shares({"a": 1 / 3, "b": 2 / 3}).values()]
+    >>> [str(weight) for weight in exact_weights({"a": 1 / 3, "b": 2 / 3}).values()]
     ['1/3', '2/3']
     """
-    shares = {name: _exact(weight, 10**digits) for name, weight in weights.items()}
-    largest = max(shares, key=lambda name: shares[name])
-    shares[largest] += 1 - sum(shares.values())
-    return shares
+    exact = {name: _exact(weight, 10**digits) for name, weight in weights.items()}
+    largest = max(exact, key=lambda name: exact[name])
+    exact[largest] += 1 - sum(exact.values())
+    return exact
 
 
 def _exact(weight: float | Fraction, parts: int) -> Fraction:
@@ -128,24 +149,71 @@ def _exact(weight: float | Fraction, parts: int) -> Fraction:
 
 
 def mixture_run(
-    setting: Setting, shares: Mapping[str, Fraction], steps: int, seed: int, role: str = "fit"
+    setting: Setting, weights: Mapping[str, Fraction], steps: int, seed: int, role: str = "fit"
 ) -> PlannedRun:
-    """The run of the setting's phase at these shares, for so many steps; equal ones have one name whoever asks.
+    """The run of the setting's phase at a mixture; the same for every method that asks for it.
 
     Args:
         setting: the question.
-        shares: domain -> share of the training tokens, exact, sum 1.
+        weights: domain -> ratio of the training tokens, exact, sum 1.
         steps: optimizer steps.
         seed: of weights and order.
         role: fit or confirm.
     """
-    from pipeline.plan.runs import mixture_spec
-
     question = setting.question
     phase = dataclasses.replace(setting.phase, steps=steps, branches=[])
-    spec, start = mixture_spec(question, phase, shares, seed, setting.manifest, setting.precision, setting.pretraining)
-    # From the spec alone: a folder's name must not depend on which method asked first.
-    most = max(shares, key=lambda domain: shares[domain])
-    mixed = "equal" if len(set(shares.values())) == 1 else f"{most}{round(100 * shares[most])}"
+    spec, start = mixture_spec(question, phase, weights, seed, setting.manifest, setting.precision, setting.pretraining)
+    # From the spec alone: the name must not depend on the method that asks first.
+    largest = max(weights, key=lambda domain: weights[domain])
+    mixed = "equal" if len(set(weights.values())) == 1 else f"{largest}{round(100 * weights[largest])}"
     slug = f"{spec.phase}-{question.model.name}-{mixed}-{steps}-seed{seed}"
     return PlannedRun(f"{slug}-{spec.hash[:8]}", role, question.model.name, start, spec)
+
+
+def target_tokens(setting: Setting) -> int:
+    """Tokens of a run of weights.target steps."""
+    return setting.question.weights.target * _tokens_per_step(setting)
+
+
+def available_tokens(setting: Setting) -> dict[str, float]:
+    """Domain -> tokens that a run may read of it: the prepared ones, weights.passes times."""
+    length = setting.phase.sequence_length or setting.question.sequence_length
+    return {
+        domain: setting.question.weights.passes
+        * ((setting.manifest.corpora[domain].tokens["train"] - 1) // length * length)
+        for domain in setting.domains
+    }
+
+
+def largest_weights(setting: Setting, steps: int) -> dict[str, float]:
+    """Domain -> the largest weight, at most 1, for which it has the text of a run of `steps`."""
+    tokens = steps * _tokens_per_step(setting)
+    # Weights are rounded before they are run, and the largest takes the rounding error.
+    return {
+        domain: 1.0 if have >= tokens else max(0.0, math.floor(1000 * have / tokens - 0.5) / 1000)
+        for domain, have in available_tokens(setting).items()
+    }
+
+
+def limit_weights(weights: Mapping[str, float], limits: Mapping[str, float]) -> dict[str, float]:
+    """Weights of which none is above its limit; the other domains get the rest, in proportion to their weights.
+
+    Limits that sum to less than 1 are ignored, because no weights satisfy them.
+
+    >>> limit_weights({"a": 0.5, "b": 0.3, "c": 0.2}, {"a": 0.25, "b": 0.4, "c": 1.0})
+    {'a': 0.25, 'b': 0.4, 'c': 0.35}
+    """
+    held: dict[str, float] = {}
+    while sum(limits.values()) >= 1:
+        free = {domain: weight for domain, weight in weights.items() if domain not in held}
+        scale = (1 - sum(held.values())) / sum(free.values())
+        over = {domain: limits[domain] for domain, weight in free.items() if weight * scale > limits[domain]}
+        if not over:
+            # Untouched where nothing is held: no sum is exactly 1.
+            return {domain: held.get(domain, weight * scale if held else weight) for domain, weight in weights.items()}
+        held |= over
+    return dict(weights)
+
+
+def _tokens_per_step(setting: Setting) -> int:
+    return setting.phase.global_batch * (setting.phase.sequence_length or setting.question.sequence_length)

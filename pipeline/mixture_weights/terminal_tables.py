@@ -1,4 +1,4 @@
-"""Weights on the terminal: what they cost, what was proposed, what the comparison measured."""
+"""Tables of the terminal for mixture weights: cost, proposals, and their comparison."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pipeline.report.number_format import quantity
 
 
 def stage_table(stages: list[Stage]) -> Table:
-    """What each stage takes, before anything is run."""
-    table = Table(title="all stages", caption="known before anything is run; later rounds are named when they begin")
+    """Cost of each stage, before training."""
+    table = Table(title="all stages", caption="known before training; later rounds get their mixtures when they begin")
     table.add_column("stage", no_wrap=True)
     for name in ("runs", "tokens"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -24,11 +24,11 @@ def stage_table(stages: list[Stage]) -> Table:
 
 
 def weights_table(content: WeightsRecommendation) -> Table:
-    """The weights of every method, and the interval of the answer."""
+    """The weights of every method, and the interval of the recommended ones."""
     target = content.target
     table = Table(
         title=f"weights for {target.model}, {quantity(target.tokens)} tokens, %: {content.method}",
-        caption="* the answer",
+        caption="* recommended",
         box=SIMPLE_HEAD,
     )
     table.add_column("method", no_wrap=True)
@@ -45,73 +45,73 @@ def weights_table(content: WeightsRecommendation) -> Table:
 
 
 def comparison_tables(comparison: WeightsConfirmation) -> list[Table]:
-    """The methods side by side at the target: what they reached, and what it took."""
+    """Results and cost of all methods at the target."""
     target, reference = comparison.target, comparison.reference
     measure = "mean loss" if comparison.average == "loss" else "mean perplexity"
     continued = any(row.general_change is not None for row in comparison.methods)
-    reached = Table(
+    results = Table(
         title=f"measured at {target.steps} steps, {quantity(target.tokens)} tokens, {comparison.seeds} seeds",
-        caption=f"* the answer; differences to {reference} are paired by seed, with 90% intervals"
-        + ("; general: how much its loss rose" if continued else ""),
+        caption=f"* recommended; differences to {reference} are paired by seed, with 90% intervals"
+        + ("; general: increase of its loss" if continued else ""),
         box=SIMPLE_HEAD,
     )
     names = (measure, f"less {reference}'s", "above best", *(["general"] if continued else []))
-    took = Table(
+    cost = Table(
         caption=f"worst: perplexity of the domain with the highest loss; speed-up: steps of {reference} over the steps "
-        "to its last loss; searched: tokens spent to find the weights; saved: tokens, by stopping there",
+        "to its last loss; searched: tokens of the search; saved: tokens by stopping there",
         box=SIMPLE_HEAD,
     )
-    for table, columns in ((reached, names), (took, ("worst", "speed-up", "searched", "saved"))):
+    for table, columns in ((results, names), (cost, ("worst", "speed-up", "searched", "saved"))):
         table.add_column("method", no_wrap=True)
         for name in columns:
             table.add_column(name, justify="right")
     for row in comparison.ranked:
         method = row.method + (" *" if row.recommended else "")
         general = [f"{row.general_change:+.1%}"] if continued else []
-        reached.add_row(method, f"{row.value:.4f}", difference(row), f"{row.above_best:+.2%}", *general)
+        results.add_row(method, f"{row.value:.4f}", difference(row), f"{row.above_best:+.2%}", *general)
         searched = quantity(row.search_tokens) if row.search_tokens else "none"
         worst = f"{row.worst_perplexity:.1f} {row.worst}"
-        took.add_row(method, worst, speed_up(row, comparison), searched, saved(row.speed))
-    return [reached, took]
+        cost.add_row(method, worst, speed_up(row, comparison), searched, saved(row.speed))
+    return [results, cost]
 
 
 def comparison_output(comparison: WeightsConfirmation) -> list[Table | str]:
-    """The comparison as it is printed: tables, and a line where the answer measured worse than the reference."""
-    line = outdone_line(comparison)
+    """The comparison as the verbs print it: tables, and a warning where the reference was better."""
+    line = reference_warning(comparison)
     return [*comparison_tables(comparison), *([line] if line else [])]
 
 
-def outdone(comparison: WeightsConfirmation) -> MethodResult | None:
-    """The reference's row where the answer measured worse than it, with an interval clear of zero; else None."""
+def better_reference(comparison: WeightsConfirmation) -> MethodResult | None:
+    """The reference, where the recommended weights are worse and the interval excludes 0; else None."""
     rows = comparison.methods
     if any(row.recommended and row.low is not None and row.low > 0 for row in rows):
         return next(row for row in rows if row.method == comparison.reference)
     return None
 
 
-def outdone_line(comparison: WeightsConfirmation) -> str:
-    """What follows from `outdone`, or nothing."""
-    if (better := outdone(comparison)) is None:
+def reference_warning(comparison: WeightsConfirmation) -> str:
+    """The warning of `better_reference`, or nothing."""
+    if (better := better_reference(comparison)) is None:
         return ""
-    own = comparison.recommended
-    assert own is not None
+    recommended = comparison.recommended
+    assert recommended is not None
     return (
-        f"{own.method}'s weights, the answer before the proof, measured worse than {better.method}'s: "
-        f"{difference(own)}. Take {better.method}'s"
+        f"{recommended.method}'s weights, recommended before confirmation, are worse than {better.method}'s: "
+        f"{difference(recommended)}. Use {better.method}'s weights"
     )
 
 
 def notes(content: WeightsRecommendation) -> list[str]:
-    """What the methods have to say of their proposals, each line once, with whose it is."""
-    told: dict[str, list[str]] = {}
+    """The lines of all proposals, each once, behind the names of its methods."""
+    methods_of: dict[str, list[str]] = {}
     for row in content.proposals:
         for line in row.lines:
-            told.setdefault(line, []).append(row.method)
-    return [f"{', '.join(dict.fromkeys(methods))}: {line}" for line, methods in told.items()]
+            methods_of.setdefault(line, []).append(row.method)
+    return [f"{', '.join(dict.fromkeys(methods))}: {line}" for line, methods in methods_of.items()]
 
 
 def difference(row: MethodResult) -> str:
-    """The difference to the reference with its interval, as it is read."""
+    """The difference to the reference with its interval, formatted."""
     if row.difference is None:
         return ""
     between = "" if row.low is None else f" ({row.low:+.4f} to {row.high:+.4f})"
@@ -119,7 +119,7 @@ def difference(row: MethodResult) -> str:
 
 
 def speed_up(row: MethodResult, comparison: WeightsConfirmation) -> str:
-    """How much sooner the reference's last value was had, as it is read."""
+    """The speed-up over the reference with its interval, formatted."""
     if row.method == comparison.reference:
         return ""
     speed = row.speed
@@ -130,5 +130,5 @@ def speed_up(row: MethodResult, comparison: WeightsConfirmation) -> str:
 
 
 def saved(speed: SpeedUp) -> str:
-    """Tokens that need not be trained on, as they are read."""
+    """Saved tokens, formatted."""
     return quantity(speed.tokens_saved) if speed.tokens_saved else ""

@@ -1,4 +1,4 @@
-"""AutoScale: the optima of two scales continued to the target, within what there is of each domain."""
+"""AutoScale: the optima of two scales extrapolated to the target, within the text of each domain."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.mixture_weights.artifacts import Details, PathPoint, Proposal
+from pipeline.mixture_weights.method import Method, search_cost
 from pipeline.mixture_weights.methods import ddo
-from pipeline.mixture_weights.proposal import Method
-from pipeline.mixture_weights.setting import Measured, Setting
-from pipeline.mixture_weights.token_supply import caps, largest_shares, target_tokens, within
+from pipeline.mixture_weights.setting import (
+    Measured,
+    Setting,
+    available_tokens,
+    largest_weights,
+    limit_weights,
+    target_tokens,
+)
 from pipeline.study.folder import PlannedRun
 
 if TYPE_CHECKING:
@@ -21,7 +27,7 @@ Fits = tuple[Any, ...]
 Offsets = dict[str, float] | float
 """As `fitting.autoscale` takes them."""
 PATH = 25
-"""Places at which the report draws weights against scale."""
+"""Scales at which the report draws the weights."""
 
 
 def _scales(setting: Setting) -> tuple[int, int]:
@@ -30,7 +36,8 @@ def _scales(setting: Setting) -> tuple[int, int]:
 
 
 def _runs(setting: Setting, measured: Measured) -> list[PlannedRun]:
-    return [run for steps in _scales(setting) for now, _ in ddo.stars(setting, measured, steps) for run in now.runs]
+    rounds = (round_ for steps in _scales(setting) for round_ in ddo.design_rounds(setting, measured, steps))
+    return [run for design, _ in rounds for run in design.runs]
 
 
 def _count(setting: Setting) -> tuple[int, int]:
@@ -39,19 +46,22 @@ def _count(setting: Setting) -> tuple[int, int]:
 
 
 def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
-
-    rounds = [list(ddo.stars(setting, measured, steps)) for steps in _scales(setting)]
-    stars, fits = zip(*((now, fit) for of_scale in rounds for now, fit in of_scale[-1:] if fit is not None))
-    read = ddo.taken([run for of_scale in rounds for now, _ in of_scale for run in now.runs])
-    lines = [f"at {now.steps} steps: {line}" for now, fit in zip(stars, fits) for line in _lines(setting, now, fit)]
+    rounds = [list(ddo.design_rounds(setting, measured, steps)) for steps in _scales(setting)]
+    designs, fits = zip(*((design, fit) for of_scale in rounds for design, fit in of_scale[-1:] if fit is not None))
+    names, searched = search_cost([run for of_scale in rounds for design, _ in of_scale for run in design.runs])
+    lines = [
+        f"at {design.steps} steps: {line}"
+        for design, fit in zip(designs, fits)
+        for line in _lines(setting, design, fit)
+    ]
     target = target_tokens(setting)
-    most = largest_shares(setting, setting.question.weights.target)
+    most = largest_weights(setting, setting.question.weights.target)
     limits = {domain: share * target for domain, share in most.items()}
     proposals = []
-    for name, offsets in (("autoscale", 0.0), ("autoscale-offsets", _offsets(setting, stars, fits))):
+    for name, offsets in (("autoscale", 0.0), ("autoscale-offsets", _offsets(setting, designs, fits))):
         answer, tokens, spread = _at(fits, target, offsets, limits)
-        # Those on a bound are said above, with the scale.
-        own = [line for line in answer.warnings if "need not lie on the path" not in line]
+        # `_lines` has the bounds, with the scale of each.
+        warnings = [line for line in answer.warnings if "need not lie on the path" not in line]
         held = [answer.binding] if answer.held else []
         known = not spread and bool(np.isfinite(_values(answer.low)).all())
         proposals.append(
@@ -60,44 +70,45 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
                 weights=_shares(setting, tokens, target),
                 low=_shares(setting, answer.low, target) if known else {},
                 high=_shares(setting, answer.high, target) if known else {},
-                lines=(*lines, *own, *held, *spread),
+                lines=(*lines, *warnings, *held, *spread),
                 details=Details(
-                    designs=[ddo.described(setting, measured, now, fit) for now, fit in zip(stars, fits)],
+                    designs=[ddo.design_fit(setting, measured, design, fit) for design, fit in zip(designs, fits)],
                     path=_path(setting, fits, offsets, target),
                     numbers={"target": target, "free": _shares(setting, answer.free, target), "caps": limits},
                 ),
-                **read,
+                runs=names,
+                tokens=searched,
             )
         )
     return proposals
 
 
-def _lines(setting: Setting, now: ddo.Star, fit: DDO) -> list[str]:
+def _lines(setting: Setting, design: ddo.Design, fit: DDO) -> list[str]:
     held = [f"{fit.binding}; such an optimum need not lie on AutoScale's path"] if fit.held else []
-    return [*fit.warnings, *held, *ddo.missed_factors(setting, now)]
+    return [*fit.warnings, *held, *ddo.missed_factors(setting, design)]
 
 
-def _offsets(setting: Setting, stars: tuple[ddo.Star, ...], fits: tuple[DDO, ...]) -> dict[str, float]:
-    """Tokens of each domain that the others are worth to it: a_j of the curves, between the two scales.
+def _offsets(setting: Setting, designs: tuple[ddo.Design, ...], fits: tuple[DDO, ...]) -> dict[str, float]:
+    """Domain -> tokens of its own that the other domains replace: a_j of the curves, geometric mean of the two scales.
 
-    Of a flat domain, whose curve has none, 0.
+    0 for a flat domain, whose curve has no a_j.
     """
-    found = {}
+    offsets = {}
     for domain in setting.domains:
-        worth = [
-            fit.coefficients["a"].to_dict()[domain] * float(now.base[domain]) * now.tokens
-            for now, fit in zip(stars, fits)
+        tokens = [
+            fit.coefficients["a"].to_dict()[domain] * float(design.base[domain]) * design.tokens
+            for design, fit in zip(designs, fits)
         ]
-        found[domain] = 0.0 if any(domain in fit.flat for fit in fits) else float(np.sqrt(np.prod(worth)))
-    return found
+        offsets[domain] = 0.0 if any(domain in fit.flat for fit in fits) else float(np.sqrt(np.prod(tokens)))
+    return offsets
 
 
 def _path(setting: Setting, fits: Fits, offsets: Offsets, target: int) -> list[PathPoint]:
     """Weights from the smaller scale to twice the target, within the caps as long as they allow."""
-    # Without their draws: a picture needs no intervals.
+    # Without bootstrap draws: a figure needs no intervals.
     optima = tuple(dict(zip(fit.names, fit.tokens.tolist())) for fit in fits)
     totals = np.geomspace(sum(fits[0].tokens), 2 * target, PATH)
-    limits, rows = caps(setting), []
+    limits, rows = available_tokens(setting), []
     for total in totals[totals < sum(limits.values())].tolist():
         answer, tokens, _ = _at(optima, total, offsets, limits)
         rows.append(PathPoint(total, _shares(setting, tokens, total), _shares(setting, answer.free, total)))
@@ -107,18 +118,18 @@ def _path(setting: Setting, fits: Fits, offsets: Offsets, target: int) -> list[P
 def _at(
     fits: Fits, total: float, offsets: Offsets, limits: dict[str, float]
 ) -> tuple[AutoScale, np.ndarray, list[str]]:
-    """The path at a total, the tokens there within the caps, and what had to be done for them."""
+    """The path at a total, the tokens there within the caps, and a line where the path had to be left for them."""
     from fitting import PointsError, autoscale
 
     try:
         answer = autoscale(fits[0], fits[1], total, offsets=offsets, caps=limits)
         return answer, _values(answer.tokens), []
     except PointsError:
-        # What grows is at its caps and the rest shrinks: the capped path never has the total.
+        # All domains that grow are at their caps: the capped path never reaches the total.
         answer = autoscale(fits[0], fits[1], total, offsets=offsets)
     most = {domain: min(1.0, cap / total) for domain, cap in limits.items()}
-    shares = within(dict(zip(limits, _values(answer.shares).tolist())), most)
-    line = "the path within the caps ends before the target: what is over was given to the others, by their weights"
+    shares = limit_weights(dict(zip(limits, _values(answer.shares).tolist())), most)
+    line = "the path within the caps ends before the target: the rest went to the other domains, by their weights"
     return answer, _values(shares) * total, [line]
 
 
@@ -131,4 +142,4 @@ def _values(tokens) -> np.ndarray:
 
 
 AUTOSCALE = Method(_runs, _propose, _count, proposals=lambda setting: 2)
-"""The paper's path, and that with offsets: the confirmation judges between them."""
+"""Proposes the weights of the paper's path and of the path with offsets; the confirmation compares them."""

@@ -1,8 +1,8 @@
-"""DoReMi: a proxy's weights move to the domains in which it is behind a reference; their mean over steps is the answer.
+"""DoReMi: a proxy's weights follow its excess loss over a reference; their mean over the steps is proposed.
 
-Xie et al. 2023, arXiv 2305.10429: the reference is trained at the base weights (the base run of ddo where one is), the
-proxy of the same size and length reads all domains alike and is trained with group DRO on excess loss. In a further
-round the answer is the next reference's mixture (iterated DoReMi, section 2), until the weights no longer change.
+Xie et al. 2023, arXiv 2305.10429: the reference is trained at the base weights. The proxy, of the same size and length,
+reads all domains equally and is trained with group DRO on the excess loss. The next round's reference is trained at the
+weights found (iterated DoReMi, section 2), until they no longer change.
 """
 
 from __future__ import annotations
@@ -13,18 +13,23 @@ from fractions import Fraction
 from typing import Any
 
 from pipeline.mixture_weights.artifacts import Details, Proposal, ProxyPath, ProxyRound
-from pipeline.mixture_weights.methods.ddo import taken
-from pipeline.mixture_weights.proposal import Method
-from pipeline.mixture_weights.setting import Measured, Setting, exact_shares, mixture_run
-from pipeline.mixture_weights.token_supply import largest_shares, within
+from pipeline.mixture_weights.method import Method, search_cost
+from pipeline.mixture_weights.setting import (
+    Measured,
+    Setting,
+    exact_weights,
+    largest_weights,
+    limit_weights,
+    mixture_run,
+)
 from pipeline.study.folder import PlannedRun
 from training.domain_weights import read_path
 from training.spec import Reweighting
 
 SETTLED = 1e-3
-"""Largest change of a weight in a round from which there is no further one, as in the paper."""
+"""Largest change of a weight in a round at which the rounds end, as in the paper."""
 THIN = 4
-"""Of a proxy's noted steps, every so many are kept for the report."""
+"""The report keeps every so many steps of a proxy."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Round:
 
 
 def proxy_run(setting: Setting, reference: PlannedRun) -> PlannedRun:
-    """The run that is compared with a reference: as long, on equal parts of all domains, its weights moving."""
+    """The proxy of a reference: the same length, equal parts of all domains, and weights that change in training."""
     asked = setting.question.weights.doremi
     equal = {domain: Fraction(1, len(setting.domains)) for domain in setting.domains}
     plain = mixture_run(setting, equal, reference.spec.steps, reference.spec.seed)
@@ -53,17 +58,17 @@ def proxy_run(setting: Setting, reference: PlannedRun) -> PlannedRun:
 
 
 def rounds(setting: Setting, measured: Measured) -> Iterator[tuple[Round, dict[str, float] | None]]:
-    """The rounds as far as they are known, each with its answer once all of its runs are done."""
+    """The rounds, each with its weights; the first one with open runs is the last, without weights."""
     weights = setting.base
-    most = largest_shares(setting, setting.question.weights.scales[0])
+    most = largest_weights(setting, setting.question.weights.scales[0])
     for _ in range(setting.question.weights.rounds):
-        now = _round(setting, weights)
-        if not all(measured.done(run) for run in now.runs):
-            yield now, None
+        round_ = _round(setting, weights)
+        if not all(measured.done(run) for run in round_.runs):
+            yield round_, None
             return
-        found = _answer(setting, measured, now)
-        yield now, found
-        before, weights = weights, exact_shares(within(found, most))
+        found = _answer(setting, measured, round_)
+        yield round_, found
+        before, weights = weights, exact_weights(limit_weights(found, most))
         if _change(before, weights) < SETTLED:
             return
 
@@ -87,9 +92,9 @@ def _round(setting: Setting, weights: dict[str, Fraction]) -> Round:
     return Round(weights, pairs)
 
 
-def _answer(setting: Setting, measured: Measured, now: Round) -> dict[str, float]:
+def _answer(setting: Setting, measured: Measured, round_: Round) -> dict[str, float]:
     """Mean over the steps, and over the seeds."""
-    ends = [read_path(measured.folder(proxy))[-1]["mean"] for _, proxy in now.pairs]
+    ends = [read_path(measured.folder(proxy))[-1]["mean"] for _, proxy in round_.pairs]
     return {domain: sum(end[domain] for end in ends) / len(ends) for domain in setting.domains}
 
 
@@ -98,37 +103,39 @@ def _change(before: dict[str, Fraction], after: dict[str, Fraction]) -> float:
 
 
 def _runs(setting: Setting, measured: Measured) -> list[PlannedRun]:
-    return [run for now, _ in rounds(setting, measured) for run in now.runs]
+    return [run for round_, _ in rounds(setting, measured) for run in round_.runs]
 
 
 def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
-    known = [(now, found) for now, found in rounds(setting, measured) if found is not None]
+    known = [(round_, found) for round_, found in rounds(setting, measured) if found is not None]
     last, free = known[-1]
     asked = setting.question.weights
-    weights = within(free, largest_shares(setting, asked.target))
+    weights = limit_weights(free, largest_weights(setting, asked.target))
     lines = [
-        f"{domain} is held at {weights[domain]:.3f}, for which there is text; DoReMi's weight is {free[domain]:.3f}"
+        f"{domain} is limited to {weights[domain]:.3f} by its text; DoReMi's weight is {free[domain]:.3f}"
         for domain in weights
         if weights[domain] < free[domain]
     ]
     if asked.rounds > 1:
-        change = _change(last.weights, exact_shares(free))
+        change = _change(last.weights, exact_weights(free))
         ended = "settled" if change < SETTLED else f"not settled: the last one moved a weight by {change:.3f}"
         lines.append(f"{len(known)} of {asked.rounds} rounds, {ended}")
     details = [
         ProxyRound(
-            reference={domain: float(share) for domain, share in now.weights.items()},
+            reference={domain: float(share) for domain, share in round_.weights.items()},
             weights=found,
-            paths=[thinned(read_path(measured.folder(proxy))) for _, proxy in now.pairs],
+            paths=[thinned(read_path(measured.folder(proxy))) for _, proxy in round_.pairs],
         )
-        for now, found in known
+        for round_, found in known
     ]
+    names, tokens = search_cost([run for round_, _ in known for run in round_.runs])
     proposal = Proposal(
         method="doremi",
         weights=weights,
         lines=tuple(lines),
         details=Details(rounds=details),
-        **taken([run for now, _ in known for run in now.runs]),
+        runs=names,
+        tokens=tokens,
     )
     return [proposal]
 
@@ -140,4 +147,4 @@ def _count(setting: Setting) -> tuple[int, int]:
 
 
 DOREMI = Method(_runs, _propose, _count)
-"""Searched at the first of weights.scales, taken for the target too."""
+"""Searches at the first of weights.scales, and proposes these weights for the target."""

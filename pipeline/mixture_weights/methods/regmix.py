@@ -1,4 +1,4 @@
-"""RegMix: boosted trees from the shares to the mean loss, and the best of very many mixtures that they judge."""
+"""RegMix: boosted trees that predict losses from weights, and the best of many mixtures by their prediction."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ import numpy as np
 import pandas as pd
 
 from pipeline.mixture_weights.artifacts import Details, Proposal
-from pipeline.mixture_weights.methods.ddo import taken
-from pipeline.mixture_weights.proposal import Method
+from pipeline.mixture_weights.method import Method, search_cost
 from pipeline.mixture_weights.random_mixtures import (
-    at_the_end,
+    finished_mixtures,
+    last_points,
     points_of,
     random_count,
     random_runs,
-    searched,
-    shares_and_losses,
+    weights_and_losses,
 )
-from pipeline.mixture_weights.setting import Measured, Setting, worth
-from pipeline.mixture_weights.token_supply import largest_shares
+from pipeline.mixture_weights.setting import Measured, Setting, domain_values, largest_weights
 from pipeline.study.folder import PlannedRun
 
 if TYPE_CHECKING:
@@ -40,8 +38,8 @@ def plain_mean(losses: np.ndarray) -> np.ndarray:
 def boosted_trees(shares: np.ndarray, loss: np.ndarray, seed: int = 0) -> GradientBoostingRegressor:
     """Trees fitted to shares (n, m) and losses (n,); `predict` takes shares (k, m).
 
-    Source: Liu et al. 2024 (RegMix), arXiv:2407.01492, sec. 3.2, there with LightGBM and 512 mixtures. Trees of
-    histograms, as LightGBM's, want 20 mixtures a leaf and cannot part a few dozen.
+    Source: Liu et al. 2024 (RegMix), arXiv:2407.01492, sec. 3.2, there with LightGBM and 512 mixtures. Histogram
+    trees, as LightGBM's, need 20 mixtures a leaf, too many for a few dozen runs.
     """
     from sklearn.ensemble import GradientBoostingRegressor
 
@@ -52,14 +50,14 @@ def boosted_trees(shares: np.ndarray, loss: np.ndarray, seed: int = 0) -> Gradie
 def mean_by_trees(shares: np.ndarray, losses: np.ndarray, mean: Mean = plain_mean, seed: int = 0) -> Mean:
     """Shares (k, m) -> mean over domains (k,), as trees of each domain predict it.
 
-    Trees of the mean itself rank unseen mixtures worse: on 64 mixtures of 17 corpora at .91 in place of .98.
+    Trees of the mean itself rank unseen mixtures worse: .91 instead of .98 on 64 mixtures of 17 corpora.
     """
     trees = [boosted_trees(shares, column, seed) for column in losses.T]
     return lambda weights: mean(np.column_stack([tree.predict(weights) for tree in trees]))
 
 
 def ranked(shares: np.ndarray, losses: np.ndarray, mean: Mean = plain_mean, seed: int = 0) -> float:
-    """Spearman correlation of the mean over domains with what trees predict of it that were fitted to other mixtures.
+    """Cross-validated Spearman correlation of the measured and the predicted mean over domains.
 
     `shares`, `losses` (n, m).
     """
@@ -69,7 +67,7 @@ def ranked(shares: np.ndarray, losses: np.ndarray, mean: Mean = plain_mean, seed
         out = parts == part
         predicted[out] = mean_by_trees(shares[~out], losses[~out], mean, seed)(shares[out])
     if not np.ptp(predicted) or not np.ptp(measured):
-        # Of few runs the trees may have no place to part them.
+        # With few runs the trees may have no split.
         return 0.0
     return float(pd.Series(predicted).corr(pd.Series(measured), method="spearman"))
 
@@ -84,9 +82,9 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
     from fitting.mixtures.best_mixture import AVERAGES
 
     question, domains = setting.question, setting.domains
-    runs = searched(setting, measured)
-    shares, losses = shares_and_losses(at_the_end(points_of(measured, runs)), domains)
-    value = np.array(list(worth(question).values()))
+    runs = finished_mixtures(setting, measured)
+    shares, losses = weights_and_losses(last_points(points_of(measured, runs)), domains)
+    value = np.array(list(domain_values(question).values()))
 
     def mean(values: np.ndarray) -> np.ndarray:
         return AVERAGES[question.weights.average](values) @ value
@@ -94,23 +92,25 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
     found = mixture_optimum(
         mean_by_trees(shares, losses, mean, question.seed),
         [float(share) for share in setting.base.values()],
-        high=list(largest_shares(setting, question.weights.target).values()),
+        high=list(largest_weights(setting, question.weights.target).values()),
         smooth=False,
         samples=SAMPLES,
         seed=question.seed,
     )
     rank = ranked(shares, losses, mean, question.seed)
+    names, tokens = search_cost(runs)
     return [
         Proposal(
             method="regmix",
             weights=dict(zip(domains, found.weights.tolist(), strict=True)),
             predicted={"mean": found.loss},
-            lines=(f"trees rank mixtures that they have not seen at a Spearman correlation of {rank:.2f}",),
+            lines=(f"Spearman correlation of the trees on held-out mixtures: {rank:.2f}",),
             details=Details(numbers={"spearman": rank, "steps": question.weights.scales[0]}),
-            **taken(runs),
+            runs=names,
+            tokens=tokens,
         )
     ]
 
 
 REGMIX = Method(_runs, _propose, random_count)
-"""Needs many mixtures: 512 in the paper; knows nothing of length, and has no intervals."""
+"""Needs many mixtures (512 in the paper). Run length is no input, and there are no intervals."""

@@ -12,8 +12,8 @@ import pytest
 import fitting
 from pipeline.cli.main import run
 from pipeline.mixture_weights.artifacts import WeightsRecommendation
-from pipeline.mixture_weights.methods.continual import best_surrogate, verdict
-from pipeline.mixture_weights.surrogates import SURROGATES, at_end, fitted, held_out, longer
+from pipeline.mixture_weights.methods.continual import best_surrogate, selection_notes
+from pipeline.mixture_weights.surrogates import SURROGATES, end_columns, fit_length, fit_surrogate, held_out
 from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
 from pipeline.study.folder import Study
@@ -80,14 +80,14 @@ def _loss(law: str, own: pd.DataFrame, corpus: str) -> np.ndarray:
 @pytest.mark.parametrize("law", SURROGATES)
 def test_the_law_that_made_the_points_predicts_held_out_mixtures_best(law: str, like: RunSpec) -> None:
     points, schedules = planted(law, like)
-    tried = held_out(points, like, schedules, {})
-    assert set(tried["reason"]) == {""}
-    assert best_surrogate(tried, longer=False) == law
-    errors = tried[tried["asked"] == "mixtures"].groupby("law")["error"].mean()
-    assert errors[law] < 0.004 < 2.5 * errors.drop(law).min()
-    lines = verdict(tried, law)
-    assert lines[0] == f"answered by {law}"
-    assert lines[1].startswith(f"mean error on mixtures that were held out: {law} ")
+    errors = held_out(points, like, schedules, {})
+    assert set(errors["reason"]) == {""}
+    assert best_surrogate(errors, longer=False) == law
+    means = errors[errors["split"] == "mixtures"].groupby("law")["error"].mean()
+    assert means[law] < 0.004 < 2.5 * means.drop(law).min()
+    lines = selection_notes(errors, law)
+    assert lines[0] == f"predicted by {law}"
+    assert lines[1].startswith(f"mean error on held-out mixtures: {law} ")
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_held_out_mixtures_are_not_fitted(like: RunSpec, monkeypatch: pytest.Mon
     spoiled = points["run"].isin([runs[i] for i in order])
     after = held_out(points.assign(loss=points["loss"] * np.where(spoiled, 1.1, 1)), like, schedules, {})
     # What the laws predict stays, so that the error grows by what the held-out losses have grown.
-    of = [table[table["asked"] == "mixtures"]["error"] for table in (before, after)]
+    of = [table[table["split"] == "mixtures"]["error"] for table in (before, after)]
     assert (of[1] - (1 - 1 / 1.1)).abs().max() < 0.01
 
 
@@ -112,30 +112,30 @@ def _shares(points: pd.DataFrame, name: str) -> list[float]:
 def test_a_law_that_cannot_be_fitted_is_said_and_another_answers(like: RunSpec) -> None:
     points, schedules = planted("data-mixing", like)
     ends = points[points["step"] == STEPS]
-    tried = held_out(ends, like, schedules, {})
-    assert best_surrogate(tried, longer=True) == "data-mixing"
-    assert any(line.startswith("dcpt on general") for line in verdict(tried, "data-mixing"))
+    errors = held_out(ends, like, schedules, {})
+    assert best_surrogate(errors, longer=True) == "data-mixing"
+    assert any(line.startswith("dcpt on general") for line in selection_notes(errors, "data-mixing"))
 
 
 def test_the_fitted_law_is_asked_at_the_end_of_the_target_run(like: RunSpec) -> None:
     points, schedules = planted("transfer-anchored", like)
     own = points[points["corpus"] == "code"]
-    law = fitted("transfer-anchored", own, schedules)
+    law = fit_surrogate("transfer-anchored", own, schedules)
     last = own[own["step"] == STEPS].iloc[0]
-    for name, value in at_end(law, own, like).items():
+    for name, value in end_columns(law, own, like).items():
         if name != "s2":
             assert value == pytest.approx(last[name]), name
     ends = own[own["step"] == STEPS]
-    assert law.predict(ends.assign(**at_end(law, own, like))) == pytest.approx(ends["loss"].to_numpy(), rel=0.005)
-    assert at_end(law, own, replace(like, steps=2 * STEPS))["s1"] == pytest.approx(2 * last["s1"], rel=0.01)
+    assert law.predict(ends.assign(**end_columns(law, own, like))) == pytest.approx(ends["loss"].to_numpy(), rel=0.005)
+    assert end_columns(law, own, replace(like, steps=2 * STEPS))["s1"] == pytest.approx(2 * last["s1"], rel=0.01)
 
 
 def test_the_length_of_a_run_is_known_to_the_law_of_all_shares_too(like: RunSpec) -> None:
     points, schedules = planted("transfer-anchored", like)
     own = points[points["corpus"] == "general"]
     ends, early = own[own["step"] == STEPS], own[own["step"] <= 60]
-    law = fitted("data-mixing", early, schedules)
-    stretch = longer(own, schedules, like, like, step=60)
+    law = fit_surrogate("data-mixing", early, schedules)
+    stretch = fit_length(own, schedules, like, like, step=60)
     alone = np.abs(law.predict(ends) / ends["loss"] - 1).mean()
     both = np.abs(law.predict(ends) * stretch.factor(ends["r"].to_numpy()) / ends["loss"] - 1).mean()
     assert both < 0.01

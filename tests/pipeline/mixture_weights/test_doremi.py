@@ -12,11 +12,9 @@ from rich.console import Console
 from pipeline.cli import verbs
 from pipeline.launch.slurm.arrays import submit_runs
 from pipeline.mixture_weights.artifacts import WeightsRecommendation
-from pipeline.mixture_weights.doremi_figure import weights_by_step
+from pipeline.mixture_weights.figures import weights_by_step
 from pipeline.mixture_weights.methods.doremi import DOREMI
-from pipeline.mixture_weights.setting import Measured, Setting, mixture_run
-from pipeline.mixture_weights.stages import setting_of
-from pipeline.mixture_weights.token_supply import within
+from pipeline.mixture_weights.setting import Measured, Setting, limit_weights, mixture_run, setting_of
 from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import placeholder_manifest
 from pipeline.question.loading import read_question
@@ -119,11 +117,11 @@ def test_a_continual_proxy_starts_where_its_reference_does(folder: Path, tmp_pat
 
 
 def test_weights_beyond_the_text_go_to_the_others() -> None:
-    found = within({"a": 0.9, "b": 0.06, "c": 0.04}, {"a": 0.5, "b": 0.2, "c": 1.0})
+    found = limit_weights({"a": 0.9, "b": 0.06, "c": 0.04}, {"a": 0.5, "b": 0.2, "c": 1.0})
     assert found == pytest.approx({"a": 0.5, "b": 0.2, "c": 0.3})
     free = {"a": 0.7, "b": 0.3}
-    assert within(free, {"a": 1.0, "b": 0.4}) == free
-    assert within(free, {"a": 0.3, "b": 0.4}) == free
+    assert limit_weights(free, {"a": 1.0, "b": 0.4}) == free
+    assert limit_weights(free, {"a": 0.3, "b": 0.4}) == free
 
 
 @pytest.mark.slow
@@ -148,13 +146,13 @@ def test_from_the_plan_to_the_proposal(folder: Path) -> None:
     assert made.reference == {"general": 0.8, "domain": 0.1, "third": 0.1}
     (thin,) = made.paths
     assert thin.steps == list(range(4, 41, 4))
-    assert thin.weights.third == [line["weights"]["third"] for line in path[3::4]]
+    assert thin.weights["third"] == [line["weights"]["third"] for line in path[3::4]]
     picture = weights_by_step(content)
     assert picture is not None
     (drawn,) = picture.panels
     assert len(drawn.spec["data"]) == 2 * len(DOMAINS)
     assert verbs.carry_out("report", question, QUIET) == Exit.DONE
-    assert "mean so far: the answer" in (study.folder / "report.html").read_text()
+    assert "mean over the steps so far" in (study.folder / "report.html").read_text()
 
 
 @pytest.mark.slow
@@ -166,8 +164,8 @@ def test_a_second_round_starts_from_the_first_ones_answer(folder: Path) -> None:
     assert len(study.read_plan()) == 4
     (row,) = WeightsRecommendation.read(study).proposals
     first, second = row.details.rounds
-    assert second["reference"] == pytest.approx(first["weights"], abs=1e-4)
-    assert row.weights == second["weights"]
+    assert second.reference == pytest.approx(first.weights, abs=1e-4)
+    assert row.weights == second.weights
     assert row.lines[-1].startswith("2 of 2 rounds, ")
 
 

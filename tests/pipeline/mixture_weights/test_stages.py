@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from pipeline.mixture_weights.methods.ddo import factors_of, perturbed, star, whole
+from pipeline.mixture_weights.methods.ddo import factors_of, one_at_a_time, perturbed, whole_step_weights
 from pipeline.mixture_weights.methods.registry import METHODS
-from pipeline.mixture_weights.setting import Measured
-from pipeline.mixture_weights.stages import confirming, measured_of, proposed, stages, wanted
+from pipeline.mixture_weights.setting import Measured, measured_of
+from pipeline.mixture_weights.stages import confirmation_runs, propose_all, search_runs, stages
 from pipeline.question.messages import ConfigError
 from pipeline.study.folder import StudyError
 from tests.pipeline.mixture_weights.weights_study import DOMAINS, compared, loss, make_study, recommended, trained
@@ -21,7 +21,7 @@ from training.evaluation_steps import evaluation_steps
 
 def test_only_the_tokens_of_one_domain_change(tmp_path: Path) -> None:
     _, setting = make_study(tmp_path)
-    runs = star(setting, setting.base, 90)
+    runs = one_at_a_time(setting, setting.base, 90)
     tokens = {
         key: {domain: Fraction(run.spec.mixture[domain]) * run.spec.tokens for domain in DOMAINS}
         for key, run in runs.seeds[0].items()
@@ -47,7 +47,7 @@ def test_a_part_of_a_step_is_taken_from_the_domain_alone() -> None:
 @pytest.mark.parametrize("steps", [90, 180])
 def test_weights_of_a_later_round_make_whole_steps(steps: int) -> None:
     factors = [Fraction(1, 3), Fraction(1), Fraction(3)]
-    weights = whole({"a": 0.611, "b": 0.317, "c": 0.072}, steps, factors)
+    weights = whole_step_weights({"a": 0.611, "b": 0.317, "c": 0.072}, steps, factors)
     assert sum(weights.values()) == 1
     for share in weights.values():
         assert all(((factor - 1) * share * steps).denominator == 1 for factor in factors)
@@ -57,7 +57,7 @@ def test_weights_of_a_later_round_make_whole_steps(steps: int) -> None:
 def test_runs_that_two_methods_want_are_one(tmp_path: Path) -> None:
     study, setting = make_study(tmp_path)
     measured = Measured(study, None)
-    runs = wanted(setting, measured)
+    runs = search_runs(setting, measured)
     of = {name: {run.spec.hash for run in METHODS[name].runs(setting, measured)} for name in ("ddo", "autoscale")}
     assert of["ddo"] < of["autoscale"] == {run.spec.hash for run in runs}
     assert len(runs) == len({run.name for run in runs}) == 28
@@ -74,29 +74,29 @@ def test_runs_that_two_methods_want_are_one(tmp_path: Path) -> None:
 def test_equal_weights_are_compared_by_the_base_run_where_it_is_as_long(tmp_path: Path) -> None:
     study, setting = make_study(tmp_path, "weights.methods=[ddo,uniform]", "weights.target=90", "weights.base={}")
     uniform = METHODS["uniform"].propose(setting, Measured(study, None))
-    known = {run.spec.hash for run in wanted(setting, Measured(study, None))}
-    assert [run.spec.hash in known for run in confirming(setting, uniform)] == [True, True, False]
+    known = {run.spec.hash for run in search_runs(setting, Measured(study, None))}
+    assert [run.spec.hash in known for run in confirmation_runs(setting, uniform)] == [True, True, False]
     assert {stage.name: stage.runs for stage in stages(setting, Measured(study, None))}["all"] == 14 + 2 * 3 - 2
 
 
 def test_another_method_and_a_wider_grid_keep_what_is_there(tmp_path: Path) -> None:
     study, setting = make_study(tmp_path, "weights.methods=[ddo]")
-    first = {run.name for run in wanted(setting, Measured(study, None))}
+    first = {run.name for run in search_runs(setting, Measured(study, None))}
     _, wider = make_study(tmp_path, "weights.factors=[1/3,1,3,2]", "weights.seeds=3")
-    assert first < {run.name for run in wanted(wider, Measured(study, None))}
+    assert first < {run.name for run in search_runs(wider, Measured(study, None))}
 
 
 def test_later_rounds_follow_from_earlier_ones(tmp_path: Path) -> None:
     study, setting = make_study(tmp_path, "weights.rounds=2", "weights.methods=[ddo]")
-    first = wanted(setting, Measured(study, None))
+    first = search_runs(setting, Measured(study, None))
     half = trained(study, setting, first[:-1])
-    assert {run.name for run in wanted(setting, half)} == {run.name for run in first}
+    assert {run.name for run in search_runs(setting, half)} == {run.name for run in first}
     assert half.points is not None
     early = Measured(study, half.points[half.points["step"] < half.points["step"].max()])
     assert [half.done(first[0]), early.done(first[0])] == [True, False]
     with pytest.raises(StudyError, match=f"1 of 14 runs.*{first[-1].name}"):
-        proposed(setting, half)
-    both = wanted(setting, trained(study, setting, first))
+        propose_all(setting, half)
+    both = search_runs(setting, trained(study, setting, first))
     assert len(both) == METHODS["ddo"].count(setting)[0] == 28
     assert sum(run.spec.tokens for run in both) == METHODS["ddo"].count(setting)[1]
     content = recommended(study, setting)
@@ -104,7 +104,9 @@ def test_later_rounds_follow_from_earlier_ones(tmp_path: Path) -> None:
     assert len(rounds) == 2
     assert rounds[1].base == pytest.approx(rounds[0].weights, abs=1.5 / 90)
     # What is read again is what was decided before.
-    assert {run.name for run in wanted(setting, measured_of(study, setting.question))} == {run.name for run in both}
+    assert {run.name for run in search_runs(setting, measured_of(study, setting.question))} == {
+        run.name for run in both
+    }
 
 
 def test_a_known_law_is_found_and_continued(tmp_path: Path) -> None:
@@ -164,17 +166,17 @@ def test_a_domain_with_few_tokens_holds_its_weight(tmp_path: Path) -> None:
         assert sum(row.weights.values()) == pytest.approx(1)
     assert any("is held at its cap of 698573 tokens" in line for line in first.lines)
     with pytest.raises(ConfigError, match=r"weights\.target: 720 steps are 1,843,200 tokens, and all domains have"):
-        wanted(make_study(tmp_path, "weights.methods=[autoscale]", tokens=600_000)[1], Measured(study, None))
+        search_runs(make_study(tmp_path, "weights.methods=[autoscale]", tokens=600_000)[1], Measured(study, None))
 
 
 def test_too_few_tokens_for_a_perturbation_are_told_before_anything_is_run(tmp_path: Path) -> None:
     study, setting = make_study(tmp_path, "weights.methods=[ddo]", tokens=200_000)
     with pytest.raises(ConfigError) as wrong:
-        wanted(setting, Measured(study, None))
+        search_runs(setting, Measured(study, None))
     assert len(wrong.value.lines) == 3
     assert "230,400, 1.15 epochs; give more text, fewer steps, or allow_repeats=true" in wrong.value.lines[0]
     _, repeated = make_study(tmp_path, "weights.methods=[ddo]", "allow_repeats=true", tokens=200_000)
-    assert wanted(repeated, Measured(study, None))
+    assert search_runs(repeated, Measured(study, None))
 
 
 def test_a_domain_without_effect_is_said_and_the_rest_goes_on(tmp_path: Path, monkeypatch) -> None:

@@ -10,8 +10,8 @@ import pytest
 from pipeline.mixture_weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.mixture_weights.report import write_weights_report
 from pipeline.mixture_weights.setting import Measured
-from pipeline.mixture_weights.stages import wanted
-from pipeline.mixture_weights.terminal_tables import comparison_tables, difference, outdone_line, weights_table
+from pipeline.mixture_weights.stages import search_runs
+from pipeline.mixture_weights.terminal_tables import comparison_tables, difference, reference_warning, weights_table
 from tests.pipeline.mixture_weights.weights_study import HOSTILE_DOMAIN, make_study, recommended, whole_study
 from tests.pipeline.report.page_scripts import TEXTS
 from tests.pipeline.report.test_browser import browser as browser
@@ -24,7 +24,7 @@ def path(tmp_path_factory):
 
 def test_it_says_what_is_missing_at_every_stage(tmp_path: Path) -> None:
     study, setting = make_study(tmp_path)
-    study.write_plan(wanted(setting, Measured(study, None)))
+    study.write_plan(search_runs(setting, Measured(study, None)))
     page = write_weights_report(study, setting.question).read_text()
     assert "There is no recommendation yet: run cptlaw recommend." in page
     recommended(study, setting)
@@ -43,8 +43,8 @@ def test_an_answer_that_measured_worse_is_not_the_headline(tmp_path: Path) -> No
         comparison.write(study)
         page = write_weights_report(study, question).read_text()
         assert ("33.3% general" in page.split("</h1>")[0].split("<h1>")[1]) == worse
-        line = "weights, the answer before the proof, measured worse than uniform"
-        assert (line in page) == worse == bool(outdone_line(comparison))
+        line = "weights, recommended before confirmation, are worse than uniform"
+        assert (line in page) == worse == bool(reference_warning(comparison))
 
 
 def test_names_are_never_markup(path: Path) -> None:

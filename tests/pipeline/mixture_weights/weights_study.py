@@ -16,8 +16,8 @@ import numpy as np
 
 from pipeline.mixture_weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.mixture_weights.comparison import compare, recommend_weights
-from pipeline.mixture_weights.setting import Measured, Setting
-from pipeline.mixture_weights.stages import confirming, measured_of, setting_of, wanted
+from pipeline.mixture_weights.setting import Measured, Setting, measured_of, setting_of
+from pipeline.mixture_weights.stages import confirmation_runs, search_runs
 from pipeline.plan.write import add_to_plan
 from pipeline.question.loading import read_question
 from pipeline.question.schema import Question
@@ -85,7 +85,7 @@ def trained(study: Study, setting: Setting, runs: list[PlannedRun]) -> Measured:
 def recommended(study: Study, setting: Setting) -> WeightsRecommendation:
     """Train until the methods want nothing more, and recommend."""
     measured = measured_of(study, setting.question)
-    while lacking := [run for run in wanted(setting, measured) if not measured.done(run)]:
+    while lacking := [run for run in search_runs(setting, measured) if not measured.done(run)]:
         measured = trained(study, setting, lacking)
     return recommend_weights(study, setting, measured)
 
@@ -93,7 +93,7 @@ def recommended(study: Study, setting: Setting) -> WeightsRecommendation:
 def compared(study: Study, setting: Setting) -> WeightsConfirmation:
     """Train and compare what was recommended."""
     content = WeightsRecommendation.read(study)
-    runs = confirming(setting, content.proposals)
+    runs = confirmation_runs(setting, content.proposals)
     add_to_plan(study, runs)
     return compare(study, setting, trained(study, setting, runs), content)
 
