@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pipeline.answers.law_goal import LawGoal
-from pipeline.question.goal import finite_above, shown, tokens_per_step
+from pipeline.question.goal import finite_above, shown
 from pipeline.question.schema import Question
+
+if TYPE_CHECKING:
+    from pipeline.answers.confirm import Place
+    from pipeline.answers.solvers import Asked, Found
+    from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
 
 LEAST_FLOPS = 1e9
 """As `fitting.compute_optimal` has it, which would load scipy."""
-
-
-def compute_steps(question: Question, N: float) -> int:
-    """Steps of a run of `goal.flops` with N billions of non-embedding parameters: C = 6 N D."""
-    assert question.goal.flops is not None
-    return max(1, round(question.goal.flops / (6e9 * N * tokens_per_step(question))))
 
 
 class ComputeGoal(LawGoal):
@@ -23,6 +23,7 @@ class ComputeGoal(LawGoal):
 
     folder = "compute"
     chooses_run = True
+    keys = ("flops", "domain_ratio")
 
     def problems(self, question: Question) -> Iterator[str]:
         flops = question.goal.flops
@@ -31,6 +32,23 @@ class ComputeGoal(LawGoal):
             yield f"{value}; allowed: {LEAST_FLOPS:g} or more, operations of the phase, like 5e19"
         if len({*question.ladder, question.model.name}) < 2:
             yield "goal.kind: 'compute' with one model; allowed: two or more, ladder=[...]"
+
+    def solve(self, asked: Asked) -> Found:
+        from pipeline.answers.solvers import of_compute
+
+        return of_compute(asked)
+
+    def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
+        from pipeline.answers.confirm import Place
+
+        places = [Place(row.model, round(row.domain_ratio, 3), row.steps) for row in recommendation.candidates]
+        return sorted(places, key=lambda place: place.model != recommendation.target.model)
+
+    def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
+        from pipeline.answers.outcome import minimum_outcome
+
+        size = recommendation.optimum["N"]
+        return minimum_outcome(question, recommendation, rows, "N", (size.low, size.high))
 
     def constraint(self, question: Question) -> str:
         return f"The continual phase may take {question.goal.flops or 0:.3g} FLOPs."

@@ -1,53 +1,63 @@
-"""The proof: runs that no fit has seen, and what each law said of them before."""
+"""Confirmation runs, which no fit has seen, and the predictions of every law for them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from fitting import Fit
-from pipeline.answers.limited_data import limited_steps
-from pipeline.answers.outcome import outcome_of
 from pipeline.plan.runs import continual_run, pretraining_run
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.messages import ConfigError
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import Confirmation, ConfirmationRow, Recommendation
+from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation
 from pipeline.study.fits import log_errors, read_back_test
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from pipeline.study.target import find_target, lasting, target_columns
 from training.corpora.manifest import Manifest
 
-GIVEN = {"limited-data": ("domain_tokens",), "compute": ("flops", "domain_ratio")}
-"""goal.kind -> keys that its confirmation must have in common with its recommendation."""
-
 
 @dataclass(frozen=True)
 class Place:
-    """What is run to prove an answer, over `confirm.seeds`."""
+    """A confirmation run without its seed."""
 
     model: str
     """Name of the model."""
-    share: float
-    """Share of the domain."""
+    domain_ratio: float
+    """Ratio of the domain."""
     steps: int
-    """Length."""
+    """Length of its continual phase."""
 
 
-def confirmation_plan(question: Question, study: Study, manifest: Manifest, precision: str) -> list[PlannedRun]:
-    """The runs at the answer and around it: of compute every model, else the shares of `confirm.around`.
+def confirmation_plan(
+    question: Question,
+    study: Study,
+    manifest: Manifest,
+    precision: str,
+    keys: Sequence[str],
+    places: Callable[[Question, Recommendation], list[Place]],
+) -> list[PlannedRun]:
+    """The runs that confirm a recommendation, at the recommended place and around it.
+
+    Args:
+        question: the question.
+        study: with the recommendation.
+        manifest: the prepared corpora.
+        precision: fp32 or bf16.
+        keys: of the goal, in which question and recommendation must agree.
+        places: of a question and a recommendation, the recommended one first.
 
     Raises:
         StudyError: there is no recommendation, or one of another question, or it found no answer.
         ConfigError: a corpus too short for these runs.
     """
     recommendation, path = Recommendation.read(study), Recommendation.path(study)
-    for name in ("kind", *GIVEN.get(question.goal.kind, ())):
+    for name in ("kind", *keys):
         answered, value = (getattr(goal, name) for goal in (recommendation.goal, question.goal))
         if answered != value:
             raise StudyError(f"{path}: of goal.{name}={answered}, not {value}; run cptlaw recommend again")
@@ -58,18 +68,15 @@ def confirmation_plan(question: Question, study: Study, manifest: Manifest, prec
     return confirmation_runs(question, places(question, recommendation), manifest, precision)
 
 
-def places(question: Question, recommendation: Recommendation) -> list[Place]:
-    """What is run: the answer first."""
+def ratios(question: Question, recommendation: Recommendation) -> list[float]:
+    """The recommended domain ratio, and those around it: `confirm.around`, or one at `confirm.neighbour`."""
     assert recommendation.mixture is not None
-    target, share = recommendation.target, recommendation.mixture[question.corpora.domain]
-    if question.goal.kind == "compute":
-        rows = [Place(row.model, round(row.domain_ratio, 3), row.steps) for row in recommendation.candidates]
-        return sorted(rows, key=lambda place: place.model != target.model)
-    shares = [share, *_around(question, share)]
-    if question.goal.kind == "limited-data":
-        return [Place(target.model, own, limited_steps(question, own)) for own in shares if own > 0]
-    steps = round(question.continual.steps * question.confirm.tokens_factor)
-    return [Place(target.model, own, steps) for own in shares]
+    ratio, confirm = recommendation.mixture[question.corpora.domain], question.confirm
+    if confirm.around:
+        around = (round(ratio + distance, 3) for distance in confirm.around)
+        return [ratio, *(other for other in dict.fromkeys(around) if 0 <= other <= 1)]
+    distance = confirm.neighbour
+    return [ratio, round(ratio - distance if ratio >= distance else ratio + distance, 3)] if distance else [ratio]
 
 
 def confirmation_runs(
@@ -89,8 +96,8 @@ def confirmation_runs(
     }
     runs = [
         continual_run(
-            question, known[place.model], place.share, place.steps, question.seed + number, "confirm", pretraining,
-            manifest, precision,
+            question, known[place.model], place.domain_ratio, place.steps, question.seed + number, "confirm",
+            pretraining, manifest, precision,
         )
         for number in range(question.confirm.seeds)
         for place in asked
@@ -106,6 +113,7 @@ def compare(
     runs: list[PlannedRun],
     points: pd.DataFrame,
     fits: dict[str, dict[str, Fit]],
+    outcome: Callable[[Question, Recommendation, list[ConfirmationRow]], Outcome],
 ) -> Confirmation:
     """Every law's prediction for the end of each place beside the mean over its seeds; writes confirmation.json.
 
@@ -157,18 +165,9 @@ def compare(
                         inside=low <= found <= high,
                     )
                 )
-    confirmation = Confirmation(0.9, rows, outcome_of(question, recommendation, rows))
+    confirmation = Confirmation(0.9, rows, outcome(question, recommendation, rows))
     confirmation.write(study)
     return confirmation
-
-
-def _around(question: Question, share: float) -> list[float]:
-    confirm = question.confirm
-    if confirm.around:
-        found = (round(share + distance, 3) for distance in confirm.around)
-        return [own for own in dict.fromkeys(found) if 0 <= own <= 1]
-    distance = confirm.neighbour
-    return [round(share - distance if share >= distance else share + distance, 3)] if distance else []
 
 
 def _ends(points: pd.DataFrame, runs: Sequence[PlannedRun], corpus: str) -> pd.DataFrame:

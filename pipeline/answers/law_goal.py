@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,30 @@ from pipeline.question.schema import Question
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pipeline.answers.confirm import Place
+    from pipeline.answers.solvers import Asked, Found
+    from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
     from pipeline.study.folder import PlannedRun, Study
     from training.corpora.manifest import Manifest
 
 
 class LawGoal(Goal):
     """A domain ratio beside general text, by laws fitted to the losses of both."""
+
+    keys: tuple[str, ...] = ()
+    """Keys of the goal that a confirmation must have in common with its recommendation."""
+
+    @abstractmethod
+    def solve(self, asked: Asked) -> Found:
+        """The answer by the laws of `asked`."""
+
+    @abstractmethod
+    def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
+        """The confirmation runs without their seeds; the recommended run first."""
+
+    @abstractmethod
+    def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
+        """Whether confirmation runs confirm the recommended optimum."""
 
     def problems(self, question: Question) -> Iterator[str]:
         return iter(())
@@ -45,7 +64,7 @@ class LawGoal(Goal):
         from pipeline.study.fits import read_fits
 
         points = of_domain(read_points(study), question)
-        content = recommend(study, question, points, read_fits(study, question))
+        content = recommend(study, question, points, read_fits(study, question), self.solve)
         notes = [f"note: {warning}" for warning in content.warnings]
         return Output([recommendation_table(content, question), *notes], answered=content.mixture is not None)
 
@@ -54,7 +73,7 @@ class LawGoal(Goal):
     ) -> list[PlannedRun]:
         from pipeline.answers.confirm import confirmation_plan
 
-        return confirmation_plan(question, study, manifest, precision)
+        return confirmation_plan(question, study, manifest, precision, self.keys, self.places)
 
     def confirm(self, question: Question, study: Study, runs: list[PlannedRun]) -> Output:
         from pipeline.answers.confirm import compare
@@ -64,7 +83,7 @@ class LawGoal(Goal):
         from pipeline.study.fits import read_fits
 
         points = of_domain(collect(study, question.corpora.general), question)
-        content = compare(study, question, runs, points, read_fits(study, question))
+        content = compare(study, question, runs, points, read_fits(study, question), self.outcome)
         return Output([confirmation_table(content.confirmations), content.outcome.sentence])
 
     def answer(self, question: Question, study: Study) -> Output:

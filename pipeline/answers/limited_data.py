@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pipeline.answers.law_goal import LawGoal
 from pipeline.question.goal import finite_above, shown, tokens_per_step
 from pipeline.question.schema import Question
 
-LONGEST = 20.0
-"""How many times the domain's tokens a run may have, unless goal.most_tokens is given."""
-
-
-def limited_steps(question: Question, domain_ratio: float) -> int:
-    """Steps of a run that reads `goal.domain_tokens` at a domain ratio, and no token twice."""
-    assert question.goal.domain_tokens is not None
-    return max(1, math.floor(question.goal.domain_tokens / (domain_ratio * tokens_per_step(question))))
-
-
-def most_tokens(question: Question) -> float:
-    """Tokens of the longest run that may be recommended."""
-    assert question.goal.domain_tokens is not None
-    return question.goal.most_tokens or LONGEST * question.goal.domain_tokens
+if TYPE_CHECKING:
+    from pipeline.answers.confirm import Place
+    from pipeline.answers.solvers import Asked, Found
+    from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
 
 
 class LimitedDataGoal(LawGoal):
@@ -30,6 +20,7 @@ class LimitedDataGoal(LawGoal):
 
     folder = "limited-data"
     chooses_run = True
+    keys = ("domain_tokens",)
 
     def problems(self, question: Question) -> Iterator[str]:
         goal, step = question.goal, tokens_per_step(question)
@@ -41,6 +32,27 @@ class LimitedDataGoal(LawGoal):
                 f"goal.most_tokens: {goal.most_tokens:g}; allowed: null, or above {goal.domain_tokens:g}, "
                 "goal.domain_tokens"
             )
+
+    def solve(self, asked: Asked) -> Found:
+        from pipeline.answers.solvers import of_few_tokens
+
+        return of_few_tokens(asked)
+
+    def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
+        from pipeline.answers.confirm import Place, ratios
+        from pipeline.answers.run_lengths import limited_steps
+
+        model = recommendation.target.model
+        return [
+            Place(model, ratio, limited_steps(question, ratio)) for ratio in ratios(question, recommendation) if ratio
+        ]
+
+    def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
+        from pipeline.answers.outcome import minimum_outcome
+
+        return minimum_outcome(
+            question, recommendation, rows, "domain_ratio", (recommendation.low, recommendation.high)
+        )
 
     def constraint(self, question: Question) -> str:
         from pipeline.report.number_format import quantity

@@ -23,30 +23,50 @@ CONFIRMED, NEARBY = "confirmed", "confirmed within its interval"
 NOT_CONFIRMED, UNDETERMINED = "not confirmed", "not determined"
 
 
-def outcome_of(question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
-    """Judge the predicted optimum by the confirmation runs.
+def tolerance_outcome(question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
+    """Judge the ratio at which the general loss increases by the tolerance.
 
     Args:
         question: the question.
         recommendation: its answer.
         rows: of every place, corpus and law; those of the recommended place first.
     """
-    kind, (general, domain) = question.goal.kind, (question.corpora.general, question.corpora.domain)
-    corpus = general if kind == "trade-off" else domain
-    axis = "N" if kind == "compute" else "domain_ratio"
+    outcome, deciding = _deciding(question, rows, question.corpora.general, "domain_ratio")
+    return _trade_off(outcome, deciding, question.goal.tolerance, recommendation, question.corpora.domain)
+
+
+def minimum_outcome(
+    question: Question,
+    recommendation: Recommendation,
+    rows: list[ConfirmationRow],
+    axis: str,
+    interval: tuple[float | None, float | None],
+) -> Outcome:
+    """Judge the place with the lowest domain loss.
+
+    Args:
+        question: the question.
+        recommendation: its answer.
+        rows: of every place, corpus and law; those of the recommended place first.
+        axis: column of the rows in which the places differ: domain_ratio, or N.
+        interval: 90% interval of the optimum on this axis.
+    """
+    outcome, deciding = _deciding(question, rows, question.corpora.domain, axis)
+    return _lowest(outcome, deciding, axis, (interval[0] or 0.0, interval[1] or 0.0)) if len(deciding) > 1 else outcome
+
+
+def _deciding(
+    question: Question, rows: list[ConfirmationRow], corpus: str, axis: str
+) -> tuple[Outcome, list[ConfirmationRow]]:
+    """The outcome without its verdict, and the rows that decide on it: of one corpus, by its recommended law."""
     deciding = [row for row in rows if row.recommended and row.corpus == corpus]
     deciding.sort(key=lambda row: getattr(row, axis))
     at = next(number for number, row in enumerate(deciding) if row.run == rows[0].run)
     names = [field.name for field in dataclasses.fields(MeasuredPlace)]
     places = [MeasuredPlace(**{name: getattr(row, name) for name in names}) for row in deciding]
     undetermined = "Nothing was run beside the recommended place: set confirm.around."
-    outcome = Outcome(kind, corpus, len(deciding[at].seeds), at, places, UNDETERMINED, undetermined)
-    if kind == "trade-off":
-        return _trade_off(outcome, deciding, question.goal.tolerance, recommendation, domain)
-    if len(deciding) < 2:
-        return outcome
-    interval = recommendation.optimum["N"] if kind == "compute" else recommendation
-    return _lowest(outcome, deciding, axis, (interval.low or 0.0, interval.high or 0.0))
+    outcome = Outcome(question.goal.kind, corpus, len(deciding[at].seeds), at, places, UNDETERMINED, undetermined)
+    return outcome, deciding
 
 
 def _trade_off(

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fitting import Fit, PointsError
-from pipeline.answers.solvers import SOLVERS, Asked, Found
+from pipeline.answers.solvers import Asked, Solve
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import HeldOutError, Interval, LawAnswer, PredictedLoss, Recommendation, RecommendedRun
 from pipeline.study.fits import read_back_test
@@ -16,7 +16,7 @@ from pipeline.study.folder import Study
 
 
 def recommend(
-    study: Study, question: Question, points: pd.DataFrame, fits: dict[str, dict[str, Fit]]
+    study: Study, question: Question, points: pd.DataFrame, fits: dict[str, dict[str, Fit]], solve: Solve
 ) -> Recommendation:
     """Answer the question's goal and write recommendation.json.
 
@@ -33,9 +33,10 @@ def recommend(
         corpus: min(question.law, key=lambda name: scores.get(corpus, {}).get(name, math.inf))
         for corpus in (general, domain)
     }
-    solve = SOLVERS[question.goal.kind]
     answer = solve(Asked(question, points, fits, law, tested))
-    alone = {name: _alone(Asked(question, points, fits, dict.fromkeys(law, name), tested)) for name in question.law}
+    alone = {
+        name: _alone(Asked(question, points, fits, dict.fromkeys(law, name), tested), solve) for name in question.law
+    }
     target = answer.target
     warnings = _by_corpus(answer.warnings, {"general": general, "domain": domain, "fit": domain})
     if not answer.identified:
@@ -72,10 +73,10 @@ def recommend(
     return recommendation
 
 
-def _alone(asked: Asked) -> LawAnswer:
+def _alone(asked: Asked, solve: Solve) -> LawAnswer:
     """What one law answers for both corpora, or why it cannot."""
     try:
-        found: Found = SOLVERS[asked.question.goal.kind](asked)
+        found = solve(asked)
     except PointsError as error:
         return LawAnswer(None, None, None, str(error), None)
     return LawAnswer(found.share, found.low, found.high, found.binding, found.target.model)

@@ -10,8 +10,7 @@ import pandas as pd
 from scipy.interpolate import PchipInterpolator
 
 from fitting import Estimate, Fit, TradeOff, compute_optimal, limited_data, trade_off
-from pipeline.answers.compute import compute_steps
-from pipeline.answers.limited_data import limited_steps, most_tokens
+from pipeline.answers.run_lengths import compute_steps, limited_steps, most_tokens
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Candidate
@@ -147,12 +146,8 @@ def candidates(question: Question) -> list[str]:
     return list(dict.fromkeys(model.name for model in [*ladder, target]))
 
 
-SOLVERS: dict[str, Callable[[Asked], Found]] = {
-    "trade-off": within_tolerance,
-    "limited-data": of_few_tokens,
-    "compute": of_compute,
-}
-"""goal.kind -> its answer."""
+Solve = Callable[[Asked], Found]
+"""A goal's `solve`."""
 
 
 def _trade_off(asked: Asked, target: Target) -> TradeOff:

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pipeline.answers.law_goal import LawGoal
 from pipeline.question.schema import Question
+
+if TYPE_CHECKING:
+    from pipeline.answers.confirm import Place
+    from pipeline.answers.solvers import Asked, Found
+    from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
 
 
 class TradeOffGoal(LawGoal):
     """Usage 1 of the D-CPT Law."""
+
+    def solve(self, asked: Asked) -> Found:
+        from pipeline.answers.solvers import within_tolerance
+
+        return within_tolerance(asked)
+
+    def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
+        from pipeline.answers.confirm import Place, ratios
+
+        steps = round(question.continual.steps * question.confirm.tokens_factor)
+        return [Place(recommendation.target.model, ratio, steps) for ratio in ratios(question, recommendation)]
+
+    def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
+        from pipeline.answers.outcome import tolerance_outcome
+
+        return tolerance_outcome(question, recommendation, rows)
 
     def constraint(self, question: Question) -> str:
         return f"The loss on {question.corpora.general} may rise by {100 * question.goal.tolerance:.3g}%."

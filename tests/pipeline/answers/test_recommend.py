@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from pipeline.answers.recommend import recommend, score
+from pipeline.question.goal import goal_of
 from pipeline.report.write import write_report
 from pipeline.study.collect import read_points
 from pipeline.study.fits import read_back_test, read_fits
@@ -38,7 +39,7 @@ def test_each_corpus_is_answered_for_by_its_own_law(tmp_path: Path) -> None:
     tested.loc[better, "relative_error"] /= 1e3
     tested.to_parquet(study.folder / "fits" / "held_out.parquet")
     points, fits = read_points(study), read_fits(study, question)
-    answer = recommend(study, question, points, fits)
+    answer = recommend(study, question, points, fits, goal_of(question).solve)
     assert answer.law == {general: "transfer-anchored", domain: "dcpt"}
     # The share follows from the general loss alone, the domain's loss from its own law.
     assert answer.answers["transfer-anchored"].domain_ratio == pytest.approx((answer.mixture or {})[domain], abs=1e-3)

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from fitting import LAWS
-from pipeline.answers.limited_data import limited_steps
-from pipeline.answers.solvers import SOLVERS, Asked, Found
-from pipeline.question.goal import tokens_per_step
+from pipeline.answers.run_lengths import limited_steps
+from pipeline.answers.solvers import Asked, Found
+from pipeline.question.goal import goal_of, tokens_per_step
 from pipeline.question.loading import read_question
 from pipeline.question.schema import GoalConfig, Question
 from pipeline.study.target import find_target, lasting, target_columns
@@ -54,7 +54,7 @@ def _params(E: float) -> dict[str, dict[str, float]]:
 
 
 def _answer(asked: Asked) -> Found:
-    return SOLVERS[asked.question.goal.kind](asked)
+    return goal_of(asked.question).solve(asked)
 
 
 def _loss(asked: Asked, corpus: str, share: float, model: str, steps: int) -> float:

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline.answers.outcome import outcome_of
 from pipeline.paper_tables.dcpt import near_zero, usages
 from pipeline.paper_tables.dcpt.points import DomainPoints
 from pipeline.paper_tables.dcpt.usages import READINGS
 from pipeline.paper_tables.make import tables_of
 from pipeline.paper_tables.table import Source
 from pipeline.paper_tables.verdict import HOLDS, NOT_HERE, UNKNOWN
+from pipeline.question.goal import goal_of
 from pipeline.question.loading import read_question
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow
@@ -41,7 +41,7 @@ def _answered(folder: Path, kind: str, rows: list[ConfirmationRow]) -> Source:
     study = study_of(question)
     answer = recommendation(kind)
     answer.write(study)
-    Confirmation(0.9, rows, outcome_of(question, answer, rows)).write(study)
+    Confirmation(0.9, rows, goal_of(question).outcome(question, answer, rows)).write(study)
     return Source(study_of(about), about)
 
 

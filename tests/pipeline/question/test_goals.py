@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.answers.confirm import Place, confirmation_runs, places
-from pipeline.answers.outcome import CONFIRMED, NEARBY, NOT_CONFIRMED, UNDETERMINED, outcome_of
+from pipeline.answers.confirm import Place, confirmation_runs
+from pipeline.answers.outcome import CONFIRMED, NEARBY, NOT_CONFIRMED, UNDETERMINED
 from pipeline.cli.main import run
 from pipeline.plan.runs import placeholder_manifest, planned_runs
-from pipeline.question.goal import goal_problems
+from pipeline.question.goal import goal_of, goal_problems
 from pipeline.question.loading import load_question, read_question
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
@@ -101,17 +101,19 @@ def _answer(question: Question, ratio: float, model: str = "", **changes: Any) -
 def test_confirmation_is_as_it_was_unless_more_is_asked() -> None:
     question = _question()
     name = question.model.name
-    assert places(question, _answer(question, 0.7)) == [Place(name, 0.7, 600), Place(name, 0.55, 600)]
-    assert places(question, _answer(question, 0.1))[1] == Place(name, 0.25, 600)
-    runs = confirmation_runs(question, places(question, _answer(question, 0.7)), placeholder_manifest(question), "fp32")
+    assert goal_of(question).places(question, _answer(question, 0.7)) == [Place(name, 0.7, 600), Place(name, 0.55, 600)]
+    assert goal_of(question).places(question, _answer(question, 0.1))[1] == Place(name, 0.25, 600)
+    runs = confirmation_runs(
+        question, goal_of(question).places(question, _answer(question, 0.7)), placeholder_manifest(question), "fp32"
+    )
     assert [run.spec.seed for run in runs] == [0, 0]
     assert [run.spec.hash[:8] for run in runs] == ["47746fbc", "4feef1e0"]
 
 
 def test_the_domains_tokens_are_read_once_at_every_share() -> None:
     question = _question(**LIMITED, around=[-0.4, -0.2, 0.2, 0.7], seeds=2)
-    asked = places(question, _answer(question, 0.4))
-    assert [place.share for place in asked] == [0.4, 0.2, 0.6]
+    asked = goal_of(question).places(question, _answer(question, 0.4))
+    assert [place.domain_ratio for place in asked] == [0.4, 0.2, 0.6]
     runs = confirmation_runs(question, asked, placeholder_manifest(question), "fp32")
     assert Counter(run.spec.seed for run in runs) == {0: 3, 1: 3}
     for run_ in runs:
@@ -126,7 +128,7 @@ def test_every_model_is_run_for_the_same_compute() -> None:
         for name, steps in (("qwen2-0.15m", 322), ("qwen2-0.3m", 147))
     ]
     answer = _answer(question, 0.5, "qwen2-0.3m", candidates=candidates)
-    asked = places(question, answer)
+    asked = goal_of(question).places(question, answer)
     assert [place.model for place in asked] == ["qwen2-0.3m", "qwen2-0.15m"]
     manifest = placeholder_manifest(question)
     pretraining = {run_.spec.hash: run_.model for run_ in planned_runs(question, manifest, "fp32")}
@@ -150,7 +152,7 @@ RISES = {
 
 @pytest.mark.parametrize("verdict", RISES)
 def test_where_the_general_loss_rises_by_the_tolerance(verdict: str) -> None:
-    outcome = outcome_of(_question(), recommendation(), _rows(RISES[verdict], corpus="general"))
+    outcome = goal_of(_question()).outcome(_question(), recommendation(), _rows(RISES[verdict], corpus="general"))
     assert outcome.verdict == verdict
     assert [place.domain_ratio for place in outcome.places] == sorted(RISES[verdict])
     assert outcome.places[outcome.at].domain_ratio == 0.5
@@ -168,6 +170,7 @@ LEAST = {
 
 @pytest.mark.parametrize("verdict", LEAST)
 def test_where_the_domain_loss_is_least(verdict: str) -> None:
-    outcome = outcome_of(_question(**LIMITED), recommendation(), _rows(LEAST[verdict], corpus="code"))
+    limited = _question(**LIMITED)
+    outcome = goal_of(limited).outcome(limited, recommendation(), _rows(LEAST[verdict], corpus="code"))
     assert outcome.verdict == verdict
     assert (outcome.among_best or [])[outcome.at] == (verdict in (CONFIRMED, UNDETERMINED))

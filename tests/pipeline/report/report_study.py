@@ -18,6 +18,7 @@ from pipeline.answers.confirm import Place, compare, confirmation_runs
 from pipeline.answers.recommend import recommend
 from pipeline.plan.runs import planned_runs
 from pipeline.plan.write import add_to_plan
+from pipeline.question.goal import goal_of
 from pipeline.question.loading import read_question
 from pipeline.question.schema import Question
 from pipeline.study.collect import collect, schedules
@@ -73,7 +74,7 @@ def make_study(
     back_test(study, question, points, schedules(plan))
     if until == "fits":
         return study, question
-    answer = recommend(study, question, points, fits)
+    answer = recommend(study, question, points, fits, goal_of(question).solve)
     if until == "recommendation":
         return study, question
     assert answer.mixture is not None
@@ -81,7 +82,7 @@ def make_study(
     asked = [Place(target.model, own, target.steps) for own in (share, round(share + 0.15, 3))]
     runs = confirmation_runs(question, asked, manifest, "bf16")
     _write_runs(study, question, add_to_plan(study, runs))
-    compare(study, question, runs, collect(study, "general"), fits)
+    compare(study, question, runs, collect(study, "general"), fits, goal_of(question).outcome)
     return study, question
 
 
