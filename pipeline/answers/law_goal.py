@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pipeline.question.goal import Goal, Log, Output
+from pipeline.question.goal import Goal, Log, Output, TrackedAnswer
 from pipeline.question.schema import Question
 
 if TYPE_CHECKING:
@@ -96,3 +96,8 @@ class LawGoal(Goal):
 
         path = write_report(study, question)
         return [path, study.folder / "report.html"] if question.corpora.domains else [path]
+
+    def tracked_answer(self, question: Question, study: Study) -> TrackedAnswer:
+        from pipeline.answers.tracked import tracked_answer
+
+        return tracked_answer(question, study)

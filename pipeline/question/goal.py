@@ -8,9 +8,9 @@ from __future__ import annotations
 import importlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.question.schema import Question
 
@@ -42,6 +42,22 @@ class Output:
     """Tables, and lines of plain text, in the order to print them."""
     answered: bool = True
     """False: there is no answer, and the verb fails."""
+
+
+@dataclass(frozen=True)
+class TrackedAnswer:
+    """An answer as wandb gets it."""
+
+    page: str
+    """HTML of the report."""
+    figures: Mapping[str, dict[str, Any]]
+    """Name -> Plotly figure: data and layout."""
+    columns: Sequence[str]
+    """Of `rows`."""
+    rows: Sequence[Sequence[object]]
+    """Predicted beside measured losses of the confirmation runs."""
+    summary: dict[str, Any]
+    """Numbers of the recommendation and of the confirmation, for wandb's run summary."""
 
 
 class Goal(ABC):
@@ -130,6 +146,14 @@ class Goal(ABC):
     @abstractmethod
     def report(self, question: Question, study: Study) -> list[Path]:
         """Write report.html; the page of this answer first, then those that link to it."""
+
+    def tracked_answer(self, question: Question, study: Study) -> TrackedAnswer:
+        """The current answer for wandb, of a goal that is `tracked`.
+
+        Raises:
+            StudyError: a file of the study that cannot be read.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def constraint(self, question: Question) -> str:

@@ -1,0 +1,46 @@
+"""The answer of fitted laws as wandb gets it: numbers, figures, report, and predicted beside measured losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.question.goal import TrackedAnswer
+from pipeline.question.schema import Question
+from pipeline.report.evidence import Evidence, read_evidence
+from pipeline.report.loss_figures import loss_curves, ratio_curves
+from pipeline.report.write import report
+from pipeline.study.folder import Study
+
+COLUMNS = ("domain_ratio", "corpus", "law", "recommended", "predicted", "low", "high", "measured", "relative_error")
+"""Of the table of confirmation runs."""
+
+
+def tracked_answer(question: Question, study: Study) -> TrackedAnswer:
+    """The current answer of a study.
+
+    Raises:
+        StudyError: a file of the study that cannot be read.
+    """
+    evidence = read_evidence(study, question)
+    figures = {
+        f"{name}/{panel.group} {panel.title}".strip(): panel.whole
+        for name, figure in (("ratios", ratio_curves(evidence)), ("losses", loss_curves(evidence)))
+        for panel in (figure.panels if figure else [])
+    }
+    rows = [[getattr(row, column) for column in COLUMNS] for row in evidence.confirmations]
+    return TrackedAnswer(report(evidence), figures, COLUMNS, rows, _summary(evidence))
+
+
+def _summary(evidence: Evidence) -> dict[str, Any]:
+    content, numbers = evidence.recommendation, {}
+    if content is not None:
+        numbers |= {"law": content.law, "binding": content.binding, "low": content.low, "high": content.high}
+        numbers["domain_ratio"] = evidence.share
+    for corpus, loss in content.predicted.items() if content else ():
+        numbers |= {f"predicted/{corpus}": loss.loss}
+        numbers |= {f"predicted_low/{corpus}": loss.low, f"predicted_high/{corpus}": loss.high}
+    for row in evidence.answered:
+        numbers |= {
+            f"{key}/{row.corpus}": getattr(row, key) for key in ("predicted", "measured", "relative_error", "inside")
+        }
+    return {key: value for key, value in numbers.items() if value is not None}
