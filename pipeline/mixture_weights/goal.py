@@ -69,7 +69,8 @@ class WeightsGoal(Goal):
         self, question: Question, study: Study, manifest: Manifest, precision: str
     ) -> list[PlannedRun]:
         from pipeline.mixture_weights.artifacts import WeightsRecommendation
-        from pipeline.mixture_weights.stages import confirmation_runs, setting_of
+        from pipeline.mixture_weights.setting import setting_of
+        from pipeline.mixture_weights.stages import confirmation_runs
         from pipeline.plan.token_supply import supply_problems
         from pipeline.question.messages import ConfigError
         from pipeline.study.folder import StudyError
