@@ -1,4 +1,4 @@
-"""cptlaw fit points=FILE: laws fitted to a table from anywhere, outside any study."""
+"""cptlaw fit points=FILE: fit laws to any table of validation losses, without a study."""
 
 from __future__ import annotations
 
@@ -26,104 +26,104 @@ from pipeline.question.messages import ConfigError, describe_keys, one_line
 from training.durable import write_whole
 from training.run import Exit
 
-HELP = """A table from anywhere, a row a validation loss, outside any study:
+HELP = """Any table with a validation loss per row, without a study:
   cptlaw fit points=runs.csv law=dcpt
   cptlaw fit points=runs.csv 'law=[dcpt,chinchilla]' out=fits \\
       columns='{N: params / 1e9, D: tokens / 1e9, r: percent / 100, loss: val_loss, run: name}'
 """
 MANY = 12
-"""Sizes or ratios from which on leaving out each, or each pair, takes longer than it tells."""
+"""With more sizes or ratios than this, leaving out each of them may run for minutes without progress output."""
 
 
 @dataclass
 class TableFit:
-    """What `cptlaw fit points=FILE` is told."""
+    """The settings of `cptlaw fit points=FILE`."""
 
     points: str = MISSING
-    """File of points, one row a validation loss: .csv, .parquet or .jsonl."""
+    """File of points, a validation loss per row: .csv, .parquet or .jsonl."""
     law: Any = field(default_factory=list)
     """Law to fit, or a list of them to choose from."""
     columns: dict[str, str] = field(default_factory=dict)
-    """Name that a law reads -> column of the file, which may be scaled: {D: tokens / 1e9, r: percent / 100}."""
+    """Column that a law reads -> column of the file, which may be scaled: {D: tokens / 1e9, r: percent / 100}."""
     corpus: str | None = None
-    """Validation corpus to fit, a value of the column corpus; null: each one by itself."""
+    """Validation corpus to fit, a value of the column corpus; null: each one separately."""
     fix: dict[str, float] = field(default_factory=dict)
-    """Parameter -> value that it keeps."""
+    """Parameter -> fixed value."""
     unknown: list[str] = field(default_factory=list)
-    """Columns that nobody knows and that are fitted as one number: s1_pretrain, rho."""
+    """Unknown columns, each fitted as one number: s1_pretrain, rho."""
     weights: str | None = None
-    """loss_stderr: weigh points by the inverse variance in that column; null: all alike."""
+    """loss_stderr: weigh points by the inverse variance in that column; null: uniform weights."""
     by: Any = None
-    """What to hold out when laws are compared, a list of splits; null: those that the points allow; []: nothing."""
+    """Held-out splits to compare laws by, a list; null: those that the points allow; []: none."""
     bootstrap: int = 200
-    """Refits for the intervals; 0: none, without them it is not known which parameters are identified."""
+    """Bootstrap samples for the intervals; 0: no intervals, and no check which parameters are identified."""
     seed: int = 0
-    """Of first guesses and bootstrap."""
+    """Seed of the starting points and of the bootstrap."""
     out: str | None = None
-    """Folder to write the fits to, one JSON a law and corpus; null: only print."""
+    """Folder to write the fits to, a JSON file per law and corpus; null: only print."""
 
 
-def fit_table(words: Sequence[str], console: Console) -> Exit:
-    """Carry out the command line's words (key=value).
+def fit_table(arguments: Sequence[str], console: Console) -> Exit:
+    """Fit the laws that the arguments (key=value) ask for, and print parameters and comparison.
 
     Raises:
-        ConfigError: all that is wrong with the words or with the points, a line each.
+        ConfigError: every mistake in the arguments or in the points, a line each.
         StudyError: the file cannot be read.
     """
-    asked = read_words(words)
-    table, told = renamed(read_table(Path(asked.points)), asked.columns)
-    parts = by_corpus(table, asked.corpus)
-    if wrong := all_problems(parts, asked.law, asked.fix, asked.unknown):
-        raise ConfigError(wrong)
-    _say(console, f"{asked.points}: {len(table)} rows{'; ' * bool(told)}{', '.join(told)}")
-    for line in assumptions(table, parts, asked.law, asked.unknown):
-        _say(console, f"  {line}")
+    settings = read_settings(arguments)
+    table, notes = renamed(read_table(Path(settings.points)), settings.columns)
+    parts = by_corpus(table, settings.corpus)
+    if lines := all_problems(parts, settings.law, settings.fix, settings.unknown):
+        raise ConfigError(lines)
+    _print_line(console, f"{settings.points}: {len(table)} rows{'; ' * bool(notes)}{', '.join(notes)}")
+    for line in assumptions(table, parts, settings.law, settings.unknown):
+        _print_line(console, f"  {line}")
     for corpus, points in parts.items():
-        _fit_corpus(corpus, points, asked, console)
+        _fit_corpus(corpus, points, settings, console)
     return Exit.DONE
 
 
-def read_words(words: Sequence[str]) -> TableFit:
+def read_settings(arguments: Sequence[str]) -> TableFit:
     """The checked settings.
 
     Raises:
-        ConfigError: an unknown key, a value of the wrong kind, an unknown law or split; all at once where possible.
+        ConfigError: an unknown key, a value of the problems kind, an unknown law or split; all at once where possible.
     """
-    asked = OmegaConf.structured(TableFit)
-    wrong = [f"{word}: not key=value; see cptlaw fit --help" for word in words if "=" not in word]
-    for word in (word for word in words if "=" in word):
+    settings = OmegaConf.structured(TableFit)
+    problems = [f"{word}: not key=value; see cptlaw fit --help" for word in arguments if "=" not in word]
+    for word in (word for word in arguments if "=" in word):
         try:
             (override,) = OverridesParser.create().parse_overrides([word])
-            OmegaConf.update(asked, override.get_key_element(), override.value(), merge=True, force_add=False)
+            OmegaConf.update(settings, override.get_key_element(), override.value(), merge=True, force_add=False)
         except (HydraException, OmegaConfBaseException, AttributeError) as error:
-            wrong.append(one_line(error, TableFit))
+            problems.append(one_line(error, TableFit))
     for key in ("law", "by"):
-        if isinstance(asked[key], str):
-            asked[key] = [asked[key]]
-    for law in asked.law:
+        if isinstance(settings[key], str):
+            settings[key] = [settings[key]]
+    for law in settings.law:
         try:
             law_named(str(law), LAWS)
         except PointsError as error:
-            wrong.append(f"law: {error}")
-    if not asked.law:
-        wrong.append(f"law: has no value; give law=..., one or a list of {', '.join(LAWS)}")
-    wrong += [
-        f"by: {split!r} is no split; allowed: {', '.join(SPLITS)}" for split in asked.by or () if split not in SPLITS
+            problems.append(f"law: {error}")
+    if not settings.law:
+        problems.append(f"law: has no value; give law=..., one or a list of {', '.join(LAWS)}")
+    problems += [
+        f"by: {split!r} is no split; allowed: {', '.join(SPLITS)}" for split in settings.by or () if split not in SPLITS
     ]
-    if asked.bootstrap < 0:
-        wrong.append(f"bootstrap: {asked.bootstrap}; allowed: 0 or more")
-    if wrong:
-        raise ConfigError(wrong)
-    settings = OmegaConf.to_object(asked)
-    assert isinstance(settings, TableFit)
-    settings.law = list(dict.fromkeys(settings.law))
-    return settings
+    if settings.bootstrap < 0:
+        problems.append(f"bootstrap: {settings.bootstrap}; allowed: 0 or more")
+    if problems:
+        raise ConfigError(problems)
+    checked = OmegaConf.to_object(settings)
+    assert isinstance(checked, TableFit)
+    checked.law = list(dict.fromkeys(checked.law))
+    return checked
 
 
 def print_help(console: Console) -> None:
-    """What `cptlaw fit --help` says of points=."""
-    _say(console, HELP)
-    keys = Table("key", "default", "what it is", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    """Print the part of `cptlaw fit --help` about points=FILE."""
+    _print_line(console, HELP)
+    keys = Table("key", "default", "meaning", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for row in describe_keys(TableFit):
         keys.add_row(*row)
     console.print(keys, highlight=False, markup=False)
@@ -131,32 +131,32 @@ def print_help(console: Console) -> None:
     for law in LAWS.values():
         reads.add_row(law.name, ", ".join(law.columns) if law.among is None else "mixture.<corpus>, one a corpus")
     console.print(reads, highlight=False, markup=False)
-    _say(console, "run tells runs apart, step their points, corpus the validation sets; all three may be absent.\n")
+    _print_line(console, "run names the runs, step their points, corpus the validation sets; all three are optional.\n")
 
 
-def _fit_corpus(corpus: str, points: pd.DataFrame, asked: TableFit, console: Console) -> None:
+def _fit_corpus(corpus: str, points: pd.DataFrame, settings: TableFit, console: Console) -> None:
     if "run" not in points.columns:
         points = points.assign(run=np.arange(len(points)))
-    how = {"fix": asked.fix, "unknown": asked.unknown, "weights": asked.weights}
-    for law in asked.law:
+    how = {"fix": settings.fix, "unknown": settings.unknown, "weights": settings.weights}
+    for law in settings.law:
         with console.status(f"fitting {law}"):
-            fitted = fit(points, law, bootstrap=asked.bootstrap, seed=asked.seed, **how)
+            fitted = fit(points, law, bootstrap=settings.bootstrap, seed=settings.seed, **how)
         named = f"{law} on {corpus}" if corpus else law
         console.print(parameter_table(fitted, named))
-        _say(console, fitted.explain())
-        if asked.out:
-            path = Path(asked.out) / f"{_file_name(corpus)}{law}.json"
+        _print_line(console, fitted.explain())
+        if settings.out:
+            path = Path(settings.out) / f"{_file_name(corpus)}{law}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, fitted.to_json() + "\n")
-            _say(console, f"written to {path}")
-    if len(asked.law) > 1:
-        by = possible_splits(points) if asked.by is None else list(asked.by)
+            _print_line(console, f"written to {path}")
+    if len(settings.law) > 1:
+        by = possible_splits(points) if settings.by is None else list(settings.by)
         with console.status("holding out") as status:
-            tried = try_out(points, asked.law, by, seed=asked.seed, log=status.update, **how)
-            chosen = compare(points, asked.law, by, seed=asked.seed, tried=tried, **how)
+            tried = try_out(points, settings.law, by, seed=settings.seed, log=status.update, **how)
+            chosen = compare(points, settings.law, by, seed=settings.seed, tried=tried, **how)
         console.print(selection_table(chosen, by, corpus))
         for line in advise(tried):
-            _say(console, line)
+            _print_line(console, line)
 
 
 def possible_splits(points: pd.DataFrame) -> list[str]:
@@ -175,7 +175,7 @@ def possible_splits(points: pd.DataFrame) -> list[str]:
 
 
 def parameter_table(fitted: Fit, named: str) -> Table:
-    """Every parameter with its interval, and whether the points pin it down."""
+    """A table of the parameters with their intervals, and whether each is identified."""
     m = fitted.metrics
     table = Table(title=f"{named}: R2 {m['r2']:.4f}, mean error {m['mae']:.4f} nats, Huber sum {m['huber']:.4g}")
     for name in ("parameter", "unit", "value", "90% interval", "identified"):
@@ -190,7 +190,7 @@ def parameter_table(fitted: Fit, named: str) -> Table:
 
 
 def selection_table(chosen: pd.DataFrame, by: list[str], corpus: str) -> Table:
-    """`fitting.compare` for the terminal."""
+    """`fitting.compare` as a table for the terminal."""
     table = Table(title=f"laws compared{f' on {corpus}' if corpus else ''}")
     table.add_column("")
     # A column a law: with the measures across, a terminal of 80 columns cuts every number short.
@@ -205,8 +205,8 @@ def selection_table(chosen: pd.DataFrame, by: list[str], corpus: str) -> Table:
     return table
 
 
-def _say(console: Console, line: str) -> None:
-    """A line as it is: brackets are no markup, and long lines are the terminal's business."""
+def _print_line(console: Console, line: str) -> None:
+    """Print a line without markup and without wrapping."""
     console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

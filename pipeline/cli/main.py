@@ -1,4 +1,4 @@
-"""The command line: a verb and Hydra overrides; a user's mistake is one line and an exit code."""
+"""The command line: a verb and Hydra overrides; a mistake of the user is one line and an exit code."""
 
 from __future__ import annotations
 
@@ -6,70 +6,66 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from training.stop import SIGNALS
 
-WORDS = {
-    "quickstart": "the whole road at once, prepare to report, on this machine",
-    "prepare": "tokenise the corpora, train the tokenizer, measure the precision",
-    "prepare validation": "choose validation documents; validation.models=[A,B] corpora.validation=FOLDER",
-    "plan": "print runs, tokens, FLOPs, time and disk before anything is spent",
-    "train": "train what is planned; run=HASH trains one, -m sweeps",
-    "status": "how far each run is, and why its job waits",
-    "cancel": "cancel the study's jobs on the cluster; what runs saves first",
-    "collect": "join all validation losses into points.parquet",
-    "fit": "fit the laws, with intervals; points=FILE fits any table of losses",
-    "recommend": "answer the goal: share, interval, losses",
-    "confirm": "train runs that the fit has not seen, and compare",
-    "report": "write report.html",
-    "tables": "the papers' tables beside ours; tables.papers=FOLDER, tables.run=true trains what they need",
-    "track sync": "bring wandb's copy of a study up to its files, and upload it where a key is known",
-    "evaluate": "down-stream tasks of kept checkpoints by lm-eval; evaluate.tasks=[hellaswag]",
+
+class Verb(NamedTuple):
+    """A row of the help; the function of the same name in `pipeline.cli.verbs` carries it out."""
+
+    help: str
+    on_study: bool = False
+    """Whether it takes a study folder, and reads the question from the study.yaml in it."""
+
+
+VERBS = {
+    "quickstart": Verb("all steps from prepare to report, on this machine"),
+    "prepare": Verb("tokenise the corpora, train the tokenizer, measure the precision"),
+    "prepare validation": Verb("choose validation documents; validation.models=[A,B] corpora.validation=FOLDER"),
+    "plan": Verb("print runs, tokens, FLOPs, time and disk; trains nothing"),
+    "train": Verb("train the planned runs; run=HASH trains one, -m sweeps"),
+    "status": Verb("progress of each run, and why its job waits", True),
+    "cancel": Verb("cancel the study's jobs on the cluster; running ones save first", True),
+    "collect": Verb("join all validation losses into points.parquet", True),
+    "fit": Verb("fit the laws, with intervals; points=FILE fits any table of losses", True),
+    "recommend": Verb("answer the goal: domain ratio, interval, predicted losses", True),
+    "confirm": Verb("train runs that the fit has not seen, and compare them with the prediction", True),
+    "report": Verb("write report.html", True),
+    "tables": Verb("the papers' tables beside ours; tables.papers=FOLDER, tables.run=true trains studies", True),
+    "track sync": Verb("bring wandb's copy of a study up to date, and upload it where an API key is known", True),
+    "evaluate": Verb("down-stream tasks of kept checkpoints by lm-eval; evaluate.tasks=[hellaswag]", True),
 }
-"""Verb -> what it does, in the order in which they are used."""
-ON_A_STUDY = (
-    *("status", "cancel", "collect", "fit", "recommend", "confirm", "report", "tables"),
-    *("track sync", "evaluate"),
-)
-"""Verbs that read the question from the study's own study.yaml."""
+"""Every verb, in the order of use. A new verb is a row here and a function in `pipeline.cli.verbs`."""
 _HYDRA_FLAGS = (
-    "-m",
-    "--multirun",
-    "-c",
-    "--cfg",
-    "-i",
-    "--info",
-    "--hydra-help",
-    "-sc",
-    "--shell-completion",
-    "--resolve",
+    *("-m", "--multirun", "-c", "--cfg", "-i", "--info", "--hydra-help", "-sc", "--shell-completion", "--resolve"),
 )
 
-HELP = """cptlaw: how should a language model be continued on a new domain?
+HELP = """cptlaw: find the data mixture and learning-rate schedule for continual pre-training, from a few small runs.
 
-A few small real runs, a fitted law with error bars, and confirmation runs that prove the prediction.
+It trains small models, fits a scaling law with intervals, recommends a mixture, and confirms it with held-out runs.
 
 usage: cptlaw VERB [STUDY_FOLDER] [key=value ...] [--debug]
 
 {verbs}
 
 examples:
-  cptlaw quickstart                              the embedded question, 12 minutes on two cores
+  cptlaw quickstart                              the built-in example, 12 minutes on two cores
   cptlaw plan experiment=quickstart 'mixture.domain_ratio=[0.1,0.5,0.9]'
   cptlaw plan experiment=own corpora.sources.general.path=prose/ corpora.sources.domain.path=law.jsonl.gz
-  cptlaw report studies/quickstart               on a study that exists, here or from elsewhere
-  cptlaw tables tables.run=true                  every study that the papers' tables need, and the tables
+  cptlaw report studies/quickstart               the report of an existing study
+  cptlaw tables tables.run=true                  train every study that the papers' tables need, then make the tables
   cptlaw fit points=runs.csv 'law=[dcpt,chinchilla]' columns='{{N: params_b, D: tokens_b, loss: val_loss}}'
 
-cptlaw VERB --help lists every key. Keys follow Hydra: group=file of conf/, key=value, 'key=[a,b]'.
-exit codes: 0 done, 1 crash or a failed run, 2 bad configuration, 3 input missing, 75 saved, run me again
+cptlaw VERB --help lists every key. Overrides follow Hydra: group=file of conf/, key=value, 'key=[a,b]'.
+exit codes: 0 done, 1 crash or a failed run, 2 bad configuration, 3 input missing, 75 saved, run the command again
 """
 
 
 def main() -> None:
     """Entry of the command line."""
     for number in SIGNALS:
-        # As Ctrl-C: what trains saves, and the exit code says that the same command goes on.
+        # As Ctrl-C: runs save their state, and the exit code is 75.
         signal.signal(number, signal.default_int_handler)
     sys.exit(run(sys.argv[1:]))
 
@@ -78,10 +74,10 @@ def run(arguments: Sequence[str]) -> int:
     """Carry out a command line; returns the exit code."""
     words = [word for word in arguments if word != "--debug"]
     if not words or words[0] in ("-h", "--help", "help"):
-        width = max(map(len, WORDS))
-        print(HELP.format(verbs="\n".join(f"  {verb:{width}}  {what}" for verb, what in WORDS.items())), end="")
+        width = max(map(len, VERBS))
+        print(HELP.format(verbs="\n".join(f"  {name:{width}}  {verb.help}" for name, verb in VERBS.items())), end="")
         return 0 if words else 2
-    if " ".join(words[:2]) in WORDS:
+    if " ".join(words[:2]) in VERBS:
         words[:2] = [" ".join(words[:2])]
     verb, rest = words[0], words[1:]
     if verb in ("--version", "-V"):
@@ -89,12 +85,12 @@ def run(arguments: Sequence[str]) -> int:
 
         print(f"cptlaw {version('cptlaw')}")
         return 0
-    if verb not in WORDS:
+    if verb not in VERBS:
         import difflib
 
-        near = difflib.get_close_matches(verb, WORDS, 1)
+        near = difflib.get_close_matches(verb, VERBS, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        print(f"{verb}: not a verb{hint} allowed: {', '.join(WORDS)}", file=sys.stderr)
+        print(f"{verb}: not a verb; allowed: {', '.join(VERBS)}{hint}", file=sys.stderr)
         return 2
     if any(word in ("-h", "--help") for word in rest):
         _print_keys(verb)
@@ -131,7 +127,7 @@ def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
     except (CorpusError, StudyError, SpecError) as error:
         code, lines = 3, str(error)
     except KeyboardInterrupt:
-        code, lines = 75, "stopped; the same command goes on from what is done"
+        code, lines = 75, "stopped; run the same command again to continue"
     except Exception as error:
         from pipeline.launch.worker import DISK_ERRORS, disk_message
 
@@ -149,35 +145,36 @@ def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
 
 
 def _of_fitting() -> list[type[Exception]]:
-    """What `fitting` raises for a table that cannot be fitted; nothing where nobody loaded it, and scipy with it."""
+    """The errors of `fitting` for a table that cannot be fitted; none where it is not loaded, to spare its import."""
     fitting = sys.modules.get("fitting")
     return [fitting.PointsError] if fitting else []
 
 
 def _question(verb: str, rest: list[str]):
-    from conf import CONF
-    from pipeline.question.loading import question_of_study, read_question
+    from pipeline.question.loading import question_of_study, read_question, selects_file
     from pipeline.question.messages import ConfigError
 
+    on_study = VERBS[verb].on_study
     if verb == "tables":
         rest = [_kept(word) for word in rest]
     folders = [word for word in rest if "=" not in word and not word.startswith(("-", "~", "+"))]
     overrides = [word for word in rest if word not in folders]
     if unknown := [word for word in overrides if word.startswith("-")]:
         raise ConfigError([f"{word}: no such option; see cptlaw {verb} --help" for word in unknown])
-    if len(folders) > 1 or (folders and verb not in ON_A_STUDY):
+    if len(folders) > 1 or (folders and not on_study):
         raise ConfigError([f"{folders[-1]}: not key=value; see cptlaw {verb} --help"])
     if folders:
         folder = Path(folders[0])
-        # To look and to cancel, half a second with scipy need not be spent on what was checked before.
+        # status and cancel skip the checks, which load scipy for half a second: study.yaml was checked before.
         return question_of_study(folder, overrides, again=bool(overrides) or verb not in ("status", "cancel"))
     if verb == "quickstart" and not any(word.startswith("experiment=") for word in overrides):
         overrides = ["experiment=quickstart", *overrides]
     question = read_question(overrides)
     folder = Path(question.studies) / question.name
-    # Words that choose whole groups are the question anew; single keys and laws are changes to the study's own.
-    groups = [word for word in overrides if (CONF / word.split("=")[0].split("@")[0]).is_dir()]
-    if verb in ON_A_STUDY and (folder / "study.yaml").exists() and not set(groups) - _of_a_study(groups):
+    # Overrides that select whole groups ask a new question; single keys, laws and goals change the study's question.
+    changes = ("experiment=", "law=", "goal=")
+    new = any(selects_file(word) and not word.startswith(changes) for word in overrides)
+    if on_study and (folder / "study.yaml").exists() and not new:
         return question_of_study(folder, overrides)
     return question
 
@@ -187,15 +184,11 @@ def _names_a_study(word: str) -> bool:
 
 
 def _kept(word: str) -> str:
-    """points=FILE as the folder of the study that it is part of, or as the key that stands for it."""
+    """points=FILE as the folder of the study that it belongs to, or as tables.points=FILE."""
     file = Path(word.removeprefix("points="))
     if not word.startswith("points="):
         return word
     return str(file.parent) if (file.parent / "study.yaml").exists() else f"tables.points={file}"
-
-
-def _of_a_study(words: list[str]) -> set[str]:
-    return {word for word in words if word.startswith(("experiment=", "law=", "goal="))}
 
 
 def _hydra_app(rest: list[str]) -> int:
@@ -213,12 +206,12 @@ def _print_keys(verb: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from conf import CONF
+    from conf import CONF, options
     from pipeline.question.messages import describe_keys
 
     console = Console()
-    console.print(f"cptlaw {verb}: {WORDS[verb]}", highlight=False)
-    place = "[STUDY_FOLDER] " if verb in ON_A_STUDY else ""
+    console.print(f"cptlaw {verb}: {VERBS[verb].help}", highlight=False)
+    place = "[STUDY_FOLDER] " if VERBS[verb].on_study else ""
     console.print(f"usage: cptlaw {verb} {place}[key=value ...]\n", highlight=False, markup=False)
     if verb == "fit":
         from pipeline.cli.fit_table import print_help
@@ -228,8 +221,7 @@ def _print_keys(verb: str) -> None:
     groups = sorted(path for path in CONF.iterdir() if path.name != "wandb_sweeps" and list(path.glob("*.yaml")))
     console.print("groups (group=file):", highlight=False)
     for path in groups:
-        files = ", ".join(sorted(file.stem for file in path.glob("*.yaml")))
-        console.print(f"  {path.name}: {files}", highlight=False, markup=False)
+        console.print(f"  {path.name}: {', '.join(options(path.name))}", highlight=False, markup=False)
     table = Table("key", "default", "what it is", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for key, default, note in describe_keys():
         table.add_row(key, default, note)

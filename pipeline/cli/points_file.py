@@ -1,4 +1,4 @@
-"""A stranger's file of points: read, renamed, and every assumption said."""
+"""Read a file of points from outside a study, rename its columns, and list the assumptions about it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from pipeline.study.folder import StudyError
 UNITS = {
     "N": "billions of parameters",
     "D": "billions of tokens",
-    "r": "share of the corpus in the mixture, 0 to 1",
-    "rho": "share of the corpus in pre-training, 0 to 1",
-    "loss": "nats per token (bits or perplexities cannot be told from nats)",
+    "r": "ratio of the corpus in the mixture, 0 to 1",
+    "rho": "ratio of the corpus in pre-training, 0 to 1",
+    "loss": "nats per token (bits or perplexities would go unnoticed)",
     "loss_before": "nats per token, before the run",
     "s1": "summed learning rate of the run so far",
     "s2": "annealing area of the run so far",
     "s1_pretrain": "summed learning rate of pre-training",
     "s2_pretrain": "annealing area of pre-training",
 }
-"""Column of a law -> what its numbers are taken to be."""
-TOLD_BY = ("run", "step", "corpus")
+"""Column of a law -> the assumed unit of its numbers."""
 _SCALED = re.compile(r"(?P<column>.+?)\s*(?P<sign>[/*])\s*(?P<number>[-+.\deE]+)\s*$")
 
 
@@ -42,7 +41,7 @@ def read_table(path: Path) -> pd.DataFrame:
         ".jsonl": lambda: pd.read_json(path, lines=True),
     }
     if path.suffix not in readers:
-        raise StudyError(f"points: {path} is of no kind that is read; allowed: {', '.join(readers)}")
+        raise StudyError(f"points: {path} has an unknown file type; allowed: {', '.join(readers)}")
     try:
         table = readers[path.suffix]()
     except FileNotFoundError:
@@ -55,12 +54,12 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def renamed(table: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.DataFrame, list[str]]:
-    """The table with the laws' names, and a line for each column that was taken from elsewhere.
+    """The table with the column names of the laws, and a note for each renamed column.
 
     Raises:
         ConfigError: a column that the table does not have, for all at once.
     """
-    found, told, wrong = {}, [], []
+    new, notes, mistakes = {}, [], []
     for name, source in columns.items():
         scaled = None if source in table.columns else _SCALED.fullmatch(source)
         column = scaled["column"] if scaled else source
@@ -70,20 +69,20 @@ def renamed(table: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.DataFra
             factor = np.nan
         if column not in table.columns:
             has = ", ".join(map(str, table.columns))
-            wrong.append(f"columns.{name}: {column!r} is not in the file; allowed: {has}")
+            mistakes.append(f"columns.{name}: {column!r} is not in the file; allowed: {has}")
         elif not np.isfinite(factor) or factor == 0:
-            wrong.append(
+            mistakes.append(
                 f"columns.{name}: {source!r}; allowed: a column, or one over or times a number, like {column} / 1e9"
             )
         elif scaled and not pd.api.types.is_numeric_dtype(table[column]):
-            wrong.append(f"columns.{name}: {column!r} holds words, which cannot be scaled")
+            mistakes.append(f"columns.{name}: {column!r} holds text, which cannot be scaled")
         else:
-            found[name] = table[column] / factor if scaled and scaled["sign"] == "/" else table[column]
-            found[name] = table[column] * factor if scaled and scaled["sign"] == "*" else found[name]
-            told.append(f"{name} is {source}")
-    if wrong:
-        raise ConfigError(wrong)
-    return table.assign(**found), told
+            new[name] = table[column] / factor if scaled and scaled["sign"] == "/" else table[column]
+            new[name] = table[column] * factor if scaled and scaled["sign"] == "*" else new[name]
+            notes.append(f"{name} is {source}")
+    if mistakes:
+        raise ConfigError(mistakes)
+    return table.assign(**new), notes
 
 
 def by_corpus(points: pd.DataFrame, corpus: str | None) -> dict[str, pd.DataFrame]:
@@ -105,7 +104,7 @@ def by_corpus(points: pd.DataFrame, corpus: str | None) -> dict[str, pd.DataFram
 def all_problems(
     parts: Mapping[str, pd.DataFrame], laws: Iterable[str], fix: Mapping[str, float], unknown: list[str]
 ) -> list[str]:
-    """What keeps the laws from being fitted, a line each, with the laws and corpora that it concerns if not all."""
+    """A line for each reason why a law cannot be fitted, with the laws and corpora concerned if not all."""
     laws, whose = list(laws), {}
     for corpus, points in parts.items():
         for law in laws:
@@ -120,7 +119,7 @@ def all_problems(
 def assumptions(
     points: pd.DataFrame, parts: Mapping[str, pd.DataFrame], laws: Iterable[str], unknown: Iterable[str]
 ) -> list[str]:
-    """What was taken for granted, a line each."""
+    """A line for each assumption about the file."""
     reads = [name for law in laws for name in LAWS[law].columns if name not in unknown]
     lines = []
     for name in dict.fromkeys([*reads, "loss"]):
@@ -128,15 +127,15 @@ def assumptions(
         between = f"{values.min():.4g} to {values.max():.4g}" if values.min() < values.max() else f"{values.min():.4g}"
         lines.append(f"{name}: {between}, taken as {UNITS.get(name, 'it is')}")
     if "run" in points.columns:
-        lines.append(f"run: {points['run'].nunique()} runs; errors of one run are taken to go together")
+        lines.append(f"run: {points['run'].nunique()} runs; errors within a run are taken as correlated")
     else:
         lines.append("run: no such column, so every row counts as a run of its own; intervals come out too narrow")
     if "step" not in points.columns:
-        lines.append("step: no such column, so a point that is there twice cannot be told")
+        lines.append("step: no such column, so duplicate points go unnoticed")
     if "" in parts:
         lines.append("corpus: no such column, so all rows are taken as losses on one validation corpus")
     else:
         lines.append(f"corpus: a fit for each of {', '.join(parts)}")
     if unnamed := len(points) - sum(map(len, parts.values())):
-        lines.append(f"corpus: empty or not asked for in {unnamed} rows, which were left out")
+        lines.append(f"corpus: empty or not selected in {unnamed} rows, which were left out")
     return lines

@@ -1,6 +1,6 @@
-"""One job of a sweep, of Hydra's or of wandb's: its runs join the study's plan and are trained in the same folders.
+"""A job of a sweep by Hydra or wandb: add its runs to the plan of the study, and train them in its folders.
 
-As a program, which a wandb agent starts: python pipeline/cli/sweep.py key=value ...
+A wandb agent starts it as a program: python pipeline/cli/sweep.py key=value ...
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from training.stop import SIGNALS
 
 
 class JobError(RuntimeError):
-    """A run of a job failed; the other jobs of the sweep go on."""
+    """A run of a job failed; the other jobs of the sweep continue."""
 
 
 def job(composed: DictConfig) -> float | None:
-    """Hydra's task function: carry out a job.
+    """Carry out a job; Hydra's task function.
 
     Returns:
-        Its objective, for sweepers that ask for one; None when the job was pre-training only.
+        Its objective, for sweepers that need one; None for a job of pre-training only.
 
     Raises:
         JobError: a run failed.
@@ -55,10 +55,10 @@ def job(composed: DictConfig) -> float | None:
 
 
 def carry_out(question: Question) -> float | None:
-    """Add a question's runs to the plan of its study and train them; what another job trained is not trained again.
+    """Add the runs of a question to the plan of its study, and train those that no other job has trained.
 
     Returns:
-        The objective: mean validation loss on the domain corpus at the end of the job's continual runs, nats a token.
+        The objective: mean validation loss on the domain corpus at the end of the job's continual runs, nats per token.
 
     Raises:
         JobError: a run failed. ConfigError, CorpusError, StudyError: as `write_plan`.
@@ -70,17 +70,17 @@ def carry_out(question: Question) -> float | None:
     if goal_of(question).staged:
         kind = question.goal.kind
         raise ConfigError([f"goal.kind: {kind!r} in a sweep; allowed: trade-off, whose runs need no earlier results"])
-    with _alone(study):
+    with _plan_lock(study):
         runs = current_plan(question, study, Manifest.open(data_folder(question)))
-        own = [run for run in runs if run.role != "confirm" or run.variant]
+        runs_of_job = [run for run in runs if run.role != "confirm" or run.variant]
         write_plan(question, study, keep=True)
-    names = [run.name for run in own]
+    names = [run.name for run in runs_of_job]
     code = train_locally(study, question, Console(), names)
-    objective = _objective(study, own, question.corpora.domain) if code == Exit.DONE else None
+    objective = _objective(study, runs_of_job, question.corpora.domain) if code == Exit.DONE else None
     if os.environ.get("WANDB_SWEEP_ID"):
         track_job(study, question, names, code, objective)
     if code == Exit.CRASH:
-        failed = next((run.name for run in own if study.state(run) == "failed"), "")
+        failed = next((run.name for run in runs_of_job if study.state(run) == "failed"), "")
         raise JobError(f"{failed}: {_reason(study, failed)}")
     if code:
         sys.exit(code)
@@ -104,8 +104,8 @@ def _reason(study: Study, run: str) -> str:
 
 
 @contextlib.contextmanager
-def _alone(study: Study) -> Iterator[None]:
-    """Of the jobs of a sweep that change one plan at once, one after another."""
+def _plan_lock(study: Study) -> Iterator[None]:
+    """Lock the plan: jobs of a sweep change it one after another."""
     study.folder.mkdir(parents=True, exist_ok=True)
     with (study.folder / "plan.lock").open("a") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
@@ -113,14 +113,14 @@ def _alone(study: Study) -> Iterator[None]:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    # Once: an agent hands on what a scheduler may have sent to every process already.
+    # Only once: an agent may repeat a signal that the scheduler has sent to every process.
     for other in SIGNALS:
         signal.signal(other, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def main() -> None:
-    """Entry of the program; the words are those of `cptlaw train`. A signal that asks to stop lets the runs save."""
+    """Entry of the program, with the overrides of `cptlaw train`. On a stop signal the runs save their state."""
     for number in SIGNALS:
         signal.signal(number, _stop)
     try:
@@ -132,7 +132,7 @@ def main() -> None:
     except JobError as error:
         code, line = Exit.CRASH, str(error)
     except KeyboardInterrupt:
-        code, line = Exit.RUN_ME_AGAIN, "stopped; the same command goes on from here"
+        code, line = Exit.RUN_ME_AGAIN, "stopped; run the same command again to continue"
     else:
         return
     print(line, file=sys.stderr)

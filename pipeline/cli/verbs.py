@@ -1,4 +1,4 @@
-"""What each verb of the command line does with a question."""
+"""The verbs of the command line: a function each, found by its name."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from training.run import Exit
 
 
 def carry_out(verb: str, question: Question, console: Console) -> Exit:
-    """Carry out a verb of VERBS."""
-    return VERBS[verb](question, console)
+    """Carry out a verb: "track sync" is the function `track_sync`."""
+    function: Callable[[Question, Console], Exit] = globals()[verb.replace(" ", "_")]
+    return function(question, console)
 
 
 def prepare(question: Question, console: Console) -> Exit:
@@ -59,13 +60,13 @@ def plan(question: Question, console: Console) -> Exit:
     console.print(cost_table(cost.costs(runs, speed, question), question))
     if not prepared:
         console.print(
-            "only a price: the corpora are not prepared, nothing is written; run cptlaw prepare, then plan again"
+            "the corpora are not prepared: this is an estimate, nothing is written; run cptlaw prepare, then plan again"
         )
     else:
         done = sum(study.state(run) == "done" for run in runs)
         console.print(f"{len(runs)} runs, {done} of them done already; written to {study.plan_file}", highlight=False)
         if runs:
-            console.print("start them: cptlaw train with the same words; watch them: cptlaw status")
+            console.print("start them: cptlaw train with the same overrides; watch them: cptlaw status")
     precision = known_precision(question, study) or "fp32"
     _show(Output(goal.cost_notes(question, study, manifest, precision)), console)
     return Exit.DONE
@@ -97,7 +98,7 @@ def train(question: Question, console: Console) -> Exit:
 
 
 def status(question: Question, console: Console) -> Exit:
-    """A table of all runs; on a terminal it is renewed until no run is left that runs."""
+    """Print a table of all runs; on a terminal it is updated while a run is in progress."""
     from rich.console import Group
     from rich.live import Live
 
@@ -246,20 +247,3 @@ def _track(question: Question, study: Study) -> None:
 
 ROAD = ("prepare", "plan", "train", "collect", "fit", "recommend", "confirm", "report")
 """Verbs of the quickstart."""
-VERBS: dict[str, Callable[[Question, Console], Exit]] = {
-    "quickstart": quickstart,
-    "prepare": prepare,
-    "prepare validation": prepare_validation,
-    "plan": plan,
-    "train": train,
-    "status": status,
-    "cancel": cancel,
-    "collect": collect,
-    "fit": fit,
-    "recommend": recommend,
-    "confirm": confirm,
-    "report": report,
-    "tables": tables,
-    "track sync": track_sync,
-    "evaluate": evaluate,
-}

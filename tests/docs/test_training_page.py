@@ -26,7 +26,7 @@ def test_a_command_is_priced(command: str, tmp_path: Path, capsys: pytest.Captur
         assert read_question(["experiment=quickstart", *words[1:]]).evaluate.tasks == ["hellaswag"]
         return
     assert run([verb, *words, f"studies={tmp_path}", f"data={tmp_path}"]) == 0, capsys.readouterr().err
-    assert "only a price" in capsys.readouterr().out
+    assert "this is an estimate" in capsys.readouterr().out
 
 
 def test_the_table_counts_as_the_presets_do() -> None:

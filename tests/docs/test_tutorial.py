@@ -47,7 +47,7 @@ def test_its_plans_are_priced(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert len(plans) == 2
     for words in plans:
         assert run(["plan", *words, *places]) == 0, capsys.readouterr().err
-        assert "only a price" in capsys.readouterr().out
+        assert "this is an estimate" in capsys.readouterr().out
 
 
 def test_its_corpora_come_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def test_a_csv_is_fitted_compared_and_written(file: Path, tmp_path: Path, points
         "any.csv: 135 rows; N is params_b, D is tokens_b, loss is val_loss, run is name",
         "N: 0.5 to 4, taken as billions of parameters",
         "loss: ",
-        "taken as nats per token (bits or perplexities cannot be told from nats)",
+        "taken as nats per token (bits or perplexities would go unnoticed)",
         "run: 27 runs",
         "corpus: no such column",
         "dcpt: R2 0.99",
@@ -99,7 +99,7 @@ def test_each_corpus_has_its_own_fit_and_columns_may_be_scaled(raw: Path, tmp_pa
     text = "\n".join(told(capsys, 0, f"points={raw}", "law=dcpt", RAW, "bootstrap=0", "corpus=law"))
     assert "dcpt on law: R2" in text
     assert "a/b: R2" not in text
-    assert "corpus: empty or not asked for in 135 rows, which were left out" in text
+    assert "corpus: empty or not selected in 135 rows, which were left out" in text
     assert "not known" in text
 
 
@@ -110,7 +110,7 @@ def test_what_was_left_out_and_what_is_missing_is_said(points: pd.DataFrame, tmp
     table.to_json(path, orient="records", lines=True)
     text = "\n".join(told(capsys, 0, f"points={path}", "law=dcpt", "bootstrap=0", "fix={E: 0.9}"))
     assert "run: no such column, so every row counts as a run of its own" in text
-    assert "step: no such column, so a point that is there twice cannot be told" in text
+    assert "step: no such column, so duplicate points go unnoticed" in text
     assert "27 points at D = 0 left out: dcpt has no value there" in text
     assert "dcpt was fitted to 135 points" in text
     assert "given" in text
@@ -169,7 +169,7 @@ def test_wrong_columns_are_told_all_at_once(raw: Path, capsys) -> None:
     assert [line.split(";")[0] for line in lines] == [
         "columns.N: 'parms' is not in the file",
         "columns.D: 'tokens / 0'",
-        "columns.loss: 'corpus' holds words, which cannot be scaled",
+        "columns.loss: 'corpus' holds text, which cannot be scaled",
         "columns.r: 'step / x' is not in the file",
     ]
     (line,) = told(capsys, 2, f"points={raw}", "law=dcpt", RAW, "corpus=music")
@@ -180,7 +180,7 @@ def test_wrong_columns_are_told_all_at_once(raw: Path, capsys) -> None:
     ("name", "content", "said"),
     [
         ("gone.csv", None, "does not exist"),
-        ("any.xlsx", b"x", "is of no kind that is read; allowed: .csv, .parquet, .jsonl"),
+        ("any.xlsx", b"x", "has an unknown file type; allowed: .csv, .parquet, .jsonl"),
         ("any.parquet", b"not parquet", "cannot be read as parquet"),
         ("empty.csv", b"", "cannot be read as csv"),
     ],

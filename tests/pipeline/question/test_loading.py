@@ -13,7 +13,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 from conf import CONF, options
-from pipeline.cli.main import run
+from pipeline.cli.main import VERBS, run
 from pipeline.question.loading import load_question, question_of_study, read_question
 from pipeline.question.messages import ConfigError, describe_keys
 from pipeline.question.phases import pieces
@@ -235,6 +235,12 @@ def test_every_key_is_documented() -> None:
 def test_help_teaches(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(words) == (0 if words else 2)
     assert "cptlaw" in capsys.readouterr().out
+
+
+def test_every_verb_has_its_function() -> None:
+    from pipeline.cli import verbs
+
+    assert [name for name in VERBS if not callable(getattr(verbs, name.replace(" ", "_"), None))] == []
 
 
 def test_a_misspelt_verb_is_answered_with_the_closest(capsys: pytest.CaptureFixture[str]) -> None:
