@@ -53,13 +53,13 @@ def limited_data(
     curve = domain.predict(frame_at(grid))
     r_d, end = grid_minimum(lambda r: float(domain.predict(frame_at(r))[0]), grid, curve)
     if end == 0:
-        binding = "domain tokens: a smaller share is a longer run with less of the domain"
+        binding = "domain tokens: a smaller ratio is a longer run with less of the domain"
     elif end == 1:
         binding = "nothing: the domain's tokens suffice, and replay would only lengthen the run"
     elif domain_tokens / most_tokens > SMALLEST_RATIO:
-        binding = f"most_tokens = {most_tokens:g}: a longer run with a smaller share would do better"
+        binding = f"most_tokens = {most_tokens:g}: a longer run with a smaller ratio would do better"
     else:
-        binding = f"nothing within reach: the loss still falls at a share of {SMALLEST_RATIO:g}, give most_tokens"
+        binding = f"nothing within reach: the loss still falls at a ratio of {SMALLEST_RATIO:g}, give most_tokens"
 
     curves = domain.predict_draws(frame_at(grid)) if len(domain.draws) else np.zeros((0, len(grid)))
     ratios = parabola_minima(grid, curves)

@@ -53,22 +53,22 @@ def best_mixture(
     """The mixture of least weighted mean loss, with a fit for each corpus.
 
     Parameters: `fits`, corpus -> fit of a law that reads the shares of all corpora (data-mixing), or of one that reads
-    r, the share of its own (dcpt, transfer-anchored); one for every corpus of the mixture. `value`, corpus -> its
+    r, the ratio of its corpus (dcpt, transfer-anchored); one for every corpus of the mixture. `value`, corpus -> its
     weight in the mean, 0 or more; None for 1 each. `limits`, corpus -> largest loss that it may come to, nats per
-    token. `high`, corpus -> largest share. `at`, corpus -> further columns that its law reads at the end of the run
+    token. `high`, corpus -> largest weight. `at`, corpus -> further columns that its law reads at the end of the run
     (N, D, s1 …). `longer`, corpus -> how its loss changes from the length of the runs that `fits` saw to that of the
     run that is asked about, for laws that know no length. `average`: "loss", or "perplexity" for the mean of exp(loss).
     `level`: of all intervals; those of the shares are over the bootstrap draws of the fits, which are paired where fits
     had the same runs and seed.
 
-    `values`: corpus -> share, and "mean" -> the weighted mean. `predicted`: corpus -> loss. `binding`: the limits and
+    `values`: corpus -> weight, and "mean" -> the weighted mean. `predicted`: corpus -> loss. `binding`: the limits and
     the largest shares that hold the answer; it begins with "infeasible" where no mixture keeps the limits, and the
     shares are then those that exceed them least. `warnings`: where fits were asked beyond their runs.
 
     Raises PointsError for missing columns, and weights and limits of corpora that have no fit.
 
-    Source: Ye et al. 2024 (Data Mixing Laws), arXiv:2403.16952, for data-mixing; the limits, and laws of the own
-    share in one mixture of many, are ours.
+    Source: Ye et al. 2024 (Data Mixing Laws), arXiv:2403.16952, for data-mixing; the limits, and laws of the
+    ratio of one corpus in a mixture of many, are ours.
     """
     names = tuple(fits)
     worth = _weights(names, value, average)
@@ -184,6 +184,6 @@ def _binding(optimum: MixtureOptimum, names, caps, top, predicted: Mapping[str, 
             f"{predicted[worst].value:.4f}, {optimum.excess:.1%} above"
         )
     lines = [f"{n} reaches its limit, {cap:.4f}" for n, cap in caps.items() if predicted[n].value > cap * (1 - 1e-4)]
-    lines += [f"{n} is held at its largest share, {top[j]:.3f}" for j, n in enumerate(names) if optimum.at_high[j]]
+    lines += [f"{n} is held at its largest weight, {top[j]:.3f}" for j, n in enumerate(names) if optimum.at_high[j]]
     lines += [f"{n} is left out" for j, n in enumerate(names) if optimum.at_low[j]]
     return "; ".join(lines) or "nothing: the best lies inside all limits"

@@ -67,7 +67,7 @@ def test_limits_largest_shares_and_values_shape_the_answer():
     assert f"web reaches its limit, {cap:.4f}" in limited.binding
     tight = fitting.best_mixture(known, {"code": 1}, high={"code": 0.4})
     assert tight["code"] == pytest.approx(0.4)
-    assert "code is held at its largest share, 0.400" in tight.binding
+    assert "code is held at its largest weight, 0.400" in tight.binding
 
 
 def test_a_limit_out_of_reach_is_told():
