@@ -1,4 +1,4 @@
-"""Train a plan as the launcher section says: here, on a cluster, or one run of it."""
+"""Train a plan on this machine or on a cluster, or a single run of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from training.run import Exit
 
 
 def launch(question: Question, study: Study, console: Console, last: str = "recommend") -> Exit:
-    """Train what is planned, as the launcher section says; on a cluster `last` is the job behind the runs."""
+    """Train the plan, or question.run, with the launcher of the question.
+
+    Args:
+        last: on a cluster: kind of the job behind the runs, recommend or confirm.
+
+    Raises:
+        ConfigError: question.run is not in the plan.
+    """
     plan = study.read_plan()
     failed = [run for run in plan if study.state(run) == "failed"]
     if question.retry_failed:
@@ -20,10 +27,10 @@ def launch(question: Question, study: Study, console: Console, last: str = "reco
     if question.run is not None:
         from pipeline.launch.worker import run_worker
 
-        named = [run for run in plan if question.run in (run.name, run.spec.hash, run.spec.hash[:8])]
-        if not named:
+        names = [run.name for run in plan if question.run in (run.name, run.spec.hash, run.spec.hash[:8])]
+        if not names:
             raise ConfigError([f"run: {question.run!r} is not in {study.plan_file}; see cptlaw status"])
-        return run_worker(study, question, named[0].name)
+        return run_worker(study, question, names[0])
     if question.launcher.kind == "slurm":
         from pipeline.launch.slurm.submit import show, submit
 
@@ -35,10 +42,8 @@ def launch(question: Question, study: Study, console: Console, last: str = "reco
         for run in plan:
             if study.state(run) == "failed":
                 reason = (study.runs / run.name / "FAILED").read_text().strip()
-                console.print(
-                    f"failed {run.name}: {reason}; cptlaw train retry_failed=true tries again",
-                    highlight=False,
-                )
+                line = f"failed {run.name}: {reason}; cptlaw train retry_failed=true tries again"
+                console.print(line, highlight=False)
     if code in (Exit.CRASH, Exit.INPUT_MISSING) and (line := last_log_line(study)):
         console.print(f"last line of the workers' logs: {line}", highlight=False, markup=False)
     return code

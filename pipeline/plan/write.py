@@ -16,7 +16,7 @@ def write_plan(question: Question, study: Study, *, keep: bool = False) -> list[
     """Freeze the question and its runs in the study's folder.
 
     Args:
-        question: what is asked.
+        question: of the study.
         study: where plan.jsonl is written.
         keep: all runs stay that are planned already.
 

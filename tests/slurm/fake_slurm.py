@@ -1,6 +1,6 @@
-"""sbatch, squeue, scontrol, scancel and sacct in small, for ten thousand runs that nobody trains, and for refusals.
+"""A fake sbatch, squeue, scontrol, scancel and sacct, for plans of ten thousand runs and for failures.
 
-As programs on the PATH they answer in the words of the real ones (22.05) and keep what they were asked in a folder.
+The programs print what Slurm 22.05 prints, and record their calls in a folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PROGRAMS = ("sbatch", "squeue", "scontrol", "scancel", "sacct")
 
 
 class FakeSlurm:
-    """Programs in `folder`/bin, for a test to set up and ask."""
+    """The programs in `folder`/bin, their settings and their records."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -30,20 +30,20 @@ class FakeSlurm:
             (self.bin / name).chmod(stat.S_IRWXU)
 
     def set(self, **state: object) -> None:
-        """refuse: {after how many jobs: words of sbatch}; hang: program; lose: sbatch takes a job and says nothing."""
+        """refuse: {number of jobs: message of sbatch from then on}; hang: program; lose: sbatch never answers."""
         (self.folder / "set.json").write_text(json.dumps(state))
 
     def jobs(self) -> list[dict]:
-        """What sbatch took: id, indices, comment, dependency, words, state, reason."""
+        """The accepted jobs: id, indices, comment, dependency, words, state, reason."""
         return _jobs(self.folder)
 
     def change(self, job: str, state: str, reason: str) -> None:
-        """Another state of a job; GONE: the scheduler has forgotten it."""
+        """Set the state of a job; GONE: it left the queue."""
         _write(self.folder, [{**each, "state": state, "reason": reason} if each["id"] == job else each
                              for each in self.jobs()])  # fmt: skip
 
     def calls(self) -> list[tuple[float, str, int]]:
-        """(time, program, process that called) of all calls."""
+        """(time, program, id of the calling process) of all calls."""
         path = self.folder / "calls"
         lines = path.read_text().splitlines() if path.exists() else []
         return [(float(moment), program, int(caller)) for moment, program, caller in map(str.split, lines)]

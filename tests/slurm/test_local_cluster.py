@@ -1,4 +1,4 @@
-"""The Slurm on one machine: it starts, lends its nodes, loses one, and leaves nothing behind."""
+"""slurm/local-cluster: it starts, allocates nodes, survives the failure of one, and removes all its files."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def test_both_nodes_work(cluster: Cluster) -> None:
     assert _srun("--nodes=2", "sh", "-c", "echo $SLURMD_NODENAME") == ["127.0.0.1", "127.0.0.2"]
     assert _srun("--nodes=1", "--gres=gpu:2", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES") == ["0,1"]
     assert cluster.call("up") == f"export SLURM_CONF={cluster.conf}\n"
-    said = cluster.call("status")
-    assert said.count("runs, pid") == 4
-    assert said.count(", 2 CPUs, gpu:2") == 2
+    output = cluster.call("status")
+    assert output.count("runs, pid") == 4
+    assert output.count(", 2 CPUs, gpu:2") == 2
 
 
 @pytest.mark.slow
 def test_a_node_fails_and_comes_back(cluster: Cluster, tmp_path: Path) -> None:
-    # RUNNING is said before srun has its tasks; a node that dies between the two ends the job instead of requeueing it.
+    # A job is RUNNING before its tasks start; a node that fails in between ends the job instead of requeueing it.
     began = "srun sh -c 'touch began-$SLURM_PROCID; sleep 60'"
     job = cluster.submit("--nodes=2", "--requeue", "--wrap", began, folder=tmp_path)
     cluster.wait(job, "RUNNING")
@@ -52,7 +52,7 @@ def test_a_node_fails_and_comes_back(cluster: Cluster, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_down_ends_jobs_and_daemons(cluster: Cluster, tmp_path: Path) -> None:
-    """Another cluster beside the session's: neither touches the other."""
+    """A second cluster does not touch that of the session."""
     other = Cluster(tmp_path / "other")
     other.call("up", "--nodes", "1", "--gpus", "0")
     conf = {"SLURM_CONF": str(other.conf)}
@@ -87,7 +87,7 @@ def test_refusals(tmp_path: Path) -> None:
     assert _call("fail").returncode == 2
 
 
-def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "slurm.conf").write_text("ClusterName=real\n")
     for verb in ("up", "down", "status"):
         refused = _call(verb, "--folder", str(tmp_path))

@@ -1,7 +1,4 @@
-"""The batch scripts as a user reads them: a change of them is seen as a change of these files.
-
-WRITE_GOLDEN=1 pytest tests/slurm/test_rendered.py writes them anew.
-"""
+"""Snapshots of the batch scripts; WRITE_GOLDEN=1 pytest tests/slurm/test_rendered.py renews them."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_is_the_one_that_was_read(name: str) -> None:
+def test_a_script_equals_its_snapshot(name: str) -> None:
     text, path = SCRIPTS[name](), RENDERED / f"{name}.sh"
     if os.environ.get("WRITE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Many runs: in arrays as large as the cluster takes, with the scheduler asked once a second."""
+"""Many runs: arrays of the largest size, and at most one Slurm command a second."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _run(spec: RunSpec, role: str = "fit") -> PlannedRun:
 
 @pytest.fixture(scope="module")
 def plan(spec: RunSpec) -> list[PlannedRun]:
-    """Four pre-trainings, 2,500 runs behind each, and a branch off each of these."""
+    """Four pre-trainings, 2,500 continual runs of each, and a branch of each of these."""
     trunks = [_run(dataclasses.replace(spec, seed=seed), "pretrain") for seed in range(4)]
     runs = [
         _run(dataclasses.replace(spec, phase="continual", seed=seed, initial=Initial("run", trunk.spec.hash, 20)))
@@ -60,7 +60,7 @@ def test_every_run_is_in_one_array_behind_its_parent(plan: list[PlannedRun]) -> 
         assert not run.spec.initial.moments or index == place
 
 
-def test_of_many_runs_those_that_say_most_are_shown(plan: list[PlannedRun]) -> None:
+def test_a_long_table_shows_failed_and_running_runs_first(plan: list[PlannedRun]) -> None:
     rows = [RunStatus(run, "done", 20, None, "") for run in plan[:500]]
     rows += [RunStatus(plan[500], "failed", 3, None, "loss is nan [/x]"), RunStatus(plan[501], "running", 3, 9, "")]
     table = status_table(rows)

@@ -1,4 +1,4 @@
-"""launcher.slurm as options of sbatch, and mistakes in one line each; squeue's answers, and what a job hands on."""
+"""launcher.slurm as options of sbatch, its mistakes, the output of squeue, the environment of a job's commands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_mistakes_are_one_line_each(word: str, capsys: pytest.CaptureFixture[str
     assert len(error.splitlines()) == 1
 
 
-def test_a_setup_line_is_one() -> None:
+def test_a_setup_entry_is_one_line() -> None:
     question = read_question(["launcher=slurm"])
     question.launcher.slurm.setup = ["module load x\nrm -r y"]
     (line,) = slurm_problems(question)
@@ -50,18 +50,18 @@ def test_a_time_limit_reaches_sbatch_as_it_was_given(limit: str) -> None:
     assert f"--time={limit}" in train_options(read_question(["launcher=slurm", f"launcher.slurm.time={limit}"]))
 
 
-def test_answers_that_are_not_ours_are_passed_over() -> None:
+def test_other_jobs_in_the_queue_are_ignored() -> None:
     lines = ["9|N/A|RUNNING|None|other", "broken", "8|[3-5:2]|PENDING|Resources|cptlaw:x|y"]
     assert set(parse_queue("\n".join(lines))) == {"x|y"}
     assert sorted(parse_queue(lines[2])["x|y"]) == [3, 5]
 
 
-def test_a_job_that_submits_another_does_not_hand_itself_on() -> None:
+def test_commands_in_a_job_do_not_inherit_its_variables() -> None:
     kept = environment({"SLURM_JOB_ID": "3", "SLURM_CONF": "c", "RANK": "0", "SBATCH_ACCOUNT": "a", "PATH": "p"})
     assert kept == {"SLURM_CONF": "c", "SBATCH_ACCOUNT": "a", "PATH": "p", "SLURM_BITSTR_LEN": "0"}
 
 
 @pytest.mark.parametrize("name", ["a'b", "$(touch x)", "a b", "a\nb", "../up", "-rf", ".."])
-def test_a_name_that_a_shell_could_read_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_with_shell_syntax_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "experiment=quickstart", f'name="{name}"']) == 2
     assert f"name: {name!r}; allowed: letters, digits" in capsys.readouterr().err

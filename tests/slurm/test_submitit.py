@@ -1,4 +1,4 @@
-"""Hydra's own launcher for Slurm: a sweep whose jobs are submitit's ends in the same folders under the same names."""
+"""A sweep through Hydra's submitit launcher: the same folders and run names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_sweep_through_submitit(
     study = planned("submitit")
     more = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=5", "hydra.launcher.mem_gb=1"]
     command = [sys.executable, "-m", "pipeline.cli.main", "train", "-m", *words, "name=submitit", *more]
-    # Neither may train the other's share: both first wait for, or make, the one pre-training.
+    # Each job trains its ratio; one of them trains the pre-training that both need.
     command += ["mixture.domain_ratio=0.2,0.5", "launcher.workers=1"]
     done = subprocess.run(command, env=os.environ | {"SLURM_CONF": str(cluster.conf)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

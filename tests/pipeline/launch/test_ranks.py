@@ -1,4 +1,4 @@
-"""A study whose runs are trained by two processes each: stopped, gone on with, and the points of one process."""
+"""Runs of two processes: failures, stop and resume, and the same points as one process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _python(script: str) -> list[str]:
     return [sys.executable, "-c", f"import os, signal, sys, time\nrank = int(os.environ['RANK'])\n{script}"]
 
 
-def test_the_first_that_fails_ends_all_and_gives_the_code() -> None:
+def test_the_first_failure_stops_all_and_gives_the_exit_code() -> None:
     begin = time.monotonic()
     assert run_ranks(_python("sys.exit(3) if rank else time.sleep(60)"), 2, 1, grace=0.1) == Exit.INPUT_MISSING
     assert run_ranks(_python("os.kill(os.getpid(), 9) if rank else time.sleep(60)"), 2, 1, grace=0.1) == Exit.UNEXPECTED
@@ -51,7 +51,7 @@ def test_train_with_two_processes_a_run(texts: Path, tmp_path: Path) -> None:
         "model=qwen2-0.05m",
         "mixture.domain_ratio=[0.5]",
         "pretrain.steps=60",
-        # So that the steps take long enough to be stopped in.
+        # Frequent evaluations, so that a test can stop the run between two steps.
         "pretrain.evaluation.every=1",
         "launcher.workers=1",
     ]
@@ -71,7 +71,7 @@ def test_train_with_two_processes_a_run(texts: Path, tmp_path: Path) -> None:
     assert [(record["exit_code"], record["parallel"], record["processes"]) for record in first] == [(75, "ddp", 2)]
     assert len(list((points[0].parent / "resume").iterdir())) >= 1
 
-    # The rest by ZeRO, with what conf/parallel says of it; one of its processes dies once.
+    # The rest by ZeRO with conf/parallel; one of its processes dies once.
     pair = subprocess.Popen([*command, "parallel=zero2"])
     _wait_for(points[1], 3, pair)
     os.kill(attempts(points[1].parent)[-1]["pid"], signal.SIGKILL)
@@ -86,11 +86,11 @@ def test_train_with_two_processes_a_run(texts: Path, tmp_path: Path) -> None:
         (study.runs / run_.name / "DONE").unlink()
         (study.runs / run_.name).rename(tmp_path / run_.name)
     assert subprocess.run([*command, "parallel=single"], check=False).returncode == 0
-    for own, path in zip(spread, points, strict=True):
-        alone = read_lines_whole(path)
-        assert [(point["step"], point["corpus"]) for point in own] == [(p["step"], p["corpus"]) for p in alone]
-        assert [point["loss"] for point in own] == pytest.approx([point["loss"] for point in alone], abs=1e-4)
-    # To rounding where the run was stopped and went on. Later AdamW lets rounding grow in jumps, wherever a gradient is
-    # nearly nothing: 2e-6 from step 47 on one machine, 3e-7 on another.
+    for several, path in zip(spread, points, strict=True):
+        single = read_lines_whole(path)
+        assert [(p["step"], p["corpus"]) for p in several] == [(p["step"], p["corpus"]) for p in single]
+        assert [p["loss"] for p in several] == pytest.approx([p["loss"] for p in single], abs=1e-4)
+    # Equal to rounding where the run was stopped. Later AdamW amplifies rounding where a gradient is nearly zero: 2e-6
+    # from step 47 on one machine, 3e-7 on another.
     for point, other in zip(spread[0], read_lines_whole(points[0]), strict=True):
         assert point["step"] > 20 or point["loss"] == pytest.approx(other["loss"], abs=1e-6)

@@ -1,28 +1,31 @@
-"""What a worker tells a run of the plan around it."""
+"""The runs that a worker chooses, and the arguments that it passes to them."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from pipeline.launch import worker
+from pipeline.launch.run_queue import next_runs
+from pipeline.study.folder import PlannedRun
 from tests.pipeline.report.report_study import make_study
 from training.run import Exit
+from training.spec import SpecError
 from training.stop import StopRequest
 
 
-def test_a_run_asked_for_alone_chooses_its_engine_for_all_of_its_shape(
+def test_a_single_run_counts_the_tokens_of_all_runs_of_its_shape(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study, question = make_study(tmp_path, until="plan")
     plan = study.read_plan()
     first = next(run for run in plan if run.model == question.ladder[0])
-    told: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
 
-    def run_once(spec: Any, places: Any, execution: Any, **words: Any) -> Exit:
-        told.update(words)
+    def run_once(spec: Any, places: Any, execution: Any, **keywords: Any) -> Exit:
+        arguments.update(keywords)
         return Exit.RUN_ME_AGAIN
 
     monkeypatch.setattr(worker, "run_once", run_once)
@@ -31,4 +34,31 @@ def test_a_run_asked_for_alone_chooses_its_engine_for_all_of_its_shape(
         assert worker.work(study, question, stop, only=first.name) == Exit.RUN_ME_AGAIN
     same = [run.spec.tokens for run in plan if run.spec.model == first.spec.model]
     assert len(same) > 1
-    assert told["tokens_ahead"] == sum(same)
+    assert arguments["tokens_ahead"] == sum(same)
+
+
+def test_the_next_runs_follow_their_parents(tmp_path: Path) -> None:
+    study, question = make_study(tmp_path, until="plan")
+    plan = study.read_plan()
+    parents, children = ([run for run in plan if (run.after is None) == is_root] for is_root in (True, False))
+
+    def finish(runs: list[PlannedRun], marker: str) -> None:
+        for run in runs:
+            (study.runs / run.name).mkdir(parents=True, exist_ok=True)
+            (study.runs / run.name / marker).write_text("{}\n")
+
+    def names(selected: list[PlannedRun], last_model: str | None = None) -> object:
+        return next_runs(study, question, plan, selected, 0, last_model)
+
+    assert sorted(cast(list, names(plan))) == sorted(run.name for run in parents)
+    with pytest.raises(SpecError, match="the run that it starts from is not done"):
+        names(children[:1])
+    finish(parents, "DONE")
+    ready = cast(list, names(plan, children[-1].model))
+    assert sorted(ready) == sorted(run.name for run in children)
+    assert children[-1].model in ready[0]
+    finish(children, "DONE")
+    assert names(plan) == Exit.DONE
+    (study.runs / children[0].name / "DONE").unlink()
+    finish(children[:1], "FAILED")
+    assert names(plan) == Exit.CRASH

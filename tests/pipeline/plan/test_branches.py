@@ -1,4 +1,4 @@
-"""Several decays off one trunk, and several transfer points of one pre-training; each step is planned once."""
+"""Several decay branches of one run, and several transfer points of one pre-training."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import pandas as pd
 import pytest
 
 from pipeline.cli import main as cli
+from pipeline.plan.checkpoint_steps import kept_steps
+from pipeline.plan.cost import costs
 from pipeline.plan.runs import placeholder_manifest, planned_runs
 from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
 from pipeline.study.collect import collect, read_points, schedules
 from pipeline.study.folder import Study
 from tests.pipeline.test_road import SMALL
+from training.parameters import model_size
 from training.schedule import learning_rates
 
 DECAY = "{step: STEP, steps: 10, schedule: {pieces: [{shape: linear, end: 0.1}]}}"
@@ -57,13 +60,13 @@ def test_each_step_of_a_trunk_is_planned_once_and_parents_come_first(plan) -> No
     assert starts == {f"runs/{pretraining.name}/checkpoints/step-{step}" for step in (20, 40)}
 
 
-def test_areas_of_a_branch_are_those_of_the_whole_way(plan) -> None:
+def test_areas_of_a_branch_include_its_trunk(plan) -> None:
     whole = schedules(plan)
     peak = 3e-3
     decay = next(run for run in plan if run.role == "pretrain" and run.spec.initial.step == 20 and run.parent)
-    own = learning_rates(decay.spec.schedule, 10, peak)
-    np.testing.assert_array_equal(whole[decay.name].rates, np.concatenate([np.full(20, peak), own]))
-    assert own[-1] == pytest.approx(peak / 10)
+    rates = learning_rates(decay.spec.schedule, 10, peak)
+    np.testing.assert_array_equal(whole[decay.name].rates, np.concatenate([np.full(20, peak), rates]))
+    assert rates[-1] == pytest.approx(peak / 10)
     branch = next(run for run in plan if run.role == "fit" and run.spec.initial.moments)
     trunk = next(run for run in plan if run.spec.hash == branch.parent)
     np.testing.assert_array_equal(whole[branch.name].rates[:15], whole[trunk.name].rates[:15])
@@ -100,6 +103,24 @@ def test_points_of_a_branch_count_from_the_start_of_its_phase(plan, tmp_path: Pa
     assert (rows["loss_before"] == before).all()
     assert (rows["rho"] == 0).all()
     assert not pd.isna(rows["s1_pretrain"]).any()
+
+
+def test_checkpoints_for_other_runs_are_kept_and_counted() -> None:
+    question = read_question([*QUESTION, "continual.checkpoints.policy=explicit", "continual.checkpoints.steps=[5]"])
+    plan = planned_runs(question, placeholder_manifest(question), "fp32")
+    kept = {run.name: kept_steps(question, run, plan) for run in plan}
+    trunk = next(run for run in plan if run.role == "pretrain" and not run.parent)
+    assert kept[trunk.name] == ([20, 40], [20, 40])
+    fits = [run for run in plan if run.role == "fit" and not run.spec.initial.moments]
+    assert all(kept[run.name] == ([5, 30], [15]) for run in fits)
+    branches = [run for run in plan if run.spec.initial.moments]
+    assert all(kept[run.name] == ([10], []) for run in branches)
+
+    weights = 4 * model_size(trunk.spec.model, trunk.spec.sequence_length).total
+    (pretraining, fitting) = costs(plan, None, question)
+    # Kept weights and kept states of the trunk and its two decays, and three states of each while it runs.
+    assert 0 < pretraining.disk - weights * ((2 + 2 * 3) + 2 + 3 * 9) < 100_000
+    assert 0 < fitting.disk - weights * (2 * (2 + 3) + 2 + 4 * 9) < 100_000
 
 
 def test_phases_may_change_batch_length_and_rope_base() -> None:
@@ -156,7 +177,7 @@ def test_trunks_branches_and_transfer_points_train_end_to_end(texts: Path, tmp_p
     trunks = table[table["run"].str.contains("from6-24|from12-24") & ~table["run"].str.contains("branch")]
     assert branches["step"].min() == 24
     assert branches["step"].max() == 28
-    # A branch begins at its trunk's last loss, to the last digit.
+    # A branch begins exactly at its trunk's last loss.
     ends = trunks[trunks["step"] == 24].set_index(["s1_pretrain", "corpus"])["loss"]
     begins = branches[branches["step"] == 24].set_index(["s1_pretrain", "corpus"])["loss"]
     assert len(begins) == 4

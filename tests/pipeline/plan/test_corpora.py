@@ -1,4 +1,4 @@
-"""Corpora by the command line: presets on real text, validation sets from models, and mistakes in one line."""
+"""Corpora from the command line: presets on real text, validation sets from models, mistakes in one line each."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_sources_are_read_from_the_folder_and_the_question(tmp_path: Path) -> No
     assert domain.filters.where == {"lang": ["en", "de"], "meta.kind": "^book"}
 
 
-def test_mistakes_are_told_all_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_mistakes_are_reported_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [
         "experiment=own",
         f"studies={tmp_path}",
@@ -88,7 +88,7 @@ def test_mistakes_are_told_all_at_once(tmp_path: Path, capsys: pytest.CaptureFix
     assert [line.split(":")[0] for line in lines] == ["validation.worst", "corpora.validation", "validation.models"]
 
 
-def test_a_bar_is_drawn_on_a_terminal_alone() -> None:
+def test_a_progress_bar_is_for_terminals_only() -> None:
     with progress_bar(Console(force_terminal=False)) as bar:
         assert bar is None
     console = Console(force_terminal=True, record=True, width=100)
@@ -130,8 +130,8 @@ def test_validation_documents_are_chosen_by_a_study_and_kept_out(
     ]
     assert run(choosing) == 0
     assert run(choosing) == 0
-    told = capsys.readouterr().out
-    assert "domain: chosen already, 20 validation documents" in told
+    output = capsys.readouterr().out
+    assert "domain: chosen already, 20 validation documents" in output
     assert run(["prepare", *words, f"corpora.validation={sets}"]) == 0
     question = read_question([*words, f"corpora.validation={sets}"])
     from pipeline.plan.runs import data_folder
@@ -147,7 +147,7 @@ def test_validation_documents_are_chosen_by_a_study_and_kept_out(
 
 
 @pytest.mark.skipif(not (CORPORA / "math.jsonl.gz").exists(), reason=f"no text in CPTLAW_CORPORA ({CORPORA})")
-def test_the_slices_like_redpajama_are_cut_by_source() -> None:
+def test_redpajama_like_slices_are_split_by_source() -> None:
     question = read_question(["corpora=redpajama-like", f"corpora.folder={CORPORA}"])
     reader = SourceReader(sources_of(question))
     assert sum(1 for _ in reader.documents("arxiv")) == 2794

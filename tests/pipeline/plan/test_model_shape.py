@@ -1,4 +1,4 @@
-"""Models by shape, by directory and by hub name, and what is kept of them."""
+"""Models by shape, directory and hub name, and their kept weights."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLACES = {"general": "general", "domain": "code"}
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Hugging Face's cache with one model of some/model in it, and no way to the hub."""
+    """Hugging Face's cache with the model some/model, offline."""
     model = tmp_path / "models--some--model"
     snapshot = model / "snapshots" / COMMIT
     build_model({**SHAPE, "vocab_size": 300}, "eager", seed=0).save_pretrained(snapshot)
@@ -62,7 +62,7 @@ def test_a_tokenizer_may_be_a_hub_name_whose_commit_the_manifest_keeps(
         prepare_corpora(missing, lambda _: None)
 
 
-def test_what_cannot_be_had_is_said_in_one_line(cache: Path) -> None:
+def test_an_unavailable_model_is_one_line(cache: Path) -> None:
     with pytest.raises(SpecError, match=r"model\.path: other/model: neither a folder nor available from the hub"):
         directory_of(ModelConfig(name="hf", path="other/model"))
     with pytest.raises(SpecError, match="some/model at v2"):
@@ -71,7 +71,7 @@ def test_what_cannot_be_had_is_said_in_one_line(cache: Path) -> None:
         directory_of(ModelConfig(name="hf", path="./nothing/there"))
 
 
-def test_a_vocabulary_that_does_not_hold_the_tokenizer_is_refused() -> None:
+def test_a_vocabulary_smaller_than_the_tokenizer_is_refused() -> None:
     small = dataclasses.replace(preset("qwen2.5-0.5b"), vocab_size=1000)
     with pytest.raises(ConfigError, match=r"model\.vocab_size: 1000; allowed: 1001 or more"):
         configuration_of(small, 1001, 128, 0)
