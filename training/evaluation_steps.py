@@ -1,4 +1,4 @@
-"""At which steps a run is validated, or saved: a pure function of a policy and the run's length."""
+"""The steps at which a run is evaluated, as a pure function of a policy and the run's length."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class EvaluationPolicy:
 
 
 def evaluation_steps(policy: EvaluationPolicy, steps: int) -> list[int]:
-    """The steps to take, rising, each once; step 0 (before training) and the last step are always among them.
+    """The evaluation steps in increasing order, with step 0 (before training) and the last step.
 
     Args:
         policy: which steps.
         steps: length of the run, 0 or more.
 
     Raises:
-        ValueError: an impossible setting; one line with the key, its value and what is allowed.
+        ValueError: an invalid setting; one line with the key, its value and what is allowed.
 
     >>> len(evaluation_steps(EvaluationPolicy("decay", every=1000, decay=0.02), 200_000))
     50
@@ -55,7 +55,7 @@ def evaluation_steps(policy: EvaluationPolicy, steps: int) -> list[int]:
     if steps < 0:
         raise ValueError(f"steps: {steps!r} is not a number of steps; allowed: 0 or more")
     if policy.policy not in POLICIES:
-        raise ValueError(f"evaluation.policy: {policy.policy!r} is no policy; allowed: {', '.join(POLICIES)}")
+        raise ValueError(f"evaluation.policy: {policy.policy!r} is not a policy; allowed: {', '.join(POLICIES)}")
     if policy.every < 1:
         raise ValueError(f"evaluation.every: {policy.every!r} is not a spacing; allowed: 1 step or more")
     if policy.policy == "explicit":
@@ -78,7 +78,7 @@ def _explicit(policy: EvaluationPolicy, steps: int) -> list[int]:
 
 
 def _sectional(every: int, steps: int) -> list[int]:
-    # In whole numbers, so that the border falls on the same step on every machine.
+    # In integers, so that the border is the same step on every machine.
     dense = range(4 * every, steps * 6 // 10 + 1, 4 * every)
     border = dense[-1] if dense else 0
     return [*dense, *range(border + 8 * every, steps + 1, 8 * every)]

@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of the step: a chain of pieces, no scheduler with a state to lose."""
+"""The learning rate as a pure function of the step: a chain of pieces, without scheduler state."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ import numpy as np
 class Piece:
     """One piece of a learning-rate schedule.
 
-    Step j of a piece of n steps (j = 1 .. n) trains with the rate at j/n of the way from start to end: the
-    last step of a piece has exactly its end, and a piece that starts where the one before it ended joins it
-    without a repeat.
+    Step j of a piece of n steps (j = 1 .. n) has the rate at fraction j/n between start and end: the last step of a
+    piece has exactly its end, and the next piece continues without repeating it.
 
     >>> learning_rates([Piece("linear", end=1.0, steps=2), Piece("cosine", end=0.0)], 4).tolist()
     [0.5, 1.0, 0.5, 0.0]
@@ -44,22 +43,20 @@ def learning_rates(pieces: Sequence[Piece], steps: int, before: float = 0.0) -> 
     Args:
         pieces: the chain, in order; together they must cover the steps exactly.
         steps: length of the run, at least 1.
-        before: learning rate before the first step: 0 from scratch, the last rate of the run continued
-            otherwise.
+        before: learning rate before the first step: 0 from scratch, else the last rate of the parent run.
 
     Returns:
-        Array (steps,) of float64; element i is the rate that step i + 1 trains with.
+        Array (steps,) of float64; element i is the rate of step i + 1.
 
     Raises:
-        ValueError: a piece is not possible or the chain does not cover the steps; one line with the key and
-            its value.
+        ValueError: a piece is invalid or the chain does not cover the steps; one line with the key and its value.
 
     >>> warm, decay = Piece("linear", end=3e-4, share=0.1), Piece("exponential", end=3e-5, share=0.2)
     >>> learning_rates([warm, Piece("constant"), decay], 10)[[0, 5, 9]].tolist()
     [0.0003, 0.0003, 3e-05]
     """
     if not _whole(steps) or steps < 1:
-        raise ValueError(f"steps: {steps!r} is not a number of steps; allowed: a whole number, 1 or more")
+        raise ValueError(f"steps: {steps!r} is not a number of steps; allowed: an integer, 1 or more")
     _check_rate("before", before)
     lengths = piece_lengths(pieces, steps)
     rates = np.empty(steps, dtype=np.float64)
@@ -71,16 +68,16 @@ def learning_rates(pieces: Sequence[Piece], steps: int, before: float = 0.0) -> 
         way = np.arange(1, length + 1, dtype=np.float64) / max(length, 1)
         rates[position : position + length] = _SHAPES[piece.shape](start, end, way, piece.power)
         if length:
-            # Rounding inside a shape must not leave a decay to zero a hair above it.
+            # Exact, because rounding could leave a decay to zero slightly above it.
             rates[position + length - 1] = end
         rate, position = end, position + length
     return rates
 
 
 def piece_lengths(pieces: Sequence[Piece], steps: int) -> list[int]:
-    """How many steps each piece takes; their sum is `steps`.
+    """Number of steps of each piece; their sum is `steps`.
 
-    Shares are rounded together by largest remainder, in exact arithmetic, the earlier first among equals.
+    Shares are rounded by largest remainder in exact arithmetic, the earlier first among equals.
 
     Raises:
         ValueError: as `learning_rates`.
@@ -93,7 +90,7 @@ def piece_lengths(pieces: Sequence[Piece], steps: int) -> list[int]:
     quotas = [Fraction(piece.steps or 0) for piece in pieces]
     for number, piece in enumerate(pieces):
         if piece.share is not None:
-            # Through repr, so that 0.1 means one tenth and not the binary number next to it.
+            # Through repr, so that 0.1 means exactly one tenth.
             quotas[number] = Fraction(repr(float(piece.share))) * steps
     taken = sum(quotas, Fraction(0))
     opened = [number for number, piece in enumerate(pieces) if piece.steps is None and piece.share is None]
@@ -102,7 +99,7 @@ def piece_lengths(pieces: Sequence[Piece], steps: int) -> list[int]:
         raise ValueError(f"{keys}: without steps and share; allowed: one piece that takes the rest")
     if opened and taken > steps:
         raise ValueError(f"schedule: its pieces take {_plain(taken)} steps; allowed: at most {steps}")
-    # Shares of a run that they do not divide may miss it by a part of a step.
+    # Shares may miss a number of steps that they do not divide by less than one step.
     if not opened and abs(steps - taken) >= 1:
         raise ValueError(f"schedule: its pieces take {_plain(taken)} steps; allowed: {steps}, the run's")
     if opened:
@@ -158,9 +155,9 @@ def _check_piece(key: str, piece: Piece) -> None:
     if piece.steps is not None and piece.share is not None:
         raise ValueError(f"{key}: has steps {piece.steps!r} and share {piece.share!r}; allowed: one of them")
     if piece.steps is not None and (not _whole(piece.steps) or piece.steps < 0):
-        raise ValueError(f"{key}.steps: {piece.steps!r} is not a length; allowed: a whole number, 0 or more")
+        raise ValueError(f"{key}.steps: {piece.steps!r} is not a length; allowed: an integer, 0 or more")
     if piece.share is not None and not (_number(piece.share) and 0.0 <= piece.share <= 1.0):
-        raise ValueError(f"{key}.share: {piece.share!r} is not a share of the steps; allowed: 0 to 1")
+        raise ValueError(f"{key}.share: {piece.share!r} is not a ratio of the steps; allowed: 0 to 1")
     if piece.start is not None:
         _check_rate(f"{key}.start", piece.start)
     if piece.end is not None:

@@ -1,4 +1,4 @@
-"""What a run is: all that can change its losses, in plain data, and the name that follows from it."""
+"""The specification of a run: all that can change its losses, as plain data, and its hash."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from training.devices.group import Parallel
 from training.evaluation_steps import EvaluationPolicy
 from training.schedule import Piece
 
@@ -52,7 +51,7 @@ class Initial:
     fingerprint: str = ""
     """Of directory: hash of its weights."""
     moments: bool = False
-    """Of run: whether the optimizer's moments go on too, as in a decay branched off a trunk."""
+    """Of run: whether the optimizer's moments are loaded too, as for a decay phase that continues a constant one."""
 
 
 @dataclass(unsafe_hash=True)
@@ -77,14 +76,14 @@ class Objective:
 
 @dataclass(frozen=True)
 class Reweighting:
-    """Domain weights that move while the run trains: group DRO on excess loss, see `training.group_dro`."""
+    """Domain weights that change during the run: group DRO on excess loss, see `training.group_dro`."""
 
     reference: str
-    """Hash of the run whose last weights the loss is compared with."""
+    """Hash of the reference run, whose last weights define the excess loss."""
     step_size: float = 1.0
     """eta: a domain's weight is multiplied by exp(eta times its excess loss) in each step."""
     smoothing: float = 1e-3
-    """c: share of equal weights in every step's weights, 0 or more and below 1."""
+    """c: ratio of uniform weights mixed into every step's weights, 0 or more and below 1."""
 
 
 @dataclass(frozen=True)
@@ -94,17 +93,17 @@ class RunSpec:
     phase: str
     """pretrain or continual."""
     model: dict[str, Any]
-    """Configuration of the architecture, as transformers names its fields, with model_type."""
+    """Configuration of the architecture: the fields of transformers, with model_type."""
     initial: Initial
     """First weights."""
     corpora: dict[str, str]
     """Corpus -> fingerprint of its tokens; every one of them is evaluated."""
     mixture: dict[str, str]
-    """Corpus -> share of the training tokens, as an exact decimal or fraction; they sum to 1."""
+    """Corpus -> ratio of the training tokens, as an exact decimal or fraction; they sum to 1."""
     sequence_length: int
-    """Predictions a sequence, tokens."""
+    """Predictions per sequence, tokens."""
     global_batch: int
-    """Sequences a step, over all devices and accumulation."""
+    """Sequences per step, over all devices and accumulation steps."""
     steps: int
     """Optimizer steps."""
     schedule: tuple[Piece, ...]
@@ -120,15 +119,15 @@ class RunSpec:
     evaluation: EvaluationPolicy = field(default_factory=EvaluationPolicy)
     """At which steps to evaluate."""
     validation_windows: int = 96
-    """Fixed validation sequences a corpus."""
+    """Fixed validation sequences per corpus."""
     objective: Objective = field(default_factory=Objective)
     """What is predicted."""
     boundaries: str = "none"
-    """none: attention sees across the documents of a sequence; documents: only within each."""
+    """none: attention crosses the documents of a sequence; documents: it stays within each."""
     first_sequence: int = 0
-    """Number in the run's order of sequences of the first one read: a branch goes on where its trunk was."""
+    """Index of the first sequence read: a run that continues another starts at the next one."""
     reweighting: Reweighting | None = None
-    """How the corpora's losses are weighed; None: all alike. The mixture still says what is read."""
+    """How the losses of the corpora are weighted; None: equally. The mixture decides what is read."""
 
     @property
     def tokens_per_step(self) -> int:
@@ -150,12 +149,12 @@ class RunSpec:
         return _CANONICAL.encode({"schema": SCHEMA, **_fields(self)})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionaries, lists, strings and numbers."""
+        """The spec as plain dictionaries, lists, strings and numbers."""
         return json.loads(json.dumps({"schema": SCHEMA, **_fields(self)}, default=_fields))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunSpec:
-        """Read what `to_dict` gave.
+        """The spec from the result of `to_dict`.
 
         Raises:
             SpecError: another schema version, a missing or unknown field.
@@ -179,7 +178,7 @@ class RunSpec:
 def _fields(value: Any) -> dict[str, Any]:
     # Ten times as fast as dataclasses.asdict, which copies every leaf; plans have ten thousand runs.
     fields = {name: getattr(value, name) for name in value.__dataclass_fields__}
-    # Came later: left out where it is not used, so that all other runs keep their names.
+    # Added later: omitted where unused, so that the hashes of other runs stay.
     if fields.get("reweighting", True) is None:
         del fields["reweighting"]
     return fields
@@ -188,25 +187,50 @@ def _fields(value: Any) -> dict[str, Any]:
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=_fields)
 
 
+# Not frozen: OmegaConf would make it read-only in a question.
+@dataclass
+class Parallel:
+    """How a run is distributed over devices; none of it changes the run's hash."""
+
+    kind: str = "single"
+    """single, ddp, fsdp2, or DeepSpeed's zero1, zero2 or zero3; see docs/devices.md."""
+    processes: int = 1
+    """Processes that train a run together, one per GPU; must divide the global batch."""
+    activation_checkpointing: bool = False
+    """Recompute activations in the backward pass instead of storing them: one forward pass more, less memory."""
+    timeout: float = 600.0
+    """Seconds without an answer from another process of the run after which all processes stop."""
+    deepspeed: dict[str, Any] = field(default_factory=dict)
+    """Of zero1 to zero3: DeepSpeed's configuration; auto: derived from the run."""
+
+    def micro_batch(self, global_batch: int, given: int) -> int:
+        """Sequences per forward pass of a process: `given`, or with 0 all that it has of a step.
+
+        >>> Parallel("ddp", 4).micro_batch(20, 0), Parallel("ddp", 4).micro_batch(20, 1)
+        (5, 1)
+        """
+        return given or global_batch // self.processes
+
+
 @dataclass(frozen=True)
 class Execution:
-    """How a run is carried out; none of it changes what the run means."""
+    """How a run is executed; none of it changes the run's hash."""
 
     micro_batch: int = 0
     """Sequences per forward pass; see `Parallel.micro_batch`."""
     engine: str = "auto"
-    """auto (measured once a shape), sdpa, eager, sdpa-compiled or eager-compiled."""
+    """auto (measured once per shape), sdpa, eager, sdpa-compiled, eager-compiled or sdpa-chunked."""
     threads: int = 1
     """CPU threads of the process."""
     resume_every: int = 200
-    """Steps between resume states; 0 saves only when told to stop."""
+    """Steps between resume states; 0: save only on a stop request."""
     keep_last: int = 2
-    """Resume states kept."""
+    """Number of resume states kept."""
     kept_states: tuple[int, ...] = ()
-    """Steps whose states are kept for branches, beyond the newest."""
+    """Steps whose resume states are kept for runs that continue there."""
     metrics_every: int = 20
     """Steps between lines of metrics.jsonl."""
     checkpoints: tuple[int, ...] = ()
-    """Steps whose weights are kept as Hugging Face directories; the last step always is."""
+    """Steps whose weights are saved as Hugging Face directories, beside the last step."""
     parallel: Parallel = field(default_factory=Parallel)
-    """The devices that train the run together."""
+    """How the run is distributed over devices."""

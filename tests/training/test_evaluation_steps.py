@@ -65,7 +65,7 @@ def test_rising_unique_and_with_both_ends(policy, every, steps, bernoulli):
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        (EvaluationPolicy("often"), r"evaluation\.policy: 'often' is no policy; allowed: dense, sparse"),
+        (EvaluationPolicy("often"), r"evaluation\.policy: 'often' is not a policy; allowed: dense, sparse"),
         (EvaluationPolicy(every=0), r"evaluation\.every: 0"),
         (EvaluationPolicy("decay", decay=-1.0), r"evaluation\.decay: -1\.0"),
         (EvaluationPolicy("decay", decay=float("nan")), r"evaluation\.decay: nan"),

@@ -1,4 +1,4 @@
-"""Where a corpus comes from, its documents, and a fingerprint of them that is cheaper than tokenising them."""
+"""The source of a corpus: its settings, documents and fingerprint."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ class Source:
         return Filters(self.min_characters, self.max_characters, self.where or {})
 
     def check(self, key: str) -> None:
-        """Refuse an impossible setting.
+        """Check the settings.
 
         Raises:
-            CorpusError: a line for each, which begins with the key, such as corpora.law, and the setting's name.
+            CorpusError: one line per mistake, which starts with the key, such as corpora.law, and the setting's name.
         """
         problems = []
         if self.kind not in KINDS:
@@ -92,7 +92,7 @@ class Source:
             raise CorpusError("\n".join(problems))
 
     def pinned(self) -> Source:
-        """The same source with the commit that its revision stands for now.
+        """The same source with the current commit of its revision.
 
         Raises:
             CorpusError: the hub cannot be reached, or does not have it.
@@ -104,7 +104,7 @@ class Source:
     def fingerprint(self) -> str:
         """Hash of all that decides the documents; 32 hexadecimal digits.
 
-        Of files all bytes are read, of the hub the commit stands for them, of the installed Python the versions.
+        It covers the bytes of files, the commit of a hub data set, and the versions of installed packages.
 
         Raises:
             CorpusError: the source cannot be read, or is of the hub and not pinned.
@@ -124,11 +124,11 @@ class Source:
 
 
 class Readable(Protocol):
-    """What reads one kind of source, once."""
+    """Reads the documents of one kind of source, once."""
 
     @property
     def place(self) -> Any:
-        """Where the last document given stands; goes into JSON."""
+        """Position of the last document; JSON."""
         ...
 
     def progress(self) -> float | None:
@@ -140,7 +140,7 @@ class Readable(Protocol):
 
 @dataclass(frozen=True)
 class Reading:
-    """The documents of a corpus from a place on, to be iterated once: (document id, text) pairs."""
+    """The documents of a corpus after a place, iterated once: (document id, text) pairs."""
 
     inner: Readable
     chooser: Chooser
@@ -149,7 +149,7 @@ class Reading:
         return iter(self.inner)
 
     def place(self) -> Any:
-        """Where the last document given stands; a reading from here gives the ones after it. Goes into JSON."""
+        """Position of the last document, from which another reading continues; JSON."""
         return [self.inner.place, dict(self.chooser.dropped)]
 
     def progress(self) -> float | None:
@@ -176,7 +176,7 @@ class ListReading:
 
 
 class SourceReader:
-    """The documents of some sources; the installed Python is parsed once, the others are read each time."""
+    """Reads the documents of sources; installed Python is parsed once, others are read each time."""
 
     def __init__(self, sources: Mapping[str, Source]) -> None:
         self._sources = sources
@@ -194,11 +194,11 @@ class SourceReader:
         return self.reading(corpus)
 
     def reading(self, corpus: str, place: Any = None) -> Reading:
-        """The documents after a place, and how far it is through them.
+        """The documents after a place, with progress.
 
         Args:
             corpus: which.
-            place: what `Reading.place` gave; None: from the beginning.
+            place: result of `Reading.place`; None: from the first document.
 
         Raises:
             CorpusError: as `documents`.
@@ -210,7 +210,7 @@ class SourceReader:
             return Reading(FileReading(source.path, source.column, source.group, chooser, at), chooser)
         if source.kind == "hub":
             return _hub_reading(source, at, dropped)
-        # These are gone through from the beginning, and count what they drop anew.
+        # These are read from the first document, and count dropped documents again.
         chooser = Chooser(source.filters)
         if source.kind == "installed-python":
             parsed = self._parsed(corpus, source)
@@ -220,12 +220,12 @@ class SourceReader:
         return Reading(ListReading(capped(every, source.max_bytes), at), chooser)
 
     def bytes(self, corpus: str) -> int:
-        """Bytes on disk that reading the corpus takes; of what is no local file 0."""
+        """Bytes on disk of the corpus; 0 if it is not in local files."""
         source = self._sources[corpus]
         return file_bytes(source.path) if source.kind == "files" else 0
 
     def sample(self, corpus: str, max_bytes: int) -> list[tuple[str, str]]:
-        """Documents drawn from all of them by lot, of a stream its first ones, until they hold `max_bytes`.
+        """Documents that hold `max_bytes`: sampled by hash, or the first ones of a stream.
 
         Raises:
             CorpusError: as `documents`.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+
+from training.spec import Parallel
 
 if TYPE_CHECKING:
     import torch
@@ -18,31 +20,6 @@ SHARDED = ("fsdp2", "zero1", "zero2", "zero3")
 """Kinds that compiled engines do not support."""
 
 T = TypeVar("T")
-
-
-# Not frozen: OmegaConf would make it read-only in a question.
-@dataclass
-class Parallel:
-    """How a run is distributed over devices; none of it changes the run's hash."""
-
-    kind: str = "single"
-    """single, ddp, fsdp2, or DeepSpeed's zero1, zero2 or zero3; see docs/devices.md."""
-    processes: int = 1
-    """Processes that train a run together, one per GPU; must divide the global batch."""
-    activation_checkpointing: bool = False
-    """Recompute activations in the backward pass instead of storing them: one forward pass more, less memory."""
-    timeout: float = 600.0
-    """Seconds without an answer from another process of the run after which all processes stop."""
-    deepspeed: dict[str, Any] = field(default_factory=dict)
-    """Of zero1 to zero3: DeepSpeed's configuration; auto: derived from the run."""
-
-    def micro_batch(self, global_batch: int, given: int) -> int:
-        """Sequences per forward pass of a process: `given`, or with 0 all that it has of a step.
-
-        >>> Parallel("ddp", 4).micro_batch(20, 0), Parallel("ddp", 4).micro_batch(20, 1)
-        (5, 1)
-        """
-        return given or global_batch // self.processes
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from pipeline.question.schema.answers import (
 from pipeline.question.schema.corpora import CorporaConfig, TokenizerConfig, ValidationConfig
 from pipeline.question.schema.execution import EvaluateConfig, LauncherConfig, SlurmConfig, TrackingConfig
 from pipeline.question.schema.training import BranchConfig, MixtureConfig, ModelConfig, PhaseConfig, ScheduleConfig
-from training.devices.group import Parallel
-from training.spec import Objective, Optimizer
+from training.spec import Objective, Optimizer, Parallel
 
 __all__ = [
     "ROLES",

@@ -81,7 +81,7 @@ MISTAKES = {
     "continual.checkpoints.steps=[9999]": ["continual.checkpoints.steps: 9999 is not in the run"],
     "continual.schedule.pieces=[{shape: constant, start: 1.0, steps: 400}]": ["continual.schedule"],
     "law=[dcpt-l9]": ["law: 'dcpt-l9' does not exist; allowed:"],
-    "continual.evaluation.policy=often": ["continual.evaluation.policy: 'often' is no policy; allowed: dense"],
+    "continual.evaluation.policy=often": ["continual.evaluation.policy: 'often' is not a policy; allowed: dense"],
 }
 
 
