@@ -85,7 +85,7 @@ def test_a_mistake_in_a_multirun_is_one_line(words: list[str]) -> None:
 
 @pytest.mark.slow
 def test_jobs_of_two_machines_lose_nothing_of_the_plan(words: list[str], planned: Study) -> None:
-    command = [sys.executable, str(ROOT / "pipeline" / "sweep.py"), *words, "name=two"]
+    command = [sys.executable, str(ROOT / "pipeline" / "cli" / "sweep.py"), *words, "name=two"]
     processes = [subprocess.Popen([*command, f"mixture.domain_ratio={share}"]) for share in (0.1, 0.3)]
     assert [process.wait() for process in processes] == [0, 0]
     study = study_of(words, "two")
