@@ -1,4 +1,4 @@
-"""What wandb is told of an attempt, from the run's files alone: a row for each evaluated step and each metrics line."""
+"""Rows for wandb from the files of a run: one for each evaluated step and each line of metrics."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from training.durable import read_lines_whole
 
 STEP = "step"
-"""The axis of every curve; wandb's own step only counts rows."""
+"""Axis of every curve; wandb's own step counts rows."""
 _LARGEST_STEP = 2**53
 Row = dict[str, float]
 
 
 def point_rows(lines: Iterable[Any]) -> list[Row]:
-    """Validation losses, a row a step, in the order of steps; lines that are no points are passed over.
+    """Validation losses, a row a step, in the order of steps; lines that are no points are skipped.
 
     >>> point_rows([{"step": 5, "tokens": 80, "corpus": "code", "loss": 2.5, "loss_stderr": 0.1}])
     [{'step': 5, 'tokens': 80.0, 'loss/code': 2.5, 'loss_stderr/code': 0.1}]
@@ -34,7 +34,7 @@ def point_rows(lines: Iterable[Any]) -> list[Row]:
 
 
 def metric_rows(lines: Iterable[Any]) -> list[Row]:
-    """Training loss, speed and so on, a row a line, as they come.
+    """Training loss, speed and so on, a row a line, in the order of the lines.
 
     >>> metric_rows([{"step": 20, "loss": 3.0, "learning_rate": 1e-3, "mfu": None}])
     [{'step': 20, 'train/loss': 3.0, 'learning_rate': 0.001}]
@@ -52,12 +52,12 @@ def metric_rows(lines: Iterable[Any]) -> list[Row]:
 
 
 def in_order(points: Iterable[Row], metrics: Iterable[Row]) -> list[Row]:
-    """Both by step; at the same step the losses come first, as they were measured."""
+    """Both by step; at the same step the validation losses come first."""
     return sorted([*points, *metrics], key=lambda row: row[STEP])
 
 
 def rows_by_attempt(folder: Path, records: list[dict[str, Any]]) -> dict[int, list[Row]]:
-    """The history of a run shared out among its attempts: each has the steps that it trained and no other did again.
+    """Attempt -> its rows of the history of a run: the steps that it trained and no later attempt repeated.
 
     An attempt goes on from the step of a state (`from_step`), and evaluates at that step anew.
 
@@ -67,12 +67,12 @@ def rows_by_attempt(folder: Path, records: list[dict[str, Any]]) -> dict[int, li
     points = point_rows(_lines(folder / "points.jsonl"))
     metrics: list[Row] = []
     for row in metric_rows(_lines(folder / "metrics.jsonl")):
-        # metrics.jsonl is only added to: what was trained again stands there twice, and the later is what counts.
+        # metrics.jsonl is append-only: a step that was trained again is there twice, and the later one counts.
         while metrics and metrics[-1][STEP] >= row[STEP]:
             metrics.pop()
         metrics.append(row)
     shared: dict[int, list[Row]] = {}
-    # The last first: an attempt took the place of those before it from its own first step on.
+    # The last first: an attempt replaces earlier ones from its first step on.
     for record in reversed(records):
         first = int(record.get("from_step", 0))
         own_points = [row for row in points if row[STEP] >= first]

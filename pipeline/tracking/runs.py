@@ -1,4 +1,4 @@
-"""wandb itself: a run opened, filled with rows and closed, in a process that nobody waits for without end."""
+"""wandb runs: open, log rows, close. Only the mirror's process and `cptlaw track sync` import this."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ from wandb.sdk.lib import wbauth
 
 from pipeline.question.schema import TrackingConfig
 from pipeline.study.folder import Study
-from pipeline.tracking.mirror import warn
+from pipeline.tracking.mirror import reason, warn
 from pipeline.tracking.rows import STEP, Row
 from training.durable import write_whole
+from training.run import state_of
 
 JOB_TYPES = {"pretrain": "pretrain", "fit": "continual", "confirm": "confirm"}
-"""Role of a run in the plan -> job type; the run that holds fits and answer is of job type fit."""
+"""Role of a run in the plan -> job type; the wandb run of the fits and the answer has job type fit."""
 _LONGEST = 128
 _LONGEST_TAG = 64
 
@@ -36,16 +37,16 @@ class TrackedRun:
         self._rows = 0
 
     def log(self, rows: Iterable[Row]) -> None:
-        """Add rows; wandb's own step is their number, and so always rises."""
+        """Add rows; wandb's own step counts them, and so always rises."""
         for row in rows:
             self.run.log(row, step=self._rows)
             self._rows += 1
 
     def end(self, exit_code: int, summary: dict[str, Any]) -> None:
-        """Close it, and note that it is whole.
+        """Close it, and write the marker of a complete copy.
 
         Raises:
-            Exception: wandb could not be told all in time.
+            Exception: wandb did not finish in time.
         """
         for key, value in summary.items():
             self.run.summary[key] = value
@@ -75,7 +76,7 @@ def open_run(
         name: shown.
         job_type: pretrain, continual, confirm or fit.
         tags: shown.
-        config: what the run was asked to do.
+        config: shown on the page of the run.
     """
     given: dict[str, Any] = {
         "dir": str(study.folder),
@@ -93,8 +94,7 @@ def open_run(
         try:
             return TrackedRun(study, identity, wandb.init(mode="online", resume="allow", **given), mode)
         except Exception as error:
-            told = (str(error).splitlines() or [type(error).__name__])[0]
-            warn(f"wandb cannot be reached ({told}); {name} is kept offline: cptlaw track sync {study.folder}")
+            warn(f"wandb is unreachable ({reason(error)}); {name} is kept offline: cptlaw track sync {study.folder}")
             mode = "offline"
     return TrackedRun(study, identity, wandb.init(mode=mode, **given), mode)  # pyright: ignore[reportArgumentType]
 
@@ -109,19 +109,19 @@ def mode_of(tracking: TrackingConfig) -> str:
         host = wandb.setup().settings.base_url
         return "online" if wbauth.authenticate_session(host=host, source="cptlaw", prompt=False) else "offline"
     except Exception as error:
-        warn(f"offline: {(str(error).splitlines() or [type(error).__name__])[0]}")
+        warn(f"offline: {reason(error)}")
         return "offline"
 
 
 def attempt_identity(study: Study, run: str, record: dict[str, Any]) -> str:
-    """wandb's id of an attempt: the same whenever it is asked, another in a copy of the question elsewhere."""
+    """wandb's id of an attempt: always the same, and different in another study."""
     where = [study.folder.resolve().name, run, *(record.get(key) for key in ("host", "start", "pid"))]
     digest = hashlib.blake2b(json.dumps(where).encode(), digest_size=4).hexdigest()
     return f"{run[-8:]}-{int(record['attempt']):03d}-{digest}"
 
 
 def marker(study: Study, identity: str) -> Path:
-    """The file that says that a run was told to wandb whole."""
+    """The file that marks a complete copy of a run."""
     return study.folder / "wandb" / f"{identity}.json"
 
 
@@ -131,44 +131,69 @@ def local_folders(study: Study, identity: str = "*") -> list[Path]:
 
 
 def forget(study: Study, identity: str) -> None:
-    """Remove what an earlier try left of an offline run."""
+    """Remove an incomplete copy of an offline run."""
     for folder in local_folders(study, identity):
         if folder.is_dir() and not folder.is_symlink():
             shutil.rmtree(folder)
 
 
-def attempt_config(study: Study, run: str, role: str, spec: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
-    """What a run's page shows: its spec, and where and with what the attempt ran."""
-    return {"study": study.folder.resolve().name, "run": run, "role": role, "spec": spec, "attempt": record}
+def open_attempt(
+    study: Study,
+    tracking: TrackingConfig,
+    mode: str,
+    planned: Mapping[str, str],
+    spec: dict[str, Any],
+    record: dict[str, Any],
+) -> TrackedRun:
+    """Open the wandb run of an attempt.
+
+    Args:
+        study: of the run.
+        tracking: project and so on.
+        mode: online or offline.
+        planned: run (its name), role and model.
+        spec: of the run.
+        record: of the attempt.
+    """
+    name = planned["run"]
+    return open_run(
+        study,
+        tracking,
+        mode,
+        identity=attempt_identity(study, name, record),
+        name=f"{name} {record['attempt']}",
+        job_type=JOB_TYPES[planned["role"]],
+        tags=[str(spec.get("phase", "")), planned["model"]],
+        config={
+            "study": study.folder.resolve().name,
+            "run": name,
+            "role": planned["role"],
+            "spec": spec,
+            "attempt": record,
+        },
+    )
 
 
-def last_words(study: Study, run: str, record: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+def outcome(study: Study, run: str, record: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     """Exit code and summary of an attempt that is over."""
     code = int(record.get("exit_code", 1))
-    reason = record.get("reason", "" if "end" in record else "the process died without a word")
-    return code, {"state": study_state(study, run), "exit_code": code, "reason": reason}
-
-
-def study_state(study: Study, run: str) -> str:
-    """done, failed or open."""
-    from training.run import state_of
-
-    return state_of(study.runs / run)
+    why = record.get("reason", "" if "end" in record else "the process died without a reason")
+    return code, {"state": state_of(study.runs / run), "exit_code": code, "reason": why}
 
 
 def settings(tracking: TrackingConfig) -> wandb.Settings:
-    """Nothing of the machine beyond what an attempt's record says, and no waiting without end."""
+    """Settings with bounded waits, and without facts of the machine beyond the record of the attempt."""
     return wandb.Settings(
         silent=True,
         console="off",
-        # What ran is in the attempt's record; the working folder, its diff and the user's name are nobody's business.
+        # The attempt's record has revision and host; the working folder, its diff and the user's name are private.
         disable_git=True,
         disable_code=True,
         x_disable_meta=True,
         x_disable_machine_info=True,
         x_disable_stats=True,
         x_save_requirements=False,
-        # Each before whoever waits for this process gives it up.
+        # Each shorter than tracking.wait, after which this process is ended.
         init_timeout=tracking.wait / 3,
         finish_timeout=tracking.wait / 2,
         finish_timeout_raises=True,

@@ -1,4 +1,4 @@
-"""wandb's copy of a study, read back from wandb's own files, and training that does not care what becomes of it."""
+"""wandb's copy of a study, read back from wandb's own files, and training that wandb cannot stop."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def words(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def tracked(words: list[str]) -> Study:
-    """A study that was trained with a key in the environment, and wandb told to stay offline."""
+    """A study that was trained with a key in the environment, and wandb set to stay offline."""
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
     command = [sys.executable, "-m", "pipeline.cli.main", "train", *words]
     # What a sweep's agent leaves in the environment is not for the runs of the study.
@@ -160,14 +160,14 @@ def test_points_and_metrics_arrive_whole_with_steps_that_rise(tracked: Study) ->
         counted, steps = [row["_step"] for row in one.history], [row["step"] for row in one.history]
         assert counted == list(range(len(counted)))
         assert steps == sorted(steps)
-        told = {(row["step"], key): value for row in one.history for key, value in row.items()}
+        logged = {(row["step"], key): value for row in one.history for key, value in row.items()}
         assert points
         for point in points:
-            assert told[point["step"], f"loss/{point['corpus']}"] == point["loss"]
-            assert told[point["step"], f"loss_stderr/{point['corpus']}"] == point["loss_stderr"]
+            assert logged[point["step"], f"loss/{point['corpus']}"] == point["loss"]
+            assert logged[point["step"], f"loss_stderr/{point['corpus']}"] == point["loss_stderr"]
         for line in metrics:
-            assert told[line["step"], "train/loss"] == line["loss"]
-            assert told[line["step"], "train/tokens_per_second"] == line["tokens_per_second"]
+            assert logged[line["step"], "train/loss"] == line["loss"]
+            assert logged[line["step"], "train/tokens_per_second"] == line["tokens_per_second"]
         assert len(one.history) == len({point["step"] for point in points}) + len(metrics)
 
 
@@ -240,7 +240,7 @@ def test_a_run_that_was_stopped_has_an_attempt_more(words: list[str], tmp_path: 
     assert first.exit_code == 75
     assert first.summary["reason"] == "asked to stop; saved"
     assert second.exit_code == 1
-    assert second.summary["reason"] == "the process died without a word"
+    assert second.summary["reason"] == "the process died without a reason"
     began = attempts(folder)[1]["from_step"]
     assert began > 0
     assert min(row["step"] for row in second.history) >= began
@@ -283,7 +283,7 @@ def test_the_answer_with_its_curves_report_and_files(tmp_path: Path, tmp_path_fa
     assert "study" in one.artifacts
     (html,) = one.folder.glob("files/media/html/report*.html")
     assert html.read_text() == (study.folder / "report.html").read_text()
-    # The same answer is told once; another is another run.
+    # The same answer is copied once.
     assert run(["report", str(study.folder), "tracking.kind=wandb"]) == 0
     assert len(stored(study)) == 1
 
