@@ -200,36 +200,31 @@ def run_once(
     """Train a run unless it is done or another process works on it.
 
     Args:
-        spec: the run.
-        places: its folders.
-        execution: how to carry it out.
+        spec, places, execution: the run, its folders, and how to execute it.
         tokens_ahead: tokens that all runs of this shape have yet to train, which decides whether compiling pays.
         stale_after: seconds without a heartbeat after which a holder on another host counts as dead.
-        log: called with messages.
-        group: the processes that train the run together; each calls this and gets the same result.
-        stop: of the caller, so that a signal between two runs stops the next one; None: signals stop this run only.
-        claimed_as: called with the attempt's number once this process has claimed the run.
+        log, group: called with messages; the processes that train the run, each of which gets the same result.
+        stop: of the caller, for signals between two runs; None: signals stop this run only.
+        claimed_as: called with the attempt's number.
 
     Returns:
-        DONE; CRASH with a FAILED file for a loss that is not finite; RUN_ME_AGAIN after a stop request, with the state
-        saved; None when another process works on the run.
+        DONE; CRASH with a FAILED file for a loss that is not finite; RUN_ME_AGAIN, saved, after a stop; or None.
 
     Raises:
         CorpusError, SpecError: input missing or not fitting; the run is not marked as failed.
         OSError: the disk is full or not writable; a later call continues from the last state.
         LeaseLostError: another process took the run over.
     """
-    # Imported late, so that reading the state of runs does not load torch.
-    load_transformers()
+    load_transformers()  # late imports: reading the state of runs must not load torch
     from training.engine import forget
     from training.loop import NonFiniteLossError, train
 
-    folder, kind = places.folder, execution.parallel.kind
+    folder = places.folder
     if group.broadcast(partial(state_of, folder)) == "done":
         return Exit.DONE
-    if (run := claim_run(folder, group, stale_after)) is None:
+    if not (run := claim_run(folder, group, stale_after)):
         return None
-    if run.attempt is not None:
+    if run.attempt:
         claimed_as(run.attempt.number)
     try:
         with nullcontext(stop) if stop else StopRequest() as stop:
@@ -254,7 +249,7 @@ def run_once(
                     log=log,
                 )
             finally:
-                if kind != "single":
+                if execution.parallel.kind != "single":
                     forget()
             if run.attempt is not None:
                 write_whole(folder / "DONE", json.dumps({"attempt": run.attempt.number, "steps": spec.steps}) + "\n")
@@ -266,10 +261,9 @@ def run_once(
             write_whole(folder / "FAILED", f"{error}\n")
             log(f"{folder.name}: {error}")
         return run.end(Exit.CRASH, str(error))
-    except LeaseLostError:
-        raise
     except BaseException as error:
-        run.end(Exit.CRASH, f"{type(error).__name__}: {error}")
+        if not isinstance(error, LeaseLostError):
+            run.end(Exit.CRASH, f"{type(error).__name__}: {error}")
         raise
 
 

@@ -67,10 +67,8 @@ def prepare(
 
     Args:
         sources: corpus name -> source.
-        tokenizer: which tokenizer.
-        folder: created if missing.
-        validation_ratio: ratio of each corpus' documents held out for validation, above 0 and below 1; unused for a
-            corpus with a validation set.
+        tokenizer, folder: which tokenizer, and where; the folder is created if missing.
+        validation_ratio: ratio of documents held out, above 0 and below 1, of corpora without a validation set.
         workers: processes that tokenise; None: one per core, or RAYON_NUM_THREADS.
         progress: called with messages.
         bar: see `corpus_store.Bar`.
@@ -78,9 +76,8 @@ def prepare(
     Raises:
         CorpusError: a source, a name or the tokenizer cannot be used; one line per mistake.
     """
-    folder = Path(folder)
     _check(sources, tokenizer, validation_ratio)
-    sources, origins = _identified(sources, folder, progress)
+    sources, origins = _identified(sources, folder := Path(folder), progress)
     validation_sets = _validation_fingerprint(sources)
     folder.mkdir(parents=True, exist_ok=True)
     reader = SourceReader(sources)
