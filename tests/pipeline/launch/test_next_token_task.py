@@ -43,5 +43,5 @@ def test_other_tasks_stay_and_mistakes_are_reported(tmp_path: Path) -> None:
     both = read_question(["experiment=quickstart", "evaluate.tasks=[next]", "evaluate.folder=mine"])
     with pytest.raises(ConfigError, match=r"evaluate\.folder: 'mine' with evaluate\.tasks=next"):
         with_next_tasks(both, Study(tmp_path))
-    with pytest.raises(ConfigError, match=r"evaluate\.role: 'first'; allowed: pretrain, fit, confirm"):
+    with pytest.raises(ConfigError, match=r"evaluate\.role: 'first'; allowed: empty, pretrain, fit, confirm"):
         read_question(["experiment=quickstart", "evaluate.role=first"])

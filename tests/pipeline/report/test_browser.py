@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.answers.recommend import recommend
+from pipeline.question.goal import goal_of
 from pipeline.report.write import write_report
 from pipeline.study.collect import read_points
 from pipeline.study.fits import read_fits
@@ -139,7 +140,7 @@ def test_the_sliders_say_what_recommend_says(shown, whole, tmp_path):
             goal=dataclasses.replace(question.goal, tolerance=there["tolerance"]),
             confirm=dataclasses.replace(question.confirm, tokens_factor=there["steps"] / question.continual.steps),
         )
-        answer = recommend(Study(tmp_path), changed, points, fits)
+        answer = recommend(Study(tmp_path), changed, points, fits, goal_of(changed).solve)
         if answer.mixture is None:
             assert there["ratios"] == [None] * 3
             assert f"No domain ratio of {HOSTILE_CORPUS} for" in there["words"]
