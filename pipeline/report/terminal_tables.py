@@ -57,7 +57,7 @@ def held_out_table(tested: pd.DataFrame) -> Table:
 
 
 def recommendation_table(content: Recommendation, question: Question) -> Table:
-    """The answer: share, losses, what binds."""
+    """The recommendation: domain ratio, predicted losses, what binds."""
     target = content.target
     title = f"recommended with {laws_used(content.law)} for {target.model}, {target.D * 1e3:.2f} M tokens"
     table = Table(title=title)
@@ -66,11 +66,11 @@ def recommendation_table(content: Recommendation, question: Question) -> Table:
     domain, general = question.corpora.domain, question.corpora.general
     if content.mixture:
         table.add_row(
-            f"share of {domain}",
+            f"domain ratio, {domain}",
             f"{content.mixture[domain]:.3f}",
             "given" if content.low == content.high else f"{content.low:.3f} to {content.high:.3f}",
         )
-        table.add_row(f"replay of {general}", f"{content.mixture[general]:.3f}", "")
+        table.add_row(f"replay ratio, {general}", f"{content.mixture[general]:.3f}", "")
         for corpus, loss in content.predicted.items():
             table.add_row(f"loss on {corpus}", f"{loss.loss:.4f}", f"{loss.low:.4f} to {loss.high:.4f}")
     for name, words in (("N", "best size"), ("D", "its tokens")):
@@ -122,7 +122,7 @@ def confirmation_table(rows: list[ConfirmationRow]) -> Table:
 
 
 def answer_table(study: Study, question: Question) -> Table:
-    """The end of the road: ratio and interval, predicted, measured, error, of the law that was used."""
+    """Recommended ratio with its interval; predicted and measured losses of the law that answered."""
     content, confirmation = Recommendation.read(study), Confirmation.read(study)
     assert content.mixture is not None
     rows = confirmation.confirmations
@@ -148,12 +148,12 @@ def answer_table(study: Study, question: Question) -> Table:
 
 
 def _place(rows: list[ConfirmationRow]) -> str:
-    """What tells confirmation runs apart."""
-    return "share" if len({row.model for row in rows}) == 1 else "model"
+    """The column that distinguishes confirmation runs."""
+    return "ratio" if len({row.model for row in rows}) == 1 else "model"
 
 
 def _at(rows: list[ConfirmationRow], row: ConfirmationRow) -> str:
-    return f"{row.domain_ratio:.3f}" if _place(rows) == "share" else row.model
+    return f"{row.domain_ratio:.3f}" if _place(rows) == "ratio" else row.model
 
 
 def _flops(count: float) -> str:
