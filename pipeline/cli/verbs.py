@@ -17,7 +17,7 @@ from pipeline.plan.write import add_to_plan, current_plan, write_plan
 from pipeline.question.goal import Output, goal_of
 from pipeline.question.schema import Question
 from pipeline.report.terminal_tables import cost_table
-from pipeline.study.folder import Study, study_of
+from pipeline.study.folder import study_of
 from pipeline.tracking.mirror import track_answer
 from training.corpora.manifest import Manifest
 from training.run import Exit
@@ -152,7 +152,7 @@ def fit(question: Question, console: Console) -> Exit:
     """Fit what the goal's recommendation reads."""
     study = study_of(question)
     output = goal_of(question).fit(question, study, console.print)
-    _track(question, study)
+    track_answer(study, question)
     return _show(output, console)
 
 
@@ -183,7 +183,7 @@ def report(question: Question, console: Console) -> Exit:
     study = study_of(question)
     for path, name in zip(goal_of(question).report(question, study), ("report", "all domains")):
         console.print(f"{name}: {path}", highlight=False)
-    _track(question, study)
+    track_answer(study, question)
     return Exit.DONE
 
 
@@ -217,7 +217,7 @@ def quickstart(question: Question, console: Console) -> Exit:
     start = time.perf_counter()
     slurm = question.launcher.kind == "slurm"
     # On a cluster, what comes after training is queued behind it.
-    for name in ROAD[:3] if slurm else ROAD:
+    for name in QUICKSTART[:3] if slurm else QUICKSTART:
         console.rule(f"{name} [dim]{time.perf_counter() - start:.0f} s[/]", align="left")
         if (code := carry_out(name, question, console)) != Exit.DONE:
             return code
@@ -240,10 +240,5 @@ def _show(output: Output, console: Console) -> Exit:
     return Exit.DONE if output.answered else Exit.CRASH
 
 
-def _track(question: Question, study: Study) -> None:
-    if goal_of(question).tracked:
-        track_answer(study, question)
-
-
-ROAD = ("prepare", "plan", "train", "collect", "fit", "recommend", "confirm", "report")
+QUICKSTART = ("prepare", "plan", "train", "collect", "fit", "recommend", "confirm", "report")
 """Verbs of the quickstart."""

@@ -23,7 +23,6 @@ class WeightsGoal(Goal):
 
     many_domains = True
     staged = True
-    tracked = False
 
     def problems(self, question: Question) -> Iterator[str]:
         from pipeline.mixture_weights.problems import weights_problems

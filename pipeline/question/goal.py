@@ -71,8 +71,6 @@ class Goal(ABC):
     """Whether results of runs decide on further runs, so that one process must train them all."""
     chooses_run: bool = False
     """Whether the model or the length of the recommended run is part of the answer."""
-    tracked: bool = True
-    """Whether wandb gets the answer; it gets the runs of every goal."""
 
     def answer_folder(self, question: Question) -> str:
         """`folder`, below that of the domain where a study has several, below answers/ where it has one."""
@@ -147,13 +145,13 @@ class Goal(ABC):
     def report(self, question: Question, study: Study) -> list[Path]:
         """Write report.html; the page of this answer first, then those that link to it."""
 
-    def tracked_answer(self, question: Question, study: Study) -> TrackedAnswer:
-        """The current answer for wandb, of a goal that is `tracked`.
+    def tracked_answer(self, question: Question, study: Study) -> TrackedAnswer | None:
+        """The current answer for wandb; None where wandb gets only the runs.
 
         Raises:
             StudyError: a file of the study that cannot be read.
         """
-        raise NotImplementedError
+        return None
 
     @abstractmethod
     def constraint(self, question: Question) -> str:

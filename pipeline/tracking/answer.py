@@ -28,10 +28,9 @@ def track(study: Study, tracking: TrackingConfig, mode: str | None = None) -> bo
         return False
     domain = [f"corpora.domain={Path(study.answers).name}"] if study.answers else []
     question = question_of_study(study.folder, domain)
-    goal = goal_of(question)
-    if not goal.tracked:
+    answer = goal_of(question).tracked_answer(question, study)
+    if answer is None:
         return False
-    answer = goal.tracked_answer(question, study)
     forget(study, identity)
     tracked = open_run(
         study,
