@@ -15,9 +15,10 @@ test-slow: setup
 	$(BIN)/python -m pytest -m slow
 
 # Numbers must not depend on the processor: the kernels that OpenBLAS picks for two others, side by side.
+KERNEL_TESTS ?= tests/fitting
 test-kernels: setup
-	OPENBLAS_CORETYPE=Haswell $(BIN)/python -m pytest -m 'not slow' -p no:cacheprovider tests/fitting & haswell=$$!; \
-	OPENBLAS_CORETYPE=SkylakeX $(BIN)/python -m pytest -m 'not slow' -p no:cacheprovider tests/fitting; skylake=$$?; \
+	OPENBLAS_CORETYPE=Haswell $(BIN)/python -m pytest -m 'not slow' -p no:cacheprovider $(KERNEL_TESTS) & haswell=$$!; \
+	OPENBLAS_CORETYPE=SkylakeX $(BIN)/python -m pytest -m 'not slow' -p no:cacheprovider $(KERNEL_TESTS); skylake=$$?; \
 	wait $$haswell && exit $$skylake
 
 check: setup
