@@ -12,7 +12,7 @@ test: setup
 	$(BIN)/python -m pytest -m 'not slow'
 
 test-slow: setup
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow $(SLOW_TESTS)
 
 # Numbers must not depend on the processor: the kernels that OpenBLAS picks for two others, side by side.
 KERNEL_TESTS ?= tests/fitting
