@@ -107,7 +107,7 @@ def test_a_figure_is_saved_alike_twice(tmp_path):
     assert "<dc:date>" not in text
 
 
-def says(name: str, *parts: str) -> None:
+def assert_page_says(name: str, *parts: str) -> None:
     text = " ".join(section(name).split())
     for part in parts:
         assert part in text, f"{name}: measured {part}"
@@ -122,10 +122,10 @@ def test_numbers_on_the_chinchilla_points():
     table = bars.chinchilla.__wrapped__()
     openai, chinchilla = (fitting.fit(table, law, bootstrap=0) for law in ("openai", "chinchilla"))
     of = [(short(fit.metrics["r2"]), short(fit.objective, 5)) for fit in (openai, chinchilla)]
-    says(
+    assert_page_says(
         "openai", f"its R2 is {of[0][0]} and its Huber sum {of[0][1]}, where chinchilla's are {of[1][0]} and {of[1][1]}"
     )
-    says("chinchilla", short(chinchilla.objective, 8))
+    assert_page_says("chinchilla", short(chinchilla.objective, 8))
 
 
 def test_numbers_on_schedules():
@@ -133,8 +133,8 @@ def test_numbers_on_schedules():
     held = bars.errors_on_other_schedules(fitting.fit(points, "annealing", bootstrap=0))[1]
     fit = fitting.fit(points, "annealing", schedules=schedules, bootstrap=0)
     free = bars.errors_on_other_schedules(fit)[1]
-    says("annealing", f"{short(held, 4)} nats at lambda = .999, and {short(free, 4)} with lambda fitted")
-    says("annealing", f"({short(fit.params['lambda'], 4)})")
+    assert_page_says("annealing", f"{short(held, 4)} nats at lambda = .999, and {short(free, 4)} with lambda fitted")
+    assert_page_says("annealing", f"({short(fit.params['lambda'], 4)})")
 
 
 def test_numbers_on_pile_and_python():
@@ -144,6 +144,6 @@ def test_numbers_on_pile_and_python():
     )
     rising = fitting.fit(pile, "dcpt", fix=bars.ONE_SIZE, bootstrap=0).metrics["r2"]
     transfer = fitting.fit(pile, "transfer", fix={"F": 0.0, "g": 0.5}, bootstrap=0).metrics["r2"]
-    says("dcpt", f"its R2 stays at {short(rising)}, where `transfer` has {short(transfer)}")
-    says("dcpt", f"(R2 {short(dcpt)} against {short(free)} for `dcpt-free`)")
-    says("transfer", f"R2 {short(transfer)}")
+    assert_page_says("dcpt", f"its R2 stays at {short(rising)}, where `transfer` has {short(transfer)}")
+    assert_page_says("dcpt", f"(R2 {short(dcpt)} against {short(free)} for `dcpt-free`)")
+    assert_page_says("transfer", f"R2 {short(transfer)}")
