@@ -3,7 +3,7 @@
 They are written as any law of one's own is, and are in `fitting.LAWS` only while the study runs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -77,7 +77,7 @@ def _replay(x: Columns, psi: np.ndarray) -> np.ndarray:
     P, s1, r = x["s1_pretrain"], x["s1"], x["r"]
     trunk = power(P + s1, -alpha) - power(P, -alpha)
     shift = -np.expm1(-beta * np.log1p(E * s1))
-    mixed = np.where(x["rho"] > 0, -np.expm1(-a2 * (1 - r)), -np.expm1(a2 * r))
+    mixed = np.where(x["rho"] > 0, -np.expm1(-a2 * (1 - r)), np.expm1(a2 * r))
     return np.column_stack([trunk, -x["s2"] * np.exp(a1 * r), shift * mixed])
 
 
@@ -98,6 +98,17 @@ def _replay_sized(x: Columns, psi: np.ndarray) -> np.ndarray:
     )
 
 
+def _unit_shift(column: int, count: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Coefficients of a common size where the shift's column vanishes and changes its sign with a2, as in eq. 8."""
+
+    def amplitudes(psi: np.ndarray) -> np.ndarray:
+        sizes = np.ones(count)
+        sizes[column] = 1 / (psi[4] if psi[4] else 1e-9)
+        return sizes
+
+    return amplitudes
+
+
 _REPLAY, _SIZE = LAWS["dynamics-replay"], LAWS["dynamics-size"]
 _REPLAY_PARAMETERS = {p.name: p for p in _REPLAY.parameters}
 
@@ -111,6 +122,7 @@ REPLAY_ANCHORED = Law(
     positive=("s1_pretrain",),
     basis=_replay,
     offset=_before,
+    amplitudes=_unit_shift(2, 3),
 )
 REPLAY_SIZED = Law(
     name="dynamics-replay-size",
@@ -126,6 +138,7 @@ REPLAY_SIZED = Law(
     varies={"s1": "E", "r": "a2", "N": "g3"},
     positive=("s1_pretrain",),
     basis=_replay_sized,
+    amplitudes=_unit_shift(4, 6),
 )
 
 

@@ -1,7 +1,8 @@
 """Learning dynamics: pre-training and continual pre-training as one curve, with a shift to another corpus.
 
 Points of pre-training (s1 = s2 = 0) and of continual pre-training are fitted together, one fit a validation
-corpus. B is above 0 on the corpus of pre-training, which is forgotten, and below 0 on the new one.
+corpus. B is above 0 on the corpus of pre-training, which is forgotten, and below 0 on the new one; with replay (eq. 8)
+that holds of the whole shift, since a2 has either sign and B takes it.
 """
 
 from collections.abc import Callable, Mapping
@@ -54,7 +55,7 @@ def _replay(x: Columns, psi: np.ndarray) -> np.ndarray:
     a1, a2 = psi[3:]
     columns = _plain(x, psi[:3])
     columns[:, 3] *= np.exp(a1 * x["r"])
-    columns[:, 4] *= -np.expm1(-a2 * (1 - x["r"]))
+    columns[:, 4] *= -np.expm1(-_off_zero(a2) * (1 - x["r"]))
     return columns
 
 
@@ -62,8 +63,22 @@ def _replay_domain(x: Columns, psi: np.ndarray) -> np.ndarray:
     a1, a2 = psi[3:]
     columns = _plain(x, psi[:3])
     columns[:, 3] *= np.exp(a1 * x["r"])
-    columns[:, 4] *= np.expm1(a2 * x["r"])
+    columns[:, 4] *= np.expm1(_off_zero(a2) * x["r"])
     return columns
+
+
+def _off_zero(a2: float) -> float:
+    return a2 if abs(a2) > 1e-9 else 1e-9
+
+
+def _unit_shift(psi: np.ndarray) -> np.ndarray:
+    """Coefficients (5,) for which the shift is 1 at r = 0 on the old corpus; a2 can then pass through 0."""
+    return np.array([1.0, 1.0, 1.0, 1.0, -1.0 / np.expm1(-_off_zero(psi[4]))])
+
+
+def _unit_shift_domain(psi: np.ndarray) -> np.ndarray:
+    """Coefficients (5,) for which the shift is 1 at r = 1 on the new corpus."""
+    return np.array([1.0, 1.0, 1.0, 1.0, 1.0 / np.expm1(_off_zero(psi[4]))])
 
 
 def _power(x: Columns, psi: np.ndarray) -> np.ndarray:
@@ -83,6 +98,7 @@ def _law(
     nonlinear: tuple[Parameter, ...] = (),
     varies: Mapping[str, str] = MappingProxyType({}),
     rate_power: float = 0.0,
+    amplitudes: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Law:
     return Law(
         name=name,
@@ -93,6 +109,7 @@ def _law(
         varies={"s1": "E", **varies},
         positive=("s1_pretrain",),
         basis=basis,
+        amplitudes=amplitudes,
         rate_power=rate_power,
     )
 
@@ -104,7 +121,7 @@ def _size_power(name: str, of: str, low: float = -2.0) -> Parameter:
 _START = r"L = L_0 + A\,(S_1^{pt}+S_1)^{-\alpha}"
 _SHIFT = r"B\left(1-(1+E S_1)^{-\beta}\right)"
 _A1 = Parameter("a1", "per unit of r, in the term of S2", -5.0, 5.0, linear=False, start=(-1.0, 1.0))
-_A2 = Parameter("a2", "per unit of r, in the shift", 0.01, 50.0, linear=False, start=(0.1, 10.0), scale="log")
+_A2 = Parameter("a2", "per unit of r, in the shift", -30.0, 30.0, linear=False, start=(-10.0, 10.0))
 _ZETAS = tuple(
     Parameter(name, f"exponent of {of}", 0.05, 3.0, linear=False, start=(0.5, 1.5))
     for name, of in (("zeta1", "S2 of pre-training"), ("zeta2", "S2"))
@@ -132,6 +149,7 @@ DYNAMICS = (
         _replay,
         nonlinear=(_A1, _A2),
         varies={"r": "a2"},
+        amplitudes=_unit_shift,
     ),
     _law(
         "dynamics-replay-domain",
@@ -140,6 +158,7 @@ DYNAMICS = (
         _replay_domain,
         nonlinear=(_A1, _A2),
         varies={"r": "a2"},
+        amplitudes=_unit_shift_domain,
     ),
     *(
         _law(

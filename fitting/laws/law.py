@@ -87,7 +87,8 @@ class Law:
 
     `basis(x, psi)` maps columns (name -> array of n) and the nonlinear values to an (n, k) matrix.
     `slopes(x, psi, basis)` are its derivatives, where the law gives them (else differences are taken).
-    `offset(x, psi)` is the part without coefficient. `constants(x)` computes from the fitted points what `cone`
+    `offset(x, psi)` is the part without coefficient. `amplitudes(psi)` (k,) are coefficients of a common size, for a law
+    whose basis column vanishes and changes its sign with a parameter (a law with a cone has none). `constants(x)` computes from the fitted points what `cone`
     needs, and `cone(psi, constants)` is the (k, m) matrix whose non-negative combinations are the
     coefficients allowed; `turns(psi, constants)` are its derivatives, by the number of the psi (else differences
     are taken). `separable`: False where the law as printed is linear in none of its parameters and
@@ -106,6 +107,7 @@ class Law:
     slopes: Callable[[Columns, np.ndarray, np.ndarray], Slopes] | None = None
     offset: Callable[[Columns, np.ndarray], np.ndarray | float] = no_offset
     constants: Callable[[Columns], dict[str, float]] = no_constants
+    amplitudes: Callable[[np.ndarray], np.ndarray] | None = None
     cone: Callable[[np.ndarray, Constants], np.ndarray] | None = None
     turns: Callable[[np.ndarray, Constants], dict[int, np.ndarray]] | None = None
     positive: tuple[str, ...] = ()
@@ -133,7 +135,8 @@ class Law:
         """The (k, m) matrix K of coefficients K u, u >= 0; a free coefficient takes two opposite columns."""
         if self.cone is not None:
             return self.cone(psi, constants)
-        identity = np.eye(len(self.linear))
+        amplitudes = np.ones(len(self.linear)) if self.amplitudes is None else self.amplitudes(psi)
+        identity = np.diag(amplitudes)
         free = [j for j, p in enumerate(self.linear) if p.low == -inf]
         return np.hstack([identity, -identity[:, free]]) if free else identity
 

@@ -125,7 +125,10 @@ class Problem:
         cone = self.law.generators(psi, self.constants)
         if not self.fixed:
             return cone, np.zeros(len(cone))
-        held = cone[:, self._held] @ self._held_values
+        held = np.zeros(len(cone))
+        held[self._held] = self._held_values
+        if self.law.cone is not None:
+            held = cone[:, self._held] @ self._held_values
         return cone[:, self._kept], held
 
     def _scaled(self, z: np.ndarray) -> "_Scaled":

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitting
-from tests.fitting.synthetic import RATIOS, TRUE, grid, measured, scheduled, small_plan
+from tests.fitting.synthetic import RATIOS, TRUE, grid, measured, pretrained_and_continued, scheduled, small_plan
 
 
 def test_twenty_seeds_reach_one_optimum_of_the_papers_plan():
@@ -109,3 +109,18 @@ def test_the_decay_of_s2_is_found_from_the_schedules(decay):
     assert fit.predict(filled) == pytest.approx(points["loss"].to_numpy(), rel=0.005)
     other = fitting.fit(points, "transfer-anchored", schedules=of_run, bootstrap=0, seed=5)
     assert other.objective == pytest.approx(fit.objective, rel=1e-6)
+
+
+@pytest.mark.parametrize("a2", [-6.0, -0.5, 0.5, 4.0])
+@pytest.mark.parametrize("law", ["dynamics-replay", "dynamics-replay-domain"])
+def test_a2_of_eq_8_comes_back_with_its_sign(law, a2):
+    plan = pretrained_and_continued()
+    kinds = plan.groupby("run", sort=False).ngroup()
+    plan["r"] = np.where(
+        plan["s1"] > 0, np.array([0.0, 0.2, 0.5, 0.8, 1.0])[kinds % 5], float(law == "dynamics-replay")
+    )
+    sign = -1 if law == "dynamics-replay-domain" else 1
+    B = 0.3 * sign / abs(np.expm1(-a2 if sign > 0 else a2)) * np.sign(a2)
+    truth = {**TRUE["dynamics"], "B": B, "a1": 0.1, "a2": a2}
+    fit = fitting.fit(measured(plan, law, truth, 0.0), law, bootstrap=0)
+    assert fit.params == pytest.approx(truth, rel=1e-3)
