@@ -87,10 +87,11 @@ class Law:
 
     `basis(x, psi)` maps columns (name -> array of n) and the nonlinear values to an (n, k) matrix.
     `slopes(x, psi, basis)` are its derivatives, where the law gives them (else differences are taken).
-    `offset(x, psi)` is the part without coefficient. `amplitudes(psi)` (k,) are coefficients of a common size, for a law
-    whose basis column vanishes and changes its sign with a parameter (a law with a cone has none). `constants(x)` computes from the fitted points what `cone`
-    needs, and `cone(psi, constants)` is the (k, m) matrix whose non-negative combinations are the
-    coefficients allowed; `turns(psi, constants)` are its derivatives, by the number of the psi (else differences
+    `offset(x, psi)` is the part without coefficient. `amplitudes(psi)` (k,) are coefficients of a common size, for
+    a law without cone whose basis column vanishes and changes its sign with a parameter.
+    `constants(x)` computes from the fitted points what `cone` needs, and
+    `cone(psi, constants)` is the (k, m) matrix whose non-negative combinations are the coefficients
+    allowed; `turns(psi, constants)` are its derivatives, by the number of the psi (else differences
     are taken). `separable`: False where the law as printed is linear in none of its parameters and
     was rewritten with an amplitude; `printed(params)` then gives the parameters of the paper. `among(names)`,
     for a law that reads a column for each corpus: the law for the columns that points have. `rate_power`: the

@@ -180,9 +180,9 @@ def coefficients(study: ScheduleStudy) -> pd.DataFrame:
         rows += [("R2", corpus, fit.metrics["r2"]), (LEFT_OUT, corpus, error)]
     table = pd.DataFrame(rows, columns=["coefficient", "corpus", "value"])
     table.attrs["note"] = (
-        f"{model}; left out: {1 - middle:.0%} replay. Shift: its limit in nats per token without replay, whose sign does "
-        "not depend on that of a2. The paper's a2 of D_cpt has the opposite sign of its equation, and its beta is not "
-        "printed; coefficients depend on size, tokens and rates, which differ here."
+        f"{model}; left out: {1 - middle:.0%} replay. Shift: its limit in nats per token without replay; its "
+        "sign does not depend on that of a2. The paper's a2 of D_cpt has the opposite sign of its equation, "
+        "and its beta is not printed; coefficients depend on size, tokens and rates, which differ here."
     )
     return table
 
@@ -200,8 +200,9 @@ def judge_coefficients(cells: pd.DataFrame) -> tuple[str, str]:
     of_old, of_new = float(at[SHIFT, "D_pt"]), float(at[SHIFT, "D_cpt"])
     error, r2 = at[LEFT_OUT].dropna(), at["R2"].dropna()
     why = (
-        f"Without replay the shift is {of_old:+.3g} on D_pt and {of_new:+.3g} on D_cpt (the paper: up and down). R2 is "
-        f"{r2.min():.4f} to {r2.max():.4f}; the error at the ratio left out is {error.max():.2%} at most (required: {ACCURATE:.0%})."
+        f"Without replay the shift is {of_old:+.3g} on D_pt and {of_new:+.3g} on D_cpt (the paper: up and down). "
+        f"R2 is {r2.min():.4f} to {r2.max():.4f}; the error at the ratio left out is {error.max():.2%} at most "
+        f"(required: {ACCURATE:.0%})."
     )
     return (IN_ORDER if of_old > 0 > of_new and error.max() <= ACCURATE else NOT_HERE), why
 
