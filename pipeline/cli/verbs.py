@@ -142,8 +142,7 @@ def collect(question: Question, console: Console) -> Exit:
     study = study_of(question)
     table = collect_points(study, question.corpora.general)
     console.print(
-        f"{len(table):,} points of {table['run'].nunique()} runs in {study.folder / 'points.parquet'}",
-        highlight=False,
+        f"{len(table):,} points of {table['run'].nunique()} runs in {study.folder / 'points.parquet'}", highlight=False
     )
     return Exit.DONE
 

@@ -15,9 +15,7 @@ def supply_problems(runs: list[PlannedRun], manifest: Manifest, question: Questi
     """A message for each corpus that some run would read more than once."""
     for corpus, prepared in manifest.corpora.items():
         largest = max(
-            (run for run in runs if corpus in run.spec.mixture),
-            key=lambda run: _demand(run, corpus),
-            default=None,
+            (run for run in runs if corpus in run.spec.mixture), key=lambda run: _demand(run, corpus), default=None
         )
         if largest is None:
             continue

@@ -29,20 +29,14 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
             *("launcher.slurm.gpus", "launcher.slurm.limit"),
         ),
     ),
-    "above 0": (
-        lambda value: value > 0,
-        ("optimizer.epsilon", "model.rope_theta"),
-    ),
+    "above 0": (lambda value: value > 0, ("optimizer.epsilon", "model.rope_theta")),
     "above 0, seconds": (
         lambda value: value > 0,
         ("launcher.stale_after", "launcher.slurm.patience", "parallel.timeout"),
     ),
     "above 0, below 86400, seconds": (lambda value: 0 < value < 86400, ("tracking.every", "tracking.wait")),
     "0 to 1": (lambda value: 0 <= value <= 1, ("law.*.min_ratio", "tables.min_ratio")),
-    "0 or more, below 1": (
-        lambda value: 0 <= value < 1,
-        ("optimizer.beta1", "optimizer.beta2", "confirm.neighbour"),
-    ),
+    "0 or more, below 1": (lambda value: 0 <= value < 1, ("optimizer.beta1", "optimizer.beta2", "confirm.neighbour")),
     "above 0, below 1": (lambda value: 0 < value < 1, ("corpora.validation_ratio", "objective.mask_share")),
 }
 """What is allowed -> its test, and the keys that it holds for; * stands for any name. A null passes."""

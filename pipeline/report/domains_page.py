@@ -131,7 +131,7 @@ def _table(answers: list[_Answer], general: str) -> Markup:
         laws = ", ".join(dict.fromkeys(content.law.values()))
         rows.append([answer.domain, run, laws, share, between, *said, _confirmed(answer)])
     columns = [
-        *("domain", "run", "laws", "domain ratio", "90% interval", "loss on it", f"loss on {general}", "confirmation"),
+        *("domain", "run", "laws", "domain ratio", "90% interval", "loss on it", f"loss on {general}", "confirmation")
     ]
     return table("The answers, losses in nats a token with 90% intervals", columns, rows, left=3)
 

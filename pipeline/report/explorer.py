@@ -173,11 +173,7 @@ def _lengths(evidence: Evidence, target: Target, fits: dict[str, Fit]) -> list[d
 
 
 def _answers(
-    fits: dict[str, Fit],
-    spreads: dict[str, Any],
-    tolerances: list[float],
-    size: dict[str, Any],
-    length: dict[str, Any],
+    fits: dict[str, Fit], spreads: dict[str, Any], tolerances: list[float], size: dict[str, Any], length: dict[str, Any]
 ) -> dict[str, Any]:
     """The answers (a list entry a tolerance) and the loss curves at one size and length, rounded as they are shown."""
     given: dict[str, Any] = dict(spreads)

@@ -157,14 +157,6 @@ def _candidates(evidence: Evidence) -> Markup:
         said = (f"{row.predicted:.4f}", f"{row.low:.4f} to {row.high:.4f}")
         size = (quantity(row.N * 1e9), quantity(row.D * 1e9), percent(row.domain_ratio))
         rows.append([row.model, *size, *said, f"{found.measured:.4f}" if found else "not yet"])
-    columns = [
-        "model",
-        "N (non-embedding)",
-        "tokens",
-        "domain ratio",
-        "predicted",
-        "90% interval",
-        "measured",
-    ]
+    columns = ["model", "N (non-embedding)", "tokens", "domain ratio", "predicted", "90% interval", "measured"]
     title = f"The models within the compute budget, loss on {evidence.domain}"
     return table(title, columns, rows) if rows else Markup()

@@ -48,13 +48,7 @@ def loss_curves(evidence: Evidence) -> Figure | None:
         bounds = value_range([*own["loss"], *own["loss_before"]])
         for title, rows in _by_size_and_variant(own):
             traces = [
-                line(
-                    [rows["tokens"].min(), rows["tokens"].max()],
-                    [rows["loss_before"].iloc[0]] * 2,
-                    GREY,
-                    "dash",
-                    1.2,
-                )
+                line([rows["tokens"].min(), rows["tokens"].max()], [rows["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)
             ]
             for law in laws:
                 dash, width = ("solid", 1.6) if law == laws[0] else ("dot", 1.3)
@@ -84,11 +78,7 @@ def ratio_curves(evidence: Evidence) -> Figure | None:
     panels = []
     for corpus in evidence.corpora:
         panels += [*_target_panel(evidence, corpus), *_fitted_size_panels(evidence, corpus)]
-    keys = [
-        *law_keys(evidence),
-        Key("90% interval", GREY, "band"),
-        Key("beyond the fitted ratios", GREY, "thin"),
-    ]
+    keys = [*law_keys(evidence), Key("90% interval", GREY, "band"), Key("beyond the fitted ratios", GREY, "thin")]
     keys += [Key("end of a fitted run", GREY, "dot"), Key("loss before CPT", GREY, "dashed")]
     if evidence.confirmations:
         keys.append(Key("confirmation run, in no fit", BLACK, "diamond"))
@@ -182,10 +172,7 @@ def _law_lines(evidence: Evidence, law: str, corpus: str, losses: np.ndarray) ->
     hover = f"{label(law)}: %{{y:.4f}} at %{{x:.0f}}%"
     # The thin line runs below the whole of the thick one, so that no gap opens where they meet.
     thin = line(100 * RATIOS, losses, colour, "solid", 0.9, hover)
-    return [
-        thin,
-        line(100 * RATIOS, np.where(_seen(evidence, law, corpus), losses, np.nan), colour, dash, 2.5),
-    ]
+    return [thin, line(100 * RATIOS, np.where(_seen(evidence, law, corpus), losses, np.nan), colour, dash, 2.5)]
 
 
 def _continual(evidence: Evidence) -> pd.DataFrame:

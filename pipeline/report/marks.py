@@ -39,11 +39,7 @@ TEMPLATE = {
         "showlegend": False,
         "hovermode": "closest",
         "hoverlabel": {"font": {"size": 12}, "namelength": 0},
-        "font": {
-            "family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",
-            "size": 12,
-            "color": "#333a44",
-        },
+        "font": {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 12, "color": "#333a44"},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
     }

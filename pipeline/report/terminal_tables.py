@@ -100,13 +100,7 @@ def confirmation_table(rows: list[ConfirmationRow]) -> Table:
         collapse_padding=True,
     )
     table.add_column("law", no_wrap=True)
-    for name in (
-        "predicted",
-        "90% interval",
-        "measured",
-        "error",
-        *([f"sd of {len(rows[0].seeds)}"] if noise else []),
-    ):
+    for name in ("predicted", "90% interval", "measured", "error", *([f"sd of {len(rows[0].seeds)}"] if noise else [])):
         table.add_column(name, justify="right", no_wrap=True)
     at = None
     for row in rows:

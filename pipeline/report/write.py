@@ -88,9 +88,7 @@ def report(evidence: Evidence) -> str:
         Section("confirmation", "Confirmation", _confirmation(evidence, drawn)),
         Section("losses", "Loss curves of the runs", drawn(loss_curves(evidence), _LOSSES)),
         Section(
-            "agreement",
-            "Predicted against measured",
-            drawn(agreement(evidence), _AGREEMENT) + confirmation(evidence),
+            "agreement", "Predicted against measured", drawn(agreement(evidence), _AGREEMENT) + confirmation(evidence)
         ),
         Section("held-out", "Held-out errors", held_out(evidence)),
         Section("parameters", "Parameters of the laws", parameters(evidence)),

@@ -36,19 +36,7 @@ POINT = pa.schema(
     ]
 )
 COLUMNS = (
-    *(
-        "study",
-        "run",
-        "phase",
-        "role",
-        "model",
-        *POINT.names,
-        "s1_pretrain",
-        "s2_pretrain",
-        "s1",
-        "s2",
-        "ratio",
-    ),
+    *("study", "run", "phase", "role", "model", *POINT.names, "s1_pretrain", "s2_pretrain", "s1", "s2", "ratio"),
     *("replay", "n_params", "n_params_non_embedding", "seed", "loss_before", "bits_per_byte", "N", "D", "r", "rho"),
 )
 """Of points.parquet, and a column mixture.<corpus> for each corpus; with variants also variant, a name.

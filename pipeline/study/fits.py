@@ -28,11 +28,7 @@ def selected(points: pd.DataFrame, corpus: str, law: LawConfig) -> pd.DataFrame:
 
 
 def fit_all(
-    study: Study,
-    question: Question,
-    points: pd.DataFrame,
-    schedules: Schedules,
-    log: Callable[[str], object],
+    study: Study, question: Question, points: pd.DataFrame, schedules: Schedules, log: Callable[[str], object]
 ) -> dict[str, dict[str, Fit]]:
     """Fit each law to each corpus and write fits/<corpus>-<law>.json.
 

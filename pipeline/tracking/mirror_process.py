@@ -21,13 +21,7 @@ from pipeline.question.schema import TrackingConfig
 from pipeline.study.folder import Study
 from pipeline.tracking.mirror import reason, warn
 from pipeline.tracking.rows import STEP, Row, in_order, metric_rows, point_rows
-from pipeline.tracking.runs import (
-    TrackedRun,
-    mode_of,
-    open_attempt,
-    outcome,
-    settings,
-)
+from pipeline.tracking.runs import TrackedRun, mode_of, open_attempt, outcome, settings
 from training.durable import read_lines_whole
 from training.run import Exit
 

@@ -32,13 +32,7 @@ CLOSING_VERBS = {"recommend": ("collect", "fit", "recommend", "confirm", "report
 """Kind of a job behind the runs -> the verbs that it runs."""
 
 
-def submit(
-    study: Study,
-    question: Question,
-    plan: Sequence[PlannedRun],
-    last: str,
-    console: Console,
-) -> Exit:
+def submit(study: Study, question: Question, plan: Sequence[PlannedRun], last: str, console: Console) -> Exit:
     """Submit the open runs of a plan and, behind them, the job that continues the study.
 
     Args:

@@ -36,7 +36,7 @@ SECTIONS = [
         "parameters",
         "cost",
         "notes",
-    ),
+    )
 ]
 
 
@@ -115,14 +115,7 @@ def test_it_has_every_section_and_answers_first(whole, page):
         assert fact in above
     for warning in answer["warnings"]:
         assert warning in page.words
-    for fact in (
-        "lambda",
-        "per unit of S1",
-        "identified",
-        "2.13.0",
-        "abc1234",
-        "a <processor> & more",
-    ):
+    for fact in ("lambda", "per unit of S1", "identified", "2.13.0", "abc1234", "a <processor> & more"):
         assert fact in page.words
     assert "15 min" in page.words  # 30 runs of 30 seconds
     assert "2026-01-01T00:00:00+00:00 to 2026-01-01T00:00:30+00:00" in page.words
@@ -317,10 +310,7 @@ def test_a_confirmation_of_another_share_confirms_nothing(copied):
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"law": {"general": "dcpt", HOSTILE_CORPUS: "chinchilla"}},
-        {"loss_before": {"general": 4.0, "poems": 5.0}},
-    ],
+    [{"law": {"general": "dcpt", HOSTILE_CORPUS: "chinchilla"}}, {"loss_before": {"general": 4.0, "poems": 5.0}}],
 )
 def test_the_answer_to_another_question_is_none(copied, change):
     study, question = copied
