@@ -47,8 +47,7 @@ class LawGoal(Goal):
 
     def fit(self, question: Question, study: Study, log: Log) -> Output:
         from pipeline.report.terminal_tables import held_out_table
-        from pipeline.study.collect import read_points, schedules
-        from pipeline.study.domain_points import of_domain
+        from pipeline.study.collect import of_domain, read_points, schedules
         from pipeline.study.fits import back_test, fit_all, trust
 
         points, rates = of_domain(read_points(study), question), schedules(study.read_plan())
@@ -59,8 +58,7 @@ class LawGoal(Goal):
     def recommend(self, question: Question, study: Study, log: Log) -> Output:
         from pipeline.answers.recommend import recommend
         from pipeline.report.terminal_tables import recommendation_table
-        from pipeline.study.collect import read_points
-        from pipeline.study.domain_points import of_domain
+        from pipeline.study.collect import of_domain, read_points
         from pipeline.study.fits import read_fits
 
         points = of_domain(read_points(study), question)
@@ -78,8 +76,7 @@ class LawGoal(Goal):
     def confirm(self, question: Question, study: Study, runs: list[PlannedRun]) -> Output:
         from pipeline.answers.confirm import compare
         from pipeline.report.terminal_tables import confirmation_table
-        from pipeline.study.collect import collect
-        from pipeline.study.domain_points import of_domain
+        from pipeline.study.collect import collect, of_domain
         from pipeline.study.fits import read_fits
 
         points = of_domain(collect(study, question.corpora.general), question)

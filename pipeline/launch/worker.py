@@ -16,8 +16,7 @@ from pathlib import Path
 
 from pipeline.launch.ranks import rank_environment, run_ranks
 from pipeline.launch.run_queue import next_runs, select_runs
-from pipeline.plan.checkpoint_steps import kept_steps
-from pipeline.plan.runs import data_folder
+from pipeline.plan.runs import data_folder, kept_steps
 from pipeline.question.loading import load_question
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun, Study, question_yaml

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.plan.checkpoint_steps import kept_steps
+from pipeline.plan.runs import kept_steps
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun
 from training.evaluation_steps import EvaluationPolicy, evaluation_steps
@@ -41,10 +41,7 @@ class Cost:
 def costs(runs: Sequence[PlannedRun], flops_per_second: float | None, question: Question) -> list[Cost]:
     """Costs by role and model, in the plan's order.
 
-    Args:
-        runs: the plan.
-        flops_per_second: speed of one worker, or None.
-        question: says which weights are kept.
+    Without `flops_per_second`, the speed of one worker, the time is not known.
     """
     children: dict[str | None, list[PlannedRun]] = {}
     for run in runs:
@@ -55,19 +52,11 @@ def costs(runs: Sequence[PlannedRun], flops_per_second: float | None, question: 
     rows = []
     for (role, model), members in groups.items():
         flops = sum(run_flops(run.spec) for run in members)
-        size = model_size(members[0].spec.model, members[0].spec.sequence_length)
-        rows.append(
-            Cost(
-                role,
-                model,
-                size.non_embedding,
-                len(members),
-                sum(run.spec.tokens for run in members),
-                flops,
-                flops / flops_per_second if flops_per_second else None,
-                sum(_disk(run.spec, *kept_steps(question, run, children.get(run.spec.hash, []))) for run in members),
-            )
-        )
+        non_embedding = model_size(members[0].spec.model, members[0].spec.sequence_length).non_embedding
+        tokens = sum(run.spec.tokens for run in members)
+        seconds = flops / flops_per_second if flops_per_second else None
+        disk = sum(_disk(run.spec, *kept_steps(question, run, children.get(run.spec.hash, []))) for run in members)
+        rows.append(Cost(role, model, non_embedding, len(members), tokens, flops, seconds, disk))
     return rows
 
 

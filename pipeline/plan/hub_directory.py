@@ -16,11 +16,8 @@ def hub_directory(key: str, name: str, revision: str | None, files: tuple[str, .
 
     A snapshot is downloaded once into Hugging Face's cache. With HF_HUB_OFFLINE=1 only the cache is read.
 
-    Args:
-        key: of the configuration, for messages.
-        name: a folder, or a hub name like Qwen/Qwen2.5-0.5B.
-        revision: branch, tag or commit of a hub name; None: the main branch.
-        files: patterns of the files to download.
+    `key` of the configuration is for messages, `files` are patterns; revision: branch, tag or commit, None: the main
+    branch.
 
     Raises:
         SpecError: neither a folder nor a name in the hub or its cache.

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 
 from pipeline.plan.runs import shape_of
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
+from pipeline.study.artifacts import Machine
 from pipeline.study.folder import Study, StudyError
 from training.corpora.manifest import Manifest
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Content of machine.json."""
-
-    precision: str
-    """fp32 or bf16: the faster one."""
-    flops_per_second: float
-    """Of one worker, at that precision."""
-    measured: dict[str, int]
-    """Precision -> training tokens a second on one thread."""
-    device: str
-    """Name of the GPU or processor."""
 
 
 def required_precision(question: Question, study: Study) -> str:
@@ -38,19 +24,8 @@ def required_precision(question: Question, study: Study) -> str:
 
 
 def read_machine(study: Study) -> Machine | None:
-    """What prepare measured for this study; None before that.
-
-    Raises:
-        StudyError: machine.json is damaged.
-    """
-    if not (study.folder / "machine.json").exists():
-        return None
-    content = study.read_json("machine.json", "prepare")
-    try:
-        del content["schema"]
-        return Machine(**content)
-    except TypeError as error:
-        raise StudyError(f"{study.folder / 'machine.json'}: {error}; delete it and run cptlaw prepare again") from None
+    """What prepare measured for this study; None before that."""
+    return Machine.read(study) if Machine.path(study).exists() else None
 
 
 def decide_precision(question: Question, study: Study, manifest: Manifest, log: Callable[[str], object]) -> str:
@@ -63,7 +38,7 @@ def decide_precision(question: Question, study: Study, manifest: Manifest, log: 
     batch = question.parallel.micro_batch(question.continual.global_batch, question.launcher.micro_batch)
     shape = shape_of(question, target, manifest)
     machine = Machine(**faster_precision(shape, batch, question.sequence_length, question.objective.kind))
-    study.write_json("machine.json", asdict(machine))
+    machine.write(study)
     speeds = ", ".join(f"{name} {value:,} tokens/s" for name, value in machine.measured.items())
     log(f"precision: {machine.precision} ({speeds} on one thread, {target.name}, not compiled)")
     return machine.precision

@@ -19,11 +19,7 @@ MODEL_TYPES = ("qwen2", "qwen3", "llama", "gpt2", "bert")
 def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, end_of_text: int) -> dict[str, Any]:
     """The architecture's fields under their names in transformers, from a directory or from a configured shape.
 
-    Args:
-        model: a shape, or a path.
-        vocabulary: number of token ids of the tokenizer.
-        sequence_length: longest sequence, tokens.
-        end_of_text: token id between documents.
+    `vocabulary` counts the token ids of the tokenizer; `end_of_text` is the id between documents.
 
     Raises:
         SpecError: a directory without config.json or weights, or an unavailable hub name.
@@ -37,14 +33,8 @@ def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, 
         raise ConfigError(
             [f"model.vocab_size: {model.vocab_size}; allowed: {vocabulary} or more (the tokenizer's size), or null"]
         )
-    common = {
-        "model_type": model.model_type,
-        "vocab_size": model.vocab_size or vocabulary,
-        "bos_token_id": None,
-        "eos_token_id": end_of_text,
-        "pad_token_id": None,
-    }
-    positions = max(2048, sequence_length)
+    common = {"model_type": model.model_type, "vocab_size": model.vocab_size or vocabulary}
+    common |= {"bos_token_id": None, "eos_token_id": end_of_text, "pad_token_id": None}
     if model.model_type == "gpt2":
         return common | {
             "n_embd": model.hidden_size,
@@ -54,24 +44,16 @@ def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, 
             # Learned, so each position has parameters.
             "n_positions": max(1024, sequence_length),
         }
-    shape = common | {
-        "hidden_size": model.hidden_size,
-        "num_hidden_layers": model.num_hidden_layers,
-        "num_attention_heads": model.num_attention_heads,
-        "intermediate_size": model.intermediate_size,
-    }
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    shape = common | {name: getattr(model, name) for name in names}
     if model.model_type == "bert":
         return shape | {"max_position_embeddings": max(512, sequence_length)}
     shape |= {
         "num_key_value_heads": model.num_key_value_heads or model.num_attention_heads,
         "tie_word_embeddings": model.tie_word_embeddings,
-        "max_position_embeddings": positions,
+        "max_position_embeddings": max(2048, sequence_length),
     }
-    if model.head_dim:
-        shape["head_dim"] = model.head_dim
-    if model.rope_theta:
-        shape["rope_theta"] = model.rope_theta
-    return shape
+    return shape | {name: value for name in ("head_dim", "rope_theta") if (value := getattr(model, name))}
 
 
 def with_rope_theta(shape: dict[str, Any], theta: float) -> dict[str, Any]:
@@ -98,9 +80,5 @@ def objective_of(question: Question, manifest: Manifest) -> Objective:
 
 
 def directory_of(model: ModelConfig) -> Path:
-    """The local Hugging Face directory of a model: its path, or the hub's snapshot, whose folder name is the commit.
-
-    Raises:
-        SpecError: as `hub_directory`.
-    """
+    """The local Hugging Face directory of a model: its path, or the hub's snapshot, whose folder name is the commit."""
     return hub_directory("model.path", model.path or "", model.revision, MODEL_FILES)[0]

@@ -22,25 +22,14 @@ from training.corpora.source import Source
 def prepare_corpora(question: Question, log: Callable[[str], object], console: Console | None = None) -> Manifest:
     """Tokenise the question's corpora; corpora that are prepared already are reused.
 
-    Args:
-        question: names corpora and tokenizer.
-        log: receives one line for each step.
-        console: for a progress bar, if it is a terminal.
+    `log` receives a line for each step; a console that is a terminal shows a progress bar.
 
     Raises:
         CorpusError: a corpus or the tokenizer cannot be used.
     """
-    sources = sources_of(question)
-    choice = _tokenizer(question)
+    sources, choice, ratio = sources_of(question), _tokenizer(question), question.corpora.validation_ratio
     with progress_bar(console) as bar:
-        return prepare(
-            sources,
-            choice,
-            data_folder(question),
-            validation_ratio=question.corpora.validation_ratio,
-            progress=log,
-            bar=bar,
-        )
+        return prepare(sources, choice, data_folder(question), validation_ratio=ratio, progress=log, bar=bar)
 
 
 def _tokenizer(question: Question) -> TokenizerChoice:
@@ -57,9 +46,7 @@ def _tokenizer(question: Question) -> TokenizerChoice:
 def sources_of(question: Question, with_validation: bool = True) -> dict[str, Source]:
     """The question's corpora in the form of `training`, with paths below corpora.folder.
 
-    Args:
-        question: names the corpora.
-        with_validation: whether to include their validation sets, which must then exist.
+    Without `with_validation` their validation sets are left out, and need not exist yet.
 
     Raises:
         CorpusError: a missing path or an impossible setting; a line for each.

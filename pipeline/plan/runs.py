@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,12 @@ from pipeline.plan.token_supply import supply_problems
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import branch_phase, pieces, replicated
 from pipeline.question.presets import models
-from pipeline.question.schema import BranchConfig, ModelConfig, PhaseConfig, Question
+from pipeline.question.schema import ModelConfig, PhaseConfig, Question
+from pipeline.question.schema.training import BranchConfig
 from pipeline.question.variants import variants
 from pipeline.study.folder import PlannedRun
 from training.corpora.manifest import Manifest, PreparedCorpus
+from training.evaluation_steps import evaluation_steps
 from training.schedule import Piece, learning_rates
 from training.spec import Initial, RunSpec
 
@@ -139,14 +141,8 @@ def mixture_spec(
 ) -> tuple[RunSpec, str]:
     """The spec of a run of `weights.phase` at any mixture, evaluated on all corpora of the question.
 
-    Args:
-        question: `weights.phase` says whether it starts from scratch.
-        phase: its length and schedule.
-        ratios: corpus -> ratio of the training tokens, sum 1; a missing corpus has ratio 0.
-        seed: of the initial weights and the order of sequences.
-        manifest: the prepared corpora.
-        precision: fp32 or bf16.
-        pretraining: of phase continual: the run that it starts from; None: the model's directory.
+    A corpus that `ratios` lacks has ratio 0. A run of phase continual starts from `pretraining`, or without it from the
+    model's directory.
 
     Returns:
         (spec, folder of the initial weights as in `PlannedRun.start`).
@@ -196,6 +192,19 @@ def shape_of(question: Question, model: ModelConfig, manifest: Manifest) -> dict
     # A mask token outside the tokenizer's vocabulary takes one more row.
     rows = max(manifest.vocabulary, objective_of(question, manifest).mask_token + 1)
     return configuration_of(model, rows, max(length or 0 for length in lengths), end)
+
+
+def kept_steps(question: Question, run: PlannedRun, plan: Sequence[PlannedRun]) -> tuple[list[int], list[int]]:
+    """(steps whose weights are kept, the last one included; steps whose full states are kept for branches).
+
+    They are the steps of the question's checkpoint policy, and those that other runs of the plan start from.
+    """
+    phase = question.pretrain if run.role == "pretrain" else question.continual
+    is_branch = run.spec.initial.moments
+    policy_steps = set() if is_branch else set(evaluation_steps(phase.checkpoints, run.spec.steps))
+    starts = [other.spec.initial for other in plan if other.parent == run.spec.hash]
+    weights = policy_steps | {start.step for start in starts if not start.moments} | {run.spec.steps}
+    return sorted(weights - {0}), sorted({start.step for start in starts if start.moments})
 
 
 def _by_domain(question: Question) -> Iterator[Question]:

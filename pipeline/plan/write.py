@@ -15,10 +15,7 @@ from training.durable import write_whole
 def write_plan(question: Question, study: Study, *, keep: bool = False) -> list[PlannedRun]:
     """Freeze the question and its runs in the study's folder.
 
-    Args:
-        question: of the study.
-        study: where plan.jsonl is written.
-        keep: all runs stay that are planned already.
+    With `keep` all runs stay that are planned already.
 
     Raises:
         CorpusError, ConfigError, StudyError: as `current_plan`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeline.question.schema import BranchConfig, MixtureConfig, PhaseConfig
+from pipeline.question.schema.training import BranchConfig, MixtureConfig, PhaseConfig
 from training.schedule import Piece
 
 

@@ -13,8 +13,7 @@ from fitting.schedule import Schedules
 from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation, RecommendedRun
-from pipeline.study.collect import read_points, schedules
-from pipeline.study.domain_points import of_domain
+from pipeline.study.collect import of_domain, read_points, schedules
 from pipeline.study.fits import read_back_test, read_fits
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from pipeline.study.target import Target, find_target, lasting, target_columns

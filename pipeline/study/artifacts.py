@@ -120,6 +120,23 @@ class Corpora(Artifact):
 
 
 @dataclass(frozen=True)
+class Machine(Artifact):
+    """The training speed of a machine, measured once for a study."""
+
+    NAME: ClassVar[str] = "machine.json"
+    VERB: ClassVar[str] = "prepare"
+
+    precision: str
+    """fp32 or bf16: the faster one."""
+    flops_per_second: Number
+    """Of one worker, at that precision."""
+    measured: dict[str, int]
+    """Precision -> training tokens a second on one thread."""
+    device: str
+    """Name of the GPU or processor."""
+
+
+@dataclass(frozen=True)
 class Interval:
     """An estimate and its 90% interval."""
 

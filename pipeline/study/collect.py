@@ -17,6 +17,7 @@ from pyarrow import parquet
 
 from fitting import with_areas
 from fitting.schedule import Schedule
+from pipeline.question.schema import Question
 from pipeline.study.artifacts import Corpora
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from training.durable import read_lines_whole, write_whole
@@ -26,14 +27,8 @@ from training.spec import RunSpec
 
 SCHEMA = 3
 POINT = pa.schema(
-    [
-        ("step", pa.int64()),
-        ("tokens", pa.int64()),
-        ("corpus", pa.string()),
-        ("loss", pa.float64()),
-        ("loss_stderr", pa.float64()),
-        ("learning_rate", pa.float64()),
-    ]
+    [("step", pa.int64()), ("tokens", pa.int64()), ("corpus", pa.string())]
+    + [(name, pa.float64()) for name in ("loss", "loss_stderr", "learning_rate")]
 )
 COLUMNS = (
     *("study", "run", "phase", "role", "model", *POINT.names, "s1_pretrain", "s2_pretrain", "s1", "s2", "ratio"),
@@ -57,13 +52,7 @@ training which simply goes on is linear in S1. Its rho is taken as 1 for the gen
 def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:
     """Read the points of every planned run and write points.parquet.
 
-    Args:
-        study: with plan.jsonl; runs without points yet are passed over.
-        general: name of the general corpus.
-        decay: lambda of S2.
-
-    Returns:
-        The table.
+    Runs without points yet are passed over; decay: lambda of S2.
 
     Raises:
         StudyError: no plan, no points at all, or a damaged line in a points file.
@@ -96,11 +85,7 @@ def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:
 
 
 def read_points(study: Study) -> pd.DataFrame:
-    """The collected table.
-
-    Raises:
-        StudyError: as `points_of`.
-    """
+    """The collected table; raises as `points_of`."""
     return points_of(study.folder / "points.parquet")
 
 
@@ -120,9 +105,22 @@ def points_of(path: Path) -> pd.DataFrame:
     missing = [column for column in COLUMNS if column not in table.column_names]
     if schema != str(SCHEMA).encode() or missing:
         lacks = f", lacks {', '.join(missing)}" if missing else ""
-        found = schema.decode() if schema else "none"
-        raise StudyError(f"{path}: points of schema {found}{lacks}; this version reads {SCHEMA}: run cptlaw collect")
+        present = schema.decode() if schema else "none"
+        raise StudyError(f"{path}: points of schema {present}{lacks}; this version reads {SCHEMA}: run cptlaw collect")
     return table.to_pandas()
+
+
+def of_domain(points: pd.DataFrame, question: Question) -> pd.DataFrame:
+    """The points on general and on `corpora.domain`, of runs that read no other domain of `corpora.domains`.
+
+    Runs on general text alone, pre-training too, are every domain's. A study of one domain keeps all its points.
+    """
+    corpora = question.corpora
+    columns = [f"mixture.{domain}" for domain in corpora.domains if domain != corpora.domain]
+    if not columns:
+        return points
+    elsewhere = (points.reindex(columns=columns).fillna(0.0) > 0.0).any(axis=1)
+    return points[~elsewhere & points["corpus"].isin([corpora.general, corpora.domain])]
 
 
 def schedules(plan: list[PlannedRun]) -> dict[Hashable, Schedule]:
@@ -148,14 +146,14 @@ def schedules(plan: list[PlannedRun]) -> dict[Hashable, Schedule]:
         past = in_phase(trunk)[: _behind(run, by_hash)[0]]
         return np.concatenate([past, rates(run.spec)])
 
-    found: dict[Hashable, Schedule] = {}
+    by_run: dict[Hashable, Schedule] = {}
     for run in plan:
         trunk = _trunk(run, by_hash)
         parent = by_hash.get(trunk.parent or "")
         pretrain = in_phase(parent)[: _behind(trunk, by_hash)[0]] if parent else None
         is_pretraining = run.spec.phase == "pretrain"
-        found[run.name] = Schedule(in_phase(run), trunk.spec.learning_rate_before, pretrain, is_pretraining)
-    return found
+        by_run[run.name] = Schedule(in_phase(run), trunk.spec.learning_rate_before, pretrain, is_pretraining)
+    return by_run
 
 
 def _tokens_per_byte(study: Study) -> dict[str, float]:
@@ -277,11 +275,8 @@ def _with_shares(
 
 def _write(table: pd.DataFrame, path: Path, decay: float) -> None:
     arrow = pa.Table.from_pandas(table, preserve_index=False)
-    metadata = {
-        **(arrow.schema.metadata or {}),
-        b"cptlaw.points": str(SCHEMA).encode(),
-        b"cptlaw.decay": repr(decay).encode(),
-    }
+    points = {b"cptlaw.points": str(SCHEMA).encode(), b"cptlaw.decay": repr(decay).encode()}
+    metadata = {**(arrow.schema.metadata or {}), **points}
     sink = io.BytesIO()
     parquet.write_table(arrow.replace_schema_metadata(metadata), sink)
     write_whole(path, sink.getvalue())

@@ -52,18 +52,9 @@ class PlannedRun:
 
     def to_json(self) -> str:
         """One line."""
-        return json.dumps(
-            {
-                "schema": SCHEMA,
-                "run": self.name,
-                "role": self.role,
-                "model": self.model,
-                "start": self.start,
-                "hash": self.spec.hash,
-                "spec": self.spec.to_dict(),
-                **({"variant": self.variant} if self.variant else {}),
-            }
-        )
+        spec, variant = self.spec, {"variant": self.variant} if self.variant else {}
+        line = {"schema": SCHEMA, "run": self.name, "role": self.role, "model": self.model, "start": self.start}
+        return json.dumps({**line, "hash": spec.hash, "spec": spec.to_dict(), **variant})
 
 
 @dataclass(frozen=True)
@@ -116,30 +107,6 @@ class Study:
         """Replace plan.jsonl."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(self.plan_file, "".join(run.to_json() + "\n" for run in runs))
-
-    def read_json(self, name: str, made_by: str) -> Any:
-        """Read one of the study's JSON files.
-
-        Raises:
-            StudyError: it is missing (made_by says how to make it), damaged or of another schema.
-        """
-        path = self.folder / name
-        try:
-            content = json.loads(path.read_text())
-        except FileNotFoundError:
-            raise StudyError(f"{path}: missing; run cptlaw {made_by} first") from None
-        except ValueError:
-            raise StudyError(f"{path}: not JSON any more; run cptlaw {made_by} again") from None
-        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-            raise StudyError(f"{path}: not of schema {SCHEMA}; run cptlaw {made_by} again")
-        return content
-
-    def write_json(self, name: str, content: dict[str, Any]) -> Path:
-        """Write one of the study's JSON files whole."""
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps({"schema": SCHEMA, **content}, indent=2, allow_nan=False) + "\n")
-        return path
 
 
 def study_of(question: Question) -> Study:

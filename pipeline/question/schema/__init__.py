@@ -5,41 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.question.schema.answers import (
-    ConfirmConfig,
-    DoReMiConfig,
-    GoalConfig,
-    LawConfig,
-    TablesConfig,
-    WeightsConfig,
-)
-from pipeline.question.schema.corpora import CorporaConfig, TokenizerConfig, ValidationConfig
-from pipeline.question.schema.execution import EvaluateConfig, LauncherConfig, SlurmConfig, TrackingConfig
-from pipeline.question.schema.training import BranchConfig, MixtureConfig, ModelConfig, PhaseConfig, ScheduleConfig
+from pipeline.question.schema.answers import ConfirmConfig, GoalConfig, LawConfig, TablesConfig, WeightsConfig
+from pipeline.question.schema.execution import EvaluateConfig, LauncherConfig, TrackingConfig
+from pipeline.question.schema.training import CorporaConfig, MixtureConfig, ModelConfig, PhaseConfig, ValidationConfig
 from training.spec import Objective, Optimizer, Parallel
 
-__all__ = [
-    "ROLES",
-    "BranchConfig",
-    "ConfirmConfig",
-    "CorporaConfig",
-    "DoReMiConfig",
-    "EvaluateConfig",
-    "GoalConfig",
-    "LauncherConfig",
-    "LawConfig",
-    "MixtureConfig",
-    "ModelConfig",
-    "PhaseConfig",
-    "Question",
-    "ScheduleConfig",
-    "SlurmConfig",
-    "TablesConfig",
-    "TokenizerConfig",
-    "TrackingConfig",
-    "ValidationConfig",
-    "WeightsConfig",
-]
 ROLES = ("pretrain", "fit", "confirm")
 """Roles of runs in a study: pre-training, points for the fit, and runs that no fit sees."""
 

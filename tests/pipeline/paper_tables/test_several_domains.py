@@ -14,7 +14,7 @@ from pipeline.plan.runs import data_folder, placeholder_manifest, planned_runs
 from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
-from pipeline.study.domain_points import of_domain
+from pipeline.study.collect import of_domain
 from pipeline.study.folder import PlannedRun, Study
 from tests.conftest import write_text
 from tests.pipeline.test_road import SMALL

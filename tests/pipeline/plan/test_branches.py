@@ -10,9 +10,8 @@ import pandas as pd
 import pytest
 
 from pipeline.cli import main as cli
-from pipeline.plan.checkpoint_steps import kept_steps
 from pipeline.plan.cost import costs
-from pipeline.plan.runs import placeholder_manifest, planned_runs
+from pipeline.plan.runs import kept_steps, placeholder_manifest, planned_runs
 from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
 from pipeline.study.collect import collect, read_points, schedules
