@@ -43,8 +43,8 @@ class Book:
         printed = pd.read_csv(self.papers / "intext.csv", dtype=str, keep_default_na=False)
         printed["id"] = printed["paper"] + "-" + (printed.groupby("paper").cumcount() + 1).astype(str)
         joined = ours.merge(printed.rename(columns={"section": "place"}), on="id", how="outer")
-        own = joined[~joined["section"].eq("")]
-        if len(own) != len(printed) or (own["section"] != own["place"]).any():
+        in_text = joined[joined["section"] != ""]
+        if len(in_text) != len(printed) or (in_text["section"] != in_text["place"]).any():
             raise ValueError(f"{CLAIMS} and {self.papers}/intext.csv do not have the same claims")
         return joined.set_index("id").loc[ours["id"]]
 
@@ -59,16 +59,17 @@ class Book:
     @functools.cached_property
     def tables(self) -> dict[str, tuple[Result, Path]]:
         """Name of TABLES -> the table as it was kept, and the folder of its study."""
-        found: dict[str, tuple[Result, Path]] = {}
-        for folder in sorted(self.results.glob("*/tables"), key=_first):
-            for row in pd.read_csv(folder / "verdicts.csv", keep_default_na=False).itertuples():
-                name = str(row.table)
-                if name not in TABLES or name in found:
-                    continue
-                cells = pd.read_csv(folder / f"{name}.csv")
-                shown = Result(name, TABLES[name], cells, str(row.verdict), str(row.why), str(row.note))
-                found[name] = (shown, folder.parent)
-        return found
+        meant = {reading.experiment for reading in READINGS.values()}
+        kept: dict[str, tuple[Result, Path]] = {}
+        # The study that a table is meant to be made from comes first, where several have it.
+        for folder in sorted(
+            self.results.glob("*/tables"), key=lambda tables: (tables.parent.name not in meant, tables)
+        ):
+            for name, _, *texts in pd.read_csv(folder / "verdicts.csv", keep_default_na=False).itertuples(index=False):
+                if name in TABLES and name not in kept:
+                    cells = pd.read_csv(folder / f"{name}.csv")
+                    kept[name] = Result(name, TABLES[name], cells, *texts), folder.parent
+        return kept
 
     @functools.cached_property
     def measured(self) -> dict[str, float]:
@@ -81,8 +82,7 @@ class Book:
         """Name of TABLES -> verdict without the runs that have less than a tenth of the corpus that is predicted."""
         if not (file := self.results / TENTH_VERDICTS).exists():
             return {}
-        found = pd.read_csv(file)
-        return dict(zip(found["table"], found["verdict"], strict=True))
+        return pd.read_csv(file).set_index("table")["verdict"].to_dict()
 
     @functools.cached_property
     def transfer(self) -> pd.DataFrame:
@@ -93,8 +93,3 @@ class Book:
         """Files of the papers' tables that neither a table nor a claim stands for."""
         known = {table.file for table in TABLES.values()} | {f"{name}.csv" for name in self.claims.index}
         yield from sorted({file.name for file in self.papers.glob("*.csv")} - known - {"intext.csv"})
-
-
-def _first(folder: Path) -> tuple[bool, str]:
-    # The study that a table is meant to be made from, where several have it.
-    return folder.parent.name not in {reading.experiment for reading in READINGS.values()}, folder.parent.name

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -58,57 +57,42 @@ def kept(**changes: float) -> DomainPoints:
 
 def epsilon() -> dict[str, float]:
     """The median eps of L3 over the domains and corpora of the kept six-domain study."""
-    material = kept()
-    cells = [material.fitted(domain, corpus) for domain in material.domains for corpus in CORPORA]
-    return {"epsilon": float(np.median([fitting.fit(own, "dcpt", bootstrap=0).params["eps"] for own in cells]))}
+    points = kept()
+    fits = (fitting.fit(points.fitted(*cell), "dcpt", bootstrap=0) for cell in product(points.domains, CORPORA))
+    return {"epsilon": float(np.median([fit.params["eps"] for fit in fits]))}
 
 
 def constraint() -> dict[str, float]:
     """Mean R2 of L3 over the domains with its constraint (eq. 26) and without; all runs, and those with a tenth."""
-    found = {}
-    for least, law in product((0.0, TENTH), ("dcpt", "dcpt-free")):
-        material = kept(min_ratio=least)
-        for corpus in CORPORA:
-            cells = [material.fitted(domain, corpus) for domain in material.domains]
-            r2 = [fitting.fit(own, law, bootstrap=0).metrics["r2"] for own in cells]
-            found[f"{law} {corpus} {least:g}"] = float(np.mean(r2))
-    return found
+    means = {}
+    for least, law, corpus in product((0.0, TENTH), ("dcpt", "dcpt-free"), CORPORA):
+        points = kept(min_ratio=least)
+        fits = (fitting.fit(points.fitted(domain, corpus), law, bootstrap=0) for domain in points.domains)
+        means[f"{law} {corpus} {least:g}"] = float(np.mean([fit.metrics["r2"] for fit in fits]))
+    return means
 
 
-def without_near_zero() -> dict[str, float]:
-    """The six-domain tables from runs with a tenth or more of the corpus that is predicted: verdicts, a file beside."""
+def judge_without_near_zero() -> None:
+    """Write the verdicts of the six-domain tables from runs with a tenth or more of the corpus that is predicted."""
     if (papers := paper_folder(None)) is None:
         sys.exit(f"{PAPERS_VARIABLE}: give the folder of the papers' numbers")
     names = [name for name, table in TABLES.items() if READINGS[table.reads] is READINGS["six"]]
     reads = {TABLES[name].reads for name in names}
-    made = tables_of(dict.fromkeys(reads, kept(min_ratio=TENTH)), names, papers, print)
-    verdicts(made).to_csv(RESULTS / TENTH_VERDICTS, index=False)
-    return {}
+    results = tables_of(dict.fromkeys(reads, kept(min_ratio=TENTH)), names, papers, print)
+    verdicts(results).to_csv(RESULTS / TENTH_VERDICTS, index=False)
 
 
-SIX_POINTS = str(RESULTS / READINGS["six"].experiment / "points.parquet")
-PARTS: tuple[tuple[str, Callable[[], dict[str, float]]], ...] = (
-    ("lr_schedules_25m", annealing),
-    ("autoscale_gpt2_large", published_optima),
-    *(
-        (str(RESULTS / READINGS["six"].experiment / "points.parquet"), measure)
-        for measure in (epsilon, constraint, without_near_zero)
-    ),
-)
-"""What is read, below the public data or as it is, and what measures."""
-
-
-def main() -> None:
-    """Renew docs/results/reproduction.csv."""
-    found = pd.read_csv(MEASURED).set_index("name")["value"].to_dict() if MEASURED.exists() else {}
-    for needed, measure in PARTS:
-        if (DATA / needed).exists():
-            found |= measure()
-        else:
-            print(f"no {needed}: {measure.__name__} is left as it was")
-    pd.DataFrame(found.items(), columns=["name", "value"]).to_csv(MEASURED, index=False, float_format="%.6g")
-    print(f"{len(found)} numbers in {MEASURED}")
-
+PARTS = (("lr_schedules_25m", annealing), ("autoscale_gpt2_large", published_optima))
+"""Folder of the public data, and what measures on it."""
 
 if __name__ == "__main__":
-    main()
+    numbers = pd.read_csv(MEASURED).set_index("name")["value"].to_dict() if MEASURED.exists() else {}
+    for folder, measure in PARTS:
+        if (DATA / folder).exists():
+            numbers |= measure()
+        else:
+            print(f"no {folder}: {measure.__name__} is left as it was")
+    numbers |= epsilon() | constraint()
+    pd.DataFrame(numbers.items(), columns=["name", "value"]).to_csv(MEASURED, index=False, float_format="%.6g")
+    print(f"{len(numbers)} numbers in {MEASURED}")
+    judge_without_near_zero()

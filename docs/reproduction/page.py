@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from docs.reproduction.book import ROOT, TENTH, Book
-from docs.reproduction.facts import FACTS
+from docs.reproduction.facts import facts
 from docs.reproduction.own_numbers import sentences
 from pipeline.paper_tables.catalogue import READINGS, TABLES
 from pipeline.paper_tables.show import PAPERS, numbered, pipes, side_by_side
@@ -50,9 +50,11 @@ def page(book: Book) -> str:
     claims = {claim: _of_claim(book, claim) for claim in map(str, book.claims.index)}
     parts = [_HEAD, _summary(tables, claims), _from_where(book)]
     for paper, title in FULL.items():
-        own = [name for name in tables if name.split("-")[0] == paper]
-        parts += [f"## {title}", "### Tables", _table_of_tables(tables, own), *_from_a_tenth(book, own)]
-        parts += [part for name in own for part in _numbers(book, name)]
+        names = [name for name in tables if name.startswith(paper)]
+        rows = [(numbered(name), TABLES[name].title, tables[name].verdict, tables[name].why) for name in names]
+        parts += [f"## {title}", "### Tables", pipes(rows, ["table", "what it shows", "verdict", "why"])]
+        parts += _from_a_tenth(book, names)
+        parts += [part for name in names for part in _numbers(book, name)]
         parts += ["### Claims in the text", *_claims(book, claims, paper)]
         parts += ["Other tables of the paper:", _table_of_rest(book, claims, paper)]
     parts += ["## On losses published by others", *_public(book)]
@@ -94,71 +96,60 @@ def _of_claim(book: Book, claim: str) -> Verdict:
     if kind == "table":
         if name not in TABLES:
             return Verdict("", NOT_YET, f"{words} {numbered(name)} is not made yet.".strip())
-        own = _of_table(book, name)
-        return Verdict(numbered(name), own.verdict, words or own.why)
-    found = FACTS[name](book, claim)
-    if found is None:
+        table = _of_table(book, name)
+        return Verdict(numbered(name), table.verdict, words or table.why)
+    if (fact := facts()[name](book, claim)) is None:
         return Verdict("", NOT_YET, words)
-    verdict = {True: HOLDS, False: NOT_HERE, None: UNKNOWN}[found.agrees]
-    return Verdict(found.here, verdict, words or found.why)
+    return Verdict(fact.here, {True: HOLDS, False: NOT_HERE, None: UNKNOWN}[fact.agrees], words or fact.why)
 
 
 def _summary(tables: dict[str, Verdict], claims: dict[str, Verdict]) -> str:
     rows = []
     for paper in FULL:
-        for what, found in (("tables", tables), ("claims in the text", claims)):
-            own = Counter(verdict.verdict for name, verdict in found.items() if name.startswith(paper))
-            rows.append([f"{PAPERS[paper]}, {what}", *(own[verdict] or "" for verdict in VERDICTS)])
+        for what, judged in (("tables", tables), ("claims in the text", claims)):
+            counts = Counter(verdict.verdict for name, verdict in judged.items() if name.startswith(paper))
+            rows.append([f"{PAPERS[paper]}, {what}", *(counts[verdict] or "" for verdict in VERDICTS)])
     return pipes(rows, ["", *VERDICTS])
 
 
 def _from_where(book: Book) -> str:
-    folders = sorted({folder for _, folder in book.tables.values()})
-    notes = [f"- [{folder.name}](results/{folder.name}): {_made_by(folder)}" for folder in folders]
-    return "\n".join(["Kept studies:", "", *notes]) if notes else "No study is kept yet."
-
-
-def _made_by(folder: Path) -> str:
-    page = folder / "tables.md"
-    return page.read_text(encoding="utf-8").split("\n\n")[1] if page.exists() else "its tables."
-
-
-def _table_of_tables(tables: dict[str, Verdict], names: list[str]) -> str:
-    rows = [(numbered(name), TABLES[name].title, tables[name].verdict, tables[name].why) for name in names]
-    return pipes(rows, ["table", "what it shows", "verdict", "why"])
+    """The kept studies, and the command that made the tables of each."""
+    notes = [
+        f"- [{folder.name}](results/{folder.name}): "
+        + (folder / "tables.md").read_text(encoding="utf-8").split("\n\n")[1]
+        for folder in sorted({folder for _, folder in book.tables.values()})
+    ]
+    return "\n".join(["Kept studies:", "", *notes])
 
 
 def _from_a_tenth(book: Book, names: list[str]) -> Iterator[str]:
     """Verdicts without the runs where the paper says that its law fails, and R2 with and without its constraint."""
     other = book.from_a_tenth
-    changed = [name for name in names if name in other and book.tables[name][0].verdict != other[name]]
-    found = book.measured
-    if not other or not any(name in other for name in names) or "dcpt D 0" not in found:
+    if not any(name in other for name in names) or "dcpt D 0" not in book.measured:
         return
-    kept = [f"{numbered(name)} ({other[name]})" for name in changed]
+    changed = [name for name in names if name in other and book.tables[name][0].verdict != other[name]]
+    differing = [f"{numbered(name)} ({other[name]})" for name in changed]
     yield (
         "The paper says that its law fails below a ratio of a tenth. From runs with at least that ratio "
         f"of the corpus that is predicted (`tables.min_ratio={TENTH:g}`), {len(other) - len(changed)} of "
-        f"{len(other)} verdicts are the same; otherwise: {', '.join(kept) or 'none'}."
+        f"{len(other)} verdicts are the same; otherwise: {', '.join(differing) or 'none'}."
     )
     yield (
         "By eq. 26 (monotone in r) L3 falls with the ratio everywhere. Mean R2 "
         "over the domains with that constraint and without (`dcpt-free`):"
     )
-    rows = []
-    for least, runs in ((0.0, "all"), (TENTH, f"{TENTH:g} or more of the corpus")):
-        for corpus in ("G", "D"):
-            rows.append((runs, corpus, *(f"{found[f'{law} {corpus} {least:g}']:.4f}" for law in ("dcpt", "dcpt-free"))))
+    rows = [
+        (runs, corpus, *(f"{book.measured[f'{law} {corpus} {least:g}']:.4f}" for law in ("dcpt", "dcpt-free")))
+        for least, runs in ((0.0, "all"), (TENTH, f"{TENTH:g} or more of the corpus"))
+        for corpus in ("G", "D")
+    ]
     yield pipes(rows, ["runs", "corpus", "with", "without"])
 
 
 def _numbers(book: Book, name: str) -> Iterator[str]:
-    if name not in book.tables or not (cells := side_by_side(book.tables[name][0])):
-        return
-    yield f"<details><summary>{numbered(name)}: {TABLES[name].title}</summary>"
-    yield book.tables[name][0].note
-    yield cells
-    yield "</details>"
+    if name in book.tables and (cells := side_by_side(book.tables[name][0])):
+        yield f"<details><summary>{numbered(name)}: {TABLES[name].title}</summary>"
+        yield from (book.tables[name][0].note, cells, "</details>")
 
 
 def _claims(book: Book, claims: dict[str, Verdict], paper: str) -> Iterator[str]:
@@ -179,35 +170,31 @@ def _claims(book: Book, claims: dict[str, Verdict], paper: str) -> Iterator[str]
 
 
 def _table_of_rest(book: Book, claims: dict[str, Verdict], paper: str) -> str:
-    rows = []
-    for name in map(str, book.claims.index[book.claims["paper"].isna()]):
-        if name.startswith(paper):
-            rows.append((_spoken(name), claims[name].here, claims[name].verdict, claims[name].why))
-    return pipes(map(_safe, rows), ["table", "here", "verdict", "why"])
+    rows = [
+        _safe((name.split("_", 1)[1].replace("_", " "), claims[name].here, claims[name].verdict, claims[name].why))
+        for name in book.claims.index[book.claims["paper"].isna()]
+        if name.startswith(paper)
+    ]
+    return pipes(rows, ["table", "here", "verdict", "why"])
 
 
 def _public(book: Book) -> Iterator[str]:
-    found, public = book.measured, book.transfer[book.transfer["section"] == "public"]
+    measured, transfer = book.measured, book.transfer
     yield (
         "The papers' laws on losses measured by others; limits and sources are in `tests/fitting/test_public_bars.py`."
     )
     rows = []
-    if "annealing R2" in found:
-        asked = "fitted to three schedules, on six others: mean R2, mean error in nats"
-        here = f"{found['annealing R2']:.4f}, {found['annealing error']:.4f}"
-        rows.append(("dynamics, eq. 1", "a 25M model under nine schedules", asked, here))
-    fitted = public[(public["question"] == "fitted") & (public["law"] == "dcpt-free")]
-    for row in fitted.itertuples():
+    if "annealing R2" in measured:
+        question = "fitted to three schedules, on six others: mean R2, mean error in nats"
+        here = f"{measured['annealing R2']:.4f}, {measured['annealing error']:.4f}"
+        rows.append(("dynamics, eq. 1", "a 25M model under nine schedules", question, here))
+    for row in transfer.query("section == 'public' and question == 'fitted' and law == 'dcpt-free'").itertuples():
         losses = f"Pythia-70M continued on Pile and Python: {row.series}"
         rows.append(("D-CPT without its constraint", losses, "R2 of all points", f"{row.value:.4f}"))
-    if "0.6B share" in found:
-        asked = "optimum at 0.6 billion tokens from those at 0.3 and 1.2: largest error of a share"
-        rows.append(("AutoScale", "GPT-2 Large on seven domains", asked, f"{found['0.6B share']:.4f}"))
+    if "0.6B share" in measured:
+        question = "optimum at 0.6 billion tokens from those at 0.3 and 1.2: largest error of a share"
+        rows.append(("AutoScale", "GPT-2 Large on seven domains", question, f"{measured['0.6B share']:.4f}"))
     yield pipes(rows, ["law", "losses", "question", "here"])
-
-
-def _spoken(file: str) -> str:
-    return file.split("_", 1)[1].replace("_", " ")
 
 
 def _wrapped(line: str) -> str:
