@@ -48,7 +48,7 @@ class ComputeGoal(LawGoal):
         from pipeline.answers.outcome import minimum_outcome
 
         size = recommendation.optimum["N"]
-        return minimum_outcome(question, recommendation, rows, "N", (size.low, size.high))
+        return minimum_outcome(question, rows, "N", (size.low, size.high))
 
     def constraint(self, question: Question) -> str:
         return f"The continual phase may take {question.goal.flops or 0:.3g} FLOPs."

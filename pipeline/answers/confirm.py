@@ -44,13 +44,7 @@ def confirmation_plan(
 ) -> list[PlannedRun]:
     """The runs that confirm a recommendation, at the recommended place and around it.
 
-    Args:
-        question: the question.
-        study: with the recommendation.
-        manifest: the prepared corpora.
-        precision: fp32 or bf16.
-        keys: of the goal, in which question and recommendation must agree.
-        places: of a question and a recommendation, the recommended one first.
+    `places` gives the recommended place first; in `keys` of the goal, question and recommendation must agree.
 
     Raises:
         StudyError: there is no recommendation, or one of another question, or it found no answer.
@@ -89,17 +83,15 @@ def confirmation_runs(
     """
     ladder, target = models(question)
     known = {model.name: model for model in [*ladder, target]}
-    pretraining = {
-        name: pretraining_run(question, known[name], manifest, precision)
-        for name in dict.fromkeys(place.model for place in asked)
-        if not known[name].path
-    }
+    own = (name for name in dict.fromkeys(place.model for place in asked) if not known[name].path)
+    pretraining = {name: pretraining_run(question, known[name], manifest, precision) for name in own}
+    seeds = range(question.seed, question.seed + question.confirm.seeds)
     runs = [
         continual_run(
-            question, known[place.model], place.domain_ratio, place.steps, question.seed + number, "confirm",
-            pretraining, manifest, precision,
+            question, known[place.model], place.domain_ratio, place.steps, seed, "confirm", pretraining, manifest,
+            precision,
         )
-        for number in range(question.confirm.seeds)
+        for seed in seeds
         for place in asked
     ]  # fmt: skip
     if problems := list(supply_problems(runs, manifest, question)):
@@ -117,9 +109,6 @@ def compare(
 ) -> Confirmation:
     """Every law's prediction for the end of each place beside the mean over its seeds; writes confirmation.json.
 
-    Returns:
-        What was written.
-
     Raises:
         StudyError: a confirmation run has not ended.
     """
@@ -130,41 +119,33 @@ def compare(
         # Runs of a place differ in their seed alone.
         by_place.setdefault((run.model, run.spec.steps, tuple(run.spec.mixture.items())), []).append(run)
     rows = []
-    for own in by_place.values():
-        target = lasting(question, find_target(question, points, own[0].model), own[0].spec.steps)
+    for place in by_place.values():
+        run = place[0]
+        target = lasting(question, find_target(question, points, run.model), run.spec.steps)
         for corpus in (question.corpora.general, question.corpora.domain):
-            measured = _ends(points, own, corpus)
+            ends = _ends(points, place, corpus)
+            measured, bits = float(ends["loss"].mean()), float(ends["bits_per_byte"].mean())
+            seen = {
+                "before": target.before[corpus],
+                "measured": measured,
+                "seeds": [float(value) for value in ends["loss"]],
+                "sd": float(np.std(ends["loss"], ddof=1)) if len(place) > 1 else None,
+                "perplexity": math.exp(measured),
+                "bits_per_byte": None if math.isnan(bits) else bits,
+                "domain_ratio": float(ends["ratio"].iloc[0]),
+            }
             for law in question.law:
                 fit = fits[corpus][law]
-                frame = pd.DataFrame([{**target_columns(question, target, corpus, fit), "r": measured["r"].iloc[0]}])
-                loss = float(fit.predict(frame)[0])
+                frame = pd.DataFrame([{**target_columns(question, target, corpus, fit), "r": ends["r"].iloc[0]}])
                 interval = fit.predict_interval(frame, 0.9, log_errors(tested, law, corpus))
-                low, high = (float(side[0]) for side in interval)
-                found, bits = float(measured["loss"].mean()), float(measured["bits_per_byte"].mean())
+                predicted, low, high = (float(side[0]) for side in (fit.predict(frame), *interval))
                 rows.append(
                     ConfirmationRow(
-                        run=own[0].name,
-                        model=own[0].model,
-                        N=target.N,
-                        D=target.D,
-                        steps=target.steps,
-                        domain_ratio=float(measured["ratio"].iloc[0]),
-                        corpus=corpus,
-                        law=law,
-                        recommended=law == recommendation.law[corpus],
-                        before=target.before[corpus],
-                        predicted=loss,
-                        low=low,
-                        high=high,
-                        measured=found,
-                        seeds=[float(value) for value in measured["loss"]],
-                        sd=float(np.std(measured["loss"], ddof=1)) if len(own) > 1 else None,
-                        perplexity=math.exp(found),
-                        bits_per_byte=None if math.isnan(bits) else bits,
-                        relative_error=loss / found - 1,
-                        inside=low <= found <= high,
+                        run.name, run.model, target.N, target.D, target.steps, corpus=corpus, law=law,
+                        recommended=law == recommendation.law[corpus], predicted=predicted, low=low, high=high,
+                        relative_error=predicted / measured - 1, inside=low <= measured <= high, **seen,
                     )
-                )
+                )  # fmt: skip
     confirmation = Confirmation(0.9, rows, outcome(question, recommendation, rows))
     confirmation.write(study)
     return confirmation

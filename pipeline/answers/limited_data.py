@@ -28,10 +28,8 @@ class LimitedDataGoal(LawGoal):
             value = f"goal.domain_tokens: {shown(goal.domain_tokens)} with goal.kind=limited-data"
             yield f"{value}; allowed: tokens of the domain to be read once, a step's {step:,} or more, like 5e9"
         elif goal.most_tokens is not None and not finite_above(goal.most_tokens, goal.domain_tokens or 0):
-            yield (
-                f"goal.most_tokens: {goal.most_tokens:g}; allowed: null, or above {goal.domain_tokens:g}, "
-                "goal.domain_tokens"
-            )
+            allowed = f"null, or above {goal.domain_tokens:g}, goal.domain_tokens"
+            yield f"goal.most_tokens: {goal.most_tokens:g}; allowed: {allowed}"
 
     def solve(self, asked: Asked) -> Found:
         from pipeline.answers.solvers import of_few_tokens
@@ -40,19 +38,15 @@ class LimitedDataGoal(LawGoal):
 
     def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
         from pipeline.answers.confirm import Place, ratios
-        from pipeline.answers.run_lengths import limited_steps
+        from pipeline.answers.solvers import limited_steps
 
-        model = recommendation.target.model
-        return [
-            Place(model, ratio, limited_steps(question, ratio)) for ratio in ratios(question, recommendation) if ratio
-        ]
+        model, tried = recommendation.target.model, filter(None, ratios(question, recommendation))
+        return [Place(model, ratio, limited_steps(question, ratio)) for ratio in tried]
 
     def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
         from pipeline.answers.outcome import minimum_outcome
 
-        return minimum_outcome(
-            question, recommendation, rows, "domain_ratio", (recommendation.low, recommendation.high)
-        )
+        return minimum_outcome(question, rows, "domain_ratio", (recommendation.low, recommendation.high))
 
     def constraint(self, question: Question) -> str:
         from pipeline.report.number_format import quantity

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -29,21 +30,17 @@ def recommend(
     general, domain = question.corpora.general, question.corpora.domain
     tested = read_back_test(study)
     scores = score(tested)
-    law = {
-        corpus: min(question.law, key=lambda name: scores.get(corpus, {}).get(name, math.inf))
-        for corpus in (general, domain)
-    }
-    answer = solve(Asked(question, points, fits, law, tested))
-    alone = {
-        name: _alone(Asked(question, points, fits, dict.fromkeys(law, name), tested), solve) for name in question.law
-    }
+    corpora = (general, domain)
+    law = {corpus: min(question.law, key=lambda name: scores.get(corpus, {}).get(name, math.inf)) for corpus in corpora}
+    answer = solve(asked := Asked(question, points, fits, law, tested))
+    alone = {name: _alone(replace(asked, law=dict.fromkeys(law, name)), solve) for name in question.law}
     target = answer.target
     warnings = _by_corpus(answer.warnings, {"general": general, "domain": domain, "fit": domain})
     if not answer.identified:
         warnings.insert(0, "the points do not say where the optimum is: its interval is all that was asked")
     if not scores:
         warnings.append("no law could be tested on held-out runs; the first one was taken")
-    for corpus in (general, domain):
+    for corpus in corpora:
         unknown = [name for name, known in fits[corpus][law[corpus]].identified.items() if not known]
         if unknown:
             warnings.append(f"{law[corpus]} on {corpus}: the points do not fix {', '.join(unknown)}")
@@ -57,9 +54,7 @@ def recommend(
         mixture=None if share is None else {general: round(1 - share, 3), domain: share},
         low=answer.low,
         high=answer.high,
-        predicted={
-            corpus: PredictedLoss(*answer.predicted[corpus]) for corpus in (general, domain) if answer.predicted
-        },
+        predicted={corpus: PredictedLoss(*answer.predicted[corpus]) for corpus in corpora if answer.predicted},
         binding=answer.binding,
         identified=answer.identified,
         optimum={name: Interval(*estimate) for name, estimate in answer.optimum.items()},

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.interpolate import PchipInterpolator
 
 from fitting import Estimate, Fit, TradeOff, compute_optimal, limited_data, trade_off
-from pipeline.answers.run_lengths import compute_steps, limited_steps, most_tokens
+from pipeline.question.goal import tokens_per_step
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Candidate
@@ -18,6 +20,8 @@ from pipeline.study.fits import log_errors
 from pipeline.study.target import Target, columns_by_length, find_target, lasting, target_columns
 
 LEVEL = 0.9
+LONGEST = 20.0
+"""How many times the domain's tokens a run may have, unless goal.most_tokens is given."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +99,11 @@ def of_few_tokens(asked: Asked) -> Found:
     question, (general, domain) = asked.question, asked.corpora
     base, fit = find_target(question, asked.points), asked.fit(domain)
     assert question.goal.domain_tokens is not None
-    tokens, most = question.goal.domain_tokens / 1e9, most_tokens(question) / 1e9
+    tokens = question.goal.domain_tokens / 1e9
+    most = (question.goal.most_tokens or LONGEST * question.goal.domain_tokens) / 1e9
     by_length = columns_by_length(question, base, domain, fit, tokens, most)
-    answer = limited_data(
-        fit, base.N, tokens, most_tokens=most, at=by_length, level=LEVEL, spread=asked.spread(domain)
-    )  # fmt: skip
+    limits = {"most_tokens": most, "level": LEVEL, "spread": asked.spread(domain)}
+    answer = limited_data(fit, base.N, tokens, at=by_length, **limits)
     share, low, high = answer.values["domain_ratio"]
     target = lasting(question, base, limited_steps(question, share))
     predicted = {general: _loss(asked, target, general, share), domain: tuple(answer.predicted["domain"])}
@@ -115,8 +119,12 @@ def of_compute(asked: Asked) -> Found:
     question, (general, domain) = asked.question, asked.corpora
     goal = question.goal
     assert goal.flops is not None
-    measured = sorted((find_target(question, asked.points, name) for name in candidates(question)), key=lambda t: t.N)
-    targets = [lasting(question, target, compute_steps(question, target.N)) for target in measured]
+    ladder, own = models(question)
+    names = dict.fromkeys(model.name for model in [*ladder, own])
+    measured = sorted((find_target(question, asked.points, name) for name in names), key=lambda target: target.N)
+    step = tokens_per_step(question)
+    # C = 6 N D, N in billions.
+    targets = [lasting(question, target, max(1, round(goal.flops / (6e9 * target.N * step)))) for target in measured]
     shares = [_share(asked, target) for target in targets]
     if any(share is None for share, *_ in shares):
         short = ", ".join(target.model for target, (share, *_) in zip(targets, shares) if share is None)
@@ -140,10 +148,10 @@ def of_compute(asked: Asked) -> Found:
     return Found(target, share, low, high, predicted, answer.binding, answer.warnings, identified, optimum, rows)
 
 
-def candidates(question: Question) -> list[str]:
-    """Names of the models that goal=compute chooses among."""
-    ladder, target = models(question)
-    return list(dict.fromkeys(model.name for model in [*ladder, target]))
+def limited_steps(question: Question, domain_ratio: float) -> int:
+    """Steps of a run that reads `goal.domain_tokens` at a domain ratio, and no token twice."""
+    assert question.goal.domain_tokens is not None
+    return max(1, math.floor(question.goal.domain_tokens / (domain_ratio * tokens_per_step(question))))
 
 
 Solve = Callable[[Asked], Found]
@@ -152,21 +160,13 @@ Solve = Callable[[Asked], Found]
 
 def _trade_off(asked: Asked, target: Target) -> TradeOff:
     general, domain = asked.corpora
-    at = {corpus: asked.columns(target, corpus) for corpus in asked.corpora}
-    for columns in at.values():
-        del columns["N"], columns["D"]
-    return trade_off(
-        asked.fit(general),
-        asked.fit(domain),
-        target.N,
-        target.D,
-        asked.question.goal.tolerance,
-        target.before[general],
-        general_at=at[general],
-        domain_at=at[domain],
-        general_spread=asked.spread(general),
-        domain_spread=asked.spread(domain),
-    )
+    given: dict[str, Any] = {}
+    for role, corpus in (("general", general), ("domain", domain)):
+        columns = asked.columns(target, corpus)
+        given[f"{role}_at"] = {name: value for name, value in columns.items() if name not in ("N", "D")}
+        given[f"{role}_spread"] = asked.spread(corpus)
+    fits, tolerance = (asked.fit(general), asked.fit(domain)), asked.question.goal.tolerance
+    return trade_off(*fits, target.N, target.D, tolerance, target.before[general], **given)
 
 
 def _share(asked: Asked, target: Target) -> tuple[float | None, float | None, float | None]:

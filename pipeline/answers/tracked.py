@@ -40,7 +40,6 @@ def _summary(evidence: Evidence) -> dict[str, Any]:
         numbers |= {f"predicted/{corpus}": loss.loss}
         numbers |= {f"predicted_low/{corpus}": loss.low, f"predicted_high/{corpus}": loss.high}
     for row in evidence.answered:
-        numbers |= {
-            f"{key}/{row.corpus}": getattr(row, key) for key in ("predicted", "measured", "relative_error", "inside")
-        }
+        keys = ("predicted", "measured", "relative_error", "inside")
+        numbers |= {f"{key}/{row.corpus}": getattr(row, key) for key in keys}
     return {key: value for key, value in numbers.items() if value is not None}

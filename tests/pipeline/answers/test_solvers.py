@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 
 from fitting import LAWS
-from pipeline.answers.run_lengths import limited_steps
-from pipeline.answers.solvers import Asked, Found
+from pipeline.answers.solvers import Asked, Found, limited_steps
 from pipeline.question.goal import goal_of, tokens_per_step
 from pipeline.question.loading import read_question
 from pipeline.question.schema import GoalConfig, Question
