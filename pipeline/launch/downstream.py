@@ -42,18 +42,13 @@ def evaluate_tasks(study: Study, question: Question, console: Console) -> list[C
     checkpoints = _checkpoints(study, question)
     settings = question.evaluate
     if not settings.tasks:
-        raise ConfigError(
-            [
-                f"evaluate.tasks: empty; give evaluate.tasks=[hellaswag], [{NEXT}] (offline, from the study's text), "
-                "or your own and evaluate.folder=..."
-            ]
-        )
+        own = "(offline, from the study's text), or your own and evaluate.folder=..."
+        raise ConfigError([f"evaluate.tasks: empty; give evaluate.tasks=[hellaswag], [{NEXT}] {own}"])
     if settings.limit is not None and settings.limit < 1:
         raise ConfigError([f"evaluate.limit: {settings.limit}; allowed: 1 or more, or null for all"])
-    rows = []
-    evaluator = None
+    rows, evaluator = [], None
+    request = {"tasks": sorted(settings.tasks), "limit": settings.limit}
     for number, (run, step, path) in enumerate(checkpoints, start=1):
-        request = {"tasks": sorted(settings.tasks), "limit": settings.limit}
         place = study.runs / run.name / "tasks" / f"step-{step}.json"
         result = _stored_results(place, request)
         if result is None:
@@ -104,9 +99,8 @@ class _Evaluator:
         if self._unknown():
             self._manager = TaskManager(include_path=folder)
         if unknown := self._unknown():
-            raise ConfigError(
-                [f"evaluate.tasks: {', '.join(unknown)}: unknown to lm-eval; lm-eval ls tasks lists the names"]
-            )
+            hint = "unknown to lm-eval; lm-eval ls tasks lists the names"
+            raise ConfigError([f"evaluate.tasks: {', '.join(unknown)}: {hint}"])
 
     def _unknown(self) -> list[str]:
         return [task for task in self._question.evaluate.tasks if not self._manager.match_tasks([task])]
@@ -128,12 +122,11 @@ class _Evaluator:
             device="cuda" if torch.cuda.is_available() else "cpu",
             log_samples=False,
         )
-        return {task: _numbers(values) for task, values in output["results"].items()}
-
-
-def _numbers(values: dict[str, Any]) -> dict[str, float]:
-    """Metric -> value, without the filter that lm-eval adds to a metric's name."""
-    return {key.removesuffix(",none"): value for key, value in values.items() if isinstance(value, float)}
+        # lm-eval adds the filter to a metric's name.
+        return {
+            task: {key.removesuffix(",none"): value for key, value in values.items() if isinstance(value, float)}
+            for task, values in output["results"].items()
+        }
 
 
 def _checkpoints(study: Study, question: Question) -> list[tuple[PlannedRun, int, Path]]:
@@ -143,10 +136,10 @@ def _checkpoints(study: Study, question: Question) -> list[tuple[PlannedRun, int
             continue
         if question.evaluate.role not in ("", run.role):
             continue
-        folders = (study.runs / run.name / "checkpoints").glob("step-*")
-        steps = sorted(int(folder.name[5:]) for folder in folders if (folder / "DONE").exists())
+        folder = study.runs / run.name / "checkpoints"
+        steps = sorted(int(path.name[5:]) for path in folder.glob("step-*") if (path / "DONE").exists())
         steps = steps if question.evaluate.checkpoints == "all" else steps[-1:]
-        checkpoints += [(run, step, study.runs / run.name / "checkpoints" / f"step-{step}") for step in steps]
+        checkpoints += [(run, step, folder / f"step-{step}") for step in steps]
     if not checkpoints:
         owner = f"run {question.run!r} has" if question.run else "the study has"
         raise StudyError(f"{study.folder}: {owner} no checkpoint yet; run cptlaw train first")

@@ -13,8 +13,7 @@ from training.run import Exit
 def launch(question: Question, study: Study, console: Console, last: str = "recommend") -> Exit:
     """Train the plan, or question.run, with the launcher of the question.
 
-    Args:
-        last: on a cluster: kind of the job behind the runs, recommend or confirm.
+    On a cluster a job of the kind `last`, recommend or confirm, follows the runs.
 
     Raises:
         ConfigError: question.run is not in the plan.

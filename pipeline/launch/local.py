@@ -113,13 +113,9 @@ def _died(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _start(study: Study, question: Question, number: int, selection: list[str]) -> subprocess.Popen[bytes]:
-    threads = str(question.launcher.threads)
-    environment = os.environ | {
-        "OMP_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
-        "TOKENIZERS_PARALLELISM": "0",
-        **_gpu_environment(number, question.parallel.processes),
-    }
+    variables = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(question.launcher.threads))
+    environment = os.environ | variables | {"TOKENIZERS_PARALLELISM": "0"}
+    environment |= _gpu_environment(number, question.parallel.processes)
     command = [sys.executable, "-m", "pipeline.launch.worker", str(study.folder)]
     command += ["--number", str(number), "--parent", str(os.getpid()), *selection]
     with open(study.folder / "logs" / f"worker-{number}.log", "ab") as log:
@@ -135,17 +131,11 @@ class _ProgressDisplay:
         self._shown: set[str] = set()
         self._last_line = 0.0
         self._first = True
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TextColumn("runs"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
+        columns = (
+            *(TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn("runs")),
+            *(TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()),
         )
+        self._bars = Progress(*columns, console=console, disable=not console.is_terminal)
         self._task = self._bars.add_task("training", total=len(plan))
 
     def __enter__(self) -> _ProgressDisplay:

@@ -31,9 +31,8 @@ def with_next_tasks(question: Question, study: Study) -> Question:
     if NEXT not in settings.tasks:
         return question
     if settings.folder:
-        raise ConfigError(
-            [f"evaluate.folder: {settings.folder!r} with evaluate.tasks={NEXT}; allowed: only one of them"]
-        )
+        problem = f"evaluate.folder: {settings.folder!r} with evaluate.tasks={NEXT}"
+        raise ConfigError([f"{problem}; allowed: only one of them"])
     folder = study.folder / "tasks"
     names = write_tasks(Manifest.open(data_folder(question)), folder, question.sequence_length)
     tasks = [*(task for task in settings.tasks if task != NEXT), *names]
@@ -44,13 +43,8 @@ def write_tasks(manifest: Manifest, folder: Path, sequence_length: int, limit: i
     """Write a task file of lm-eval and its questions for each corpus; the same text gives the same files.
 
     A question is half a sequence of validation text. Its four choices, a quarter of a sequence each, are the text that
-    follows it and the texts that follow three other questions. Chance accuracy is 1/4.
-
-    Args:
-        manifest: the prepared corpora.
-        folder: for the files.
-        sequence_length: of the models, tokens.
-        limit: most questions per corpus.
+    follows it and the texts that follow three other questions. Chance accuracy is 1/4. A corpus has at most `limit`
+    questions.
 
     Returns:
         The tasks' names; a corpus with too little validation text has no task.

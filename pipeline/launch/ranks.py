@@ -27,16 +27,11 @@ def rank_environment(kind: str, processes: int, environment: Mapping[str, str] =
     >>> rank_environment("ddp", 2, {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "0"})
     {'RANK': '1', 'WORLD_SIZE': '2', 'LOCAL_RANK': '0'}
 
-    Args:
-        kind: of parallel.
-        processes: that train a run together.
-        environment: of this process.
-
     Returns:
         Variables to add; none outside srun, in a step of one task, or where RANK is set already.
 
     Raises:
-        SpecError: srun started another number of tasks.
+        SpecError: srun started another number of tasks than `processes` that train a run together.
     """
     tasks = int(environment.get("SLURM_STEP_NUM_TASKS", "1"))
     if tasks == 1 or "RANK" in environment:
@@ -48,24 +43,15 @@ def rank_environment(kind: str, processes: int, environment: Mapping[str, str] =
     if tasks != processes:
         raise SpecError(f"parallel.processes: {processes}, but srun started {tasks}; allowed: --ntasks={processes}")
     # A task that sees one GPU only knows it as number 0.
-    return {
-        "RANK": environment["SLURM_PROCID"],
-        "WORLD_SIZE": str(tasks),
-        "LOCAL_RANK": "0" if len(gpus) == 1 else local,
-    }
+    local = "0" if len(gpus) == 1 else local
+    return {"RANK": environment["SLURM_PROCID"], "WORLD_SIZE": str(tasks), "LOCAL_RANK": local}
 
 
 def run_ranks(command: list[str], count: int, threads: int, grace: float = 10.0) -> Exit:
     """Run a command in `count` processes of one process group and wait for all of them.
 
     Unlike torchrun it keeps exit codes and user signals: a stop signal goes to every process, and the failure of one
-    ends the others.
-
-    Args:
-        command: program and arguments.
-        count: processes.
-        threads: CPU threads of each.
-        grace: seconds that the others have to exit once one has failed.
+    ends the others after `grace` seconds.
 
     Returns:
         Exit code of the process that failed first, UNEXPECTED if a signal killed it; RUN_ME_AGAIN when asked to stop;

@@ -43,13 +43,8 @@ def next_runs(
 ) -> Exit | list[str]:
     """Names of the runs that can start now, in the order to try them; or the exit code when none is left.
 
-    Args:
-        study: where the runs' folders are.
-        question: how often a run may die.
-        plan: all runs.
-        selected: those that this worker may train.
-        number: of this worker; workers of different numbers begin with different models.
-        last_model: model of the run trained last, whose compiled code is in memory; its runs come first.
+    `selected` are the runs of the plan that this worker may train. Workers of different numbers begin with different
+    models. Runs of `last_model`, whose compiled code is in memory, come first.
 
     Returns:
         Names, an empty list while runs wait for others; DONE when all are done, CRASH when one failed.
@@ -76,11 +71,7 @@ def next_runs(
 
 
 def fail_after_retries(folder: Path, question: Question) -> bool:
-    """Mark a run as failed if its process died more often than launcher.retries without progress.
-
-    Args:
-        folder: the run's folder.
-        question: its launcher section; with retry_failed no run is marked.
+    """Mark a run as failed if its process died more often than launcher.retries without progress, unless retry_failed.
 
     Returns:
         Whether the run is marked as failed now.

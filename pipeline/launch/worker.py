@@ -51,13 +51,11 @@ def work(
     memory.
 
     Args:
-        study: with plan.jsonl.
         question: its launcher section says how to train.
         stop: checked between runs and by each run.
         only: name or hash of the one run to train, or several with commas between them.
         number: of this worker; workers of different numbers begin with different models.
         group: the processes of this worker; the first one chooses the run that all of them train.
-        mirror: receives the attempts of this process.
 
     Returns:
         DONE when all runs are done; CRASH when one failed; RUN_ME_AGAIN when asked to stop.
@@ -77,16 +75,12 @@ def work(
             return names
         for run in (by_name[name] for name in names):
             code = run_once(
-                run.spec,
-                _places(study, run, manifest, plan),
-                _execution(question, run, plan),
+                run.spec, _places(study, run, manifest, plan), _execution(question, run, plan),
                 tokens_ahead=_tokens_of_shape(plan, run, done_before),
                 stale_after=question.launcher.stale_after,
-                log=lambda line: print(line, file=sys.stderr, flush=True),
-                group=group,
-                stop=stop,
-                claimed_as=partial(mirror.begin, run),
-            )
+                log=partial(print, file=sys.stderr, flush=True),
+                group=group, stop=stop, claimed_as=partial(mirror.begin, run),
+            )  # fmt: skip
             if code == Exit.RUN_ME_AGAIN:
                 return code
             if code is not None:
@@ -161,27 +155,18 @@ def _places(study: Study, run: PlannedRun, manifest: Manifest, plan: list[Planne
     if run.spec.reweighting:
         after = next((other for other in plan if other.spec.hash == run.after), None)
         reference = after and study.runs / after.name / "checkpoints" / f"step-{after.spec.steps}"
-    return Places(
-        folder=study.runs / run.name,
-        manifest=manifest,
-        engines=study.folder / "engines",
-        start=(study.folder / run.start) if run.start else None,
-        reference=reference,
-    )
+    start = study.folder / run.start if run.start else None
+    return Places(study.runs / run.name, manifest, study.folder / "engines", start, reference)
 
 
 def _execution(question: Question, run: PlannedRun, plan: list[PlannedRun]) -> Execution:
     launcher = question.launcher
     checkpoints, states = kept_steps(question, run, plan)
     return Execution(
-        micro_batch=launcher.micro_batch,
-        engine=question.engine,
-        threads=launcher.threads,
-        resume_every=launcher.resume_every,
-        checkpoints=tuple(checkpoints),
-        kept_states=tuple(states),
+        micro_batch=launcher.micro_batch, engine=question.engine, threads=launcher.threads,
+        resume_every=launcher.resume_every, checkpoints=tuple(checkpoints), kept_states=tuple(states),
         parallel=question.parallel,
-    )
+    )  # fmt: skip
 
 
 def _stop_with_parent(parent: int) -> None:

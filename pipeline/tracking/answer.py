@@ -32,19 +32,16 @@ def track(study: Study, tracking: TrackingConfig, mode: str | None = None) -> bo
     if answer is None:
         return False
     forget(study, identity)
+    name = study.folder.resolve().name
     tracked = open_run(
         study,
         tracking,
         mode or mode_of(tracking),
         identity=identity,
-        name=f"{study.folder.resolve().name} fit",
+        name=f"{name} fit",
         job_type="fit",
         tags=list(question.law),
-        config={
-            "study": study.folder.resolve().name,
-            "domain": question.corpora.domain,
-            "general": question.corpora.general,
-        },
+        config={"study": name, "domain": question.corpora.domain, "general": question.corpora.general},
     )
     _log(tracked, study, answer)
     tracked.end(0, answer.summary)
@@ -55,13 +52,11 @@ def answer_identity(study: Study) -> str | None:
     """The id of the answer's wandb run, a hash of fits, recommendation and confirmation; None before the first fit."""
     answers = study.folder / study.answers
     files = [*sorted((answers / "fits").glob("*.json")), *(answers / name for name in FILES[-2:])]
+    present = [path for path in files if path.is_file()]
     digest = hashlib.blake2b(study.folder.resolve().name.encode(), digest_size=6)
-    exists = False
-    for path in files:
-        if path.is_file():
-            digest.update(path.name.encode() + path.read_bytes())
-            exists = True
-    return f"fit-{digest.hexdigest()}" if exists else None
+    for path in present:
+        digest.update(path.name.encode() + path.read_bytes())
+    return f"fit-{digest.hexdigest()}" if present else None
 
 
 def _log(tracked: TrackedRun, study: Study, answer: TrackedAnswer) -> None:

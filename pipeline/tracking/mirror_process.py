@@ -82,14 +82,11 @@ class _Attempt:
     """An attempt in progress, whose files are read repeatedly."""
 
     def __init__(self, study: Study, tracking: TrackingConfig, mode: str, started: dict[str, Any]) -> None:
-        self._study, self._tracking, self._mode = study, tracking, mode
-        self._planned = started
+        self._study, self._tracking, self._mode, self._planned = study, tracking, mode, started
         self._folder = study.runs / started["run"]
-        self._record_file = self._folder / "attempts" / f"{started['attempt']:03d}.json"
         self._offset: int = started["metrics"]
         self._tracked: TrackedRun | None = None
-        self._last_points, self._trains = -1, False
-        self._broken = False
+        self._last_points, self._trains, self._broken = -1, False, False
 
     def look(self, *, over: bool = False) -> None:
         """Log the new rows."""
@@ -99,7 +96,10 @@ class _Attempt:
         try:
             if self._tracked is None:
                 self._last_points = int(record.get("from_step", 0)) - 1
-                self._tracked = self._open(record)
+                spec = self._folder / "spec.yaml"
+                content: dict[str, Any] = yaml.safe_load(spec.read_text()) if spec.exists() else {}
+                where = self._study, self._tracking, self._mode
+                self._tracked = open_attempt(*where, self._planned, content, record)
             self._tracked.log(self._news(over))
         except Exception:
             self._broken = True
@@ -112,16 +112,10 @@ class _Attempt:
             self._tracked.end(*outcome(self._study, self._planned["run"], self._record()))
 
     def _record(self) -> dict[str, Any]:
-        return json.loads(self._record_file.read_text())
-
-    def _open(self, record: dict[str, Any]) -> TrackedRun:
-        spec = self._folder / "spec.yaml"
-        content = yaml.safe_load(spec.read_text()) if spec.exists() else {}
-        return open_attempt(self._study, self._tracking, self._mode, self._planned, content, record)
+        return json.loads((self._folder / "attempts" / f"{self._planned['attempt']:03d}.json").read_text())
 
     def _news(self, over: bool) -> list[Row]:
-        points: list[Row] = []
-        metrics: list[Row] = []
+        points, metrics = [], []
         while True:
             # Read again until nothing is new: else a loss could be logged before the metrics of earlier steps.
             more = metric_rows(self._added())
@@ -129,8 +123,8 @@ class _Attempt:
             metrics += more
             # Until this attempt has written metrics, points.jsonl may hold steps that it will repeat.
             path = self._folder / "points.jsonl"
-            found = point_rows(read_lines_whole(path)) if (self._trains or over) and path.exists() else []
-            points = [row for row in found if row[STEP] > self._last_points]
+            rows = point_rows(read_lines_whole(path)) if (self._trains or over) and path.exists() else []
+            points = [row for row in rows if row[STEP] > self._last_points]
             if not more:
                 break
         if points:

@@ -48,8 +48,7 @@ class TrackedRun:
         Raises:
             Exception: wandb did not finish in time.
         """
-        for key, value in summary.items():
-            self.run.summary[key] = value
+        self.run.summary.update(summary)
         self.run.finish(exit_code=exit_code)
         content = {"rows": self._rows, "mode": self._mode}
         write_whole(marker(self._study, self._identity), json.dumps(content) + "\n")
@@ -68,28 +67,12 @@ def open_run(
 ) -> TrackedRun:
     """Open a wandb run in the study's group; a server that cannot be reached is a warning, and the run is offline.
 
-    Args:
-        study: whose folder holds wandb's files.
-        tracking: project and so on.
-        mode: online or offline, from `mode_of`.
-        identity: wandb's id of the run.
-        name: shown.
-        job_type: pretrain, continual, confirm or fit.
-        tags: shown.
-        config: shown on the page of the run.
+    identity: wandb's id of the run; mode: online or offline; job_type: pretrain, continual, confirm or fit.
     """
-    given: dict[str, Any] = {
-        "dir": str(study.folder),
-        "project": tracking.project,
-        "entity": tracking.entity,
-        "id": identity,
-        "name": name[:_LONGEST],
-        "group": study.folder.resolve().name[:_LONGEST],
-        "job_type": job_type,
-        "tags": [tag[:_LONGEST_TAG] for tag in dict.fromkeys([*tracking.tags, *tags]) if tag],
-        "config": config,
-        "settings": settings(tracking),
-    }
+    given: dict[str, Any] = {"dir": str(study.folder), "project": tracking.project, "entity": tracking.entity}
+    given |= {"id": identity, "name": name[:_LONGEST], "group": study.folder.resolve().name[:_LONGEST]}
+    given |= {"job_type": job_type, "config": config, "settings": settings(tracking)}
+    given["tags"] = [tag[:_LONGEST_TAG] for tag in dict.fromkeys([*tracking.tags, *tags]) if tag]
     if mode == "online":
         try:
             return TrackedRun(study, identity, wandb.init(mode="online", resume="allow", **given), mode)
@@ -145,17 +128,9 @@ def open_attempt(
     spec: dict[str, Any],
     record: dict[str, Any],
 ) -> TrackedRun:
-    """Open the wandb run of an attempt.
-
-    Args:
-        study: of the run.
-        tracking: project and so on.
-        mode: online or offline.
-        planned: run (its name), role and model.
-        spec: of the run.
-        record: of the attempt.
-    """
+    """Open the wandb run of an attempt; `planned` has run (its name), role and model."""
     name = planned["run"]
+    config = {"study": study.folder.resolve().name, "run": name, "role": planned["role"]}
     return open_run(
         study,
         tracking,
@@ -164,13 +139,7 @@ def open_attempt(
         name=f"{name} {record['attempt']}",
         job_type=JOB_TYPES[planned["role"]],
         tags=[str(spec.get("phase", "")), planned["model"]],
-        config={
-            "study": study.folder.resolve().name,
-            "run": name,
-            "role": planned["role"],
-            "spec": spec,
-            "attempt": record,
-        },
+        config={**config, "spec": spec, "attempt": record},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -47,20 +48,13 @@ def sync(study: Study, question: Question, console: Console) -> Exit:
             answered, failed = False, failed + 1
             warn(f"{study.folder}: {reason(error)}")
     answer = " and the answer" if answered else ""
-    console.print(
-        f"{made} attempts{answer} copied from the study's files: {study.folder / 'wandb'}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    line = functools.partial(console.print, highlight=False, soft_wrap=True)
+    line(f"{made} attempts{answer} copied from the study's files: {study.folder / 'wandb'}")
     unsent = [path for path in tracking_runs.local_folders(study) if not list(path.glob("*.wandb.synced"))]
     if unsent and tracking_runs.mode_of(tracking) != "online":
-        console.print(
-            f"{len(unsent)} wandb runs are not uploaded: wandb login, then cptlaw track sync {study.folder}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        line(f"{len(unsent)} wandb runs are not uploaded: wandb login, then cptlaw track sync {study.folder}")
     elif unsent:
-        console.print(f"uploading {len(unsent)} runs to wandb", highlight=False)
+        line(f"uploading {len(unsent)} runs to wandb")
         command = [sys.executable, "-m", "wandb", "sync", "--no-include-online", *map(str, unsent)]
         failed += subprocess.run(command, check=False).returncode != 0
     return Exit.CRASH if failed else Exit.DONE
@@ -73,8 +67,11 @@ def _rebuild(study: Study, tracking: TrackingConfig, run: PlannedRun) -> int:
 
     folder = study.runs / run.name
     records = attempts(folder)
-    lacking = [record for record in records if not marker(study, attempt_identity(study, run.name, record)).exists()]
-    lacking = [record for record in lacking if not is_live(folder, record)]
+    lacking = [
+        record
+        for record in records
+        if not marker(study, attempt_identity(study, run.name, record)).exists() and not is_live(folder, record)
+    ]
     if not lacking:
         return 0
     rows = rows_by_attempt(folder, records)

@@ -17,12 +17,8 @@ def submit_runs(
 ) -> list[PlannedRun]:
     """Submit the open runs in arrays, parents first.
 
-    Args:
-        plan: the runs.
-        states: hash -> done, failed or open.
-        tasks: hash -> task, of the runs that are queued or running; the submitted runs are added.
-        size_limit: largest number of tasks of an array.
-        send: submits an array.
+    `states` are by hash done, failed or open. `tasks` are those of queued and running runs; the submitted are added.
+    `size_limit` is the largest number of tasks of an array.
 
     Returns:
         The runs that cannot be trained because they, or a run that they start from, have failed.

@@ -48,11 +48,7 @@ class Scheduler:
     """Slurm's commands for this process."""
 
     def __init__(self, patience: float = 60.0, interval: float = 1.0) -> None:
-        """
-        Args:
-            patience: time-out of a command, seconds.
-            interval: least seconds between two commands, and seconds for which the queue is cached.
-        """
+        """Seconds: patience, time-out of a command; interval, between two commands, and life of the cached queue."""
         self._patience, self._interval = patience, interval
         # Times of the last command and of the cached queue.
         self._last = self._read = -float("inf")
@@ -128,15 +124,9 @@ class Scheduler:
         time.sleep(max(0.0, self._last + self._interval - time.monotonic()))
         try:
             done = subprocess.run(
-                [program, *arguments],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=self._patience,
-                env=environment(os.environ),
-                check=False,
-            )
+                [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+                timeout=self._patience, env=environment(os.environ), check=False,
+            )  # fmt: skip
         except FileNotFoundError:
             raise SchedulerError(f"{program}: not found; launcher=slurm needs Slurm's commands on the PATH") from None
         except subprocess.TimeoutExpired:

@@ -34,48 +34,46 @@ _RANKS = """\
 export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
 """
+_DRIVER = """\
+for verb in {verbs}; do
+  {python} -m pipeline.cli.main $verb {folder} || {{
+    code=$?
+    [ $verb = report ] || {python} -m pipeline.cli.main report {folder}
+    exit $code
+  }}
+done
+"""
 
 
 def train_script(study: Path, question: Question, token: str) -> str:
     """The script of an array: task i trains the run listed for i in jobs/TOKEN.tasks."""
-    many = question.parallel.kind != "single"
-    jobs = study.resolve() / "jobs"
-    body = _TRAIN.format(
-        python=_python(question),
-        study=_quoted(study.resolve()),
-        tasks=_quoted(jobs / f"{token}.tasks"),
-        stop=_quoted(study.resolve() / "STOP"),
-    )
-    lines = [*_head(train_options(question)), *question.launcher.slurm.setup, *_threads(question.launcher.threads)]
-    return "\n".join(lines) + "\n" + (_RANKS if many else "") + body
+    folder = study.resolve()
+    places = {"study": folder, "tasks": folder / "jobs" / f"{token}.tasks", "stop": folder / "STOP"}
+    body = _TRAIN.format(python=_python(question), **{name: shlex.quote(str(path)) for name, path in places.items()})
+    ranks = _RANKS if question.parallel.kind != "single" else ""
+    return _head(question, train_options(question)) + ranks + body
 
 
 def driver_script(study: Path, question: Question, verbs: Sequence[str]) -> str:
     """The script of a job that runs verbs in order; when one fails it still writes the report."""
-    folder, python = _quoted(study.resolve()), _python(question)
-    lines = [*_head(driver_options(question)), *question.launcher.slurm.setup, *_threads(question.launcher.threads)]
-    lines += ["for verb in " + " ".join(verbs) + "; do"]
-    lines += [f"  {python} -m pipeline.cli.main $verb {folder} || {{"]
-    lines += ["    code=$?", f"    [ $verb = report ] || {python} -m pipeline.cli.main report {folder}"]
-    lines += ["    exit $code", "  }", "done"]
-    return "\n".join(lines) + "\n"
+    folder, python = shlex.quote(str(study.resolve())), _python(question)
+    return _head(question, driver_options(question)) + _DRIVER.format(
+        folder=folder, python=python, verbs=" ".join(verbs)
+    )
 
 
-def _head(options: Sequence[str]) -> list[str]:
-    return ["#!/bin/bash", *(f"#SBATCH {option}" for option in options)]
-
-
-def _threads(threads: int) -> list[str]:
-    return [
+def _head(question: Question, options: Sequence[str]) -> str:
+    threads = question.launcher.threads
+    lines = [
+        "#!/bin/bash",
+        *(f"#SBATCH {option}" for option in options),
+        *question.launcher.slurm.setup,
         f"export OMP_NUM_THREADS={threads} MKL_NUM_THREADS={threads} TOKENIZERS_PARALLELISM=0",
         # Since Slurm 22.05 srun does not inherit it.
         'export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"',
     ]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _python(question: Question) -> str:
     return shlex.join(shlex.split(question.launcher.slurm.python or "") or [sys.executable])
-
-
-def _quoted(path: Path) -> str:
-    return shlex.quote(str(path))

@@ -10,16 +10,17 @@ so the same command continues after any failure.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import secrets
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.launch.slurm.arrays import Task, dependency, ranges, submit_runs
+from pipeline.launch.slurm.arrays import Send, Task, dependency, ranges, submit_runs
 from pipeline.launch.slurm.client import MARK, Queue, Scheduler, SchedulerError
 from pipeline.launch.slurm.jobs import Job, read_jobs, submitting, task_states, with_known_numbers, write_jobs
 from pipeline.launch.slurm.script import driver_script, train_script
@@ -33,10 +34,7 @@ CLOSING_VERBS = {"recommend": ("collect", "fit", "recommend", "confirm", "report
 
 
 def submit(study: Study, question: Question, plan: Sequence[PlannedRun], last: str, console: Console) -> Exit:
-    """Submit the open runs of a plan and, behind them, the job that continues the study.
-
-    Args:
-        last: kind of that job, recommend or confirm.
+    """Submit the open runs of a plan and, behind them, the job that continues the study, of kind recommend or confirm.
 
     Returns:
         DONE when every run is done or queued; CRASH when one has failed: the runs that need it are not submitted.
@@ -46,14 +44,28 @@ def submit(study: Study, question: Question, plan: Sequence[PlannedRun], last: s
     """
     scheduler = Scheduler(question.launcher.slurm.patience)
     with submitting(study, console.print):
-        queue = scheduler.queue()
-        known = read_jobs(study)
+        queue, known = scheduler.queue(), read_jobs(study)
         jobs = with_known_numbers(known, queue)
         if jobs != known:
             write_jobs(study, jobs)
         first = len(jobs)
+
+        def send(kind: str, tasks: dict[str, int], after: str) -> str:
+            job = Job(secrets.token_hex(6), kind, None, after, tasks)
+            path, options = _command(study, question, job)
+            path.parent.mkdir(exist_ok=True)
+            (study.folder / "logs").mkdir(exist_ok=True)
+            write_whole(path, _script(study, question, job))
+            write_whole(path.with_suffix(".tasks"), "".join(f"{index} {run}\n" for run, index in tasks.items()))
+            # Recorded before the call: after a kill in between, the job is found by its token.
+            jobs.append(job)
+            write_jobs(study, jobs)
+            jobs[-1] = dataclasses.replace(job, number=scheduler.submit(options, path))
+            write_jobs(study, jobs)
+            return jobs[-1].number or ""
+
         try:
-            failed = _submit_all(study, question, plan, last, jobs, queue, scheduler)
+            failed = _send_all(study, plan, last, jobs, queue, lambda: scheduler.largest_array, send, scheduler.cancel)
         except SchedulerError as error:
             numbers = [job.number for job in jobs[first:] if job.number]
             before = f"; submitted before that: {', '.join(numbers)}" if numbers else ""
@@ -71,36 +83,32 @@ def submit(study: Study, question: Question, plan: Sequence[PlannedRun], last: s
 def show(study: Study, question: Question, plan: Sequence[PlannedRun], last: str, console: Console) -> Exit:
     """Print the scripts and commands of `submit`; writes and submits nothing."""
     scheduler = Scheduler(question.launcher.slurm.patience)
+    line = functools.partial(console.print, highlight=False, markup=False, soft_wrap=True)
     try:
         queue, size_limit = scheduler.queue(), scheduler.largest_array
     except SchedulerError as error:
-        console.print(f"note: {error}; shown as if no job were queued", highlight=False, markup=False)
+        line(f"note: {error}; shown as if no job were queued")
         queue, size_limit = {}, 1001
-    shown: set[str] = set()
-    count = 0
+    shown: list[str] = []
 
     def send(kind: str, tasks: dict[str, int], after: str) -> str:
-        nonlocal count
-        count += 1
-        job = Job(f"EXAMPLE{count}", kind, f"JOB{count}", after, tasks)
+        job = Job(f"EXAMPLE{len(shown) + 1}", kind, f"JOB{len(shown) + 1}", after, tasks)
         path, options = _command(study, question, job)
         if kind not in shown:
-            shown.add(kind)
             console.rule(f"{path}", align="left")
-            console.print(_script(study, question, job), highlight=False, markup=False, soft_wrap=True)
-        command = shlex.join(["sbatch", "--parsable", *options, str(path)])
-        console.print(f"$ {command}   # {_what(job)}", highlight=False, markup=False, soft_wrap=True)
+            line(_script(study, question, job))
+        shown.append(kind)
+        line(f"$ {shlex.join(['sbatch', '--parsable', *options, str(path)])}   # {_what(job)}")
         return job.number or ""
 
+    def cancel(numbers: Sequence[str]) -> None:
+        if numbers:
+            line(f"$ scancel {' '.join(numbers)}   # it waits for fewer runs")
+
     jobs = with_known_numbers(read_jobs(study), queue)
-    states = {run.spec.hash: study.state(run) for run in plan}
-    tasks = alive_runs(jobs, queue)
-    submit_runs(plan, states, tasks, size_limit, send)
-    if count or not (_alive_closing_jobs(jobs, queue, last) or (not tasks and _is_confirmed(study, plan))):
-        send(last, {}, dependency(tasks.values()))
+    _send_all(study, plan, last, jobs, queue, lambda: size_limit, send, cancel)
     if last == "recommend":
-        line = "the recommend job submits the confirmation runs and, behind them, the confirm job"
-        console.print(line, soft_wrap=True)
+        line("the recommend job submits the confirmation runs and, behind them, the confirm job")
     return Exit.DONE
 
 
@@ -123,44 +131,31 @@ def alive_runs(jobs: Iterable[Job], queue: Queue) -> dict[str, Task]:
     }
 
 
-def _submit_all(
+def _send_all(
     study: Study,
-    question: Question,
     plan: Sequence[PlannedRun],
     last: str,
-    jobs: list[Job],
+    jobs: Sequence[Job],
     queue: Queue,
-    scheduler: Scheduler,
+    size_limit: Callable[[], int],
+    send: Send,
+    cancel: Callable[[Sequence[str]], None],
 ) -> list[PlannedRun]:
-    """Submit and append to `jobs`; returns the runs that cannot be submitted."""
-
-    def send(kind: str, tasks: dict[str, int], after: str) -> str:
-        job = Job(secrets.token_hex(6), kind, None, after, tasks)
-        path, options = _command(study, question, job)
-        path.parent.mkdir(exist_ok=True)
-        (study.folder / "logs").mkdir(exist_ok=True)
-        write_whole(path, _script(study, question, job))
-        write_whole(path.with_suffix(".tasks"), "".join(f"{index} {run}\n" for run, index in tasks.items()))
-        # Recorded before the call: after a kill in between, the job is found by its token.
-        jobs.append(job)
-        write_jobs(study, jobs)
-        jobs[-1] = dataclasses.replace(job, number=scheduler.submit(options, path))
-        write_jobs(study, jobs)
-        return jobs[-1].number or ""
-
+    """Send the open runs and the job behind them; returns the runs that cannot be sent."""
     tasks = alive_runs(jobs, queue)
     states = {run.spec.hash: study.state(run) for run in plan}
-    before = len(jobs)
-    if any(states[run.spec.hash] == "open" and run.spec.hash not in tasks for run in plan):
-        blocked = submit_runs(plan, states, tasks, scheduler.largest_array, send)
+    is_open = any(states[run.spec.hash] == "open" and run.spec.hash not in tasks for run in plan)
+    known = len(tasks)
+    if is_open:
+        blocked = submit_runs(plan, states, tasks, size_limit(), send)
     else:
         blocked = [run for run in plan if states[run.spec.hash] == "failed"]
     closing = _alive_closing_jobs(jobs, queue, last)
-    if blocked or (closing and len(jobs) == before) or (not tasks and _is_confirmed(study, plan)):
+    if blocked or (closing and len(tasks) == known) or (not tasks and _is_confirmed(study, plan)):
         return blocked
     # A waiting job depends on fewer runs than are queued now, and would start too early.
     outdated = [job for job in closing if queue[job.token][0].state == "PENDING"]
-    scheduler.cancel([job.number or "" for job in outdated])
+    cancel([job.number or "" for job in outdated])
     send(last, {}, dependency(tasks.values(), [job.number or "" for job in closing if job not in outdated]))
     return []
 
