@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.mixture_weights.artifacts import WeightsConfirmation, WeightsRecommendation
+from pipeline.mixture_weights.comparison import compare, recommend_weights
+from pipeline.mixture_weights.problems import weights_problems
+from pipeline.mixture_weights.setting import Measured, Setting, measured_of, setting_of
+from pipeline.mixture_weights.stages import confirmation_runs, search_runs, stages
+from pipeline.plan.machine import required_precision
+from pipeline.plan.runs import data_folder
+from pipeline.plan.token_supply import supply_problems
 from pipeline.question.goal import Goal, Log, Output
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
+from pipeline.study.collect import collect
+from pipeline.study.folder import PlannedRun, Study, StudyError
+from training.corpora.manifest import Manifest
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import RenderableType
-
-    from pipeline.mixture_weights.setting import Setting
-    from pipeline.study.folder import PlannedRun, Study
-    from training.corpora.manifest import Manifest
 
 
 class WeightsGoal(Goal):
@@ -25,8 +32,6 @@ class WeightsGoal(Goal):
     staged = True
 
     def problems(self, question: Question) -> Iterator[str]:
-        from pipeline.mixture_weights.problems import weights_problems
-
         return weights_problems(question)
 
     def steps(self, question: Question, phase: str) -> int:
@@ -34,31 +39,22 @@ class WeightsGoal(Goal):
         return max(1, question.weights.target) if phase == question.weights.phase else super().steps(question, phase)
 
     def runs(self, question: Question, study: Study, manifest: Manifest, precision: str) -> list[PlannedRun]:
-        from pipeline.mixture_weights.setting import measured_of, setting_of
-        from pipeline.mixture_weights.stages import search_runs
-
         return search_runs(setting_of(question, manifest, precision), measured_of(study, question))
 
     def cost_notes(
         self, question: Question, study: Study, manifest: Manifest, precision: str
     ) -> Sequence[RenderableType]:
-        from pipeline.mixture_weights.setting import measured_of, setting_of
-        from pipeline.mixture_weights.stages import stages
         from pipeline.mixture_weights.terminal_tables import stage_table
 
         return [stage_table(stages(setting_of(question, manifest, precision), measured_of(study, question)))]
 
     def collect_stage(self, question: Question, study: Study) -> None:
-        from pipeline.mixture_weights.setting import measured_of
-
         measured_of(study, question, anew=True)
 
     def fit(self, question: Question, study: Study, log: Log) -> Output:
         return Output(["goal=weights: each method fits its own runs when it proposes weights; run cptlaw recommend"])
 
     def recommend(self, question: Question, study: Study, log: Log) -> Output:
-        from pipeline.mixture_weights.comparison import recommend_weights
-        from pipeline.mixture_weights.setting import measured_of
         from pipeline.mixture_weights.terminal_tables import notes, weights_table
 
         content = recommend_weights(study, _setting(question, study), measured_of(study, question), log)
@@ -67,13 +63,6 @@ class WeightsGoal(Goal):
     def confirmation_runs(
         self, question: Question, study: Study, manifest: Manifest, precision: str
     ) -> list[PlannedRun]:
-        from pipeline.mixture_weights.artifacts import WeightsRecommendation
-        from pipeline.mixture_weights.setting import setting_of
-        from pipeline.mixture_weights.stages import confirmation_runs
-        from pipeline.plan.token_supply import supply_problems
-        from pipeline.question.messages import ConfigError
-        from pipeline.study.folder import StudyError
-
         content, setting = WeightsRecommendation.read(study), setting_of(question, manifest, precision)
         if set(content.mixture) != set(setting.domains) or content.target.steps != question.weights.target:
             raise StudyError(f"{study.folder}/recommendation.json: of another question; run cptlaw recommend again")
@@ -83,18 +72,13 @@ class WeightsGoal(Goal):
         return runs
 
     def confirm(self, question: Question, study: Study, runs: list[PlannedRun]) -> Output:
-        from pipeline.mixture_weights.artifacts import WeightsRecommendation
-        from pipeline.mixture_weights.comparison import compare
-        from pipeline.mixture_weights.setting import Measured
         from pipeline.mixture_weights.terminal_tables import comparison_output
-        from pipeline.study.collect import collect
 
         measured = Measured(study, collect(study, question.corpora.general))
         content = WeightsRecommendation.read(study)
         return Output(comparison_output(compare(study, _setting(question, study), measured, content)))
 
     def answer(self, question: Question, study: Study) -> Output:
-        from pipeline.mixture_weights.artifacts import WeightsConfirmation, WeightsRecommendation
         from pipeline.mixture_weights.terminal_tables import comparison_output, weights_table
 
         comparison = comparison_output(WeightsConfirmation.read(study))
@@ -110,11 +94,6 @@ class WeightsGoal(Goal):
 
 
 def _setting(question: Question, study: Study) -> Setting:
-    from pipeline.mixture_weights.setting import setting_of
-    from pipeline.plan.machine import required_precision
-    from pipeline.plan.runs import data_folder
-    from training.corpora.manifest import Manifest
-
     return setting_of(question, Manifest.open(data_folder(question)), required_precision(question, study))
 
 

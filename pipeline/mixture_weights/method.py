@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pipeline.mixture_weights.artifacts import Proposal
-from pipeline.mixture_weights.setting import Measured, Setting
+from pipeline.mixture_weights.setting import Measured, Setting, largest_weights, limit_weights
 from pipeline.study.folder import PlannedRun
+
+Propose = Callable[[Setting, Measured], list[Proposal]]
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,7 @@ class Method:
 
     runs: Callable[[Setting, Measured], list[PlannedRun]]
     """The runs that it reads, as far as the measured losses determine them: a later round follows an earlier one."""
-    propose: Callable[[Setting, Measured], list[Proposal]]
+    propose: Propose
     """Its proposals, once all of `runs` are done."""
     count: Callable[[Setting], tuple[int, int]]
     """(runs, tokens) of the whole search, later rounds included, known before training."""
@@ -24,7 +27,18 @@ class Method:
     """Number of its proposals, known before training; each is confirmed."""
 
 
-def search_cost(runs: Sequence[PlannedRun]) -> tuple[tuple[str, ...], int]:
-    """(names, tokens) of the runs that a proposal has read, each counted once."""
+def proposal_of(method: str, weights: dict[str, float], runs: Sequence[PlannedRun], **fields: Any) -> Proposal:
+    """A proposal with the names and tokens of the runs that it has read, each counted once."""
     once = {run.spec.hash: run for run in runs}.values()
-    return tuple(run.name for run in once), sum(run.spec.tokens for run in once)
+    names, tokens = tuple(run.name for run in once), sum(run.spec.tokens for run in once)
+    return Proposal(method, weights, runs=names, tokens=tokens, **fields)
+
+
+def within_text(setting: Setting, free: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
+    """Weights that the text of each domain allows at the target, and a line for each domain that it limits."""
+    weights = limit_weights(free, largest_weights(setting, setting.question.weights.target))
+    return weights, [
+        f"{domain} is limited to {weights[domain]:.3f} by its text at the target; without the limit it is {weight:.3f}"
+        for domain, weight in free.items()
+        if weights[domain] < weight
+    ]

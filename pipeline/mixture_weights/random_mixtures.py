@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.mixture_weights.artifacts import Details, Proposal
-from pipeline.mixture_weights.method import search_cost
+from pipeline.mixture_weights.method import proposal_of
 from pipeline.mixture_weights.setting import Measured, Setting, largest_weights, mixture_run
 from pipeline.study.folder import PlannedRun
 
@@ -100,16 +100,15 @@ def law_proposal(
         lines: of the proposal, behind the binding constraint and before the warnings.
         numbers: of the report, besides the parameters.
     """
-    with_intervals, (names, tokens) = setting.question.bootstrap > 0, search_cost(runs)
+    domains = setting.domains if setting.question.bootstrap > 0 else ()
     parameters = {name: {"params": fit.params, "r2": fit.metrics["r2"]} for name, fit in fits.items()}
-    return Proposal(
-        method=method,
-        weights={domain: answer[domain] for domain in setting.domains},
-        low={domain: answer.values[domain].low for domain in setting.domains} if with_intervals else {},
-        high={domain: answer.values[domain].high for domain in setting.domains} if with_intervals else {},
+    return proposal_of(
+        method,
+        {domain: answer[domain] for domain in setting.domains},
+        runs,
+        low={domain: answer.values[domain].low for domain in domains},
+        high={domain: answer.values[domain].high for domain in domains},
         predicted={"mean": answer["mean"], **{name: loss.value for name, loss in answer.predicted.items()}},
         lines=(answer.binding, *lines, *answer.warnings),
         details=Details(numbers={"fits": parameters, **numbers}),
-        runs=names,
-        tokens=tokens,
     )

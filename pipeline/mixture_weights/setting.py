@@ -41,10 +41,7 @@ class Setting:
     @property
     def base(self) -> dict[str, Fraction]:
         """Weights of the base run, exact, sum 1."""
-        given = self.question.weights.base
-        if not given:
-            return {domain: Fraction(1, len(self.domains)) for domain in self.domains}
-        return exact_weights(given)
+        return exact_weights(self.question.weights.base or dict.fromkeys(self.domains, Fraction(1, len(self.domains))))
 
 
 @dataclass(frozen=True)
@@ -170,9 +167,14 @@ def mixture_run(
     return PlannedRun(f"{slug}-{spec.hash[:8]}", role, question.model.name, start, spec)
 
 
+def tokens_per_step(setting: Setting) -> int:
+    """Tokens of an optimizer step of the phase."""
+    return setting.phase.global_batch * (setting.phase.sequence_length or setting.question.sequence_length)
+
+
 def target_tokens(setting: Setting) -> int:
     """Tokens of a run of weights.target steps."""
-    return setting.question.weights.target * _tokens_per_step(setting)
+    return setting.question.weights.target * tokens_per_step(setting)
 
 
 def available_tokens(setting: Setting) -> dict[str, float]:
@@ -187,7 +189,7 @@ def available_tokens(setting: Setting) -> dict[str, float]:
 
 def largest_weights(setting: Setting, steps: int) -> dict[str, float]:
     """Domain -> the largest weight, at most 1, for which it has the text of a run of `steps`."""
-    tokens = steps * _tokens_per_step(setting)
+    tokens = steps * tokens_per_step(setting)
     # Weights are rounded before they are run, and the largest takes the rounding error.
     return {
         domain: 1.0 if have >= tokens else max(0.0, math.floor(1000 * have / tokens - 0.5) / 1000)
@@ -213,7 +215,3 @@ def limit_weights(weights: Mapping[str, float], limits: Mapping[str, float]) -> 
             return {domain: held.get(domain, weight * scale if held else weight) for domain, weight in weights.items()}
         held |= over
     return dict(weights)
-
-
-def _tokens_per_step(setting: Setting) -> int:
-    return setting.phase.global_batch * (setting.phase.sequence_length or setting.question.sequence_length)

@@ -10,12 +10,7 @@ CLEAR = 1.1
 MOST = 0.8
 FACTOR = 3.0
 ALIKE = 1.25
-HOLDS, IN_ORDER, NOT_HERE, UNKNOWN = (
-    "holds",
-    "holds in order",
-    "does not hold at this scale",
-    "cannot be judged",
-)
+HOLDS, IN_ORDER, NOT_HERE, UNKNOWN = ("holds", "holds in order", "does not hold at this scale", "cannot be judged")
 RULE = f"""The subjects of a table (forms of the law, for example) are compared by their misfit: 1 - R2, or the Huber
 loss. A pair of subjects is distinct in the paper where their misfits differ by more than a factor of {CLEAR}. A table
 "holds in order" if at least {MOST:.0%} of the distinct pairs have the same order here. It "holds" if also at least

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.mixture_weights.artifacts import Details, PathPoint, Proposal
-from pipeline.mixture_weights.method import Method, search_cost
+from pipeline.mixture_weights.method import Method, proposal_of
 from pipeline.mixture_weights.methods import ddo
 from pipeline.mixture_weights.setting import (
     Measured,
@@ -36,8 +36,7 @@ def _scales(setting: Setting) -> tuple[int, int]:
 
 
 def _runs(setting: Setting, measured: Measured) -> list[PlannedRun]:
-    rounds = (round_ for steps in _scales(setting) for round_ in ddo.design_rounds(setting, measured, steps))
-    return [run for design, _ in rounds for run in design.runs]
+    return [run for steps in _scales(setting) for run in ddo.runs_of(setting, measured, steps)]
 
 
 def _count(setting: Setting) -> tuple[int, int]:
@@ -48,8 +47,7 @@ def _count(setting: Setting) -> tuple[int, int]:
 def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
     rounds = [list(ddo.design_rounds(setting, measured, steps)) for steps in _scales(setting)]
     designs, fits = zip(*((design, fit) for of_scale in rounds for design, fit in of_scale[-1:] if fit is not None))
-    names, searched = search_cost([run for of_scale in rounds for design, _ in of_scale for run in design.runs])
-    lines = [
+    of_scales = [
         f"at {design.steps} steps: {line}"
         for design, fit in zip(designs, fits)
         for line in _lines(setting, design, fit)
@@ -64,21 +62,16 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
         warnings = [line for line in answer.warnings if "need not lie on the path" not in line]
         held = [answer.binding] if answer.held else []
         known = not spread and bool(np.isfinite(_values(answer.low)).all())
+        details = Details(
+            designs=[ddo.design_fit(setting, measured, design, fit) for design, fit in zip(designs, fits)],
+            path=_path(setting, fits, offsets, target),
+            numbers={"target": target, "free": _shares(setting, answer.free, target), "caps": limits},
+        )
+        low, high = (_shares(setting, end, target) if known else {} for end in (answer.low, answer.high))
+        lines = (*of_scales, *warnings, *held, *spread)
+        weights = _shares(setting, tokens, target)
         proposals.append(
-            Proposal(
-                method=name,
-                weights=_shares(setting, tokens, target),
-                low=_shares(setting, answer.low, target) if known else {},
-                high=_shares(setting, answer.high, target) if known else {},
-                lines=(*lines, *warnings, *held, *spread),
-                details=Details(
-                    designs=[ddo.design_fit(setting, measured, design, fit) for design, fit in zip(designs, fits)],
-                    path=_path(setting, fits, offsets, target),
-                    numbers={"target": target, "free": _shares(setting, answer.free, target), "caps": limits},
-                ),
-                runs=names,
-                tokens=searched,
-            )
+            proposal_of(name, weights, _runs(setting, measured), low=low, high=high, lines=lines, details=details)
         )
     return proposals
 

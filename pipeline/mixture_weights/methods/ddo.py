@@ -10,8 +10,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from pipeline.mixture_weights.artifacts import Coefficients, DesignFit, Details, Proposal
-from pipeline.mixture_weights.method import Method, search_cost
-from pipeline.mixture_weights.setting import Measured, Setting, average, largest_weights, limit_weights, mixture_run
+from pipeline.mixture_weights.method import Method, proposal_of, within_text
+from pipeline.mixture_weights.setting import Measured, Setting, average, mixture_run, tokens_per_step
 from pipeline.study.folder import PlannedRun
 
 if TYPE_CHECKING:
@@ -96,16 +96,18 @@ def design_rounds(setting: Setting, measured: Measured, steps: int) -> Iterator[
 
 def fit_design(setting: Setting, measured: Measured, design: Design) -> DDO:
     """Fit the curves of the domains, with the optimum at the length of the base run."""
-    factors = factors_of(setting)
-    losses = tuple(
-        tuple(
-            tuple(average(setting, measured.losses(table[domain, factor])) for factor in factors)
-            for domain in setting.domains
-        )
+    losses = tuple(zip(*(_losses(setting, measured, design, domain) for domain in setting.domains)))
+    factors = tuple(map(float, factors_of(setting)))
+    weights = tuple(float(design.base[domain]) for domain in setting.domains)
+    return _cached_fit(losses, factors, weights, setting.domains, design.tokens)
+
+
+def _losses(setting: Setting, measured: Measured, design: Design, domain: str) -> list[tuple[float, ...]]:
+    """The average loss of the runs that change a domain's tokens, a tuple over the factors for each seed."""
+    return [
+        tuple(average(setting, measured.losses(table[domain, factor])) for factor in factors_of(setting))
         for table in design.seeds
-    )
-    shares = tuple(float(design.base[domain]) for domain in setting.domains)
-    return _cached_fit(losses, tuple(map(float, factors)), shares, setting.domains, design.tokens)
+    ]
 
 
 @functools.lru_cache(maxsize=64)
@@ -151,18 +153,12 @@ def missed_factors(setting: Setting, design: Design) -> list[str]:
 
 def design_fit(setting: Setting, measured: Measured, design: Design, fit: DDO) -> DesignFit:
     """A round as the report reads it."""
-    factors = factors_of(setting)
-    points = {
-        domain: [
-            [average(setting, measured.losses(table[domain, factor])) for factor in factors] for table in design.seeds
-        ]
-        for domain in setting.domains
-    }
+    points = {domain: list(map(list, _losses(setting, measured, design, domain))) for domain in setting.domains}
     return DesignFit(
         steps=design.steps,
         tokens=design.tokens,
         base={domain: float(share) for domain, share in design.base.items()},
-        factors=[float(factor) for factor in factors],
+        factors=[float(factor) for factor in factors_of(setting)],
         points=points,
         base_value=fit.base,
         predicted=fit.predicted.value,
@@ -177,49 +173,36 @@ def count(setting: Setting, steps: int) -> tuple[int, int]:
     weights, m = setting.question.weights, len(setting.domains)
     other = [factor for factor in factors_of(setting) if factor != 1]
     length = steps * (1 + sum(m + factor - 1 for factor in other))
-    phase = setting.phase
-    a_step = phase.global_batch * (phase.sequence_length or setting.question.sequence_length)
     rounds = weights.rounds * weights.seeds
-    return rounds * (1 + m * len(other)), round(rounds * length * a_step)
+    return rounds * (1 + m * len(other)), round(rounds * length * tokens_per_step(setting))
 
 
-def _runs(setting: Setting, measured: Measured) -> list[PlannedRun]:
-    steps = setting.question.weights.scales[0]
+def runs_of(setting: Setting, measured: Measured, steps: int) -> list[PlannedRun]:
+    """The runs of the rounds at a scale, as far as they are known."""
     return [run for design, _ in design_rounds(setting, measured, steps) for run in design.runs]
 
 
 def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
-    rounds = list(design_rounds(setting, measured, setting.question.weights.scales[0]))
+    rounds = list(design_rounds(setting, measured, _scale(setting)))
     design, fit = rounds[-1]
     assert fit is not None
-    known = len(fit.draws) > 0
-    free = dict(zip(fit.names, map(float, fit)))
-    weights = limit_weights(free, largest_weights(setting, setting.question.weights.target))
-    lines = [*fit.warnings, *missed_factors(setting, design)]
-    if fit.held:
-        lines.append(fit.binding)
-    lines += [
-        f"{domain} is limited to {weights[domain]:.3f} by its text at the target; its optimum is {share:.3f}"
-        for domain, share in free.items()
-        if weights[domain] < share
-    ]
-    names, tokens = search_cost([run for one, _ in rounds for run in one.runs])
-    proposal = Proposal(
-        method="ddo",
-        weights=weights,
-        low=dict(zip(fit.names, map(float, fit.low))) if known else {},
-        high=dict(zip(fit.names, map(float, fit.high))) if known else {},
-        lines=tuple(lines),
-        details=Details(designs=[design_fit(setting, measured, one, made) for one, made in rounds if made]),
-        runs=names,
-        tokens=tokens,
-    )
-    return [proposal]
+    weights, limited = within_text(setting, dict(zip(fit.names, map(float, fit))))
+    ends = (fit.low, fit.high) if len(fit.draws) > 0 else ((), ())
+    low, high = (dict(zip(fit.names, map(float, end))) for end in ends)
+    binding = [fit.binding] if fit.held else []
+    lines = (*fit.warnings, *missed_factors(setting, design), *binding, *limited)
+    details = Details(designs=[design_fit(setting, measured, one, made) for one, made in rounds if made])
+    runs = runs_of(setting, measured, _scale(setting))
+    return [proposal_of("ddo", weights, runs, low=low, high=high, lines=lines, details=details)]
 
 
-def _count(setting: Setting) -> tuple[int, int]:
-    return count(setting, setting.question.weights.scales[0])
+def _scale(setting: Setting) -> int:
+    return setting.question.weights.scales[0]
 
 
-DDO_METHOD = Method(_runs, _propose, _count)
+DDO_METHOD = Method(
+    lambda setting, measured: runs_of(setting, measured, _scale(setting)),
+    _propose,
+    lambda setting: count(setting, _scale(setting)),
+)
 """Proposes the optimum at the first of weights.scales for the target."""

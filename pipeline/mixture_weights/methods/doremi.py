@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from pipeline.mixture_weights.artifacts import Details, Proposal, ProxyPath, ProxyRound
-from pipeline.mixture_weights.method import Method, search_cost
+from pipeline.mixture_weights.method import Method, proposal_of, within_text
 from pipeline.mixture_weights.setting import (
     Measured,
     Setting,
@@ -62,13 +62,16 @@ def rounds(setting: Setting, measured: Measured) -> Iterator[tuple[Round, dict[s
     weights = setting.base
     most = largest_weights(setting, setting.question.weights.scales[0])
     for _ in range(setting.question.weights.rounds):
-        round_ = _round(setting, weights)
+        seeds = range(setting.question.seed, setting.question.seed + setting.question.weights.seeds)
+        references = [mixture_run(setting, weights, setting.question.weights.scales[0], seed) for seed in seeds]
+        round_ = Round(weights, [(reference, proxy_run(setting, reference)) for reference in references])
         if not all(measured.done(run) for run in round_.runs):
             yield round_, None
             return
-        found = _answer(setting, measured, round_)
-        yield round_, found
-        before, weights = weights, exact_weights(limit_weights(found, most))
+        ends = [read_path(measured.folder(proxy))[-1]["mean"] for _, proxy in round_.pairs]
+        mean = {domain: sum(end[domain] for end in ends) / len(ends) for domain in setting.domains}
+        yield round_, mean
+        before, weights = weights, exact_weights(limit_weights(mean, most))
         if _change(before, weights) < SETTLED:
             return
 
@@ -83,21 +86,6 @@ def thinned(path: list[dict[str, Any]]) -> ProxyPath:
     return ProxyPath([line["step"] for line in lines], **parts)
 
 
-def _round(setting: Setting, weights: dict[str, Fraction]) -> Round:
-    asked, first = setting.question.weights, setting.question.seed
-    pairs = []
-    for seed in range(first, first + asked.seeds):
-        reference = mixture_run(setting, weights, asked.scales[0], seed)
-        pairs.append((reference, proxy_run(setting, reference)))
-    return Round(weights, pairs)
-
-
-def _answer(setting: Setting, measured: Measured, round_: Round) -> dict[str, float]:
-    """Mean over the steps, and over the seeds."""
-    ends = [read_path(measured.folder(proxy))[-1]["mean"] for _, proxy in round_.pairs]
-    return {domain: sum(end[domain] for end in ends) / len(ends) for domain in setting.domains}
-
-
 def _change(before: dict[str, Fraction], after: dict[str, Fraction]) -> float:
     return max(abs(float(after[domain] - before[domain])) for domain in after)
 
@@ -109,35 +97,21 @@ def _runs(setting: Setting, measured: Measured) -> list[PlannedRun]:
 def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
     known = [(round_, found) for round_, found in rounds(setting, measured) if found is not None]
     last, free = known[-1]
-    asked = setting.question.weights
-    weights = limit_weights(free, largest_weights(setting, asked.target))
-    lines = [
-        f"{domain} is limited to {weights[domain]:.3f} by its text; DoReMi's weight is {free[domain]:.3f}"
-        for domain in weights
-        if weights[domain] < free[domain]
-    ]
-    if asked.rounds > 1:
+    weights, lines = within_text(setting, free)
+    if (most := setting.question.weights.rounds) > 1:
         change = _change(last.weights, exact_weights(free))
         ended = "settled" if change < SETTLED else f"not settled: the last one moved a weight by {change:.3f}"
-        lines.append(f"{len(known)} of {asked.rounds} rounds, {ended}")
+        lines.append(f"{len(known)} of {most} rounds, {ended}")
     details = [
         ProxyRound(
-            reference={domain: float(share) for domain, share in round_.weights.items()},
+            reference={domain: float(weight) for domain, weight in round_.weights.items()},
             weights=found,
             paths=[thinned(read_path(measured.folder(proxy))) for _, proxy in round_.pairs],
         )
         for round_, found in known
     ]
-    names, tokens = search_cost([run for round_, _ in known for run in round_.runs])
-    proposal = Proposal(
-        method="doremi",
-        weights=weights,
-        lines=tuple(lines),
-        details=Details(rounds=details),
-        runs=names,
-        tokens=tokens,
-    )
-    return [proposal]
+    runs = [run for round_, _ in known for run in round_.runs]
+    return [proposal_of("doremi", weights, runs, lines=tuple(lines), details=Details(rounds=details))]
 
 
 def _count(setting: Setting) -> tuple[int, int]:

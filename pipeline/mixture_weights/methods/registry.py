@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pipeline.mixture_weights.artifacts import Proposal
-from pipeline.mixture_weights.method import Method
+from pipeline.mixture_weights.method import Method, Propose
 from pipeline.mixture_weights.methods.autoscale import AUTOSCALE
 from pipeline.mixture_weights.methods.continual import CONTINUAL
 from pipeline.mixture_weights.methods.data_mixing import DATA_MIXING
@@ -11,15 +13,6 @@ from pipeline.mixture_weights.methods.ddo import DDO_METHOD
 from pipeline.mixture_weights.methods.doremi import DOREMI
 from pipeline.mixture_weights.methods.regmix import REGMIX
 from pipeline.mixture_weights.setting import Measured, Setting
-from pipeline.study.folder import PlannedRun
-
-
-def _no_runs(setting: Setting, measured: Measured) -> list[PlannedRun]:
-    return []
-
-
-def _nothing(setting: Setting) -> tuple[int, int]:
-    return 0, 0
 
 
 def _uniform(setting: Setting, measured: Measured) -> list[Proposal]:
@@ -27,19 +20,17 @@ def _uniform(setting: Setting, measured: Measured) -> list[Proposal]:
 
 
 def _given(setting: Setting, measured: Measured) -> list[Proposal]:
-    return [
-        Proposal(name, {domain: weights.get(domain, 0.0) for domain in setting.domains})
-        for name, weights in setting.question.weights.given.items()
-    ]
+    given = setting.question.weights.given
+    return [Proposal(name, {domain: of.get(domain, 0.0) for domain in setting.domains}) for name, of in given.items()]
 
 
-UNIFORM = Method(_no_runs, _uniform, _nothing)
-"""Equal weights."""
-GIVEN = Method(_no_runs, _given, _nothing, proposals=lambda setting: len(setting.question.weights.given))
-"""The weights of weights.given, each under its name."""
+def _without_runs(propose: Propose, proposals: Callable[[Setting], int] = lambda setting: 1) -> Method:
+    return Method(lambda setting, measured: [], propose, lambda setting: (0, 0), proposals)
+
+
 METHODS: dict[str, Method] = {
-    "uniform": UNIFORM,
-    "given": GIVEN,
+    "uniform": _without_runs(_uniform),
+    "given": _without_runs(_given, lambda setting: len(setting.question.weights.given)),
     "ddo": DDO_METHOD,
     "autoscale": AUTOSCALE,
     "doremi": DOREMI,

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.mixture_weights.artifacts import Details, Proposal
-from pipeline.mixture_weights.method import Method, search_cost
+from pipeline.mixture_weights.method import Method, proposal_of
 from pipeline.mixture_weights.random_mixtures import (
     finished_mixtures,
     last_points,
@@ -19,7 +19,6 @@ from pipeline.mixture_weights.random_mixtures import (
     weights_and_losses,
 )
 from pipeline.mixture_weights.setting import Measured, Setting, domain_values, largest_weights
-from pipeline.study.folder import PlannedRun
 
 if TYPE_CHECKING:
     from sklearn.ensemble import GradientBoostingRegressor
@@ -72,10 +71,6 @@ def ranked(shares: np.ndarray, losses: np.ndarray, mean: Mean = plain_mean, seed
     return float(pd.Series(predicted).corr(pd.Series(measured), method="spearman"))
 
 
-def _runs(setting: Setting, measured: Measured) -> list[PlannedRun]:
-    return random_runs(setting)
-
-
 def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
     """The mean of the hundred best of many mixtures by the trees (RegMix, sec. 3.3)."""
     from fitting import mixture_optimum
@@ -89,7 +84,7 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
     def mean(values: np.ndarray) -> np.ndarray:
         return AVERAGES[question.weights.average](values) @ value
 
-    found = mixture_optimum(
+    best = mixture_optimum(
         mean_by_trees(shares, losses, mean, question.seed),
         [float(share) for share in setting.base.values()],
         high=list(largest_weights(setting, question.weights.target).values()),
@@ -98,19 +93,11 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
         seed=question.seed,
     )
     rank = ranked(shares, losses, mean, question.seed)
-    names, tokens = search_cost(runs)
-    return [
-        Proposal(
-            method="regmix",
-            weights=dict(zip(domains, found.weights.tolist(), strict=True)),
-            predicted={"mean": found.loss},
-            lines=(f"Spearman correlation of the trees on held-out mixtures: {rank:.2f}",),
-            details=Details(numbers={"spearman": rank, "steps": question.weights.scales[0]}),
-            runs=names,
-            tokens=tokens,
-        )
-    ]
+    lines = (f"Spearman correlation of the trees on held-out mixtures: {rank:.2f}",)
+    details = Details(numbers={"spearman": rank, "steps": question.weights.scales[0]})
+    weights = dict(zip(domains, best.weights.tolist(), strict=True))
+    return [proposal_of("regmix", weights, runs, predicted={"mean": best.loss}, lines=lines, details=details)]
 
 
-REGMIX = Method(_runs, _propose, random_count)
+REGMIX = Method(lambda setting, measured: random_runs(setting), _propose, random_count)
 """Needs many mixtures (512 in the paper). Run length is no input, and there are no intervals."""

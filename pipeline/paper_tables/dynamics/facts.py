@@ -142,8 +142,7 @@ def judge_turning(cells: pd.DataFrame) -> tuple[str, str]:
     never = int(np.isinf(rows["ours"]).sum())
     counted = f"{never} of {len(rows)} runs do not return within their length"
     return _judge_pairs(
-        (later >= sooner for sooner, later in pairs),
-        f"{counted}; less pre-training or more replay, an earlier return",
+        (later >= sooner for sooner, later in pairs), f"{counted}; less pre-training or more replay, an earlier return"
     )
 
 

@@ -66,20 +66,17 @@ TABLES: dict[str, Table] = {
         *(facts.best_designs, facts.judge_designs, "choice model weight", "choice", "weight"),
     ),
     "dynamics-figure-10": _table(
-        *("Held-out schedules", fits.held_out_schedules, fits.judge_held_out),
-        *("schedule corpus law", "law", "law"),
+        *("Held-out schedules", fits.held_out_schedules, fits.judge_held_out), *("schedule corpus law", "law", "law")
     ),
     "dynamics-figure-12": _table(
-        *("Each replay ratio by itself", fits.replay_ratios, fits.judge_curves),
-        *(f"law replay {_METRICS}", "replay"),
+        *("Each replay ratio by itself", fits.replay_ratios, fits.judge_curves), *(f"law replay {_METRICS}", "replay")
     ),
     "dynamics-figure-14": _table(
         *("The shift of several sizes", facts.shifts, _OVERLAP["model"]),
         *("replay transfer model corpus", "model", "corpus"),
     ),
     "dynamics-figure-18": _table(
-        *("A model whose past is not known", fits.open_model, fits.judge_open_model),
-        *(f"law {_METRICS}", "law"),
+        *("A model whose past is not known", fits.open_model, fits.judge_open_model), *(f"law {_METRICS}", "law")
     ),
     "dynamics-figure-19": _table(
         *("One law for all replay ratios", fits.coefficients, fits.judge_coefficients),

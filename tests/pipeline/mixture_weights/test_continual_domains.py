@@ -1,9 +1,8 @@
-"""Shares of several domains and general text to continue on: which law stands in for training, and the whole road."""
+"""Mixture weights for continual pre-training on several domains: the choice of the law, and runs at random mixtures."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,9 +14,8 @@ from pipeline.mixture_weights.artifacts import WeightsRecommendation
 from pipeline.mixture_weights.methods.continual import best_surrogate, selection_notes
 from pipeline.mixture_weights.surrogates import SURROGATES, end_columns, fit_length, fit_surrogate, held_out
 from pipeline.question.loading import read_question
-from pipeline.question.messages import ConfigError
-from pipeline.study.folder import Study
-from tests.conftest import SHAPE, write_text
+from pipeline.study.folder import study_of
+from tests.conftest import SHAPE
 from training.schedule import Piece, learning_rates
 from training.spec import Initial, RunSpec
 
@@ -96,17 +94,12 @@ def test_held_out_mixtures_are_not_fitted(like: RunSpec, monkeypatch: pytest.Mon
     points, schedules = planted("data-mixing", like)
     before = held_out(points, like, schedules, {})
     order = np.random.default_rng(0).permutation(COUNT)[::3]
-    runs = sorted(points["run"].unique(), key=lambda name: tuple(_shares(points, name)))
-    spoiled = points["run"].isin([runs[i] for i in order])
+    runs = points.sort_values(sorted(f"mixture.{corpus}" for corpus in NAMES))["run"].unique()
+    spoiled = points["run"].isin(runs[order])
     after = held_out(points.assign(loss=points["loss"] * np.where(spoiled, 1.1, 1)), like, schedules, {})
     # What the laws predict stays, so that the error grows by what the held-out losses have grown.
     of = [table[table["split"] == "mixtures"]["error"] for table in (before, after)]
     assert (of[1] - (1 - 1 / 1.1)).abs().max() < 0.01
-
-
-def _shares(points: pd.DataFrame, name: str) -> list[float]:
-    row = points[points["run"] == name].iloc[0]
-    return [row[column] for column in sorted(f"mixture.{corpus}" for corpus in NAMES)]
 
 
 def test_a_law_that_cannot_be_fitted_is_said_and_another_answers(like: RunSpec) -> None:
@@ -142,57 +135,20 @@ def test_the_length_of_a_run_is_known_to_the_law_of_all_shares_too(like: RunSpec
     assert alone > 3 * both
 
 
-SMALL = [
-    "experiment=own",
-    "goal=weights",
-    "name=many",
-    "model=qwen2-0.05m",
-    "ladder=[]",
-    "corpora.tokenizer.vocabulary=300",
-    "corpora.validation_ratio=0.1",
-    "precision=fp32",
-    "engine=eager",
-    "sequence_length=16",
-    "validation_windows=8",
-    "bootstrap=10",
-    "pretrain.steps=20",
-    "pretrain.global_batch=4",
-    "continual.global_batch=4",
-    "continual.evaluation.every=2",
-    "continual.evaluation.decay=0.2",
-    "law.dcpt.from_step=2",
-    "goal.tolerance=0.05",
-    "weights.phase=continual",
-    "weights.methods=[continual,data-mixing,regmix,uniform]",
-    "weights.base={general: 0.5, domain: 0.25, law: 0.25}",
-    "weights.concentration=[2,10]",
-    "weights.mixtures=10",
-    "weights.scales=[12]",
-    "weights.target=16",
-    "weights.confirm_seeds=1",
+CONTINUAL = [
+    *("name=many", "bootstrap=10", "pretrain.steps=20", "continual.global_batch=4", "continual.evaluation.every=2"),
+    *("continual.evaluation.decay=0.2", "law.dcpt.from_step=2", "goal.tolerance=0.05", "weights.phase=continual"),
+    *("weights.methods=[continual,data-mixing,regmix,uniform]", "weights.concentration=[2,10]", "weights.mixtures=10"),
+    *("weights.base={general: 0.5, domain: 0.25, third: 0.25}", "weights.scales=[12]", "weights.target=16"),
 ]
 
 
-@pytest.fixture(scope="module")
-def words(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    folder = tmp_path_factory.mktemp("many")
-    write_text(folder / "law", 3)
-    return [
-        *SMALL,
-        f"studies={folder / 'studies'}",
-        f"data={folder / 'data'}",
-        f"corpora.sources.general.path={texts / 'general'}",
-        f"corpora.sources.domain.path={texts / 'code'}",
-        f"corpora.sources={{law: {{kind: files, path: {folder / 'law'}}}}}",
-    ]
-
-
 @pytest.mark.slow
-def test_three_methods_read_the_same_random_runs(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_three_methods_read_the_same_random_runs(words: list[str]) -> None:
+    words = [*words, *CONTINUAL]
     for verb in ("prepare", "plan", "train", "recommend"):
         assert run([verb, *words]) == 0, verb
-    folder = Path(next(word for word in words if word.startswith("studies=")).removeprefix("studies="))
-    study = Study(folder / "many")
+    study = study_of(read_question(words))
     plan = study.read_plan()
     assert [planned.role for planned in plan] == ["pretrain", *["fit"] * 11]
     assert all(planned.parent == plan[0].spec.hash for planned in plan[1:])
@@ -204,30 +160,12 @@ def test_three_methods_read_the_same_random_runs(words: list[str], capsys: pytes
         assert row.tokens == 11 * 12 * 4 * 16
         assert sum(row.weights.values()) == pytest.approx(1)
         assert min(row.weights.values()) >= 0
-    found = proposals["continual"]
-    assert all(found.low[name] <= share <= found.high[name] for name, share in found.weights.items())
-    limit = found.details.numbers["general_before"] * 1.05
-    assert found.predicted["general"] <= limit * (1 + 1e-6) or found.lines[0].startswith("infeasible")
-    assert {row["law"] for row in found.details.numbers["held_out"]} == set(SURROGATES)
+    best = proposals["continual"]
+    assert all(best.low[name] <= weight <= best.high[name] for name, weight in best.weights.items())
+    limit = best.details.numbers["general_before"] * 1.05
+    assert best.predicted["general"] <= limit * (1 + 1e-6) or best.lines[0].startswith("infeasible")
+    assert {row["law"] for row in best.details.numbers["held_out"]} == set(SURROGATES)
     # More mixtures are trained beside those that there are.
-    capsys.readouterr()
     assert run(["plan", *words, "weights.mixtures=12"]) == 0
     assert {planned.name for planned in plan} < {planned.name for planned in study.read_plan()}
     assert len(study.read_plan()) == 14
-
-
-def test_bad_input_is_told_at_once(words: list[str]) -> None:
-    wrong = [
-        "weights.mixtures=3",
-        "weights.concentration=[2,1]",
-        "weights.value={lwa: 1, law: -1}",
-        "weights.phase=pretrain",
-    ]
-    with pytest.raises(ConfigError) as refusal:
-        read_question([*words, *wrong])
-    text = "\n".join(refusal.value.lines)
-    assert "weights.mixtures: 3; allowed: 10 or more for regmix on 3 domains" in text
-    assert "weights.concentration: [2.0, 1.0]; allowed: two numbers above 0" in text
-    assert "weights.value: 'lwa' is no source; allowed: general, domain, law" in text
-    assert "weights.value.law: -1.0; allowed: 0 or more" in text
-    assert "weights.phase: 'pretrain' with continual among weights.methods; allowed: continual" in text

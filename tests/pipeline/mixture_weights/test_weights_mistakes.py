@@ -14,7 +14,7 @@ from pipeline.study.folder import question_yaml
 MISTAKES = {
     "weights.methods=[autoscales]": [
         "weights.methods: 'autoscales'; allowed: uniform, given",
-        "did you mean autoscale?",
+        "did you mean autoscale",
     ],
     "weights.methods=[]": ["weights.methods: empty; allowed: uniform"],
     "weights.methods=[given]": ["weights.given: empty", "give weights.given.NAME"],
@@ -32,6 +32,19 @@ MISTAKES = {
     "weights.rounds=0": ["weights.rounds: 0; allowed: 1 or more"],
     "weights.passes=4": ["weights.passes: 4.0 with allow_repeats=false", "allow_repeats=true"],
     "weights.average=median": ["weights.average: 'median'; allowed: loss, perplexity"],
+    "weights.doremi.step_size=0": ["weights.doremi.step_size: 0.0; allowed: above 0"],
+    "weights.doremi.smoothing=1": ["weights.doremi.smoothing: 1.0; allowed: 0 or more, below 1"],
+    "weights.mixtures=3; weights.methods=[regmix]": [
+        "weights.mixtures: 3; allowed: 10 or more for regmix on 2 domains"
+    ],
+    "weights.concentration=[2,1]; weights.methods=[regmix]": [
+        "concentration: [2.0, 1.0]; allowed: two numbers above 0"
+    ],
+    "weights.value={lwa: 1}": ["weights.value: 'lwa' is no source; allowed: general, code"],
+    "weights.value={code: -1, general: 2}": ["weights.value.code: -1.0; allowed: 0 or more"],
+    "weights.methods=[continual]": [
+        "weights.phase: 'pretrain' with continual among weights.methods; allowed: continual"
+    ],
     "weights.target=many": ["weights.target", "many", "Integer"],
     "pretrain.checkpoints.steps=[30]": ["pretrain.checkpoints.steps: given, while runs are of many lengths"],
     "ladder=[qwen2-0.05m]": ["ladder: ['qwen2-0.05m'] with goal.kind=weights; allowed: []"],
@@ -51,7 +64,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("override", MISTAKES)
 def test_a_mistake_is_one_line(override: str, stored: Path) -> None:
     with pytest.raises(ConfigError) as wrong:
-        load_question(stored, [override])
+        load_question(stored, override.split("; "))
     lines = wrong.value.lines
     assert any(all(part in line for part in MISTAKES[override]) for line in lines), lines
     # A base that invents a domain also lacks one.

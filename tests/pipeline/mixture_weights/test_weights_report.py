@@ -13,7 +13,7 @@ from pipeline.mixture_weights.setting import Measured
 from pipeline.mixture_weights.stages import search_runs
 from pipeline.mixture_weights.terminal_tables import comparison_tables, difference, reference_warning, weights_table
 from tests.pipeline.mixture_weights.weights_study import HOSTILE_DOMAIN, make_study, recommended, whole_study
-from tests.pipeline.report.page_scripts import TEXTS
+from tests.pipeline.report.page_scripts import marks_drawn, opened, touching
 from tests.pipeline.report.test_browser import browser as browser
 
 
@@ -72,37 +72,13 @@ def test_tables_of_the_terminal_hold_every_method(tmp_path_factory: pytest.TempP
 
 
 @pytest.mark.browser
-def test_a_browser_draws_every_figure_and_no_text_lies_on_another(browser, path: Path) -> None:
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.set_default_timeout(120_000)
-    said: list[str] = []
-    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: (said.append("dialog"), dialog.dismiss()))
-    page.goto(path.as_uri())
-    page.wait_for_selector("html[data-drawn]")
-    drawn = page.evaluate(
-        """() => [...document.querySelectorAll(".plot")].map(plot =>
-           plot.querySelectorAll(".main-svg .scatterlayer .trace path").length)"""
-    )
-    # Weights, two paths, three domains, losses by method, losses while training.
-    assert len(drawn) == 8
-    assert min(drawn) >= 3
-    for width in (1280, 390):
-        page.set_viewport_size({"width": width, "height": 900})
-        # Plotly takes its time to follow.
-        page.wait_for_function(
-            "() => [...document.querySelectorAll('.main-svg')].every(e => e.clientWidth <= innerWidth)"
-        )
-        touching = [
-            f"{first['of']}: {first['words'][:40]!r} on {second['words'][:40]!r}"
-            for group in page.evaluate(TEXTS)
-            for at, first in enumerate(group)
-            for second in group[at + 1 :]
-            if min(first["right"], second["right"]) - max(first["left"], second["left"]) > 1
-            and min(first["bottom"], second["bottom"]) - max(first["top"], second["top"]) > 1
-        ]
-        assert touching == []
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_draws_every_figure_and_no_text_lies_on_another(browser, path: Path, width: int) -> None:
+    with opened(browser, path, width) as (page, said, _):
+        drawn = marks_drawn(page)
+        # Weights, two paths, three domains, losses by method, losses while training.
+        assert len(drawn) == 8
+        assert min(drawn) >= 3
+        assert touching(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert said == []
-    page.close()

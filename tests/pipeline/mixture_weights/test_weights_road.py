@@ -8,58 +8,26 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from pipeline.cli.main import run
 from pipeline.mixture_weights.artifacts import WeightsConfirmation, WeightsRecommendation
-from pipeline.study.folder import Study
-from tests.conftest import write_text
+from pipeline.question.loading import read_question
+from pipeline.study.folder import Study, study_of
 
 pytestmark = pytest.mark.slow
 
-DOMAINS = ("general", "domain", "third")
-SMALL = [
-    "experiment=own",
-    "goal=weights",
-    "model=qwen2-0.05m",
-    "ladder=[]",
-    "corpora.tokenizer.vocabulary=300",
-    "corpora.validation_ratio=0.1",
-    "precision=fp32",
-    "engine=eager",
-    "sequence_length=16",
-    "validation_windows=8",
-    "pretrain.global_batch=4",
-    "pretrain.evaluation.every=6",
-    "weights.methods=[autoscale,uniform]",
-    "weights.scales=[9,18]",
-    "weights.target=36",
-    "weights.confirm_seeds=2",
-    "launcher.workers=1",
+AUTOSCALE = [
+    *("weights.methods=[autoscale,uniform]", "weights.scales=[9,18]", "weights.target=36", "weights.confirm_seeds=2"),
 ]
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    folder = tmp_path_factory.mktemp("weights")
-    for number, name in enumerate(DOMAINS):
-        write_text(folder / name, number)
-    paths = [f"corpora.sources.{name}.path={folder / name}" for name in DOMAINS[:2]]
-    third = f"corpora.sources={{third: {{path: {folder / 'third'}}}}}"
-    return [*SMALL, *paths, third, f"studies={folder / 'studies'}", f"data={folder / 'data'}"]
-
-
-def _study(words: list[str], name: str) -> Study:
-    folder = next(word for word in words if word.startswith("studies=")).removeprefix("studies=")
-    return Study(Path(folder) / name)
-
-
-@pytest.fixture(scope="module")
 def compared(words: list[str]) -> Study:
-    assert run(["quickstart", *words, "name=whole"]) == 0
-    return _study(words, "whole")
+    whole = [*words, *AUTOSCALE, "name=whole"]
+    assert run(["quickstart", *whole]) == 0
+    return study_of(read_question(whole))
 
 
 def test_the_whole_road(compared: Study, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +47,7 @@ def test_the_whole_road(compared: Study, words: list[str], capsys: pytest.Captur
     answers = [(compared.folder / name).read_bytes() for name in ("recommendation.json", "confirmation.json")]
     capsys.readouterr()
     for verb in ("plan", "train", "collect", "fit", "recommend", "confirm", "report"):
-        assert run([verb, *words, "name=whole"]) == 0, verb
+        assert run([verb, *words, *AUTOSCALE, "name=whole"]) == 0, verb
     out = " ".join(capsys.readouterr().out.split())
     assert "search by autoscale" in out
     assert "20 runs, 20 of them done already" in out
@@ -99,14 +67,13 @@ def test_a_recommendation_of_another_question_is_not_confirmed(
         assert run(["report", str(compared.folder)]) == 3
     finally:
         path.write_text(kept)
-    assert (
-        "mixture.general = 2: input should be less than or equal to 1; run cptlaw recommend again"
-        in capsys.readouterr().err
-    )
+    wrong = "mixture.general = 2: input should be less than or equal to 1; run cptlaw recommend again"
+    assert wrong in capsys.readouterr().err
 
 
 def test_killed_in_the_middle_and_repeated_trains_nothing_twice(compared: Study, words: list[str]) -> None:
-    mine, study = [*words, "name=killed"], _study(words, "killed")
+    mine = [*words, *AUTOSCALE, "name=killed"]
+    study = study_of(read_question(mine))
     assert run(["prepare", *mine]) == run(["plan", *mine]) == 0
     command = [sys.executable, "-m", "pipeline.cli.main", "train", *mine]
     driver = subprocess.Popen(command, start_new_session=True)
@@ -130,10 +97,11 @@ def test_killed_in_the_middle_and_repeated_trains_nothing_twice(compared: Study,
 def test_a_masked_model_goes_the_same_road(words: list[str]) -> None:
     bert = ["model=bert-base", "objective.kind=masked", "model.vocab_size=null", "model.hidden_size=16"]
     bert += ["model.num_hidden_layers=1", "model.num_attention_heads=2", "model.intermediate_size=32"]
-    changed = ["weights.methods=[ddo,uniform]", "weights.rounds=2", "weights.confirm_seeds=1", "name=masked"]
-    words = [word for word in words if not word.startswith(("model=", "weights.methods", "weights.confirm_seeds"))]
-    assert run(["quickstart", *words, *bert, *changed]) == 0
-    study = _study(words, "masked")
+    ddo = ["weights.methods=[ddo,uniform]", "weights.scales=[9,18]", "weights.target=36", "weights.rounds=2"]
+    words = [word for word in words if not word.startswith("model=")]
+    words += [*bert, *ddo, "weights.confirm_seeds=1", "name=masked"]
+    assert run(["quickstart", *words]) == 0
+    study = study_of(read_question(words))
     plan = study.read_plan()
     assert {planned.spec.objective.kind for planned in plan} == {"masked"}
     assert [planned.role for planned in plan].count("fit") >= 13

@@ -1,4 +1,7 @@
-"""What tests ask a browser that shows a page of the report: JavaScript functions."""
+"""What tests ask a browser that shows a page of the report: JavaScript functions, and two that call them."""
+
+from contextlib import contextmanager
+from itertools import combinations
 
 TEXTS = """() => {
   const box = (element, of) => {
@@ -58,3 +61,38 @@ SET = """async places => {
     words: document.getElementById("explored").textContent};
 }"""
 """Put sliders in their places; the answer and the words that the page then shows."""
+
+
+@contextmanager
+def opened(browser, path, width):
+    """A page at a width, with what it said and asked for while it loaded."""
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.set_default_timeout(120_000)
+    said, asked = [], []
+    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: (said.append("dialog"), dialog.dismiss()))
+    page.on("request", lambda wanted: asked.append(wanted.url))
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-drawn]")
+    yield page, said, asked
+    page.close()
+
+
+def marks_drawn(page):
+    """How many marks each figure has."""
+    return page.evaluate(
+        """() => [...document.querySelectorAll(".plot")].map(plot =>
+           plot.querySelectorAll(".main-svg .scatterlayer .trace path").length)"""
+    )
+
+
+def touching(page):
+    """Texts that lie on each other."""
+    return [
+        f"{first['of']}: {first['words'][:40]!r} on {second['words'][:40]!r}"
+        for group in page.evaluate(TEXTS)
+        for first, second in combinations(group, 2)
+        if min(first["right"], second["right"]) - max(first["left"], second["left"]) > 1
+        and min(first["bottom"], second["bottom"]) - max(first["top"], second["top"]) > 1
+    ]

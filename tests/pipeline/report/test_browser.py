@@ -15,7 +15,7 @@ from pipeline.report.write import write_report
 from pipeline.study.collect import read_points
 from pipeline.study.fits import read_fits
 from pipeline.study.folder import Study
-from tests.pipeline.report.page_scripts import FAINT, SET, TEXTS
+from tests.pipeline.report.page_scripts import FAINT, SET, TEXTS, marks_drawn, opened, touching
 from tests.pipeline.report.report_study import HOSTILE_CORPUS, whole_study
 
 pytestmark = pytest.mark.browser
@@ -57,25 +57,13 @@ def path(whole):
 @pytest.fixture(scope="module", params=[1280, 390])
 def shown(request, browser, path):
     """The page at one width, and what it said and asked for while it loaded."""
-    page = browser.new_page(viewport={"width": request.param, "height": 900})
-    page.set_default_timeout(120_000)
-    said, asked = [], []
-    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: (said.append("dialog"), dialog.dismiss()))
-    page.on("request", lambda wanted: asked.append(wanted.url))
-    page.goto(path.as_uri())
-    page.wait_for_selector("html[data-drawn]")
-    yield page, said, asked
-    page.close()
+    with opened(browser, path, request.param) as page_and_logs:
+        yield page_and_logs
 
 
 def test_every_figure_is_drawn(shown):
     page, _, _ = shown
-    drawn = page.evaluate(
-        """() => [...document.querySelectorAll(".plot")].map(plot =>
-           plot.querySelectorAll(".main-svg .scatterlayer .trace path").length)"""
-    )
+    drawn = marks_drawn(page)
     # Those of the sliders, and those of test_report.py.
     assert len(drawn) == 3 + 22
     assert min(drawn) >= 3
@@ -92,17 +80,8 @@ def test_nothing_is_complained_of_and_nothing_fetched(shown):
 
 def test_no_text_lies_on_another(shown):
     page, _, _ = shown
-    groups = page.evaluate(TEXTS)
-    assert sum(len(group) for group in groups) > 300
-    touching = [
-        f"{first['of']}: {first['words'][:40]!r} on {second['words'][:40]!r}"
-        for group in groups
-        for at, first in enumerate(group)
-        for second in group[at + 1 :]
-        if min(first["right"], second["right"]) - max(first["left"], second["left"]) > 1
-        and min(first["bottom"], second["bottom"]) - max(first["top"], second["top"]) > 1
-    ]
-    assert touching == []
+    assert sum(len(group) for group in page.evaluate(TEXTS)) > 300
+    assert touching(page) == []
 
 
 def test_the_page_is_as_wide_as_the_screen(shown):
