@@ -32,10 +32,7 @@ def main() -> None:
         for row in importlib.import_module(f"tests.benchmarks.{name}").measure():
             results[row["name"]] = {key: value for key, value in row.items() if key != "name"}
             table.add_row(
-                row["name"],
-                *(_plain(row[key]) for key in ("ours", "peer", "ratio")),
-                row["unit"],
-                row["meaning"],
+                row["name"], *(_plain(row[key]) for key in ("ours", "peer", "ratio")), row["unit"], row["meaning"]
             )
         console.print(f"{name}: {time.perf_counter() - start:.0f} s", highlight=False)
     console.print(table)

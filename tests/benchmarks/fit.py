@@ -72,16 +72,7 @@ class PaperObjective:
         return value, np.array(gradient)
 
 
-BOUNDS = [
-    *[(None, None)] * 2,
-    (0.01, 3),
-    (None, None),
-    (0.01, 3),
-    (None, None),
-    (0.01, 3),
-    (-9.0, 2.2),
-    (1e-4, 1),
-]
+BOUNDS = [*[(None, None)] * 2, (0.01, 3), (None, None), (0.01, 3), (None, None), (0.01, 3), (-9.0, 2.2), (1e-4, 1)]
 
 
 def paper_starts(count: int, seed: int = 0) -> list[np.ndarray]:
@@ -104,14 +95,7 @@ def measure() -> list[Row]:
         fit = fitting.fit(points, "dcpt", seed=seed, bootstrap=0)
         ours.append((time.perf_counter() - before, fit.objective))
         before = time.perf_counter()
-        found = minimize(
-            objective,
-            start,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=BOUNDS,
-            options=TIGHT,
-        )
+        found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=BOUNDS, options=TIGHT)
         peer.append((time.perf_counter() - before, float(found.fun)))
     best = min(value for _, value in ours + peer)
     times = [float(np.median([seconds for seconds, _ in side])) * 1e3 for side in (ours, peer)]

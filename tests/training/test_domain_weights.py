@@ -81,10 +81,5 @@ def test_a_line_is_read_back_exactly(tmp_path: Path) -> None:
     weights = DomainWeights(np.array([0.1, 0.9]), np.array([0.3, 1.7]), np.array([1 / 3, np.nan]))
     (tmp_path / PATH).write_text(as_line(2, ["a", "b"], weights) + '{"step": 3')
     assert read_path(tmp_path) == [
-        {
-            "step": 2,
-            "weights": {"a": 0.1, "b": 0.9},
-            "mean": {"a": 0.15, "b": 0.85},
-            "excess": {"a": 1 / 3, "b": None},
-        }
+        {"step": 2, "weights": {"a": 0.1, "b": 0.9}, "mean": {"a": 0.15, "b": 0.85}, "excess": {"a": 1 / 3, "b": None}}
     ]

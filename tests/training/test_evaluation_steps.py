@@ -69,10 +69,7 @@ def test_rising_unique_and_with_both_ends(policy, every, steps, bernoulli):
         (EvaluationPolicy(every=0), r"evaluation\.every: 0"),
         (EvaluationPolicy("decay", decay=-1.0), r"evaluation\.decay: -1\.0"),
         (EvaluationPolicy("decay", decay=float("nan")), r"evaluation\.decay: nan"),
-        (
-            EvaluationPolicy("explicit", steps=(5, 11)),
-            r"evaluation\.steps: 11 is not in the run; allowed: 0 to 10",
-        ),
+        (EvaluationPolicy("explicit", steps=(5, 11)), r"evaluation\.steps: 11 is not in the run; allowed: 0 to 10"),
     ],
 )
 def test_mistakes_are_named(policy, message):

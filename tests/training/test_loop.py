@@ -88,10 +88,7 @@ def test_training_learns_and_notes_rates_and_tokens(manifest: Manifest, spec: Ru
 def test_a_continual_run_starts_at_its_parents_last_loss(manifest: Manifest, spec: RunSpec, tmp_path: Path) -> None:
     parent = trained(spec, manifest, tmp_path / "parent")
     child = dataclasses.replace(
-        spec,
-        phase="continual",
-        initial=Initial("run", run=spec.hash, step=20),
-        mixture={"general": "0", "code": "1"},
+        spec, phase="continual", initial=Initial("run", run=spec.hash, step=20), mixture={"general": "0", "code": "1"}
     )
     points = trained(child, manifest, tmp_path / "child", start=tmp_path / "parent" / "checkpoints" / "step-20")
     assert [point["loss"] for point in points[:2]] == [point["loss"] for point in parent[-2:]]

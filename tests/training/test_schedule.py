@@ -33,8 +33,7 @@ def test_warmup_stable_decay_and_a_rewarmup_from_the_rate_before():
 
 def test_a_start_of_its_own_jumps():
     np.testing.assert_allclose(
-        learning_rates([Piece("constant", 1.0, steps=1), Piece("linear", 0.5, 0.0, steps=2)], 3),
-        [1.0, 0.25, 0.0],
+        learning_rates([Piece("constant", 1.0, steps=1), Piece("linear", 0.5, 0.0, steps=2)], 3), [1.0, 0.25, 0.0]
     )
 
 
@@ -92,10 +91,7 @@ def test_a_run_too_short_for_its_warmup_starts_at_the_peak():
     [
         ([Piece("cos", end=1.0)], r"schedule\[0\]\.shape: 'cos' is not a shape; allowed: constant, linear"),
         ([Piece("linear")], r"schedule\[0\]\.end: missing"),
-        (
-            [Piece("constant", steps=4), Piece("linear", end=-1.0)],
-            r"schedule\[1\]\.end: -1\.0 is not a learning",
-        ),
+        ([Piece("constant", steps=4), Piece("linear", end=-1.0)], r"schedule\[1\]\.end: -1\.0 is not a learning"),
         ([Piece("linear", float("nan"), 1.0)], r"schedule\[0\]\.start: nan"),
         ([Piece("linear", end=float("inf"))], r"schedule\[0\]\.end: inf"),
         ([Piece("constant", 0.1, 0.2)], r"schedule\[0\]\.end: 0\.2 differs from its start 0\.1"),
@@ -109,10 +105,7 @@ def test_a_run_too_short_for_its_warmup_starts_at_the_peak():
         ([Piece("constant", steps=9)], r"its pieces take 9 steps; allowed: 10"),
         ([Piece("constant", steps=11), Piece("constant")], r"its pieces take 11 steps; allowed: at most 10"),
         ([Piece("constant", share=0.9)], r"its pieces take 9 steps; allowed: 10"),
-        (
-            [Piece("constant", share=0.9), Piece("constant", steps=2)],
-            r"its pieces take 11 steps; allowed: 10",
-        ),
+        ([Piece("constant", share=0.9), Piece("constant", steps=2)], r"its pieces take 11 steps; allowed: 10"),
         ([], r"its pieces take 0 steps; allowed: 10"),
     ],
 )

@@ -166,11 +166,7 @@ def _how(folder: Path, fingerprint: str, ratio: float, screen: Path | None, work
 
 
 def _tokenizer_folder(
-    choice: TokenizerChoice,
-    folder: Path,
-    origins: dict[str, str],
-    reader: SourceReader,
-    progress: Log,
+    choice: TokenizerChoice, folder: Path, origins: dict[str, str], reader: SourceReader, progress: Log
 ) -> Path:
     if choice.path is not None:
         # Copied, so that the prepared folder is self-contained.

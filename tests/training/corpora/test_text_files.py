@@ -70,10 +70,7 @@ def test_text_files_are_documents_in_a_folder_and_paragraphs_alone(tmp_path):
     path = write(tmp_path / "a.txt", content)
     write(tmp_path / "b.txt", b"Other.\n")
     assert list(file_documents(path)) == [("a.txt:1", "First,\nstill.\n"), ("a.txt:6", "Second é.")]
-    assert list(file_documents(tmp_path)) == [
-        ("a.txt", "First,\nstill.\n\n \n\nSecond é."),
-        ("b.txt", "Other.\n"),
-    ]
+    assert list(file_documents(tmp_path)) == [("a.txt", "First,\nstill.\n\n \n\nSecond é."), ("b.txt", "Other.\n")]
 
 
 def test_empty_texts_and_lines_are_passed_over_and_still_counted(tmp_path):
@@ -92,17 +89,9 @@ def test_many_rows_of_parquet_keep_their_numbers(tmp_path):
     [
         ("a.jsonl", b"", "a.jsonl: no text in it"),
         ("a.txt", b" \n\n", "a.txt: no text in it"),
-        (
-            "a.csv",
-            b"text\nx\n",
-            "a.csv: unknown kind of file; allowed: .jsonl, .jsonl.gz, .jsonl.zst, .parquet, .txt",
-        ),
+        ("a.csv", b"text\nx\n", "a.csv: unknown kind of file; allowed: .jsonl, .jsonl.gz, .jsonl.zst, .parquet, .txt"),
         ("a.jsonl", b'{"text": "x"}\n{"text": "\xff"}\n', "a.jsonl line 2: not UTF-8 at byte 24 of the file"),
-        (
-            "a.jsonl.gz",
-            b'{"text": "x"}\n{"text": "\xff"}\n',
-            "a.jsonl.gz line 2: not UTF-8 at byte 24 of the file",
-        ),
+        ("a.jsonl.gz", b'{"text": "x"}\n{"text": "\xff"}\n', "a.jsonl.gz line 2: not UTF-8 at byte 24 of the file"),
         ("a.txt", b"\xef\xbb\xbfx\n\ny\xff", "a.txt line 3: not UTF-8 at byte 7 of the file"),
         ("a.jsonl", b'{"text": "x"}\n{"text": "y', "a.jsonl line 2: not JSON"),
         ("a.jsonl", b'["x"]\n', "a.jsonl line 1: list; allowed: a JSON object a line"),
