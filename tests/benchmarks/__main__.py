@@ -31,9 +31,7 @@ def main() -> None:
         start = time.perf_counter()
         for row in importlib.import_module(f"tests.benchmarks.{name}").measure():
             results[row["name"]] = {key: value for key, value in row.items() if key != "name"}
-            table.add_row(
-                row["name"], *(_plain(row[key]) for key in ("ours", "peer", "ratio")), row["unit"], row["meaning"]
-            )
+            table.add_row(*(_plain(row[key]) for key in ("name", "ours", "peer", "ratio", "unit", "meaning")))
         console.print(f"{name}: {time.perf_counter() - start:.0f} s", highlight=False)
     console.print(table)
     write_whole(arguments.output, json.dumps(results, indent=2) + "\n")

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -38,6 +39,19 @@ def measure() -> list[Row]:
     return [row("collect", ours, "s", meaning, peer, lower_is_better=True)]
 
 
+def write_points(folder: Path, spec: RunSpec, steps: Iterable[int]) -> None:
+    """Write points.jsonl of a run: made-up losses of its corpora at some steps."""
+    lines = [
+        json.dumps(
+            {"step": step, "tokens": step * spec.tokens_per_step, "corpus": corpus, "loss": 5.0 + 1.0 / (step + 1),
+             "loss_stderr": 0.0123456789, "learning_rate": 1e-3}
+        )
+        for step in steps
+        for corpus in sorted(spec.corpora)
+    ]  # fmt: skip
+    (folder / "points.jsonl").write_text("\n".join(lines) + "\n")
+
+
 def _write(study: Study) -> list[PlannedRun]:
     first = RunSpec(
         phase="continual",
@@ -57,15 +71,7 @@ def _write(study: Study) -> list[PlannedRun]:
         run = PlannedRun(f"continual-{seed}-{spec.hash[:8]}", "fit", "tiny", "", spec)
         folder = study.runs / run.name
         folder.mkdir(parents=True)
-        lines = [
-            json.dumps(
-                {"step": step, "tokens": step * 64, "corpus": corpus, "loss": 5.0 + 1.0 / step,
-                 "loss_stderr": 0.0123456789, "learning_rate": 1e-3}
-            )
-            for step in range(1, STEPS + 1)
-            for corpus in ("code", "general")
-        ]  # fmt: skip
-        (folder / "points.jsonl").write_text("\n".join(lines) + "\n")
+        write_points(folder, spec, range(1, STEPS + 1))
         runs.append(run)
     study.write_plan(runs)
     return runs

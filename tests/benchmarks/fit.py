@@ -1,8 +1,4 @@
-"""Our fit of the D-CPT law against plain multi-start L-BFGS on the paper's objective, in one process, in
-turn.
-
-python -m tests.benchmarks.fit
-"""
+"""Our fit of the D-CPT law against plain multi-start L-BFGS on the paper's objective, in one process, in turn."""
 
 import itertools
 import time
@@ -23,8 +19,7 @@ TIGHT = {"maxiter": 5000, "maxfun": 10_000, "ftol": 1e-13, "gtol": 1e-9}
 
 
 class PaperObjective:
-    """Que et al. 2024, app. E.3: sum of Huber(1e-3) of log residuals, log loss as a LogSumExp, analytic
-    gradient.
+    """Que et al. 2024, app. E.3: sum of Huber(1e-3) of log residuals, log loss as a LogSumExp, analytic gradient.
 
     Parameters: e, a, alpha, b, beta, c1, gamma, eta1, eps; eta = 1 + exp(eta1).
     """
@@ -86,7 +81,7 @@ def paper_starts(count: int, seed: int = 0) -> list[np.ndarray]:
 
 
 def measure() -> list[Row]:
-    """Rows with the keys name, ours, peer, ratio (peer / ours), unit, meaning."""
+    """Time, and how often each side reaches the best objective of all."""
     points = measured(grid(), "dcpt", TRUE["dcpt"], noise=0.003)
     objective = PaperObjective(points)
     ours, peer = [], []

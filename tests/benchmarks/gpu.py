@@ -10,10 +10,11 @@ one that runs out of memory does not take the others along. Prints a Markdown ta
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
+import importlib.util
+import itertools
+import multiprocessing
 import time
+from concurrent.futures import ProcessPoolExecutor
 
 import torch
 
@@ -22,55 +23,46 @@ from training.objectives import sequence_losses, sequence_losses_by_rows, sequen
 from training.parameters import model_size
 from training.telemetry import peak_flops, peak_memory
 
-QWEN = {"model_type": "qwen2", "bos_token_id": None, "eos_token_id": 0, "pad_token_id": None}
 SHAPES = {
-    "0.5B": QWEN
-    | {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 16}
-    | {"intermediate_size": 2816, "vocab_size": 151_936, "tie_word_embeddings": True},
-    "1.8B": QWEN
-    | {"hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 16}
-    | {"intermediate_size": 5504, "vocab_size": 151_936, "tie_word_embeddings": False},
-    "tiny": QWEN
-    | {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}
-    | {"intermediate_size": 176, "vocab_size": 2_048, "tie_word_embeddings": True},
+    name: {"model_type": "qwen2", "bos_token_id": None, "eos_token_id": 0, "pad_token_id": None}
+    | {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": heads}
+    | {"intermediate_size": inner, "vocab_size": vocabulary, "tie_word_embeddings": tied}
+    for name, width, layers, heads, inner, vocabulary, tied in (
+        ("0.5B", 1024, 24, 16, 2816, 151_936, True),
+        ("1.8B", 2048, 24, 16, 5504, 151_936, False),
+        ("tiny", 64, 2, 2, 176, 2_048, True),
+    )
 }
 HEADS = {"logits": sequence_losses, "rows": sequence_losses_by_rows, "chunked": sequence_losses_chunked}
 
 
 def main() -> None:
-    """Run every variant of the shapes asked for, or (--variant) one in this process."""
+    """Run every variant of the shapes asked for, and print a row of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", action="append", choices=SHAPES, help="which; none: 0.5B and 1.8B")
     parser.add_argument("--batch", type=int, default=8, help="sequences a step")
     parser.add_argument("--length", type=int, default=2048, help="tokens a sequence")
     parser.add_argument("--steps", type=int, default=20, help="timed steps, after five to warm up")
-    parser.add_argument("--variant", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.variant:
-        print(json.dumps(measured(*arguments.variant.split(","), arguments.batch, arguments.length, arguments.steps)))
-        return
-    heads = [*HEADS, *(["liger"] if _has_liger() else [])]
+    liger = torch.cuda.is_available() and importlib.util.find_spec("liger_kernel") is not None
+    heads = [*HEADS, *(["liger"] if liger else [])]
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     print(f"{device}, torch {torch.__version__}, {arguments.batch} x {arguments.length} tokens, bf16 autocast\n")
     print("| shape | compiled | head | tokens/s | MFU | peak memory, GB | seconds to the first step |")
     print("|---|---|---|---|---|---|---|")
-    for shape in arguments.shape or ["0.5B", "1.8B"]:
-        for compiled in ("no", "yes"):
-            # Compiling took 205 s for the chunked head of the tiny shape on a processor, 25 s for that by rows.
-            for head in [head for head in heads if compiled == "no" or head in ("logits", "rows")]:
-                words = [sys.executable, "-m", "tests.benchmarks.gpu", "--variant", f"{shape},{compiled},{head}"]
-                words += [f"--{key}={getattr(arguments, key)}" for key in ("batch", "length", "steps")]
-                done = subprocess.run(words, capture_output=True, text=True, check=False)
-                if done.returncode:
-                    reason = (done.stderr.strip().splitlines() or ["no word"])[-1][:60]
-                    print(f"| {shape} | {compiled} | {head} | {reason} | | | |", flush=True)
-                    continue
-                row = json.loads(done.stdout.strip().splitlines()[-1])
-                mfu = "n/a" if row["mfu"] is None else f"{row['mfu']:.1%}"
-                speed, memory = f"{row['tokens_per_second']:,.0f}", f"{row['memory'] / 1e9:.1f}"
-                print(
-                    f"| {shape} | {compiled} | {head} | {speed} | {mfu} | {memory} | {row['first']:.0f} |", flush=True
-                )
+    # Compiling took 205 s for the chunked head of the tiny shape on a processor, 25 s for that by rows.
+    variants = [("no", head) for head in heads] + [("yes", head) for head in ("logits", "rows")]
+    for shape, (compiled, head) in itertools.product(arguments.shape or ["0.5B", "1.8B"], variants):
+        sizes = (arguments.batch, arguments.length, arguments.steps)
+        try:
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+                row = pool.submit(measured, shape, compiled, head, *sizes).result()
+        except Exception as error:
+            cells = f"{(str(error).strip().splitlines() or [type(error).__name__])[-1][:60]} | | |"
+        else:
+            mfu = "n/a" if row["mfu"] is None else f"{row['mfu']:.1%}"
+            cells = f"{row['tokens_per_second']:,.0f} | {mfu} | {row['memory'] / 1e9:.1f} | {row['first']:.0f}"
+        print(f"| {shape} | {compiled} | {head} | {cells} |", flush=True)
 
 
 def measured(shape: str, compiled: str, head: str, batch: int, length: int, steps: int) -> dict[str, float | None]:
@@ -101,37 +93,20 @@ def measured(shape: str, compiled: str, head: str, batch: int, length: int, step
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    start = time.perf_counter()
-    step()
-    _wait(device)
-    first = time.perf_counter() - start
-    for _ in range(4):
-        step()
-    _wait(device)
-    start = time.perf_counter()
-    for _ in range(steps):
-        step()
-    _wait(device)
-    speed = steps * batch * length / (time.perf_counter() - start)
+    def seconds(count: int) -> float:
+        start = time.perf_counter()
+        for _ in range(count):
+            step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    first, _, timed = seconds(1), seconds(4), seconds(steps)
+    speed = steps * batch * length / timed
     peak = peak_flops(torch.cuda.get_device_name()) if device.type == "cuda" else None
     flops = model_size(fields, length).flops_per_token
-    return {
-        "tokens_per_second": speed,
-        "mfu": speed * flops / peak if peak else None,
-        "memory": peak_memory(),
-        "first": first,
-    }
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-
-
-def _has_liger() -> bool:
-    import importlib.util
-
-    return torch.cuda.is_available() and importlib.util.find_spec("liger_kernel") is not None
+    mfu = speed * flops / peak if peak else None
+    return {"tokens_per_second": speed, "mfu": mfu, "memory": peak_memory(), "first": first}
 
 
 if __name__ == "__main__":

@@ -11,22 +11,18 @@ import tempfile
 from pathlib import Path
 
 from tests.benchmarks import Row, row
-from tests.benchmarks.peers import bare_loop
+from tests.benchmarks.peers import bare_loop, our_loop
 from tests.conftest import SHAPE as BASE
 from tests.conftest import write_text
 from training.batches import training_batches
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import Source, TokenizerChoice, prepare
-from training.engine import ready
 from training.evaluation_steps import EvaluationPolicy
-from training.loop import train
 from training.schedule import Piece
-from training.spec import Execution, Initial, RunSpec
+from training.spec import Initial, RunSpec
 
-SHAPE = BASE | {
-    **{"hidden_size": 128, "num_hidden_layers": 5, "num_attention_heads": 4, "num_key_value_heads": 4},
-    **{"intermediate_size": 352, "max_position_embeddings": 2048},
-}
+SHAPE = BASE | {"hidden_size": 128, "num_hidden_layers": 5, "num_attention_heads": 4, "num_key_value_heads": 4}
+SHAPE |= {"intermediate_size": 352, "max_position_embeddings": 2048}
 
 
 def measure() -> list[Row]:
@@ -68,21 +64,9 @@ def _train(which: str, precision: str, base: Path) -> None:
     )
     if which == "bare":
         stores = {name: manifest.store(name) for name in spec.corpora}
-        bare_loop(spec, training_batches(stores, spec, first_step=1), "eager", 1, every=20)
-        return
-    network, losses = ready(spec.model, "eager", precision, 1)
-    folder = base / precision
-    folder.mkdir()
-    train(
-        spec,
-        folder,
-        manifest=manifest,
-        start=None,
-        network=network,
-        losses=losses,
-        execution=Execution(resume_every=10),
-        check=lambda: None,
-    )
+        bare_loop(spec, training_batches(stores, spec, first_step=1), "eager", every=20)
+    else:
+        our_loop(spec, manifest, "eager", resume_every=10)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""What people would write instead of our loop: a bare PyTorch loop, and transformers.Trainer."""
+"""Our loop, and what people would write instead: a bare PyTorch loop, and transformers.Trainer."""
 
 from __future__ import annotations
 
 import itertools
+import tempfile
 import time
 import warnings
 from collections.abc import Iterable, Sequence
@@ -12,16 +13,28 @@ from unittest.mock import patch
 
 import torch
 
+from training.corpora.manifest import Manifest
 from training.devices.single import adamw
+from training.durable import read_lines_whole
 from training.engine import ready
+from training.loop import train
 from training.model import build_model
 from training.schedule import learning_rates
-from training.spec import RunSpec
+from training.spec import Execution, RunSpec
 
 
-def bare_loop(spec: RunSpec, batches: Iterable[torch.Tensor], engine: str, threads: int, every: int) -> list[float]:
-    """Tokens a second of each block of `every` steps of a loop with nothing in it but training."""
-    network, losses = ready(spec.model, engine, spec.precision, threads)
+def our_loop(spec: RunSpec, manifest: Manifest, engine: str, **execution: Any) -> list[dict[str, Any]]:
+    """Lines of metrics.jsonl of a run in a temporary folder, on one thread."""
+    network, losses = ready(spec.model, engine, spec.precision, 1)
+    inputs = {"manifest": manifest, "start": None, "network": network, "losses": losses}
+    with tempfile.TemporaryDirectory() as folder:
+        train(spec, Path(folder), **inputs, execution=Execution(**execution), check=lambda: None)
+        return read_lines_whole(Path(folder) / "metrics.jsonl")
+
+
+def bare_loop(spec: RunSpec, batches: Iterable[torch.Tensor], engine: str, every: int) -> list[float]:
+    """Tokens a second of each block of `every` steps of a loop with nothing in it but training, on one thread."""
+    network, losses = ready(spec.model, engine, spec.precision, 1)
     network.train()
     optimizer = adamw(network, spec)
     rates = learning_rates(spec.schedule, spec.steps)
@@ -57,16 +70,10 @@ def trainer(
     """Seconds that transformers.Trainer takes for a run, bf16, its other settings as they come.
 
     Args:
-        spec: steps, batch, optimizer and seed.
         rows: (n, T + 1) token ids, in order.
         validation: corpus -> (n, T + 1) token ids, evaluated at the end and every `evaluate_every` steps.
-        folder: for its output.
-        threads: CPU threads.
-        attention: of transformers.
         start: a Hugging Face directory to start from.
         evaluate_every: steps between evaluations; None evaluates nothing.
-        compiled: whether with torch.compile.
-        callbacks: of Trainer.
     """
     from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 

@@ -1,15 +1,14 @@
-"""How fast text becomes tokens on disk, and in how much memory.
-
-Run: python -m tests.benchmarks preparation
-"""
+"""How fast text becomes tokens on disk, and in how much memory."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,25 +59,22 @@ def measure() -> list[Row]:
 def _texts(megabytes: int) -> list[str]:
     """The prose and code of installed Python, which every machine has."""
     reader = SourceReader({"prose": Source("installed-python"), "code": Source("installed-python", part="code")})
-    texts, size = [], 0
-    for corpus in ("prose", "code"):
-        for _, text in reader.documents(corpus):
-            texts.append(text)
-            size += len(text.encode())
-            if size >= megabytes * 1e6:
-                return texts
-    return texts
+    return list(_first(megabytes, (text for corpus in ("prose", "code") for _, text in reader.documents(corpus))))
+
+
+def _first(megabytes: int, texts: Iterable[str]) -> Iterator[str]:
+    size = 0
+    for text in texts:
+        yield text
+        size += len(text.encode())
+        if size >= megabytes * 1e6:
+            return
 
 
 def _write(path: Path, texts: list[str], megabytes: int) -> None:
-    size = 0
+    """Write the texts, again and again, as a corpus of this size."""
     with path.open("w", encoding="utf-8") as stream:
-        while size < megabytes * 1e6:
-            for text in texts:
-                stream.write(json.dumps({"text": text}) + "\n")
-                size += len(text.encode())
-                if size >= megabytes * 1e6:
-                    break
+        stream.writelines(json.dumps({"text": text}) + "\n" for text in _first(megabytes, itertools.cycle(texts)))
 
 
 def _apart(work: Any, path: Path, tokenizer: Path, out: Path | None) -> tuple[float, float]:

@@ -1,11 +1,8 @@
-"""How fast, and in how much memory, the order of a run's sequences is had.
-
-Run: python -m tests.benchmarks.sample
-"""
+"""Speed and memory of the order of a run's sequences."""
 
 from __future__ import annotations
 
-import time
+import timeit
 import tracemalloc
 from collections.abc import Callable
 
@@ -20,7 +17,7 @@ WINDOWS = {"general": 8_000_000, "law": 120_000, "code": 35_000}
 
 
 def measure() -> list[Row]:
-    """Speed and memory of the order of sequences.
+    """Four rows.
 
     The peer draws the same run with numpy and keeps it: corpora by `Generator.choice`, each corpus' windows
     by `Generator.permutation`, once an epoch. Its ratios hold only on average, and to know sequence i it must
@@ -58,12 +55,7 @@ def _peer() -> np.ndarray:
 
 def _seconds(run: Callable[[], object], repeats: int = 5) -> float:
     """The fastest of some runs: on a shared machine the others measure the neighbours."""
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        run()
-        best = min(best, time.perf_counter() - start)
-    return best
+    return min(timeit.repeat(run, repeat=repeats, number=1))
 
 
 def _megabytes(run: Callable[[], object]) -> float:

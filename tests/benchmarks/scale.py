@@ -14,6 +14,7 @@ from typing import Any
 
 from pipeline.study.folder import PlannedRun, Study
 from tests.benchmarks import Row, row
+from tests.benchmarks.collect import write_points
 from tests.conftest import write_text
 from tests.slurm.fake_slurm import FakeSlurm
 from training.evaluation_steps import evaluation_steps
@@ -114,13 +115,5 @@ def _write(study: Study, run: PlannedRun, points: int, state: str) -> None:
     (folder / "attempts" / "001.heartbeat").touch()
     (folder / "attempts" / "001.json").write_text(json.dumps(record))
     steps = evaluation_steps(spec.evaluation, spec.steps)[: points // 2]
-    lines = [
-        json.dumps(
-            {"step": step, "tokens": step * spec.tokens_per_step, "corpus": corpus, "loss": 5.0 + 1.0 / (step + 1),
-             "loss_stderr": 0.0123456789, "learning_rate": 1e-3}
-        )
-        for step in steps
-        for corpus in sorted(spec.corpora)
-    ]  # fmt: skip
-    (folder / "points.jsonl").write_text("\n".join(lines) + "\n")
+    write_points(folder, spec, steps)
     (folder / "metrics.jsonl").write_text('{"step": 20, "loss": 5.0, "tokens_per_second": 12345}\n')

@@ -16,22 +16,10 @@ from tests.conftest import write_text
 
 ROUNDS = 5
 WORDS = [
-    "experiment=own",
-    "name=startup",
-    "model=qwen2-0.05m",
-    "ladder=[]",
-    "mixture.domain_ratio=[0.5]",
-    "mixture.replicates=1",
-    "corpora.tokenizer.vocabulary=300",
-    "corpora.validation_ratio=0.1",
-    "precision=fp32",
-    "engine=eager",
-    "sequence_length=16",
-    "validation_windows=4",
-    "pretrain.global_batch=4",
-    "pretrain.steps=1",
-    "continual.steps=1",
-    "launcher.workers=1",
+    *("experiment=own", "name=startup", "model=qwen2-0.05m", "ladder=[]", "mixture.domain_ratio=[0.5]"),
+    *("mixture.replicates=1", "corpora.tokenizer.vocabulary=300", "corpora.validation_ratio=0.1", "precision=fp32"),
+    *("engine=eager", "sequence_length=16", "validation_windows=4", "pretrain.global_batch=4", "pretrain.steps=1"),
+    *("continual.steps=1", "launcher.workers=1"),
 ]
 
 
@@ -46,9 +34,9 @@ def measure() -> list[Row]:
         words += [f"corpora.sources.{corpus}.path={folder / corpus}" for corpus in ("general", "domain")]
         seconds = []
         for number in range(ROUNDS):
-            own = [*words, f"studies={folder / str(number)}"]
-            assert run(["prepare", *own]) == 0
-            seconds.append(_timed(_first_step, own, folder / str(number)))
+            studies = folder / str(number)
+            assert run(["prepare", *words, f"studies={studies}"]) == 0
+            seconds.append(_timed(_first_step, [*words, f"studies={studies}"], studies))
         imports = [_timed(_imports) for _ in range(ROUNDS)]
     meanings = {
         "start-up": "from cptlaw train to the first step on disk; peer: import torch and transformers' Qwen2; bar 6 s",

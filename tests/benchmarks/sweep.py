@@ -17,7 +17,7 @@ from pipeline.question.loading import read_question
 from pipeline.study.folder import study_of
 from tests.benchmarks import Row, row
 from tests.benchmarks.peers import trainer
-from training.batches import training_batches
+from training.batches import training_batches, validation_windows
 from training.corpora.manifest import Manifest
 from training.evaluation_steps import evaluation_steps
 from training.run import Exit
@@ -50,13 +50,7 @@ def measure() -> list[Row]:
         start = time.perf_counter()
         for run in runs:
             stores = {corpus: manifest.store(corpus) for corpus in run.spec.corpora}
-            length = run.spec.sequence_length
-            validation = {
-                corpus: torch.from_numpy(
-                    store.batch("validation", store.validation_positions(run.spec.validation_windows, length), length)
-                )
-                for corpus, store in stores.items()
-            }
+            validation = {corpus: validation_windows(store, run.spec) for corpus, store in stores.items()}
             evaluations = len(evaluation_steps(run.spec.evaluation, run.spec.steps))
             trainer(
                 run.spec,
@@ -69,7 +63,5 @@ def measure() -> list[Row]:
             )
             console.print(f"Trainer: {run.name}, {time.perf_counter() - start:.0f} s so far", highlight=False)
         peer = time.perf_counter() - start
-    meaning = (
-        "wall time of 14 continual runs; peer: transformers.Trainer, bf16, all threads, one after another; bar 3.0"
-    )
+    meaning = "wall time of 14 continual runs; peer: transformers.Trainer, bf16, all threads, one by one; bar 3.0"
     return [row("sweep", ours, "s", meaning, peer, lower_is_better=True)]

@@ -2,8 +2,6 @@
 
 5 laws x 6 domains x 2 corpora x 43 splits: all points, 3 sizes, 3 thirds of the steps, 36 pairs of ratios. Each fit is
 searched for by itself; then the pairs of one cell a law as `fitting.held_out` fits them, with one search for all.
-
-python -m tests.benchmarks tables
 """
 
 import multiprocessing

@@ -1,7 +1,5 @@
 """A proxy and its reference, that several files of tests look at."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

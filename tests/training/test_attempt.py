@@ -1,21 +1,18 @@
 """The lease: one holder, a dead one replaced, a sleeping one stopped."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from training.attempt import LeaseLostError, attempts, claim, is_live
 
 
-def test_one_of_many_claimants_wins(tmp_path: Path) -> None:
+def test_one_of_many_claimants_wins(tmp_path):
     with ThreadPoolExecutor(16) as pool:
         claims = [attempt for attempt in pool.map(lambda _: claim(tmp_path), range(16)) if attempt]
     assert len(claims) == 1
@@ -27,7 +24,7 @@ def test_one_of_many_claimants_wins(tmp_path: Path) -> None:
     second.end(0)
 
 
-def test_a_killed_holder_on_this_host_is_replaced_at_once(tmp_path: Path) -> None:
+def test_a_killed_holder_on_this_host_is_replaced_at_once(tmp_path):
     claimed = f"from training.attempt import claim; claim(pathlib.Path({str(tmp_path)!r}))"
     script = f"import os, pathlib; {claimed}; os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", script], check=False)
@@ -37,7 +34,7 @@ def test_a_killed_holder_on_this_host_is_replaced_at_once(tmp_path: Path) -> Non
     attempt.end(0)
 
 
-def test_a_holder_on_another_host_is_alive_while_its_heart_beats(tmp_path: Path) -> None:
+def test_a_holder_on_another_host_is_alive_while_its_heart_beats(tmp_path):
     attempt = claim(tmp_path, heartbeat_seconds=1000)
     assert attempt is not None
     record = {**attempt.record, "host": "elsewhere"}
@@ -56,9 +53,7 @@ def test_a_holder_on_another_host_is_alive_while_its_heart_beats(tmp_path: Path)
 
 
 @pytest.mark.parametrize("skew", [-86400.0, 86400.0])
-def test_a_clock_that_is_wrong_takes_no_run_from_a_holder_nor_leaves_it_one(
-    skew: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_is_wrong_takes_no_run_from_a_holder_nor_leaves_it_one(skew, tmp_path, monkeypatch):
     attempt = claim(tmp_path, heartbeat_seconds=1000)
     assert attempt is not None
     record = {**attempt.record, "host": "elsewhere"}
@@ -70,7 +65,7 @@ def test_a_clock_that_is_wrong_takes_no_run_from_a_holder_nor_leaves_it_one(
     assert not is_live(tmp_path, record, stale_after=5.0)
 
 
-def test_the_heart_beats(tmp_path: Path) -> None:
+def test_the_heart_beats(tmp_path):
     attempt = claim(tmp_path, heartbeat_seconds=0.05)
     assert attempt is not None
     heart = tmp_path / "attempts" / "001.heartbeat"
@@ -83,7 +78,7 @@ def test_the_heart_beats(tmp_path: Path) -> None:
     assert attempts(tmp_path)[0]["exit_code"] == 75
 
 
-def test_an_attempt_tells_versions_but_no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_tells_versions_but_no_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", "a-secret-of-mine")
     attempt = claim(tmp_path)
     assert attempt is not None

@@ -1,14 +1,11 @@
 """Compiled engines: the losses of plain code, within documents and with several processes."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 
 import pytest
 
 from tests.training.runs import all_done, in_process, losses_of, together, train_run
-from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group, Parallel, join, leave
 from training.run import Exit
 from training.spec import RunSpec
@@ -34,13 +31,13 @@ def _of_two(rank: int, spec: RunSpec, folder: Path, manifest: Path, engine: str)
 
 
 @pytest.fixture(scope="module")
-def apart(spec: RunSpec) -> RunSpec:
+def apart(spec) -> RunSpec:
     """Sequences of 256 tokens, about the length of a document: most hold the end of one."""
     return dataclasses.replace(spec, boundaries="documents", sequence_length=256, validation_windows=4, steps=14)
 
 
 @pytest.fixture(scope="module")
-def base(apart: RunSpec, manifest: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base(apart, manifest, tmp_path_factory) -> Path:
     """A folder with a run of each engine, and one that sees across documents."""
     folder = tmp_path_factory.mktemp("compiled")
     across = dataclasses.replace(apart, boundaries="none")
@@ -50,11 +47,11 @@ def base(apart: RunSpec, manifest: Manifest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.mark.parametrize("engine", ["eager-compiled", "sdpa-compiled"])
-def test_compiled_engines_attend_within_documents_alone(engine: str, base: Path) -> None:
+def test_compiled_engines_attend_within_documents_alone(engine, base):
     assert losses_of(base / engine) == pytest.approx(losses_of(base / "eager"), abs=1e-5)
     assert losses_of(base / engine)[-2:] != pytest.approx(losses_of(base / "across")[-2:], abs=1e-4)
 
 
-def test_two_processes_of_compiled_code_give_the_losses_of_one(apart: RunSpec, manifest: Manifest, base: Path) -> None:
+def test_two_processes_of_compiled_code_give_the_losses_of_one(apart, manifest, base):
     assert all_done(together(_of_two, apart, base / "ddp", manifest.folder, "eager-compiled"))
     assert losses_of(base / "ddp") == pytest.approx(losses_of(base / "eager"), abs=1e-5)

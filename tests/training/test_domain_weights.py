@@ -1,9 +1,6 @@
 """How an excess loss moves the weights of domains, against numbers worked out by hand."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +18,7 @@ from training.domain_weights import (
 from training.spec import Reweighting
 
 
-def test_two_steps_worked_out_by_hand() -> None:
+def test_two_steps_worked_out_by_hand():
     rule = Reweighting("", step_size=1.0, smoothing=0.1)
     first = updated(equal_weights(2), np.array([math.log(2), 0.0]), rule)
     assert first.now == pytest.approx([0.9 * 2 / 3 + 0.05, 0.9 / 3 + 0.05])
@@ -32,7 +29,7 @@ def test_two_steps_worked_out_by_hand() -> None:
     assert second.total == pytest.approx([0.65 + expected[0], 0.35 + expected[1]])
 
 
-def test_equal_excess_leaves_equal_weights() -> None:
+def test_equal_excess_leaves_equal_weights():
     weights = equal_weights(4)
     for _ in range(100):
         weights = updated(weights, np.full(4, 0.7), Reweighting(""))
@@ -40,7 +37,7 @@ def test_equal_excess_leaves_equal_weights() -> None:
     assert weights.total / 100 == pytest.approx([0.25] * 4, abs=1e-15)
 
 
-def test_the_domain_that_stays_behind_rises_and_none_falls_to_nothing() -> None:
+def test_the_domain_that_stays_behind_rises_and_none_falls_to_nothing():
     rule = Reweighting("", step_size=1.0, smoothing=1e-3)
     weights, path = equal_weights(3), []
     for _ in range(500):
@@ -52,12 +49,12 @@ def test_the_domain_that_stays_behind_rises_and_none_falls_to_nothing() -> None:
     assert weights.now.sum() == pytest.approx(1, abs=1e-12)
 
 
-def test_an_excess_beyond_what_a_power_can_hold_is_no_trouble() -> None:
+def test_an_excess_beyond_what_a_power_can_hold_is_no_trouble():
     found = updated(equal_weights(2), np.array([5000.0, 4999.0]), Reweighting("", step_size=1.0, smoothing=0.0))
     assert found.now == pytest.approx([math.e / (1 + math.e), 1 / (1 + math.e)])
 
 
-def test_a_domain_without_a_sequence_keeps_its_last_excess_or_counts_as_the_mean() -> None:
+def test_a_domain_without_a_sequence_keeps_its_last_excess_or_counts_as_the_mean():
     known = np.full(3, np.nan)
     first = excess_losses(np.array([0.2, 0.4]), np.array([0, 1]), known)
     assert first[:2].tolist() == [0.2, 0.4]
@@ -69,7 +66,7 @@ def test_a_domain_without_a_sequence_keeps_its_last_excess_or_counts_as_the_mean
 
 
 @pytest.mark.parametrize("steps", [1, 7, 200, 201, 1200, 50_000])
-def test_noted_steps_are_few_and_end_with_the_last(steps: int) -> None:
+def test_noted_steps_are_few_and_end_with_the_last(steps):
     noted = list(logged_steps(steps))
     assert len(noted) <= 200
     assert noted[0] >= 1
@@ -77,7 +74,7 @@ def test_noted_steps_are_few_and_end_with_the_last(steps: int) -> None:
     assert len(set(np.diff(noted))) <= 1
 
 
-def test_a_line_is_read_back_exactly(tmp_path: Path) -> None:
+def test_a_line_is_read_back_exactly(tmp_path):
     weights = DomainWeights(np.array([0.1, 0.9]), np.array([0.3, 1.7]), np.array([1 / 3, np.nan]))
     (tmp_path / PATH).write_text(as_line(2, ["a", "b"], weights) + '{"step": 3')
     assert read_path(tmp_path) == [

@@ -1,7 +1,5 @@
 """A run whose domain weights move: what it compares and what it weighs, on any devices."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import torch
 from tests.training.runs import all_done, assert_close, in_process, together, train_run
 from training.batches import store_of, training_batches, training_corpora
 from training.checkpoint import load_weights
-from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Parallel, join, leave
 from training.domain_weights import equal_weights, read_path, updated
 from training.group_dro import GroupDro
@@ -23,7 +20,7 @@ from training.spec import Initial, Objective, Reweighting, RunSpec, SpecError
 KINDS = ("ddp", "fsdp2", "zero3")
 
 
-def test_the_domain_that_only_the_reference_has_read_rises(proxy_run: Path) -> None:
+def test_the_domain_that_only_the_reference_has_read_rises(proxy_run):
     path = read_path(proxy_run)
     assert [line["step"] for line in path] == list(range(1, 21))
     code = [line["weights"]["code"] for line in path]
@@ -34,9 +31,7 @@ def test_the_domain_that_only_the_reference_has_read_rises(proxy_run: Path) -> N
         assert sum(line["weights"].values()) == pytest.approx(1, abs=1e-12)
 
 
-def test_the_first_excess_is_that_of_plain_transformers(
-    proxy: RunSpec, manifest: Manifest, reference: Path, proxy_run: Path
-) -> None:
+def test_the_first_excess_is_that_of_plain_transformers(proxy, manifest, reference, proxy_run):
     stores = {corpus: store_of(manifest, corpus, fingerprint) for corpus, fingerprint in proxy.corpora.items()}
     tokens, domains = next(training_batches(stores, proxy, 1)), next(training_corpora(stores, proxy, 1))
     by_token = []
@@ -57,9 +52,7 @@ def test_the_first_excess_is_that_of_plain_transformers(
     assert [first["weights"]["code"], first["weights"]["general"]] == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_model_that_is_its_own_reference_has_equal_weights(
-    proxy: RunSpec, manifest: Manifest, reference: Path, tmp_path: Path
-) -> None:
+def test_a_model_that_is_its_own_reference_has_equal_weights(proxy, manifest, reference, tmp_path):
     own = dataclasses.replace(proxy, phase="continual", initial=Initial("run", run="of code", step=20))
     assert train_run(own, tmp_path, manifest, start=reference, reference=reference) == Exit.DONE
     first = read_path(tmp_path)[0]
@@ -67,7 +60,7 @@ def test_a_model_that_is_its_own_reference_has_equal_weights(
     assert first["weights"] == {"code": 0.5, "general": 0.5}
 
 
-def test_a_sequence_counts_by_the_weight_of_its_domain_over_its_share(proxy: RunSpec, tmp_path: Path) -> None:
+def test_a_sequence_counts_by_the_weight_of_its_domain_over_its_share(proxy, tmp_path):
     spec = dataclasses.replace(proxy, mixture={"general": "3/4", "code": "1/4"}, sequence_length=2, steps=2)
     own = torch.tensor([[1.0, 3.0], [2.0, 2.0], [4.0, 0.0], [1.0, 1.0]], requires_grad=True)
     other = torch.tensor([[2.0, 2.0], [1.0, 1.0], [4.0, 0.0], [3.0, 3.0]])
@@ -86,7 +79,7 @@ def test_a_sequence_counts_by_the_weight_of_its_domain_over_its_share(proxy: Run
     assert ends[0] == ends[1] == ends[2]
 
 
-def test_what_a_step_had_in_excess_weighs_the_next_one(proxy: RunSpec, tmp_path: Path) -> None:
+def test_what_a_step_had_in_excess_weighs_the_next_one(proxy, tmp_path):
     spec = dataclasses.replace(proxy, sequence_length=1, steps=2)
     domains = np.array([0, 1])
     dro = GroupDro(spec, tmp_path, lambda _: torch.zeros(2, 1), iter([domains] * 2), ALONE, 0, {})
@@ -96,14 +89,12 @@ def test_what_a_step_had_in_excess_weighs_the_next_one(proxy: RunSpec, tmp_path:
     assert dro.weighed(losses, losses)[0] == pytest.approx(2 * (0.999 * 0.75 + 0.0005) * np.log(3.0))
 
 
-def test_accumulation_does_not_change_the_weights(
-    proxy: RunSpec, manifest: Manifest, reference: Path, proxy_run: Path, tmp_path: Path
-) -> None:
+def test_accumulation_does_not_change_the_weights(proxy, manifest, reference, proxy_run, tmp_path):
     assert train_run(proxy, tmp_path, manifest, reference=reference, micro_batch=1) == Exit.DONE
     assert_close(tmp_path, proxy_run)
 
 
-def test_a_masked_model_has_domains_too(spec: RunSpec, proxy: RunSpec, manifest: Manifest, tmp_path: Path) -> None:
+def test_a_masked_model_has_domains_too(spec, proxy, manifest, tmp_path):
     shape = {"model_type": "bert", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     shape |= {"intermediate_size": 32, "max_position_embeddings": 64, "vocab_size": manifest.vocabulary + 1}
     objective = Objective("masked", mask_token=manifest.vocabulary)
@@ -117,7 +108,7 @@ def test_a_masked_model_has_domains_too(spec: RunSpec, proxy: RunSpec, manifest:
     assert all(value >= 0 for line in path for value in line["excess"].values())
 
 
-def test_a_reference_that_is_not_there_is_said_in_one_line(proxy: RunSpec, manifest: Manifest, tmp_path: Path) -> None:
+def test_a_reference_that_is_not_there_is_said_in_one_line(proxy, manifest, tmp_path):
     with pytest.raises(SpecError, match=r"its reference of code is not in the plan$"):
         train_run(proxy, tmp_path / "proxy", manifest)
     with pytest.raises(SpecError, match=r"no complete checkpoint here; remove .*DONE and give the same command again"):
@@ -133,9 +124,7 @@ def _compiled(spec: RunSpec, folder: Path, manifest: Path, reference: Path) -> N
 
 
 @pytest.mark.slow
-def test_compiled_code_serves_the_proxy_and_its_reference(
-    proxy: RunSpec, manifest: Manifest, reference: Path, proxy_run: Path, tmp_path: Path
-) -> None:
+def test_compiled_code_serves_the_proxy_and_its_reference(proxy, manifest, reference, proxy_run, tmp_path):
     assert in_process(_compiled, proxy, tmp_path, manifest.folder, reference) == 0
     assert_close(tmp_path, proxy_run, 1e-4)
 
@@ -150,9 +139,7 @@ def _of_two(rank: int, spec: RunSpec, base: Path, manifest: Path, reference: Pat
 
 
 @pytest.mark.slow
-def test_two_processes_move_the_weights_of_one(
-    proxy: RunSpec, manifest: Manifest, reference: Path, proxy_run: Path, tmp_path: Path
-) -> None:
+def test_two_processes_move_the_weights_of_one(proxy, manifest, reference, proxy_run, tmp_path):
     assert all_done(together(_of_two, proxy, tmp_path, manifest.folder, reference))
     for kind in KINDS:
         assert_close(tmp_path / kind, proxy_run)

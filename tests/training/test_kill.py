@@ -1,7 +1,5 @@
 """After kill -9 at any moment and a second start, the points are the same byte for byte as without the kill."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -11,15 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.training.runs import assert_same, attempt, train_run
-from training.corpora.manifest import Manifest
 from training.domain_weights import PATH, read_path
 from training.run import Exit, state_of
-from training.spec import RunSpec
 from training.stop import StopRequest
 
 
 @pytest.fixture(scope="module")
-def undisturbed(spec: RunSpec, manifest: Manifest, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, float]:
+def undisturbed(spec, manifest, tmp_path_factory) -> tuple[bytes, float]:
     folder = tmp_path_factory.mktemp("undisturbed")
     assert attempt(spec, folder / "first", manifest) == 0
     start = time.perf_counter()
@@ -34,7 +30,7 @@ INSIDE += [("checkpoint marker", 2), ("weights", 1), ("state", 1)]
 
 
 @pytest.mark.parametrize("die_at", INSIDE, ids=lambda die_at: f"{die_at[0]} {die_at[1]}")
-def test_killed_inside(die_at, spec: RunSpec, manifest: Manifest, undisturbed, tmp_path: Path) -> None:
+def test_killed_inside(die_at, spec, manifest, undisturbed, tmp_path):
     assert attempt(spec, tmp_path, manifest, die_at=die_at) == -signal.SIGKILL
     assert state_of(tmp_path) == "open"
     assert attempt(spec, tmp_path, manifest) == 0
@@ -42,7 +38,7 @@ def test_killed_inside(die_at, spec: RunSpec, manifest: Manifest, undisturbed, t
 
 
 @pytest.mark.slow
-def test_killed_at_twenty_random_moments(spec: RunSpec, manifest: Manifest, undisturbed, tmp_path: Path) -> None:
+def test_killed_at_twenty_random_moments(spec, manifest, undisturbed, tmp_path):
     points, seconds = undisturbed
     draw = random.Random(0)
     killed = 0
@@ -56,9 +52,7 @@ def test_killed_at_twenty_random_moments(spec: RunSpec, manifest: Manifest, undi
     assert killed >= 20
 
 
-def test_an_incomplete_state_falls_back_to_the_one_before(
-    spec: RunSpec, manifest: Manifest, undisturbed, tmp_path: Path
-) -> None:
+def test_an_incomplete_state_falls_back_to_the_one_before(spec, manifest, undisturbed, tmp_path):
     attempt(spec, tmp_path, manifest, die_at=("weights", 1))
     states = sorted((tmp_path / "resume").glob("step-*"), key=lambda path: int(path.name[5:]))
     assert [path.name for path in states] == ["step-15", "step-18"]
@@ -76,9 +70,7 @@ DRO_INSIDE = [("before a line", 5), ("after a line", 7), ("points", 3), ("state 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("die_at", DRO_INSIDE, ids=lambda die_at: f"{die_at[0]} {die_at[1]}")
-def test_a_reweighted_run_killed_inside(
-    die_at, proxy: RunSpec, manifest: Manifest, reference: Path, proxy_run: Path, tmp_path: Path
-) -> None:
+def test_a_reweighted_run_killed_inside(die_at, proxy, manifest, reference, proxy_run, tmp_path):
     assert attempt(proxy, tmp_path, manifest, reference, die_at) == -signal.SIGKILL
     if die_at[0] == "after a line":
         assert attempt(proxy, tmp_path, manifest, reference, ("cut", 1)) == -signal.SIGKILL
@@ -87,9 +79,7 @@ def test_a_reweighted_run_killed_inside(
 
 
 @pytest.mark.slow
-def test_a_reweighted_run_killed_at_random_moments_and_during_a_line(
-    proxy: RunSpec, manifest: Manifest, reference: Path, proxy_run: Path, tmp_path: Path
-) -> None:
+def test_a_reweighted_run_killed_at_random_moments_and_during_a_line(proxy, manifest, reference, proxy_run, tmp_path):
     draw, folder = random.Random(0), tmp_path / "killed"
     # Each later than the last by more than a state, and random within.
     for earliest in (2, 6, 10, 14):
@@ -103,8 +93,8 @@ def test_a_reweighted_run_killed_at_random_moments_and_during_a_line(
 
 @pytest.mark.slow
 def test_a_reweighted_run_stopped_at_a_step_without_a_state_resumes_exactly(
-    proxy: RunSpec, manifest: Manifest, reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    proxy, manifest, reference, tmp_path, monkeypatch
+):
     import training.group_dro
 
     assert train_run(proxy, tmp_path / "whole", manifest, reference=reference) == Exit.DONE

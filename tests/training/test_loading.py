@@ -1,12 +1,10 @@
 """What a process that trains has loaded before its first run."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
 
-def test_models_are_loaded_without_scipy_and_scipy_is_there_afterwards() -> None:
+def test_models_are_loaded_without_scipy_and_scipy_is_there_afterwards():
     script = (
         "import gc, sys; from training.loading import load_transformers; load_transformers();"
         "import training.loop, training.engine; assert 'scipy' not in sys.modules and gc.isenabled();"

@@ -1,7 +1,5 @@
 """A run's numbers: the golden curve, and what they must not depend on."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -27,7 +25,7 @@ def trained(spec: RunSpec, manifest: Manifest, folder: Path, start: Path | None 
     return points_of(folder)
 
 
-def test_the_curve_is_the_golden_one_bit_for_bit(manifest: Manifest, spec: RunSpec, tmp_path: Path) -> None:
+def test_the_curve_is_the_golden_one_bit_for_bit(manifest, spec, tmp_path):
     # In a process of its own: the instruction sets below, which make all machines round alike, are read at start.
     environment = os.environ | {
         "ATEN_CPU_CAPABILITY": "default",
@@ -53,7 +51,7 @@ run_once(spec, places, Execution(engine="eager"))
     assert measured == GOLDEN.read_text()
 
 
-def test_a_stop_that_was_heard_between_runs_stops_the_next(manifest: Manifest, spec: RunSpec, tmp_path: Path) -> None:
+def test_a_stop_that_was_heard_between_runs_stops_the_next(manifest, spec, tmp_path):
     places = Places(folder=tmp_path / "run", manifest=manifest, engines=tmp_path)
     with StopRequest() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -61,20 +59,20 @@ def test_a_stop_that_was_heard_between_runs_stops_the_next(manifest: Manifest, s
     assert not (places.folder / "DONE").exists()
 
 
-def test_accumulation_does_not_change_the_losses(manifest: Manifest, spec: RunSpec, tmp_path: Path) -> None:
+def test_accumulation_does_not_change_the_losses(manifest, spec, tmp_path):
     whole = trained(spec, manifest, tmp_path / "1x4")
     for micro_batch in (2, 1):
         split = trained(spec, manifest, tmp_path / str(micro_batch), micro_batch=micro_batch)
         assert [point["loss"] for point in split] == pytest.approx([point["loss"] for point in whole], abs=1e-6)
 
 
-def test_attention_and_compilation_do_not_change_the_losses(manifest: Manifest, spec: RunSpec, tmp_path: Path) -> None:
+def test_attention_and_compilation_do_not_change_the_losses(manifest, spec, tmp_path):
     eager = trained(spec, manifest, tmp_path / "eager")
     sdpa = trained(spec, manifest, tmp_path / "sdpa", engine="sdpa")
     assert [point["loss"] for point in sdpa] == pytest.approx([point["loss"] for point in eager], abs=1e-5)
 
 
-def test_training_learns_and_notes_rates_and_tokens(manifest: Manifest, spec: RunSpec, tmp_path: Path) -> None:
+def test_training_learns_and_notes_rates_and_tokens(manifest, spec, tmp_path):
     points = trained(spec, manifest, tmp_path)
     assert [point["step"] for point in points if point["corpus"] == "code"] == [0, 1, 7, 14, 20]
     first, last = points[0], points[-2]
@@ -85,7 +83,7 @@ def test_training_learns_and_notes_rates_and_tokens(manifest: Manifest, spec: Ru
     assert 0 < last["loss_stderr"] < 0.5
 
 
-def test_a_continual_run_starts_at_its_parents_last_loss(manifest: Manifest, spec: RunSpec, tmp_path: Path) -> None:
+def test_a_continual_run_starts_at_its_parents_last_loss(manifest, spec, tmp_path):
     parent = trained(spec, manifest, tmp_path / "parent")
     child = dataclasses.replace(
         spec, phase="continual", initial=Initial("run", run=spec.hash, step=20), mixture={"general": "0", "code": "1"}
@@ -97,7 +95,7 @@ def test_a_continual_run_starts_at_its_parents_last_loss(manifest: Manifest, spe
     assert by_corpus["code"] < before["code"]
 
 
-def test_checkpoints_load_with_plain_transformers(manifest: Manifest, spec: RunSpec, tmp_path: Path) -> None:
+def test_checkpoints_load_with_plain_transformers(manifest, spec, tmp_path):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -118,9 +116,7 @@ def test_checkpoints_load_with_plain_transformers(manifest: Manifest, spec: RunS
     assert result.stderr == pytest.approx(last["loss_stderr"], rel=1e-4)
 
 
-def test_a_loss_that_is_not_finite_fails_the_run_and_names_the_step(
-    manifest: Manifest, spec: RunSpec, tmp_path: Path
-) -> None:
+def test_a_loss_that_is_not_finite_fails_the_run_and_names_the_step(manifest, spec, tmp_path):
     wild = dataclasses.replace(
         spec, schedule=(dataclasses.replace(spec.schedule[0], end=1e20, share=None, steps=None),),
         optimizer=dataclasses.replace(spec.optimizer, clip=0.0),
@@ -134,7 +130,7 @@ def test_a_loss_that_is_not_finite_fails_the_run_and_names_the_step(
     assert trained(spec, manifest, tmp_path / "after") == before
 
 
-def test_the_measured_engine_and_the_devices_are_noted(manifest: Manifest, spec: RunSpec, tmp_path: Path) -> None:
+def test_the_measured_engine_and_the_devices_are_noted(manifest, spec, tmp_path):
     trained(spec, manifest, tmp_path, engine="auto")
     (record,) = attempts(tmp_path)
     assert record["engine"] in record["measured"]

@@ -1,7 +1,5 @@
 """Counting without building agrees with counting what was built, for the presets too."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -41,7 +39,7 @@ def counted(shape: dict) -> tuple[int, int]:
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_count(kind: str, tied: bool) -> None:
+def test_count(kind, tied):
     shape = {**SHAPE, "model_type": kind, "vocab_size": 300, "tie_word_embeddings": tied, "num_key_value_heads": 1}
     shape["head_dim"] = 8
     size = model_size(shape, 16)
@@ -49,7 +47,7 @@ def test_count(kind: str, tied: bool) -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_counts_as_it_is_built(name: str) -> None:
+def test_every_preset_counts_as_it_is_built(name):
     model = preset(name)
     size = model_size(configuration_of(model, model.vocab_size or 2048, 1024, 0), 1024)
     assert (size.total, size.non_embedding) == counted(configuration_of(model, model.vocab_size or 2048, 1024, 0))
@@ -58,7 +56,7 @@ def test_every_preset_counts_as_it_is_built(name: str) -> None:
         assert size.non_embedding / 1e6 == pytest.approx(millions, rel=within)
 
 
-def test_an_architecture_without_a_formula_is_built_to_be_counted() -> None:
+def test_an_architecture_without_a_formula_is_built_to_be_counted():
     shape = {**SHAPE, "model_type": "mistral", "vocab_size": 300, "tie_word_embeddings": True, "head_dim": 8}
     size = model_size(shape, 16)
     same = model_size({**shape, "model_type": "llama"}, 16)
@@ -66,11 +64,11 @@ def test_an_architecture_without_a_formula_is_built_to_be_counted() -> None:
     assert size.flops_per_token == pytest.approx(same.flops_per_token, rel=0.02)
 
 
-def test_an_unknown_architecture_is_named() -> None:
+def test_an_unknown_architecture_is_named():
     with pytest.raises(ValueError, match="mamber"):
         model_size({"model_type": "mamber"}, 16)
 
 
-def test_fields_change_together() -> None:
+def test_fields_change_together():
     longer = dataclasses.replace(preset("gpt2-large"), num_hidden_layers=1)
     assert configuration_of(longer, 60_000 - 9_743, 4096, 0)["n_positions"] == 4096

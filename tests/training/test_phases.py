@@ -1,7 +1,5 @@
 """Branches go on as their trunk would have, and every objective trains through the same loop."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 
@@ -27,7 +25,7 @@ def losses(folder: Path) -> dict[tuple[int, str], float]:
     return {(point["step"], point["corpus"]): point["loss"] for point in points_of(folder)}
 
 
-def test_a_branch_at_the_trunks_rate_is_the_trunk(spec: RunSpec, manifest: Manifest, tmp_path: Path) -> None:
+def test_a_branch_at_the_trunks_rate_is_the_trunk(spec, manifest, tmp_path):
     constant = dataclasses.replace(spec, schedule=(Piece("constant", 1e-3),))
     trunk = trained(constant, manifest, tmp_path / "trunk", kept_states=(8,), resume_every=5, keep_last=1)
     assert (trunk / "resume" / "step-8").is_dir()
@@ -48,13 +46,13 @@ def test_a_branch_at_the_trunks_rate_is_the_trunk(spec: RunSpec, manifest: Manif
     assert losses(cold)[(spec.steps - 8, "general")] != losses(trunk)[last]
 
 
-def test_a_branch_without_its_state_is_refused(spec: RunSpec, manifest: Manifest, tmp_path: Path) -> None:
+def test_a_branch_without_its_state_is_refused(spec, manifest, tmp_path):
     lost = dataclasses.replace(spec, initial=Initial("run", run="ab", step=8, moments=True))
     with pytest.raises(SpecError, match="no complete state here; run its parent again"):
         trained(lost, manifest, tmp_path / "branch", tmp_path / "resume" / "step-8")
 
 
-def test_a_masked_model_learns(spec: RunSpec, manifest: Manifest, tmp_path: Path) -> None:
+def test_a_masked_model_learns(spec, manifest, tmp_path):
     shape = {
         "model_type": "bert",
         "vocab_size": manifest.vocabulary + 1,
@@ -81,7 +79,7 @@ def test_a_masked_model_learns(spec: RunSpec, manifest: Manifest, tmp_path: Path
     assert ((whole[0][:, 1] != IGNORED).sum(1) == objective.predictions(spec.sequence_length)).all()
 
 
-def test_documents_of_a_sequence_can_be_kept_apart(spec: RunSpec, manifest: Manifest, tmp_path: Path) -> None:
+def test_documents_of_a_sequence_can_be_kept_apart(spec, manifest, tmp_path):
     across = losses(trained(spec, manifest, tmp_path / "across"))
     within = losses(trained(dataclasses.replace(spec, boundaries="documents"), manifest, tmp_path / "within"))
     assert across.keys() == within.keys()

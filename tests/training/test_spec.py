@@ -1,7 +1,5 @@
 """Identity: what changes a run's name and what does not."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 
@@ -11,7 +9,7 @@ from training.schedule import Piece
 from training.spec import Initial, Objective, Reweighting, RunSpec, SpecError
 
 
-def test_every_field_changes_the_hash(spec: RunSpec) -> None:
+def test_every_field_changes_the_hash(spec):
     changed = {
         "phase": "continual",
         "model": {**spec.model, "hidden_size": 32},
@@ -39,14 +37,14 @@ def test_every_field_changes_the_hash(spec: RunSpec) -> None:
     assert spec.hash not in hashes
 
 
-def test_the_hash_is_that_of_the_file_read_back(spec: RunSpec) -> None:
+def test_the_hash_is_that_of_the_file_read_back(spec):
     assert RunSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
     assert RunSpec.from_dict(json.loads(spec.canonical())).hash == spec.hash
     backwards = dict(reversed(spec.to_dict().items()))
     assert RunSpec.from_dict(backwards).hash == spec.hash
 
 
-def test_a_run_whose_weights_do_not_move_has_the_name_of_before_they_could() -> None:
+def test_a_run_whose_weights_do_not_move_has_the_name_of_before_they_could():
     spec = RunSpec("pretrain", {}, Initial(), {"a": "b"}, {"a": "1"}, 16, 4, 20, (Piece("constant", 1e-3),))
     assert spec.hash == "b97ce17fb21185ea"
     assert "reweighting" not in spec.to_dict()
@@ -56,7 +54,7 @@ def test_a_run_whose_weights_do_not_move_has_the_name_of_before_they_could() -> 
     assert len({moving.hash, *(dataclasses.replace(spec, reweighting=other).hash for other in others)}) == 4
 
 
-def test_another_schema_or_field_is_refused(spec: RunSpec) -> None:
+def test_another_schema_or_field_is_refused(spec):
     with pytest.raises(SpecError, match="schema 3; this version reads schema 2"):
         RunSpec.from_dict({**spec.to_dict(), "schema": 3})
     with pytest.raises(SpecError, match="colour"):

@@ -1,13 +1,9 @@
 """metrics.jsonl and its warnings."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
-from training.spec import RunSpec
 from training.telemetry import Telemetry, peak_flops, peak_memory
 
 
@@ -17,13 +13,11 @@ def told() -> list[str]:
 
 
 @pytest.fixture
-def telemetry(spec: RunSpec, tmp_path: Path, told: list[str]) -> Telemetry:
+def telemetry(spec, tmp_path, told) -> Telemetry:
     return Telemetry(tmp_path, spec, flops_per_token=100.0, peak=1e6, log=told.append)
 
 
-def test_a_line_says_speed_and_share_of_the_peak(
-    telemetry: Telemetry, spec: RunSpec, told: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_says_speed_and_share_of_the_peak(telemetry, spec, told, monkeypatch):
     telemetry._since = 0.0
     monkeypatch.setattr("training.telemetry.time.perf_counter", lambda: 2.0)
     telemetry.waited(0.5)
@@ -40,7 +34,7 @@ def test_a_line_says_speed_and_share_of_the_peak(
     assert told == []
 
 
-def test_a_spike_is_told_and_noise_is_not(telemetry: Telemetry, told: list[str]) -> None:
+def test_a_spike_is_told_and_noise_is_not(telemetry, told):
     for step in range(200):
         telemetry.step(step, loss=3.0 + 0.05 * (step % 7))
     assert told == []
@@ -49,7 +43,7 @@ def test_a_spike_is_told_and_noise_is_not(telemetry: Telemetry, told: list[str])
     assert "step 200: training loss spike: 4.500 after a median of 3.150" in told[0]
 
 
-def test_a_drop_of_the_speed_is_told(telemetry: Telemetry, told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drop_of_the_speed_is_told(telemetry, told, monkeypatch):
     clock = iter([1.0, 2.0, 3.0, 4.0, 7.0])
     telemetry._since = 0.0
     monkeypatch.setattr("training.telemetry.time.perf_counter", lambda: next(clock))
@@ -63,7 +57,7 @@ def test_a_drop_of_the_speed_is_told(telemetry: Telemetry, told: list[str], monk
     assert "slow" in told[0]
 
 
-def test_an_unknown_device_has_no_share_of_a_peak(spec: RunSpec, tmp_path: Path) -> None:
+def test_an_unknown_device_has_no_share_of_a_peak(spec, tmp_path):
     telemetry = Telemetry(tmp_path, spec, 100.0, None, print)
     telemetry.step(1, 1.0)
     telemetry.write(1, 1e-3, 1.0)

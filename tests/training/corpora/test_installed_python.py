@@ -33,14 +33,11 @@ def test_prose_is_the_docstrings_of_a_package(graphs):
     assert all(len(text) >= 200 for text in texts.values())
 
 
-def test_ids_are_sorted_and_unique_and_so_are_texts(graphs, code):
+def test_ids_are_sorted_texts_are_unique_and_each_time_the_same(graphs, code):
     for documents in (graphs, code):
         names = [name for name, _ in documents]
         assert names == sorted(set(names))
     assert len({text for _, text in graphs}) == len(graphs)
-
-
-def test_it_is_the_same_every_time(graphs):
     assert list(installed_documents("graphs")) == graphs
 
 
@@ -79,10 +76,10 @@ def test_prose_without_the_parts_that_are_corpora_of_their_own():
 
     assert packages("prose") == set(PARTS["prose"])
     assert packages("prose", ("math", "graphs")) == set(PARTS["prose"]) - {"sympy", "networkx"}
-    everything = {name for name, _ in installed_python._files("prose", ())}
-    statistics = {name for name, _ in installed_python._files("statistics", ())}
+    files = installed_python._files
+    statistics = set(files("statistics", ()))
     assert len(statistics) > 50
-    assert {name for name, _ in installed_python._files("prose", ("statistics",))} == everything - statistics
+    assert set(files("prose", ("statistics",))) == set(files("prose", ())) - statistics
 
 
 def test_a_cap_keeps_every_package_and_a_larger_cap_adds_to_a_smaller():

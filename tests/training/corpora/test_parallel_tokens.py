@@ -78,30 +78,24 @@ def test_it_reads_a_little_ahead_and_no_more(tokenizer):
     answers.close()
 
 
-def test_an_error_of_the_reader_comes_through_and_leaves_no_process(tokenizer):
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [("reader", "the file ends here"), ("worker", r"a tokenising process ended with -9 .*RAYON_NUM_THREADS=1")],
+)
+def test_an_error_of_the_reader_or_a_dead_worker_comes_through_and_leaves_no_process(tokenizer, fault, message):
     others = psutil.Process().children()
 
-    def broken():
-        yield from chunks(5)
-        raise CorpusError("the file ends here")
-
-    with pytest.raises(CorpusError, match="the file ends here"):
-        list(encode_chunks(broken(), tokenizer, 2))
-    assert psutil.Process().children() == others
-
-
-def test_a_worker_that_is_killed_is_told(tokenizer):
-    others = psutil.Process().children()
-
-    def killing():
+    def faulty():
         for number, chunk in enumerate(chunks(2)):
+            if number == 10 and fault == "reader":
+                raise CorpusError("the file ends here")
             if number == 10:
                 for child in set(psutil.Process().children()) - set(others):
                     child.kill()
             yield chunk
 
-    with pytest.raises(CorpusError, match=r"a tokenising process ended with -9 .*RAYON_NUM_THREADS=1"):
-        list(encode_chunks(killing(), tokenizer, 2))
+    with pytest.raises(CorpusError, match=message):
+        list(encode_chunks(faulty(), tokenizer, 2))
     assert psutil.Process().children() == others
 
 

@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,7 +45,7 @@ def quiet(*_):
 
 
 def texts(source):
-    return {json.loads(line)["text"] for line in Path(source.path).read_text().splitlines()}
+    return [json.loads(line)["text"] for line in Path(source.path).read_text().splitlines()]
 
 
 def decoded(manifest, name, split):
@@ -53,13 +54,6 @@ def decoded(manifest, name, split):
     tokens = store.batch(split, np.array([0]), store.tokens(split) - 1)[0]
     assert tokens[-1] == tokenizer.eos_token_id
     return tokenizer.decode(tokens).split(tokenizer.eos_token)[:-1]
-
-
-def killed(*arguments):
-    """Lines printed by a program that ends with kill -9."""
-    done = subprocess.run([sys.executable, "-c", *map(str, arguments)], stdout=subprocess.PIPE, text=True)
-    assert done.returncode == -signal.SIGKILL
-    return done.stdout.splitlines()
 
 
 def append(source, text):
@@ -77,7 +71,7 @@ def test_the_stores_hold_the_text(sources, tmp_path):
         assert corpus.tokens == {split: store.tokens(split) for split in ("train", "validation")}
         read = decoded(manifest, name, "train") + decoded(manifest, name, "validation")
         assert len(read) == 200
-        assert set(read) == texts(sources[name])
+        assert set(read) == set(texts(sources[name]))
         assert corpus.fingerprint == store.fingerprint
         assert sum(corpus.bytes.values()) == sum(len(text) for text in read)
         assert 5 <= corpus.documents["validation"] <= 40
@@ -117,61 +111,13 @@ def test_what_changed_is_done_again_and_the_rest_is_not(sources, brought, tmp_pa
     assert fourth.corpora["general"].fingerprint != first.corpora["general"].fingerprint
 
 
-def test_elsewhere_and_in_another_order_gives_the_same(sources, brought, tmp_path):
-    one = prepare(sources, brought, tmp_path / "one", progress=quiet)
-    two = prepare(dict(reversed(sources.items())), brought, tmp_path / "two", progress=quiet)
-    files = [tmp_path / folder / "manifest.json" for folder in ("one", "two")]
-    assert files[0].read_bytes() == files[1].read_bytes()
-    assert one.corpora == two.corpora
-    (tmp_path / "one").rename(tmp_path / "moved")
-    assert Manifest.open(tmp_path / "moved").store("law").fingerprint == two.corpora["law"].fingerprint
-
-
-def test_a_brought_tokenizer_is_copied(sources, brought, tmp_path):
-    manifest = prepare(sources, brought, tmp_path / "out", progress=quiet)
-    for path in (tmp_path / "brought").iterdir():
-        path.unlink()
-    assert len(load_tokenizer(manifest.tokenizer_path)) == manifest.vocabulary == 265
-
-
-PROGRAM = """
-import os, signal, sys
-from training.corpora.prepare import *
-from training.corpora.source import Source
-folder, kill = sys.argv[1], int(sys.argv[2])
-lines = []
-def progress(line):
-    lines.append(line)
-    if len(lines) == kill:
-        os.kill(os.getpid(), signal.SIGKILL)
-sources = {name: Source("files", path=f"{folder}/{name}.jsonl") for name in ("general", "law")}
-prepare(sources, TokenizerChoice(vocabulary=300), folder + "/out", progress=progress)
-"""
-
-
-@pytest.mark.parametrize("kill", [1, 2])
-def test_killed_in_between_it_goes_on(sources, tmp_path, kill):
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / ".general-0.part").mkdir()
-    killed(PROGRAM, tmp_path, kill)
-    with pytest.raises(CorpusError, match=r"manifest\.json: missing; prepare the corpora first"):
-        Manifest.open(out)
-    lines = []
-    prepare(sources, TokenizerChoice(vocabulary=300), out, progress=lines.append)
-    assert ["prepared already" in line for line in lines] == [True] * kill + [False] * (3 - kill)
-    assert not list(out.glob(".*.part"))
-    clean = prepare(sources, TokenizerChoice(vocabulary=300), tmp_path / "clean", progress=quiet)
-    assert Manifest.open(out).corpora == clean.corpora
-
-
-def test_two_at_once_agree(sources, tmp_path):
-    run = [sys.executable, "-c", PROGRAM, str(tmp_path), "-1"]
-    both = [subprocess.Popen(run) for _ in range(2)]
-    assert [process.wait() for process in both] == [0, 0]
-    assert len(list((tmp_path / "out").glob("*.json"))) == 1
-    assert not list((tmp_path / "out").glob(".*.part"))
-    assert Manifest.open(tmp_path / "out").store("law").tokens("train") > 0
+def test_a_folder_is_complete_in_itself_and_can_be_moved(sources, brought, tmp_path):
+    before = prepare(sources, brought, tmp_path / "out", progress=quiet)
+    shutil.rmtree(tmp_path / "brought")
+    (tmp_path / "out").rename(tmp_path / "moved")
+    moved = Manifest.open(tmp_path / "moved")
+    assert moved.store("law").fingerprint == before.corpora["law"].fingerprint
+    assert len(load_tokenizer(moved.tokenizer_path)) == moved.vocabulary == 265
 
 
 @pytest.mark.parametrize("damaged", ["train.bin", "meta.json"])
@@ -241,12 +187,8 @@ def many(tmp_path):
         folder.mkdir()
         for part in range(3):
             write_rows(folder / f"part-{part}.{'parquet' if kind == 'hub' else kind}", rows[part::3])
-        where = {"n": list(range(9))}
-        made[f"c{number}"] = (
-            Source("hub", name=str(folder), where=where)
-            if kind == "hub"
-            else Source("files", path=str(folder), where=where)
-        )
+        place = {"kind": "hub", "name": str(folder)} if kind == "hub" else {"kind": "files", "path": str(folder)}
+        made[f"c{number}"] = Source(**place, where={"n": list(range(9))})
     return made
 
 
@@ -287,14 +229,14 @@ def test_any_number_of_corpora_and_workers_gives_the_same_bytes(many, brought, t
         assert sum(corpus.documents.values()) == 360
 
 
-KILLED = """
+PROGRAM = """
 import os, signal, sys
 import training.corpora.corpus_store as made
 from training.corpora.prepare import *
 from training.corpora.source import Source
 from training.corpora.store_writer import StoreWriter
 made.CHUNK_CHARACTERS, made.MARK_BYTES = 4000, 10_000
-folder, after, moment = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+folder, moment, after = sys.argv[1], sys.argv[2], int(sys.argv[3])
 calls = 0
 before = getattr(StoreWriter, moment)
 def counted(*arguments):
@@ -311,46 +253,74 @@ prepare(sources, TokenizerChoice(path=folder + "/brought"), folder + "/out", wor
 """
 
 
-@pytest.mark.slow
-def test_killed_again_and_again_it_ends_with_the_same_bytes(many, brought, tmp_path, small_chunks):
+def started(folder, moment="mark", call=0):
+    """A process that prepares `many`, and kills itself at a call of the writer; 0: it does not."""
+    command = [sys.executable, "-c", PROGRAM, str(folder), moment, str(call)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def killed(folder, moment, call):
+    """The lines that a process printed before it was killed."""
+    process = started(folder, moment, call)
+    lines = process.communicate()[0].splitlines()
+    assert process.returncode == -signal.SIGKILL
+    return lines
+
+
+def test_two_at_once_agree(many, brought, tmp_path):
+    both = [started(tmp_path) for _ in range(2)]
+    assert [process.communicate() and process.returncode for process in both] == [0, 0]
+    out = tmp_path / "out"
+    assert len(list(out.glob("*.json"))) == 1
+    assert not list(out.glob(".*.part")) + list(out.glob("*.unfinished"))
+    assert Manifest.open(out).store("c0").tokens("train") > 0
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [[("complete", 2)], pytest.param([("mark", 4), ("add", 700), ("complete", 1)], marks=pytest.mark.slow)],
+    ids=["once", "again and again"],
+)
+def test_killed_in_between_it_goes_on_and_ends_with_the_same_bytes(many, brought, tmp_path, small_chunks, kills):
     prepare(many, brought, tmp_path / "clean", workers=1, progress=quiet)
-    lines = []
-    for after, moment in [(4, "mark"), (700, "add"), (1, "complete")]:
-        lines += killed(KILLED, tmp_path, after, moment)
-    prepare(many, brought, tmp_path / "out", workers=2, progress=lines.append)
-    assert sum("resumes after" in line for line in lines) == 3
-    assert all_bytes(tmp_path / "out") == all_bytes(tmp_path / "clean")
+    out, lines = tmp_path / "out", []
+    (out / ".c0-0.part").mkdir(parents=True)
+    for moment, call in kills:
+        lines += killed(tmp_path, moment, call)
+        with pytest.raises(CorpusError, match=r"manifest\.json: missing; prepare the corpora first"):
+            Manifest.open(out)
+    prepare(many, brought, out, workers=2, progress=lines.append)
+    assert sum("resumes after" in line for line in lines) == len(kills)
+    assert not list(out.glob(".*.part"))
+    assert all_bytes(out) == all_bytes(tmp_path / "clean")
 
 
-def test_what_was_begun_of_a_corpus_that_has_changed_is_cleared_away(many, brought, tmp_path):
-    killed(KILLED, tmp_path, 4, "mark")
-    assert len(list((tmp_path / "out").glob("*.unfinished"))) == 1
-    write_rows(tmp_path / "c0" / "part-9.jsonl", [{"text": "one more", "n": 1}])
-    prepare(many, brought, tmp_path / "out", progress=quiet)
-    assert not list((tmp_path / "out").glob("*.unfinished"))
-
-
-def test_a_mark_that_the_files_do_not_reach_is_not_believed(many, brought, tmp_path, small_chunks):
-    killed(KILLED, tmp_path, 4, "mark")
+@pytest.mark.parametrize("fault", ["the corpus has changed", "a file is shorter than its mark"])
+def test_what_was_begun_is_not_continued_where_it_does_not_fit(many, brought, tmp_path, small_chunks, fault):
+    killed(tmp_path, "mark", 4)
     (begun,) = (tmp_path / "out").glob("*.unfinished")
-    os.truncate(begun / "train.bin", 100)
+    if fault == "the corpus has changed":
+        write_rows(tmp_path / "c0" / "part-9.jsonl", [{"text": "one more", "n": 1}])
+    else:
+        os.truncate(begun / "train.bin", 100)
     lines = []
     prepare(many, brought, tmp_path / "out", progress=lines.append)
     assert not any("resumes after" in line for line in lines)
+    assert not list((tmp_path / "out").glob("*.unfinished"))
     prepare(many, brought, tmp_path / "clean", progress=quiet)
     assert all_bytes(tmp_path / "out") == all_bytes(tmp_path / "clean")
 
 
-def test_how_far_it_is_is_told_to_a_bar_or_in_lines(many, brought, tmp_path, small_chunks, monkeypatch):
-    told = []
-    prepare(many, brought, tmp_path / "bar", progress=quiet, bar=lambda *numbers: told.append(numbers))
+def test_progress_goes_to_a_bar_or_into_lines(many, brought, tmp_path, small_chunks, monkeypatch):
+    calls = []
+    prepare(many, brought, tmp_path / "bar", progress=quiet, bar=lambda *numbers: calls.append(numbers))
     for corpus in ("c0", "c1", "c2"):
-        sizes, shares = zip(*[(size, share) for name, size, share in told if name == corpus], strict=True)
+        sizes, fractions = zip(*[(size, fraction) for name, size, fraction in calls if name == corpus], strict=True)
         assert list(sizes) == sorted(sizes)
-        assert list(shares) == sorted(shares)
-        assert 0 < shares[0] < 0.5
-        assert shares[-1] == 1.0
-    assert {share for name, _, share in told if name == "c3"} == {None}
+        assert list(fractions) == sorted(fractions)
+        assert 0 < fractions[0] < 0.5
+        assert fractions[-1] == 1.0
+    assert {fraction for name, _, fraction in calls if name == "c3"} == {None}
     monkeypatch.setattr("training.corpora.corpus_store._REPORT_SECONDS", 0.0)
     lines = []
     prepare(many, brought, tmp_path / "lines", progress=lines.append)
@@ -358,20 +328,20 @@ def test_how_far_it_is_is_told_to_a_bar_or_in_lines(many, brought, tmp_path, sma
     assert "c0: kept 360 of 400 documents; dropped: 40 where.n" in lines
 
 
-def planted(folder, rows):
-    path = folder / "sets" / "law.jsonl"
-    path.parent.mkdir()
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in rows))
-    return str(path)
+def with_validation(sources, folder, texts):
+    """The sources, with these texts as the validation set of law."""
+    path = folder / "validation.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return sources | {"law": dataclasses.replace(sources["law"], validation=str(path))}
 
 
 def test_a_validation_set_is_the_validation_split_and_stays_out_of_all_training(sources, brought, tmp_path):
-    law = [json.loads(line)["text"] for line in Path(sources["law"].path).read_text().splitlines()]
+    law = texts(sources["law"])
     held_out = law[:20]
     near = [" ".join([*text.split()[:-1], "changed"]) for text in held_out[:7]]
     append(sources["law"], "".join(json.dumps({"text": text}) + "\n" for text in near))
     append(sources["general"], json.dumps({"text": f"Before it. {held_out[9]} After it."}) + "\n")
-    sources["law"] = dataclasses.replace(sources["law"], validation=planted(tmp_path, held_out))
+    sources = with_validation(sources, tmp_path, held_out)
     lines = []
     manifest = prepare(sources, brought, tmp_path / "out", progress=lines.append)
     assert decoded(manifest, "law", "validation") == held_out
@@ -393,8 +363,7 @@ def test_a_validation_set_is_the_validation_split_and_stays_out_of_all_training(
 
 
 def test_two_workers_screen_as_one(sources, brought, tmp_path, small_chunks):
-    law = [json.loads(line)["text"] for line in Path(sources["law"].path).read_text().splitlines()]
-    sources["law"] = dataclasses.replace(sources["law"], validation=planted(tmp_path, law[::7]))
+    sources = with_validation(sources, tmp_path, texts(sources["law"])[::7])
     for workers in (1, 2):
         prepare(sources, brought, tmp_path / str(workers), workers=workers, progress=quiet)
     assert all_bytes(tmp_path / "1") == all_bytes(tmp_path / "2")

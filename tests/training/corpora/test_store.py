@@ -23,11 +23,15 @@ def documents(count=200, vocabulary=1000, seed=0):
     ]
 
 
+def split_of(doc, ratio=0.2):
+    return "validation" if in_validation(doc.name, ratio) else "train"
+
+
 def write(folder, docs=None, vocabulary=1000, end_of_text=END, tokenizer="t", validation_ratio=0.2):
     folder.mkdir()
     with StoreWriter(folder, vocabulary, end_of_text) as writer:
         for doc in documents() if docs is None else docs:
-            writer.add(doc, "validation" if in_validation(doc.name, validation_ratio) else "train")
+            writer.add(doc, split_of(doc, validation_ratio))
         writer.complete(tokenizer, validation_ratio)
     return TokenStore.open(folder)
 
@@ -38,8 +42,7 @@ def store(tmp_path_factory):
 
 
 def flat(docs, split):
-    chosen = [doc for doc in docs if in_validation(doc.name, 0.2) == (split == "validation")]
-    return np.concatenate([np.append(doc.tokens, END) for doc in chosen])
+    return np.concatenate([np.append(doc.tokens, END) for doc in docs if split_of(doc) == split])
 
 
 def test_splits_hold_the_documents_in_order_each_ended(store):
@@ -136,28 +139,16 @@ def test_a_writer_goes_on_from_its_last_mark(tmp_path):
             assert writer.documents == number == {30: 0, 90: 20, len(docs): 80}[end]
             assert writer.bytes == 7 * number
             for place in range(number, end):
-                writer.add(docs[place], "validation" if in_validation(docs[place].name, 0.2) else "train")
+                writer.add(docs[place], split_of(docs[place]))
                 if place + 1 in (10, 20, 80):
                     writer.mark(place + 1)
             if end == len(docs):
                 writer.complete("t", 0.2)
+            for file in writer._files.values():
+                # What was written after the mark is cut off.
+                file.flush()
     assert TokenStore.open(tmp_path / "a").meta == whole.meta
     assert not (tmp_path / "a" / "marks.jsonl").exists()
-
-
-def test_a_resumed_store_is_cut_to_what_it_holds(tmp_path):
-    docs = documents()
-    with StoreWriter(tmp_path, 1000, END) as writer:
-        for split in ("validation", "train"):
-            writer.add(docs[0], split)
-        writer.mark(0)
-        for doc in docs[1:]:
-            writer.add(doc, "train")
-        writer._files["train"].flush()
-    with StoreWriter(tmp_path, 1000, END) as writer:
-        writer.add(docs[5], "train")
-        writer.complete("t", 0.2)
-    assert TokenStore.open(tmp_path).tokens("train") == docs[0].tokens.size + docs[5].tokens.size + 2
 
 
 def test_damage_is_refused_in_one_clear_line(tmp_path):
@@ -188,10 +179,10 @@ def test_damage_is_refused_in_one_clear_line(tmp_path):
     assert store.vocabulary == 1000
 
 
-def test_the_split_hits_its_share_and_keeps_groups_together():
+def test_the_split_hits_its_ratio_and_keeps_groups_together():
     held = sum(in_validation(f"doc-{number}", 0.05) for number in range(20_000))
     assert abs(held / 20_000 - 0.05) < 0.006
     for book in range(300):
         assert len({in_validation(f"book-{book}#{chapter}", 0.5) for chapter in range(8)}) == 1
-    # A larger share holds out all that a smaller one does.
+    # A larger ratio holds out all that a smaller one does.
     assert all(in_validation(f"d{n}", 0.2) for n in range(2000) if in_validation(f"d{n}", 0.1))

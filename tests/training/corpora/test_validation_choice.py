@@ -67,14 +67,14 @@ def read(file):
 
 def test_perplexity_is_that_of_each_text_alone(models):
     texts = [text for _, text in DOCUMENTS[:9]] + ["", "a"]
-    found = perplexities(texts, models[0], 200)
+    values = perplexities(texts, models[0], 200)
     tokenizer, network = load_tokenizer(models[0]), build_model({**SHAPE, "vocab_size": 280}, "eager", 0)
     network.load_state_dict(type(network).from_pretrained(models[0], dtype=torch.float32).state_dict())
     assert len({len(tokenizer(text)["input_ids"]) for text in texts[:9]}) > 5
-    for text, value in zip(texts[:9], found[:9], strict=True):
+    for text, value in zip(texts[:9], values[:9], strict=True):
         row = torch.tensor([tokenizer(text)["input_ids"][:200]])
         assert value == pytest.approx(math.exp(network(input_ids=row, labels=row).loss.item()), rel=1e-4)
-    assert found[9:].tolist() == [math.inf] * 2
+    assert values[9:].tolist() == [math.inf] * 2
 
 
 def test_noise_is_dropped_and_the_rest_is_a_draw(models, tmp_path):
@@ -93,7 +93,7 @@ def test_noise_is_dropped_and_the_rest_is_a_draw(models, tmp_path):
     assert json.loads((tmp_path / "law.json").read_text()) == record
 
 
-def test_of_no_share_nothing_is_noise(models, tmp_path):
+def test_at_ratio_0_nothing_is_noise(models, tmp_path):
     record, _ = write(tmp_path / "law.jsonl", models[:1], worst=0.0, keep=100)
     assert record["noise"] == 0
     assert NOISE & {row["id"] for row in read(tmp_path / "law.jsonl")}
@@ -116,19 +116,16 @@ def test_what_was_done_is_not_done_again(models, tmp_path, monkeypatch):
     assert (tmp_path / "law.jsonl").read_bytes() == content
 
 
-@pytest.mark.parametrize("change", [{"source": "t"}, {"keep": 20}, {"models": 1}])
-def test_another_set_is_not_overwritten(models, tmp_path, change):
-    write(tmp_path / "law.jsonl", models)
-    arguments = {"models": models} | change
-    arguments["models"] = models[:1] if change.get("models") else models
-    with pytest.raises(CorpusError, match=r"law\.jsonl: a validation set of another source, other models or another"):
-        write(tmp_path / "law.jsonl", **arguments)
-
-
-def test_a_file_of_somebody_elses_is_not_overwritten(models, tmp_path):
-    (tmp_path / "law.jsonl").write_text('{"text": "mine"}\n')
-    with pytest.raises(CorpusError, match=r"remove it, or give another corpora\.validation"):
+@pytest.mark.parametrize("change", [{"source": "t"}, {"keep": 20}, {"models": 1}, None], ids=str)
+def test_another_set_or_file_is_not_overwritten(models, tmp_path, change):
+    if change is None:
+        (tmp_path / "law.jsonl").write_text('{"text": "mine"}\n')
+    else:
         write(tmp_path / "law.jsonl", models)
+    others = {"models": models} | (change or {})
+    others["models"] = models[:1] if "models" in (change or {}) else models
+    with pytest.raises(CorpusError, match=r"set of another source, .*; remove it, or give another corpora\.validation"):
+        write(tmp_path / "law.jsonl", **others)
 
 
 @pytest.mark.parametrize("broken", ["nothing", "no tokenizer"])
@@ -144,14 +141,14 @@ def test_a_folder_that_is_no_model_is_one_line(models, tmp_path, broken):
 
 @settings(deadline=None)
 @given(st.integers(1, 4), st.integers(1, 40), st.floats(0, 0.99), st.integers(0, 9))
-def test_the_worst_under_all_are_no_more_than_the_share(models_count, documents, share, seed):
+def test_the_worst_under_all_are_no_more_than_the_ratio(models_count, documents, ratio, seed):
     values = np.random.default_rng(seed).random((models_count, documents))
-    worst = worst_under_all(values, share)
-    assert worst.sum() <= share * documents
+    worst = worst_under_all(values, ratio)
+    assert worst.sum() <= ratio * documents
     for row in values:
         if worst.any():
-            assert row[worst].min() >= np.sort(row)[documents - int(share * documents)]
-    assert worst_under_all(values[:1], share).sum() == int(share * documents)
+            assert row[worst].min() >= np.sort(row)[documents - int(ratio * documents)]
+    assert worst_under_all(values[:1], ratio).sum() == int(ratio * documents)
 
 
 @given(st.lists(st.integers(0, 10**6), unique=True, max_size=40), st.integers(1, 20), st.randoms())

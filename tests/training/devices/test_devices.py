@@ -1,8 +1,6 @@
 """Two processes on the processor: every kind gives the losses of one, goes on from the states of any other, and saves
 the same directory. One pair of processes does all of it, since each start would cost seconds."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -17,7 +15,6 @@ from safetensors.torch import load_file
 
 from tests.training.runs import all_done, in_process, points_of, together, train_run
 from training.attempt import LeaseLostError, attempts
-from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group, Parallel, join, leave
 from training.durable import read_lines_whole
 from training.run import Exit
@@ -102,12 +99,12 @@ def _when(path: Path, act) -> None:
 
 
 @pytest.fixture(scope="module")
-def long(spec: RunSpec) -> RunSpec:
+def long(spec) -> RunSpec:
     return dataclasses.replace(spec, steps=STEPS)
 
 
 @pytest.fixture(scope="module")
-def base(long: RunSpec, manifest: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base(long, manifest, tmp_path_factory) -> Path:
     """A folder with a run of each kind, after the pair of processes has done its jobs."""
     folder = tmp_path_factory.mktemp("kinds")
     half = dataclasses.replace(long, precision="bf16")
@@ -124,7 +121,7 @@ def _losses(folder: Path) -> list[float]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_gives_the_losses_of_one_process(kind: str, base: Path) -> None:
+def test_each_kind_gives_the_losses_of_one_process(kind, base):
     assert _losses(base / kind) == pytest.approx(_losses(base / "single"), abs=1e-5)
     own, alone = (read_lines_whole(base / name / "metrics.jsonl") for name in (kind, "single"))
     assert [line["step"] for line in own] == list(range(1, STEPS + 1))
@@ -133,7 +130,7 @@ def test_each_kind_gives_the_losses_of_one_process(kind: str, base: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_saves_the_same_directory(kind: str, base: Path) -> None:
+def test_each_kind_saves_the_same_directory(kind, base):
     own, alone = (base / name / "checkpoints" / f"step-{STEPS}" for name in (kind, "single"))
     assert sorted(path.name for path in own.iterdir()) == sorted(path.name for path in alone.iterdir())
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"):
@@ -145,7 +142,7 @@ def test_each_kind_saves_the_same_directory(kind: str, base: Path) -> None:
         assert (weights[name] - tensor).abs().max() < 1e-5
 
 
-def test_states_go_from_any_kind_to_any_other(long: RunSpec, manifest: Manifest, base: Path) -> None:
+def test_states_go_from_any_kind_to_any_other(long, manifest, base):
     kind, step = CHAIN[-1]
     jobs = [(long, base / f"chain-{kind}", base / f"chain-{CHAIN[-2][0]}", step)]
     assert in_process(_alone, jobs, manifest.folder) == 0
@@ -160,7 +157,7 @@ def test_states_go_from_any_kind_to_any_other(long: RunSpec, manifest: Manifest,
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2", "zero3"])
-def test_activation_checkpointing_and_bf16_are_those_of_one_process(kind: str, base: Path) -> None:
+def test_activation_checkpointing_and_bf16_are_those_of_one_process(kind, base):
     end = _losses(base / "single")[-2:]
     assert _losses(base / f"checkpointed-{kind}")[-2:] == pytest.approx(end, abs=1e-6)
     half = _losses(base / f"bf16-{kind}")[-2:]
@@ -168,7 +165,7 @@ def test_activation_checkpointing_and_bf16_are_those_of_one_process(kind: str, b
     assert half != pytest.approx(end, abs=1e-6)
 
 
-def test_all_processes_stop_together(base: Path) -> None:
+def test_all_processes_stop_together(base):
     own, other = (json.loads((base / f"outcomes-{rank}.json").read_text()) for rank in (0, 1))
     assert own == other
     assert own["wild"] == Exit.CRASH

@@ -1,7 +1,5 @@
 """Kill -9 of one process of two, or of both, at any moment: none hangs, and the points end as without it."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import random
@@ -12,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.training.runs import in_process, points_of, together, train_run
-from training.corpora.manifest import Manifest
 from training.devices.group import Parallel, join, leave
 from training.evaluation_steps import EvaluationPolicy
 from training.run import state_of
@@ -47,7 +44,7 @@ def _attempt(spec: RunSpec, folder: Path, manifest: Path, kind: str, victims: li
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp", "zero2"])
-def test_killed_at_twenty_random_moments(kind: str, spec: RunSpec, manifest: Manifest, tmp_path: Path) -> None:
+def test_killed_at_twenty_random_moments(kind, spec, manifest, tmp_path):
     spec = dataclasses.replace(spec, steps=40, evaluation=EvaluationPolicy("dense", every=4))
     in_process(int)
     begin = time.perf_counter()
@@ -81,7 +78,7 @@ def _one_dies_before_they_meet_again(rank: int) -> None:
 
 
 @pytest.mark.slow
-def test_one_that_dies_before_a_group_of_its_own_is_not_waited_for_longer_than_was_asked() -> None:
+def test_one_that_dies_before_a_group_of_its_own_is_not_waited_for_longer_than_was_asked():
     first, _ = pair = together(_one_dies_before_they_meet_again)
     for process in pair:
         process.join(timeout=30.0)
