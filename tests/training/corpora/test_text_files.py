@@ -24,9 +24,8 @@ def write(path, content=LINES):
     elif path.name.endswith(".zst"):
         path.write_bytes(pyarrow.compress(content, codec="zstd", asbytes=True))
     elif path.name.endswith(".parquet"):
-        parquet.write_table(
-            pyarrow.Table.from_pylist([json.loads(line) for line in content.decode().split("\n")[:-1]]), path
-        )
+        rows = [json.loads(line) for line in content.split(b"\n") if line]
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     else:
         path.write_bytes(content)
     return path
