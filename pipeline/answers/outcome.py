@@ -39,10 +39,7 @@ def tolerance_outcome(question: Question, recommendation: Recommendation, rows: 
     elif met is not None and met.low <= high and low <= met.high:
         verdict = NEARBY
     where = f"At {percent(answer.domain_ratio)} {question.corpora.domain} the loss on {answer.corpus} increased by "
-    parts = [
-        f"{where}{increase.value:.2%}{_between(increase, '.2%')}",
-        f"the tolerance is {100 * tolerance:.3g}%",
-    ]
+    parts = [f"{where}{increase.value:.2%}{_between(increase, '.2%')}", f"the tolerance is {100 * tolerance:.3g}%"]
     if met is not None:
         measured = f"{met.value:.1%}{_between(met, '.1%')}"
         parts.append(f"measured, it is reached at {measured}, predicted {low:.1%} to {high:.1%}")
@@ -55,10 +52,7 @@ def tolerance_outcome(question: Question, recommendation: Recommendation, rows: 
 
 
 def minimum_outcome(
-    question: Question,
-    rows: list[ConfirmationRow],
-    axis: str,
-    interval: tuple[float | None, float | None],
+    question: Question, rows: list[ConfirmationRow], axis: str, interval: tuple[float | None, float | None]
 ) -> Outcome:
     """Judge the place with the lowest domain loss; rows of the recommended place come first.
 

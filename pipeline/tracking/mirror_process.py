@@ -97,7 +97,7 @@ class _Attempt:
             if self._tracked is None:
                 self._last_points = int(record.get("from_step", 0)) - 1
                 spec = self._folder / "spec.yaml"
-                content: dict[str, Any] = yaml.safe_load(spec.read_text()) if spec.exists() else {}
+                content: Any = yaml.safe_load(spec.read_text()) if spec.exists() else {}
                 where = self._study, self._tracking, self._mode
                 self._tracked = open_attempt(*where, self._planned, content, record)
             self._tracked.log(self._news(over))

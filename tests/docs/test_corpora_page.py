@@ -16,7 +16,7 @@ from pyarrow import parquet
 from pipeline.cli.main import run as cptlaw
 from tests.conftest import SHAPE, write_text
 from tests.docs.pages import ROOT, assert_same, run
-from tests.pipeline.test_road import SMALL
+from tests.pipeline.small import SMALL
 from training.corpora.manifest import Manifest
 from training.corpora.source import Source
 from training.corpora.tokenizer import train_tokenizer

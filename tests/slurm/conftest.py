@@ -15,7 +15,8 @@ import pytest
 
 from pipeline.cli.main import run
 from pipeline.study.folder import Study
-from tests.pipeline.test_road import SMALL as ROAD
+from tests.pipeline.small import SMALL as ROAD
+from tests.pipeline.small import worker
 from training.durable import read_lines_whole
 
 SLURM = Path(__file__).parents[2] / "slurm"
@@ -23,24 +24,11 @@ LOCAL_CLUSTER = SLURM / "local-cluster"
 APT = "apt-get install --no-install-recommends slurmctld slurmd slurm-client munge"
 
 SMALL = [
-    "experiment=own",
-    "model=qwen2-0.05m",
-    "ladder=[]",
-    "mixture.domain_ratio=[0.2,0.5]",
-    "mixture.replicates=1",
-    "corpora.tokenizer.vocabulary=300",
-    "corpora.validation_ratio=0.1",
-    "precision=fp32",
-    "engine=eager",
-    "sequence_length=16",
+    *("experiment=own", "model=qwen2-0.05m", "ladder=[]", "mixture.domain_ratio=[0.2,0.5]", "mixture.replicates=1"),
+    *("corpora.tokenizer.vocabulary=300", "corpora.validation_ratio=0.1", "precision=fp32", "engine=eager"),
     # Long evaluations, so that a test can stop the run between two steps; more steps would let rounding grow.
-    "validation_windows=32",
-    "pretrain.steps=60",
-    "pretrain.global_batch=4",
-    "pretrain.evaluation.every=1",
-    "continual.steps=20",
-    "continual.global_batch=4",
-    "launcher.resume_every=5",
+    *("sequence_length=16", "validation_windows=32", "pretrain.steps=60", "pretrain.global_batch=4"),
+    *("pretrain.evaluation.every=1", "continual.steps=20", "continual.global_batch=4", "launcher.resume_every=5"),
 ]
 
 
@@ -135,22 +123,10 @@ def _with_python() -> dict[str, str]:
     return os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60, message: Callable[[], object] = str) -> None:
-    """Return once a condition holds; fails with the message after some seconds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, message()
-        time.sleep(0.05)
-
-
 def prepare_words(words: list[str], texts: Path, folder: Path) -> list[str]:
     """The overrides of a question whose corpora are prepared in a folder; without `studies`."""
-    words = [
-        *words,
-        f"data={folder / 'data'}",
-        f"corpora.sources.general.path={texts / 'general'}",
-        f"corpora.sources.domain.path={texts / 'code'}",
-    ]
+    places = (f"corpora.sources.{name}.path={texts / of}" for name, of in (("general", "general"), ("domain", "code")))
+    words = [*words, f"data={folder / 'data'}", *places]
     assert run(["prepare", *words, f"studies={folder}"]) == 0
     return words
 
@@ -188,8 +164,7 @@ def planned(words: list[str], studies: Path) -> Callable[..., Study]:
 def losses(planned: Callable[..., Study]) -> Callable[[Study], None]:
     """Check that a study has the same points as an undisturbed one."""
     whole = planned("whole")
-    command = [sys.executable, "-m", "pipeline.launch.worker", str(whole.folder)]
-    assert subprocess.run(command, check=False).returncode == 0
+    assert subprocess.run(worker(whole), check=False).returncode == 0
 
     def check(study: Study, *names: str) -> None:
         for name in names:

@@ -18,7 +18,7 @@ from pipeline.launch.slurm.client import Scheduler, SchedulerError
 from pipeline.launch.slurm.jobs import read_jobs
 from pipeline.question.loading import question_of_study
 from pipeline.study.folder import PlannedRun, Study
-from tests.slurm.conftest import wait_until
+from tests.pipeline.small import wait_until, worker
 from tests.slurm.fake_slurm import FakeSlurm
 
 BRANCH = "continual.branches=[{step: 6, steps: 6, schedule: {pieces: [{shape: linear, end: 0.1}]}}]"
@@ -62,7 +62,7 @@ def _finish(study: Study, planned: PlannedRun) -> None:
 
 
 def test_arrays_wait_for_the_runs_that_they_start_from(
-    words: list[str], study: Study, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+    words: list[str], study: Study, slurm: FakeSlurm, capsys
 ) -> None:
     assert run(["train", *words, BRANCH, "launcher.slurm.limit=2"]) == 0
     plan = study.read_plan()
@@ -95,7 +95,7 @@ def test_arrays_wait_for_the_runs_that_they_start_from(
 
 
 def test_what_is_done_or_queued_is_not_submitted_again(
-    words: list[str], study: Study, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+    words: list[str], study: Study, slurm: FakeSlurm, capsys
 ) -> None:
     assert run(["train", *words]) == 0
     assert len(slurm.jobs()) == 3
@@ -124,9 +124,7 @@ def test_what_is_done_or_queued_is_not_submitted_again(
     assert {job["state"] for job in slurm.jobs() if job["id"] in "6789"} == {"CANCELLED"}
 
 
-def test_a_failed_run_blocks_its_children_only(
-    words: list[str], study: Study, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_run_blocks_its_children_only(words: list[str], study: Study, slurm: FakeSlurm, capsys) -> None:
     assert run(["plan", *words]) == 0
     parent = next(run for run in study.read_plan() if run.model == "qwen2-0.05m")
     (study.runs / parent.name).mkdir(parents=True)
@@ -148,7 +146,7 @@ def test_arrays_are_split_at_the_limit_of_the_cluster(words: list[str], study: S
 
 
 def test_after_a_refusal_the_same_command_submits_the_rest(
-    words: list[str], study: Study, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+    words: list[str], study: Study, slurm: FakeSlurm, capsys
 ) -> None:
     line = "Batch job submission failed: Job violates accounting/QOS policy"
     slurm.set(refuse={"1": line})
@@ -182,13 +180,7 @@ def test_two_drivers_at_once_submit_once(words: list[str], study: Study, slurm: 
     assert len({job["comment"] for job in slurm.jobs()}) == 3
 
 
-def test_why_a_run_waits(
-    words: list[str],
-    study: Study,
-    slurm: FakeSlurm,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_why_a_run_waits(words: list[str], study: Study, slurm: FakeSlurm, capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "250")
     assert run(["train", *words]) == 0
 
@@ -212,9 +204,7 @@ def test_why_a_run_waits(
     assert [program for _, program, _ in slurm.calls()[before:]] == ["squeue", "sacct"]
 
 
-def test_a_scheduler_that_hangs_times_out(
-    words: list[str], study: Study, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_scheduler_that_hangs_times_out(words: list[str], study: Study, slurm: FakeSlurm, capsys) -> None:
     slurm.set(hang="squeue")
     quick = "launcher.slurm.patience=0.5"
     assert run(["train", *words, quick]) == 3
@@ -242,7 +232,7 @@ def test_without_slurm(words: list[str], tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_dry_run_prints_everything_and_writes_nothing(
-    words: list[str], study: Study, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+    words: list[str], study: Study, slurm: FakeSlurm, capsys
 ) -> None:
     settings = ["launcher.slurm.account=lab", "launcher.slurm.setup=[module load x]"]
     assert run(["train", *words, "dry_run=true", *settings]) == 0
@@ -268,15 +258,6 @@ def test_no_shell_interprets_the_name_of_a_folder(slurm: FakeSlurm, prepared: li
     head = list(itertools.takewhile(lambda line: line.startswith("#"), script.read_text().splitlines()))
     assert "evil" not in "".join(head)
     assert any(word.startswith("--output=") and "%%j" in word for word in job["words"])
-    srun = slurm.bin / "srun"
-    srun.write_text(f'#!/bin/sh\nfor word in "$@"; do printf "%s\\0" "$word"; done > {tmp_path}/srun.arguments\n')
-    srun.chmod(0o700)
-    subprocess.run(["bash", str(script)], env=os.environ | {"SLURM_ARRAY_TASK_ID": "1"}, cwd=tmp_path, check=True)
-    arguments = (tmp_path / "srun.arguments").read_text().split("\0")
-    assert str(hostile.resolve()) in arguments
-    (index,) = [job.tasks[arguments[arguments.index("--only") + 1]] for job in read_jobs(Study(hostile))[1:2]]
-    assert index == 1
-    assert not list(tmp_path.rglob("evil"))
 
 
 @pytest.mark.slow
@@ -285,13 +266,12 @@ def test_a_marker_that_appears_late_on_a_shared_disk(prepared: list[str], tmp_pa
     assert run(["plan", *words]) == 0
     study = Study(tmp_path / "small")
     parent, child = (planned for planned in study.read_plan() if planned.model == "qwen2-0.05m")
-    command = [sys.executable, "-m", "pipeline.launch.worker", str(study.folder), "--only"]
-    assert subprocess.run([*command, parent.spec.hash], check=False).returncode == 0
+    assert subprocess.run(worker(study, parent.spec.hash), check=False).returncode == 0
     done = study.runs / parent.name / "DONE"
     done.rename(done.with_name("LATE"))
     # By hand it is a mistake. Slurm starts a job only after its parent, so there the disk is slow.
-    assert subprocess.run([*command, child.spec.hash], check=False).returncode == 3
-    process = subprocess.Popen([*command, child.spec.hash], env=os.environ | {"SLURM_JOB_ID": "7"})
+    assert subprocess.run(worker(study, child.spec.hash), check=False).returncode == 3
+    process = subprocess.Popen(worker(study, child.spec.hash), env=os.environ | {"SLURM_JOB_ID": "7"})
     time.sleep(8)
     assert process.poll() is None
     done.with_name("LATE").rename(done)

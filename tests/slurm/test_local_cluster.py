@@ -96,9 +96,7 @@ def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("required", "outcome"), [("1", pytest.fail.Exception), ("", pytest.skip.Exception)])
-def test_without_slurm_ci_fails_and_others_skip(
-    required: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_slurm_ci_fails_and_others_skip(required: str, outcome: type[BaseException], monkeypatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     monkeypatch.setenv("CI_REQUIRE_SLURM", required)
     with pytest.raises(outcome, match="slurmctld is missing; apt-get install"):

@@ -17,7 +17,8 @@ from pipeline.launch.ranks import rank_environment
 from pipeline.launch.run_queue import fail_after_retries
 from pipeline.question.loading import load_question
 from pipeline.study.folder import PlannedRun, Study
-from tests.slurm.conftest import SLURM, Cluster, wait_until
+from tests.pipeline.small import wait_until
+from tests.slurm.conftest import SLURM, Cluster
 from training.attempt import attempts
 from training.durable import write_whole
 from training.run import Exit

@@ -13,15 +13,14 @@ from pipeline.cli.main import run
 from pipeline.launch.slurm.jobs import read_jobs
 from pipeline.study.artifacts import Confirmation
 from pipeline.study.folder import Study
-from tests.slurm.conftest import Cluster, wait_until
+from tests.pipeline.small import wait_until
+from tests.slurm.conftest import Cluster
 from training.attempt import attempts
 
 pytestmark = pytest.mark.slow
 
 
-def test_from_one_command_to_a_confirmed_answer(
-    cluster: Cluster, prepared: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_from_one_command_to_a_confirmed_answer(cluster: Cluster, prepared: list[str], tmp_path: Path, capsys) -> None:
     # A folder name that a shell would interpret.
     studies = tmp_path / "it's $(touch evil) 100%j"
     words = [*prepared, f'studies="{studies}"']

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.study.folder import Study
-from tests.slurm.conftest import SLURM, Cluster, wait_until
+from tests.pipeline.small import wait_until
+from tests.slurm.conftest import SLURM, Cluster
 from training.attempt import attempts
 from training.durable import read_lines_whole
 

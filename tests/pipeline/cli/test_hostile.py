@@ -17,6 +17,7 @@ from pipeline.cli.main import run
 from pipeline.question.schema import LawConfig
 from pipeline.study.folder import Study, question_yaml
 from tests.pipeline.report.report_study import make_study
+from tests.pipeline.small import refused
 
 NAMES = [
     "it's",
@@ -54,17 +55,6 @@ def study(confirmed: Study, tmp_path: Path) -> Study:
     """A copy to be tampered with."""
     shutil.copytree(confirmed.folder, tmp_path / "studies" / "synthetic")
     return Study(tmp_path / "studies" / "synthetic")
-
-
-def refused(words: list[str], capsys: pytest.CaptureFixture[str], *codes: int) -> str:
-    """The one line of an error that is a mistake of the input, not of the program."""
-    capsys.readouterr()
-    code = run(words)
-    error = capsys.readouterr().err.strip()
-    assert code in (codes or (2, 3)), error
-    assert len(error.splitlines()) == 1, error
-    assert "--debug" not in error
-    return error
 
 
 def everything(folder: Path) -> dict[Path, bytes]:
@@ -114,19 +104,20 @@ PLANNED: dict[str, Callable[[dict[str, Any]], object]] = {
     "a corpus that is a path": lambda line: line["spec"].update(corpora={"../../x": "ff"}),
     "a schedule that is a number": lambda line: line["spec"].update(schedule=5),
     "no spec": lambda line: line.update(spec=None),
+    "another schema": lambda line: line.update(schema=9),
 }
 
 
 @pytest.mark.parametrize("change", PLANNED.values(), ids=PLANNED)
-def test_a_plan_of_a_stranger(
-    change: Callable[[dict[str, Any]], object], study: Study, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_of_a_stranger(change: Callable[[dict[str, Any]], object], study: Study, capsys) -> None:
     lines = [json.loads(line) for line in study.plan_file.read_text().splitlines()]
     change(next(line for line in lines if line["role"] == "fit"))
     study.plan_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     before = everything(study.folder.parent)
     for verb in ("status", "collect", "report", "track sync"):
-        assert "plan.jsonl" in refused([*verb.split(), str(study.folder)], capsys, 3)
+        error = refused([*verb.split(), str(study.folder)], capsys, 3)
+        assert error.startswith(f"{study.plan_file}: ")
+        assert error.endswith("; plan again, the finished runs are kept")
     assert everything(study.folder.parent) == before
 
 
@@ -144,6 +135,8 @@ WRONG_POINTS = {
     "tokens": json.dumps({**POINT, "tokens": 2**63}),
     "corpus": json.dumps({**POINT, "corpus": 5}),
     "a key more": json.dumps({**POINT, "x": 5}),
+    "a key of another name": json.dumps(POINT).replace('"loss":', '"lose":', 1),
+    "words": "what is this",
     "number": "5",
     "list": "[]",
     "nothing": "null",
@@ -158,6 +151,7 @@ def test_points_of_a_stranger(line: str, study: Study, capsys: pytest.CaptureFix
     (study.folder / "points.parquet").unlink()
     error = refused(["collect", str(study.folder)], capsys, 3)
     assert f"{points} line" in error
+    assert error.endswith(f"delete runs/{points.parent.name} to train it again")
     # A run that cannot be read keeps nobody from looking at the others.
     assert run(["status", str(study.folder)]) == 0
     assert not (study.folder / "points.parquet").exists()
@@ -188,9 +182,7 @@ RECOMMENDED: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("change", RECOMMENDED.values(), ids=RECOMMENDED)
-def test_a_recommendation_of_a_stranger(
-    change: Callable[[dict[str, Any]], object], study: Study, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_recommendation_of_a_stranger(change: Callable[[dict[str, Any]], object], study: Study, capsys) -> None:
     path = study.folder / "recommendation.json"
     content = json.loads(path.read_text())
     change(content)
@@ -273,5 +265,7 @@ def test_no_shell_obeys_the_folder_of_a_study(name: str, study: Study, tmp_path:
         said.unlink(missing_ok=True)
         surroundings = {"PATH": f"{tools}:/usr/bin:/bin", "SAID": str(said), "SLURM_JOB_ID": "1"}
         subprocess.run(["bash", "-c", text], cwd=work, env=surroundings, check=False, capture_output=True, timeout=30)
-        assert str(folder.resolve()) in said.read_text().split("\0")
+        words = said.read_text().split("\0")
+        assert str(folder.resolve()) in words
+        assert "srun" not in text or "run-name" in words
     assert not list(tmp_path.rglob("pwned"))

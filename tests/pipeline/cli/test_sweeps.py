@@ -18,27 +18,18 @@ from conf import CONF
 from pipeline.cli.main import run
 from pipeline.question.loading import read_question
 from pipeline.study.folder import Study
-from tests.pipeline.test_road import SMALL
+from tests.pipeline.small import CPTLAW, small_words, study_in
 from tests.pipeline.tracking.test_tracking import no_wandb_of_ours, records  # noqa: F401
 from training.durable import read_lines_whole
 
 ROOT = Path(__file__).parents[3]
 SWEEPS = sorted((CONF / "wandb_sweeps").glob("*.yaml"))
-LEFT_OUT = ("name=", "mixture.domain_ratio=", "ladder=")
 
 
 @pytest.fixture(scope="module")
 def words(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    folder = tmp_path_factory.mktemp("swept")
-    words = [
-        *(word for word in SMALL if not word.startswith(LEFT_OUT)),
-        "ladder=[]",
-        "launcher.workers=1",
-        f"studies={folder / 'studies'}",
-        f"data={folder / 'data'}",
-        f"corpora.sources.general.path={texts / 'general'}",
-        f"corpora.sources.domain.path={texts / 'code'}",
-    ]
+    without = ("name=", "mixture.domain_ratio=", "ladder=")
+    words = small_words(texts, tmp_path_factory.mktemp("swept"), "ladder=[]", "launcher.workers=1", without=without)
     assert run(["prepare", *words, "name=whole"]) == 0
     return words
 
@@ -47,16 +38,13 @@ def words(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def planned(words: list[str]) -> Study:
     """What the same question is called when it is asked at once."""
     assert run(["plan", *words, "name=whole", "mixture.domain_ratio=[0.1,0.3]"]) == 0
-    return study_of(words, "whole")
-
-
-def study_of(words: list[str], name: str) -> Study:
-    return Study(Path(next(word for word in words if word.startswith("studies=")).removeprefix("studies=")) / name)
+    return study_in(words, "whole")
 
 
 def train(words: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pipeline.cli.main", "train", *words]
-    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [*CPTLAW, "train", *words], env=os.environ | environment, capture_output=True, text=True, check=False
+    )
 
 
 def names(study: Study) -> set[str]:
@@ -69,7 +57,7 @@ def names(study: Study) -> set[str]:
 def test_a_multirun_fills_the_folders_of_the_plan(words: list[str], planned: Study) -> None:
     done = train(["-m", *words, "name=hydra", "mixture.domain_ratio=0.1,0.3"])
     assert done.returncode == 0, done.stderr
-    study = study_of(words, "hydra")
+    study = study_in(words, "hydra")
     assert names(study) == {run.name for run in planned.read_plan()}
     attempts = sorted(path.parent.parent.name for path in study.runs.glob("*/attempts/*.json"))
     assert len(attempts) == len(set(attempts)) == 3
@@ -88,7 +76,7 @@ def test_jobs_of_two_machines_lose_nothing_of_the_plan(words: list[str], planned
     command = [sys.executable, str(ROOT / "pipeline" / "cli" / "sweep.py"), *words, "name=two"]
     processes = [subprocess.Popen([*command, f"mixture.domain_ratio={share}"]) for share in (0.1, 0.3)]
     assert [process.wait() for process in processes] == [0, 0]
-    study = study_of(words, "two")
+    study = study_in(words, "two")
     assert names(study) == {run.name for run in planned.read_plan()}
     assert len(list(study.runs.glob("*/attempts/*.json"))) == 3
 
@@ -100,7 +88,7 @@ def test_optuna_is_told_the_loss_on_the_domain(words: list[str]) -> None:
         ["-m", *words, "name=optuna", "mixture.domain_ratio=choice(0.1,0.9)", *search, "+hydra.sweeper.sampler.seed=1"]
     )
     assert done.returncode == 0, done.stderr
-    study = study_of(words, "optuna")
+    study = study_in(words, "optuna")
     found = yaml.safe_load((study.folder / "hydra" / "sweep" / "optimization_results.yaml").read_text())
     ends = {}
     for planned in study.read_plan():
@@ -118,7 +106,7 @@ def test_submitit_carries_the_jobs(words: list[str], planned: Study) -> None:
     more = ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=5"]
     done = train(["-m", *words, "name=submitit", "mixture.domain_ratio=0.1,0.3", *more])
     assert done.returncode == 0, done.stderr
-    assert names(study_of(words, "submitit")) == {run.name for run in planned.read_plan()}
+    assert names(study_in(words, "submitit")) == {run.name for run in planned.read_plan()}
 
 
 def agent_command(sweep: dict[str, Any], values: dict[str, Any], patch: pytest.MonkeyPatch) -> list[str]:
@@ -151,9 +139,7 @@ def jobs(sweep: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
-def test_every_command_line_of_an_agent_is_a_question(
-    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_every_command_line_of_an_agent_is_a_question(path: Path, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     sweep = yaml.safe_load(path.read_text())
     assert sweep["command"] == ["${env}", "${interpreter}", "${program}", "${args_no_hyphens}"]
@@ -171,7 +157,7 @@ def test_every_command_line_of_an_agent_is_a_question(
 
 @pytest.mark.slow
 def test_what_an_agent_starts_trains_in_the_same_folders(
-    words: list[str], planned: Study, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    words: list[str], planned: Study, monkeypatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     sweep = yaml.safe_load((CONF / "wandb_sweeps" / "mixture.yaml").read_text())
@@ -184,7 +170,7 @@ def test_what_an_agent_starts_trains_in_the_same_folders(
     assert os.environ["WANDB_RUN_ID"] == "job"
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    study = study_of(words, "wandb")
+    study = study_in(words, "wandb")
     expected = {run.name for run in planned.read_plan() if "domain0.3" not in run.name}
     assert names(study) == expected
     (job,) = study.folder.glob("wandb/offline-run-*-job/*.wandb")

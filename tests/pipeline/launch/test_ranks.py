@@ -14,7 +14,7 @@ import pytest
 from pipeline.cli.main import run
 from pipeline.launch.ranks import run_ranks
 from pipeline.study.folder import Study
-from tests.pipeline.test_road import SMALL
+from tests.pipeline.small import CPTLAW, small_words
 from training.attempt import attempts
 from training.durable import read_lines_whole
 from training.run import Exit
@@ -41,26 +41,19 @@ def _wait_for(path: Path, lines: int, process: subprocess.Popen) -> None:
 
 @pytest.mark.slow
 def test_train_with_two_processes_a_run(texts: Path, tmp_path: Path) -> None:
-    words = [
-        *SMALL,
-        f"studies={tmp_path / 'studies'}",
-        f"data={tmp_path / 'data'}",
-        f"corpora.sources.general.path={texts / 'general'}",
-        f"corpora.sources.domain.path={texts / 'code'}",
-        "ladder=[]",
-        "model=qwen2-0.05m",
-        "mixture.domain_ratio=[0.5]",
-        "pretrain.steps=60",
+    words = small_words(
+        texts,
+        tmp_path,
+        *("ladder=[]", "model=qwen2-0.05m", "mixture.domain_ratio=[0.5]", "pretrain.steps=60", "launcher.workers=1"),
         # Frequent evaluations, so that a test can stop the run between two steps.
         "pretrain.evaluation.every=1",
-        "launcher.workers=1",
-    ]
+    )
     for verb in ("prepare", "plan"):
         assert run([verb, *words]) == 0
     study = Study(tmp_path / "studies" / "small")
     plan = study.read_plan()
     assert len(plan) == 2
-    command = [sys.executable, "-m", "pipeline.cli.main", "train", *words]
+    command = [*CPTLAW, "train", *words]
     points = [study.runs / run.name / "points.jsonl" for run in plan]
 
     pair = subprocess.Popen([*command, "parallel=ddp", "parallel.processes=2"], start_new_session=True)

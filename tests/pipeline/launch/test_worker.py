@@ -16,9 +16,7 @@ from training.spec import SpecError
 from training.stop import StopRequest
 
 
-def test_a_single_run_counts_the_tokens_of_all_runs_of_its_shape(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_single_run_counts_the_tokens_of_all_runs_of_its_shape(tmp_path: Path, monkeypatch) -> None:
     study, question = make_study(tmp_path, until="plan")
     plan = study.read_plan()
     first = next(run for run in plan if run.model == question.ladder[0])

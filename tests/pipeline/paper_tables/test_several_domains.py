@@ -17,7 +17,7 @@ from pipeline.question.schema import Question
 from pipeline.study.collect import of_domain
 from pipeline.study.folder import PlannedRun, Study
 from tests.conftest import write_text
-from tests.pipeline.test_road import SMALL
+from tests.pipeline.small import SMALL
 
 SIX = ["experiment=dcpt-six-small", "corpora.folder=there"]
 

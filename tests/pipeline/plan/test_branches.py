@@ -16,24 +16,17 @@ from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
 from pipeline.study.collect import collect, read_points, schedules
 from pipeline.study.folder import Study
-from tests.pipeline.test_road import SMALL
+from tests.pipeline.small import small_words
 from training.parameters import model_size
 from training.schedule import learning_rates
 
 DECAY = "{step: STEP, steps: 10, schedule: {pieces: [{shape: linear, end: 0.1}]}}"
 QUESTION = [
-    "experiment=quickstart",
-    "ladder=[qwen2-0.05m]",
-    "model=qwen2-0.05m",
-    "mixture.domain_ratio=[0.5]",
-    "mixture.replicates=1",
-    "schedule@pretrain.schedule=constant",
-    "schedule@continual.schedule=constant",
-    "pretrain.steps=40",
-    "continual.steps=30",
+    *("experiment=quickstart", "ladder=[qwen2-0.05m]", "model=qwen2-0.05m"),
+    *("mixture.domain_ratio=[0.5]", "mixture.replicates=1", "pretrain.steps=40", "continual.steps=30"),
+    *("schedule@pretrain.schedule=constant", "schedule@continual.schedule=constant", "transfer_steps=[20,40]"),
     f"pretrain.branches=[{DECAY.replace('STEP', '20')},{DECAY.replace('STEP', '40')}]",
     f"continual.branches=[{DECAY.replace('STEP', '15')}]",
-    "transfer_steps=[20,40]",
 ]
 
 
@@ -80,17 +73,11 @@ def test_points_of_a_branch_count_from_the_start_of_its_phase(plan, tmp_path: Pa
         folder = study.runs / run.name
         folder.mkdir(parents=True)
         lines = [
-            {
-                "step": step,
-                "tokens": step * run.spec.tokens_per_step,
-                "corpus": corpus,
-                "loss": 3.0 + number / 10 + step / 1000,
-                "loss_stderr": 0.1,
-                "learning_rate": 1e-3,
-            }
+            {"step": step, "tokens": step * run.spec.tokens_per_step, "corpus": corpus,
+             "loss": 3.0 + number / 10 + step / 1000, "loss_stderr": 0.1, "learning_rate": 1e-3}
             for step in (0, 10)
             for corpus in run.spec.corpora
-        ]
+        ]  # fmt: skip
         (folder / "points.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     table = collect(study, "general")
     branch = next(run for run in plan if run.role == "fit" and run.spec.initial.moments)
@@ -152,21 +139,15 @@ def test_a_mistake_names_the_key(override: str, message: str) -> None:
 
 @pytest.mark.slow
 def test_trunks_branches_and_transfer_points_train_end_to_end(texts: Path, tmp_path: Path) -> None:
-    words = [
-        *(word for word in SMALL if not word.startswith(("model=", "continual.checkpoints", "pretrain.steps"))),
-        "model=qwen2-0.05m",
-        f"studies={tmp_path / 'studies'}",
-        f"data={tmp_path / 'data'}",
-        f"corpora.sources.general.path={texts / 'general'}",
-        f"corpora.sources.domain.path={texts / 'code'}",
-        "mixture.domain_ratio=[0.5]",
-        "pretrain.steps=12",
-        "schedule@pretrain.schedule=constant",
-        "schedule@continual.schedule=constant",
-        "transfer_steps=[6,12]",
+    words = small_words(
+        texts,
+        tmp_path,
+        *("model=qwen2-0.05m", "mixture.domain_ratio=[0.5]", "pretrain.steps=12", "transfer_steps=[6,12]"),
+        *("schedule@pretrain.schedule=constant", "schedule@continual.schedule=constant"),
         "pretrain.branches=[{step: 6, steps: 4, schedule: {pieces: [{shape: linear, end: 0.1}]}}]",
         "continual.branches=[{step: 24, steps: 4, schedule: {pieces: [{shape: linear, end: 0.1}]}}]",
-    ]
+        without=("model=", "continual.checkpoints", "pretrain.steps"),
+    )
     for verb in ("prepare", "train", "collect"):
         assert cli.run([verb, *words]) == 0, verb
     study = Study(tmp_path / "studies" / "small")

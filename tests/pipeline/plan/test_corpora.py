@@ -11,9 +11,10 @@ from rich.console import Console
 
 from pipeline.cli.main import run
 from pipeline.plan.prepare import prepare_corpora, progress_bar, sources_of
+from pipeline.plan.runs import data_folder
 from pipeline.question.loading import read_question
 from pipeline.study.folder import Study
-from tests.pipeline.test_road import SMALL
+from tests.pipeline.small import small_words
 from training.corpora.manifest import Manifest
 from training.corpora.source import SourceReader
 
@@ -102,40 +103,21 @@ def test_a_progress_bar_is_for_terminals_only() -> None:
 
 
 @pytest.mark.slow
-def test_validation_documents_are_chosen_by_a_study_and_kept_out(
-    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [
-        *SMALL,
-        f"studies={tmp_path / 'studies'}",
-        f"data={tmp_path / 'data'}",
-        f"corpora.sources.general.path={texts / 'general'}",
-        f"corpora.sources.domain.path={texts / 'code'}",
-        "ladder=[]",
-        "mixture.domain_ratio=[0.5]",
-    ]
+def test_validation_documents_are_chosen_by_a_study_and_kept_out(texts: Path, tmp_path: Path, capsys) -> None:
+    words = small_words(texts, tmp_path, "ladder=[]", "mixture.domain_ratio=[0.5]")
     for verb in ("prepare", "train"):
         assert run([verb, *words]) == 0
     study = Study(tmp_path / "studies" / "small")
     assert [run.role for run in study.read_plan()].count("pretrain") == 1
     sets = tmp_path / "sets"
-    choosing = [
-        "prepare",
-        "validation",
-        *words,
-        f"corpora.validation={sets}",
-        f"validation.models=[{study.folder}]",
-        "validation.sample=60",
-        "validation.keep=20",
-    ]
+    settings = [f"validation.models=[{study.folder}]", "validation.sample=60", "validation.keep=20"]
+    choosing = ["prepare", "validation", *words, f"corpora.validation={sets}", *settings]
     assert run(choosing) == 0
     assert run(choosing) == 0
     output = capsys.readouterr().out
     assert "domain: chosen already, 20 validation documents" in output
     assert run(["prepare", *words, f"corpora.validation={sets}"]) == 0
     question = read_question([*words, f"corpora.validation={sets}"])
-    from pipeline.plan.runs import data_folder
-
     manifest = Manifest.open(data_folder(question))
     for name in ("general", "domain"):
         chosen = [json.loads(line) for line in (sets / f"{name}.jsonl").read_text().splitlines()]

@@ -24,20 +24,15 @@ from pipeline.study.folder import Study
 from pipeline.tracking.mirror import Mirror
 from pipeline.tracking.rows import rows_by_attempt
 from tests.pipeline.cli.test_hostile import plain_study
-from tests.pipeline.test_road import SMALL
+from tests.pipeline.small import CPTLAW, small_words, study_in, wait_until, worker
 from training.attempt import attempts
 from training.durable import read_lines_whole
 
 KEY = "local-" + "0123456789abcdef" * 2 + "01234567"
 """Of the right form, and nobody's."""
 WORDS = [
-    *SMALL,
-    "ladder=[]",
-    "mixture.domain_ratio=[0.5]",
-    "tracking=wandb",
-    "tracking.every=0.2",
-    "tracking.tags=[tried]",
-    "launcher.workers=1",
+    *("ladder=[]", "mixture.domain_ratio=[0.5]", "launcher.workers=1"),
+    *("tracking=wandb", "tracking.every=0.2", "tracking.tags=[tried]"),
 ]
 
 
@@ -52,14 +47,7 @@ def no_wandb_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def words(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    folder = tmp_path_factory.mktemp("tracked")
-    words = [
-        *WORDS,
-        f"studies={folder / 'studies'}",
-        f"data={folder / 'data'}",
-        f"corpora.sources.general.path={texts / 'general'}",
-        f"corpora.sources.domain.path={texts / 'code'}",
-    ]
+    words = small_words(texts, tmp_path_factory.mktemp("tracked"), *WORDS)
     assert run(["prepare", *words]) == 0
     return words
 
@@ -68,11 +56,10 @@ def words(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def tracked(words: list[str]) -> Study:
     """A study that was trained with a key in the environment, and wandb set to stay offline."""
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
-    command = [sys.executable, "-m", "pipeline.cli.main", "train", *words]
     # What a sweep's agent leaves in the environment is not for the runs of the study.
     agent = {"WANDB_API_KEY": KEY, "WANDB_MODE": "offline", "WANDB_RUN_ID": "of-the-agent", "WANDB_SWEEP_ID": "sweep"}
-    subprocess.run(command, env=surroundings | agent, check=True)
-    return Study(Path(next(word for word in words if word.startswith("studies=")).removeprefix("studies=")) / "small")
+    subprocess.run([*CPTLAW, "train", *words], env=surroundings | agent, check=True)
+    return study_in(words)
 
 
 def records(path: Path) -> Iterator[Any]:
@@ -218,24 +205,16 @@ def test_a_run_that_was_stopped_has_an_attempt_more(words: list[str], tmp_path: 
     study = Study(tmp_path / "small")
     planned = next(planned for planned in study.read_plan() if planned.role == "pretrain")
     folder = study.runs / planned.name
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "pipeline.launch.worker", str(study.folder), "--only", planned.name]
-    )
-    deadline = time.time() + 100
-    while not (folder / "metrics.jsonl").exists() and time.time() < deadline:
-        time.sleep(0.05)
-    worker.send_signal(signal.SIGTERM)
-    assert worker.wait() == 75
+    first = subprocess.Popen(worker(study, planned.name))
+    wait_until((folder / "metrics.jsonl").exists)
+    first.send_signal(signal.SIGTERM)
+    assert first.wait() == 75
     written = (folder / "metrics.jsonl").stat().st_size
-    again = subprocess.Popen(
-        [sys.executable, "-m", "pipeline.launch.worker", str(study.folder), "--only", planned.name]
-    )
-    while (folder / "metrics.jsonl").stat().st_size <= written and time.time() < deadline:
-        time.sleep(0.05)
+    again = subprocess.Popen(worker(study, planned.name))
+    wait_until(lambda: (folder / "metrics.jsonl").stat().st_size > written)
     again.kill()
     again.wait()
-    while len(list((study.folder / "wandb").glob("*.json"))) < 2 and time.time() < deadline:
-        time.sleep(0.1)
+    wait_until(lambda: len(list((study.folder / "wandb").glob("*.json"))) == 2)
     first, second = stored(study).values()
     assert first.exit_code == 75
     assert first.summary["reason"] == "asked to stop; saved"
@@ -302,7 +281,7 @@ def test_a_server_that_cannot_be_reached_is_a_warning(words: list[str], tracked:
             "WANDB_API_KEY": KEY,
             "WANDB_BASE_URL": f"http://127.0.0.1:{silent.getsockname()[1]}",
         }
-        command = [sys.executable, "-m", "pipeline.launch.worker", str(study.folder), "--only", planned.name]
+        command = worker(study, planned.name)
         done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("tracking: ")]
@@ -317,12 +296,7 @@ def test_a_server_that_cannot_be_reached_is_a_warning(words: list[str], tracked:
 
 @pytest.mark.parametrize("program", ["sleep 60", "exit 3"])
 def test_a_mirror_that_hangs_or_dies_stops_nothing(
-    program: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    tracked: Study,
+    program: str, tmp_path: Path, monkeypatch, capsys, words: list[str], tracked: Study
 ) -> None:
     fake = tmp_path / "python"
     fake.write_text(f"#!/bin/sh\n{program}\n")

@@ -1,0 +1,62 @@
+"""A small question on made-up text, its commands, and what tests wait for and expect of them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.main import run
+from pipeline.study.folder import Study
+
+SMALL = [
+    *("experiment=own", "name=small", "model=qwen2-0.15m", "ladder=[qwen2-0.05m]", "precision=fp32", "engine=eager"),
+    *("mixture.domain_ratio=[0.1,0.5,0.9]", "mixture.replicates=1", "corpora.validation_ratio=0.1"),
+    *("corpora.tokenizer.vocabulary=300", "sequence_length=16", "validation_windows=8", "launcher.resume_every=5"),
+    *("law=transfer-anchored", "law.transfer-anchored.from_step=2", "goal.tolerance=0.5", "bootstrap=20"),
+    *("pretrain.steps=30", "pretrain.global_batch=4", "continual.steps=24", "continual.global_batch=4"),
+    *("continual.evaluation.every=2", "continual.checkpoints.steps=[6,12]"),
+]
+CPTLAW = [sys.executable, "-m", "pipeline.cli.main"]
+
+
+def small_words(texts: Path, folder: Path, *more: str, without: tuple[str, ...] = ()) -> list[str]:
+    """The overrides of the question on those texts, with its study in a folder, without keys that begin with some."""
+    return [
+        *(word for word in SMALL if not word.startswith(without)),
+        *(f"studies={folder / 'studies'}", f"data={folder / 'data'}"),
+        *(f"corpora.sources.general.path={texts / 'general'}", f"corpora.sources.domain.path={texts / 'code'}"),
+        *more,
+    ]
+
+
+def study_in(words: list[str], name: str = "small") -> Study:
+    """The study of the question that those overrides ask."""
+    return Study(Path(next(word for word in words if word.startswith("studies=")).removeprefix("studies=")) / name)
+
+
+def worker(study: Study, *names: str) -> list[str]:
+    """The command that trains one run of a study, or all."""
+    return [sys.executable, "-m", "pipeline.launch.worker", str(study.folder), *(f"--only={name}" for name in names)]
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 120, message: Callable[[], object] = str) -> None:
+    """Return once a condition holds; fails with the message after some seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, message()
+        time.sleep(0.02)
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str], *codes: int) -> str:
+    """The one line of an error that is a mistake of the input, not of the program."""
+    capsys.readouterr()
+    code = run(words)
+    error = capsys.readouterr().err.strip()
+    assert code in (codes or (2, 3)), error
+    assert len(error.splitlines()) == 1, error
+    assert "--debug" not in error
+    return error
