@@ -105,7 +105,7 @@ def read_evidence(study: Study, question: Question) -> Evidence:
         missing.append(sentence)
         return False
 
-    points, tested, target = None, None, None
+    points = tested = target = recommendation = outcome = None
     if exists("points.parquet", "No points are collected yet: run cptlaw train, then cptlaw collect."):
         points = read_points(study)
         points = of_domain(points.loc[points["run"].isin(list(found.schedules))], question).reset_index(drop=True)
@@ -117,33 +117,22 @@ def read_evidence(study: Study, question: Question) -> Evidence:
     untested = "No law is tested on held-out points yet: run cptlaw fit."
     if fits and exists(study.fitted("fits/held_out.parquet"), untested):
         tested = read_back_test(study)
-    recommendation, confirmations, outcome = None, [], None
+    corpora = {*found.corpora}
     if exists(study.answer("recommendation.json"), "There is no recommendation yet: run cptlaw recommend."):
         recommendation = Recommendation.read(study)
-        law = recommendation.law
-        known = set(found.corpora) <= {*law} and set(law.values()) <= {*question.law}
-        if not known or not set(found.corpora) <= {*recommendation.loss_before}:
+        law, before = recommendation.law, recommendation.loss_before
+        if not (corpora <= {*law} and corpora <= {*before} and {*law.values()} <= {*question.law}):
             missing.append("The recommendation is of another question: run cptlaw recommend again.")
             recommendation = None
+    rows = []
     if exists(study.answer("confirmation.json"), "The answer is not confirmed yet: run cptlaw confirm."):
         confirmation = Confirmation.read(study)
-        confirmations = [
-            row for row in confirmation.confirmations if row.corpus in found.corpora and row.law in question.law
-        ]
-        outcome = confirmation.outcome if confirmation.outcome.corpus in found.corpora else None
+        rows = [row for row in confirmation.confirmations if row.corpus in corpora and row.law in question.law]
+        outcome = confirmation.outcome if confirmation.outcome.corpus in corpora else None
     if recommendation is not None and points is not None and goal_of(question).chooses_run:
         target = _answered_target(question, points, recommendation.target)
-    found = dataclasses.replace(
-        found,
-        points=points,
-        fits=fits,
-        tested=tested,
-        target=target,
-        recommendation=recommendation,
-        confirmations=confirmations,
-        outcome=outcome,
-        missing=missing,
-    )
+    answers = {"recommendation": recommendation, "confirmations": rows, "outcome": outcome, "missing": missing}
+    found = dataclasses.replace(found, points=points, fits=fits, tested=tested, target=target, **answers)
     # Confirmation runs of an earlier answer do not confirm this one.
     return found if found.answered or recommendation is None else dataclasses.replace(found, outcome=None)
 

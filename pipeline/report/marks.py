@@ -136,14 +136,7 @@ def line(
     x: Iterable[Any], y: Iterable[Any], colour: str, dash: str = "solid", width: float = 2, hover: str = ""
 ) -> dict[str, Any]:
     """A line; NaN makes a gap. dash: solid, dash or dot; width in pixels; hover: a plotly template."""
-    trace = {
-        "type": "scatter",
-        "mode": "lines",
-        "x": numbers(x),
-        "y": numbers(y),
-        "line": {"color": colour, "width": width, "dash": dash},
-    }
-    return trace | _hover(hover)
+    return _trace("lines", x, y, hover) | {"line": {"color": colour, "width": width, "dash": dash}}
 
 
 def dots(
@@ -157,28 +150,15 @@ def dots(
 ) -> dict[str, Any]:
     """Marks, size in pixels."""
     edge = {"width": 0.8, "color": "#ffffff"} if not symbol.endswith("open") else {"width": 2.5, "color": colour}
-    trace = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": numbers(x),
-        "y": numbers(y),
-        "marker": {"color": colour, "size": size, "symbol": symbol, "opacity": opacity, "line": edge},
-    }
-    return trace | _hover(hover)
+    marker = {"color": colour, "size": size, "symbol": symbol, "opacity": opacity, "line": edge}
+    return _trace("markers", x, y, hover) | {"marker": marker}
 
 
 def band(x: Iterable[Any], low: Iterable[Any], high: Iterable[Any], colour: str) -> dict[str, Any]:
     """The area between two curves over the same x."""
-    x = numbers(x)
-    return {
-        "type": "scatter",
-        "mode": "none",
-        "x": [*x, *reversed(x)],
-        "y": [*numbers(low), *reversed(numbers(high))],
-        "fill": "toself",
-        "fillcolor": f"rgba({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))}, 0.16)",
-        "hoverinfo": "skip",
-    }
+    x, low, high = list(x), list(low), list(high)
+    fill = f"rgba({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))}, 0.16)"
+    return _trace("none", [*x, *reversed(x)], [*low, *reversed(high)], "") | {"fill": "toself", "fillcolor": fill}
 
 
 def notes(
@@ -251,6 +231,7 @@ def _axis_words(spec: dict[str, Any], side: str) -> str:
     return f"{name} from {min(values):.4g} to {max(values):.4g}" if values else name
 
 
-def _hover(template: str) -> dict[str, Any]:
+def _trace(mode: str, x: Iterable[Any], y: Iterable[Any], hover: str) -> dict[str, Any]:
     # The empty <extra> takes away the box with the trace's name.
-    return {"hovertemplate": template + "<extra></extra>"} if template else {"hoverinfo": "skip"}
+    shown = {"hovertemplate": hover + "<extra></extra>"} if hover else {"hoverinfo": "skip"}
+    return {"type": "scatter", "mode": mode, "x": numbers(x), "y": numbers(y), **shown}

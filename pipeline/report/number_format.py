@@ -53,3 +53,14 @@ def quantity(count: float) -> str:
         if count >= size:
             return f"{count / size:.3g}{unit}"
     return f"{count:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it.
+
+    >>> duration(90), duration(900), duration(9000)
+    ('90 s', '15 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

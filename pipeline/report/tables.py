@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from fitting.schedule import LAMBDA
 from pipeline.plan.cost import costs
 from pipeline.report.evidence import Evidence
 from pipeline.report.marks import CORPUS_COLOURS, law_colour
-from pipeline.report.number_format import percent, quantity
+from pipeline.report.number_format import duration, percent, quantity
 from pipeline.report.page import heading, paragraph, table
 from pipeline.study.artifacts import Corpora
 from pipeline.study.collect import read_points
@@ -29,17 +30,30 @@ _SPLITS = {
     "ratio": "every third ratio",
     "size-and-tokens": "size and tokens: a larger model, longer runs",
 }
+_INTERVALS = (
+    "90% confidence intervals. A parameter that is not identified may still predict well inside the fitted range; "
+    "do not interpret its value. N and D are in billions."
+)
+_REFITTED = (
+    "Each law was fitted again without a part of the points and predicted that part. For each corpus the law with "
+    "the least mean error in size and tokens gave the answer; all laws are compared on the same points. These "
+    "errors widen the prediction intervals."
+)
+_COUNTED = (
+    "Tokens and FLOPs are those of the whole plan, evaluations included. Time is the sum over all attempts that "
+    "ended, parallel runs counted each."
+)
+_ELSEWHERE = (
+    "This study's points were kept without its runs, so that software, machine and time of the runs are not known. "
+    "A run with points to its last step counts as done."
+)
+_FACTS = {"git": "git revision of cptlaw", "python": "Python", "threads": "threads a run", "device": "machine"}
 
 
 def parameters(evidence: Evidence) -> Markup:
     """The points and the quality of each fit, and every parameter with its interval."""
     if not evidence.fits:
         return paragraph("Nothing is fitted yet: run cptlaw fit.", "missing")
-    note = paragraph(
-        "90% confidence intervals. A parameter that is not identified may still predict well inside the fitted range; "
-        "do not interpret its value. N and D are in billions.",
-        "note",
-    )
     summaries, tables = [], []
     for corpus, colour in zip(evidence.corpora, CORPUS_COLOURS):
         rows = []
@@ -53,7 +67,7 @@ def parameters(evidence: Evidence) -> Markup:
         columns = ["law", "parameter", "unit", "value", "90% interval", "identified"]
         tables.append(table(f"Parameters, loss on {corpus}", columns, rows, left=3))
     columns = ["loss on", "law", "points", "runs", "from step", "from ratio", "R²", "mean error, nats"]
-    return note + table("Fits", columns, summaries, left=2) + Markup().join(tables)
+    return paragraph(_INTERVALS, "note") + table("Fits", columns, summaries, left=2) + Markup().join(tables)
 
 
 def _values(fit: Fit) -> Iterable[list[str]]:
@@ -74,24 +88,15 @@ def held_out(evidence: Evidence) -> Markup:
         return paragraph("No law could be tested on held-out runs yet.", "missing")
     errors = evidence.tested.assign(error=evidence.tested["relative_error"].abs())
     rows = []
-    for corpus in evidence.corpora:
-        for split, words in _SPLITS.items():
-            for law in evidence.laws:
-                chosen = (errors["corpus"] == corpus) & (errors["split"] == split) & (errors["law"] == law)
-                own = errors.loc[chosen, "error"]
-                if own.empty:
-                    continue
-                corpus_cell = (corpus, CORPUS_COLOURS[evidence.corpora.index(corpus)])
-                law_cell = (law, law_colour(evidence, law))
-                rows.append([corpus_cell, words, law_cell, f"{own.mean():.2%}", f"{own.max():.2%}", f"{len(own):,}"])
-    note = paragraph(
-        "Each law was fitted again without a part of the points and predicted that part. For each corpus the law with "
-        "the least mean error in size and tokens gave the answer; all laws are compared on the same points. These "
-        "errors widen the prediction intervals.",
-        "note",
-    )
+    for corpus, colour in zip(evidence.corpora, CORPUS_COLOURS):
+        for (split, words), law in itertools.product(_SPLITS.items(), evidence.laws):
+            chosen = (errors["corpus"] == corpus) & (errors["split"] == split) & (errors["law"] == law)
+            own = errors.loc[chosen, "error"]
+            if not own.empty:
+                cells = (f"{own.mean():.2%}", f"{own.max():.2%}", f"{len(own):,}")
+                rows.append([(corpus, colour), words, (law, law_colour(evidence, law)), *cells])
     columns = ["corpus", "held out", "law", "mean error", "largest error", "points"]
-    return note + table("Held-out errors of the laws", columns, rows, left=3)
+    return paragraph(_REFITTED, "note") + table("Held-out errors of the laws", columns, rows, left=3)
 
 
 def confirmation(evidence: Evidence) -> Markup:
@@ -100,16 +105,11 @@ def confirmation(evidence: Evidence) -> Markup:
         return paragraph("The answer is not confirmed yet: run cptlaw confirm.", "missing")
     rows = [
         [
-            f"{percent(row.domain_ratio)} {evidence.domain}",
-            row.corpus,
+            *(f"{percent(row.domain_ratio)} {evidence.domain}", row.corpus),
             row.law + (", gave the answer" if row.recommended else ""),
-            f"{row.predicted:.4f}",
-            f"{row.low:.4f} to {row.high:.4f}",
-            f"{row.measured:.4f}",
-            f"{row.perplexity:.2f}",
-            "n/a" if row.bits_per_byte is None else f"{row.bits_per_byte:.4f}",
-            f"{row.relative_error:+.2%}",
-            "yes" if row.inside else "no",
+            *(f"{row.predicted:.4f}", f"{row.low:.4f} to {row.high:.4f}", f"{row.measured:.4f}"),
+            *(f"{row.perplexity:.2f}", "n/a" if row.bits_per_byte is None else f"{row.bits_per_byte:.4f}"),
+            *(f"{row.relative_error:+.2%}", "yes" if row.inside else "no"),
         ]
         for row in evidence.confirmations
     ]
@@ -131,29 +131,22 @@ def cost(evidence: Evidence) -> Markup:
         whole = evidence.study.state(run) == "done" if last is None else last.get(run.name) == run.spec.steps
         done[run.role, run.model] += whole
     groups = costs(evidence.plan, None, evidence.question)
+    here = last is None
     rows = [
         [
-            group.role,
-            group.model,
-            quantity(group.non_embedding),
+            *(group.role, group.model, quantity(group.non_embedding)),
             f"{done[group.role, group.model]} of {group.runs}",
-            quantity(group.tokens),
-            f"{group.flops:.2e}",
-            _duration(seconds[group.role, group.model]) if last is None else "not here",
+            *(quantity(group.tokens), f"{group.flops:.2e}"),
+            duration(seconds[group.role, group.model]) if here else "not here",
         ]
         for group in groups
     ]
     tokens, flops = sum(group.tokens for group in groups), sum(group.flops for group in groups)
+    whole_time = duration(sum(seconds.values())) if here else "not here"
     total = f"{sum(done.values())} of {len(evidence.plan)}"
-    whole_time = _duration(sum(seconds.values())) if last is None else "not here"
     rows.append(["all", "", "", total, quantity(tokens), f"{flops:.2e}", whole_time])
-    note = paragraph(
-        "Tokens and FLOPs are those of the whole plan, evaluations included. Time is the sum over all attempts that "
-        "ended, parallel runs counted each.",
-        "note",
-    )
     columns = ["role", "model", "N (non-embedding)", "runs done", "tokens", "FLOPs", "measured time"]
-    return note + table("Runs, tokens, operations and time", columns, rows, left=2)
+    return paragraph(_COUNTED, "note") + table("Runs, tokens, operations and time", columns, rows, left=2)
 
 
 def provenance(evidence: Evidence) -> Markup:
@@ -179,12 +172,6 @@ def provenance(evidence: Evidence) -> Markup:
     missing = Markup() if seen else paragraph(none, "missing")
     made = table("Software, machine and time of the runs", ["item", "value"], rows, left=2, kind="words")
     return heading("Provenance") + missing + made + _texts(evidence)
-
-
-_ELSEWHERE = (
-    "This study's points were kept without its runs, so that software, machine and time of the runs are not known. "
-    "A run with points to its last step counts as done."
-)
 
 
 def _last_steps_without_runs(evidence: Evidence) -> dict[str, int] | None:
@@ -218,9 +205,6 @@ def _texts(evidence: Evidence) -> Markup:
     return table("Corpora", columns, rows, left=3) if rows else Markup()
 
 
-_FACTS = {"git": "git revision of cptlaw", "python": "Python", "threads": "threads a run", "device": "machine"}
-
-
 def _counted(values: Counter[str]) -> str:
     if len(values) == 1:
         return next(iter(values))
@@ -240,9 +224,3 @@ def _seconds(record: dict[str, Any]) -> float:
         return 0.0
     start, end = (datetime.datetime.fromisoformat(record[side]) for side in ("start", "end"))
     return (end - start).total_seconds()
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

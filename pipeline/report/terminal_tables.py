@@ -10,7 +10,7 @@ from rich.table import Table
 from pipeline.launch.local import workers
 from pipeline.plan.cost import Cost
 from pipeline.question.schema import Question
-from pipeline.report.number_format import laws_used, quantity
+from pipeline.report.number_format import duration, laws_used, quantity
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Recommendation
 from pipeline.study.folder import Study
 
@@ -27,18 +27,18 @@ def cost_table(rows: list[Cost], question: Question) -> Table:
     )
     for name in ("role", "model", "N", "runs", "tokens", "FLOPs", "time", "disk"):
         table.add_column(name, justify="left" if name in ("role", "model") else "right", no_wrap=True)
+
+    def add(role: str, model: str, size: str, parts: list[Cost]) -> None:
+        seconds = [row.seconds for row in parts if row.seconds is not None]
+        tokens, flops, disk = (sum(getattr(row, name) for row in parts) for name in ("tokens", "flops", "disk"))
+        # "7.9e14": two characters less than Python writes, and the table fits a terminal of 80.
+        work = (str(sum(row.runs for row in parts)), quantity(tokens), f"{flops:.1e}".replace("e+", "e"))
+        table.add_row(role, model, size, *work, duration(sum(seconds) / count) if seconds else "?", _bytes(disk))
+
     for row in rows:
-        table.add_row(
-            row.role, row.model, quantity(row.non_embedding), str(row.runs), quantity(row.tokens),
-            _flops(row.flops), _duration(row.seconds and row.seconds / count), _bytes(row.disk),
-        )  # fmt: skip
-    seconds = [row.seconds for row in rows if row.seconds is not None]
+        add(row.role, row.model, quantity(row.non_embedding), [row])
     table.add_section()
-    table.add_row(
-        "all", "", "", str(sum(row.runs for row in rows)), quantity(sum(row.tokens for row in rows)),
-        _flops(sum(row.flops for row in rows)), _duration(sum(seconds) / count if seconds else None),
-        _bytes(sum(row.disk for row in rows)),
-    )  # fmt: skip
+    add("all", "", "", rows)
     return table
 
 
@@ -59,17 +59,13 @@ def held_out_table(tested: pd.DataFrame) -> Table:
 def recommendation_table(content: Recommendation, question: Question) -> Table:
     """The recommendation: domain ratio, predicted losses, what binds."""
     target = content.target
-    title = f"recommended with {laws_used(content.law)} for {target.model}, {target.D * 1e3:.2f} M tokens"
-    table = Table(title=title)
+    table = Table(title=f"recommended with {laws_used(content.law)} for {target.model}, {target.D * 1e3:.2f} M tokens")
     for name in ("", "value", "90% interval"):
         table.add_column(name, justify="left" if not name else "right")
     domain, general = question.corpora.domain, question.corpora.general
     if content.mixture:
-        table.add_row(
-            f"domain ratio, {domain}",
-            f"{content.mixture[domain]:.3f}",
-            "given" if content.low == content.high else f"{content.low:.3f} to {content.high:.3f}",
-        )
+        interval = "given" if content.low == content.high else f"{content.low:.3f} to {content.high:.3f}"
+        table.add_row(f"domain ratio, {domain}", f"{content.mixture[domain]:.3f}", interval)
         table.add_row(f"replay ratio, {general}", f"{content.mixture[general]:.3f}", "")
         for corpus, loss in content.predicted.items():
             table.add_row(f"loss on {corpus}", f"{loss.loss:.4f}", f"{loss.low:.4f} to {loss.high:.4f}")
@@ -78,10 +74,8 @@ def recommendation_table(content: Recommendation, question: Question) -> Table:
             sides = (quantity((side or 0.0) * 1e9) for side in (best.value, best.low, best.high))
             table.add_row(words, next(sides), " to ".join(sides))
     for row in content.candidates:
-        losses = (row.predicted, row.low, row.high)
-        middle, low, high = (f"{loss:.4f}" for loss in losses)
         words = f"{row.model}, {quantity(row.D * 1e9)} tokens, {row.domain_ratio:.3f}"
-        table.add_row(words, middle, f"{low} to {high}")
+        table.add_row(words, f"{row.predicted:.4f}", f"{row.low:.4f} to {row.high:.4f}")
     table.add_row("binding", content.binding, "")
     for corpus, law in content.law.items():
         if (error := content.held_out_error.get(corpus, {}).get(law)) is not None:
@@ -91,7 +85,6 @@ def recommendation_table(content: Recommendation, question: Question) -> Table:
 
 def confirmation_table(rows: list[ConfirmationRow]) -> Table:
     """Predicted against measured, every law."""
-    noise = rows[0].sd is not None
     table = Table(
         title="confirmation: predicted before, measured after",
         caption="* the answer came from it; ! measured outside the interval",
@@ -99,9 +92,9 @@ def confirmation_table(rows: list[ConfirmationRow]) -> Table:
         pad_edge=False,
         collapse_padding=True,
     )
-    table.add_column("law", no_wrap=True)
-    for name in ("predicted", "90% interval", "measured", "error", *([f"sd of {len(rows[0].seeds)}"] if noise else [])):
-        table.add_column(name, justify="right", no_wrap=True)
+    noise = [f"sd of {len(rows[0].seeds)}"] if rows[0].sd is not None else []
+    for name in ("law", "predicted", "90% interval", "measured", "error", *noise):
+        table.add_column(name, justify="left" if name == "law" else "right", no_wrap=True)
     at = None
     for row in rows:
         if at != (at := f"{row.corpus} at {_at(rows, row)}"):
@@ -121,12 +114,10 @@ def answer_table(study: Study, question: Question) -> Table:
     assert content.mixture is not None
     rows = confirmation.confirmations
     domain, target = question.corpora.domain, content.target
-    given = content.low == content.high
-    interval = "" if given else f" (90%: {content.low:.1%} to {content.high:.1%})"
+    interval = "" if content.low == content.high else f" (90%: {content.low:.1%} to {content.high:.1%})"
+    ratio = f"{content.mixture[domain]:.1%} {domain}{interval}"
     table = Table(
-        title=f"{target.model}, {quantity(target.D * 1e9)} tokens: continue with "
-        f"{content.mixture[domain]:.1%} {domain}{interval}, "
-        f"{content.binding}",
+        title=f"{target.model}, {quantity(target.D * 1e9)} tokens: continue with {ratio}, {content.binding}",
         caption=confirmation.outcome.sentence,
     )
     for name in (_place(rows), "corpus", "before", "predicted", "90% interval", "measured", "error"):
@@ -148,19 +139,6 @@ def _place(rows: list[ConfirmationRow]) -> str:
 
 def _at(rows: list[ConfirmationRow], row: ConfirmationRow) -> str:
     return f"{row.domain_ratio:.3f}" if _place(rows) == "ratio" else row.model
-
-
-def _flops(count: float) -> str:
-    # "7.9e14": two characters less than Python writes, and the table fits a terminal of 80.
-    return f"{count:.1e}".replace("e+", "e")
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "?"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _bytes(count: int) -> str:
