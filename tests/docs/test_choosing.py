@@ -6,21 +6,17 @@ import pandas as pd
 import pytest
 
 import fitting
-from tests.docs.pages import ROOT, assert_same, run
+from tests.docs.pages import assert_same_output, read, run
 
-PAGE = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
+PAGE = read("choosing.md")
 
 
 def test_the_page_prints_what_it_says():
     namespace = {"__name__": "page"}
-    found = run("choosing.md", namespace)
-    assert sum(bool(expected) for expected, _ in found) >= 5
-    for expected, printed in found:
-        assert_same(expected, printed)
-    continued = run("identifiability.md", namespace)
-    assert sum(bool(expected) for expected, _ in continued) == 3
-    for expected, printed in continued:
-        assert_same(expected, printed)
+    for page, least in (("choosing.md", 5), ("identifiability.md", 3)):
+        outputs = run(page, namespace)
+        assert sum(bool(expected) for expected, _ in outputs) >= least
+        assert_same_output(outputs)
     answer = namespace["answer"]
     general = namespace["fits"]["general"]
     at = {"N": 1.5, "D": 12.0, "r": 1 - answer.domain_ratio}
@@ -41,8 +37,10 @@ def test_the_names_in_the_table_are_there():
 
 
 def test_words_are_compared_as_words_and_numbers_as_numbers():
-    assert_same("R2 0.98, 5 runs\n", "R2 0.97, 5 runs\n")
-    with pytest.raises(AssertionError, match=r"0\.98"):
-        assert_same("R2 0.98\n", "R2 0.93\n")
-    with pytest.raises(AssertionError, match="the page says"):
-        assert_same("identified True\n", "identified False\n")
+    assert_same_output([("R2 0.98, 5 runs\n", "R2 0.97, 5 runs\n")])
+    for expected, printed, message in (
+        ("R2 0.98\n", "R2 0.93\n", r"0\.98"),
+        ("identified True\n", "identified False\n", "the page says"),
+    ):
+        with pytest.raises(AssertionError, match=message):
+            assert_same_output([(expected, printed)])

@@ -6,7 +6,6 @@ import gzip
 import json
 import random
 import re
-import shlex
 from pathlib import Path
 
 import pyarrow
@@ -15,15 +14,14 @@ from pyarrow import parquet
 
 from pipeline.cli.main import run as cptlaw
 from tests.conftest import SHAPE, write_text
-from tests.docs.pages import ROOT, assert_same, run
+from tests.docs.pages import ROOT, assert_same_output, commands, read, run
 from tests.pipeline.small import SMALL
 from training.corpora.manifest import Manifest
 from training.corpora.source import Source
 from training.corpora.tokenizer import train_tokenizer
 from training.model import build_model
 
-PAGE = (ROOT / "docs" / "corpora.md").read_text(encoding="utf-8")
-COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, flags=re.S) for line in block.splitlines()]
+PAGE = read("corpora.md")
 DOMAINS = ("general", "math", "law", "chemistry", "music", "medical")
 # Only sizes: what a small text and a hurried test need.
 SIZES = [word for word in SMALL if not word.startswith(("experiment=", "name=", "law"))]
@@ -60,27 +58,25 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", commands(PAGE), ids=" ".join)
 def test_a_command_does_what_it_says(
-    command: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: list[str], place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(place)
-    first, *words = shlex.split(command)
-    assert first == "cptlaw"
-    small = ["corpora.sources.code.max_bytes=500000", "ladder=[]"] if "corpora=dcpt-six" in words else []
-    assert cptlaw([*words, *SIZES, *small]) == 0, capsys.readouterr().err
-    if "validation" in words:
+    small = ["corpora.sources.code.max_bytes=500000", "ladder=[]"] if "corpora=dcpt-six" in command else []
+    assert cptlaw([*command, *SIZES, *small]) == 0, capsys.readouterr().err
+    if "validation" in command:
         assert len((place / "sets" / "chosen" / "domain.jsonl").read_text().splitlines()) == 10
         return
     newest = max((place / "data").glob("*/manifest.json"), key=lambda path: path.stat().st_mtime_ns)
     corpora = Manifest.open(newest.parent).corpora
-    if "corpora=dcpt-six" in words:
+    if "corpora=dcpt-six" in command:
         assert set(corpora) == {*DOMAINS, "code"}
-    if any("where" in word for word in words):
+    if any("where" in word for word in command):
         assert corpora["domain"].dropped == {"where.language": 40, "where.meta.court": 40}
-    if any("max_bytes" in word for word in words):
+    if any("max_bytes" in word for word in command):
         assert 20_000 <= sum(corpora["domain"].bytes.values()) < 21_000
-    if any("corpora.validation" in word for word in words):
+    if any("corpora.validation" in word for word in command):
         assert corpora["domain"].documents["validation"] == 10
         # The page's law is its prose again, so that each corpus' set is also in the other's text.
         assert corpora["domain"].dropped["validation.same"] > 10
@@ -88,8 +84,7 @@ def test_a_command_does_what_it_says(
 
 def test_the_python_prints_what_the_page_says(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
-    for expected, printed in run("corpora.md", {"__name__": "page"}):
-        assert_same(expected, printed)
+    assert_same_output(run("corpora.md", {"__name__": "page"}))
 
 
 def _first_cells(section: str) -> set[str]:
@@ -99,10 +94,8 @@ def _first_cells(section: str) -> set[str]:
 
 
 def test_the_table_has_the_keys_of_a_source() -> None:
-    assert _first_cells(PAGE.split("## The Hugging Face hub")[0]) == set(Source.__dataclass_fields__) - {
-        "part",
-        "exclude",
-    }
+    keys = set(Source.__dataclass_fields__) - {"part", "exclude"}
+    assert _first_cells(PAGE.split("## The Hugging Face hub")[0]) == keys
 
 
 def test_the_presets_are_those_that_there_are() -> None:

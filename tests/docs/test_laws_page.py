@@ -7,11 +7,9 @@ import pytest
 import fitting
 from docs import charts, laws, pictures
 from fitting import LAWS
-from tests.docs.pages import ROOT
 from tests.fitting import test_public_bars as bars
 
 PAGE = laws.PAGE.read_text(encoding="utf-8")
-PAGES = ("laws.md", "choosing.md", "identifiability.md", "your-own-law.md")
 
 
 def section(name: str) -> str:
@@ -51,39 +49,6 @@ def test_a_law_without_a_section_stops_the_script(monkeypatch):
     monkeypatch.delitem(LAWS, "ddo")
     with pytest.raises(ValueError, match=r"a place for law ddo, which fitting\.LAWS does not have"):
         laws.renewed(PAGE)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_what_github_renders_as_math_is_whole(page):
-    text = re.sub(r"^```.*?^```$", "", (ROOT / "docs" / page).read_text(encoding="utf-8"), flags=re.M | re.S)
-    text = re.sub(r"`[^`\n]*`", "", text)
-    fences = re.findall(r"^\$\$$", text, flags=re.M)
-    assert len(fences) == text.count("$$"), "every $$ stands on a line of its own"
-    assert len(fences) % 2 == 0
-    shown = re.findall(r"^\$\$\n(.+?)\n\$\$$", text, flags=re.M | re.S)
-    assert len(shown) == len(fences) / 2
-    for paragraph in text.replace("$$", "").split("\n\n"):
-        assert paragraph.count("$") % 2 == 0, paragraph
-    for equation in shown:
-        assert equation.count("{") == equation.count("}"), equation
-        assert equation.count(r"\left") == equation.count(r"\right"), equation
-        assert not re.search(r"\\[^a-zA-Z]", equation), f"Markdown takes the backslash away: {equation}"
-        assert "](" not in equation, f"Markdown sees a link: {equation}"
-        assert not re.search(r"[<>*]", equation), f"Markdown sees markup: {equation}"
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page):
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\((?!http)([^)\s]+)\)", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)):
-        path, _, anchor = target.partition("#")
-        there = ROOT / "docs" / (path or page)
-        assert there.exists(), target
-        if anchor:
-            headings = re.findall(r"^#+ (.+)$", there.read_text(encoding="utf-8"), flags=re.M)
-            assert anchor in [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings], (
-                target
-            )
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import re
-import shlex
-from pathlib import Path
-
 import pytest
 
 from pipeline.mixture_weights.methods.registry import METHODS
 from pipeline.mixture_weights.setting import Setting
 from pipeline.plan.runs import placeholder_manifest
 from pipeline.question.loading import read_question
+from tests.docs.pages import commands, read
 
-PAGE = (Path(__file__).parents[2] / "docs" / "many-domains.md").read_text()
-COMMANDS = [
-    shlex.split(line, comments=True)[1:]
-    for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-    for line in block.replace("\\\n", "").splitlines()
-    if line.startswith("cptlaw ")
-]
+PAGE = read("many-domains.md")
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("command", commands(PAGE), ids=" ".join)
 def test_its_commands_are_questions_about_weights(command: list[str]) -> None:
     assert read_question(command[1:]).goal.kind == "weights"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,15 @@ from pipeline.cli.main import run
 from pipeline.plan.model_shape import configuration_of
 from pipeline.question.loading import read_question
 from pipeline.question.presets import preset
-from tests.docs.pages import ROOT
+from tests.docs.pages import commands, read
 from training.parameters import model_size
 
-PAGE = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
-COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, flags=re.S) for line in block.splitlines()]
+PAGE = read("training.md")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_is_priced(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, verb, *words = shlex.split(command)
+@pytest.mark.parametrize("command", commands(PAGE), ids=" ".join)
+def test_a_command_is_priced(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    verb, *words = command
     if verb == "evaluate":
         assert read_question(["experiment=quickstart", *words[1:]]).evaluate.tasks == ["hellaswag"]
         return
@@ -36,12 +34,10 @@ def test_the_table_counts_as_the_presets_do() -> None:
     for names, *columns in rows:
         words = names.split(" (")[0].split(", ")
         family = words[0].rsplit("-", 1)[0]
-        known = [word if "-" in word else f"{family}-{word}" for word in words]
-        for column, field in zip(columns, ("non_embedding", "total"), strict=True):
-            for name, text in zip(known, column.split(", "), strict=True):
-                number, unit = text.strip().split()
-                model = preset(name)
-                size = model_size(configuration_of(model, model.vocab_size or 0, 1024, 0), 1024)
+        for word, *counts in zip(words, *(column.split(", ") for column in columns), strict=True):
+            model = preset(word if "-" in word else f"{family}-{word}")
+            size = model_size(configuration_of(model, model.vocab_size or 0, 1024, 0), 1024)
+            for text, count in zip(counts, (size.non_embedding, size.total), strict=True):
+                number, unit = text.split()
                 digits = len(number.replace(".", ""))
-                found = getattr(size, field) / units[unit]
-                assert float(f"{found:.{digits}g}") == float(number), (name, field, found)
+                assert float(f"{count / units[unit]:.{digits}g}") == float(number), (word, count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 
@@ -11,16 +10,12 @@ import pytest
 from pipeline.cli.main import run
 from pipeline.question.loading import load_question, read_question
 from pipeline.study.folder import question_yaml
-from tests.docs import pages
+from tests.docs.pages import commands, read
+from tests.docs.pages import run as run_page
 
-PAGE = (pages.ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+PAGE = read("tutorial.md")
 WORDS = PAGE.split("cat > words <<END\n")[1].split("END\n")[0].split()
-COMMANDS = [
-    shlex.split(line.replace("$(cat words)", shlex.join(WORDS)))[1:]
-    for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-    for line in block.splitlines()
-    if line.startswith("cptlaw ")
-]
+COMMANDS = commands(PAGE.replace("$(cat words)", shlex.join(WORDS)))
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +47,5 @@ def test_its_plans_are_priced(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_its_corpora_come_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    pages.run("tutorial.md", {"__name__": "page"})
+    run_page("tutorial.md", {"__name__": "page"})
     assert len(list(Path("prose").glob("*.txt"))) == len(Path("code.jsonl").read_text().splitlines()) > 100
-
-
-def test_every_file_that_it_names_is_there() -> None:
-    linked = re.findall(r"\]\(([^)#]+)\)", PAGE)
-    assert len(linked) > 15
-    assert not [name for name in linked if not (pages.ROOT / "docs" / name).exists()]

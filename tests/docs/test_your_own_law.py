@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import fitting
-from tests.docs.pages import BLOCK, ROOT, assert_same, run
+from tests.docs.pages import BLOCK, assert_same_output, read, run
 
-PAGE = (ROOT / "docs" / "your-own-law.md").read_text(encoding="utf-8")
+PAGE = read("your-own-law.md")
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +26,7 @@ def page():
 
 def test_the_page_prints_what_it_says(page):
     assert sum(bool(expected) for expected, _ in page.printed) == 3
-    for expected, printed in page.printed:
-        assert_same(expected, printed)
+    assert_same_output(page.printed)
 
 
 def test_the_law_is_one_file_of_some_thirty_lines():
