@@ -37,12 +37,9 @@ def add_curve(
     held_out: Sequence[np.ndarray] = ((), ()),
     dashed: bool = False,
 ) -> None:
-    """Plot a law's curve in a new colour: points that were fitted as dots, held-out ones as rings.
+    """Plot a law's curve in a new colour, dashed for runs that the fit has not seen; each pair is x (n,) and y (n,).
 
-    Args:
-        label: in the legend.
-        line, fitted, held_out: x and y, each (n,).
-        dashed: whether the curve is of runs that the fit has not seen.
+    Points that were fitted are dots, held-out ones rings.
     """
     (curve,) = ax.plot(*line, "--" if dashed else "-", label=label)
     ax.plot(*fitted, "o", color=curve.get_color())

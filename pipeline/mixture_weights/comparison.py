@@ -52,16 +52,10 @@ def recommend_weights(
 def compare(
     study: Study, setting: Setting, measured: Measured, recommendation: WeightsRecommendation
 ) -> WeightsConfirmation:
-    """Compare the confirmation runs of all proposals, and write confirmation.json.
+    """Compare the confirmation runs of all proposals, which are done, and write confirmation.json.
 
     Differences and speed-ups are relative to the reference, which is uniform where it is among the methods. They are
     paired by seed: runs of one seed have the same initial weights and order of text. Intervals are Student's t.
-
-    Args:
-        study: where it is written.
-        setting: the question.
-        measured: with the confirmation runs done.
-        recommendation: whose proposals were trained.
     """
     proposals = recommendation.proposals
     runs = [confirmation_runs(setting, [proposal]) for proposal in proposals]

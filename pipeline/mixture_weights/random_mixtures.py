@@ -89,16 +89,9 @@ def law_proposal(
     lines: Sequence[str],
     numbers: Mapping[str, object],
 ) -> Proposal:
-    """The proposal of a mixture that minimises fitted laws, with the parameters of the laws among its numbers.
+    """The proposal of `fitting.best_mixture`, with the parameters of the fitted laws among its numbers.
 
-    Args:
-        method: its name.
-        setting: the question.
-        runs: that the laws were fitted to.
-        fits: domain -> law.
-        answer: of `fitting.best_mixture`.
-        lines: of the proposal, behind the binding constraint and before the warnings.
-        numbers: of the report, besides the parameters.
+    Its lines are the binding constraint, the given `lines` and the warnings of the answer.
     """
     domains = setting.domains if setting.question.bootstrap > 0 else ()
     parameters = {name: {"params": fit.params, "r2": fit.metrics["r2"]} for name, fit in fits.items()}

@@ -148,15 +148,7 @@ def _exact(weight: float | Fraction, parts: int) -> Fraction:
 def mixture_run(
     setting: Setting, weights: Mapping[str, Fraction], steps: int, seed: int, role: str = "fit"
 ) -> PlannedRun:
-    """The run of the setting's phase at a mixture; the same for every method that asks for it.
-
-    Args:
-        setting: the question.
-        weights: domain -> ratio of the training tokens, exact, sum 1.
-        steps: optimizer steps.
-        seed: of weights and order.
-        role: fit or confirm.
-    """
+    """The run of the setting's phase at exact weights that sum to 1; the same for every method that asks for it."""
     question = setting.question
     phase = dataclasses.replace(setting.phase, steps=steps, branches=[])
     spec, start = mixture_spec(question, phase, weights, seed, setting.manifest, setting.precision, setting.pretraining)

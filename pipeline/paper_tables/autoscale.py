@@ -15,7 +15,6 @@ from pipeline.mixture_weights.artifacts import WeightsConfirmation
 from pipeline.paper_tables.table import Reading, Source, Table
 from pipeline.paper_tables.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
 from pipeline.question.goal import goal_of
-from pipeline.question.schema import Question
 
 METHODS = {
     "AutoScale": "autoscale",
@@ -61,8 +60,8 @@ def scores(weighed: Weighed) -> pd.DataFrame:
     means = [np.mean([*tasks.values()], axis=0) for tasks in weighed.scores.values()]
     if min(map(len, means)) > 1:
         # Of a difference between two methods' means over the seeds.
-        noise = float(np.sqrt(2 * np.mean([np.var(own, ddof=1) / len(own) for own in means])))
-        apart = float(np.ptp([own.mean() for own in means]))
+        noise = float(np.sqrt(2 * np.mean([np.var(seeds, ddof=1) / len(seeds) for seeds in means])))
+        apart = float(np.ptp([seeds.mean() for seeds in means]))
         table.attrs["note"] += f" Two methods' averages differ by {noise:.4f} by chance (standard error)."
         if apart < 2 * noise:
             why = f"The methods' averages lie within {apart:.4f}, less than twice the {noise:.4f} of chance."
@@ -74,10 +73,9 @@ def perplexities(weighed: Weighed) -> pd.DataFrame:
     """Perplexity by method and domain, and summed up in three ways: domain, method, value (table 6)."""
     rows = []
     for row in weighed.comparison.methods:
-        found = {domain: math.exp(loss) for domain, loss in row.losses.items()}
-        rows += [
-            (domain, weighed.named(row.method), value) for domain, value in (found | _summed(found.values())).items()
-        ]
+        by_domain = {domain: math.exp(loss) for domain, loss in row.losses.items()}
+        values = by_domain | _summed(by_domain.values())
+        rows += [(domain, weighed.named(row.method), value) for domain, value in values.items()]
     table = pd.DataFrame(rows, columns=["domain", "method", "value"])
     table.attrs["note"] = f"Mean over {weighed.comparison.seeds} seeds. {_published(weighed)}".strip()
     return table
@@ -95,10 +93,8 @@ def steps_saved(weighed: Weighed) -> pd.DataFrame:
     speed = row.speed
     saved = 100 * (1 - 1 / speed.speed_up) if speed.speed_up is not None else 0.0
     table = pd.DataFrame([(comparison.target.steps, "percent saved", saved)], columns=["scale", "metric", "value"])
-    interval = ""
-    if speed.speed_up_low and speed.speed_up_high:
-        low, high = (100 * (1 - 1 / end) for end in (speed.speed_up_low, speed.speed_up_high))
-        interval = f", 90% interval {low:.1f} to {high:.1f}"
+    ends = [100 * (1 - 1 / end) for end in (speed.speed_up_low, speed.speed_up_high) if end]
+    interval = ", 90% interval {:.1f} to {:.1f}".format(*ends) if len(ends) == 2 else ""
     table.attrs["note"] = (
         f"Here: {speed.reached} of {comparison.seeds} seeds reached the loss of equal weights within the "
         f"{comparison.target.steps:,} steps{interval}; mean loss {row.difference:+.4f} nats beside them."
@@ -130,23 +126,22 @@ def judge_saved(cells: pd.DataFrame) -> tuple[str, str]:
 
 
 def _best(cells: pd.DataFrame, what: str, lower: bool) -> tuple[str, str]:
-    ranked = {
-        side: cells.dropna(subset=[side]).sort_values(side, ascending=lower)["method"].tolist()
-        for side in ("paper", "ours")
-    }
-    if not ranked["paper"]:
-        return UNKNOWN, "The paper's numbers are missing."
-    if "autoscale" not in ranked["ours"]:
-        return UNKNOWN, "AutoScale's weights were not compared here."
-    place = {side: found.index("autoscale") + 1 for side, found in ranked.items()}
-    why = (
-        f"By {what} AutoScale is number {place['paper']} of {len(ranked['paper'])} in the paper (best: "
-        f"{ranked['paper'][0]}), {place['ours']} of {len(ranked['ours'])} here (best: {ranked['ours'][0]})."
+    paper, ours = (
+        cells.dropna(subset=[side]).sort_values(side, ascending=lower)["method"].tolist() for side in ("paper", "ours")
     )
-    if place["ours"] > place["paper"]:
+    if not paper:
+        return UNKNOWN, "The paper's numbers are missing."
+    if "autoscale" not in ours:
+        return UNKNOWN, "AutoScale's weights were not compared here."
+    theirs, here = (methods.index("autoscale") + 1 for methods in (paper, ours))
+    why = (
+        f"By {what} AutoScale is number {theirs} of {len(paper)} in the paper (best: {paper[0]}), "
+        f"{here} of {len(ours)} here (best: {ours[0]})."
+    )
+    if here > theirs:
         return NOT_HERE, why
-    shared = [[name for name in found if name in {*ranked["paper"]} & {*ranked["ours"]}] for found in ranked.values()]
-    return (HOLDS if shared[0] == shared[1] else IN_ORDER), why
+    same_order = [name for name in paper if name in ours] == [name for name in ours if name in paper]
+    return (HOLDS if same_order else IN_ORDER), why
 
 
 def _summed(perplexities: Collection[float]) -> dict[str, float]:
@@ -167,35 +162,31 @@ def _ours(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _printed_perplexities(rows: pd.DataFrame) -> pd.DataFrame:
     # The paper's own averages are of these same numbers.
-    own = _ours(rows[~rows["domain"].isin(["Average", "Worst-domain"])])[["domain", "method", "value"]]
+    domains = _ours(rows[~rows["domain"].isin(["Average", "Worst-domain"])])[["domain", "method", "value"]]
     summed = [
         (way, method, value)
-        for method, part in own.groupby("method", sort=False)
+        for method, part in domains.groupby("method", sort=False)
         for way, value in _summed(part["value"]).items()
     ]
-    return pd.concat([own, pd.DataFrame(summed, columns=own.columns)], ignore_index=True)
+    return pd.concat([domains, pd.DataFrame(summed, columns=domains.columns)], ignore_index=True)
 
 
 def _printed_saved(rows: pd.DataFrame) -> pd.DataFrame:
-    own = rows[rows["metric"] == "steps_saved"]
-    steps = own["data_scale_steps"].str.removesuffix("k").astype(int) * 1000
-    return pd.DataFrame({"scale": steps, "metric": "percent saved", "value": 100 * own["value"].astype(float) / steps})
+    rows = rows[rows["metric"] == "steps_saved"]
+    steps = rows["data_scale_steps"].str.removesuffix("k").astype(int) * 1000
+    return pd.DataFrame({"scale": steps, "metric": "percent saved", "value": 100 * rows["value"].astype(float) / steps})
 
 
 def _read(source: Source) -> Weighed:
-    comparison, found = WeightsConfirmation.read(source.study), {}
+    comparison, results = WeightsConfirmation.read(source.study), {}
     for row in comparison.methods:
         for run in row.runs:
             files = (source.study.runs / run / "tasks").glob("step-*.json")
             last = max(files, key=lambda file: int(file.stem.removeprefix("step-")), default=None)
             for task, metrics in (json.loads(last.read_text())["results"] if last else {}).items():
                 if "acc" in metrics:
-                    found.setdefault(row.method, {}).setdefault(task, []).append(metrics["acc"])
-    return Weighed(comparison, tuple(source.question.weights.given), found)
-
-
-def _of_weights(question: Question) -> bool:
-    return goal_of(question).many_domains
+                    results.setdefault(row.method, {}).setdefault(task, []).append(metrics["acc"])
+    return Weighed(comparison, tuple(source.question.weights.given), results)
 
 
 def _summary(source: Source) -> str:
@@ -203,36 +194,22 @@ def _summary(source: Source) -> str:
     return f"Every method's weights were trained for {target.steps:,} steps, {target.tokens:,} tokens."
 
 
-READING = Reading("autoscale-small", _of_weights, _read, _summary, ("recommend", "confirm"))
+READING = Reading(
+    "autoscale-small", lambda question: goal_of(question).many_domains, _read, _summary, ("recommend", "confirm")
+)
 """The comparison of weights at the target."""
 TABLES = {
     "autoscale-1": Table(
-        *(
-            "Down-stream accuracy by method",
-            "autoscale_table01_downstream_3B.csv",
-            scores,
-            ("method", "task"),
-            "method",
-        ),
-        *("weights", ("task",)),
-        prints=_ours,
-        judge=judge_scores,
+        *("Down-stream accuracy by method", "autoscale_table01_downstream_3B.csv", scores),
+        *(("method", "task"), "method", "weights", ("task",), False, _ours, judge_scores),
     ),
     "autoscale-6": Table(
         *("Perplexity of each domain by method", "autoscale_table06_domain_perplexity_3B.csv", perplexities),
-        *(("domain", "method"), "method", "weights", ("method",)),
-        prints=_printed_perplexities,
-        judge=judge_perplexities,
+        *(("domain", "method"), "method", "weights", ("method",), False, _printed_perplexities, judge_perplexities),
     ),
     "autoscale-7": Table(
-        *(
-            "Steps that AutoScale saves relative to equal weights",
-            "autoscale_table07_bert_steps_saved.csv",
-            steps_saved,
-        ),
-        *(("scale", "metric"), "scale", "weights", ("metric",)),
-        prints=_printed_saved,
-        judge=judge_saved,
+        *("Steps that AutoScale saves relative to equal weights", "autoscale_table07_bert_steps_saved.csv"),
+        *(steps_saved, ("scale", "metric"), "scale", "weights", ("metric",), False, _printed_saved, judge_saved),
     ),
 }
 """Name -> table."""

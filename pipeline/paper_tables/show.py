@@ -76,13 +76,7 @@ def side_by_side(result: Result) -> str:
 
 
 def tables_page(study: str, results: list[Result], provenance: str) -> str:
-    """tables.html: the verdicts, their rule, then every table.
-
-    Args:
-        study: its name.
-        results: the tables, in order.
-        provenance: what they were made from, in sentences.
-    """
+    """tables.html of a study: the verdicts, their rule, then every table; `provenance` in sentences."""
     counts = Counter(result.verdict for result in results)
     listed = "; ".join(f"{verdict}: {count}" for verdict, count in counts.most_common())
     summary = f"{len(results)} tables of the papers: {listed}."

@@ -22,36 +22,33 @@ if TYPE_CHECKING:
 def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
     """The mixture of lowest average loss whose predicted loss increase on general is at most goal.tolerance."""
     from fitting import PointsError, best_mixture
-    from pipeline.mixture_weights.surrogates import LENGTH, SURROGATES, end_columns, fit_length, fit_surrogate, held_out
+    from pipeline.mixture_weights.surrogates import LENGTH, SURROGATES, RandomRuns, end_columns
     from pipeline.study.collect import schedules
 
     question, weights, general = setting.question, setting.question.weights, setting.question.corpora.general
     runs = finished_mixtures(setting, measured)
-    points, rates = points_of(measured, runs), schedules(measured.study.read_plan())
-    spec, target = runs[0].spec, mixture_run(setting, setting.base, weights.target, question.seed).spec
+    target = mixture_run(setting, setting.base, weights.target, question.seed).spec
     from_step = {law: question.law[law].from_step for law in SURROGATES if law in question.law}
-    errors = held_out(points, spec, rates, from_step, question.seed)
-    law = best_surrogate(errors, longer=target.steps > spec.steps)
+    rates = schedules(measured.study.read_plan())
+    random = RandomRuns(points_of(measured, runs), runs[0].spec, rates, from_step, question.bootstrap, question.seed)
+    errors = random.held_out_errors()
+    law = best_surrogate(errors, longer=target.steps > random.spec.steps)
 
-    by_domain = {domain: points[points["corpus"] == domain] for domain in setting.domains}
-    fits = {
-        domain: fit_surrogate(law, part, rates, from_step.get(law, 0), question.bootstrap, question.seed)
-        for domain, part in by_domain.items()
-    }
+    points = {domain: random.on(domain) for domain in setting.domains}
+    fits = {domain: random.fit(law, part) for domain, part in points.items()}
     lengths, notes = {}, []
-    if law == "data-mixing" and target.steps != spec.steps:
-        options = (from_step.get(LENGTH, 0), question.bootstrap, question.seed)
+    if law == "data-mixing" and target.steps != random.spec.steps:
         try:
-            lengths = {domain: fit_length(part, rates, spec, target, *options) for domain, part in by_domain.items()}
+            lengths = {domain: random.fit_length(part, target) for domain, part in points.items()}
         except PointsError as reason:
-            notes = [f"weights and losses are those at {spec.steps} steps: {LENGTH}, for the length: {reason}"]
-    before = float(by_domain[general]["loss_before"].mean())
+            notes = [f"weights and losses are those at {random.spec.steps} steps: {LENGTH}, for the length: {reason}"]
+    before = float(points[general]["loss_before"].mean())
     answer = best_mixture(
         fits,
         domain_values(question),
         limits={general: before * (1 + question.goal.tolerance)},
         high=largest_weights(setting, weights.target),
-        at={domain: end_columns(fits[domain], by_domain[domain], target) for domain in setting.domains},
+        at={domain: end_columns(fits[domain], points[domain], target) for domain in setting.domains},
         longer=lengths,
         average=weights.average,
     )
@@ -75,11 +72,9 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
 
 
 def best_surrogate(errors: pd.DataFrame, longer: bool) -> str:
-    """The law with the lowest mean error over the corpora, of those that could be fitted to all.
+    """The law with the lowest mean of `RandomRuns.held_out_errors` over the corpora, of those that fit all of them.
 
-    Args:
-        errors: as `surrogates.held_out` returns.
-        longer: whether the target is longer than the runs, so that the error on later steps decides.
+    Where the target is longer than the runs, the error on later steps decides.
 
     Raises:
         PointsError: no law could be fitted.

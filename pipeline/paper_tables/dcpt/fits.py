@@ -97,10 +97,8 @@ def _score(points: pd.DataFrame, law: str, split: str) -> Scores | str:
 def cross_domain(study: DomainPoints, split: str) -> pd.DataFrame:
     """One law for all domains: columns representation, corpus, metric, value.
 
-    Args:
-        study: the points.
-        split: all, judged on the points that were fitted (table 7); domain-pairs: the mean over every pair of domains
-            held out (table 8).
+    Split all: judged on the points that were fitted (table 7); domain-pairs: the mean over every pair of domains held
+    out (table 8).
     """
     jobs = list(product(REPRESENTATIONS, CORPORA))
     points = {corpus: _all_domains(study, corpus) for corpus in CORPORA}

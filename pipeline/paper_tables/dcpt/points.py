@@ -91,12 +91,7 @@ def mean_scores(held_out: pd.DataFrame) -> Scores:
 def score_table(jobs: Sequence[tuple], results: Sequence[Scores | str], names: Sequence[str]) -> pd.DataFrame:
     """A row per job and metric: the parts of the job under their names, metric, value.
 
-    attrs["note"] lists the jobs without scores.
-
-    Args:
-        jobs: what was fitted.
-        results: the scores of each, or the reason why it has none.
-        names: of the parts of a job.
+    A result is the scores of a job, or the reason why it has none, which attrs["note"] lists.
 
     Raises:
         PointsError: nothing has scores.

@@ -12,7 +12,7 @@ import fitting
 from pipeline.cli.main import run
 from pipeline.mixture_weights.artifacts import WeightsRecommendation
 from pipeline.mixture_weights.methods.continual import best_surrogate, selection_notes
-from pipeline.mixture_weights.surrogates import SURROGATES, end_columns, fit_length, fit_surrogate, held_out
+from pipeline.mixture_weights.surrogates import SURROGATES, RandomRuns, end_columns
 from pipeline.question.loading import read_question
 from pipeline.study.folder import study_of
 from tests.conftest import SHAPE
@@ -42,43 +42,42 @@ def like() -> RunSpec:
     )
 
 
-def planted(law: str, like: RunSpec, count: int = COUNT) -> tuple[pd.DataFrame, fitting.schedule.Schedules]:
+def planted(law: str, like: RunSpec) -> RandomRuns:
     """Points of all corpora at random mixtures, as a surrogate has them, with a tenth of a percent of noise."""
     rates = learning_rates(like.schedule, STEPS, like.learning_rate_before)
-    shares = fitting.dirichlet_mixtures(np.ones(3), count, concentration=(2, 9))
+    shares = fitting.dirichlet_mixtures(np.ones(3), COUNT, concentration=(2, 9))
     rows = [
         {f"mixture.{name}": share for name, share in zip(NAMES, row)} | {"run": f"run-{i:02}", "step": step, "seed": 0}
         for i, row in enumerate(shares.tolist())
         for step in AT
     ]
-    schedules = {f"run-{i:02}": fitting.schedule.Schedule(rates, 1e-3, np.full(300, 1e-3)) for i in range(count)}
+    schedules = {f"run-{i:02}": fitting.schedule.Schedule(rates, 1e-3, np.full(300, 1e-3)) for i in range(COUNT)}
     table = fitting.with_areas(pd.DataFrame(rows), schedules, 0.5)
     rng, parts = np.random.default_rng(0), []
     for corpus, before in zip(NAMES, (3.0, 5.0, 4.0)):
-        own = table.assign(corpus=corpus, r=table[f"mixture.{corpus}"], rho=float(corpus == "general"))
-        own = own.assign(loss_before=before, N=1e-4, D=own["step"] * like.tokens_per_step / 1e9)
-        parts.append(own.assign(loss=_loss(law, own, corpus) * np.exp(0.001 * rng.standard_normal(len(own)))))
-    return pd.concat(parts, ignore_index=True), schedules
+        part = table.assign(corpus=corpus, r=table[f"mixture.{corpus}"], rho=float(corpus == "general"))
+        part = part.assign(loss_before=before, N=1e-4, D=part["step"] * like.tokens_per_step / 1e9)
+        parts.append(part.assign(loss=_loss(law, part, corpus) * np.exp(0.001 * rng.standard_normal(len(part)))))
+    return RandomRuns(pd.concat(parts, ignore_index=True), like, schedules)
 
 
-def _loss(law: str, own: pd.DataFrame, corpus: str) -> np.ndarray:
+def _loss(law: str, points: pd.DataFrame, corpus: str) -> np.ndarray:
     if law == "data-mixing":
         other = NAMES[(NAMES.index(corpus) + 1) % 3]
-        power = -2 * own[f"mixture.{corpus}"] - 1.2 * own[f"mixture.{other}"]
-        return (2 + 1.5 * np.exp(power) + 0.2 * (1 - own["step"] / STEPS)).to_numpy()
+        power = -2 * points[f"mixture.{corpus}"] - 1.2 * points[f"mixture.{other}"]
+        return (2 + 1.5 * np.exp(power) + 0.2 * (1 - points["step"] / STEPS)).to_numpy()
     if law == "dcpt":
-        of_r = 0.8 * (own["r"] + 0.02) ** -0.4
-        return (1.5 + 0.0005 * own["r"] ** 1.5 * own["D"] ** -0.4 + of_r).to_numpy()
-    way = np.log((own["rho"] + 0.05) / (own["r"] + 0.05))
-    fell = 3e2 * own["s2"] + 0.1 * np.log1p(own["s1"] / own["s1_pretrain"])
-    return (own["loss_before"] - fell + 0.3 * way * np.log1p(50 * own["s1"])).to_numpy()
+        of_r = 0.8 * (points["r"] + 0.02) ** -0.4
+        return (1.5 + 0.0005 * points["r"] ** 1.5 * points["D"] ** -0.4 + of_r).to_numpy()
+    way = np.log((points["rho"] + 0.05) / (points["r"] + 0.05))
+    fell = 3e2 * points["s2"] + 0.1 * np.log1p(points["s1"] / points["s1_pretrain"])
+    return (points["loss_before"] - fell + 0.3 * way * np.log1p(50 * points["s1"])).to_numpy()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("law", SURROGATES)
 def test_the_law_that_made_the_points_predicts_held_out_mixtures_best(law: str, like: RunSpec) -> None:
-    points, schedules = planted(law, like)
-    errors = held_out(points, like, schedules, {})
+    errors = planted(law, like).held_out_errors()
     assert set(errors["reason"]) == {""}
     assert best_surrogate(errors, longer=False) == law
     means = errors[errors["split"] == "mixtures"].groupby("law")["error"].mean()
@@ -91,46 +90,42 @@ def test_the_law_that_made_the_points_predicts_held_out_mixtures_best(law: str, 
 @pytest.mark.slow
 def test_held_out_mixtures_are_not_fitted(like: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.mixture_weights.surrogates.SURROGATES", ("data-mixing",))
-    points, schedules = planted("data-mixing", like)
-    before = held_out(points, like, schedules, {})
+    random = planted("data-mixing", like)
+    points, before = random.points, random.held_out_errors()
     order = np.random.default_rng(0).permutation(COUNT)[::3]
     runs = points.sort_values(sorted(f"mixture.{corpus}" for corpus in NAMES))["run"].unique()
     spoiled = points["run"].isin(runs[order])
-    after = held_out(points.assign(loss=points["loss"] * np.where(spoiled, 1.1, 1)), like, schedules, {})
+    after = replace(random, points=points.assign(loss=points["loss"] * np.where(spoiled, 1.1, 1))).held_out_errors()
     # What the laws predict stays, so that the error grows by what the held-out losses have grown.
     of = [table[table["split"] == "mixtures"]["error"] for table in (before, after)]
     assert (of[1] - (1 - 1 / 1.1)).abs().max() < 0.01
 
 
 def test_a_law_that_cannot_be_fitted_is_said_and_another_answers(like: RunSpec) -> None:
-    points, schedules = planted("data-mixing", like)
-    ends = points[points["step"] == STEPS]
-    errors = held_out(ends, like, schedules, {})
+    random = planted("data-mixing", like)
+    errors = replace(random, points=random.points[random.points["step"] == STEPS]).held_out_errors()
     assert best_surrogate(errors, longer=True) == "data-mixing"
     assert any(line.startswith("dcpt on general") for line in selection_notes(errors, "data-mixing"))
 
 
 def test_the_fitted_law_is_asked_at_the_end_of_the_target_run(like: RunSpec) -> None:
-    points, schedules = planted("transfer-anchored", like)
-    own = points[points["corpus"] == "code"]
-    law = fit_surrogate("transfer-anchored", own, schedules)
-    last = own[own["step"] == STEPS].iloc[0]
-    for name, value in end_columns(law, own, like).items():
-        if name != "s2":
-            assert value == pytest.approx(last[name]), name
-    ends = own[own["step"] == STEPS]
-    assert law.predict(ends.assign(**end_columns(law, own, like))) == pytest.approx(ends["loss"].to_numpy(), rel=0.005)
-    assert end_columns(law, own, replace(like, steps=2 * STEPS))["s1"] == pytest.approx(2 * last["s1"], rel=0.01)
+    random = planted("transfer-anchored", like)
+    points = random.on("code")
+    law, ends = random.fit("transfer-anchored", points), points[points["step"] == STEPS]
+    columns, last = end_columns(law, points, like), ends.iloc[0]
+    for name in set(columns) - {"s2"}:
+        assert columns[name] == pytest.approx(last[name]), name
+    assert law.predict(ends.assign(**columns)) == pytest.approx(ends["loss"].to_numpy(), rel=0.005)
+    assert end_columns(law, points, replace(like, steps=2 * STEPS))["s1"] == pytest.approx(2 * last["s1"], rel=0.01)
 
 
 def test_the_length_of_a_run_is_known_to_the_law_of_all_shares_too(like: RunSpec) -> None:
-    points, schedules = planted("transfer-anchored", like)
-    own = points[points["corpus"] == "general"]
-    ends, early = own[own["step"] == STEPS], own[own["step"] <= 60]
-    law = fit_surrogate("data-mixing", early, schedules)
-    stretch = fit_length(own, schedules, like, like, step=60)
-    alone = np.abs(law.predict(ends) / ends["loss"] - 1).mean()
-    both = np.abs(law.predict(ends) * stretch.factor(ends["r"].to_numpy()) / ends["loss"] - 1).mean()
+    random = planted("transfer-anchored", like)
+    points = random.on("general")
+    ends = points[points["step"] == STEPS]
+    predicted = random.fit("data-mixing", points[points["step"] <= 60]).predict(ends)
+    factor = random.fit_length(points, like, step=60).factor(ends["r"].to_numpy())
+    alone, both = (np.abs(losses / ends["loss"] - 1).mean() for losses in (predicted, predicted * factor))
     assert both < 0.01
     assert alone > 3 * both
 
