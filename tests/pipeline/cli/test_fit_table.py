@@ -47,7 +47,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
 
 
-def told(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> list[str]:
+def printed(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> list[str]:
     """The lines on standard output, or on standard error where the command must fail."""
     assert run(["fit", *words]) == code
     captured = capsys.readouterr()
@@ -56,15 +56,8 @@ def told(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> list[str
 
 @pytest.mark.slow
 def test_a_csv_is_fitted_compared_and_written(file: Path, tmp_path: Path, points, capsys) -> None:
-    words = [
-        f"points={file}",
-        "law=[dcpt,chinchilla]",
-        COLUMNS,
-        f"out={tmp_path}/fits",
-        "bootstrap=20",
-        "by=[step-thirds,size-and-tokens]",
-    ]
-    text = "\n".join(told(capsys, 0, *words))
+    words = [f"points={file}", "law=[dcpt,chinchilla]", COLUMNS, f"out={tmp_path}/fits", "bootstrap=20"]
+    text = "\n".join(printed(capsys, 0, *words, "by=[step-thirds,size-and-tokens]"))
     for part in (
         "any.csv: 135 rows; N is params_b, D is tokens_b, loss is val_loss, run is name",
         "N: 0.5 to 4, taken as billions of parameters",
@@ -90,13 +83,13 @@ def test_a_csv_is_fitted_compared_and_written(file: Path, tmp_path: Path, points
 
 
 def test_each_corpus_has_its_own_fit_and_columns_may_be_scaled(raw: Path, tmp_path: Path, points, capsys) -> None:
-    lines = told(capsys, 0, f"points={raw}", "law=dcpt", RAW, f"out={tmp_path}", "bootstrap=0")
+    lines = printed(capsys, 0, f"points={raw}", "law=dcpt", RAW, f"out={tmp_path}", "bootstrap=0")
     assert "  corpus: a fit for each of law, a/b" in lines
     fits = [fitting.Fit.from_json((tmp_path / f"{name}-dcpt.json").read_text()) for name in ("law", "a_b")]
     assert fits[0].params == pytest.approx(fitting.fit(points, "dcpt", bootstrap=0).params, rel=1e-6)
     assert (fits[1].predict(points) - fits[0].predict(points)).mean() == pytest.approx(0.1, abs=0.005)
     assert fits[0].ranges["D"][1] == pytest.approx(points["D"].max())
-    text = "\n".join(told(capsys, 0, f"points={raw}", "law=dcpt", RAW, "bootstrap=0", "corpus=law"))
+    text = "\n".join(printed(capsys, 0, f"points={raw}", "law=dcpt", RAW, "bootstrap=0", "corpus=law"))
     assert "dcpt on law: R2" in text
     assert "a/b: R2" not in text
     assert "corpus: empty or not selected in 135 rows, which were left out" in text
@@ -108,7 +101,7 @@ def test_what_was_left_out_and_what_is_missing_is_said(points: pd.DataFrame, tmp
     path = tmp_path / "points.jsonl"
     table = pd.concat([start, points]).drop(columns=["run", "step"])
     table.to_json(path, orient="records", lines=True)
-    text = "\n".join(told(capsys, 0, f"points={path}", "law=dcpt", "bootstrap=0", "fix={E: 0.9}"))
+    text = "\n".join(printed(capsys, 0, f"points={path}", "law=dcpt", "bootstrap=0", "fix={E: 0.9}"))
     assert "run: no such column, so every row counts as a run of its own" in text
     assert "step: no such column, so duplicate points go unnoticed" in text
     assert "27 points at D = 0 left out: dcpt has no value there" in text
@@ -118,7 +111,7 @@ def test_what_was_left_out_and_what_is_missing_is_said(points: pd.DataFrame, tmp
 
 def test_wrong_words_are_told_all_at_once(file: Path, capsys) -> None:
     words = ("law=[dctp,chinchila]", "boostrap=3", "seed=x", "by=often", "nonsense", "bootstrap=-1")
-    assert told(capsys, 2, f"points={file}", *words) == [
+    assert printed(capsys, 2, f"points={file}", *words) == [
         "nonsense: not key=value; see cptlaw fit --help",
         "boostrap: no such key; did you mean bootstrap?",
         "seed: Value 'x' of type 'str' could not be converted to Integer",
@@ -128,7 +121,7 @@ def test_wrong_words_are_told_all_at_once(file: Path, capsys) -> None:
         "ratio-pairs, domain-pairs, rolling-tokens, rolling-compute",
         "bootstrap: -1; allowed: 0 or more",
     ]
-    (line,) = told(capsys, 2, f"points={file}")
+    (line,) = printed(capsys, 2, f"points={file}")
     assert line.startswith("law: has no value; give law=..., one or a list of openai, chinchilla, dcpt-l1")
 
 
@@ -140,7 +133,7 @@ def test_wrong_points_are_told_all_at_once_with_the_line_of_the_file(file: Path,
     path = tmp_path / "bad.csv"
     table.to_csv(path, index=False)
     assert path.read_text().splitlines()[5 - 1].count("3000000000.0") == 1, "line 5 of the file"
-    assert told(capsys, 2, f"points={path}", "law=[dcpt,chinchilla]", COLUMNS) == [
+    assert printed(capsys, 2, f"points={path}", "law=[dcpt,chinchilla]", COLUMNS) == [
         "D = 2.62144e+10 looks like raw tokens: give billions (divide by 1e9)",
         "dcpt: column r is not finite in 1 of 136 points (first: row 9): leave them out",
         "loss = 3e+09 (row 5) is not a mean in nats per token, where blind guessing among 250,000 tokens has 12.4: is "
@@ -148,7 +141,7 @@ def test_wrong_points_are_told_all_at_once_with_the_line_of_the_file(file: Path,
         "run 2, step 80000 is there twice (rows 13 and 137; 1 points in all): keep one of each, or give every run a "
         "name of its own",
     ]
-    (line,) = told(capsys, 2, f"points={file}", "law=dcpt")
+    (line,) = printed(capsys, 2, f"points={file}", "law=dcpt")
     assert line.startswith("missing columns: N, D, loss; the table has params_b, r, step, name, tokens_b, val_loss")
     assert line.endswith("; name it with columns=")
 
@@ -156,23 +149,21 @@ def test_wrong_points_are_told_all_at_once_with_the_line_of_the_file(file: Path,
 def test_too_little_for_a_law_is_told_with_the_law_that_would_do(file: Path, tmp_path: Path, capsys) -> None:
     path = tmp_path / "one.csv"
     pd.read_csv(file).query("r == 0.5").to_csv(path, index=False)
-    (line,) = told(capsys, 2, f"points={path}", "law=[dcpt,chinchilla]", COLUMNS)
-    assert (
-        line == "dcpt: one ratio only (r = 0.5): dcpt needs two or more; fit chinchilla, or add runs at another ratio"
-    )
+    (line,) = printed(capsys, 2, f"points={path}", "law=[dcpt,chinchilla]", COLUMNS)
+    remedy = "dcpt needs two or more; fit chinchilla, or add runs at another ratio"
+    assert line == f"dcpt: one ratio only (r = 0.5): {remedy}"
 
 
 def test_wrong_columns_are_told_all_at_once(raw: Path, capsys) -> None:
-    lines = told(
-        capsys, 2, f"points={raw}", "law=dcpt", "columns={N: parms, D: tokens / 0, loss: corpus * 2, r: step / x}"
-    )
+    columns = "columns={N: parms, D: tokens / 0, loss: corpus * 2, r: step / x}"
+    lines = printed(capsys, 2, f"points={raw}", "law=dcpt", columns)
     assert [line.split(";")[0] for line in lines] == [
         "columns.N: 'parms' is not in the file",
         "columns.D: 'tokens / 0'",
         "columns.loss: 'corpus' holds text, which cannot be scaled",
         "columns.r: 'step / x' is not in the file",
     ]
-    (line,) = told(capsys, 2, f"points={raw}", "law=dcpt", RAW, "corpus=music")
+    (line,) = printed(capsys, 2, f"points={raw}", "law=dcpt", RAW, "corpus=music")
     assert line == "corpus: 'music' is not in the file; allowed: law, a/b"
 
 
@@ -188,7 +179,7 @@ def test_wrong_columns_are_told_all_at_once(raw: Path, capsys) -> None:
 def test_a_file_that_cannot_be_read_is_input_missing(name, content, said, tmp_path: Path, capsys) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    (line,) = told(capsys, 3, f"points={tmp_path / name}", "law=dcpt")
+    (line,) = printed(capsys, 3, f"points={tmp_path / name}", "law=dcpt")
     assert line.startswith(f"points: {tmp_path / name} ")
     assert said in line
 

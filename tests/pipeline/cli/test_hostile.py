@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import shutil
 import subprocess
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.cli.main import run
+from pipeline.launch.slurm.script import driver_script, train_script
+from pipeline.question.loading import question_of_study, read_question
 from pipeline.question.schema import LawConfig
+from pipeline.question.validation import problems
 from pipeline.study.folder import Study, question_yaml
 from tests.pipeline.report.report_study import make_study
+from tests.pipeline.report.test_report import Page
 from tests.pipeline.small import refused
+from training.corpora.source import Source
 
 NAMES = [
     "it's",
@@ -33,6 +38,7 @@ NAMES = [
     "",
     "<b>x</b>",
 ]
+Change = Callable[[dict[str, Any]], object]
 SCRIPT = "<script>alert(1)</script>"
 
 
@@ -66,28 +72,22 @@ def everything(folder: Path) -> dict[Path, bytes]:
 def test_a_name_that_is_no_name(key: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
     words = ["plan", f"studies={tmp_path / 'studies'}", f"data={tmp_path / 'data'}", f"{key}={said}"]
-    error = refused(words, capsys, 2)
-    assert key in error
+    assert key in refused(words, capsys, 2)
     assert everything(tmp_path) == {}
 
 
-def test_a_source_that_is_no_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from omegaconf import OmegaConf
-
-    from pipeline.question.loading import checked, read_question
-    from pipeline.question.messages import ConfigError
-    from training.corpora.source import Source
-
+def test_a_source_that_is_no_name() -> None:
+    question = read_question([])
+    before = list(problems(question))
     for name in NAMES:
-        question = read_question([])
-        question.corpora.sources[name] = Source()
-        with pytest.raises(ConfigError, match=r"corpora\.sources: ") as caught:
-            checked(OmegaConf.structured(question))
-        assert len(caught.value.lines) == 1
-        assert "\n" not in caught.value.lines[0]
+        sources = {**question.corpora.sources, name: Source()}
+        changed = dataclasses.replace(question, corpora=dataclasses.replace(question.corpora, sources=sources))
+        (line,) = [line for line in problems(changed) if line not in before]
+        assert line.startswith("corpora.sources: ")
+        assert "\n" not in line
 
 
-PLANNED: dict[str, Callable[[dict[str, Any]], object]] = {
+PLANNED: dict[str, Change] = {
     "a folder above": lambda line: line.update(run=f"../../evil-{line['hash'][:8]}"),
     "an absolute folder": lambda line: line.update(run=f"/tmp/evil-{line['hash'][:8]}"),
     "a name of two lines": lambda line: line.update(run=f"a\n$(touch pwned)-{line['hash'][:8]}"),
@@ -109,7 +109,7 @@ PLANNED: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("change", PLANNED.values(), ids=PLANNED)
-def test_a_plan_of_a_stranger(change: Callable[[dict[str, Any]], object], study: Study, capsys) -> None:
+def test_a_plan_of_a_stranger(change: Change, study: Study, capsys) -> None:
     lines = [json.loads(line) for line in study.plan_file.read_text().splitlines()]
     change(next(line for line in lines if line["role"] == "fit"))
     study.plan_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -166,7 +166,7 @@ def test_points_of_a_corpus_that_is_markup(study: Study, capsys: pytest.CaptureF
     assert SCRIPT not in (study.folder / "report.html").read_text()
 
 
-RECOMMENDED: dict[str, Callable[[dict[str, Any]], object]] = {
+RECOMMENDED: dict[str, Change] = {
     "shares beyond": lambda content: content.update(mixture={"general": 5, "code": -4}),
     "a share in words": lambda content: content.update(mixture={"general": 0.5, "code": "0.5"}),
     "a share without end": lambda content: content.update(mixture={"general": 0, "code": 10**400}),
@@ -181,21 +181,19 @@ RECOMMENDED: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
-@pytest.mark.parametrize("change", RECOMMENDED.values(), ids=RECOMMENDED)
-def test_a_recommendation_of_a_stranger(change: Callable[[dict[str, Any]], object], study: Study, capsys) -> None:
-    path = study.folder / "recommendation.json"
+ANSWERS = {
+    **{name: ("recommendation.json", change) for name, change in RECOMMENDED.items()},
+    "a loss of markup": ("confirmation.json", lambda content: content["confirmations"][0].update(measured=SCRIPT)),
+}
+
+
+@pytest.mark.parametrize(("name", "change"), ANSWERS.values(), ids=ANSWERS)
+def test_an_answer_of_a_stranger(name: str, change: Change, study: Study, capsys) -> None:
+    path = study.folder / name
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
-    assert "recommendation.json" in refused(["report", str(study.folder)], capsys, 3)
-
-
-def test_a_confirmation_of_a_stranger(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    path = study.folder / "confirmation.json"
-    content = json.loads(path.read_text())
-    content["confirmations"][0]["measured"] = SCRIPT
-    path.write_text(json.dumps(content))
-    assert "confirmation.json" in refused(["report", str(study.folder)], capsys, 3)
+    assert name in refused(["report", str(study.folder)], capsys, 3)
 
 
 def test_words_that_want_to_be_markup_are_words(study: Study) -> None:
@@ -222,31 +220,14 @@ def test_words_that_want_to_be_markup_are_words(study: Study) -> None:
     (failed / "FAILED").write_text(SCRIPT + "[/red]\n")
     assert run(["report", str(study.folder)]) == 0
     assert run(["status", str(study.folder)]) == 0
-    page = Elements((study.folder / "report.html").read_text())
-    assert "img" not in page.found
-    assert "onerror" not in page.attributes
-
-
-class Elements(HTMLParser):
-    """The elements and attributes of a page as a browser reads them."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.found: set[str] = set()
-        self.attributes: set[str] = set()
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.add(tag)
-        self.attributes |= {name for name, _ in attrs}
+    elements = Page(study.folder / "report.html").elements
+    assert "img" not in [tag for tag, _ in elements]
+    assert "onerror" not in {name for _, attributes in elements for name in attributes}
 
 
 @pytest.mark.parametrize("name", ["it's $(touch pwned) `touch pwned`", 'a"b;touch pwned', "-n\ntouch pwned"])
 def test_no_shell_obeys_the_folder_of_a_study(name: str, study: Study, tmp_path: Path) -> None:
     """Every batch script that is made, run by bash with programs that only say what they were called with."""
-    from pipeline.launch.slurm.script import driver_script, train_script
-    from pipeline.question.loading import question_of_study
-
     folder = study.folder.with_name(name)
     study.folder.rename(folder)
     question = question_of_study(folder, ["launcher.kind=slurm"])

@@ -22,22 +22,11 @@ pytest.importorskip("lm_eval", reason="lm-eval is an extra: pip install 'cptlaw[
 # lm-eval warns of deprecations in its dependencies.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
-TASK = """
-task: letters
-dataset_path: json
-dataset_kwargs:
-  data_files:
-    test: {data}
-test_split: test
-output_type: multiple_choice
-doc_to_text: "{{{{question}}}}"
-doc_to_target: "{{{{answer}}}}"
-doc_to_choice: "{{{{choices}}}}"
-metric_list:
-  - metric: acc
-    aggregation: mean
-    higher_is_better: true
-"""
+TASK = {
+    **{"task": "letters", "dataset_path": "json", "test_split": "test", "output_type": "multiple_choice"},
+    **{"doc_to_text": "{{question}}", "doc_to_target": "{{answer}}", "doc_to_choice": "{{choices}}"},
+    "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
+}
 
 
 @pytest.fixture
@@ -57,15 +46,10 @@ def question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     data = tmp_path / "tasks" / "letters.jsonl"
     data.parent.mkdir()
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (data.parent / "letters.yaml").write_text(TASK.format(data=data))
-    return read_question(
-        [
-            "experiment=quickstart",
-            "evaluate.tasks=[letters]",
-            f"evaluate.folder={data.parent}",
-            "evaluate.checkpoints=all",
-        ]
-    )
+    task = {**TASK, "dataset_kwargs": {"data_files": {"test": str(data)}}}
+    (data.parent / "letters.yaml").write_text(json.dumps(task))
+    tasks = ("evaluate.tasks=[letters]", f"evaluate.folder={data.parent}", "evaluate.checkpoints=all")
+    return read_question(["experiment=quickstart", *tasks])
 
 
 def test_a_task_file_is_run_on_every_checkpoint_and_once(study: Study, question) -> None:
@@ -87,19 +71,20 @@ def test_a_task_file_is_run_on_every_checkpoint_and_once(study: Study, question)
     assert shown.get().count("acc 0.500 ±") == 12, "readable however many tasks there are"
 
 
-def test_bad_input_is_one_line(study: Study, question, tmp_path: Path) -> None:
-    console = Console(quiet=True)
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"tasks": []}, r"evaluate\.tasks: empty"),
+        ({"limit": -3}, r"evaluate\.limit: -3; allowed: 1 or more"),
+        ({"tasks": ["lettres"]}, r"evaluate\.tasks: lettres: unknown to lm-eval"),
+        ({"folder": "nowhere"}, r"evaluate\.folder: 'nowhere' is not a folder"),
+    ],
+)
+def test_bad_input_is_one_line(study: Study, question, changes, error) -> None:
+    with pytest.raises(ConfigError, match=error):
+        evaluate_tasks(study, replace(question, evaluate=replace(question.evaluate, **changes)), Console(quiet=True))
 
-    def asked(**changes):
-        return replace(question, evaluate=replace(question.evaluate, **changes))
 
-    with pytest.raises(ConfigError, match=r"evaluate\.tasks: empty"):
-        evaluate_tasks(study, asked(tasks=[]), console)
-    with pytest.raises(ConfigError, match=r"evaluate\.limit: -3; allowed: 1 or more"):
-        evaluate_tasks(study, asked(limit=-3), console)
-    with pytest.raises(ConfigError, match=r"evaluate\.tasks: lettres: unknown to lm-eval"):
-        evaluate_tasks(study, asked(tasks=["lettres"]), console)
-    with pytest.raises(ConfigError, match=r"evaluate\.folder: 'nowhere' is not a folder"):
-        evaluate_tasks(study, asked(folder="nowhere"), console)
+def test_a_run_without_checkpoints_is_one_line(study: Study, question) -> None:
     with pytest.raises(StudyError, match="run 'abc' has no checkpoint yet"):
-        evaluate_tasks(study, replace(question, run="abc"), console)
+        evaluate_tasks(study, replace(question, run="abc"), Console(quiet=True))

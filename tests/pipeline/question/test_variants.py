@@ -51,9 +51,8 @@ def test_the_dynamics_study_plans_schedules_transfer_points_ratios_and_what_no_f
 
 
 def test_a_variant_adds_runs_and_changes_none_and_the_plan_keeps_it(tmp_path: Path) -> None:
-    plain, more = (
-        _plan(read_question(["experiment=quickstart", *words])) for words in ([], [f"variants.down={VARIANT}"])
-    )
+    plain = _plan(read_question(["experiment=quickstart"]))
+    more = _plan(read_question(["experiment=quickstart", f"variants.down={VARIANT}"]))
     assert {run.spec.hash: run.name for run in plain}.items() <= {run.spec.hash: run.name for run in more}.items()
     own = [run for run in more if run.variant]
     assert [(run.role, run.variant) for run in own] == [("confirm", "down")] * 6

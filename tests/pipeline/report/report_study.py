@@ -29,7 +29,6 @@ from training.evaluation_steps import evaluation_steps
 from training.parameters import model_size
 from training.schedule import learning_rates
 
-STAGES = ("plan", "points", "fits", "recommendation", "confirmation")
 BEFORE = {"general": (3.9, 0.07), "domain": (4.9, 0.06)}
 """Corpus -> loss of a model of a million parameters before, and how it falls with its size's logarithm."""
 
@@ -54,7 +53,7 @@ def whole_study(studies: Path) -> tuple[Study, Question]:
 def make_study(
     studies: Path, name: str = "synthetic", domain: str = "code", until: str = "confirmation", **changes: Any
 ) -> tuple[Study, Question]:
-    """A study as it lies on disk after one of the STAGES, and its question."""
+    """A study as it lies on disk after plan, fits or confirmation, and its question."""
     question = read_question(["experiment=quickstart", "bootstrap=30", "law.dcpt.from_step=40"])
     question = dataclasses.replace(question, name=name, studies=str(studies), **changes)
     sources = dict(zip(("general", domain), question.corpora.sources.values()))
@@ -68,17 +67,12 @@ def make_study(
         return study, question
     _write_runs(study, question, plan)
     points = collect(study, "general")
-    if until == "points":
-        return study, question
     fits = fit_all(study, question, points, schedules(plan), lambda line: None)
     back_test(study, question, points, schedules(plan))
     if until == "fits":
         return study, question
     answer = recommend(study, question, points, fits, goal_of(question).solve)
-    if until == "recommendation":
-        return study, question
-    assert answer.mixture is not None
-    share, target = answer.mixture[domain], answer.target
+    share, target = (answer.mixture or {})[domain], answer.target
     asked = [Place(target.model, own, target.steps) for own in (share, round(share + 0.15, 3))]
     runs = confirmation_runs(question, asked, manifest, "bf16")
     _write_runs(study, question, add_to_plan(study, runs))
@@ -104,7 +98,8 @@ def _points(run: PlannedRun, parent: PlannedRun | None, question: Question) -> l
     noise = np.random.default_rng(zlib.crc32(run.name.encode()))
     rates = learning_rates(spec.schedule, spec.steps, spec.learning_rate_before)
     s1, s2 = (np.concatenate([[0.0], area]) for area in areas(rates, 0.995, spec.learning_rate_before))
-    s1_pretrain = float(np.sum(_rates(parent))) if parent else 1.0
+    past = parent and learning_rates(parent.spec.schedule, parent.spec.steps, parent.spec.learning_rate_before)
+    s1_pretrain = 1.0 if past is None else float(np.sum(past))
     share = float(Fraction(spec.mixture[question.corpora.domain]))
     lines = []
     offset = {kind: noise.normal(0, 0.003) for kind in BEFORE}
@@ -122,33 +117,15 @@ def _points(run: PlannedRun, parent: PlannedRun | None, question: Question) -> l
             corpus = question.corpora.general if kind == "general" else question.corpora.domain
             rate = rates[step - 1] if step else spec.learning_rate_before
             lines.append(
-                {
-                    "step": step,
-                    "tokens": step * spec.global_batch * spec.sequence_length,
-                    "corpus": corpus,
-                    "loss": float(loss),
-                    "loss_stderr": 0.02,
-                    "learning_rate": float(rate),
-                }
-            )
+                {"step": step, "tokens": step * spec.global_batch * spec.sequence_length, "corpus": corpus,
+                 "loss": float(loss), "loss_stderr": 0.02, "learning_rate": float(rate)}
+            )  # fmt: skip
     return lines
 
 
-def _rates(run: PlannedRun) -> np.ndarray:
-    return learning_rates(run.spec.schedule, run.spec.steps, run.spec.learning_rate_before)
-
-
 ATTEMPT = {
-    "attempt": 1,
-    "host": "machine",
-    "start": "2026-01-01T00:00:00+00:00",
-    "end": "2026-01-01T00:00:30+00:00",
-    "exit_code": 0,
-    "python": "3.11.7",
-    "packages": {"torch": "2.13.0", "numpy": "2.4.6", "cptlaw": "0.1.0"},
-    "git": "abc1234",
-    "engine": "eager",
-    "precision": "bf16",
-    "device": "a <processor> & more",
-    "threads": 1,
+    **{"attempt": 1, "host": "machine", "exit_code": 0, "git": "abc1234", "device": "a <processor> & more"},
+    **{"start": "2026-01-01T00:00:00+00:00", "end": "2026-01-01T00:00:30+00:00"},
+    **{"python": "3.11.7", "packages": {"torch": "2.13.0", "numpy": "2.4.6", "cptlaw": "0.1.0"}},
+    **{"engine": "eager", "precision": "bf16", "threads": 1},
 }

@@ -20,7 +20,7 @@ from pipeline.report.loss_figures import loss_curves
 from pipeline.report.marks import notes, value_range
 from pipeline.report.tables import provenance
 from pipeline.report.write import write_report
-from pipeline.study.artifacts import Corpora, Corpus
+from pipeline.study.artifacts import Confirmation, Corpora, Corpus, Recommendation
 from pipeline.study.folder import Study, StudyError
 from tests.pipeline.report.report_study import HOSTILE_CORPUS, HOSTILE_NAME, whole_study
 
@@ -95,30 +95,21 @@ def copied(whole, tmp_path) -> tuple[Study, Question]:
 def test_it_has_every_section_and_answers_first(whole, page):
     study, _ = whole
     assert [of["id"] for tag, of in page.elements if tag == "section"] == SECTIONS
-    answer = json.loads((study.folder / "recommendation.json").read_text())
+    answer = Recommendation.read(study)
+    ratio = (answer.mixture or {})[HOSTILE_CORPUS]
     above, _ = page.words.split("Loss against the domain ratio of", 1)
-    measured = [
-        row["measured"]
-        for row in json.loads((study.folder / "confirmation.json").read_text())["confirmations"]
-        if row["recommended"] and row["domain_ratio"] == answer["mixture"][HOSTILE_CORPUS]
-    ]
+    rows = Confirmation.read(study).confirmations
+    measured = [row.measured for row in rows if row.recommended and row.domain_ratio == ratio]
     assert len(measured) == 2
     for fact in (
-        f"{100 * answer['mixture'][HOSTILE_CORPUS]:.1f}".removesuffix(".0") + "%",
-        f"{answer['low']:.1%} to {answer['high']:.1%}",
-        *answer["law"].values(),
-        answer["binding"],
-        "Domain ratio by one law alone",
-        *(f"{loss['loss']:.4f}" for loss in answer["predicted"].values()),
-        *(f"{loss:.4f}" for loss in measured),
+        *(f"{100 * ratio:.1f}".removesuffix(".0") + "%", f"{answer.low:.1%} to {answer.high:.1%}"),
+        *(*answer.law.values(), answer.binding, "Domain ratio by one law alone"),
+        *(f"{loss:.4f}" for loss in [*measured, *(predicted.loss for predicted in answer.predicted.values())]),
     ):
         assert fact in above
-    for warning in answer["warnings"]:
-        assert warning in page.words
-    for fact in ("lambda", "per unit of S1", "identified", "2.13.0", "abc1234", "a <processor> & more"):
-        assert fact in page.words
-    assert "15 min" in page.words  # 30 runs of 30 seconds
-    assert "2026-01-01T00:00:00+00:00 to 2026-01-01T00:00:30+00:00" in page.words
+    facts = ("lambda", "per unit of S1", "identified", "2.13.0", "abc1234", "a <processor> & more", "15 min")
+    span = "2026-01-01T00:00:00+00:00 to 2026-01-01T00:00:30+00:00"
+    assert [fact for fact in (*facts, span, *answer.warnings) if fact not in page.words] == []
 
 
 def test_those_who_do_not_see_it_are_told(page):
@@ -199,8 +190,8 @@ def test_every_figure_is_valid_plotly(page):
 
 def test_confirmations_are_drawn_where_they_were_measured(whole, page):
     study, _ = whole
-    rows = json.loads((study.folder / "confirmation.json").read_text())["confirmations"]
-    of_domain = sorted({row["measured"] for row in rows if row["corpus"] == HOSTILE_CORPUS})
+    rows = Confirmation.read(study).confirmations
+    of_domain = sorted({row.measured for row in rows if row.corpus == HOSTILE_CORPUS})
     target = page.specs[4]  # the domain's first panel
     drawn = [trace for trace in target["data"] if trace.get("marker", {}).get("symbol") == "diamond"]
     assert sorted(y for trace in drawn for y in trace["y"]) == pytest.approx(of_domain, rel=1e-5)
@@ -269,43 +260,53 @@ def test_an_variant_has_panels_of_its_own(whole):
     assert len(dots) == (np.unique(evidence.points.loc[fitted, "ratio"]) > 0.4).sum()
 
 
-def test_one_law_is_enough(copied):
-    study, question = copied
+def _drop_a_law(study):
     for path in (study.folder / "fits").glob("*-dcpt.json"):
         path.unlink()
-    words = Page(write_report(study, question)).words
-    assert "Not fitted yet: dcpt; run cptlaw fit." in words
-    assert "Parameters of the laws" in words
 
 
-def test_no_mixture_within_the_tolerance(copied):
-    study, question = copied
-    _edit(
-        study,
-        "recommendation.json",
-        mixture=None,
-        low=None,
-        high=None,
-        predicted={},
-        binding="infeasible even at r_d=0",
-    )
+def _drop_the_draws(study):
+    (study.folder / "recommendation.json").unlink()
+    for path in (study.folder / "fits").glob("*.json"):
+        _edit(study, f"fits/{path.name}", draws=[])
+
+
+def _find_no_mixture(study):
+    nothing = {"mixture": None, "low": None, "high": None, "predicted": {}}
+    _edit(study, "recommendation.json", **nothing, binding="infeasible even at r_d=0")
     (study.folder / "confirmation.json").unlink()
-    words = Page(write_report(study, question)).words
-    assert "No mixture keeps qwen2-0.7m within the tolerance" in words
-    assert "infeasible even at r_d=0" in words
 
 
-def test_a_confirmation_of_another_share_confirms_nothing(copied):
-    study, question = copied
-    assert "Optimum:" in Page(write_report(study, question)).words
-    content = json.loads((study.folder / "recommendation.json").read_text())
-    goal = {**content["goal"], "tolerance": 0.07}
+def _recommend_another_ratio(study):
+    goal = {**vars(Recommendation.read(study).goal), "tolerance": 0.07}
     _edit(study, "recommendation.json", mixture={"general": 0.9, HOSTILE_CORPUS: 0.1}, goal=goal)
+
+
+def _drop_a_model_from_the_plan(study):
+    study.write_plan([run for run in study.read_plan() if run.model != "qwen2-0.05m"])
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "unsaid"),
+    [
+        (lambda study: None, ["Optimum:"], ["no bootstrap"]),
+        (_drop_a_law, ["Not fitted yet: dcpt; run cptlaw fit.", "Parameters of the laws"], []),
+        (_drop_the_draws, ["no bootstrap"], []),
+        (_find_no_mixture, ["No mixture keeps qwen2-0.7m within the tolerance", "infeasible even at r_d=0"], []),
+        (
+            _recommend_another_ratio,
+            ["The confirmation runs are of another domain ratio", "tolerance, +7%"],
+            ["Optimum:", "The confirmation run measured"],
+        ),
+        (_drop_a_model_from_the_plan, ["qwen2-0.15m"], ["qwen2-0.05m"]),
+    ],
+)
+def test_a_changed_study_has_a_page_that_says_so(copied, change, said, unsaid):
+    study, question = copied
+    change(study)
     words = Page(write_report(study, question)).words
-    assert "The confirmation runs are of another domain ratio" in words
-    assert "Optimum:" not in words
-    assert "tolerance, +7%" in words
-    assert "The confirmation run measured" not in words
+    assert [part for part in said if part not in words] == []
+    assert [part for part in unsaid if part in words] == []
 
 
 @pytest.mark.parametrize(
@@ -331,50 +332,33 @@ def test_another_law_that_goes_astray_does_not_flatten_a_figure():
     assert high == pytest.approx(2.56)
 
 
-def test_fits_without_bootstrap_have_no_intervals(copied):
-    study, question = copied
-    (study.folder / "recommendation.json").unlink()
-    for path in (study.folder / "fits").glob("*.json"):
-        path.write_text(json.dumps({**json.loads(path.read_text()), "draws": []}))
-    assert "no bootstrap" in Page(write_report(study, question)).words
-
-
-def test_points_of_runs_that_left_the_plan_are_left_out(copied):
-    study, question = copied
-    study.write_plan([run for run in study.read_plan() if run.model != "qwen2-0.05m"])
-    page = Page(write_report(study, question))
-    assert "qwen2-0.05m" not in page.words
-
-
-@pytest.mark.parametrize("name", ["recommendation.json", "confirmation.json"])
-def test_another_schema_is_an_error(copied, name):
-    study, question = copied
-    _edit(study, name, schema=99)
-    with pytest.raises(StudyError, match="schema"):
-        write_report(study, question)
-
-
-def test_points_of_another_schema_are_an_error(copied):
-    study, question = copied
+def _drop_the_schema_of_the_points(study):
     table = pyarrow.parquet.read_table(study.folder / "points.parquet").replace_schema_metadata({})
     pyarrow.parquet.write_table(table, study.folder / "points.parquet")
-    with pytest.raises(StudyError, match="points of schema none"):
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda study: _edit(study, "recommendation.json", schema=99), "recommendation.json: schema 99"),
+        (lambda study: _edit(study, "confirmation.json", schema=99), "confirmation.json: schema 99"),
+        (_drop_the_schema_of_the_points, "points of schema none"),
+        (lambda study: study.plan_file.unlink(), "missing; run cptlaw plan"),
+    ],
+)
+def test_another_schema_or_no_plan_is_an_error(copied, change, error):
+    study, question = copied
+    change(study)
+    with pytest.raises(StudyError, match=error):
         write_report(study, question)
-
-
-def test_no_plan_is_an_error(tmp_path, whole):
-    with pytest.raises(StudyError, match="missing; run cptlaw plan"):
-        write_report(Study(tmp_path), whole[1])
 
 
 def test_a_question_with_another_tolerance_still_reads_the_study(copied):
     study, question = copied
     goal = dataclasses.replace(question.goal, tolerance=0.1)
-    answered = json.loads((study.folder / "recommendation.json").read_text())["goal"]["tolerance"]
+    answered = Recommendation.read(study).goal.tolerance
     words = Page(write_report(study, dataclasses.replace(question, goal=goal))).words
-    assert f"tolerance, {100 * answered:+.3g}%" in words, (
-        "the figure stands beside the answer, and speaks of its question"
-    )
+    assert f"tolerance, {100 * answered:+.3g}%" in words, "the figure speaks of the answer's question"
 
 
 def test_the_command_line_starts_without_plotly():

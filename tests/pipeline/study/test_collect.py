@@ -43,13 +43,13 @@ NEXT_RATES = learning_rates(NEXT.schedule, STEPS, NEXT.learning_rate_before)
 OPEN = dataclasses.replace(NEXT, initial=Initial("directory", fingerprint="ab" * 16), learning_rate_before=0.0)
 
 
-def planned(role: str, spec: RunSpec) -> PlannedRun:
+def _planned(role: str, spec: RunSpec) -> PlannedRun:
     return PlannedRun(f"{role}-{spec.hash[:8]}", role, "tiny", "", spec)
 
 
 @pytest.fixture(scope="module")
 def plan() -> list[PlannedRun]:
-    return [planned("pretrain", FIRST), planned("fit", NEXT), planned("fit", OPEN)]
+    return [_planned("pretrain", FIRST), _planned("fit", NEXT), _planned("fit", OPEN)]
 
 
 @pytest.fixture(scope="module")
