@@ -76,11 +76,7 @@ def ratios(question: Question, recommendation: Recommendation) -> list[float]:
 def confirmation_runs(
     question: Question, asked: Sequence[Place], manifest: Manifest, precision: str
 ) -> list[PlannedRun]:
-    """The runs of some places, over `confirm.seeds`.
-
-    Raises:
-        ConfigError: a corpus too short for them.
-    """
+    """The runs of some places, over `confirm.seeds`."""
     ladder, target = models(question)
     known = {model.name: model for model in [*ladder, target]}
     own = (name for name in dict.fromkeys(place.model for place in asked) if not known[name].path)
@@ -107,11 +103,7 @@ def compare(
     fits: dict[str, dict[str, Fit]],
     outcome: Callable[[Question, Recommendation, list[ConfirmationRow]], Outcome],
 ) -> Confirmation:
-    """Every law's prediction for the end of each place beside the mean over its seeds; writes confirmation.json.
-
-    Raises:
-        StudyError: a confirmation run has not ended.
-    """
+    """Every law's prediction for the end of each place beside the mean over its seeds; writes confirmation.json."""
     recommendation = Recommendation.read(study)
     tested = read_back_test(study)
     by_place: dict[tuple, list[PlannedRun]] = {}

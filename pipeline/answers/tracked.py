@@ -16,11 +16,7 @@ COLUMNS = ("domain_ratio", "corpus", "law", "recommended", "predicted", "low", "
 
 
 def tracked_answer(question: Question, study: Study) -> TrackedAnswer:
-    """The current answer of a study.
-
-    Raises:
-        StudyError: a file of the study that cannot be read.
-    """
+    """The current answer of a study."""
     evidence = read_evidence(study, question)
     figures = {
         f"{name}/{panel.group} {panel.title}".strip(): panel.whole

@@ -22,7 +22,7 @@ from fitting.cross_validation import SPLITS
 from fitting.points import law_named
 from fitting.schedule import LAMBDA
 from pipeline.cli.points_file import all_problems, assumptions, by_corpus, read_table, renamed
-from pipeline.question.messages import ConfigError, describe_keys, one_line
+from pipeline.question.messages import ConfigError, describe_keys, key_table, one_line
 from training.durable import write_whole
 from training.run import Exit
 
@@ -123,10 +123,7 @@ def read_settings(arguments: Sequence[str]) -> TableFit:
 def print_help(console: Console) -> None:
     """Print the part of `cptlaw fit --help` about points=FILE."""
     _print_line(console, HELP)
-    keys = Table("key", "default", "meaning", box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for row in describe_keys(TableFit):
-        keys.add_row(*row)
-    console.print(keys, highlight=False, markup=False)
+    console.print(key_table(describe_keys(TableFit), "meaning"), highlight=False, markup=False)
     reads = Table("law", "columns that it reads, with loss", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for law in LAWS.values():
         reads.add_row(law.name, ", ".join(law.columns) if law.among is None else "mixture.<corpus>, one a corpus")
@@ -191,17 +188,14 @@ def parameter_table(fitted: Fit, named: str) -> Table:
 
 def selection_table(chosen: pd.DataFrame, by: list[str], corpus: str) -> Table:
     """`fitting.compare` as a table for the terminal."""
-    table = Table(title=f"laws compared{f' on {corpus}' if corpus else ''}")
-    table.add_column("")
     # A column a law: with the measures across, a terminal of 80 columns cuts every number short.
+    table = Table("", title=f"laws compared{f' on {corpus}' if corpus else ''}")
     for law in chosen.index:
         table.add_column(str(law), justify="right")
     for name, (label, form) in _FORMS.items():
-        values = ("" if row["reason"] else f"{row[name]:{form}}" for _, row in chosen.iterrows())
-        table.add_row(label, *values)
+        table.add_row(label, *("" if row["reason"] else f"{row[name]:{form}}" for _, row in chosen.iterrows()))
     for split in by:
-        values = ("" if pd.isna(error) else f"{error:.2%}" for error in chosen[split])
-        table.add_row(f"held out: {split}", *values)
+        table.add_row(f"held out: {split}", *("" if pd.isna(error) else f"{error:.2%}" for error in chosen[split]))
     return table
 
 

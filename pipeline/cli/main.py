@@ -146,8 +146,7 @@ def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
 
 def _of_fitting() -> list[type[Exception]]:
     """The errors of `fitting` for a table that cannot be fitted; none where it is not loaded, to spare its import."""
-    fitting = sys.modules.get("fitting")
-    return [fitting.PointsError] if fitting else []
+    return [sys.modules["fitting"].PointsError] if "fitting" in sys.modules else []
 
 
 def _question(verb: str, rest: list[str]):
@@ -159,10 +158,11 @@ def _question(verb: str, rest: list[str]):
         rest = [_kept(word) for word in rest]
     folders = [word for word in rest if "=" not in word and not word.startswith(("-", "~", "+"))]
     overrides = [word for word in rest if word not in folders]
-    if unknown := [word for word in overrides if word.startswith("-")]:
-        raise ConfigError([f"{word}: no such option; see cptlaw {verb} --help" for word in unknown])
-    if len(folders) > 1 or (folders and not on_study):
-        raise ConfigError([f"{folders[-1]}: not key=value; see cptlaw {verb} --help"])
+    problems = [f"{word}: no such option" for word in overrides if word.startswith("-")]
+    if not problems and len(folders) > on_study:
+        problems = [f"{folders[-1]}: not key=value"]
+    if problems:
+        raise ConfigError([f"{problem}; see cptlaw {verb} --help" for problem in problems])
     if folders:
         folder = Path(folders[0])
         # status and cancel skip the checks, which load scipy for half a second: study.yaml was checked before.
@@ -204,10 +204,9 @@ def _hydra_app(rest: list[str]) -> int:
 
 def _print_keys(verb: str) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     from conf import CONF, options
-    from pipeline.question.messages import describe_keys
+    from pipeline.question.messages import describe_keys, key_table
 
     console = Console()
     console.print(f"cptlaw {verb}: {VERBS[verb].help}", highlight=False)
@@ -222,10 +221,7 @@ def _print_keys(verb: str) -> None:
     console.print("groups (group=file):", highlight=False)
     for path in groups:
         console.print(f"  {path.name}: {', '.join(options(path.name))}", highlight=False, markup=False)
-    table = Table("key", "default", "what it is", box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for key, default, note in describe_keys():
-        table.add_row(key, default, note)
-    console.print(table, highlight=False, markup=False)
+    console.print(key_table(describe_keys(), "what it is"), highlight=False, markup=False)
     console.print("files: " + str(CONF), highlight=False, soft_wrap=True)
 
 

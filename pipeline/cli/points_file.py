@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -68,17 +69,16 @@ def renamed(table: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.DataFra
         except ValueError:
             factor = np.nan
         if column not in table.columns:
-            has = ", ".join(map(str, table.columns))
-            mistakes.append(f"columns.{name}: {column!r} is not in the file; allowed: {has}")
+            allowed = ", ".join(map(str, table.columns))
+            mistakes.append(f"columns.{name}: {column!r} is not in the file; allowed: {allowed}")
         elif not np.isfinite(factor) or factor == 0:
-            mistakes.append(
-                f"columns.{name}: {source!r}; allowed: a column, or one over or times a number, like {column} / 1e9"
-            )
+            allowed = f"a column, or one over or times a number, like {column} / 1e9"
+            mistakes.append(f"columns.{name}: {source!r}; allowed: {allowed}")
         elif scaled and not pd.api.types.is_numeric_dtype(table[column]):
             mistakes.append(f"columns.{name}: {column!r} holds text, which cannot be scaled")
         else:
-            new[name] = table[column] / factor if scaled and scaled["sign"] == "/" else table[column]
-            new[name] = table[column] * factor if scaled and scaled["sign"] == "*" else new[name]
+            scale = {"/": operator.truediv, "*": operator.mul}[scaled["sign"]] if scaled else None
+            new[name] = scale(table[column], factor) if scale else table[column]
             notes.append(f"{name} is {source}")
     if mistakes:
         raise ConfigError(mistakes)
@@ -126,16 +126,13 @@ def assumptions(
         values = np.concatenate([part[name].to_numpy(float) for part in parts.values()])
         between = f"{values.min():.4g} to {values.max():.4g}" if values.min() < values.max() else f"{values.min():.4g}"
         lines.append(f"{name}: {between}, taken as {UNITS.get(name, 'it is')}")
-    if "run" in points.columns:
-        lines.append(f"run: {points['run'].nunique()} runs; errors within a run are taken as correlated")
-    else:
-        lines.append("run: no such column, so every row counts as a run of its own; intervals come out too narrow")
+    own_run = "run: no such column, so every row counts as a run of its own; intervals come out too narrow"
+    runs = f"run: {points['run'].nunique() if 'run' in points else 0} runs; errors within a run are taken as correlated"
+    lines.append(runs if "run" in points.columns else own_run)
     if "step" not in points.columns:
         lines.append("step: no such column, so duplicate points go unnoticed")
-    if "" in parts:
-        lines.append("corpus: no such column, so all rows are taken as losses on one validation corpus")
-    else:
-        lines.append(f"corpus: a fit for each of {', '.join(parts)}")
+    one_corpus = "corpus: no such column, so all rows are taken as losses on one validation corpus"
+    lines.append(one_corpus if "" in parts else f"corpus: a fit for each of {', '.join(parts)}")
     if unnamed := len(points) - sum(map(len, parts.values())):
         lines.append(f"corpus: empty or not selected in {unnamed} rows, which were left out")
     return lines

@@ -38,6 +38,16 @@ class JobError(RuntimeError):
     """A run of a job failed; the other jobs of the sweep continue."""
 
 
+MISTAKES = (ConfigError, CorpusError, StudyError, SpecError)
+"""Errors of the user's input, a line each."""
+
+
+def _exit_code(error: Exception) -> Exit:
+    if isinstance(error, JobError):
+        return Exit.CRASH
+    return Exit.BAD_CONFIGURATION if isinstance(error, ConfigError) else Exit.INPUT_MISSING
+
+
 def job(composed: DictConfig) -> float | None:
     """Carry out a job; Hydra's task function.
 
@@ -49,9 +59,9 @@ def job(composed: DictConfig) -> float | None:
     """
     try:
         return carry_out(checked(composed))
-    except (ConfigError, CorpusError, StudyError, SpecError) as error:
+    except MISTAKES as error:
         print(error, file=sys.stderr)
-        sys.exit(Exit.BAD_CONFIGURATION if isinstance(error, ConfigError) else Exit.INPUT_MISSING)
+        sys.exit(_exit_code(error))
 
 
 def carry_out(question: Question) -> float | None:
@@ -61,8 +71,7 @@ def carry_out(question: Question) -> float | None:
         The objective: mean validation loss on the domain corpus at the end of the job's continual runs, nats per token.
 
     Raises:
-        JobError: a run failed. ConfigError, CorpusError, StudyError: as `write_plan`.
-        SystemExit: it was stopped (75) or lacks input (3).
+        JobError: a run failed. SystemExit: it was stopped (75) or lacks input (3).
     """
     study = study_of(question)
     if question.launcher.kind != "local":
@@ -125,12 +134,8 @@ def main() -> None:
         signal.signal(number, _stop)
     try:
         carry_out(read_question(sys.argv[1:]))
-    except ConfigError as error:
-        code, line = Exit.BAD_CONFIGURATION, str(error)
-    except (CorpusError, StudyError, SpecError) as error:
-        code, line = Exit.INPUT_MISSING, str(error)
-    except JobError as error:
-        code, line = Exit.CRASH, str(error)
+    except (*MISTAKES, JobError) as error:
+        code, line = _exit_code(error), str(error)
     except KeyboardInterrupt:
         code, line = Exit.RUN_ME_AGAIN, "stopped; run the same command again to continue"
     else:

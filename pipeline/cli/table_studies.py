@@ -15,7 +15,7 @@ from pipeline.plan.machine import read_machine
 from pipeline.question.loading import load_question, question_of_study, read_question
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
-from pipeline.report import terminal_tables as present
+from pipeline.report.terminal_tables import cost_table
 from pipeline.study.folder import Study, StudyError
 from training.run import Exit
 
@@ -35,7 +35,10 @@ def make_all_tables(overrides: Sequence[str], console: Console, carry_out: Carry
     """
     console.print("the studies of the papers' tables, each in its own folder", highlight=False)
     code, names = Exit.DONE, None
-    for readings in _readings_by_experiment().values():
+    by_experiment: dict[str, list[str]] = {}
+    for name, reading in READINGS.items():
+        by_experiment.setdefault(reading.experiment, []).append(name)
+    for readings in by_experiment.values():
         if names is not None and not any(TABLES[name].reads in readings for name in names):
             continue
         question = _question(READINGS[readings[0]], overrides)
@@ -78,10 +81,8 @@ def complete_study(study: Study, question: Question, console: Console, carry_out
         return _run(study, question, readings, console, carry_out)
     if open_runs != 0:
         _print_cost(study, question, console, carry_out)
-    if open_runs is None:
-        lines = [f"{study.folder}: not begun"]
-    else:
-        lines = [f"{study.folder}: {open_runs} runs to train"] if open_runs else missing
+    state = "not begun" if open_runs is None else f"{open_runs} runs to train"
+    lines = missing if open_runs == 0 else [f"{study.folder}: {state}"]
     message = f"{'; '.join(lines)}; {RUN_HINT}"
     if readings and len(missing) == len(readings):
         raise StudyError(message)
@@ -131,14 +132,7 @@ def _print_cost(study: Study, question: Question, console: Console, carry_out: C
     elif runs := [run for run in study.read_plan() if study.state(run) != "done"]:
         machine = read_machine(study)
         speed = machine.flops_per_second if machine else None
-        console.print(present.cost_table(cost.costs(runs, speed, question), question))
-
-
-def _readings_by_experiment() -> dict[str, list[str]]:
-    names: dict[str, list[str]] = {}
-    for name, reading in READINGS.items():
-        names.setdefault(reading.experiment, []).append(name)
-    return names
+        console.print(cost_table(cost.costs(runs, speed, question), question))
 
 
 def _question(reading: Reading, overrides: Sequence[str]) -> Question:

@@ -59,9 +59,8 @@ def plan(question: Question, console: Console) -> Exit:
     speed = machine.flops_per_second if machine else None
     console.print(cost_table(cost.costs(runs, speed, question), question))
     if not prepared:
-        console.print(
-            "the corpora are not prepared: this is an estimate, nothing is written; run cptlaw prepare, then plan again"
-        )
+        line = "the corpora are not prepared: this is an estimate, nothing is written"
+        console.print(f"{line}; run cptlaw prepare, then plan again")
     else:
         done = sum(study.state(run) == "done" for run in runs)
         console.print(f"{len(runs)} runs, {done} of them done already; written to {study.plan_file}", highlight=False)
@@ -141,9 +140,8 @@ def collect(question: Question, console: Console) -> Exit:
 
     study = study_of(question)
     table = collect_points(study, question.corpora.general)
-    console.print(
-        f"{len(table):,} points of {table['run'].nunique()} runs in {study.folder / 'points.parquet'}", highlight=False
-    )
+    line = f"{len(table):,} points of {table['run'].nunique()} runs in {study.folder / 'points.parquet'}"
+    console.print(line, highlight=False)
     return Exit.DONE
 
 

@@ -48,14 +48,8 @@ def work(
     """Train the open runs of the plan until this process can train no more of them.
 
     Runs start in the plan's order, except that runs of the model trained last come first: its compiled code is in
-    memory.
-
-    Args:
-        question: its launcher section says how to train.
-        stop: checked between runs and by each run.
-        only: name or hash of the one run to train, or several with commas between them.
-        number: of this worker; workers of different numbers begin with different models.
-        group: the processes of this worker; the first one chooses the run that all of them train.
+    memory. Workers of different numbers begin with different models. `only` are the names or hashes of the runs to
+    train, with commas between them. Of a group of processes the first one chooses the run that all of them train.
 
     Returns:
         DONE when all runs are done; CRASH when one failed; RUN_ME_AGAIN when asked to stop.

@@ -182,11 +182,7 @@ def pretraining_run(question: Question, model: ModelConfig, manifest: Manifest, 
 
 
 def shape_of(question: Question, model: ModelConfig, manifest: Manifest) -> dict[str, Any]:
-    """The architecture of a model of the question, with the vocabulary of the prepared corpora.
-
-    Raises:
-        SpecError, ConfigError: as `configuration_of`.
-    """
+    """The architecture of a model of the question, with the vocabulary of the prepared corpora."""
     end = manifest.store(question.corpora.general).meta.end_of_text if manifest.tokenizer else 0
     lengths = [question.sequence_length, question.pretrain.sequence_length, question.continual.sequence_length]
     # A mask token outside the tokenizer's vocabulary takes one more row.

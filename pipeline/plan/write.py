@@ -16,9 +16,6 @@ def write_plan(question: Question, study: Study, *, keep: bool = False) -> list[
     """Freeze the question and its runs in the study's folder.
 
     With `keep` all runs stay that are planned already.
-
-    Raises:
-        CorpusError, ConfigError, StudyError: as `current_plan`.
     """
     manifest = Manifest.open(data_folder(question))
     runs = current_plan(question, study, manifest, keep=keep)

@@ -77,10 +77,7 @@ def checked(composed: Any) -> Question:
 def load_question(path: Path, overrides: Sequence[str] = (), *, again: bool = True) -> Question:
     """The question in a study.yaml, changed by overrides and checked.
 
-    Args:
-        path: the file.
-        overrides: single keys, law=[...] and goal=...
-        again: False skips the checks, for a file that was just written.
+    Overrides are single keys, law=[...] and goal=...; without `again` the checks are skipped, for a file just written.
 
     Raises:
         ConfigError: the file is of another version, or an override selects another group or no key.

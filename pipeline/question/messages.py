@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
+from rich.table import Table
+
 from conf import options
 from pipeline.question.schema import Question
 
@@ -94,6 +96,14 @@ def describe_keys(schema: type = Question, prefix: str = "") -> Iterator[tuple[s
             key += "" if inner is hint else ".*"
             yield key, "", note
             yield from describe_keys(inner, f"{key}.")
+
+
+def key_table(rows: Iterable[tuple[str, str, str]], meaning: str) -> Table:
+    """Keys, defaults and meanings for `cptlaw VERB --help`."""
+    table = Table("key", "default", meaning, box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def _default(item: Field[Any]) -> str:

@@ -12,11 +12,7 @@ from pipeline.question.schema import LawConfig, ModelConfig, Question
 
 
 def models(question: Question) -> tuple[list[ModelConfig], ModelConfig]:
-    """The models that the fit trains, in the order of the ladder, and the target model.
-
-    Raises:
-        ConfigError: as `preset`.
-    """
+    """The models that the fit trains, in the order of the ladder, and the target model."""
     ladder = [preset(name) for name in question.ladder]
     return ladder or [question.model], question.model
 

@@ -70,10 +70,7 @@ def write_domains_page(study: Study, question: Question) -> Path:
 def siblings(folder: Path, own: str, several: bool = False) -> Markup:
     """Links from one of a study's pages to the others; empty where there are none.
 
-    Args:
-        folder: of the study.
-        own: the page, from there on.
-        several: whether the study is of several domains, so that there will be a page of all.
+    `own` is the page, from the folder on. Of several domains there will be a page of all.
     """
     found = {"report.html": "all domains" if several else "the study", "tables.html": "the papers' tables"}
     for path in sorted((folder / "answers").glob("**/report.html")):

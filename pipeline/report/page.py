@@ -46,16 +46,11 @@ def page(
     figures: Sequence[Figure] = (),
     explorer: dict[str, Any] | None = None,
 ) -> str:
-    """The whole file.
+    """The whole file, of plain text and markup.
 
-    Args:
-        study: its name, plain text.
-        headline: the answer in one line, plain text.
-        summary: the answer in plain text, for search engines and scripts: the meta description and #summary.
-        head: markup between the headline and the sections.
-        sections: in order.
-        figures: all that `figure` was called for, in the same order.
-        explorer: what the sliders of a section read (`pipeline.report.explorer`).
+    `summary` is for search engines and scripts: the meta description and #summary. `head` is markup between the
+    headline and the sections. `figures` are all that `figure` was called for, in the same order; `explorer` is what the
+    sliders of a section read.
     """
     held: dict[str, Any] = {"figures": [panel.spec for shown in figures for panel in shown.panels]}
     if explorer is not None:

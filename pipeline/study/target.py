@@ -48,10 +48,7 @@ class Target:
 def find_target(question: Question, points: pd.DataFrame, model: str | None = None) -> Target:
     """A model's facts, from the measured points before its continual phase, and the length of a confirmation run.
 
-    Args:
-        question: what is asked.
-        points: of the domain that is asked about.
-        model: its name; None: `question.model`.
+    The points are those of the domain that is asked about; without a name the model is `question.model`.
 
     Raises:
         StudyError: they were not measured.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
@@ -36,13 +37,8 @@ class Cluster:
     """Two nodes, 127.0.0.1 and 127.0.0.2, of two CPUs and two GPUs in name only; SLURM_CONF points at it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        """All of Slurm's files; log/ holds its logs."""
-
-    @property
-    def conf(self) -> Path:
-        """slurm.conf, the value of SLURM_CONF."""
-        return self.folder / "slurm.conf"
+        self.folder, self.conf = folder, folder / "slurm.conf"
+        """All of Slurm's files, log/ holds its logs; the value of SLURM_CONF."""
 
     def call(self, verb: str, *words: str) -> str:
         """Output of `slurm/local-cluster VERB ...`; `fail NODE` takes a node down, `up` restores it."""
@@ -61,9 +57,8 @@ class Cluster:
 
     def shell(self, text: str, folder: Path) -> list[str]:
         """Lines that bash prints for a script, run in a folder."""
-        command = ["bash", "-euc", text]
-        done = subprocess.run(command, cwd=folder, env=_with_python(), check=True, capture_output=True, text=True)
-        return done.stdout.splitlines()
+        run = functools.partial(subprocess.run, check=True, capture_output=True, text=True)
+        return run(["bash", "-euc", text], cwd=folder, env=_with_python()).stdout.splitlines()
 
     def job(self, number: str) -> dict[str, str]:
         """Fields of `scontrol show job`: JobState, Reason, Restarts, ExitCode, ..."""

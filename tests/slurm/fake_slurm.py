@@ -39,8 +39,8 @@ class FakeSlurm:
 
     def change(self, job: str, state: str, reason: str) -> None:
         """Set the state of a job; GONE: it left the queue."""
-        _write(self.folder, [{**each, "state": state, "reason": reason} if each["id"] == job else each
-                             for each in self.jobs()])  # fmt: skip
+        changed = {"state": state, "reason": reason}
+        _write(self.folder, [each | (changed if each["id"] == job else {}) for each in self.jobs()])
 
     def calls(self) -> list[tuple[float, str, int]]:
         """(time, program, id of the calling process) of all calls."""
@@ -66,7 +66,8 @@ def main(folder: Path, program: str, words: list[str]) -> int:
     elif program == "scontrol":
         print(f"MaxArraySize            = {settings.get('array', 1001)}\nMaxJobCount             = 10000")
     elif program == "scancel":
-        _write(folder, [{**job, "state": "CANCELLED", "reason": "None"} if job["id"] in words else job for job in jobs])
+        cancelled = {"state": "CANCELLED", "reason": "None"}
+        _write(folder, [job | (cancelled if job["id"] in words else {}) for job in jobs])
     else:
         print("Slurm accounting storage is disabled", file=sys.stderr)
         return 1
@@ -77,12 +78,10 @@ def _sbatch(folder: Path, words: list[str], jobs: list[dict], settings: dict) ->
     given = {word.partition("=")[0]: word.partition("=")[2] for word in words if word.startswith("--")}
     known = {job["id"] for job in jobs}
     array, after = given.get("--array", ""), given.get("--dependency", "")
-    for number in re.findall(r":(\d+)", after):
-        if number not in known:
-            return _error("sbatch: error: Batch job submission failed: Job dependency problem")
-    if max([int(index) for index in re.findall(r"\d+", array.partition("%")[0])], default=0) >= settings.get(
-        "array", 1001
-    ):
+    if not set(re.findall(r":(\d+)", after)) <= known:
+        return _error("sbatch: error: Batch job submission failed: Job dependency problem")
+    indices = map(int, re.findall(r"\d+", array.partition("%")[0]))
+    if max(indices, default=0) >= settings.get("array", 1001):
         return _error("sbatch: error: Batch job submission failed: Invalid job array specification")
     for count, line in settings.get("refuse", {}).items():
         if len(jobs) >= int(count):

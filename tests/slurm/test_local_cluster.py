@@ -6,11 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.pipeline.small import wait_until
 from tests.slurm.conftest import APT, LOCAL_CLUSTER, Cluster, require_slurm
 
 pytestmark = pytest.mark.slurm
@@ -40,10 +40,7 @@ def test_a_node_fails_and_comes_back(cluster: Cluster, tmp_path: Path) -> None:
     began = "srun sh -c 'touch began-$SLURM_PROCID; sleep 60'"
     job = cluster.submit("--nodes=2", "--requeue", "--wrap", began, folder=tmp_path)
     cluster.wait(job, "RUNNING")
-    until = time.monotonic() + 60
-    while len(list(tmp_path.glob("began-*"))) < 2:
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: len(list(tmp_path.glob("began-*"))) == 2)
     cluster.call("fail", "127.0.0.2")
     assert cluster.wait(job, "PENDING")["Restarts"] == "1"
     cluster.call("up")
@@ -59,8 +56,8 @@ def test_down_ends_jobs_and_daemons(cluster: Cluster, tmp_path: Path) -> None:
     job = other.submit("--wrap", "echo $$ > pid; exec sleep 60", folder=tmp_path, **conf)
     pids = [int(path.read_text()) for path in (other.folder / "pid").iterdir()]
     assert len(pids) == 3
-    while not (pid := (tmp_path / "pid")).exists() or not pid.read_text():
-        pass
+    pid = tmp_path / "pid"
+    wait_until(lambda: pid.exists() and pid.read_text())
     pids.append(int(pid.read_text()))
     assert job == "1"
     assert all(_alive(pid) for pid in pids)

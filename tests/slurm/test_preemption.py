@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from pipeline.launch.ranks import rank_environment
 from pipeline.launch.run_queue import fail_after_retries
 from pipeline.question.loading import load_question
 from pipeline.study.folder import PlannedRun, Study
-from tests.pipeline.small import wait_until
+from tests.pipeline.small import CPTLAW, wait_until
 from tests.slurm.conftest import SLURM, Cluster
 from training.attempt import attempts
 from training.durable import write_whole
@@ -25,6 +24,7 @@ from training.run import Exit
 from training.spec import SpecError
 
 slurm = [pytest.mark.slurm, pytest.mark.slow]
+REASON = "{} attempts failed, the last one: the process ended without a message\n"
 TWO_NODES = ("parallel=ddp", "parallel.processes=2")
 Planned = Callable[..., Study]
 Losses = Callable[..., None]
@@ -73,7 +73,7 @@ def test_deaths_count_from_the_last_progress(planned: Planned) -> None:
     assert not die(3, from_step=40, exit_code=75, end=0)
     assert not die(4)
     assert die(5, from_step=40)
-    assert (folder / "FAILED").read_text() == "2 attempts failed, the last one: the process ended without a message\n"
+    assert (folder / "FAILED").read_text() == REASON.format(2)
 
 
 def test_a_run_outside_the_plan_is_refused(planned: Planned, capfd: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +100,7 @@ def test_ranks_of_srun_tasks() -> None:
 def test_every_stop_signal_saves_as_ctrl_c_does(planned: Planned, words: list[str]) -> None:
     study = planned("signalled")
     run, folder = _first(study)
-    command = [sys.executable, "-m", "pipeline.cli.main", "train", *words, "name=signalled", "launcher.workers=1"]
+    command = [*CPTLAW, "train", *words, "name=signalled", "launcher.workers=1"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _wait_for_points(folder, 1, 2)
     process.send_signal(signal.SIGUSR1)
@@ -112,9 +112,7 @@ def test_every_stop_signal_saves_as_ctrl_c_does(planned: Planned, words: list[st
 class TestOnTheCluster:
     pytestmark = slurm
 
-    def test_two_nodes_out_of_time_then_one_dies(
-        self, cluster: Cluster, planned: Planned, losses: Losses, tmp_path: Path
-    ) -> None:
+    def test_two_nodes_out_of_time_then_one_dies(self, cluster: Cluster, planned, losses, tmp_path) -> None:
         study = planned("two-nodes", *TWO_NODES)
         run, folder = _first(study)
         job = _submit(cluster, study, run.name, tmp_path, "--nodes=2", "--time=10", "--signal=B:USR1@55")
@@ -138,9 +136,7 @@ class TestOnTheCluster:
         assert 0 < second["from_step"] < third["from_step"] < run.spec.steps
         losses(study, run.name)
 
-    def test_a_requeued_run_fails_after_too_many_deaths(
-        self, cluster: Cluster, planned: Planned, tmp_path: Path
-    ) -> None:
+    def test_a_requeued_run_fails_after_too_many_deaths(self, cluster: Cluster, planned, tmp_path) -> None:
         study = planned("dying", "launcher.retries=0")
         run, folder = _first(study)
         job = _submit(cluster, study, run.name, tmp_path)
@@ -152,12 +148,9 @@ class TestOnTheCluster:
         os.kill(second["pid"], signal.SIGKILL)
         state = cluster.wait(job)
         assert (state["JobState"], state["ExitCode"], state["Restarts"]) == ("FAILED", "1:0", "2")
-        reason = "1 attempts failed, the last one: the process ended without a message\n"
-        assert (folder / "FAILED").read_text() == reason
+        assert (folder / "FAILED").read_text() == REASON.format(1)
 
-    def test_cancelled_and_stopped_runs_save_and_stay_stopped(
-        self, cluster: Cluster, planned: Planned, tmp_path: Path
-    ) -> None:
+    def test_cancelled_and_stopped_runs_save_and_stay_stopped(self, cluster: Cluster, planned, tmp_path) -> None:
         study = planned("cancelled")
         run, folder = _first(study)
         job = _submit(cluster, study, run.name, tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from pipeline.cli.main import run
 from pipeline.launch.slurm.jobs import read_jobs
 from pipeline.study.artifacts import Confirmation
 from pipeline.study.folder import Study
-from tests.pipeline.small import wait_until
+from tests.pipeline.small import CPTLAW, wait_until
 from tests.slurm.conftest import Cluster
 from training.attempt import attempts
 
@@ -26,7 +25,7 @@ def test_from_one_command_to_a_confirmed_answer(cluster: Cluster, prepared: list
     words = [*prepared, f'studies="{studies}"']
     study = Study(studies / "small")
     # The user's process ends before the first run.
-    subprocess.run([sys.executable, "-m", "pipeline.cli.main", "train", *words], check=True)
+    subprocess.run([*CPTLAW, "train", *words], check=True)
     assert [job.kind for job in read_jobs(study)] == ["train", "train", "recommend"]
     assert {study.state(planned) for planned in study.read_plan()} == {"open"}
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 
 from pipeline.study.folder import Study
+from tests.pipeline.small import CPTLAW
 from tests.slurm.conftest import Cluster
 
 
@@ -20,7 +20,7 @@ def test_a_sweep_through_submitit(
 ) -> None:
     study = planned("submitit")
     more = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=5", "hydra.launcher.mem_gb=1"]
-    command = [sys.executable, "-m", "pipeline.cli.main", "train", "-m", *words, "name=submitit", *more]
+    command = [*CPTLAW, "train", "-m", *words, "name=submitit", *more]
     # Each job trains its ratio; one of them trains the pre-training that both need.
     command += ["mixture.domain_ratio=0.2,0.5", "launcher.workers=1"]
     done = subprocess.run(command, env=os.environ | {"SLURM_CONF": str(cluster.conf)}, capture_output=True, text=True)

@@ -48,9 +48,8 @@ def test_shared_lines_are_equal() -> None:
         assert "".join(f"{option}\n" for option in options[2:]) == DIRECTIVES
         commands[name] = [line.strip() for line in _lines(name) if line and not line.startswith("#")]
     place = [line for line in commands["one-run"] if re.match("(export|MASTER)", line)]
-    again = commands["one-run"][
-        commands["one-run"].index("if ((code == 75 || code == 70 || code > 128)) && [[ ! -e $study/STOP ]] &&") :
-    ]
+    retry = "if ((code == 75 || code == 70 || code > 128)) && [[ ! -e $study/STOP ]] &&"
+    again = commands["one-run"][commands["one-run"].index(retry) :]
     assert len(place) == 4
     assert len(again) == 9
     for lines in commands.values():
@@ -67,9 +66,8 @@ def test_an_array_over_the_plan(
     head = [line.removeprefix("#   ") for line in _lines("plan-array") if line.startswith("#   ")]
     assert head[0] == "cptlaw prepare OVERRIDES; cptlaw plan OVERRIDES"
     text = "\n".join(head[1:]).replace("studies/NAME", str(study.folder)).replace("slurm/", f"{SLURM}/")
-    first, rest = cluster.shell(
-        text.replace("sbatch --array", "sbatch --parsable --array") + '\necho "$first"', tmp_path
-    )[::-1]
+    text = text.replace("sbatch --array", "sbatch --parsable --array") + '\necho "$first"'
+    rest, first = cluster.shell(text, tmp_path)
     assert cluster.job(f"{rest}_2")["Dependency"].startswith("afterok:")
     for job in (f"{first}_1", f"{rest}_2", f"{rest}_3"):
         assert cluster.wait(job)["JobState"] == "COMPLETED"

@@ -61,8 +61,7 @@ def test_an_array_of_agents_fills_one_study(cluster: Cluster, words: list[str], 
     overrides = [word for word in words if not word.startswith("mixture.domain_ratio=")]
     (place / "words").write_text("\n".join([*overrides, "name=agents"]))
     first = cluster.submit("--array=1-2", "--export=ALL", SCRIPT, "who/cptlaw/sweep", folder=place)
-    assert cluster.wait(f"{first}_1", seconds=120)["JobState"] == "COMPLETED"
-    assert cluster.wait(f"{first}_2", seconds=120)["JobState"] == "COMPLETED"
+    assert [cluster.wait(f"{first}_{task}", seconds=120)["JobState"] for task in (1, 2)] == ["COMPLETED"] * 2
     study = Study(studies / "agents")
     plan = study.read_plan()
     assert {Fraction(run.spec.mixture["domain"]) for run in plan} == {0, Fraction(1, 5), Fraction(1, 2)}
@@ -75,11 +74,8 @@ def test_near_the_time_limit_the_job_saves_and_is_requeued(
     cluster: Cluster, words: list[str], studies: Path, place: Path
 ) -> None:
     overrides = [word for word in words if not word.startswith(("mixture.domain_ratio=", "pretrain.steps="))]
-    (place / "words").write_text(
-        "\n".join(
-            [*overrides, "name=stopped", "pretrain.steps=1500", "pretrain.evaluation.every=10", "allow_repeats=true"]
-        )
-    )
+    overrides += ["name=stopped", "pretrain.steps=1500", "pretrain.evaluation.every=10", "allow_repeats=true"]
+    (place / "words").write_text("\n".join(overrides))
     job = cluster.submit("--array=1", SCRIPT, "who/cptlaw/sweep", folder=place)
     study = Study(studies / "stopped")
     wait_until(lambda: list(study.runs.glob("pretrain*/points.jsonl")), 90)

@@ -45,7 +45,7 @@ Queue = dict[str, dict[int, JobState]]
 
 
 class Scheduler:
-    """Slurm's commands for this process."""
+    """Slurm's commands for this process; a method raises SchedulerError where its command fails or times out."""
 
     def __init__(self, patience: float = 60.0, interval: float = 1.0) -> None:
         """Seconds: patience, time-out of a command; interval, between two commands, and life of the cached queue."""
@@ -69,11 +69,7 @@ class Scheduler:
         return job
 
     def queue(self) -> Queue:
-        """This user's jobs of all studies, with those that ended a few minutes ago; read at most once a second.
-
-        Raises:
-            SchedulerError: squeue failed.
-        """
+        """This user's jobs of all studies, with those that ended a few minutes ago; read at most once a second."""
         if self._queue is None or time.monotonic() - self._read > self._interval:
             options = ("--noheader", "--me", "--states=all", "--format=%F|%K|%T|%r|%k")
             self._queue = parse_queue(self._call("squeue", *options))
@@ -100,22 +96,14 @@ class Scheduler:
         return states
 
     def cancel(self, jobs: Sequence[str]) -> None:
-        """Cancel jobs; jobs that have ended are ignored.
-
-        Raises:
-            SchedulerError: scancel failed.
-        """
+        """Cancel jobs; jobs that have ended are ignored."""
         if jobs:
             self._call("scancel", "--quiet", *jobs)
             self._queue = None
 
     @functools.cached_property
     def largest_array(self) -> int:
-        """Largest number of tasks of an array.
-
-        Raises:
-            SchedulerError: scontrol failed.
-        """
+        """Largest number of tasks of an array."""
         match = re.search(r"^MaxArraySize\s*=\s*(\d+)", self._call("scontrol", "show", "config"), re.MULTILINE)
         # 0: arrays are disabled, so each run is a job.
         return max(1, int(match.group(1))) if match else 1001
