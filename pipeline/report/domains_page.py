@@ -72,13 +72,15 @@ def siblings(folder: Path, own: str, several: bool = False) -> Markup:
 
     `own` is the page, from the folder on. Of several domains there will be a page of all.
     """
-    found = {"report.html": "all domains" if several else "the study", "tables.html": "the papers' tables"}
+    pages = {"report.html": "all domains" if several else "the study", "tables.html": "the papers' tables"}
     for path in sorted((folder / "answers").glob("**/report.html")):
         place = path.relative_to(folder)
-        found[str(place)] = ", ".join(place.parts[1:-1])
-    sure = {"report.html"} if several else set()
-    there = {of: words for of, words in found.items() if of != own and (of in sure or (folder / of).exists())}
-    links = [(quote(os.path.relpath(place, Path(own).parent)), words) for place, words in there.items()]
+        pages[str(place)] = ", ".join(place.parts[1:-1])
+    links = [
+        (quote(os.path.relpath(place, Path(own).parent)), words)
+        for place, words in pages.items()
+        if place != own and ((folder / place).exists() or (several and place == "report.html"))
+    ]
     return block("siblings", links)
 
 
@@ -123,10 +125,10 @@ def _table(answers: list[_Answer], general: str) -> Markup:
         share = "none" if answer.share is None else percent(answer.share)
         between = "" if answer.share is None else f"{content.low:.1%} to {content.high:.1%}"
         losses = [content.predicted.get(corpus) for corpus in (answer.domain, general)]
-        said = [f"{loss.loss:.4f} ({loss.low:.4f} to {loss.high:.4f})" if loss else "" for loss in losses]
+        predicted = [f"{loss.loss:.4f} ({loss.low:.4f} to {loss.high:.4f})" if loss else "" for loss in losses]
         run = f"{target.model}, {quantity(target.D * 1e9)} tokens"
         laws = ", ".join(dict.fromkeys(content.law.values()))
-        rows.append([answer.domain, run, laws, share, between, *said, _confirmed(answer)])
+        rows.append([answer.domain, run, laws, share, between, *predicted, _confirmed(answer)])
     columns = [
         *("domain", "run", "laws", "domain ratio", "90% interval", "loss on it", f"loss on {general}", "confirmation")
     ]

@@ -64,16 +64,15 @@ def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
     target, content = evidence.target, evidence.recommendation
     if target is None or content is None or not {*content.law.values()} <= {*evidence.fits}:
         return None
-    fits = {role: evidence.fits[evidence.law_of(corpus)][corpus] for role, corpus in zip(ROLES, evidence.corpora)}
+    laws = {role: (evidence.law_of(corpus), corpus) for role, corpus in zip(ROLES, evidence.corpora)}
+    fits = {role: evidence.fits[law][corpus] for role, (law, corpus) in laws.items()}
     if not all(len(fit.draws) for fit in fits.values()):
         return None
     tolerances = _tolerances(content.goal.tolerance)
     sizes = _sizes(evidence, target)
     lengths = _lengths(evidence, target, fits)
-    spreads = {}
-    if evidence.tested is not None:
-        laws = zip(ROLES, (evidence.law_of(corpus) for corpus in evidence.corpora), evidence.corpora)
-        spreads = {f"{role}_spread": log_errors(evidence.tested, law, corpus) for role, law, corpus in laws}
+    tested = evidence.tested
+    spreads = {} if tested is None else {f"{role}_spread": log_errors(tested, *of) for role, of in laws.items()}
     try:
         answers = [[_answers(fits, spreads, tolerances, size, length) for length in lengths] for size in sizes]
     except PointsError:
@@ -87,9 +86,7 @@ def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
         "names": dict(zip(ROLES, evidence.corpora)),
         "tolerances": tolerances,
         "sizes": [{**size, "beyond": _beyond(fits, {"N": size["N"]})} for size in sizes],
-        "lengths": [
-            {"D": length["D"], "steps": length["steps"], "beyond": _beyond(fits, length["at"])} for length in lengths
-        ],
+        "lengths": [{"D": of["D"], "steps": of["steps"], "beyond": _beyond(fits, of["at"])} for of in lengths],
         "fitted": _fitted_ratios(fits),
         "curve": _CURVE.round(2).tolist(),
         "answers": answers,
@@ -135,10 +132,10 @@ def _sizes(evidence: Evidence, target: Target) -> list[dict[str, Any]]:
     measured = {}
     for name in evidence.points["model"].unique():
         try:
-            found = find_target(evidence.question, evidence.points, str(name))
+            trained = find_target(evidence.question, evidence.points, str(name))
         except StudyError:
             continue
-        measured.setdefault(found.N, found)
+        measured.setdefault(trained.N, trained)
     measured[target.N] = target
     known = [measured[N] for N in sorted(measured)]
     logs = [math.log(of.N) for of in known]
@@ -181,13 +178,13 @@ def _answers(
         columns = {name: value for name, value in length["at"][role].items() if name not in ("N", "D")}
         given[f"{role}_at"] = {**columns, "loss_before": size["before"][role]}
     asked = size["N"], length["D"], np.array(tolerances), size["before"]["general"]
-    found = trade_offs(fits["general"], fits["domain"], *asked, _CURVE, **given)
-    ratios = [np.floor(1000 * found.domain_ratio), np.round(1000 * found.low), np.round(1000 * found.high)]
+    answers = trade_offs(fits["general"], fits["domain"], *asked, _CURVE, **given)
+    ratios = [np.floor(1000 * answers.domain_ratio), np.round(1000 * answers.low), np.round(1000 * answers.high)]
     n = len(tolerances)
     return {
         "ratios": _listed(np.array(ratios)),
-        **{role: _listed(values[:, :n].round(4)) for role, values in found.predicted.items()},
-        **{f"{role}_curve": _listed(values[:, n:].round(4)) for role, values in found.predicted.items()},
+        **{role: _listed(values[:, :n].round(4)) for role, values in answers.predicted.items()},
+        **{f"{role}_curve": _listed(values[:, n:].round(4)) for role, values in answers.predicted.items()},
     }
 
 

@@ -7,10 +7,12 @@ import dataclasses
 from markupsafe import Markup
 
 from pipeline.question.goal import goal_of
+from pipeline.question.schema import Question
 from pipeline.report.evidence import Evidence
 from pipeline.report.marks import CORPUS_COLOURS
 from pipeline.report.number_format import laws_used, percent, quantity
 from pipeline.report.page import block, lead, paragraph, table
+from pipeline.study.artifacts import Recommendation
 
 _ANSWER_COLUMNS = (
     *("loss on, nats a token", "before", "predicted", "90% interval"),
@@ -34,7 +36,7 @@ def answer_sentence(evidence: Evidence) -> str:
     if content is None:
         return " ".join(evidence.missing)
     target, law = content.target, laws_used(content.law)
-    asked = _asked(evidence)
+    asked = _asked(evidence.question, content)
     run = f"{target.model} for {quantity(target.D * 1e9)} tokens"
     if evidence.share is None:
         return f"No domain ratio of {domain} is feasible for {run} by {law}: {content.binding}. {asked}"
@@ -46,10 +48,8 @@ def answer_sentence(evidence: Evidence) -> str:
     predicted = [f"{loss.loss:.4f} on {corpus}" for corpus, loss in content.predicted.items()]
     words.append(f"{law} predicts losses of {' and '.join(predicted)} (nats a token).")
     if evidence.answered:
-        measured = [
-            f"{row.measured:.4f} on {row.corpus} (error of the prediction: {row.relative_error:+.2%})"
-            for row in evidence.answered
-        ]
+        errors = [f"(error of the prediction: {row.relative_error:+.2%})" for row in evidence.answered]
+        measured = [f"{row.measured:.4f} on {row.corpus} {error}" for row, error in zip(evidence.answered, errors)]
         words.append(f"The confirmation run measured {' and '.join(measured)}.")
     elif evidence.confirmations:
         words.append("The confirmation runs are of another domain ratio: run cptlaw confirm again.")
@@ -60,19 +60,14 @@ def answer_sentence(evidence: Evidence) -> str:
 
 def head(evidence: Evidence, summary: str) -> Markup:
     """Markup of the head below the headline; summary: `answer_sentence`."""
-    parts = []
-    if evidence.share is not None:
-        parts.append(_mixture_bar(evidence, evidence.share))
-    parts.append(lead(summary))
-    if evidence.recommendation is not None:
-        parts += [_cards(evidence), _answer_table(evidence)]
-    return Markup().join(parts)
+    content, share = evidence.recommendation, evidence.share
+    bar = Markup() if content is None or share is None else _mixture_bar(evidence, content, share)
+    rest = Markup() if content is None else _cards(evidence, content) + _answer_table(evidence, content)
+    return bar + lead(summary) + rest
 
 
-def _asked(evidence: Evidence) -> str:
-    question, recommendation = evidence.question, evidence.recommendation
-    assert recommendation is not None
-    goal = dataclasses.replace(question.goal, tolerance=recommendation.goal.tolerance)
+def _asked(question: Question, content: Recommendation) -> str:
+    goal = dataclasses.replace(question.goal, tolerance=content.goal.tolerance)
     return goal_of(question).constraint(dataclasses.replace(question, goal=goal))
 
 
@@ -80,9 +75,7 @@ def _mixture(evidence: Evidence, share: float) -> str:
     return f"{percent(share)} {evidence.domain} and {percent(1 - share)} {evidence.general}"
 
 
-def _mixture_bar(evidence: Evidence, share: float) -> Markup:
-    content = evidence.recommendation
-    assert content is not None
+def _mixture_bar(evidence: Evidence, content: Recommendation, share: float) -> Markup:
     blue, vermilion = CORPUS_COLOURS
     low, high = content.low or 0.0, content.high or 0.0
     parts = (
@@ -92,9 +85,7 @@ def _mixture_bar(evidence: Evidence, share: float) -> Markup:
     return block("mixture", parts, (low, high))
 
 
-def _cards(evidence: Evidence) -> Markup:
-    content = evidence.recommendation
-    assert content is not None
+def _cards(evidence: Evidence, content: Recommendation) -> Markup:
     target = content.target
     errors = "; ".join(
         f"{content.law[corpus]} on {corpus} {errors[content.law[corpus]]:.2%}"
@@ -105,36 +96,32 @@ def _cards(evidence: Evidence) -> Markup:
     cards = [
         ("Model", target.model, size),
         ("Law", " and ".join(dict.fromkeys(content.law.values())), tested),
-        ("Binding constraint", content.binding, _asked(evidence)),
+        ("Binding constraint", content.binding, _asked(evidence.question, content)),
         ("Confirmed", "not yet", "no run at the recommended domain ratio has been compared"),
     ]
     if rows := evidence.answered:
         worst = max(abs(row.relative_error) for row in rows)
         inside = f"{sum(row.inside for row in rows)} of {len(rows)} losses inside their 90% interval"
-        rises = (
-            f"loss increase on {row.corpus}: {row.measured / content.loss_before[row.corpus] - 1:+.2%}"
-            for row in rows
-            if row.corpus == evidence.general
-        )
+        general = [row for row in rows if row.corpus == evidence.general]
+        increases = ((row.corpus, row.measured / content.loss_before[row.corpus] - 1) for row in general)
+        rises = (f"loss increase on {corpus}: {increase:+.2%}" for corpus, increase in increases)
         cards[-1] = ("Confirmed", f"within {worst:.2%}", "; ".join([inside, *rises]))
     return block("cards", [(*card, "") for card in cards])
 
 
-def _answer_table(evidence: Evidence) -> Markup:
-    content = evidence.recommendation
-    assert content is not None
+def _answer_table(evidence: Evidence, content: Recommendation) -> Markup:
     measured = {row.corpus: row for row in evidence.answered}
     rows = []
     for corpus, colour in zip(evidence.corpora, CORPUS_COLOURS):
         if (loss := content.predicted.get(corpus)) is None:
             continue
         before = content.loss_before[corpus]
-        said = (f"{before:.4f}", f"{loss.loss:.4f}", f"{loss.low:.4f} to {loss.high:.4f}")
-        found = ("not yet", "", "", "")
+        predicted = (f"{before:.4f}", f"{loss.loss:.4f}", f"{loss.low:.4f} to {loss.high:.4f}")
+        confirmed = ("not yet", "", "", "")
         if row := measured.get(corpus):
             change, error = f"{row.measured / before - 1:+.2%}", f"{row.relative_error:+.2%}"
-            found = (f"{row.measured:.4f}", change, error, "yes" if row.inside else "no")
-        rows.append([(corpus, colour), *said, *found])
+            confirmed = (f"{row.measured:.4f}", change, error, "yes" if row.inside else "no")
+        rows.append([(corpus, colour), *predicted, *confirmed])
     others = [
         f"{law} {percent(other.domain_ratio)} (90% interval {other.low:.1%} to {other.high:.1%})"
         if other.domain_ratio is not None
@@ -144,19 +131,19 @@ def _answer_table(evidence: Evidence) -> Markup:
     ]
     note = f"Domain ratio by one law alone: {'; '.join(others)}."
     shown = table(f"The answer, {content.target.model}", _ANSWER_COLUMNS, rows) if rows else Markup()
-    return shown + (paragraph(note, "note") if others else "") + _candidates(evidence)
+    return shown + (paragraph(note, "note") if others else "") + _candidates(evidence, content)
 
 
-def _candidates(evidence: Evidence) -> Markup:
+def _candidates(evidence: Evidence, content: Recommendation) -> Markup:
     """Of goal=compute: the predicted and the measured loss of every model within the compute budget."""
     own = [row for row in evidence.confirmations if row.recommended and row.corpus == evidence.domain]
     measured = {row.model: row for row in own}
     rows = []
-    for row in evidence.recommendation.candidates if evidence.recommendation else []:
-        found = measured.get(row.model)
-        said = (f"{row.predicted:.4f}", f"{row.low:.4f} to {row.high:.4f}")
+    for row in content.candidates:
         size = (quantity(row.N * 1e9), quantity(row.D * 1e9), percent(row.domain_ratio))
-        rows.append([row.model, *size, *said, f"{found.measured:.4f}" if found else "not yet"])
+        predicted = (f"{row.predicted:.4f}", f"{row.low:.4f} to {row.high:.4f}")
+        confirmed = f"{measured[row.model].measured:.4f}" if row.model in measured else "not yet"
+        rows.append([row.model, *size, *predicted, confirmed])
     columns = ["model", "N (non-embedding)", "tokens", "domain ratio", "predicted", "90% interval", "measured"]
     title = f"The models within the compute budget, loss on {evidence.domain}"
     return table(title, columns, rows) if rows else Markup()

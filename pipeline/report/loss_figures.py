@@ -154,7 +154,7 @@ def _fitted_curves(
         return
     steps = [np.unique(np.geomspace(max(section.from_step, 1), end, 28).round().astype(int)) for end in last["step"]]
     # All runs at once: a prediction takes as long for one as for all.
-    frame = last.loc[last.index.repeat([len(own) for own in steps])].reset_index(drop=True)
+    frame = last.loc[last.index.repeat([len(of_run) for of_run in steps])].reset_index(drop=True)
     frame["tokens"] *= np.concatenate(steps) / frame["step"]
     frame = frame.assign(step=np.concatenate(steps), D=frame["tokens"] / 1e9)
     frame["loss"] = predicted(evidence, evidence.fits[law][corpus], frame)
@@ -171,8 +171,9 @@ def _law_lines(evidence: Evidence, law: str, corpus: str, losses: np.ndarray) ->
     dash, colour = "solid" if law == evidence.law_of(corpus) else "dash", law_colour(evidence, law)
     hover = f"{label(law)}: %{{y:.4f}} at %{{x:.0f}}%"
     # The thin line runs below the whole of the thick one, so that no gap opens where they meet.
+    seen = np.where(_seen(evidence, law, corpus), losses, np.nan)
     thin = line(100 * RATIOS, losses, colour, "solid", 0.9, hover)
-    return [thin, line(100 * RATIOS, np.where(_seen(evidence, law, corpus), losses, np.nan), colour, dash, 2.5)]
+    return [thin, line(100 * RATIOS, seen, colour, dash, 2.5)]
 
 
 def _continual(evidence: Evidence) -> pd.DataFrame:

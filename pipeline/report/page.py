@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,10 +124,7 @@ def _environment() -> Environment:
 
 
 def _by_group(panels: Sequence[Panel]) -> list[tuple[str, list[Panel]]]:
-    groups: dict[str, list[Panel]] = {}
-    for panel in panels:
-        groups.setdefault(panel.group, []).append(panel)
-    return list(groups.items())
+    return [(name, list(group)) for name, group in itertools.groupby(panels, lambda panel: panel.group)]
 
 
 def _json(value: Any) -> Markup:
