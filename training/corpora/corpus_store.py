@@ -47,6 +47,10 @@ class Tokenisation:
     """Folder of the saved screen against the validation sets; None: no sets."""
     workers: int | None = None
     """Processes; None: one per core."""
+    progress: Log = print
+    """Called with messages."""
+    bar: Bar | None = None
+    """Without it `progress` is called every half minute."""
 
 
 def existing_store(place: Path) -> TokenStore | None:
@@ -65,8 +69,6 @@ def make_store(
     validation: Iterable[tuple[str, str]] | None,
     how: Tokenisation,
     unfinished: Path,
-    progress: Log,
-    bar: Bar | None = None,
 ) -> TokenStore:
     """Make the token store of a corpus.
 
@@ -78,8 +80,6 @@ def make_store(
             by a hash of their ids.
         how: tokenizer and split.
         unfinished: folder in which the store is written; what a killed process left there is continued.
-        progress: called with messages.
-        bar: see `Bar`; without it `progress` is called every half minute.
 
     Raises:
         CorpusError: the source cannot be used.
@@ -90,9 +90,9 @@ def make_store(
         with StoreWriter(unfinished, how.vocabulary, how.end_of_text) as writer:
             place_read, screened = writer.place or (None, {})
             if writer.documents:
-                progress(f"{name}: resumes after {writer.documents:,} documents, {writer.bytes / 1e6:,.1f} MB")
+                how.progress(f"{name}: resumes after {writer.documents:,} documents, {writer.bytes / 1e6:,.1f} MB")
             reading = reader.reading(name, place_read)
-            dropped = _write(writer, name, reading, Counter(screened), validation, how, progress, bar)
+            dropped = _write(writer, name, reading, Counter(screened), validation, how)
             writer.complete(how.fingerprint, how.validation_ratio, dropped)
         unfinished.rename(place)
         flush_folder(place.parent)
@@ -104,9 +104,9 @@ def make_store(
         # Another process completed it first, on a file system without locks.
         shutil.rmtree(unfinished, ignore_errors=True)
     store = TokenStore.open(place)
-    progress(f"{name}: {store_summary(store)}, {time.monotonic() - start:.0f} s")
+    how.progress(f"{name}: {store_summary(store)}, {time.monotonic() - start:.0f} s")
     if dropped_text := dropped_line(store.meta.dropped, sum(store.meta.documents.values())):
-        progress(f"{name}: {dropped_text}")
+        how.progress(f"{name}: {dropped_text}")
     return store
 
 
@@ -138,13 +138,10 @@ def _write(
     screened: Counter[str],
     validation: Iterable[tuple[str, str]] | None,
     how: Tokenisation,
-    progress: Log,
-    bar: Bar | None,
 ) -> dict[str, int]:
     """Write all documents; returns reason -> documents dropped."""
     if validation is not None and writer.place is None:
-        chunks = _chunks(validation, lambda: None)
-        for chunk, encoded in encode_chunks(chunks, how.tokenizer, how.workers):
+        for chunk, encoded in encode_chunks(_chunks(validation, lambda: None), how.tokenizer, how.workers):
             for document in map(EncodedDocument, chunk.names, encoded.tokens, encoded.sizes):
                 writer.add(document, "validation")
     chunks = _chunks(reading, lambda: (reading.place(), reading.progress()))
@@ -154,35 +151,32 @@ def _write(
         for document, verdict in zip(documents, encoded.verdicts, strict=True):
             if verdict != KEPT:
                 screened[f"validation.{verdict}"] += 1
-            elif validation is None and in_validation(document.name, how.validation_ratio):
-                writer.add(document, "validation")
             else:
-                writer.add(document, "train")
+                held_out = validation is None and in_validation(document.name, how.validation_ratio)
+                writer.add(document, "validation" if held_out else "train")
         place_read, fraction = chunk.note
         if writer.bytes - marked >= MARK_BYTES:
             writer.mark([place_read, dict(screened)])
             marked = writer.bytes
-        if bar:
-            bar(name, writer.bytes, fraction)
+        if how.bar:
+            how.bar(name, writer.bytes, fraction)
         elif time.monotonic() - reported >= _REPORT_SECONDS:
             reported = time.monotonic()
             of_source = "" if fraction is None else f", {fraction:.0%} of the source"
-            progress(f"{name}: {writer.bytes / 1e6:,.0f} MB tokenised, {writer.documents:,} documents{of_source}")
+            how.progress(f"{name}: {writer.bytes / 1e6:,.0f} MB tokenised, {writer.documents:,} documents{of_source}")
     return dict(Counter(reading.chooser.dropped) + screened)
 
 
 def _chunks(documents: Iterable[tuple[str, str]], note: Callable[[], Any]) -> Iterator[Chunk]:
     """Chunks of a megabyte of documents; `note` is called when the last document of a chunk has been read."""
-    names: list[str] = []
-    texts: list[str] = []
-    characters = 0
+    chunk, characters = Chunk([], []), 0
     for name, text in documents:
-        names.append(name)
-        texts.append(text)
+        chunk.names.append(name)
+        chunk.texts.append(text)
         characters += len(text)
         if characters >= CHUNK_CHARACTERS:
             # A copy, through JSON as it will be read back: the reader changes what it returned.
-            yield Chunk(names, texts, json.loads(json.dumps(note())))
-            names, texts, characters = [], [], 0
-    if names:
-        yield Chunk(names, texts, json.loads(json.dumps(note())))
+            yield chunk._replace(note=json.loads(json.dumps(note())))
+            chunk, characters = Chunk([], []), 0
+    if chunk.names:
+        yield chunk._replace(note=json.loads(json.dumps(note())))

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import json
 from collections.abc import Iterable
+from typing import Any
 
 HASH_RANGE = 2**64
 
 
 class CorpusError(ValueError):
     """A corpus, token store or tokenizer that cannot be used; the message has one line for each mistake."""
+
+
+def json_hash(value: Any, digest_size: int = 16) -> str:
+    """Hash of plain data, written as JSON with sorted keys; two hexadecimal digits a byte."""
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=digest_size).hexdigest()
 
 
 def document_hash(name: str, purpose: str) -> int:

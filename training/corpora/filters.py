@@ -1,11 +1,12 @@
-"""Filters of the documents of a corpus, with a count of the documents that each rule drops."""
+"""What is read of a corpus: filters, with a count of the documents that each rule drops, from any place on."""
 
 from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,12 +25,8 @@ class Filters:
     """Column -> list of allowed values, or a regular expression to find in it. A dot selects a field of a column:
     meta.language."""
 
-    def check(self, key: str) -> None:
-        """Check the rules.
-
-        Raises:
-            CorpusError: one line per mistake, which starts with the key, such as corpora.law.
-        """
+    def problems(self, key: str) -> list[str]:
+        """Problems with the rules, one line each, which starts with the key, such as corpora.law."""
         problems = []
         if self.min_characters < 0:
             problems.append(f"{key}.min_characters: {self.min_characters}; allowed: 0 or more")
@@ -39,7 +36,7 @@ class Filters:
             )
         if not isinstance(self.where, Mapping):
             problems.append(f"{key}.where: {self.where!r}; allowed: column -> list of values, or regular expression")
-            raise CorpusError("\n".join(problems))
+            return problems
         for column, rule in self.where.items():
             if isinstance(rule, str):
                 try:
@@ -48,8 +45,7 @@ class Filters:
                     problems.append(f"{key}.where.{column}: {rule!r} is not a regular expression ({error})")
             elif isinstance(rule, Mapping) or not _values(rule):
                 problems.append(f"{key}.where.{column}: {rule!r}; allowed: a list of values, or a regular expression")
-        if problems:
-            raise CorpusError("\n".join(problems))
+        return problems
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -79,15 +75,10 @@ class Chooser:
         ]
 
     def takes(self, text: str, row: Mapping[str, Any], place: str) -> bool:
-        """Whether the document is kept; counts it otherwise.
-
-        Args:
-            text: its text.
-            row: its columns, with those in `columns`.
-            place: file and row, for error messages.
+        """Whether a document is kept, by its text and by those of its columns in `columns`; counts it otherwise.
 
         Raises:
-            CorpusError: a regular expression for a column that holds no text.
+            CorpusError: a regular expression for a column that holds no text; `place` names file and row.
         """
         rule = self._first_failed(text, row, place)
         if rule is not None:
@@ -130,3 +121,25 @@ def _value(row: Mapping[str, Any], column: str) -> Any:
     for name in column.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
+
+
+class Reading(ABC):
+    """The documents of a corpus after a place, iterated once: (document id, text) pairs."""
+
+    position: Any = None
+    """Of the last document, from which another reading of the same kind continues; JSON."""
+
+    def __init__(self, chooser: Chooser | None) -> None:
+        self.chooser = chooser or Chooser()
+        """Which documents are kept."""
+
+    def place(self) -> list[Any]:
+        """The position, and the documents dropped until there; JSON."""
+        return [self.position, dict(self.chooser.dropped)]
+
+    @abstractmethod
+    def progress(self) -> float | None:
+        """Fraction that has been read, 0 to 1; None: unknown."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[tuple[str, str]]: ...

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from training.corpora.documents import CorpusError
+from training.corpora.documents import CorpusError, json_hash
 from training.corpora.file_rows import check_columns, first_line
-from training.corpora.filters import Chooser
+from training.corpora.filters import Chooser, Reading
 from training.corpora.text_files import content_hash, row_document
 
 _SECONDS = 20.0
@@ -20,7 +18,7 @@ _SECONDS = 20.0
 _HTTP = ("httpx", "httpx2")
 
 
-class HubReading:
+class HubReading(Reading):
     """The documents of a data set, streamed row by row in its order.
 
     No code of the data set is run: `datasets` 4 and later refuse data sets with a script.
@@ -33,7 +31,7 @@ class HubReading:
         column: the column that holds the text.
         group: a column whose value keeps documents on one side of the train/validation split.
         chooser: which documents are kept.
-        place: continue after this `place`; None: at the first row.
+        position: continue after this; None: at the first row.
         max_bytes: stop once the documents hold this many bytes of UTF-8; None: read all.
 
     Yields (document id, text), once; the id is split:row (rows from 1), after the group and a '#' if there is a
@@ -52,18 +50,18 @@ class HubReading:
         column: str = "text",
         group: str | None = None,
         chooser: Chooser | None = None,
-        place: Any = None,
+        position: Any = None,
         max_bytes: int | None = None,
     ) -> None:
+        super().__init__(chooser)
         self._name, self._subset, self._split, self._revision = name, subset, split, revision
         self._column, self._group = column, group
-        self._chooser = chooser or Chooser()
-        self._rows, self._state, self._taken = place or (0, None, 0)
+        self._rows, self._state, self._taken = position or (0, None, 0)
         self._max_bytes = max_bytes
         self._stream: Any = None
 
     @property
-    def place(self) -> Any:
+    def position(self) -> Any:
         """[rows read, state of the stream, bytes of text] after the last document; JSON."""
         return [self._rows, self._stream.state_dict() if self._stream is not None else self._state, self._taken]
 
@@ -82,29 +80,24 @@ class HubReading:
         for row in self._checked():
             self._rows += 1
             place = f"{self._name} {self._split} row {self._rows}"
-            check_columns(place, [*needed, *self._chooser.columns], list(row))
+            check_columns(place, [*needed, *self.chooser.columns], list(row))
             document, text = row_document(row, self._column, self._group, f"{self._split}:{self._rows}", place)
-            if self._chooser.takes(text, row, place):
+            if self.chooser.takes(text, row, place):
                 found = True
                 self._taken += len(text.encode())
                 yield document, text
                 if self._max_bytes is not None and self._taken >= self._max_bytes:
                     return
         if not found:
-            rules = ", ".join(f"{rule} dropped {count:,}" for rule, count in self._chooser.dropped.items())
+            rules = ", ".join(f"{rule} dropped {count:,}" for rule, count in self.chooser.dropped.items())
             raise CorpusError(f"{self._name}: no document passes the filters ({rules or 'it has no rows'})")
 
     def _checked(self) -> Iterator[dict[str, Any]]:
-        rows = iter(self._stream)
-        while True:
-            try:
-                row = next(rows)
-            except StopIteration:
-                return
-            # The exception depends on file format, network and version.
-            except Exception as error:
-                _refuse(self._name, error)
-            yield row
+        try:
+            yield from self._stream
+        # The exception depends on file format, network and version.
+        except Exception as error:
+            _refuse(self._name, error)
 
 
 def pinned_revision(name: str, revision: str | None) -> str | None:
@@ -144,8 +137,7 @@ def folder_fingerprint(folder: str | os.PathLike[str]) -> str:
         for path in folder.rglob("*")
         if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
-    parts = [[name, content_hash(path)] for name, path in files]
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
+    return json_hash([[name, content_hash(path)] for name, path in files])
 
 
 def _opened(name: str, subset: str | None, split: str, revision: str | None) -> Any:

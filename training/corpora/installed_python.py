@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import ast
 import gc
-import hashlib
 import importlib.metadata
 import importlib.util
-import json
 import os
 import platform
+import re
 import sysconfig
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from training.corpora.documents import CorpusError, document_hash
+from training.corpora.documents import CorpusError, document_hash, json_hash
 
 PARTS = {
     "prose": ("networkx", "numpy", "pandas", "scipy", "sympy", "torch", "transformers"),
@@ -31,11 +30,14 @@ PARTS = {
 
 # Increased when the rules below select other text, so that older stores are not reused.
 _RULES = 1
+# Such a text cannot be written as UTF-8.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SHORTEST_PROSE = 200
 _TEST_FOLDERS = {"test", "tests", "testing", "idle_test", "__pycache__"}
 # Character tables, documentation as a dictionary, bundled wheels.
 _NOT_CODE = {"site-packages", "dist-packages", "encodings", "pydoc_data", "_bundled", "lib-dynload"}
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_Named = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+_Documented = ast.Module | _Named
 
 
 def installed_documents(
@@ -92,7 +94,7 @@ def installed_fingerprint(part: str, exclude: Sequence[str] = (), max_bytes: int
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "packages": {package: _version(package) for package in packages},
     }
-    return hashlib.blake2b(json.dumps(description, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return json_hash(description)
 
 
 def _check(part: str, exclude: Sequence[str]) -> None:
@@ -136,7 +138,7 @@ def _package_folder(package: str) -> Path:
     # find_spec locates a top-level package without running it.
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise CorpusError(f"corpora: installed-python needs the package {package}; install it, or name other corpora")
+        raise _missing(package)
     return Path(next(iter(spec.submodule_search_locations)))
 
 
@@ -144,9 +146,11 @@ def _version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        raise CorpusError(
-            f"corpora: installed-python needs the package {package}; install it, or name other corpora"
-        ) from None
+        raise _missing(package) from None
+
+
+def _missing(package: str) -> CorpusError:
+    return CorpusError(f"corpora: installed-python needs the package {package}; install it, or name other corpora")
 
 
 def _prose(name: str, source: bytes) -> Iterator[tuple[str, str]]:
@@ -156,7 +160,7 @@ def _prose(name: str, source: bytes) -> Iterator[tuple[str, str]]:
     used: dict[str, int] = {}
     for qualified, node in _documented(tree):
         text = ast.get_docstring(node)
-        if text is None or len(text) < _SHORTEST_PROSE or not _writable(text):
+        if text is None or len(text) < _SHORTEST_PROSE or _SURROGATE.search(text):
             continue
         # Overloads and properties repeat a name within a file.
         used[qualified] = used.get(qualified, 0) + 1
@@ -200,23 +204,16 @@ def without_docstrings(source: bytes, tree: ast.Module | None = None) -> bytes:
     return b"".join(lines)
 
 
-def _documented(
-    tree: ast.Module,
-) -> Iterator[tuple[str, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
+def _documented(node: ast.AST, outer: str = "") -> Iterator[tuple[str, _Documented]]:
     """(qualified name, node) of the module and its classes and functions, in source order."""
-    waiting: list[tuple[str, ast.AST]] = [("", tree)]
-    while waiting:
-        outer, node = waiting.pop()
-        if isinstance(node, _DOCUMENTED):
-            yield outer, node
-        inner: list[tuple[str, ast.AST]] = []
-        for field in ("body", "handlers", "orelse", "finalbody", "cases"):
-            children = getattr(node, field, ())
-            # The body of a lambda or conditional expression is not a list.
-            for child in children if isinstance(children, list) else ():
-                name = f"{outer}.{child.name}".strip(".") if isinstance(child, _DOCUMENTED[1:]) else outer
-                inner.append((name, child))
-        waiting += reversed(inner)
+    if isinstance(node, _Documented):
+        yield outer, node
+    for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+        children = getattr(node, field, ())
+        # The body of a lambda or conditional expression is not a list.
+        for child in children if isinstance(children, list) else ():
+            name = f"{outer}.{child.name}".strip(".") if isinstance(child, _Named) else outer
+            yield from _documented(child, name)
 
 
 def _parsed(source: bytes) -> ast.Module | None:
@@ -226,14 +223,6 @@ def _parsed(source: bytes) -> ast.Module | None:
         return ast.parse(source)
     except (SyntaxError, ValueError):
         return None
-
-
-def _writable(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 @contextmanager

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import hashlib
-import json
 import os
 import re
 import shutil
@@ -17,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.corpora.corpus_store import Bar, Log, Tokenisation, existing_store, make_store, store_summary
-from training.corpora.documents import CorpusError
+from training.corpora.documents import CorpusError, json_hash
 from training.corpora.manifest import Manifest, PreparedCorpus
 from training.corpora.near_duplicates import RULES, Screen
 from training.corpora.source import Source, SourceReader
 from training.corpora.store import SCHEMA, TokenStore
-from training.corpora.text_files import file_bytes, file_documents, file_fingerprint
+from training.corpora.text_files import FileReading, file_bytes, file_fingerprint
 from training.corpora.tokenizer import (
     copy_tokenizer,
     end_of_text_id,
@@ -89,18 +87,29 @@ def prepare(
         how: Tokenisation | None = None
         for name, origin in origins.items():
             parts: list[object] = [SCHEMA, origin, fingerprint, float(validation_ratio)]
-            place = folder / f"{name}-{_key([*parts, validation_sets] if validation_sets else parts)}"
+            place = folder / f"{name}-{json_hash([*parts, validation_sets] if validation_sets else parts)[:12]}"
             if store := existing_store(place):
                 progress(f"{name}: prepared already, {store_summary(store)}")
             else:
                 if how is None:
                     screen = opened.enter_context(_saved_screen(sources, folder))
-                    how = _how(tokenizer_folder, fingerprint, validation_ratio, screen, workers)
+                    loaded = load_tokenizer(tokenizer_folder)
+                    how = Tokenisation(
+                        loaded.backend_tokenizer.to_str(),
+                        fingerprint,
+                        len(loaded),
+                        end_of_text_id(loaded),
+                        validation_ratio,
+                        screen,
+                        workers,
+                        progress,
+                        bar,
+                    )
                 # Without a lock another process may write the same store.
                 unfinished = folder / (f"{place.name}.unfinished" if locked else f".{place.name}.{os.getpid()}.part")
                 path = sources[name].validation
-                validation = None if path is None else file_documents(path)
-                store = make_store(place, name, reader, validation, how, unfinished, progress, bar)
+                validation = None if path is None else FileReading(path)
+                store = make_store(place, name, reader, validation, how, unfinished)
             stores[name] = store
         manifest = Manifest(
             folder=folder,
@@ -159,12 +168,6 @@ def _pinned(name: str, source: Source, folder: Path) -> Source:
     return source.pinned()
 
 
-def _how(folder: Path, fingerprint: str, ratio: float, screen: Path | None, workers: int | None) -> Tokenisation:
-    tokenizer = load_tokenizer(folder)
-    text, end = tokenizer.backend_tokenizer.to_str(), end_of_text_id(tokenizer)
-    return Tokenisation(text, fingerprint, len(tokenizer), end, ratio, screen, workers)
-
-
 def _tokenizer_folder(
     choice: TokenizerChoice, folder: Path, origins: dict[str, str], reader: SourceReader, progress: Log
 ) -> Path:
@@ -178,13 +181,13 @@ def _tokenizer_folder(
             copy.rename(place)
         return place
     assert choice.vocabulary is not None
-    place = folder / f"tokenizer-{_key([SCHEMA, _SAMPLE_BYTES, choice.vocabulary, sorted(origins.values())])}"
+    key = json_hash([SCHEMA, _SAMPLE_BYTES, choice.vocabulary, sorted(origins.values())])
+    place = folder / f"tokenizer-{key[:12]}"
     if _holds_tokenizer(place):
         progress("tokenizer: prepared already")
         return place
     start = time.monotonic()
-    long = [name for name in origins if reader.bytes(name) >= _LONG_BYTES]
-    if long:
+    if long := [name for name in origins if reader.bytes(name) >= _LONG_BYTES]:
         progress(f"tokenizer: drawing text from {', '.join(long)}")
     samples = [text for name in origins for _, text in reader.sample(name, _SAMPLE_BYTES)]
     train_tokenizer(samples, choice.vocabulary, place)
@@ -222,10 +225,6 @@ def _check(sources: Mapping[str, Source], tokenizer: TokenizerChoice, validation
         raise CorpusError("\n".join(problems))
 
 
-def _key(parts: list[object], digits: int = 12) -> str:
-    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()[:digits]
-
-
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
     """Lock the folder and remove what killed processes left; yields False on a file system without locks."""
@@ -247,7 +246,7 @@ def _validation_fingerprint(sources: Mapping[str, Source]) -> str | None:
     Every corpus is screened against all sets: a page of law in a general corpus leaks the validation text of law.
     """
     sets = {name: file_fingerprint(source.validation) for name, source in sources.items() if source.validation}
-    return _key([RULES, sets], digits=32) if sets else None
+    return json_hash([RULES, sets]) if sets else None
 
 
 @contextlib.contextmanager
@@ -258,5 +257,5 @@ def _saved_screen(sources: Mapping[str, Source], folder: Path) -> Iterator[Path 
         yield None
         return
     with tempfile.TemporaryDirectory(prefix=".screen.", suffix=".part", dir=folder) as place:
-        Screen.of(text for path in sets for _, text in file_documents(path)).save(Path(place))
+        Screen.of(text for path in sets for _, text in FileReading(path)).save(Path(place))
         yield Path(place)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from training.corpora.documents import CorpusError, capped
-from training.corpora.filters import Chooser, Filters
+from training.corpora.documents import CorpusError, capped, json_hash
+from training.corpora.filters import Chooser, Filters, Reading
 from training.corpora.hub_text import HubReading, folder_fingerprint, pinned_revision
 from training.corpora.installed_python import installed_documents, installed_fingerprint
 from training.corpora.text_files import FileReading, file_bytes, file_fingerprint
@@ -84,10 +82,7 @@ class Source:
             problems.append(f"{key}.where: {dict(self.filters.where)}; installed-python has no columns")
         if self.max_bytes is not None and self.max_bytes < 1:
             problems.append(f"{key}.max_bytes: {self.max_bytes}; allowed: 1 or more, or null for all")
-        try:
-            self.filters.check(key)
-        except CorpusError as error:
-            problems.append(str(error))
+        problems += self.filters.problems(key)
         if problems:
             raise CorpusError("\n".join(problems))
 
@@ -112,66 +107,30 @@ class Source:
         rules = self.filters.description()
         if self.kind == "installed-python":
             plain = installed_fingerprint(self.part, self.exclude, self.max_bytes)
-            return _hash([plain, rules]) if rules else plain
+            return json_hash([plain, rules]) if rules else plain
         if self.kind == "files":
             parts = [file_fingerprint(self.path, self.column, self.group), self.max_bytes]
-            return _hash([*parts, rules] if rules else parts)
+            return json_hash([*parts, rules] if rules else parts)
         local = Path(self.name).is_dir()
         if not local and self.revision is None:
             raise CorpusError(f"{self.name}: not pinned to a revision")
         content = folder_fingerprint(self.name) if local else [self.name, self.revision]
-        return _hash([content, self.subset, self.split, self.column, self.group, self.max_bytes, rules])
+        return json_hash([content, self.subset, self.split, self.column, self.group, self.max_bytes, rules])
 
 
-class Readable(Protocol):
-    """Reads the documents of one kind of source, once."""
+class ListReading(Reading):
+    """Reads documents that are all in memory; its position is their number so far."""
 
-    @property
-    def place(self) -> Any:
-        """Position of the last document; JSON."""
-        ...
-
-    def progress(self) -> float | None:
-        """Fraction that has been read, 0 to 1; None: unknown."""
-        ...
-
-    def __iter__(self) -> Iterator[tuple[str, str]]: ...
-
-
-@dataclass(frozen=True)
-class Reading:
-    """The documents of a corpus after a place, iterated once: (document id, text) pairs."""
-
-    inner: Readable
-    chooser: Chooser
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self.inner)
-
-    def place(self) -> Any:
-        """Position of the last document, from which another reading continues; JSON."""
-        return [self.inner.place, dict(self.chooser.dropped)]
-
-    def progress(self) -> float | None:
-        """Fraction that has been read, 0 to 1; None: unknown."""
-        return self.inner.progress()
-
-
-class ListReading:
-    """Reads documents that are all in memory."""
-
-    def __init__(self, documents: Sequence[tuple[str, str]], place: int | None) -> None:
-        self._documents = documents
-        self.place = place or 0
-        """Number of documents that have been read."""
+    def __init__(self, documents: Sequence[tuple[str, str]], chooser: Chooser, position: int | None) -> None:
+        super().__init__(chooser)
+        self._documents, self.position = documents, position or 0
 
     def progress(self) -> float:
-        """Fraction that has been read, 0 to 1."""
-        return self.place / max(len(self._documents), 1)
+        return self.position / max(len(self._documents), 1)
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        for document in itertools.islice(self._documents, self.place, None):
-            self.place += 1
+        for document in itertools.islice(self._documents, self.position, None):
+            self.position += 1
             yield document
 
 
@@ -204,20 +163,20 @@ class SourceReader:
             CorpusError: as `documents`.
         """
         source = self._sources[corpus]
-        at, dropped = place or (None, None)
-        if source.kind == "files" and source.max_bytes is None:
-            chooser = Chooser(source.filters, dropped)
-            return Reading(FileReading(source.path, source.column, source.group, chooser, at), chooser)
+        position, dropped = place or (None, None)
         if source.kind == "hub":
-            return _hub_reading(source, at, dropped)
+            where = (source.name, source.subset, source.split, source.revision, source.column, source.group)
+            return HubReading(*where, Chooser(source.filters, dropped), position, source.max_bytes)
+        if source.kind == "files" and source.max_bytes is None:
+            return FileReading(source.path, source.column, source.group, Chooser(source.filters, dropped), position)
         # These are read from the first document, and count dropped documents again.
         chooser = Chooser(source.filters)
         if source.kind == "installed-python":
-            parsed = self._parsed(corpus, source)
-            return Reading(ListReading([one for one in parsed if chooser.takes(one[1], {}, one[0])], at), chooser)
-        assert source.max_bytes is not None
-        every = FileReading(source.path, source.column, source.group, chooser)
-        return Reading(ListReading(capped(every, source.max_bytes), at), chooser)
+            documents = [one for one in self._parsed(corpus, source) if chooser.takes(one[1], {}, one[0])]
+        else:
+            assert source.max_bytes is not None
+            documents = capped(FileReading(source.path, source.column, source.group, chooser), source.max_bytes)
+        return ListReading(documents, chooser, position)
 
     def bytes(self, corpus: str) -> int:
         """Bytes on disk of the corpus; 0 if it is not in local files."""
@@ -241,13 +200,3 @@ class SourceReader:
             documents = installed_documents(source.part, source.exclude, source.max_bytes)
             self._installed[corpus] = list(documents)
         return self._installed[corpus]
-
-
-def _hub_reading(source: Source, at: Any, dropped: Mapping[str, int] | None) -> Reading:
-    chooser = Chooser(source.filters, dropped)
-    where = (source.name, source.subset, source.split, source.revision, source.column, source.group)
-    return Reading(HubReading(*where, chooser, at, source.max_bytes), chooser)
-
-
-def _hash(parts: list[Any]) -> str:
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()

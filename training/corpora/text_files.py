@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -11,13 +12,12 @@ from typing import Any
 
 from training.corpora.documents import CorpusError
 from training.corpora.file_rows import OpenFile, first_line, json_rows, parquet_rows, text_lines
-from training.corpora.filters import Chooser
+from training.corpora.filters import Chooser, Reading
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".txt")
-_BYTES_AT_ONCE = 1 << 20
 
 
-class FileReading:
+class FileReading(Reading):
     """The documents of a file, or of all files with a known ending below a folder, sorted by name.
 
     A row of .jsonl or .parquet is a document. A .txt file in a folder is a document; of a .txt file given by itself
@@ -29,7 +29,7 @@ class FileReading:
         group: of .jsonl and .parquet, a column whose value keeps documents on one side of the
             train/validation split.
         chooser: which documents are kept.
-        place: continue after this `place`; None: at the first document.
+        position: continue after this [file, row]; None: at the first document.
 
     Yields (document id, text), once; the id is file:row (rows from 1), after the group and a '#' if there is a group.
 
@@ -44,14 +44,11 @@ class FileReading:
         column: str = "text",
         group: str | None = None,
         chooser: Chooser | None = None,
-        place: tuple[str, int] | list[Any] | None = None,
+        position: list[Any] | None = None,
     ) -> None:
-        self._path = Path(path)
-        self._column, self._group = column, group
-        self._chooser = chooser or Chooser()
-        self._start = tuple(place) if place else None
-        self.place: Any = place
-        """[file, row] of the last document; JSON."""
+        super().__init__(chooser)
+        self._path, self._column, self._group = Path(path), column, group
+        self.position = self._start = position
         self._open: OpenFile | None = None
         self._passed = self._total = 0
 
@@ -71,13 +68,13 @@ class FileReading:
                 after = self._start[1] if self._start and name == self._start[0] else 0
                 self._open = OpenFile(file, size)
                 for number, document, text in self._documents(name, self._open, after):
-                    self.place = [name, number]
+                    self.position = [name, number]
                     found = True
                     yield document, text
             self._open = None
             self._passed += size
         if not found:
-            dropped = {rule: count for rule, count in self._chooser.dropped.items() if rule != "empty"}
+            dropped = {rule: count for rule, count in self.chooser.dropped.items() if rule != "empty"}
             rules = ", ".join(f"{rule} dropped {count:,}" for rule, count in dropped.items())
             raise CorpusError(
                 f"{self._path}: no document passes the filters ({rules})"
@@ -86,7 +83,7 @@ class FileReading:
             )
 
     def _documents(self, name: str, file: OpenFile, after: int) -> Iterator[tuple[int, str, str]]:
-        column, group, chooser = self._column, self._group, self._chooser
+        column, group, chooser = self._column, self._group, self.chooser
         if file.path.name.endswith(".txt"):
             for number, text in _paragraphs(file, whole=self._path.is_dir()):
                 if number > after and chooser.takes(text, {column: text}, f"{file.path} line {number}"):
@@ -98,13 +95,6 @@ class FileReading:
             document, text = row_document(row, column, group, f"{name}:{number}", f"{file.path} row {number}")
             if chooser.takes(text, row, f"{file.path} row {number}"):
                 yield number, document, text
-
-
-def file_documents(
-    path: str | os.PathLike[str], column: str = "text", group: str | None = None
-) -> Iterator[tuple[str, str]]:
-    """All documents of a file or folder, as `FileReading` gives them."""
-    return iter(FileReading(path, column, group))
 
 
 def row_document(row: dict[str, Any], column: str, group: str | None, name: str, place: str) -> tuple[str, str]:
@@ -152,14 +142,11 @@ def content_hash(file: Path) -> str:
     Raises:
         CorpusError: it cannot be read.
     """
-    content = hashlib.blake2b(digest_size=16)
     try:
         with file.open("rb") as stream:
-            while data := stream.read(_BYTES_AT_ONCE):
-                content.update(data)
+            return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
     except OSError as error:
         raise CorpusError(f"{file}: cannot be read ({first_line(error)})") from error
-    return content.hexdigest()
 
 
 def _files(path: Path) -> list[tuple[str, Path]]:
@@ -185,14 +172,7 @@ def _paragraphs(file: OpenFile, whole: bool) -> Iterator[tuple[int, str]]:
     if whole:
         yield 1, "".join(line for _, line in lines)
         return
-    paragraph: list[str] = []
-    first = 1
-    for number, line in lines:
-        if line.strip():
-            first = first if paragraph else number
-            paragraph.append(line)
-        elif paragraph:
-            yield first, "".join(paragraph)
-            paragraph = []
-    if paragraph:
-        yield first, "".join(paragraph)
+    for blank, group in itertools.groupby(lines, lambda line: not line[1].strip()):
+        if not blank:
+            number, text = next(group)
+            yield number, text + "".join(line for _, line in group)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training.corpora.documents import CorpusError
+from training.corpora.documents import CorpusError, json_hash
 from training.durable import whole_folder, write_whole
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def tokenizer_fingerprint(folder: str | os.PathLike[str]) -> str:
     # Truncation and padding are disabled when we tokenise.
     content.pop("truncation", None)
     content.pop("padding", None)
-    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return json_hash(content)
 
 
 def end_of_text_id(tokenizer: PreTrainedTokenizerFast) -> int:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from training.corpora.documents import CorpusError, sampled
+from training.corpora.corpus_store import Bar, Log
+from training.corpora.documents import CorpusError, json_hash, sampled
 from training.corpora.perplexity import perplexities
 from training.corpora.tokenizer import load_tokenizer
 from training.durable import write_whole
@@ -52,8 +53,8 @@ def write_validation_set(
     source: str,
     models: Sequence[Path],
     choice: Choice,
-    progress: Callable[[str], object],
-    bar: Callable[[str, int, float | None], object] | None = None,
+    progress: Log,
+    bar: Bar | None = None,
 ) -> dict[str, Any]:
     """Choose a corpus' validation documents and write them, with a record beside them.
 
@@ -67,8 +68,7 @@ def write_validation_set(
         source: their fingerprint.
         models: Hugging Face directories.
         choice: how many.
-        progress: called with messages.
-        bar: called with the current task, bytes of text, and the fraction that is done.
+        progress, bar: called with messages, and with the current task instead of a corpus.
 
     Returns:
         The record.
@@ -92,15 +92,14 @@ def write_validation_set(
     sample = sampled(documents, choice.sample)
     perplexity = np.empty((len(models), len(sample)))
     for row, (model, print_) in enumerate(zip(models, prints, strict=True)):
-        key = hashlib.blake2b(json.dumps([source, print_, choice.sample, choice.tokens]).encode(), digest_size=8)
-        perplexity[row] = _cached_perplexities(
-            file.parent / "perplexity" / f"{corpus}-{key.hexdigest()}.npy", sample, model, choice, bar
-        )
+        key = json_hash([source, print_, choice.sample, choice.tokens], digest_size=8)
+        cache = file.parent / "perplexity" / f"{corpus}-{key}.npy"
+        perplexity[row] = _cached_perplexities(cache, sample, model, choice, bar)
         progress(
             f"{corpus}: median perplexity {np.median(perplexity[row]):,.1f} of {len(sample):,} documents under {model}"
         )
     noise = worst_under_all(perplexity, choice.worst)
-    kept = np.flatnonzero(~noise)[: choice.keep]
+    kept = np.flatnonzero(~noise)[: choice.keep].tolist()
     record = {
         "corpus": corpus,
         **made_of,
@@ -110,10 +109,8 @@ def write_validation_set(
         "paths": [str(model) for model in models],
         "median_perplexity": _plain(np.median(perplexity, axis=1)),
     }
-    lines = [
-        json.dumps({"text": sample[place][1], "id": sample[place][0], "perplexity": _plain(perplexity[:, place])})
-        for place in kept
-    ]
+    rows = [(*sample[place], _plain(perplexity[:, place])) for place in kept]
+    lines = [json.dumps({"text": text, "id": name, "perplexity": values}) for name, text, values in rows]
     write_whole(record_file, json.dumps(record, indent=2) + "\n")
     write_whole(file, "\n".join(lines) + "\n")
     progress(
@@ -152,11 +149,7 @@ def _model_fingerprint(model: Path) -> str:
 
 
 def _cached_perplexities(
-    file: Path,
-    sample: list[tuple[str, str]],
-    model: Path,
-    choice: Choice,
-    bar: Callable[[str, int, float | None], object] | None,
+    file: Path, sample: list[tuple[str, str]], model: Path, choice: Choice, bar: Bar | None
 ) -> np.ndarray:
     """Perplexities of the sample under a model, read from the file or computed and written there."""
     try:
