@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import signal
@@ -19,7 +20,7 @@ from training.devices.group import ALONE, Group
 from training.domain_weights import PATH, read_path
 from training.durable import read_lines_whole
 from training.run import Exit, Places, run_once
-from training.spec import Execution, RunSpec
+from training.spec import Execution, Objective, RunSpec
 
 # Read once, when deepspeed is loaded.
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -44,12 +45,32 @@ def train_run(
     return run_once(spec, places, settings, log=lambda _: None, group=group)
 
 
+def trained(spec: RunSpec, manifest: Manifest, folder: Path, **options) -> Path:
+    """The folder of a run that is trained to its end."""
+    assert train_run(spec, folder, manifest, **options) == Exit.DONE
+    return folder
+
+
 def points_of(folder: Path) -> list[dict]:
     return read_lines_whole(folder / "points.jsonl")
 
 
 def losses_of(folder: Path) -> list[float]:
     return [point["loss"] for point in points_of(folder)]
+
+
+def masked(spec: RunSpec, manifest: Manifest, **changes) -> RunSpec:
+    """The run with a small BERT, whose mask token follows the vocabulary."""
+    shape = {"model_type": "bert", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    shape |= {"intermediate_size": 32, "max_position_embeddings": 64, "vocab_size": manifest.vocabulary + 1}
+    objective = Objective("masked", mask_share=0.25, mask_token=manifest.vocabulary)
+    return dataclasses.replace(spec, model=shape, objective=objective, **changes)
+
+
+def diverging(spec: RunSpec) -> RunSpec:
+    """The run with a learning rate that makes its loss infinite."""
+    schedule = (dataclasses.replace(spec.schedule[0], end=1e20, share=None, steps=None),)
+    return dataclasses.replace(spec, schedule=schedule, optimizer=dataclasses.replace(spec.optimizer, clip=0.0))
 
 
 def in_process(job: Callable[..., object], *arguments: object) -> int | None:

@@ -19,7 +19,6 @@ def test_one_of_many_claimants_wins(tmp_path):
     assert claim(tmp_path) is None
     claims[0].end(0)
     second = claim(tmp_path)
-    assert second is not None
     assert second.number == 2
     second.end(0)
 
@@ -30,44 +29,30 @@ def test_a_killed_holder_on_this_host_is_replaced_at_once(tmp_path):
     subprocess.run([sys.executable, "-c", script], check=False)
     assert "end" not in attempts(tmp_path)[0]
     attempt = claim(tmp_path)
-    assert attempt is not None
     attempt.end(0)
 
 
-def test_a_holder_on_another_host_is_alive_while_its_heart_beats(tmp_path):
+@pytest.mark.parametrize("skew", [0.0, -86400.0, 86400.0], ids=["right clock", "slow clock", "fast clock"])
+def test_a_holder_on_another_host_is_alive_while_its_heart_beats(tmp_path, monkeypatch, skew):
     attempt = claim(tmp_path, heartbeat_seconds=1000)
-    assert attempt is not None
     record = {**attempt.record, "host": "elsewhere"}
     (tmp_path / "attempts" / "001.json").write_text(json.dumps(record))
+    right = time.time
+    monkeypatch.setattr("time.time", lambda: right() + skew)
     assert is_live(tmp_path, record, stale_after=5.0)
     assert claim(tmp_path, stale_after=5.0) is None
-    old = time.time() - 10
+    old = right() - 10
     os.utime(tmp_path / "attempts" / "001.heartbeat", (old, old))
     assert not is_live(tmp_path, record, stale_after=5.0)
     successor = claim(tmp_path, stale_after=5.0)
-    assert successor is not None
     with pytest.raises(LeaseLostError, match="taken over"):
         attempt.check()
     successor.check()
     successor.end(0)
 
 
-@pytest.mark.parametrize("skew", [-86400.0, 86400.0])
-def test_a_clock_that_is_wrong_takes_no_run_from_a_holder_nor_leaves_it_one(skew, tmp_path, monkeypatch):
-    attempt = claim(tmp_path, heartbeat_seconds=1000)
-    assert attempt is not None
-    record = {**attempt.record, "host": "elsewhere"}
-    right = time.time
-    monkeypatch.setattr("time.time", lambda: right() + skew)
-    assert is_live(tmp_path, record, stale_after=5.0)
-    old = right() - 10
-    os.utime(tmp_path / "attempts" / "001.heartbeat", (old, old))
-    assert not is_live(tmp_path, record, stale_after=5.0)
-
-
 def test_the_heart_beats(tmp_path):
     attempt = claim(tmp_path, heartbeat_seconds=0.05)
-    assert attempt is not None
     heart = tmp_path / "attempts" / "001.heartbeat"
     os.utime(heart, (0, 0))
     deadline = time.time() + 5
@@ -78,10 +63,9 @@ def test_the_heart_beats(tmp_path):
     assert attempts(tmp_path)[0]["exit_code"] == 75
 
 
-def test_an_attempt_tells_versions_but_no_environment(tmp_path, monkeypatch):
+def test_an_attempt_records_versions_but_no_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", "a-secret-of-mine")
     attempt = claim(tmp_path)
-    assert attempt is not None
     attempt.note(engine="eager")
     attempt.end(0)
     text = (tmp_path / "attempts" / "001.json").read_text()

@@ -62,11 +62,16 @@ def test_a_reader_never_sees_a_part_and_neither_does_a_kill(tmp_path):
     assert len(path.read_text()) == 3_000_000
 
 
-def test_append_adds_and_creates(tmp_path):
+def test_append_adds_and_creates_and_all_lines_are_read(tmp_path):
     path = tmp_path / "a.jsonl"
     append_flushed(path, '{"a": 1}\n')
     append_flushed(path, '{"a": "é"}\n')
     assert read_lines_whole(path) == [{"a": 1}, {"a": "é"}]
+    path.write_bytes(b"")
+    assert read_lines_whole(path) == []
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        read_lines_whole(path)
 
 
 @pytest.mark.parametrize("torn", ['{"a": 2', '{"a": 2}', "{", "é".encode()[:1].decode("latin-1")])
@@ -76,22 +81,12 @@ def test_an_unfinished_last_line_is_left_out(tmp_path, torn):
     assert read_lines_whole(path) == [{"a": 1}]
 
 
-def test_an_empty_file_has_no_lines(tmp_path):
-    (tmp_path / "a.jsonl").write_bytes(b"")
-    assert read_lines_whole(tmp_path / "a.jsonl") == []
-
-
 @pytest.mark.parametrize("bad", [b'{"a": 2', b"\xff"])
 def test_a_malformed_finished_line_is_named(tmp_path, bad):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"a": 1}\n' + bad + b'\n{"a": 3}\n')
     with pytest.raises(ValueError, match=r"a\.jsonl line 2: not a JSON line"):
         read_lines_whole(path)
-
-
-def test_a_missing_file_raises(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        read_lines_whole(tmp_path / "none.jsonl")
 
 
 def test_a_whole_folder_appears_at_the_end(tmp_path):

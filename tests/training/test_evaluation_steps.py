@@ -10,14 +10,20 @@ from training.evaluation_steps import POLICIES, EvaluationPolicy, evaluation_ste
 LONG = 200_000
 
 
-def test_dense_and_sparse_of_the_paper():
-    assert evaluation_steps(EvaluationPolicy("dense"), LONG) == list(range(0, LONG + 1, 1000))
-    assert evaluation_steps(EvaluationPolicy("sparse"), LONG) == list(range(0, LONG + 1, 5000))
-
-
-def test_sectional_of_the_paper():
-    steps = evaluation_steps(EvaluationPolicy("sectional"), LONG)
-    assert steps == [*range(0, 120_001, 4000), *range(128_000, LONG + 1, 8000)]
+@pytest.mark.parametrize(
+    ("policy", "steps", "expected"),
+    [
+        (EvaluationPolicy("dense"), LONG, [*range(0, LONG + 1, 1000)]),
+        (EvaluationPolicy("sparse"), LONG, [*range(0, LONG + 1, 5000)]),
+        (EvaluationPolicy("sectional"), LONG, [*range(0, 120_001, 4000), *range(128_000, LONG + 1, 8000)]),
+        # Densities e^-1/2, e^-1, e^-3/2 sum to .607, .974, 1.198: the third passes 1.
+        (EvaluationPolicy("decay", every=1, decay=0.5), 4, [0, 3, 4]),
+        (EvaluationPolicy("decay", 7, 0.0), 100, [*range(0, 100, 7), 100]),
+        (EvaluationPolicy("explicit", steps=(30, 10, 10)), 40, [0, 10, 30, 40]),
+    ],
+)
+def test_steps_of_each_policy(policy, steps, expected):
+    assert evaluation_steps(policy, steps) == expected
 
 
 def test_decay_gives_48_points_by_the_deterministic_rule():
@@ -29,15 +35,6 @@ def test_decay_gives_48_points_by_the_deterministic_rule():
     assert gaps[-5:].mean() > 10 * gaps[:5].mean()
 
 
-def test_decay_takes_the_step_at_which_the_sum_passes_a_whole_number():
-    # Densities e^-1/2, e^-1, e^-3/2 sum to .607, .974, 1.198: the third passes 1.
-    assert evaluation_steps(EvaluationPolicy("decay", every=1, decay=0.5), 4) == [0, 3, 4]
-
-
-def test_decay_of_zero_is_dense():
-    assert evaluation_steps(EvaluationPolicy("decay", 7, 0.0), 100) == evaluation_steps(EvaluationPolicy(every=7), 100)
-
-
 def test_bernoulli_is_a_draw_by_seed_whose_shorter_runs_agree():
     draws = [evaluation_steps(EvaluationPolicy("decay", bernoulli=True, seed=seed), LONG) for seed in range(60)]
     counts = np.array([len(set(steps) - {0, LONG}) for steps in draws])
@@ -46,10 +43,6 @@ def test_bernoulli_is_a_draw_by_seed_whose_shorter_runs_agree():
     assert draws[0] != draws[1]
     short = evaluation_steps(EvaluationPolicy("decay", bernoulli=True, seed=3), 50_000)
     assert set(short) - {50_000} == {step for step in draws[3] if step < 50_000}
-
-
-def test_explicit_is_sorted_and_has_the_ends():
-    assert evaluation_steps(EvaluationPolicy("explicit", steps=(30, 10, 10)), 40) == [0, 10, 30, 40]
 
 
 @settings(deadline=None)

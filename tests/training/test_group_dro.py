@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from tests.training.runs import all_done, assert_close, in_process, together, train_run
+from tests.training.runs import all_done, assert_close, in_process, masked, together, train_run, trained
 from training.batches import store_of, training_batches, training_corpora
 from training.checkpoint import load_weights
 from training.devices.group import ALONE, Parallel, join, leave
 from training.domain_weights import equal_weights, read_path, updated
 from training.group_dro import GroupDro
 from training.model import build_model
-from training.run import Exit
-from training.spec import Initial, Objective, Reweighting, RunSpec, SpecError
+from training.spec import Initial, Reweighting, RunSpec, SpecError
 
 KINDS = ("ddp", "fsdp2", "zero3")
 
@@ -53,25 +52,24 @@ def test_the_first_excess_is_that_of_plain_transformers(proxy, manifest, referen
 
 
 def test_a_model_that_is_its_own_reference_has_equal_weights(proxy, manifest, reference, tmp_path):
-    own = dataclasses.replace(proxy, phase="continual", initial=Initial("run", run="of code", step=20))
-    assert train_run(own, tmp_path, manifest, start=reference, reference=reference) == Exit.DONE
-    first = read_path(tmp_path)[0]
+    same = dataclasses.replace(proxy, phase="continual", initial=Initial("run", run="of code", step=20))
+    first = read_path(trained(same, manifest, tmp_path, start=reference, reference=reference))[0]
     assert first["excess"] == {"code": 0.0, "general": 0.0}
     assert first["weights"] == {"code": 0.5, "general": 0.5}
 
 
-def test_a_sequence_counts_by_the_weight_of_its_domain_over_its_share(proxy, tmp_path):
+def test_a_sequence_counts_by_the_weight_of_its_domain_over_its_ratio(proxy, tmp_path):
     spec = dataclasses.replace(proxy, mixture={"general": "3/4", "code": "1/4"}, sequence_length=2, steps=2)
-    own = torch.tensor([[1.0, 3.0], [2.0, 2.0], [4.0, 0.0], [1.0, 1.0]], requires_grad=True)
+    losses = torch.tensor([[1.0, 3.0], [2.0, 2.0], [4.0, 0.0], [1.0, 1.0]], requires_grad=True)
     other = torch.tensor([[2.0, 2.0], [1.0, 1.0], [4.0, 0.0], [3.0, 3.0]])
     domains = np.array([0, 1, 1, 1])
     ends = []
     for cut in (4, 2, 1):
         rows = iter(other.split(cut))
         dro = GroupDro(spec, tmp_path, lambda _: next(rows), iter([domains, domains]), ALONE, 0, {})  # noqa: B023
-        weighed = torch.cat([dro.weighed(part, part) for part in own.split(cut)])
+        weighed = torch.cat([dro.weighed(part, part) for part in losses.split(cut)])
         # Half the weight for a quarter of what is read, and for three.
-        torch.testing.assert_close(weighed, own * torch.tensor([[2.0], [2 / 3], [2 / 3], [2 / 3]]))
+        torch.testing.assert_close(weighed, losses * torch.tensor([[2.0], [2 / 3], [2 / 3], [2 / 3]]))
         dro.step(1)
         # code: (0 + 1) / 2; general: (2 + 0 + 0) / 6.
         assert dro.weights.excess == pytest.approx([1 / 2, 1 / 3])
@@ -90,25 +88,19 @@ def test_what_a_step_had_in_excess_weighs_the_next_one(proxy, tmp_path):
 
 
 def test_accumulation_does_not_change_the_weights(proxy, manifest, reference, proxy_run, tmp_path):
-    assert train_run(proxy, tmp_path, manifest, reference=reference, micro_batch=1) == Exit.DONE
-    assert_close(tmp_path, proxy_run)
+    assert_close(trained(proxy, manifest, tmp_path, reference=reference, micro_batch=1), proxy_run)
 
 
 def test_a_masked_model_has_domains_too(spec, proxy, manifest, tmp_path):
-    shape = {"model_type": "bert", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    shape |= {"intermediate_size": 32, "max_position_embeddings": 64, "vocab_size": manifest.vocabulary + 1}
-    objective = Objective("masked", mask_token=manifest.vocabulary)
-    read = dataclasses.replace(spec, model=shape, objective=objective, mixture={"general": "0", "code": "1"})
-    assert train_run(read, tmp_path / "read", manifest) == Exit.DONE
+    read = masked(spec, manifest, mixture={"general": "0", "code": "1"})
+    weights = trained(read, manifest, tmp_path / "read") / "checkpoints" / "step-20"
     moving = dataclasses.replace(read, mixture=proxy.mixture, reweighting=Reweighting(read.hash))
-    weights = tmp_path / "read" / "checkpoints" / "step-20"
-    assert train_run(moving, tmp_path / "moving", manifest, reference=weights) == Exit.DONE
-    path = read_path(tmp_path / "moving")
+    path = read_path(trained(moving, manifest, tmp_path / "moving", reference=weights))
     assert path[-1]["mean"]["code"] > 0.51
     assert all(value >= 0 for line in path for value in line["excess"].values())
 
 
-def test_a_reference_that_is_not_there_is_said_in_one_line(proxy, manifest, tmp_path):
+def test_a_missing_reference_is_one_line(proxy, manifest, tmp_path):
     with pytest.raises(SpecError, match=r"its reference of code is not in the plan$"):
         train_run(proxy, tmp_path / "proxy", manifest)
     with pytest.raises(SpecError, match=r"no complete checkpoint here; remove .*DONE and give the same command again"):
@@ -120,7 +112,7 @@ def test_a_reference_that_is_not_there_is_said_in_one_line(proxy, manifest, tmp_
 
 def _compiled(spec: RunSpec, folder: Path, manifest: Path, reference: Path) -> None:
     torch.set_num_threads(1)
-    assert train_run(spec, folder, manifest, reference=reference, engine="eager-compiled") == Exit.DONE
+    trained(spec, manifest, folder, reference=reference, engine="eager-compiled")
 
 
 @pytest.mark.slow
@@ -133,8 +125,7 @@ def _of_two(rank: int, spec: RunSpec, base: Path, manifest: Path, reference: Pat
     group = join(Parallel("ddp", 2, timeout=60.0))
     for kind in KINDS:
         parallel = Parallel(kind, 2, timeout=60.0)
-        outcome = train_run(spec, base / kind, manifest, reference=reference, group=group, parallel=parallel)
-        assert outcome == Exit.DONE
+        trained(spec, manifest, base / kind, reference=reference, group=group, parallel=parallel)
     leave(group)
 
 

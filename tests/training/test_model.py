@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.conftest import SHAPE
 from training.model import build_model, has_linear_head
 from training.objectives import (
     IGNORED,
@@ -15,39 +16,29 @@ from training.objectives import (
 )
 from training.spec import Objective
 
-TINY = {
-    "vocab_size": 64,
-    "hidden_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "intermediate_size": 32,
-    "pad_token_id": None,
-    "bos_token_id": None,
-    "eos_token_id": 0,
-}
+TINY = SHAPE | {"vocab_size": 64}
 GPT2 = {"model_type": "gpt2", "vocab_size": 64, "n_embd": 16, "n_layer": 1, "n_head": 2}
 
 
-@pytest.mark.parametrize("shape", [{"model_type": "qwen2", **TINY}, GPT2], ids=["tied", "gpt2"])
+@pytest.mark.parametrize("shape", [TINY, GPT2], ids=["tied", "gpt2"])
 @pytest.mark.parametrize("other", [sequence_losses_by_rows, sequence_losses_chunked])
 def test_the_loss_by_rows_or_chunks_and_its_gradient_are_those_of_the_logits(shape, other):
     model = build_model(shape, "eager", seed=0)
     assert has_linear_head(model)
     tokens = torch.randint(0, 64, (3, 9), generator=torch.Generator().manual_seed(0))
-    found = []
+    gradients = []
     for losses in (sequence_losses, other):
         model.zero_grad()
         by_sequence = losses(model, tokens, "fp32")
         by_sequence.sum().backward()
-        found.append([by_sequence.detach(), *(parameter.grad.clone() for parameter in model.parameters())])
-    for logits, rows in zip(*found, strict=True):
+        gradients.append([by_sequence.detach(), *(parameter.grad.clone() for parameter in model.parameters())])
+    for logits, rows in zip(*gradients, strict=True):
         torch.testing.assert_close(logits, rows, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("losses", [sequence_losses, sequence_losses_by_rows, sequence_losses_chunked])
 def test_losses_by_token_are_those_that_are_summed(losses):
-    model = build_model({"model_type": "qwen2", **TINY}, "eager", seed=0)
+    model = build_model(TINY, "eager", seed=0)
     tokens = torch.randint(0, 64, (3, 9), generator=torch.Generator().manual_seed(0))
     by_token = losses(model, tokens, "fp32", by_token=True)
     assert by_token.shape == (3, 8)
@@ -58,17 +49,21 @@ def test_losses_by_token_are_those_that_are_summed(losses):
     assert (by_token != other).sum(0).tolist() == [0] * 7 + [3]
 
 
-@pytest.mark.parametrize("scaled", [{"model_type": "cohere", "logit_scale": 0.5}, {"model_type": "gemma2"}])
-def test_a_model_that_scales_or_caps_its_logits_is_told_from_one_that_does_not(scaled):
-    if scaled["model_type"] == "gemma2":
-        scaled = scaled | {"final_logit_softcapping": 0.05, "head_dim": 8}
+@pytest.mark.parametrize(
+    "scaled",
+    [
+        {"model_type": "cohere", "logit_scale": 0.5},
+        {"model_type": "gemma2", "final_logit_softcapping": 0.05, "head_dim": 8},
+    ],
+)
+def test_a_model_that_scales_or_caps_its_logits_has_no_linear_head(scaled):
     assert not has_linear_head(build_model({**TINY, **scaled}, "eager", seed=0))
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("losses", [sequence_losses, sequence_losses_by_rows, sequence_losses_chunked])
 def test_attention_within_documents_is_that_of_the_documents_alone(attention, losses):
-    model = build_model({"model_type": "qwen2", **TINY}, attention, seed=0)
+    model = build_model(TINY, attention, seed=0)
     first, second = torch.tensor([[5, 9, 3, 0]]), torch.tensor([[8, 2, 7, 4, 6, 1]])
     together = torch.cat([first, second], dim=1)
     # The end of the first document predicts the start of the second, which neither holds alone.
@@ -97,15 +92,15 @@ def test_masks_hide_the_same_number_of_tokens_and_know_no_batch():
 
 
 def test_the_masked_loss_is_that_of_the_hidden_tokens():
-    shape = {"model_type": "bert", **TINY, "vocab_size": 65, "max_position_embeddings": 16}
+    shape = TINY | {"model_type": "bert", "vocab_size": 65}
     model = build_model(shape, "eager", seed=0, objective="masked")
     tokens = np.random.default_rng(0).integers(0, 64, (3, 12))
     pairs = torch.from_numpy(mask_tokens(tokens, np.arange(3), Objective("masked", 0.25, 64), 64, seed=0))
-    found = masked_losses(model, pairs, "fp32")
+    losses = masked_losses(model, pairs, "fp32")
     expected = model(input_ids=pairs[:, 0], labels=pairs[:, 1].contiguous()).loss
-    torch.testing.assert_close(found.sum() / 9, expected)
+    torch.testing.assert_close(losses.sum() / 9, expected)
     by_token = masked_losses(model, pairs, "fp32", by_token=True)
-    assert torch.equal(by_token.sum(1), found)
+    assert torch.equal(by_token.sum(1), losses)
     assert ((by_token == 0) == (pairs[:, 1] == IGNORED)).all()
 
 

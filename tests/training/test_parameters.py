@@ -40,8 +40,14 @@ def counted(shape: dict) -> tuple[int, int]:
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_count(kind, tied):
-    shape = {**SHAPE, "model_type": kind, "vocab_size": 300, "tie_word_embeddings": tied, "num_key_value_heads": 1}
-    shape["head_dim"] = 8
+    shape = {
+        **SHAPE,
+        "model_type": kind,
+        "vocab_size": 300,
+        "tie_word_embeddings": tied,
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+    }
     size = model_size(shape, 16)
     assert (size.total, size.non_embedding) == counted(shape)
 
@@ -49,8 +55,9 @@ def test_count(kind, tied):
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_counts_as_it_is_built(name):
     model = preset(name)
-    size = model_size(configuration_of(model, model.vocab_size or 2048, 1024, 0), 1024)
-    assert (size.total, size.non_embedding) == counted(configuration_of(model, model.vocab_size or 2048, 1024, 0))
+    shape = configuration_of(model, model.vocab_size or 2048, 1024, 0)
+    size = model_size(shape, 1024)
+    assert (size.total, size.non_embedding) == counted(shape)
     if name in PAPERS:
         millions, within = PAPERS[name]
         assert size.non_embedding / 1e6 == pytest.approx(millions, rel=within)

@@ -6,19 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.training.runs import points_of, train_run
+from tests.training.runs import masked, points_of, trained
 from training.batches import training_batches
-from training.corpora.manifest import Manifest
 from training.evaluation_steps import EvaluationPolicy
 from training.objectives import IGNORED
-from training.run import Exit
 from training.schedule import Piece
-from training.spec import Initial, Objective, RunSpec, SpecError
-
-
-def trained(spec: RunSpec, manifest: Manifest, folder: Path, start: Path | None = None, **execution) -> Path:
-    assert train_run(spec, folder, manifest, start=start, **{"resume_every": 0, **execution}) == Exit.DONE
-    return folder
+from training.spec import Initial, SpecError
 
 
 def losses(folder: Path) -> dict[tuple[int, str], float]:
@@ -37,46 +30,34 @@ def test_a_branch_at_the_trunks_rate_is_the_trunk(spec, manifest, tmp_path):
         first_sequence=8 * spec.global_batch,
         evaluation=EvaluationPolicy("explicit"),
     )
-    branch = trained(branch_spec, manifest, tmp_path / "branch", trunk / "resume" / "step-8")
+    branch = trained(branch_spec, manifest, tmp_path / "branch", start=trunk / "resume" / "step-8")
     last = (spec.steps, "general")
     assert losses(branch)[(spec.steps - 8, "general")] == losses(trunk)[last]
     # Without the moments it is another run.
     fresh = dataclasses.replace(branch_spec, initial=Initial("run", run=constant.hash, step=20))
-    cold = trained(fresh, manifest, tmp_path / "cold", trunk / "checkpoints" / f"step-{spec.steps}")
+    cold = trained(fresh, manifest, tmp_path / "cold", start=trunk / "checkpoints" / f"step-{spec.steps}")
     assert losses(cold)[(spec.steps - 8, "general")] != losses(trunk)[last]
 
 
 def test_a_branch_without_its_state_is_refused(spec, manifest, tmp_path):
     lost = dataclasses.replace(spec, initial=Initial("run", run="ab", step=8, moments=True))
     with pytest.raises(SpecError, match="no complete state here; run its parent again"):
-        trained(lost, manifest, tmp_path / "branch", tmp_path / "resume" / "step-8")
+        trained(lost, manifest, tmp_path / "branch", start=tmp_path / "resume" / "step-8")
 
 
 def test_a_masked_model_learns(spec, manifest, tmp_path):
-    shape = {
-        "model_type": "bert",
-        "vocab_size": manifest.vocabulary + 1,
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-        "max_position_embeddings": 64,
-    }
-    objective = Objective("masked", mask_share=0.25, mask_token=manifest.vocabulary)
-    bert = dataclasses.replace(
-        spec, model=shape, objective=objective, steps=60, schedule=(Piece("constant", 5e-3),), global_batch=8
-    )
-    found = losses(trained(bert, manifest, tmp_path / "bert"))
-    assert found[(0, "general")] == pytest.approx(np.log(manifest.vocabulary), rel=0.05)
-    assert found[(60, "general")] < found[(0, "general")] - 0.5
+    bert = masked(spec, manifest, steps=60, schedule=(Piece("constant", 5e-3),), global_batch=8)
+    measured = losses(trained(bert, manifest, tmp_path / "bert"))
+    assert measured[(0, "general")] == pytest.approx(np.log(manifest.vocabulary), rel=0.05)
+    assert measured[(60, "general")] < measured[(0, "general")] - 0.5
     # Micro-batches and the place in the run change no mask.
     halves = losses(trained(bert, manifest, tmp_path / "halves", micro_batch=4))
-    assert halves[(60, "general")] == pytest.approx(found[(60, "general")], abs=1e-5)
+    assert halves[(60, "general")] == pytest.approx(measured[(60, "general")], abs=1e-5)
     stores = {corpus: manifest.store(corpus) for corpus in spec.corpora}
     whole = [batch.numpy() for batch in training_batches(stores, bert, 1)]
     later = dataclasses.replace(bert, first_sequence=8, steps=2)
     np.testing.assert_array_equal(next(training_batches(stores, later, 1)).numpy(), whole[1])
-    assert ((whole[0][:, 1] != IGNORED).sum(1) == objective.predictions(spec.sequence_length)).all()
+    assert ((whole[0][:, 1] != IGNORED).sum(1) == bert.objective.predictions(spec.sequence_length)).all()
 
 
 def test_documents_of_a_sequence_can_be_kept_apart(spec, manifest, tmp_path):

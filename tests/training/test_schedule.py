@@ -25,16 +25,23 @@ def test_known_values_of_each_shape():
     np.testing.assert_array_equal(learning_rates([Piece("constant", 0.3)], 3), [0.3] * 3)
 
 
-def test_warmup_stable_decay_and_a_rewarmup_from_the_rate_before():
-    pieces = [Piece("linear", end=1.0, steps=2), Piece("constant"), Piece("linear", end=0.0, share=0.2)]
-    np.testing.assert_allclose(learning_rates(pieces, 10), [0.5] + [1.0] * 7 + [0.5, 0.0])
-    np.testing.assert_allclose(learning_rates([Piece("linear", end=1.0)], 2, before=0.5), [0.75, 1.0])
-
-
-def test_a_start_of_its_own_jumps():
-    np.testing.assert_allclose(
-        learning_rates([Piece("constant", 1.0, steps=1), Piece("linear", 0.5, 0.0, steps=2)], 3), [1.0, 0.25, 0.0]
-    )
+@pytest.mark.parametrize(
+    ("pieces", "before", "expected"),
+    [
+        (
+            [Piece("linear", end=1.0, steps=2), Piece("constant"), Piece("linear", end=0.0, share=0.2)],
+            0.0,
+            [0.5] + [1.0] * 7 + [0.5, 0.0],
+        ),
+        ([Piece("linear", end=1.0)], 0.5, [0.75, 1.0]),
+        ([Piece("constant", 1.0, steps=1), Piece("linear", 0.5, 0.0, steps=2)], 0.0, [1.0, 0.25, 0.0]),
+        # Too short for its warm-up, it starts at the peak.
+        ([Piece("linear", end=1.0, share=0.01), Piece("constant")], 0.0, [1.0] * 5),
+    ],
+    ids=["warm-up, stable, decay", "re-warm-up from the rate before", "a start of its own", "no step of warm-up"],
+)
+def test_chains_of_pieces(pieces, before, expected):
+    np.testing.assert_allclose(learning_rates(pieces, len(expected), before), expected)
 
 
 @settings(deadline=None)
@@ -73,17 +80,9 @@ def test_shares_are_rounded_by_less_than_a_step(parts, steps):
 def test_shares_are_rounded_by_largest_remainder_and_exactly():
     assert piece_lengths([Piece("constant", share=share) for share in (0.25, 0.35, 0.4)], 10) == [3, 3, 4]
     # In binary 0.1 * 30 is a little above 3 and 0.7 * 30 a little below 21.
-    assert piece_lengths([Piece("constant", share=0.1), Piece("constant", share=0.7), Piece("constant")], 30) == [
-        3,
-        21,
-        6,
-    ]
-
-
-def test_a_run_too_short_for_its_warmup_starts_at_the_peak():
-    pieces = [Piece("linear", end=1.0, share=0.01), Piece("constant")]
-    assert piece_lengths(pieces, 5) == [0, 5]
-    np.testing.assert_array_equal(learning_rates(pieces, 5), np.ones(5))
+    pieces = [Piece("constant", share=0.1), Piece("constant", share=0.7), Piece("constant")]
+    assert piece_lengths(pieces, 30) == [3, 21, 6]
+    assert piece_lengths([Piece("linear", end=1.0, share=0.01), Piece("constant")], 5) == [0, 5]
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,16 @@ from training.telemetry import Telemetry, peak_flops, peak_memory
 
 
 @pytest.fixture
-def told() -> list[str]:
+def warnings() -> list[str]:
     return []
 
 
 @pytest.fixture
-def telemetry(spec, tmp_path, told) -> Telemetry:
-    return Telemetry(tmp_path, spec, flops_per_token=100.0, peak=1e6, log=told.append)
+def telemetry(spec, tmp_path, warnings) -> Telemetry:
+    return Telemetry(tmp_path, spec, flops_per_token=100.0, peak=1e6, log=warnings.append)
 
 
-def test_a_line_says_speed_and_share_of_the_peak(telemetry, spec, told, monkeypatch):
+def test_a_line_has_speed_and_ratio_to_the_peak(telemetry, spec, warnings, monkeypatch):
     telemetry._since = 0.0
     monkeypatch.setattr("training.telemetry.time.perf_counter", lambda: 2.0)
     telemetry.waited(0.5)
@@ -31,33 +31,33 @@ def test_a_line_says_speed_and_share_of_the_peak(telemetry, spec, told, monkeypa
     assert line["mfu"] == pytest.approx(line["tokens_per_second"] * 100.0 / 1e6, rel=1e-3)
     assert line["data_wait"] == 0.25
     assert line["memory"] > 1e7
-    assert told == []
+    assert warnings == []
 
 
-def test_a_spike_is_told_and_noise_is_not(telemetry, told):
+def test_of_a_spike_it_warns_and_not_of_noise(telemetry, warnings):
     for step in range(200):
         telemetry.step(step, loss=3.0 + 0.05 * (step % 7))
-    assert told == []
+    assert warnings == []
     telemetry.step(200, loss=4.5)
-    assert len(told) == 1
-    assert "step 200: training loss spike: 4.500 after a median of 3.150" in told[0]
+    assert len(warnings) == 1
+    assert "step 200: training loss spike: 4.500 after a median of 3.150" in warnings[0]
 
 
-def test_a_drop_of_the_speed_is_told(telemetry, told, monkeypatch):
+def test_of_a_drop_of_the_speed_it_warns(telemetry, warnings, monkeypatch):
     clock = iter([1.0, 2.0, 3.0, 4.0, 7.0])
     telemetry._since = 0.0
     monkeypatch.setattr("training.telemetry.time.perf_counter", lambda: next(clock))
     for step in (1, 2, 3, 4):
         telemetry.step(step, 1.0)
         telemetry.write(step, 1e-3, 1.0)
-    assert told == []
+    assert warnings == []
     telemetry.step(5, 1.0)
     telemetry.write(5, 1e-3, 1.0)
-    assert len(told) == 1
-    assert "slow" in told[0]
+    assert len(warnings) == 1
+    assert "slow" in warnings[0]
 
 
-def test_an_unknown_device_has_no_share_of_a_peak(spec, tmp_path):
+def test_an_unknown_device_has_no_ratio_to_a_peak(spec, tmp_path):
     telemetry = Telemetry(tmp_path, spec, 100.0, None, print)
     telemetry.step(1, 1.0)
     telemetry.write(1, 1e-3, 1.0)

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from training.corpora.documents import CorpusError
-from training.corpora.text_files import file_documents, file_fingerprint
+from training.corpora.text_files import FileReading, file_fingerprint
 
 ROWS = [
     {"text": "One.\u2028Still one.\x85", "source": "a"},
@@ -35,12 +35,12 @@ def write(path, content=LINES):
 def test_rows_are_documents(tmp_path, name):
     path = write(tmp_path / name)
     expected = [(f"{name}:{number}", row["text"]) for number, row in enumerate(ROWS, start=1)]
-    assert list(file_documents(path)) == expected
-    assert [text for _, text in file_documents(path, column="source")] == ["a", "a", "b#1"]
-    grouped = [document for document, _ in file_documents(path, group="source")]
+    assert list(FileReading(path)) == expected
+    assert [text for _, text in FileReading(path, column="source")] == ["a", "a", "b#1"]
+    grouped = [document for document, _ in FileReading(path, group="source")]
     assert grouped == [f"a#{name}:1", f"a#{name}:2", f"b%231#{name}:3"]
     with pytest.raises(CorpusError, match="no column 'book'; its columns: text, source"):
-        list(file_documents(path, group="book"))
+        list(FileReading(path, group="book"))
 
 
 def test_a_folder_is_read_in_the_order_of_names(tmp_path):
@@ -50,7 +50,7 @@ def test_a_folder_is_read_in_the_order_of_names(tmp_path):
     write(tmp_path / "deep" / "c.parquet", b'{"text": "x"}\n')
     write(tmp_path / "README.md", b"no corpus")
     write(tmp_path / ".hidden.jsonl")
-    names = [document.split(":")[0] for document, _ in file_documents(tmp_path)]
+    names = [document.split(":")[0] for document, _ in FileReading(tmp_path)]
     assert names == ["a.jsonl"] * 3 + ["b.jsonl.gz"] * 3 + ["deep/c.parquet"]
 
 
@@ -58,19 +58,19 @@ def test_text_files_are_documents_in_a_folder_and_paragraphs_alone(tmp_path):
     content = "\ufeffFirst,\r\nstill.\r\n\r\n \n\nSecond é.".encode()
     path = write(tmp_path / "a.txt", content)
     write(tmp_path / "b.txt", b"Other.\n")
-    assert list(file_documents(path)) == [("a.txt:1", "First,\nstill.\n"), ("a.txt:6", "Second é.")]
-    assert list(file_documents(tmp_path)) == [("a.txt", "First,\nstill.\n\n \n\nSecond é."), ("b.txt", "Other.\n")]
+    assert list(FileReading(path)) == [("a.txt:1", "First,\nstill.\n"), ("a.txt:6", "Second é.")]
+    assert list(FileReading(tmp_path)) == [("a.txt", "First,\nstill.\n\n \n\nSecond é."), ("b.txt", "Other.\n")]
 
 
 def test_empty_texts_and_lines_are_passed_over_and_still_counted(tmp_path):
     path = write(tmp_path / "a.jsonl", b'{"text": ""}\n\n{"text": " \\n"}\n{"text": "x"}')
-    assert list(file_documents(path)) == [("a.jsonl:4", "x")]
+    assert list(FileReading(path)) == [("a.jsonl:4", "x")]
 
 
 def test_many_rows_of_parquet_keep_their_numbers(tmp_path):
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"text": [f"t{n}" for n in range(2000)]}), path, row_group_size=300)
-    assert list(file_documents(path)) == [(f"a.parquet:{n + 1}", f"t{n}") for n in range(2000)]
+    assert list(FileReading(path)) == [(f"a.parquet:{n + 1}", f"t{n}") for n in range(2000)]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_faults_are_named_with_their_place(tmp_path, name, content, message):
     path = tmp_path / name
     write(path, content)
     with pytest.raises(CorpusError) as error:
-        list(file_documents(path))
+        list(FileReading(path))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -108,11 +108,11 @@ def test_a_damaged_file_is_named(tmp_path, name, damage):
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2] if damage == "cut" else b"garbage" + content)
     with pytest.raises(CorpusError, match=f"{name}: (cannot be read|not readable)"):
-        list(file_documents(path))
+        list(FileReading(path))
 
 
 def test_a_missing_path_and_a_folder_without_corpora(tmp_path):
-    for use in (file_fingerprint, lambda path: list(file_documents(path))):
+    for use in (file_fingerprint, lambda path: list(FileReading(path))):
         with pytest.raises(CorpusError, match="none: no such file or folder"):
             use(tmp_path / "none")
         with pytest.raises(CorpusError, match="no file of a known kind in this folder"):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tests.training.runs import all_done, in_process, points_of, together, train_run
+from tests.training.runs import all_done, diverging, in_process, points_of, together, train_run
 from training.attempt import LeaseLostError, attempts
 from training.devices.group import ALONE, Group, Parallel, join, leave
 from training.durable import read_lines_whole
@@ -69,12 +69,7 @@ def _all_jobs(rank: int, spec: RunSpec, base: Path, manifest: Path) -> None:
         for name, of, options in (("checkpointed", spec, {"activation_checkpointing": True}), ("bf16", half, {})):
             _copied(group, base / "single", 40, base / f"{name}-{kind}")
             outcomes[f"{name}-{kind}"] = _run(group, of, base / f"{name}-{kind}", manifest, kind, **options)
-    wild = dataclasses.replace(
-        spec,
-        schedule=(dataclasses.replace(spec.schedule[0], end=1e20, share=None, steps=None),),
-        optimizer=dataclasses.replace(spec.optimizer, clip=0.0),
-    )
-    outcomes["wild"] = _run(group, wild, base / "wild", manifest, "ddp")
+    outcomes["wild"] = _run(group, diverging(spec), base / "wild", manifest, "ddp")
     if rank == 1:
         _when(base / "stopped" / "points.jsonl", lambda: os.kill(os.getpid(), signal.SIGTERM))
     outcomes["stopped"] = _run(group, spec, base / "stopped", manifest, "ddp", resume_every=0)
@@ -123,19 +118,19 @@ def _losses(folder: Path) -> list[float]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_gives_the_losses_of_one_process(kind, base):
     assert _losses(base / kind) == pytest.approx(_losses(base / "single"), abs=1e-5)
-    own, alone = (read_lines_whole(base / name / "metrics.jsonl") for name in (kind, "single"))
-    assert [line["step"] for line in own] == list(range(1, STEPS + 1))
+    lines, alone = (read_lines_whole(base / name / "metrics.jsonl") for name in (kind, "single"))
+    assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
     for key, tolerance in (("loss", 1e-5), ("gradient_norm", 1e-4), ("learning_rate", 0)):
-        assert [line[key] for line in own] == pytest.approx([line[key] for line in alone], abs=tolerance)
+        assert [line[key] for line in lines] == pytest.approx([line[key] for line in alone], abs=tolerance)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_saves_the_same_directory(kind, base):
-    own, alone = (base / name / "checkpoints" / f"step-{STEPS}" for name in (kind, "single"))
-    assert sorted(path.name for path in own.iterdir()) == sorted(path.name for path in alone.iterdir())
+    saved, alone = (base / name / "checkpoints" / f"step-{STEPS}" for name in (kind, "single"))
+    assert sorted(path.name for path in saved.iterdir()) == sorted(path.name for path in alone.iterdir())
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"):
-        assert (own / name).read_bytes() == (alone / name).read_bytes()
-    weights, expected = (load_file(path / "model.safetensors") for path in (own, alone))
+        assert (saved / name).read_bytes() == (alone / name).read_bytes()
+    weights, expected = (load_file(path / "model.safetensors") for path in (saved, alone))
     assert weights.keys() == expected.keys()
     for name, tensor in expected.items():
         assert weights[name].shape == tensor.shape
@@ -149,9 +144,7 @@ def test_states_go_from_any_kind_to_any_other(long, manifest, base):
     expected = {(point["step"], point["corpus"]): point["loss"] for point in points_of(base / "single")}
     for name, begin in CHAIN:
         points = points_of(base / f"chain-{name}")
-        assert {point["step"] for point in points} == {step for step, _ in expected if step >= begin} | (
-            {begin} & {step for step, _ in expected}
-        )
+        assert {point["step"] for point in points} == {step for step, _ in expected if step >= begin}
         for point in points:
             assert point["loss"] == pytest.approx(expected[point["step"], point["corpus"]], abs=1e-6)
 
@@ -166,14 +159,14 @@ def test_activation_checkpointing_and_bf16_are_those_of_one_process(kind, base):
 
 
 def test_all_processes_stop_together(base):
-    own, other = (json.loads((base / f"outcomes-{rank}.json").read_text()) for rank in (0, 1))
-    assert own == other
-    assert own["wild"] == Exit.CRASH
+    outcomes, other = (json.loads((base / f"outcomes-{rank}.json").read_text()) for rank in (0, 1))
+    assert outcomes == other
+    assert outcomes["wild"] == Exit.CRASH
     assert " at step " in (base / "wild" / "FAILED").read_text()
-    assert own["stopped"] == Exit.RUN_ME_AGAIN
+    assert outcomes["stopped"] == Exit.RUN_ME_AGAIN
     assert attempts(base / "stopped")[0]["exit_code"] == Exit.RUN_ME_AGAIN
-    assert own["resumed"] == Exit.DONE
+    assert outcomes["resumed"] == Exit.DONE
     assert _losses(base / "stopped") == pytest.approx(_losses(base / "single"), abs=1e-6)
-    assert own["lost"] == "lost: taken over by another process"
-    assert all(own[name] == Exit.DONE for name in own if name not in ("wild", "stopped", "lost"))
+    assert outcomes["lost"] == "lost: taken over by another process"
+    assert all(outcomes[name] == Exit.DONE for name in outcomes if name not in ("wild", "stopped", "lost"))
     assert attempts(base / "zero2")[0]["parallel"] == "zero2"
