@@ -17,7 +17,7 @@ from fitting.solver.multi_start import local_minima
 
 MANY = 10
 """Folds above which the starts of all fits are searched for once."""
-SEARCHED = ("seed", "schedules", "weights", "delta", "fix", "unknown")
+SEARCHED = ("first_guesses", "prior", "schedules", "weights", "delta", "fix", "unknown")
 """Options of a fit that change its local minima."""
 
 

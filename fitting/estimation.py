@@ -10,7 +10,7 @@ from fitting.fitted import Fit
 from fitting.points import PointsError, numbers_of
 from fitting.schedule import Schedules
 from fitting.solver.lbfgs_grid import lbfgs_grid
-from fitting.solver.multi_start import LocalMinima, minimise
+from fitting.solver.multi_start import LocalMinima, Minimum, minimise
 from fitting.solver.newton import huber
 from fitting.solver.prepare import Ready, prepare
 from fitting.solver.problem import DELTA, Problem
@@ -36,22 +36,26 @@ def fit(
     screened: int | None = 20,
     workers: int | None = None,
     minima: LocalMinima | None = None,
+    prior: bool = True,
+    first_guesses: int = 0,
 ) -> Fit:
     """Fit a law to the measured losses of one validation corpus.
 
     Parameters: `points`, one row a point, with the law's columns, `loss` (nats per token) and `run`, which
     names the run that a point belongs to; N in billions of parameters, D in billions of tokens, r and rho in
     [0, 1]. `law`, a name in `fitting.LAWS`. `method`, "varpro" (variable projection, then Newton) or
-    "lbfgs_grid", the method of the papers. `seed` decides first guesses and bootstrap draws. `schedules`, run ->
-    `Schedule`: with them a law that reads s2 gets lambda, the decay of S2, as one more parameter, and S2 is
-    computed at each point's `step`. `bootstrap`, number of refits for the intervals (0: none, and no profiles).
-    `weights` (n,), non-negative, one a point, or "loss_stderr" for the inverse variance by that column.
+    "lbfgs_grid", the method of the papers. `seed` decides the bootstrap draws; a fit does not depend on it.
+    `schedules`, run -> `Schedule`: with them a law that reads s2 gets lambda, the decay of S2, as one more
+    parameter, and S2 is computed at each point's `step`. `bootstrap`, number of refits for the intervals (0: none, and
+    no profiles). `weights` (n,), non-negative, one a point, or "loss_stderr" for the inverse variance by that column.
     `delta`, of the Huber loss of log residuals. `fix`, parameter -> value that it keeps (lambda too). `unknown`,
     columns whose values are not known and that become one parameter each: "s1_pretrain" and "rho" of an open model.
     `grid`, for lbfgs_grid: parameter -> starting values, in place of the law's own; `screened`, how many of
     the grid's best starts are followed, None for all of them. `workers`, processes of the bootstrap and the profiles,
     None for one a core where that pays; the result does not depend on it. `minima`, of varpro: starts of
-    the search, as `local_minima` finds them for nearly the same points; None to search everywhere.
+    the search, as `local_minima` finds them for nearly the same points; None to search everywhere. `prior`, of varpro:
+    False for the objective of the papers alone, whose optimum is not unique where points leave a parameter free.
+    `first_guesses`, a number for the random starts of the search, to see that the result does not hang on them.
 
     Points where the law has no value (D = 0, say) are left out, and `warnings` says so.
 
@@ -72,13 +76,14 @@ def fit(
     ready = prepare(points, law, weights, schedules, delta, fix or {}, unknown)
     problem, rng = ready.problem, np.random.default_rng(seed)
     if method == "varpro":
-        theta, objective = minima.best(problem) if minima else minimise(problem, rng)
+        minimum = minima.best(problem) if minima else minimise(problem, prior, first_guesses)
     else:
-        theta, objective = lbfgs_grid(problem, grid or {}, screened)
+        minimum = Minimum(problem, *lbfgs_grid(problem, grid or {}, screened))
+    problem, theta = minimum.problem, minimum.theta
     params = problem.parameters(theta)
     x = {**problem.x, **(problem.curve(problem.nonlinear[-1].coordinate(params["lambda"])) if problem.curve else {})}
     n_runs = int(ready.runs.max()) + 1
-    optimum = Optimum(problem, theta, objective, ready.runs, ready.names)
+    optimum = Optimum(problem, theta, minimum.objective, ready.runs, ready.names)
     predicted = problem.law.loss(x, params)
     result = Fit(
         law=law,
@@ -86,7 +91,7 @@ def fit(
         columns=list(problem.law.columns),
         params=params,
         metrics=metrics(problem, predicted),
-        objective=objective,
+        objective=minimum.objective - problem.prior_at(theta)[0],
         n_points=len(problem.loss),
         n_runs=n_runs,
         ranges=ranges(x, ready.points),

@@ -34,6 +34,7 @@ def fit_shared(
     fix: Mapping[str, float] | None = None,
     unknown: Iterable[str] = (),
     workers: int | None = None,
+    prior: bool = True,
 ) -> dict[str, Fit]:
     """Fit a law to several validation corpora at once, with parameters in common.
 
@@ -78,10 +79,12 @@ def fit_shared(
     everywhere = {f"{name}[{code}]": value for name, value in fix.items() for code in codes}
     in_joint = {p.name for p in joint.parameters} | {"lambda"}
     fixed = {name: value for name, value in (everywhere | fix).items() if name in in_joint}
-    separate = _separate_fits(points, one, len(codes), schedules, fix, delta, rng)
+    separate = _separate_fits(points, one, len(codes), schedules, fix, delta)
     ready = prepare(points, _with_starts(joint, one, shared, codes, separate), weights, schedules, delta, fixed, ())
     # Slow progress of one corpus is small beside the joint objective, so the usual tolerance would stop too early.
-    theta, objective = refine(ready.problem, minimise(ready.problem, rng)[0], tolerance=1e-13)
+    minimum = minimise(ready.problem, prior)
+    ready = replace(ready, problem=minimum.problem)
+    theta, objective = refine(ready.problem, minimum.theta, tolerance=1e-13)
     optimum = Optimum(ready.problem, theta, objective, ready.runs, ready.names)
     draws, profiled = np.zeros((0, 0)), {}
     if bootstrap:
@@ -93,13 +96,13 @@ def fit_shared(
     }
 
 
-def _separate_fits(points, one: Law, count: int, schedules, fix, delta, rng) -> list[dict[str, float]]:
+def _separate_fits(points, one: Law, count: int, schedules, fix, delta) -> list[dict[str, float]]:
     """Parameters of the separate fit of each corpus, empty where there is none."""
     fits = []
     for g in range(count):
         try:
             ready = prepare(points[points[GROUP] == g], one, None, schedules, delta, fix, ())
-            fits.append(ready.problem.parameters(minimise(ready.problem, rng)[0]))
+            fits.append(ready.problem.parameters(minimise(ready.problem).theta))
         except PointsError:
             fits.append({})
     return fits
@@ -114,7 +117,9 @@ def _with_starts(joint: Law, one: Law, shared, codes, separate: list[dict[str, f
             ends[p.name] = (min(values.values()), max(values.values()))
         elif p.name not in shared:
             ends |= {f"{p.name}[{code}]": (value, value) for code, value in values.items()}
-    guessed = (replace(p, start=ends[p.name]) if p.name in ends else p for p in joint.parameters)
+    guessed = (
+        replace(p, start=ends[p.name], prior=p.prior or p.start) if p.name in ends else p for p in joint.parameters
+    )
     return replace(joint, parameters=tuple(guessed))
 
 

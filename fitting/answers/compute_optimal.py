@@ -103,7 +103,7 @@ def _dcpt(params: Mapping[str, float], r: float | None) -> dict[str, float]:
     return {**params, "E": E, "B": params["B"] * r ** params["eta"]}
 
 
-AT_A_RATIO = {"chinchilla": lambda params, r: dict(params), "dcpt": _dcpt}
+AT_A_RATIO = {"chinchilla": lambda params, r: dict(params), "dcpt": _dcpt, "dcpt-convex": _dcpt}
 """Law -> the Chinchilla law that it is at one ratio."""
 
 

@@ -120,7 +120,8 @@ def _slope(x: dict[str, np.ndarray], runs: np.ndarray, r: float, D: float, boots
             f"{len(rows)} points at r = {r:g} are too few: five, at two or more D, are needed at each ratio"
         )
     problem = Problem(SIGNED, own, x["loss"][rows], np.ones(len(rows)), {})
-    theta, _ = minimise(problem, rng)
+    minimum = minimise(problem)
+    problem, theta = minimum.problem, minimum.theta
     found = problem.parameters(theta)
 
     def slope(p: Mapping[str, float]) -> float:

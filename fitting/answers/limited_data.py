@@ -35,7 +35,8 @@ def limited_data(
     schedule, which grow with D). `level`, `spread`: as in `trade_off`.
 
     `values`: domain_ratio, D; for dcpt also replay_below, the domain tokens below which replay helps: r_d < 1
-    exactly when domain_tokens < (B (eta + beta) (1 + eps)^(gamma+1) / (gamma C))^(1/beta). `predicted`: domain.
+    (exactly, where eta >= 1) when domain_tokens < (B (eta + beta) (1 + eps)^(gamma+1) / (gamma C))^(1/beta).
+    `predicted`: domain.
 
     Raises PointsError for a law that reads no r, or no D and `at` is no function; for impossible values.
 
@@ -67,7 +68,7 @@ def limited_data(
         "domain_ratio": estimate(r_d, ratios, level),
         "D": estimate(domain_tokens / r_d, domain_tokens / ratios, level),
     }
-    if domain.law == "dcpt":
+    if domain.law in ("dcpt", "dcpt-convex"):
         drawn = np.array([replay_below(dict(zip(domain.params, draw, strict=True))) for draw in domain.draws])
         values["replay_below"] = estimate(replay_below(domain.params), drawn, level)
     there = frame_at(r_d)

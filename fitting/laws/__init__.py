@@ -4,7 +4,7 @@ from fitting.laws.annealing import ANNEALING
 from fitting.laws.chinchilla import CHINCHILLA
 from fitting.laws.cross_domain import CROSS_DOMAIN
 from fitting.laws.data_mixing import DATA_MIXING
-from fitting.laws.dcpt import DCPT, DCPT_FREE
+from fitting.laws.dcpt import DCPT, DCPT_CONVEX, DCPT_FREE
 from fitting.laws.dcpt_forms import DCPT_FORMS
 from fitting.laws.ddo import DDO
 from fitting.laws.dynamics import DYNAMICS
@@ -15,7 +15,7 @@ from fitting.laws.transfer import TRANSFER
 LAWS: dict[str, Law] = {
     law.name: law
     for law in (
-        *(OPENAI, CHINCHILLA, *DCPT_FORMS[:2], DCPT, DCPT_FREE, *DCPT_FORMS[2:]),
+        *(OPENAI, CHINCHILLA, *DCPT_FORMS[:2], DCPT, DCPT_CONVEX, DCPT_FREE, *DCPT_FORMS[2:]),
         *CROSS_DOMAIN,
         *(ANNEALING, *DYNAMICS),
         *TRANSFER,

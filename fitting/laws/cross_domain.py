@@ -7,7 +7,7 @@ nothing, so the first weight is 1.
 
 import numpy as np
 
-from fitting.laws.dcpt import LINEAR, NONLINEAR, dcpt_basis, dcpt_cone, dcpt_constants, dcpt_slopes
+from fitting.laws.dcpt import DCPT_CONVEX, LINEAR, dcpt_basis, dcpt_cone, dcpt_constants, dcpt_slopes
 from fitting.laws.law import Columns, Constants, Law, Parameter, Slopes, exponent
 
 _FORMS = {
@@ -51,7 +51,7 @@ def _form(name: str) -> Law:
         parameters=(
             *LINEAR,
             Parameter("F", "nats per token, at K = 1"),
-            *NONLINEAR,
+            *DCPT_CONVEX.nonlinear,
             exponent("mu", "K", high=10.0),
             *(Parameter(w, "none", 1e-6, 1e6, linear=False, start=(1e-2, 1e2), scale="log") for w in weights),
         ),

@@ -31,7 +31,16 @@ def data_mixing(names: Iterable[str]) -> Law:
             Parameter("c", "nats per token"),
             Parameter("k", "nats per token, at the last corpus alone"),
             *(
-                Parameter(f"t.{name.removeprefix(PREFIX)}", "per unit of weight", -50.0, 50.0, False, (-2.0, 1.0))
+                Parameter(
+                    f"t.{name.removeprefix(PREFIX)}",
+                    "per unit of weight",
+                    -50.0,
+                    50.0,
+                    linear=False,
+                    start=(-2.0, 1.0),
+                    # So wide that it does not matter which corpus is the last.
+                    prior=(-100.0, 100.0),
+                )
                 for name in columns[:-1]
             ),
         ),

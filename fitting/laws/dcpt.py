@@ -1,8 +1,11 @@
 """The D-CPT law (L3): the loss on a corpus falls with its ratio in the mixture.
 
-L falls with r everywhere in r <= 1, D >= D_min exactly when C >= B c0(psi), with c0 = eta (1+eps)^(gamma+1) /
-(gamma D_min^beta) (eq. 26 and 40; c0 is the worst case r = 1, D = D_min). That is a cone in (B, C): with its
-edges in place of the axes, non-negative least squares keeps the law monotone.
+L falls with r at the fitted ratios above 0 and D >= D_min exactly when C >= B c0(psi), with
+
+    c0 = eta max over r of r^(eta-1) (r+eps)^(gamma+1) / (gamma D_min^beta),
+
+whose maximum is at r = 1 (eq. 26 and 40) or, where eta < 1, perhaps at the smallest of these ratios. That is a cone in
+(B, C): with its edges in place of the axes, non-negative least squares keeps the law monotone.
 """
 
 from dataclasses import replace
@@ -35,22 +38,36 @@ def dcpt_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
 
 
 def dcpt_constants(x: Columns) -> dict[str, float]:
-    """The smallest D among the fitted points, from which on the law is monotone in r."""
-    return {"D_min": float(np.min(x["D"]))}
+    """The smallest D among the fitted points and the smallest ratio above 0, from which on the law is monotone in r."""
+    mixed = x["r"][x["r"] > 0]
+    return {"D_min": float(np.min(x["D"])), "r_min": float(mixed.min()) if len(mixed) else 1.0}
+
+
+def _steepest(psi: np.ndarray, constants: Constants) -> tuple[float, float]:
+    """The ratio at which the bound on C is largest, and the bound over B."""
+    _, beta, gamma, eta, eps = psi
+    ratios = np.array([1.0, constants.get("r_min", 1.0)])
+    bounds = eta * ratios ** (eta - 1) * (ratios + eps) ** (gamma + 1) / (gamma * constants["D_min"] ** beta)
+    return float(ratios[bounds.argmax()]), float(bounds.max())
 
 
 def dcpt_cone(psi: np.ndarray, constants: Constants) -> np.ndarray:
     """Edges (4, 4) of the coefficients for which the law falls with r."""
-    _, beta, gamma, eta, eps = psi
     edges = np.eye(4)
-    edges[3, 2] = eta * (1 + eps) ** (gamma + 1) / (gamma * constants["D_min"] ** beta)
+    edges[3, 2] = _steepest(psi, constants)[1]
     return edges
 
 
 def dcpt_turns(psi: np.ndarray, constants: Constants) -> dict[int, np.ndarray]:
     """Derivatives of `dcpt_cone`, which beta, gamma, eta and eps turn."""
     _, _, gamma, eta, eps = psi
-    logs = {1: -np.log(constants["D_min"]), 2: np.log1p(eps) - 1 / gamma, 3: 1 / eta, 4: (gamma + 1) / (1 + eps)}
+    r, _ = _steepest(psi, constants)
+    logs = {
+        1: -np.log(constants["D_min"]),
+        2: np.log(r + eps) - 1 / gamma,
+        3: 1 / eta + np.log(r),
+        4: (gamma + 1) / (r + eps),
+    }
     edge = dcpt_cone(psi, constants) - np.eye(4)
     return {j: edge * log for j, log in logs.items()}
 
@@ -65,7 +82,7 @@ NONLINEAR = (
     exponent("alpha", "N"),
     exponent("beta", "D"),
     exponent("gamma", "r + eps"),
-    Parameter("eta", "exponent of r", 1.0, 10.0, linear=False, start=(1.05, 3.0)),
+    Parameter("eta", "exponent of r", 0.01, 10.0, linear=False, start=(0.1, 3.0)),
     ratio_offset("eps"),
 )
 
@@ -84,19 +101,22 @@ DCPT = Law(
     turns=dcpt_turns,
 )
 
+DCPT_CONVEX = replace(
+    DCPT,
+    name="dcpt-convex",
+    source=f"{DCPT.source}, with eta > 1 as app. E.3 has it",
+    parameters=tuple(replace(p, low=1.0, start=(1.05, 3.0)) if p.name == "eta" else p for p in DCPT.parameters),
+)
+"""The paper writes eta = 1 + exp(eta1): few points at first would then help little, which points that have not settled
+contradict."""
+
 DCPT_FREE = replace(
     DCPT,
     name="dcpt-free",
     source="Que et al. 2024, arXiv:2406.01375, eq. 6 (L3) without eq. 26 and 40: the loss may rise with r",
-    parameters=LINEAR
-    + tuple(
-        replace(
-            p,
-            **{"eta": {"low": 0.01, "start": (0.1, 3.0)}, "eps": {"high": 10.0}, "gamma": {"high": 5.0}}.get(
-                p.name, {}
-            ),
-        )
-        for p in NONLINEAR
+    parameters=tuple(
+        replace(p, high={"eps": 10.0, "gamma": 5.0}[p.name]) if p.name in ("eps", "gamma") else p
+        for p in DCPT.parameters
     ),
     constants=no_constants,
     cone=None,

@@ -143,7 +143,7 @@ DCPT_FORMS = (
             Parameter("C", "nats per token, at r = 0"),
             exponent("beta", "D"),
             Parameter("b", "base of r in the term of D", 1e-6, 1e6, linear=False, start=(1e-2, 1e2), scale="log"),
-            Parameter("c", "base of r in its own term", 1.0 + 1e-6, 1e8, linear=False, start=(1.1, 1e3), scale="log"),
+            Parameter("c", "base of r in its own term", 1.0 + 1e-6, 1e8, linear=False, start=(1.1, 1e7), scale="log"),
         ),
         basis=_l4,
         slopes=_l4_slopes,

@@ -26,7 +26,8 @@ class Parameter:
     """One parameter of a law.
 
     `low`, `high`: its bounds; a linear parameter with low = -inf may have either sign. `start` is the range
-    that the solver draws its first guesses from (nonlinear parameters only). `scale` is the coordinate that the
+    that the solver draws its first guesses from (nonlinear parameters only); its middle and its length are mean and
+    standard deviation of the weak prior, unless `prior` is another range. `scale` is the coordinate that the
     solver uses: "linear", "log" (log value) or "memory" (-log(1 - value), for decays close to 1).
     """
 
@@ -37,6 +38,7 @@ class Parameter:
     linear: bool = True
     start: tuple[float, float] = (0.0, 1.0)
     scale: str = "linear"
+    prior: tuple[float, float] | None = None
 
     def coordinate(self, value: float) -> float:
         """The solver's coordinate of a value."""

@@ -21,7 +21,7 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
         **{name: (0.0, 5.0, 10.0, 15.0, 20.0, 25.0) for name in ("A", "B")},
         **{name: (0.0, 0.5, 1.0, 1.5, 2.0) for name in ("alpha", "beta")},
     },
-    "dcpt": {
+    "dcpt-convex": {
         "E": (-1.0, -0.5, 0.0, 0.5, 1.0),
         **{name: WIDE for name in ("A", "B", "C")},
         **{name: HALF for name in ("alpha", "beta", "gamma")},

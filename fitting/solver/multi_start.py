@@ -1,7 +1,7 @@
 """The global minimum of the objective, by local searches from many starts."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -11,14 +11,20 @@ from fitting.schedule import Schedules
 from fitting.solver.newton import refine
 from fitting.solver.prepare import prepare
 from fitting.solver.problem import DELTA, Problem
-from fitting.solver.varpro import starting_points
+from fitting.solver.varpro import EXACT, starting_points
 
 SAME = 1e-6
 """Relative difference up to which two objectives belong to one local minimum."""
 NEAR = 0.1
 """How far above the least objective on a subsample a minimum may be to be refined on all points."""
 FAR = 0.5
-"""The same for a minimum that may be the global one on a part of the points."""
+"""The same for a minimum that may be the global one once the prior counts, or on a part of the points."""
+ROUNDS = 6
+"""Searches, each from other first guesses, at most: two that reach the least objective are enough."""
+AGREE = 1e-4
+"""Relative difference up to which two searches have reached the same objective."""
+LEAST_NOISE = 1e-6
+"""Relative error of a point below which the prior's strength does not fall, as where a law fits exactly."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +34,19 @@ class LocalMinima:
     problem: Problem
     thetas: list[np.ndarray]
 
-    def best(self, problem: Problem) -> tuple[np.ndarray, float]:
-        """The (theta, objective) of another problem of the same law that is least, refined from each minimum."""
-        ends = (refine(problem, problem.rescaled(theta, self.problem)) for theta in self.thetas)
-        return min(ends, key=lambda end: end[1])
+    def best(self, problem: Problem) -> "Minimum":
+        """The least minimum of another problem of the same law, refined from each of these."""
+        start = replace(problem, prior=self.problem.prior)
+        return _least(start, [start.rescaled(theta, self.problem) for theta in self.thetas])
+
+
+@dataclass(frozen=True, eq=False)
+class Minimum:
+    """The global minimum of a problem, whose prior has its strength now; the objective counts it."""
+
+    problem: Problem
+    theta: np.ndarray
+    objective: float
 
 
 def local_minima(
@@ -39,12 +54,13 @@ def local_minima(
     law: str,
     *,
     searches: int = 3,
-    seed: int = 0,
+    first_guesses: int = 0,
     schedules: Schedules | None = None,
     weights: np.ndarray | str | None = None,
     delta: float = DELTA,
     fix: Mapping[str, float] | None = None,
     unknown: Iterable[str] = (),
+    prior: bool = True,
 ) -> LocalMinima:
     """All local minima that some searches find, as starts of many fits to nearly the same points.
 
@@ -53,22 +69,62 @@ def local_minima(
     """
     problem = prepare(points, law, weights, schedules, delta, fix or {}, unknown).problem
     part = problem.subsample()
-    ends = sorted(
-        (end for number in range(searches) for end in _search(part, np.random.default_rng([seed, number]))),
-        key=lambda end: end[1],
-    )
+    ends = [end for number in range(searches) for end in _search(part, first_guesses, number)]
+    part, ends = _with_prior(part, ends) if prior else (part, sorted(ends, key=lambda end: end[1]))
     close = [end for end in ends if end[1] <= ends[0][1] * (1 + FAR)]
     distinct = close[:1] + [end for previous, end in pairwise(close) if end[1] > previous[1] * (1 + SAME)]
+    problem = replace(problem, prior=part.prior)
     return LocalMinima(problem, [problem.rescaled(theta, part) for theta, _ in distinct])
 
 
-def minimise(problem: Problem, rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    """The (theta, objective) of the global minimum: searched on a subsample, refined on all points."""
+def minimise(problem: Problem, prior: bool = True, first_guesses: int = 0) -> Minimum:
+    """The global minimum: searched on a subsample, refined on all points.
+
+    `prior`: whether the weak prior decides what the points do not. `first_guesses`: which random starts.
+    """
     part = problem.subsample()
-    ends = _search(part, rng)
-    least = min(objective for _, objective in ends)
-    return LocalMinima(part, [theta for theta, objective in ends if objective <= least * (1 + NEAR)]).best(problem)
+    ends: list[End] = []
+    least = []
+    for number in range(ROUNDS):
+        ends += (reached := _search(part, first_guesses, number))
+        least.append(min(objective for _, objective in reached))
+        if sum(one <= min(least) * (1 + AGREE) + EXACT for one in least) > 1:
+            break
+    part, ends = _with_prior(part, ends) if prior else (part, sorted(ends, key=lambda end: end[1]))
+    near = [theta for theta, objective in ends if objective <= ends[0][1] * (1 + NEAR)]
+    return LocalMinima(part, near).best(problem)
 
 
-def _search(part: Problem, rng: np.random.Generator) -> list[tuple[np.ndarray, float]]:
+End = tuple[np.ndarray, float]
+"""theta and objective of a local minimum."""
+
+
+def _search(part: Problem, first_guesses: int, number: int) -> list[End]:
+    rng = np.random.default_rng([first_guesses, number])
     return [refine(part, theta, tolerance=1e-7) for theta in starting_points(part, rng)]
+
+
+def _with_prior(part: Problem, ends: list[End]) -> tuple[Problem, list[End]]:
+    """The problem with its prior, and its local minima, the least first."""
+    least = min(objective for _, objective in ends)
+    part = _strengthened(part, least)
+    ends = [refine(part, theta, 1e-7) for theta, objective in ends if objective <= least * (1 + FAR)]
+    return part, sorted(ends, key=lambda end: end[1])
+
+
+def _least(problem: Problem, thetas: list[np.ndarray]) -> Minimum:
+    """The least minimum that descents from these reach; the prior's strength and the noise are made to agree."""
+    theta, objective = min((refine(problem, theta) for theta in thetas), key=lambda end: end[1])
+    for _ in range(6 if problem.prior else 0):
+        before = problem.prior
+        problem = _strengthened(problem, objective - problem.prior_at(theta)[0])
+        theta, objective = refine(problem, theta, tolerance=1e-13)
+        if abs(problem.prior - before) <= 1e-9 * before:
+            break
+    return Minimum(problem, theta, objective)
+
+
+def _strengthened(problem: Problem, objective: float) -> Problem:
+    """The problem with the prior's strength by its least objective without a prior."""
+    freedom = max(len(problem.loss) - problem.n_free, 1)
+    return replace(problem, prior=max(2 * objective / freedom, LEAST_NOISE**2))

@@ -1,4 +1,4 @@
-"""Minimise the papers' objective, the sum of Huber(1e-3) of log residuals, over all parameters at once.
+"""Minimise the papers' objective, the sum of Huber(1e-3) of log residuals, and the prior, over all parameters at once.
 
 A projected Newton method. Its Hessian lies between that of the Huber loss (points within delta only) and that of the
 quadratic above it (iteratively reweighted least squares), which is safe far from the optimum and serves as the damping.
@@ -42,7 +42,10 @@ def huber(residuals: np.ndarray, delta: float = DELTA) -> np.ndarray:
 def refine(
     problem: Problem, theta: np.ndarray, tolerance: float = 1e-9, penalty: Penalty | None = None, max_steps: int = 500
 ) -> tuple[np.ndarray, float]:
-    """The (theta, objective) of the local minimum that a descent from theta reaches; the penalty is not counted."""
+    """The (theta, objective) of the local minimum that a descent from theta reaches.
+
+    The objective counts the problem's prior and not the penalty.
+    """
     theta, objective = _descend(problem, theta, tolerance, penalty, max_steps)
     for _ in range(5):
         restart = _restart(problem, theta)
@@ -66,6 +69,8 @@ def _descend(
         rows = np.concatenate([state.columns.T, slopes.T]) / state.loss
         gradient = rows @ state.scores
         newton, majorant = _gauss_newton(problem, rows, state.residuals)
+        _, pull, precision = problem.prior_at(theta)
+        gradient, newton, majorant = gradient + pull, newton + np.diag(precision), majorant + np.diag(precision)
         if penalty is not None:
             distance, slope = penalty.value(theta) - penalty.target, gradient_of(penalty.value, theta, lower, upper)
             gradient = gradient + penalty.strength * distance * slope
@@ -127,7 +132,7 @@ def _evaluate(problem: Problem, theta: np.ndarray, penalty: Penalty | None) -> _
     residuals = np.log(loss) - problem.log_loss
     clipped = np.clip(residuals, -problem.delta, problem.delta)
     scores = problem.weights * clipped
-    objective = float(scores @ (residuals - clipped / 2))
+    objective = float(scores @ (residuals - clipped / 2)) + problem.prior_at(theta)[0]
     if penalty is not None:
         objective += penalty.strength / 2 * (penalty.value(theta) - penalty.target) ** 2
     return _State(objective, loss, columns, residuals, scores)
@@ -148,7 +153,9 @@ def _refine_coefficients(problem: Problem, theta: np.ndarray, state: _State) -> 
     for _ in range(3 if np.isfinite(state.objective) else 0):
         rows = state.columns.T / state.loss
         newton, majorant = _gauss_newton(problem, rows, state.residuals)
-        step = bounded_step(0.9 * newton + 0.1 * majorant, rows @ state.scores, -theta[:m], np.full(m, np.inf))
+        _, pull, precision = problem.prior_at(theta)
+        hessian = 0.9 * newton + 0.1 * majorant + np.diag(precision[:m])
+        step = bounded_step(hessian, rows @ state.scores + pull[:m], -theta[:m], np.full(m, np.inf))
         if step is None:
             break
         trial = np.concatenate([np.maximum(theta[:m] + step, 0.0), theta[m:]])

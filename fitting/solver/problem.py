@@ -29,7 +29,12 @@ class Problem:
     """Points to be fitted: x (name -> (n,)), loss (n,), weights (n,), and the areas S2 over lambda's coordinate.
 
     `delta`: where the Huber loss of log residuals turns from square to straight. `fixed`: name -> value of parameters
-    that are not searched. Raises PointsError for values that the law does not allow.
+    that are not searched. `prior`: strength of the prior in units of the objective, 0 for none. Raises PointsError for
+    values that the law does not allow.
+
+    The prior is normal and weak: of a nonlinear coordinate with the middle and the length of `Parameter.prior` as mean
+    and standard deviation, of an amount with 0 and the mean loss. Its strength is the variance of a point's noise, so
+    that it weighs as much as one point that measures each parameter that badly.
     """
 
     law: Law
@@ -40,10 +45,13 @@ class Problem:
     curve: Callable[[float], dict[str, np.ndarray]] | None = None
     delta: float = DELTA
     fixed: Mapping[str, float] = field(default_factory=dict)
+    prior: float = 0.0
     nonlinear: tuple[Parameter, ...] = field(init=False)
     log_loss: np.ndarray = field(init=False)
     lower: np.ndarray = field(init=False)
     upper: np.ndarray = field(init=False)
+    _mean: np.ndarray = field(init=False, repr=False)
+    _precision: np.ndarray = field(init=False, repr=False)
     _last: list = field(init=False, repr=False)
     _psi: np.ndarray = field(init=False, repr=False)
     _free: np.ndarray = field(init=False, repr=False)
@@ -61,16 +69,21 @@ class Problem:
         mirrored = [j for j, p in enumerate(law.linear) if p.low == -inf] if law.cone is None else []
         count = law.generators(law.middle, self.constants).shape[1]
         dropped = {*held, *(len(law.linear) + i for i, j in enumerate(mirrored) if j in held)}
+        kept = np.array([j for j in range(count) if j not in dropped], dtype=int)
+        priors = np.array([[p.coordinate(value) for value in p.prior or p.start] for p in nonlinear]).reshape(-1, 2)
+        amounts = np.full(len(kept), float(self.loss.mean()))
         derived = {
             "nonlinear": nonlinear,
             "log_loss": np.log(self.loss),
             "lower": np.array([p.coordinate(p.low) for p in nonlinear]),
             "upper": np.array([p.coordinate(p.high) for p in nonlinear]),
+            "_mean": np.concatenate([np.zeros(len(kept)), priors.mean(axis=1)]),
+            "_precision": self.prior / np.concatenate([amounts, np.ptp(priors, axis=1)]) ** 2,
             "_last": [],
             "_psi": np.array([fixed.get(p.name, np.nan) for p in law.nonlinear]),
             "_free": free,
             "_place": {int(j): row for row, j in enumerate(np.flatnonzero(free))},
-            "_kept": np.array([j for j in range(count) if j not in dropped], dtype=int),
+            "_kept": kept,
             "_held": np.array(held, dtype=int),
             "_held_values": np.array([fixed[law.linear[j].name] for j in held]),
         }
@@ -82,6 +95,11 @@ class Problem:
         """Number of parameters that are fitted."""
         held = sum(name in self.fixed for name in (p.name for p in self.law.parameters))
         return len(self.law.parameters) - held + (self.curve is not None)
+
+    def prior_at(self, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """What the prior adds to the objective at theta, its gradient (p,), and the diagonal (p,) of its Hessian."""
+        pull = self._precision * (theta - self._mean)
+        return float(pull @ (theta - self._mean)) / 2, pull, self._precision
 
     def part(self, rows: np.ndarray) -> "Problem":
         """The same problem on some of its points."""
@@ -271,7 +289,7 @@ def check_fixed(law: Law, fixed: Mapping[str, float], has_lambda: bool) -> None:
             raise PointsError(f"fix: {name} = {value:g} is outside {p.low:g} to {p.high:g}, the bounds of {law.name}")
         if p.linear and law.cone is not None:
             j = [q.name for q in law.linear].index(name)
-            others = np.delete(law.cone(law.middle, law.constants({"D": np.ones(1)})), j, axis=1)
+            others = np.delete(law.cone(law.middle, law.constants({"D": np.ones(1), "r": np.ones(1)})), j, axis=1)
             if others[j].any():
                 raise PointsError(
                     f"fix: {name} of {law.name} cannot be fixed: its lower bound depends on another coefficient"

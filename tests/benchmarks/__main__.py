@@ -13,7 +13,19 @@ from rich.table import Table
 
 from training.durable import write_whole
 
-BENCHMARKS = ("sample", "fit", "tables", "collect", "preparation", "training", "memory", "startup", "sweep", "scale")
+BENCHMARKS = (
+    "sample",
+    "fit",
+    "agreement",
+    "tables",
+    "collect",
+    "preparation",
+    "training",
+    "memory",
+    "startup",
+    "sweep",
+    "scale",
+)
 
 
 def main() -> None:

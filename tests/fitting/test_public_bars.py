@@ -19,7 +19,9 @@ def chinchilla() -> pd.DataFrame:
 
 
 def test_every_one_of_fifty_seeds_reaches_the_optimum(chinchilla):
-    objectives = [fitting.fit(chinchilla, "chinchilla", seed=seed, bootstrap=0).objective for seed in range(50)]
+    objectives = [
+        fitting.fit(chinchilla, "chinchilla", first_guesses=seed, bootstrap=0).objective for seed in range(50)
+    ]
     assert max(objectives) <= 0.00101828
 
 

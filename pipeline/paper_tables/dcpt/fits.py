@@ -26,8 +26,8 @@ from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
 from training.evaluation_steps import EvaluationPolicy, evaluation_steps
 
-FORMS = {"L1": "dcpt-l1", "L2": "dcpt-l2", "L3": "dcpt", "L4": "dcpt-l4", "L5": "dcpt-l5"}
-"""The paper's name of a form of the law -> ours."""
+FORMS = {"L1": "dcpt-l1", "L2": "dcpt-l2", "L3": "dcpt-convex", "L4": "dcpt-l4", "L5": "dcpt-l5"}
+"""The paper's name of a form of the law -> ours; L3 with eta > 1, as the paper fits it."""
 REPRESENTATIONS = {f"K{number}": f"cross-domain-k{number}" for number in (1, 2, 3, 4)}
 """The paper's name of a cross-domain law -> ours."""
 SPLITS = {
@@ -176,7 +176,7 @@ def sampling(study: DomainPoints) -> pd.DataFrame:
             chosen = points[points["step"].isin(steps)]
             counts[method] = chosen["step"].nunique()
             try:
-                fitted = fit(chosen, "dcpt", bootstrap=0, fix={"alpha": 0.5})
+                fitted = fit(chosen, FORMS["L3"], bootstrap=0, fix={"alpha": 0.5})
             except PointsError:
                 continue
             result = scores(points["loss"].to_numpy(float), fitted.predict(points))

@@ -1,0 +1,69 @@
+"""A fit has one answer, also where the points leave a parameter free."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fitting
+from fitting.solver.multi_start import minimise
+from fitting.solver.prepare import prepare
+from fitting.uncertainty.sandwich import sandwich
+from tests.benchmarks.agreement import six_domains, spread
+from tests.fitting.synthetic import TRUE, grid, measured
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_first_guesses_do_not_decide_where_a_parameter_is_free():
+    """Two sizes cannot tell E, A and alpha apart; without a prior predictions of this fold lie 8% apart."""
+    _, law, fitted, judged = next(part for part in six_domains() if part[0].startswith("dcpt-l1 math G"))
+    fits = [fitting.fit(fitted, law, bootstrap=0, first_guesses=number) for number in range(3)]
+    assert spread(np.array([fit.predict(judged) for fit in fits])) < 1e-6
+    assert fits[1].params == pytest.approx(fits[0].params, rel=1e-4)
+    free = [fitting.fit(fitted, law, bootstrap=0, first_guesses=number, prior=False) for number in range(3)]
+    assert spread(np.array([fit.predict(judged) for fit in free])) > 1e-3
+
+
+def test_kernels_agree_on_points_that_no_fit_saw(tmp_path):
+    """Every 19th fold of the benchmark `agreement`, by the kernels that OpenBLAS has for two processors."""
+    jobs = []
+    for kernel in ("Haswell", "SkylakeX"):
+        command = [sys.executable, "-m", "tests.benchmarks.agreement", str(tmp_path / f"{kernel}.npz"), "1", "19"]
+        jobs.append(subprocess.Popen(command, cwd=ROOT, env={**os.environ, "OPENBLAS_CORETYPE": kernel}))
+    assert [job.wait() for job in jobs] == [0, 0]
+    one, other = (np.load(tmp_path / f"{kernel}.npz") for kernel in ("Haswell", "SkylakeX"))
+    assert len(one.files) >= 5
+    for name in one.files:
+        assert other[name] == pytest.approx(one[name], rel=1e-4), name
+
+
+@pytest.mark.parametrize("law", ["chinchilla", "dcpt"])
+def test_the_prior_moves_what_the_points_determine_by_less_than_a_tenth_of_its_error(law):
+    ratios = {"ratios": (0.5,)} if law == "chinchilla" else {}
+    points = measured(grid(evaluations=20, every=10_000, **ratios), law, TRUE[law], noise=0.003)
+    ready = prepare(points, law, None, None, 1e-3, {}, ())
+    weak, none = minimise(ready.problem), minimise(ready.problem, prior=False)
+    errors = np.sqrt(np.diag(sandwich(none.problem, none.theta, np.arange(len(points))).spread))
+    width = np.array([np.ptp([p.coordinate(value) for value in p.start]) for p in ready.problem.nonlinear])
+    m = len(weak.theta) - len(width)
+    determined = np.r_[np.ones(m, dtype=bool), errors[m:] < width / 10]
+    assert determined[m:].sum() >= 2
+    moved = np.abs(weak.theta - none.theta)
+    assert (moved[determined] < 0.1 * errors[determined]).all()
+
+
+def test_an_exact_law_comes_back_to_six_digits_beside_the_prior():
+    points = measured(grid(evaluations=6, every=30_000), "dcpt", TRUE["dcpt"], noise=0.0)
+    assert fitting.fit(points, "dcpt", bootstrap=0).params == pytest.approx(TRUE["dcpt"], rel=1e-5)
+
+
+def test_the_prior_takes_no_part_in_the_objective_that_is_reported():
+    points = measured(grid(evaluations=5), "dcpt", TRUE["dcpt"], noise=0.01)
+    weak, none = (fitting.fit(points, "dcpt", bootstrap=0, prior=prior) for prior in (True, False))
+    # The prior weighs as much as a point.
+    assert none.objective <= weak.objective <= none.objective * (1 + 2 / len(points))
+    assert weak.objective == pytest.approx(weak.metrics["huber"], rel=1e-9)
