@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from pipeline.cli.main import run
-from pipeline.study.folder import Study
+from pipeline.study.folder import PlannedRun, Study
 
 SMALL = [
     *("experiment=own", "name=small", "model=qwen2-0.15m", "ladder=[qwen2-0.05m]", "precision=fp32", "engine=eager"),
@@ -36,6 +37,19 @@ def small_words(texts: Path, folder: Path, *more: str, without: tuple[str, ...] 
 def study_in(words: list[str], name: str = "small") -> Study:
     """The study of the question that those overrides ask."""
     return Study(Path(next(word for word in words if word.startswith("studies=")).removeprefix("studies=")) / name)
+
+
+def write_losses(study: Study, run: PlannedRun, losses: Iterable[tuple[int, str, float]]) -> None:
+    """The files of a run that nobody trained, of which these are the (step, corpus, loss)."""
+    folder = study.runs / run.name
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [
+        {"step": int(step), "tokens": int(step) * run.spec.tokens_per_step, "corpus": corpus, "loss": float(loss)}
+        | {"loss_stderr": 0.02, "learning_rate": 1e-3}
+        for step, corpus, loss in losses
+    ]
+    (folder / "points.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "DONE").write_text("{}\n")
 
 
 def worker(study: Study, *names: str) -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import json
 import zlib
+from collections.abc import Iterator
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from pipeline.question.loading import read_question
 from pipeline.question.schema import Question
 from pipeline.study.collect import collect
 from pipeline.study.folder import PlannedRun, Study
+from tests.pipeline.small import write_losses
 from training.corpora.manifest import Manifest, PreparedCorpus
 from training.evaluation_steps import evaluation_steps
 
@@ -75,10 +77,7 @@ def trained(study: Study, setting: Setting, runs: list[PlannedRun]) -> Measured:
     known = study.read_plan() if study.plan_file.exists() else []
     study.write_plan({run.spec.hash: run for run in [*known, *runs]}.values())
     for run in runs:
-        folder = study.runs / run.name
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "points.jsonl").write_text("".join(json.dumps(line) + "\n" for line in _points(run)))
-        (folder / "DONE").write_text("{}\n")
+        write_losses(study, run, _losses(run))
     return Measured(study, collect(study, setting.question.corpora.general))
 
 
@@ -105,15 +104,8 @@ def loss(domain: str, weights: dict[str, float], tokens: float) -> float:
     return 2.0 + USEFUL[domain] * (0.2 + seen) ** -0.4
 
 
-def _points(run: PlannedRun) -> list[dict[str, Any]]:
-    spec = run.spec
-    noise = np.random.default_rng(zlib.crc32(f"{run.name} {spec.seed}".encode()))
-    weights = {domain: float(Fraction(share)) for domain, share in spec.mixture.items()}
-    lines = []
-    for step in evaluation_steps(spec.evaluation, spec.steps):
-        tokens = step * spec.tokens_per_step
-        for domain in spec.corpora:
-            value = loss(domain, weights, tokens) + noise.normal(0, 2e-4)
-            row = {"step": step, "tokens": tokens, "corpus": domain, "loss": float(value), "loss_stderr": 0.02}
-            lines.append({**row, "learning_rate": 1e-3})
-    return lines
+def _losses(run: PlannedRun) -> Iterator[tuple[int, str, float]]:
+    noise = np.random.default_rng(zlib.crc32(f"{run.name} {run.spec.seed}".encode()))
+    weights = {domain: float(Fraction(weight)) for domain, weight in run.spec.mixture.items()}
+    for step, domain in product(evaluation_steps(run.spec.evaluation, run.spec.steps), run.spec.corpora):
+        yield step, domain, loss(domain, weights, step * run.spec.tokens_per_step) + noise.normal(0, 2e-4)

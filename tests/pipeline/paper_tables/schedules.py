@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 from fractions import Fraction
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from pipeline.question.presets import preset
 from pipeline.question.schema import Question
 from pipeline.study.collect import collect, schedules
 from pipeline.study.folder import Study
+from tests.pipeline.small import write_losses
 from training.evaluation_steps import evaluation_steps
 
 MEMORY = 0.97
@@ -50,23 +51,12 @@ def study_of_schedules(folder: Path, noise: float = 5e-4) -> tuple[Study, Questi
         # Before its first step the law of a pre-training has no value.
         steps = steps[steps > 0] if run.role == "pretrain" else steps
         areas = with_areas(pd.DataFrame({"run": run.name, "step": steps}), known, MEMORY)
-        lines = []
+        losses = []
         for corpus, (law, params) in TRUE.items():
             columns = {name: areas[name].to_numpy(float) for name in LAWS[law].columns if name in areas}
             columns["r"] = np.full(len(steps), float(Fraction(run.spec.mixture[corpus])))
             loss = LAWS[law].loss(columns, params) * np.exp(noise * rng.standard_normal(len(steps)))
-            lines += [
-                {
-                    "step": int(step),
-                    "tokens": int(step) * run.spec.tokens_per_step,
-                    "corpus": corpus,
-                    "loss": float(value),
-                    "loss_stderr": 0.01,
-                    "learning_rate": 1e-3,
-                }
-                for step, value in zip(steps, loss)
-            ]
-        (study.runs / run.name).mkdir(parents=True)
-        (study.runs / run.name / "points.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            losses += zip(steps, repeat(corpus), loss)
+        write_losses(study, run, losses)
     collect(study, "general")
     return study, question

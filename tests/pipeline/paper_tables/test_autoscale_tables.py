@@ -35,25 +35,23 @@ def _weighed(speed_up: float | None = None) -> Weighed:
     return Weighed(WeightsConfirmation(0.9, "uniform", "loss", {"a": 0.5, "b": 0.5}, target, 1, rows), ("half",))
 
 
-def _paper(folder: Path) -> Path:
+@pytest.fixture
+def papers(tmp_path: Path) -> Path:
     six = [("AutoScale", "Web", 4.0), ("AutoScale", "Books", 9.0), ("LLaMA", "Web", 7.0), ("LLaMA", "Books", 8.0)]
     six += [("Uniform (30% more tokens)", "Web", 2.0), ("Uniform (30% more tokens)", "Books", 15.0)]
-    pd.DataFrame(six, columns=["method", "domain", "value"]).to_csv(
-        folder / "autoscale_table06_domain_perplexity_3B.csv", index=False
-    )
     seven = [("18k", "steps_saved", 5000), ("288k", "steps_saved", 20000), ("18k", "final_loss_exp", 38.0)]
-    pd.DataFrame(seven, columns=["data_scale_steps", "metric", "value"]).to_csv(
-        folder / "autoscale_table07_bert_steps_saved.csv", index=False
-    )
     one = [("Uniform Weights", "Avg", 0.45), ("AutoScale (ours)", "Avg", 0.47)]
-    pd.DataFrame(one, columns=["method", "task", "value"]).to_csv(
-        folder / "autoscale_table01_downstream_3B.csv", index=False
-    )
-    return folder
+    for name, keys, rows in (
+        ("table06_domain_perplexity_3B", ["method", "domain"], six),
+        ("table07_bert_steps_saved", ["data_scale_steps", "metric"], seven),
+        ("table01_downstream_3B", ["method", "task"], one),
+    ):
+        pd.DataFrame(rows, columns=[*keys, "value"]).to_csv(tmp_path / f"autoscale_{name}.csv", index=False)
+    return tmp_path
 
 
-def test_perplexities_are_summed_up_in_three_ways_for_paper_and_here(tmp_path: Path) -> None:
-    (six,) = tables_of({"weights": _weighed()}, ["autoscale-6"], _paper(tmp_path))
+def test_perplexities_are_summed_up_in_three_ways_for_paper_and_here(papers: Path) -> None:
+    (six,) = tables_of({"weights": _weighed()}, ["autoscale-6"], papers)
     at = six.cells.set_index(["domain", "method"])
     assert at.loc[("mean", "autoscale"), "paper"] == 6.5
     assert at.loc[("exp of the mean loss", "autoscale"), "paper"] == pytest.approx(6.0)
@@ -75,22 +73,21 @@ def test_a_best_place_holds_and_with_another_order_behind_it_holds_in_order() ->
     assert autoscale.judge_perplexities(cells)[0] == HOLDS
 
 
-def test_steps_saved_are_a_share_of_the_scale(tmp_path: Path) -> None:
-    (seven,) = tables_of({"weights": _weighed(speed_up=1.25)}, ["autoscale-7"], _paper(tmp_path))
+def test_steps_saved_are_a_share_of_the_scale(papers: Path) -> None:
+    (seven,) = tables_of({"weights": _weighed(speed_up=1.25)}, ["autoscale-7"], papers)
     assert dict(zip(seven.cells["scale"], seven.cells["paper"])) == pytest.approx(
         {18000: 27.78, 288000: 6.94, 720: float("nan")}, abs=0.01, nan_ok=True
     )
     assert seven.cells["ours"].dropna().item() == pytest.approx(20)
     assert seven.verdict == HOLDS
-    (none,) = tables_of({"weights": _weighed()}, ["autoscale-7"], _paper(tmp_path))
+    (none,) = tables_of({"weights": _weighed()}, ["autoscale-7"], papers)
     assert none.verdict == NOT_HERE
     assert none.note.startswith("Here: 0 of 1 seeds reached the loss of equal weights within the 720 steps")
 
 
-def test_scores_are_read_where_evaluate_left_them(tmp_path: Path) -> None:
+def test_scores_are_read_where_evaluate_left_them(papers: Path, tmp_path: Path) -> None:
     study, question = whole_study(tmp_path)
     assert READING.applies(question)
-    papers = _paper(tmp_path)
     (one,) = tables_of({"weights": READING.read(Source(study, question))}, ["autoscale-1"], papers)
     assert one.verdict == UNKNOWN
     assert "no down-stream task was evaluated" in one.why
@@ -99,9 +96,9 @@ def test_scores_are_read_where_evaluate_left_them(tmp_path: Path) -> None:
         for row in comparison.methods:
             for seed, run in enumerate(row.runs):
                 for step, score in ((10, 0.0), (720, 0.5 + noise * seed + 0.01 * (row.method == "autoscale"))):
-                    kept = study.runs / run / "tasks" / f"step-{step}.json"
-                    kept.parent.mkdir(exist_ok=True)
-                    kept.write_text(json.dumps({"results": {"next": {"acc": score, "acc_stderr": 0.1}}}))
+                    file = study.runs / run / "tasks" / f"step-{step}.json"
+                    file.parent.mkdir(exist_ok=True)
+                    file.write_text(json.dumps({"results": {"next": {"acc": score, "acc_stderr": 0.1}}}))
         (one,) = tables_of({"weights": READING.read(Source(study, question))}, ["autoscale-1"], papers)
         ours = one.cells.set_index(["method", "task"])["ours"]
         assert ours["uniform", "next"] == pytest.approx(0.5 + noise)

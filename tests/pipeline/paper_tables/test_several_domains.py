@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from operator import attrgetter
 from pathlib import Path
 
 import pandas as pd
@@ -46,21 +47,19 @@ def test_every_cell_of_six_domains_is_planned() -> None:
 
 def test_one_size_of_one_domain_is_evaluated_everywhere() -> None:
     dense = {p.name.rsplit("-", 3)[0] for p in _plan(read_question(SIX))[3:] if p.spec.evaluation.policy == "dense"}
-    shares = ("0.1", "0.2", "0.33", "0.5", "0.67", "0.8", "0.9", "1")
-    assert dense == {"continual-qwen2-0.05m-general1", *(f"continual-qwen2-0.05m-code{share}" for share in shares)}
+    mixtures = ("general1", *(f"code{ratio}" for ratio in ("0.1", "0.2", "0.33", "0.5", "0.67", "0.8", "0.9", "1")))
+    assert dense == {f"continual-qwen2-0.05m-{mixture}" for mixture in mixtures}
 
 
-def test_a_list_of_one_domain_changes_no_run() -> None:
-    words = ["experiment=quickstart"]
-    alone, listed = (read_question([*words, *more]) for more in ([], ["corpora.domains=[code]"]))
-    assert [planned.spec.hash for planned in _plan(alone)] == [planned.spec.hash for planned in _plan(listed)]
-    assert data_folder(alone) == data_folder(listed)
-
-
-def test_whichever_domain_is_asked_about_the_runs_and_their_text_are_the_same() -> None:
-    code, law = read_question(SIX), read_question([*SIX, "corpora.domain=law"])
-    assert data_folder(code) == data_folder(law)
-    assert [planned.name for planned in _plan(code)] == [planned.name for planned in _plan(law)]
+@pytest.mark.parametrize(
+    ("words", "more", "same"),
+    [(["experiment=quickstart"], "corpora.domains=[code]", "spec.hash"), (SIX, "corpora.domain=law", "name")],
+    ids=["a list of one domain", "another domain asked about"],
+)
+def test_runs_and_their_text_stay_the_same(words: list[str], more: str, same: str) -> None:
+    one, other = read_question(words), read_question([*words, more])
+    assert data_folder(one) == data_folder(other)
+    assert [*map(attrgetter(same), _plan(one))] == [*map(attrgetter(same), _plan(other))]
 
 
 def test_mistakes_in_the_list() -> None:
@@ -72,17 +71,13 @@ def test_mistakes_in_the_list() -> None:
 
 
 def test_points_of_a_domain() -> None:
-    rows = [
-        ("a", "general", 0.5, float("nan")),
-        ("a", "code", 0.5, float("nan")),
-        ("b", "general", float("nan"), 0.5),
-        ("c", "general", 0.0, 0.0),
-        ("c", "law", 0.0, 0.0),
-    ]
+    nan = float("nan")
+    rows = [("a", "general", 0.5, nan), ("a", "code", 0.5, nan), ("b", "general", nan, 0.5)]
+    rows += [("c", "general", 0.0, 0.0), ("c", "law", 0.0, 0.0)]
     points = pd.DataFrame(rows, columns=["run", "corpus", "mixture.code", "mixture.law"])
     question = read_question([*SIX, "corpora.domain=law"])
-    own = of_domain(points, question)
-    assert list(zip(own["run"], own["corpus"])) == [("b", "general"), ("c", "general"), ("c", "law")]
+    of_law = of_domain(points, question)
+    assert list(zip(of_law["run"], of_law["corpus"])) == [("b", "general"), ("c", "general"), ("c", "law")]
     assert of_domain(points, read_question(["experiment=quickstart"])) is points
 
 
@@ -93,21 +88,13 @@ def test_from_text_to_tables_and_an_answer_a_domain(
     write_text(tmp_path / "music", 3)
     words = [
         *(word for word in SMALL if not word.startswith(("experiment=", "law=", "ladder=", "mixture.domain_ratio="))),
-        "corpora=dcpt-six",
-        "corpora.folder=/",
+        *("corpora=dcpt-six", "corpora.folder=/", "corpora.domain=music", "corpora.domains=[music,law]"),
         *(f"~corpora.sources.{name}" for name in ("code", "math", "chemistry", "medical")),
         *(f"corpora.sources.{name}.group=null" for name in ("general", "law", "music")),
-        f"studies={tmp_path / 'studies'}",
-        f"data={tmp_path / 'data'}",
-        f"corpora.sources.general.path={texts / 'general'}",
-        f"corpora.sources.law.path={texts / 'code'}",
-        f"corpora.sources.music.path={tmp_path / 'music'}",
-        "corpora.domain=music",
-        "corpora.domains=[music,law]",
-        "ladder=[qwen2-0.05m,qwen2-0.15m]",
-        "mixture.domain_ratio=[0.0,0.33,0.67,1.0]",
-        "law=[transfer-anchored]",
-        "+dense.law=qwen2-0.05m",
+        *(f"studies={tmp_path / 'studies'}", f"data={tmp_path / 'data'}"),
+        *(f"corpora.sources.general.path={texts / 'general'}", f"corpora.sources.law.path={texts / 'code'}"),
+        *(f"corpora.sources.music.path={tmp_path / 'music'}", "ladder=[qwen2-0.05m,qwen2-0.15m]"),
+        *("mixture.domain_ratio=[0.0,0.33,0.67,1.0]", "law=[transfer-anchored]", "+dense.law=qwen2-0.05m"),
         "continual.evaluation.every=1",
     ]
     for verb in ("prepare", "plan", "train", "collect"):
@@ -117,13 +104,11 @@ def test_from_text_to_tables_and_an_answer_a_domain(
     for domain in ("music", "law"):
         for verb in ("fit", "recommend", "report"):
             assert run([verb, str(study.folder), f"corpora.domain={domain}"]) == 0, verb
-        answer = json.loads((study.folder / "answers" / domain / "recommendation.json").read_text())
-        assert set(answer["mixture"]) == {"general", domain}
-        assert (study.folder / "answers" / domain / "report.html").exists()
+        folder = study.folder / "answers" / domain
+        assert set(json.loads((folder / "recommendation.json").read_text())["mixture"]) == {"general", domain}
+        assert json.loads((folder / "fits/general-transfer-anchored.json").read_text())["n_runs"] == 8
+        assert (folder / "report.html").exists()
         assert f"answers/{domain}/report.html" in (study.folder / "report.html").read_text()
-    fits = [json.loads((study.folder / f"answers/{d}/fits/general-transfer-anchored.json").read_text())["n_runs"]
-            for d in ("music", "law")]  # fmt: skip
-    assert fits == [8, 8]
     assert run(["confirm", str(study.folder), "corpora.domain=law", "confirm.tokens_factor=1.5"]) == 0
     rows = json.loads((study.folder / "answers/law/confirmation.json").read_text())["confirmations"]
     assert {row["corpus"] for row in rows} == {"general", "law"}

@@ -18,16 +18,18 @@ from pipeline.paper_tables.dcpt import fits
 from pipeline.paper_tables.dcpt.fits import learnability, sampling
 from pipeline.paper_tables.dcpt.points import DomainPoints, mean_scores, read_domain_points, scores
 from pipeline.paper_tables.make import make_tables, tables_of
-from pipeline.paper_tables.show import markdown
-from pipeline.paper_tables.table import Source, paper_numbers
+from pipeline.paper_tables.show import Result, markdown, tables_page
+from pipeline.paper_tables.table import Source, Table, paper_numbers
 from pipeline.paper_tables.verdict import HOLDS, IN_ORDER, UNKNOWN
 from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
 from pipeline.study.folder import Study
 from tests.pipeline.paper_tables.six import study_points
+from tests.pipeline.report.test_report import Page
 
 DOMAINS = ("code", "law")
 FOUR = ("code", "law", "music", "medical")
+HOSTILE = "<img src=x onerror=alert(1)>"
 PAPERS = Path(os.environ.get("CPTLAW_PAPER_TABLES", "../shared/paper-tables"))
 
 
@@ -67,8 +69,7 @@ def test_the_true_form_wins_and_domains_are_averaged(study: DomainPoints) -> Non
     means = r2.cells.groupby(["parameterization", "corpus"])["ours"].mean()
     held = two.cells[two.cells["metric"] == "r2"].set_index(["parameterization", "corpus"])["ours"]
     assert held.to_dict() == pytest.approx(means.to_dict())
-    own = study.fitted("law", "D")
-    expected = mean_scores(held_out(own, "dcpt", "each-size"))["r2"]
+    expected = mean_scores(held_out(study.fitted("law", "D"), "dcpt", "each-size"))["r2"]
     cell = r2.cells.query("parameterization == 'L3' and domain == 'law' and corpus == 'D'")
     assert cell["ours"].item() == pytest.approx(expected)
 
@@ -77,10 +78,9 @@ def test_learnability_is_measured_in_two_hundredths() -> None:
     step = pd.Series(range(201)) * 10
     loss = 5 - step / 1000 + (step / 1000) ** 2
     points = pd.DataFrame({"step": step, "loss": loss, "N": 0.1, "r": 0.5, "run": "a", "corpus": "law"})
-    found = learnability(_study(points, ("law",)), "law")
-    assert found["k1"] == 5
-    assert found["k2"] == pytest.approx(5 - loss[5])
-    assert found["k3"] == pytest.approx((loss[11] - loss[10] - (loss[1] - loss[0])) / 10)
+    curvature = (loss[11] - loss[10] - (loss[1] - loss[0])) / 10
+    expected = pytest.approx({"k1": 5, "k2": 5 - loss[5], "k3": curvature})
+    assert learnability(_study(points, ("law",)), "law") == expected
 
 
 @pytest.mark.slow
@@ -100,13 +100,12 @@ def test_pairs_of_domains_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fits, "REPRESENTATIONS", {"K1": "cross-domain-k1"})
     study = _study(study_points(FOUR, noise=2e-4), FOUR)
     (eight,) = tables_of({"six": study}, ["dcpt-8"], None)
-    found = eight.cells.set_index(["corpus", "metric"])["ours"]
-    together = pd.concat([
-        study.fitted(domain, "D").assign(domain=domain, **learnability(study, domain)) for domain in FOUR
-    ])  # fmt: skip
+    parts = [study.fitted(domain, "D").assign(domain=domain, **learnability(study, domain)) for domain in FOUR]
+    together = pd.concat(parts)
     folds = held_out(together.assign(run=together["run"] + together["domain"]), "cross-domain-k1", "domain-pairs")
     assert folds["split"].nunique() == 6
-    assert found["D", "r2"] == pytest.approx(mean_scores(folds)["r2"])
+    ours = eight.cells.set_index(["corpus", "metric"])["ours"]
+    assert ours["D", "r2"] == pytest.approx(mean_scores(folds)["r2"])
 
 
 def test_what_the_points_do_not_allow_says_why() -> None:
@@ -128,14 +127,12 @@ def test_sampling_reads_the_densest_runs() -> None:
 
 def test_beside_a_paper_with_the_same_numbers_it_holds(study: DomainPoints, tmp_path: Path) -> None:
     (ours,) = tables_of({"six": study}, ["dcpt-14"], None)
-    columns = {"ours": "value"}
-    ours.cells.drop(columns="paper").rename(columns=columns).to_csv(tmp_path / TABLES["dcpt-14"].file, index=False)
+    printed = ours.cells.drop(columns="paper").rename(columns={"ours": "value"})
+    printed.to_csv(tmp_path / TABLES["dcpt-14"].file, index=False)
     (same,) = tables_of({"six": study}, ["dcpt-14"], tmp_path)
     assert (same.cells["paper"] == same.cells["ours"]).all()
     assert same.verdict == IN_ORDER
-    pairs = re.match(r"(\d+) of (\d+) pairs", same.why)
-    assert pairs
-    assert pairs[1] == pairs[2]
+    assert re.match(r"(\d+) of \1 pairs", same.why)
     page = markdown([same], "From a test.")
     assert "| parameterization | domain | general Huber, paper | general Huber, here |" in page
     assert "| dcpt-14 | Fitted to all points, Huber loss by domain | holds in order |" in page
@@ -169,6 +166,25 @@ def test_confirmations_and_pretraining_are_left_out() -> None:
 
 
 def test_scores_of_a_constant_prediction() -> None:
-    found = scores(np.array([1.0, 3.0]), np.array([2.0, 2.0]))
-    assert found["r2"] == 0
-    assert found["huber"] == pytest.approx(1e-3 * (np.log(2) + np.log(1.5) - 1e-3))
+    huber = 1e-3 * (np.log(2) + np.log(1.5) - 1e-3)
+    assert scores(np.array([1.0, 3.0]), np.array([2.0, 2.0])) == pytest.approx({"r2": 0, "huber": huber})
+
+
+def test_every_table_is_there_with_its_verdict_and_a_button(tmp_path: Path) -> None:
+    rows = [(form, "G", "r2", 0.98, ours) for form, ours in (("L1", 0.97), (HOSTILE, float("nan")))]
+    cells = pd.DataFrame(rows, columns=["parameterization", "corpus", "metric", "paper", "ours"])
+    table = Table("Fitted", "", lambda read: cells, ("parameterization", "corpus", "metric"), "parameterization")
+    made = [
+        Result("dcpt-1", table, cells, HOLDS, "1 of 1 pairs.", f"A note of {HOSTILE}."),
+        Result("dcpt-8", table, cells.iloc[:0], UNKNOWN, "Not made: no points."),
+    ]
+    (tmp_path / "tables.html").write_text(tables_page("six", made, "From a test."))
+    page = Page(tmp_path / "tables.html")
+    for words in ("2 tables of the papers: holds: 1; cannot be judged: 1.", "From a test.", f"A note of {HOSTILE}.",
+                  "general R2, paper", "0.9700", "Not made: no points.", "are compared by their misfit"):  # fmt: skip
+        assert words in page.words
+    assert [of["id"] for tag, of in page.elements if tag == "section"] == ["verdicts", "dcpt-1", "dcpt-8"]
+    assert len([of for tag, of in page.elements if tag == "button" and of.get("class") == "download"]) == 2
+    assert "img" not in [tag for tag, _ in page.elements]
+    # No figure, no plotly: such a page is small.
+    assert (tmp_path / "tables.html").stat().st_size < 100_000

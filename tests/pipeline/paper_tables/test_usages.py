@@ -14,6 +14,7 @@ from pipeline.paper_tables.dcpt import near_zero, usages
 from pipeline.paper_tables.dcpt.points import DomainPoints
 from pipeline.paper_tables.dcpt.usages import READINGS
 from pipeline.paper_tables.make import tables_of
+from pipeline.paper_tables.show import Result
 from pipeline.paper_tables.table import Source
 from pipeline.paper_tables.verdict import HOLDS, NOT_HERE, UNKNOWN
 from pipeline.question.goal import goal_of
@@ -23,37 +24,31 @@ from pipeline.study.artifacts import Confirmation, ConfirmationRow
 from pipeline.study.folder import Study, StudyError, study_of
 from tests.pipeline.answers.examples import confirmation_row, recommendation
 
-PAPER = """r_d,corpus,metric,value
-0.9,G,val_loss,2.9
-0.9,D,val_loss,1.7
-"""
-
 
 @functools.cache
 def _question() -> Question:
     return read_question(["experiment=quickstart", "goal.domain_tokens=3e5", "goal.flops=6e11"])
 
 
-def _answered(folder: Path, kind: str, rows: list[ConfirmationRow]) -> Source:
-    """A study whose goal of a kind has been answered and confirmed; the table is asked of one about the trade-off."""
+def _table(folder: Path, kind: str, rows: list[ConfirmationRow], name: str, papers: Path | None = None) -> Result:
+    """A table of a study whose goal of a kind has been answered and confirmed, asked of one about the trade-off."""
     about = dataclasses.replace(_question(), studies=str(folder))
     question = dataclasses.replace(about, goal=dataclasses.replace(about.goal, kind=kind))
     study = study_of(question)
     answer = recommendation(kind)
     answer.write(study)
     Confirmation(0.9, rows, goal_of(question).outcome(question, answer, rows)).write(study)
-    return Source(study_of(about), about)
+    (table,) = tables_of({kind: READINGS[kind].read(Source(study_of(about), about))}, [name], papers)
+    return table
 
 
 def test_usage_1_beside_the_paper(tmp_path: Path) -> None:
-    rows = [
-        *(confirmation_row("general", share, losses) for share, losses in ((0.5, [2.06, 2.061]), (0.3, [2.0, 2.01]))),
-        confirmation_row("code", 0.5, [1.5, 1.5]),
-        confirmation_row("general", 0.7, [2.1, 2.11]),
-    ]
-    source = _answered(tmp_path, "trade-off", rows)
-    (tmp_path / usages.TABLES["dcpt-5"].file).write_text(PAPER)
-    (five,) = tables_of({"trade-off": READINGS["trade-off"].read(source)}, ["dcpt-5"], tmp_path)
+    losses = {0.5: [2.06, 2.061], 0.3: [2.0, 2.01], 0.7: [2.1, 2.11]}
+    rows = [confirmation_row("general", *item) for item in losses.items()] + [confirmation_row("code", 0.5, [1.5, 1.5])]
+    (tmp_path / usages.TABLES["dcpt-5"].file).write_text(
+        "r_d,corpus,metric,value\n0.9,G,val_loss,2.9\n0.9,D,val_loss,1.7\n"
+    )
+    five = _table(tmp_path, "trade-off", rows, "dcpt-5", tmp_path)
     at = five.cells.set_index(["what", "corpus"])
     assert at.loc[("loss at 0.9", "D"), "paper"] == 1.7
     assert at.loc[("loss at 0.5", "G"), "ours"] == pytest.approx(2.0605)
@@ -66,9 +61,8 @@ def test_usage_1_beside_the_paper(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("seeds", "verdict"), [(2, HOLDS), (1, UNKNOWN)])
 def test_usage_2_and_its_noise(tmp_path: Path, seeds: int, verdict: str) -> None:
     losses = {0.5: [2.0, 2.01], 0.2: [2.1, 2.11], 0.8: [2.2, 2.21]}
-    source = _answered(tmp_path, "limited-data", [confirmation_row("code", *item) for item in (
-        (share, own[:seeds]) for share, own in losses.items())])  # fmt: skip
-    (six,) = tables_of({"limited-data": READINGS["limited-data"].read(source)}, ["dcpt-6"], None)
+    rows = [confirmation_row("code", ratio, measured[:seeds]) for ratio, measured in losses.items()]
+    six = _table(tmp_path, "limited-data", rows, "dcpt-6")
     at = six.cells.set_index("what")["ours"]
     assert six.verdict == verdict
     assert at["answer above the smallest of the others"] == pytest.approx(-0.1)
@@ -77,9 +71,8 @@ def test_usage_2_and_its_noise(tmp_path: Path, seeds: int, verdict: str) -> None
 
 def test_usage_3_by_size(tmp_path: Path) -> None:
     sizes = {"a": (5e-5, [2.3, 2.31]), "b": (1.5e-4, [2.1, 2.11]), "c": (3e-4, [2.0, 2.01])}
-    rows = [confirmation_row("code", 0.5, own, model=name, N=N, run=name) for name, (N, own) in sizes.items()]
-    source = _answered(tmp_path, "compute", [rows[1], rows[0], rows[2]])
-    (twelve,) = tables_of({"compute": READINGS["compute"].read(source)}, ["dcpt-12"], None)
+    rows = [confirmation_row("code", 0.5, losses, model=at, N=N, run=at) for at, (N, losses) in sizes.items()]
+    twelve = _table(tmp_path, "compute", [rows[1], rows[0], rows[2]], "dcpt-12")
     assert twelve.verdict == NOT_HERE
     at = twelve.cells.set_index("what")["ours"]
     assert at["loss at 300 k parameters, 1 M tokens"] == pytest.approx(2.005)
@@ -92,14 +85,14 @@ def test_what_is_not_confirmed_yet_says_what_to_do(tmp_path: Path) -> None:
 
 
 def _near_zero(turn: float) -> DomainPoints:
-    """Losses on general that rise with the tokens below a share and fall above it."""
+    """Losses on general that rise with the tokens below a ratio and fall above it."""
     rng, parts = np.random.default_rng(0), []
-    for share in (0.02, 0.05, 0.1, 0.25):
+    for ratio in (0.02, 0.05, 0.1, 0.25):
         for seed in range(2):
             step = np.arange(20, 301, 20)
-            loss = 3 + 0.3 * (turn - share) * np.log(step) + 0.0005 * rng.standard_normal(len(step))
-            parts.append(pd.DataFrame({"step": step, "D": step * 2e-6, "loss": loss, "N": 1e-4, "r": share,
-                                       "run": f"{share} {seed}", "corpus": "general"}))  # fmt: skip
+            loss = 3 + 0.3 * (turn - ratio) * np.log(step) + 0.0005 * rng.standard_normal(len(step))
+            known = {"N": 1e-4, "r": ratio, "run": f"{ratio} {seed}", "corpus": "general"}
+            parts.append(pd.DataFrame({"step": step, "D": step * 2e-6, "loss": loss, **known}))
     return DomainPoints(pd.concat(parts, ignore_index=True), "general", ("law",))
 
 
@@ -115,7 +108,7 @@ def test_an_inflection_ratio_is_found_with_its_interval(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("found", "verdict"),
+    ("values", "verdict"),
     [
         ((0.05, 0.02, 0.09, 0.067), HOLDS),
         ((0.05, 0.02, 0.2, 0.067), UNKNOWN),
@@ -125,10 +118,10 @@ def test_an_inflection_ratio_is_found_with_its_interval(monkeypatch: pytest.Monk
         ((), UNKNOWN),
     ],
 )
-def test_the_claim_is_of_every_domain(found: tuple[float, ...], verdict: str) -> None:
+def test_the_claim_is_of_every_domain(values: tuple[float, ...], verdict: str) -> None:
     names = ("ratio", "low", "high", "ratio above")
     rows = [("a", "G", name, value) for name, value in zip(names, (0.05, 0.04, 0.06, 0.067))]
-    rows += [("b", "G", name, value) for name, value in zip(names, found)] or [("b", "D", "ratio", 0.05)]
+    rows += [("b", "G", name, value) for name, value in zip(names, values)] or [("b", "D", "ratio", 0.05)]
     cells = pd.DataFrame(rows, columns=["domain", "corpus", "quantity", "ours"])
     assert near_zero.judge(cells)[0] == verdict
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
 from pipeline.study.collect import collect, read_points, schedules
 from pipeline.study.folder import Study
-from tests.pipeline.small import small_words
+from tests.pipeline.small import small_words, write_losses
 from training.parameters import model_size
 from training.schedule import learning_rates
 
@@ -70,15 +69,8 @@ def test_points_of_a_branch_count_from_the_start_of_its_phase(plan, tmp_path: Pa
     study = Study(tmp_path)
     study.write_plan(plan)
     for number, run in enumerate(plan):
-        folder = study.runs / run.name
-        folder.mkdir(parents=True)
-        lines = [
-            {"step": step, "tokens": step * run.spec.tokens_per_step, "corpus": corpus,
-             "loss": 3.0 + number / 10 + step / 1000, "loss_stderr": 0.1, "learning_rate": 1e-3}
-            for step in (0, 10)
-            for corpus in run.spec.corpora
-        ]  # fmt: skip
-        (folder / "points.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        losses = ((step, corpus, 3.0 + number / 10 + step / 1000) for step in (0, 10) for corpus in run.spec.corpora)
+        write_losses(study, run, losses)
     table = collect(study, "general")
     branch = next(run for run in plan if run.role == "fit" and run.spec.initial.moments)
     trunk = next(run for run in plan if run.spec.hash == branch.parent)
