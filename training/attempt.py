@@ -7,6 +7,7 @@ next number may then be taken. A holder that was only suspended sees the higher 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -129,10 +130,8 @@ def _file_system_now(folder: Path) -> float:
 def _surroundings() -> dict[str, Any]:
     versions = {}
     for package in _PACKAGES:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return {
         "host": socket.gethostname(),
         "boot": _boot(),
@@ -147,14 +146,8 @@ def _surroundings() -> dict[str, Any]:
 
 def _revision() -> str:
     try:
-        return subprocess.run(
-            ["git", "describe", "--always", "--dirty"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-            cwd=Path(__file__).parent,
-        ).stdout.strip()
+        command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return "unknown"
 

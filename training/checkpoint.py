@@ -78,12 +78,8 @@ def full_state(
 
 def full_weights(devices: Devices, first: bool) -> dict[str, torch.Tensor]:
     """The weights of `full_state` without their prefix."""
-    tensors = {}
-    for name, parameter in devices.parameters.items():
-        weight = devices.weight(parameter)
-        if first:
-            tensors[name] = weight.detach().cpu().contiguous()
-    return tensors
+    gathered = ((name, devices.weight(parameter)) for name, parameter in devices.parameters.items())
+    return {name: weight.detach().cpu().contiguous() for name, weight in gathered if first}
 
 
 def newest_state(folder: Path) -> Path | None:
@@ -139,14 +135,9 @@ def saved_states(folder: Path) -> list[Path]:
 def save_weights(
     folder: Path, step: int, model: PreTrainedModel, tokenizer: Path, weights: dict[str, torch.Tensor] | None = None
 ) -> None:
-    """Save the weights after a step as a Hugging Face directory with the tokenizer.
+    """Save the weights after a step in the run's folder, as a Hugging Face directory with the tokenizer.
 
-    Args:
-        folder: of the run.
-        step: becomes part of the directory's name.
-        model: its configuration is saved, and its weights unless `weights` is given.
-        tokenizer: folder of the tokenizer's files.
-        weights: from `full_weights`, for a model that does not hold its full weights.
+    `weights` are those of `full_weights`, for a model that does not hold its full weights.
     """
     target = folder / "checkpoints" / f"step-{step}"
     if is_whole(target):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import os
 import platform
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from training.corpora.documents import json_hash
 from training.durable import write_whole
 from training.model import build_model, has_linear_head
 from training.objectives import (
@@ -65,16 +65,11 @@ def ready(
     by_token: bool = False,
     second: bool = False,
 ) -> tuple[PreTrainedModel, Losses]:
-    """A model of a shape and its loss function, cached for the runs of this process.
-
-    The weights are those of the last run: load the weights before use.
+    """A model of a shape and its loss function, cached for the runs of this process; load its weights before use.
 
     Args:
-        model: architecture.
-        engine: a name of ENGINES.
-        precision: fp32 or bf16.
-        threads: CPU threads.
-        objective: causal or masked.
+        model, engine, precision: architecture, a name of ENGINES, fp32 or bf16.
+        threads, objective: CPU threads of this process; causal or masked.
         end_of_text: token id after each document, which ends attention; None: attention sees the whole sequence.
         by_token: whether the losses are (n, T), of each token, 0 where nothing is predicted.
         second: whether to use a second model with weights of its own.
@@ -162,21 +157,17 @@ def choose_engine(
     """The fastest engine for a shape on this machine, read from `folder` or measured now.
 
     Args:
-        model: architecture.
-        precision: fp32 or bf16.
-        batch: sequences per forward pass.
-        sequence_length: tokens per sequence.
-        threads: CPU threads.
+        model, precision, threads, objective: as `ready`.
+        batch, sequence_length: sequences per forward pass, tokens per sequence.
         tokens_ahead: tokens yet to be trained at this shape, which decide whether compiling pays.
         folder: where choices are kept, one file per shape and machine.
-        objective: causal or masked.
 
     Returns:
         A record: engine, measured (engine -> tokens a second), precision, device. The same for every caller: a resumed
         run must not change its arithmetic.
     """
-    key = _key(model, precision, batch, sequence_length, threads)
-    path = folder / f"{key}.json"
+    key = [dict(model), precision, batch, sequence_length, threads, device_name(), torch.__version__]
+    path = folder / f"{json_hash(key, digest_size=8)}.json"
     if not path.exists():
         # A hub configuration may lack vocab_size; 0 then means full logits.
         logits = 4 * batch * sequence_length * model.get("vocab_size", 0)
@@ -188,19 +179,11 @@ def choose_engine(
         measured = {name: speed(name) for name in (names if logits <= LARGEST_LOGITS else ["sdpa-chunked"])}
         plain = max(measured.values())
         # Compiled code had 1.5 to 2.2 times the speed of plain code at the sizes where it matters.
-        if (
-            logits <= LARGEST_LOGITS
-            and shutil.which(os.environ.get("CXX", "g++"))
-            and tokens_ahead / plain * 0.3 > COMPILE_SECONDS
-        ):
+        pays = tokens_ahead / plain * 0.3 > COMPILE_SECONDS
+        if pays and logits <= LARGEST_LOGITS and shutil.which(os.environ.get("CXX", "g++")):
             compiled = "eager-compiled" if "eager" in measured else "sdpa-compiled"
             measured[compiled] = speed(compiled)
-        record = {
-            "engine": max(measured, key=measured.__getitem__),
-            "measured": {name: round(value) for name, value in measured.items()},
-            "precision": precision,
-            "device": device_name(),
-        }
+        record = {"engine": max(measured, key=measured.__getitem__), **_record(precision, measured)}
         folder.mkdir(parents=True, exist_ok=True)
         _write_once(path, record)
     return json.loads(path.read_text())
@@ -247,12 +230,8 @@ def faster_precision(
         for precision in ("fp32", "bf16")
     }
     fastest = max(measured, key=measured.__getitem__)
-    return {
-        "precision": fastest,
-        "flops_per_second": measured[fastest] * model_size(model, sequence_length).flops_per_token,
-        "measured": {name: round(value) for name, value in measured.items()},
-        "device": device_name(),
-    }
+    flops = measured[fastest] * model_size(model, sequence_length).flops_per_token
+    return {"flops_per_second": flops, **_record(fastest, measured)}
 
 
 def device_name() -> str:
@@ -260,16 +239,14 @@ def device_name() -> str:
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return next(iter(names), platform.processor() or platform.machine())
 
 
-def _key(model: Mapping[str, Any], precision: str, batch: int, sequence_length: int, threads: int) -> str:
-    shape = [dict(model), precision, batch, sequence_length, threads, device_name(), torch.__version__]
-    return hashlib.blake2b(json.dumps(shape, sort_keys=True).encode(), digest_size=8).hexdigest()
+def _record(precision: str, measured: dict[str, float]) -> dict[str, Any]:
+    rounded = {name: round(value) for name, value in measured.items()}
+    return {"measured": rounded, "precision": precision, "device": device_name()}
 
 
 def _write_once(path: Path, record: dict[str, Any]) -> None:

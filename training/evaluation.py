@@ -31,11 +31,10 @@ def evaluate(
     interrupt: Callable[[], None],
     group: Group = ALONE,
 ) -> Validation:
-    """Loss of a model on fixed windows.
+    """Loss of a model on fixed windows, (count, ...) sequences as `losses` takes them.
 
     Args:
         losses: loss function, by sequence or by token.
-        windows: (count, ...) sequences, as `losses` takes them.
         predictions: tokens predicted per sequence.
         micro_batch: sequences per forward pass; constant, so that compiled code sees one shape.
         interrupt: called before each pass; raises to stop the evaluation.

@@ -59,7 +59,10 @@ def evaluation_steps(policy: EvaluationPolicy, steps: int) -> list[int]:
     if policy.every < 1:
         raise ValueError(f"evaluation.every: {policy.every!r} is not a spacing; allowed: 1 step or more")
     if policy.policy == "explicit":
-        taken = _explicit(policy, steps)
+        for step in policy.steps:
+            if not 0 <= step <= steps:
+                raise ValueError(f"evaluation.steps: {step!r} is not in the run; allowed: 0 to {steps}")
+        taken = [int(step) for step in policy.steps]
     elif policy.policy == "decay":
         taken = _thinned(policy, steps)
     elif policy.policy == "sectional":
@@ -68,13 +71,6 @@ def evaluation_steps(policy: EvaluationPolicy, steps: int) -> list[int]:
         spacing = policy.every * (5 if policy.policy == "sparse" else 1)
         taken = list(range(spacing, steps + 1, spacing))
     return sorted({0, *taken, steps})
-
-
-def _explicit(policy: EvaluationPolicy, steps: int) -> list[int]:
-    for step in policy.steps:
-        if not 0 <= step <= steps:
-            raise ValueError(f"evaluation.steps: {step!r} is not in the run; allowed: 0 to {steps}")
-    return [int(step) for step in policy.steps]
 
 
 def _sectional(every: int, steps: int) -> list[int]:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from transformers import PreTrainedModel
@@ -180,22 +179,15 @@ def train(
 def _first_weights(spec: RunSpec, start: Path | None, network: PreTrainedModel) -> None:
     if spec.initial.kind == "scratch":
         copy_weights(build_model(spec.model, "eager", spec.seed), network)
-    elif spec.initial.kind == "run":
-        assert start is not None
+        return
+    assert start is not None
+    if spec.initial.kind == "run":
         load_weights(start, network)
     else:
-        assert start is not None
         copy_weights(model_from_directory(start, "eager"), network)
 
 
 def _point(spec: RunSpec, step: int, corpus: str, loss: float, stderr: float, rates: np.ndarray) -> str:
-    rate = rates[step - 1] if step else spec.learning_rate_before
-    point: dict[str, Any] = {
-        "step": step,
-        "tokens": step * spec.tokens_per_step,
-        "corpus": corpus,
-        "loss": loss,
-        "loss_stderr": stderr,
-        "learning_rate": float(rate),
-    }
-    return json.dumps(point) + "\n"
+    rate = float(rates[step - 1] if step else spec.learning_rate_before)
+    point = {"step": step, "tokens": step * spec.tokens_per_step, "corpus": corpus, "loss": loss}
+    return json.dumps(point | {"loss_stderr": stderr, "learning_rate": rate}) + "\n"

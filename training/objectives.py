@@ -94,13 +94,9 @@ def losses_by_rows(
     The gradient then does not scatter into the (n T, vocabulary) logits, which compiled code fuses badly.
 
     Args:
-        hidden: (n, T, width) last hidden states.
-        weight: (vocabulary, width) of the head.
+        hidden, weight: (n, T, width) last hidden states, (vocabulary, width) of the head.
         targets: (n, T) token ids.
-        precision: as `sequence_losses`.
-
-    Returns:
-        Tensor (n,) of fp32, or (n, T) by token.
+        precision, by_token: as `sequence_losses`.
     """
     with torch.autocast(hidden.device.type, torch.bfloat16, enabled=precision == "bf16"):
         logits = functional.linear(hidden, weight)
@@ -149,15 +145,9 @@ def sequence_losses_chunked(
 def masked_losses(
     model: torch.nn.Module, pairs: torch.Tensor, precision: str, *, by_token: bool = False
 ) -> torch.Tensor:
-    """Cross-entropy of each sequence, summed over its hidden tokens, in nats.
+    """As `sequence_losses`, of a masked language model and of (n, 2, T) inputs and targets from `mask_tokens`.
 
-    Args:
-        model: a masked language model of transformers.
-        pairs: (n, 2, T) inputs and targets, from `mask_tokens`.
-        precision: as `sequence_losses`.
-
-    Returns:
-        Tensor (n,) of fp32, or (n, T) by token, 0 where nothing is predicted.
+    Summed over the hidden tokens; by token 0 where nothing is predicted.
     """
     with torch.autocast(pairs.device.type, torch.bfloat16, enabled=precision == "bf16"):
         logits = model(input_ids=pairs[:, 0]).logits

@@ -35,25 +35,17 @@ def model_size(model: Mapping[str, Any], sequence_length: int) -> Size:
     ...     num_attention_heads=2, num_key_value_heads=2, intermediate_size=176, tie_word_embeddings=True), 128).total
     282624
     """
-    kind = model.get("model_type")
-    if kind in _BIASED_QKV:
-        return _gated(model, sequence_length, _BIASED_QKV[kind])
-    if kind == "gpt2":
-        return _gpt2(model, sequence_length)
-    if kind == "bert":
-        return _bert(model, sequence_length)
-    return _built(model, sequence_length)
+    return _FORMULAS.get(model.get("model_type", ""), _built)(model, sequence_length)
 
 
-def _gated(model: Mapping[str, Any], sequence_length: int, biased: bool) -> Size:
+def _gated(model: Mapping[str, Any], sequence_length: int) -> Size:
     hidden, layers = model["hidden_size"], model["num_hidden_layers"]
     head = model.get("head_dim") or hidden // model["num_attention_heads"]
     queries = model["num_attention_heads"] * head
     keys = (model.get("num_key_value_heads") or model["num_attention_heads"]) * head
     matrices = hidden * (queries + 2 * keys) + queries * hidden + 3 * hidden * model["intermediate_size"]
-    vectors = 2 * hidden + (queries + 2 * keys if biased else 0)
-    if model["model_type"] == "qwen3":
-        vectors += 2 * head
+    # Two norms; of qwen2 the biases of queries, keys and values; of qwen3 the norms of queries and keys.
+    vectors = 2 * hidden + {"qwen2": queries + 2 * keys, "qwen3": 2 * head}.get(model["model_type"], 0)
     embedding = model["vocab_size"] * hidden
     heads = 1 if model.get("tie_word_embeddings") else 2
     return _size(layers, matrices, vectors, hidden, heads * embedding, embedding, queries, sequence_length)
@@ -82,17 +74,10 @@ def _bert(model: Mapping[str, Any], sequence_length: int) -> Size:
 
 
 def _size(
-    layers: int,
-    matrices: int,
-    vectors: int,
-    outside: int,
-    embeddings: int,
-    head: int,
-    attended: int,
-    sequence_length: int,
+    layers: int, matrices: int, vectors: int, outside: int, embeddings: int, head: int, attended: int, length: int
 ) -> Size:
     non_embedding = layers * (matrices + vectors) + outside
-    flops = 6.0 * (layers * matrices + head) + 6.0 * layers * attended * sequence_length
+    flops = 6.0 * (layers * matrices + head) + 6.0 * layers * attended * length
     return Size(non_embedding + embeddings, non_embedding, flops)
 
 
@@ -116,4 +101,4 @@ def _built(model: Mapping[str, Any], sequence_length: int) -> Size:
     return Size(total, outside, 6.0 * (outside + tokens.numel()) + attention)
 
 
-_BIASED_QKV = {"qwen2": True, "qwen3": False, "llama": False}
+_FORMULAS = {"qwen2": _gated, "qwen3": _gated, "llama": _gated, "gpt2": _gpt2, "bert": _bert}

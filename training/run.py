@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from training.objectives import Losses
+
+    Built = tuple[PreTrainedModel, Losses, Losses | None]
 
 
 class Exit(IntEnum):
@@ -93,17 +95,6 @@ class RunClaim:
         return code
 
 
-class BuiltModel(NamedTuple):
-    """What `build_run` makes."""
-
-    network: PreTrainedModel
-    """Model of the spec's shape, without its first weights."""
-    losses: Losses
-    """Its loss function."""
-    reference: Losses | None
-    """Of a reweighting: loss function of the reference model."""
-
-
 def state_of(folder: Path) -> str:
     """State of a run's folder: done, failed or open."""
     if (folder / "DONE").exists():
@@ -155,8 +146,8 @@ def choose_run_engine(
     )
 
 
-def build_run(spec: RunSpec, places: Places, engine: str, threads: int, group: Group = ALONE) -> BuiltModel:
-    """Build the model of a run and, with a reweighting, its reference model.
+def build_run(spec: RunSpec, places: Places, engine: str, threads: int, group: Group = ALONE) -> Built:
+    """The model of a run without its first weights, its loss function, and with a reweighting that of the reference.
 
     Raises:
         CorpusError, SpecError: input missing or not fitting.
@@ -167,22 +158,14 @@ def build_run(spec: RunSpec, places: Places, engine: str, threads: int, group: G
     end_of_text = None
     if spec.boundaries == "documents":
         end_of_text = places.manifest.store(next(iter(spec.corpora))).meta.end_of_text
-    model = partial(
-        ready,
-        spec.model,
-        engine,
-        spec.precision,
-        threads,
-        objective=spec.objective.kind,
-        end_of_text=end_of_text,
-        by_token=spec.reweighting is not None,
-    )
+    options = {"objective": spec.objective.kind, "by_token": spec.reweighting is not None}
+    model = partial(ready, spec.model, engine, spec.precision, threads, end_of_text=end_of_text, **options)
     network, losses = model()
     if spec.reweighting is None:
-        return BuiltModel(network, losses, None)
+        return network, losses, None
     if places.reference is None:
         raise SpecError(f"{places.folder.name}: its reference {spec.reweighting.reference} is not in the plan")
-    return BuiltModel(network, losses, frozen(*model(second=True), places.reference, group.device))
+    return network, losses, frozen(*model(second=True), places.reference, group.device)
 
 
 def run_once(
@@ -235,19 +218,10 @@ def run_once(
             run.note(**engine | _facts(spec, execution, folder, group))
             network, losses, reference = build_run(spec, places, engine["engine"], execution.threads, group)
             try:
-                train(
-                    spec,
-                    folder,
-                    manifest=places.manifest,
-                    start=places.start,
-                    network=network,
-                    losses=losses,
-                    reference=reference,
-                    execution=execution,
-                    check=partial(run.check, stop),
-                    group=group,
-                    log=log,
-                )
+                inputs = {"manifest": places.manifest, "start": places.start}
+                model = {"network": network, "losses": losses, "reference": reference}
+                check = partial(run.check, stop)
+                train(spec, folder, **inputs, **model, execution=execution, check=check, group=group, log=log)
             finally:
                 if execution.parallel.kind != "single":
                     forget()

@@ -84,8 +84,8 @@ class Sampler:
         corpus = np.empty(indices.size, dtype=np.int16)
         position, epoch = np.empty((2, indices.size), dtype=np.int64)
         for start in range(0, indices.size, _BLOCK):
-            block = slice(start, start + _BLOCK)
-            self._fill(self._tree, indices[block], slice(None), corpus[block], position[block], epoch[block])
+            places = np.arange(start, min(start + _BLOCK, indices.size))
+            self._fill(self._tree, indices[places], places, (corpus, position, epoch))
         return corpus, position, epoch
 
     def counts(self, sequences: int) -> dict[str, int]:
@@ -101,29 +101,18 @@ class Sampler:
                 waiting += [(node.left, left), (node.right, count - left)]
         return counts
 
-    def _fill(
-        self,
-        node: _Split | int,
-        ranks: np.ndarray,
-        places: np.ndarray | slice,
-        corpus: np.ndarray,
-        position: np.ndarray,
-        epoch: np.ndarray,
-    ) -> None:
+    def _fill(self, node: _Split | int, ranks: np.ndarray, places: np.ndarray, filled: tuple[np.ndarray, ...]) -> None:
         """Fill in corpus, position and epoch at `places` for the sequences with these ranks at a node of the tree."""
         if isinstance(node, int):
             epochs, within = np.divmod(ranks, self._windows[node])
-            corpus[places] = node
-            epoch[places] = epochs
-            position[places] = permuted(
-                within, self._windows[node], _mixed(self._keys[node] + _GOLDEN * epochs.astype(np.uint64))
-            )
+            keys = _mixed(self._keys[node] + _GOLDEN * epochs.astype(np.uint64))
+            values = (node, permuted(within, self._windows[node], keys), epochs)
+            for array, value in zip(filled, values, strict=True):
+                array[places] = value
             return
         lefts, is_left = _left_counts(ranks, node.part, node.whole)
-        every = np.arange(ranks.size) if isinstance(places, slice) else places
-        is_right = ~is_left
-        self._fill(node.left, lefts[is_left], every[is_left], corpus, position, epoch)
-        self._fill(node.right, (ranks - lefts)[is_right], every[is_right], corpus, position, epoch)
+        self._fill(node.left, lefts[is_left], places[is_left], filled)
+        self._fill(node.right, (ranks - lefts)[~is_left], places[~is_left], filled)
 
 
 @dataclass(frozen=True)
@@ -227,7 +216,7 @@ def _exact_ratio(name: str, ratio: Fraction | str | float) -> Fraction:
     try:
         exact = Fraction(repr(float(ratio))) if isinstance(ratio, float) else Fraction(ratio)
     except (ValueError, TypeError, ZeroDivisionError):
-        raise ValueError(f"mixture.{name}: {ratio!r} is not a ratio; allowed: 0 to 1") from None
+        exact = Fraction(-1)
     if not 0 <= exact <= 1:
         raise ValueError(f"mixture.{name}: {ratio!r} is not a ratio; allowed: 0 to 1")
     if isinstance(ratio, float):

@@ -87,65 +87,42 @@ def piece_lengths(pieces: Sequence[Piece], steps: int) -> list[int]:
     """
     for number, piece in enumerate(pieces):
         _check_piece(f"schedule[{number}]", piece)
-    quotas = [Fraction(piece.steps or 0) for piece in pieces]
-    for number, piece in enumerate(pieces):
-        if piece.share is not None:
-            # Through repr, so that 0.1 means exactly one tenth.
-            quotas[number] = Fraction(repr(float(piece.share))) * steps
+    # Through repr, so that 0.1 means exactly one tenth.
+    quotas = [
+        Fraction(piece.steps or 0) if piece.share is None else Fraction(repr(float(piece.share))) * steps
+        for piece in pieces
+    ]
     taken = sum(quotas, Fraction(0))
     opened = [number for number, piece in enumerate(pieces) if piece.steps is None and piece.share is None]
     if len(opened) > 1:
         keys = ", ".join(f"schedule[{number}]" for number in opened)
         raise ValueError(f"{keys}: without steps and share; allowed: one piece that takes the rest")
-    if opened and taken > steps:
-        raise ValueError(f"schedule: its pieces take {_plain(taken)} steps; allowed: at most {steps}")
     # Shares may miss a number of steps that they do not divide by less than one step.
-    if not opened and abs(steps - taken) >= 1:
-        raise ValueError(f"schedule: its pieces take {_plain(taken)} steps; allowed: {steps}, the run's")
+    if taken > steps if opened else abs(steps - taken) >= 1:
+        plain = str(taken) if taken.denominator == 1 else f"{float(taken):.6g}"
+        allowed = f"at most {steps}" if opened else f"{steps}, the run's"
+        raise ValueError(f"schedule: its pieces take {plain} steps; allowed: {allowed}")
     if opened:
         quotas[opened[0]] = steps - taken
-    return _largest_remainders(quotas, [piece.steps is None for piece in pieces], steps)
-
-
-def _largest_remainders(quotas: list[Fraction], flexible: list[bool], total: int) -> list[int]:
     lengths = [math.floor(quota) for quota in quotas]
-    order = sorted(
-        (number for number, free in enumerate(flexible) if free),
-        key=lambda number: (lengths[number] - quotas[number], number),
-    )
-    missing = total - sum(lengths)
-    for number in order[:missing]:
+    flexible = [number for number, piece in enumerate(pieces) if piece.steps is None]
+    flexible.sort(key=lambda number: (lengths[number] - quotas[number], number))
+    for number in flexible[: steps - sum(lengths)]:
         lengths[number] += 1
     return lengths
-
-
-def _cosine(start: float, end: float, way: np.ndarray, power: float) -> np.ndarray:
-    return end + (start - end) * (1.0 + np.cos(np.pi * way)) / 2.0
-
-
-def _exponential(start: float, end: float, way: np.ndarray, power: float) -> np.ndarray:
-    return start * (end / start) ** way
-
-
-def _one_minus_sqrt(start: float, end: float, way: np.ndarray, power: float) -> np.ndarray:
-    return end + (start - end) * (1.0 - np.sqrt(way))
 
 
 def _linear(start: float, end: float, way: np.ndarray, power: float) -> np.ndarray:
     return start + (end - start) * way
 
 
-def _polynomial(start: float, end: float, way: np.ndarray, power: float) -> np.ndarray:
-    return end + (start - end) * (1.0 - way) ** power
-
-
 _SHAPES: dict[str, Callable[[float, float, np.ndarray, float], np.ndarray]] = {
     "constant": _linear,
     "linear": _linear,
-    "cosine": _cosine,
-    "exponential": _exponential,
-    "one_minus_sqrt": _one_minus_sqrt,
-    "polynomial": _polynomial,
+    "cosine": lambda start, end, way, _: end + (start - end) * (1.0 + np.cos(np.pi * way)) / 2.0,
+    "exponential": lambda start, end, way, _: start * (end / start) ** way,
+    "one_minus_sqrt": lambda start, end, way, _: end + (start - end) * (1.0 - np.sqrt(way)),
+    "polynomial": lambda start, end, way, power: end + (start - end) * (1.0 - way) ** power,
 }
 
 
@@ -158,10 +135,9 @@ def _check_piece(key: str, piece: Piece) -> None:
         raise ValueError(f"{key}.steps: {piece.steps!r} is not a length; allowed: an integer, 0 or more")
     if piece.share is not None and not (_number(piece.share) and 0.0 <= piece.share <= 1.0):
         raise ValueError(f"{key}.share: {piece.share!r} is not a ratio of the steps; allowed: 0 to 1")
-    if piece.start is not None:
-        _check_rate(f"{key}.start", piece.start)
-    if piece.end is not None:
-        _check_rate(f"{key}.end", piece.end)
+    for name in ("start", "end"):
+        if (rate := getattr(piece, name)) is not None:
+            _check_rate(f"{key}.{name}", rate)
     if not (_number(piece.power) and 0.0 < piece.power < math.inf):
         raise ValueError(f"{key}.power: {piece.power!r}; allowed: above 0")
     if piece.end is None and piece.shape != "constant":
@@ -186,7 +162,3 @@ def _whole(value: object) -> bool:
 
 def _number(value: object) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-
-
-def _plain(value: Fraction) -> str:
-    return str(value) if value.denominator == 1 else f"{float(value):.6g}"

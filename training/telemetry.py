@@ -26,32 +26,16 @@ _SMALLEST_SPIKE = 0.2
 _SLOW = 0.5
 
 DENSE_PEAKS = {
-    "B200": 2250e12,
-    "H200": 989e12,
-    "H100 PCIe": 756e12,
-    "H100 NVL": 835e12,
-    "H100": 989e12,
-    "GH200": 989e12,
-    "A100": 312e12,
-    "A800": 312e12,
-    "H800": 989e12,
-    "L40S": 362e12,
-    "L40": 181e12,
-    "L4": 121e12,
-    "A10G": 70e12,
-    "A40": 150e12,
-    "A6000": 155e12,
-    "RTX 4090": 165e12,
-    "MI300X": 1307e12,
-    "MI250X": 383e12,
+    **{"B200": 2250, "H200": 989, "H100 PCIe": 756, "H100 NVL": 835, "H100": 989, "H800": 989, "GH200": 989},
+    **{"A100": 312, "A800": 312, "A40": 150, "A10G": 70, "A6000": 155, "L40S": 362, "L40": 181, "L4": 121},
+    **{"RTX 4090": 165, "MI300X": 1307, "MI250X": 383},
 }
-"""Part of a device's name -> dense bf16 peak, FLOP a second, from the data sheet."""
+"""Part of a device's name -> dense bf16 peak, 10^12 FLOP a second, from the data sheet."""
 
 
 def telemetry_of(spec: RunSpec, folder: Path, group: Group, log: Callable[[str], object]) -> Telemetry:
     """The telemetry of a run on its devices; only the first process writes and warns."""
-    device = torch.cuda.get_device_name(group.device) if group.device.type == "cuda" else ""
-    peak = peak_flops(device)
+    peak = peak_flops(torch.cuda.get_device_name(group.device)) if group.device.type == "cuda" else None
     flops = model_size(spec.model, spec.sequence_length).flops_per_token
     return Telemetry(folder, spec, flops, peak * group.count if peak else None, log, group.first)
 
@@ -64,7 +48,7 @@ def peak_flops(device: str) -> float | None:
     """
     # The longest matching name: H100 PCIe is slower than H100.
     names = sorted((name for name in DENSE_PEAKS if name in device), key=len)
-    return DENSE_PEAKS[names[-1]] if names else None
+    return DENSE_PEAKS[names[-1]] * 1e12 if names else None
 
 
 @dataclass

@@ -11,7 +11,6 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from copy import deepcopy
 from typing import Any
 
@@ -80,13 +79,12 @@ def fsdp2(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Par
 
     def set_moments(parameter: torch.nn.Parameter, moments: Moments) -> None:
         assert isinstance(parameter, DTensor)
+        mesh = parameter.device_mesh
         optimizer.state[parameter] = {
             key: value.to(group.device)
             if value.ndim == 0
             # Every process has read the full tensor and takes its shard; nothing is sent.
-            else distribute_tensor(
-                value.to(group.device), parameter.device_mesh, parameter.placements, src_data_rank=None
-            )
+            else distribute_tensor(value.to(group.device), mesh, parameter.placements, src_data_rank=None)
             for key, value in moments.items()
         }
 
@@ -118,10 +116,8 @@ def zero(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Para
     plugin = DeepSpeedPlugin(hf_ds_config=_configuration(parallel, stage))
     # Otherwise transformers builds every later model in shards, also those that first weights are copied from.
     unset_hf_deepspeed_config()
-    run_settings = {
-        "train_micro_batch_size_per_gpu": spec.global_batch // group.count,
-        "gradient_clipping": spec.optimizer.clip,
-    }
+    batch, clip = spec.global_batch // group.count, spec.optimizer.clip
+    run_settings = {"train_micro_batch_size_per_gpu": batch, "gradient_clipping": clip}
     for key in run_settings:
         plugin.fill_match(key, must_match=False, **run_settings)
     accelerator = Accelerator(deepspeed_plugin=plugin)
@@ -132,10 +128,8 @@ def zero(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Para
     for part in parts:
         # The initial state of AdamW. DeepSpeed links the moments of all parts after the first part's first step, when
         # those of the other parts would not exist yet.
-        inner.state[part] = {
-            "step": torch.zeros((), device=part.device),
-            **{key: torch.zeros_like(part) for key in keys},
-        }
+        zeros = {key: torch.zeros_like(part) for key in keys}
+        inner.state[part] = {"step": torch.zeros((), device=part.device), **zeros}
     if stage < 3:
         outer._lazy_init_hp_params_optimizer_state()
 
@@ -185,12 +179,7 @@ def _configuration(parallel: Parallel, stage: int) -> dict[str, Any]:
 
 
 def _synchronising(accelerator: Accelerator, model: torch.nn.Module) -> Any:
-    no_context = contextlib.nullcontext()
-
-    def accumulate(last: bool) -> AbstractContextManager[object]:
-        return no_context if last else accelerator.no_sync(model)
-
-    return accumulate
+    return lambda last: contextlib.nullcontext() if last else accelerator.no_sync(model)
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:
