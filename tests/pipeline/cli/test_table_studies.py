@@ -12,8 +12,9 @@ from pipeline.cli.main import run
 from pipeline.cli.table_studies import complete_study
 from pipeline.question.loading import read_question
 from pipeline.question.schema import Question
-from pipeline.study.collect import _write
-from pipeline.study.folder import study_of
+from pipeline.study.collect import COLUMNS, _write
+from pipeline.study.folder import question_yaml, study_of
+from tests.pipeline.paper_tables.six import study_points
 from training.run import Exit
 
 
@@ -51,14 +52,15 @@ def test_run_carries_out_every_verb_and_trains_once(tmp_path: Path) -> None:
     assert verbs == ["recommend", "confirm"]
 
 
-def test_kept_points_are_enough(six_points, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from pipeline.study.folder import question_yaml
-
+def test_kept_points_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     question = read_question(["experiment=dcpt-six-installed", "corpora.domains=[code]"])
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "study.yaml").write_text(question_yaml(question))
-    _write(six_points, kept / "points.parquet", 0.999)
+    points = study_points(("code",), steps=(50, 100, 150, 200))
+    mixtures = [column for column in points if column.startswith("mixture.")]
+    points = points.reindex(columns=[*COLUMNS, *mixtures]).assign(study="kept", tokens=0, model="m")
+    _write(points, kept / "points.parquet", 0.999)
     words = ["tables.names=[dcpt-10]", "tables.from_step=1"]
     assert run(["tables", f"points={kept}/points.parquet", *words]) == 0, capsys.readouterr().err
     printed = (kept / "tables.md").read_text()
@@ -69,13 +71,3 @@ def test_kept_points_are_enough(six_points, tmp_path: Path, capsys: pytest.Captu
     assert (tmp_path / "studies" / "six-installed" / "tables" / "dcpt-10.csv").exists()
     assert run(["tables", str(kept), *words]) == 3
     assert "kept: not begun" in capsys.readouterr().err
-
-
-@pytest.fixture
-def six_points():
-    from pipeline.study.collect import COLUMNS
-    from tests.pipeline.paper_tables.six import study_points
-
-    points = study_points(("code",), steps=(50, 100, 150, 200))
-    mixtures = [column for column in points if column.startswith("mixture.")]
-    return points.reindex(columns=[*COLUMNS, *mixtures]).assign(study="kept", tokens=0, model="m")

@@ -14,7 +14,7 @@ import pytest
 from pipeline.cli.main import run
 from pipeline.launch.ranks import run_ranks
 from pipeline.study.folder import Study
-from tests.pipeline.small import CPTLAW, small_words
+from tests.pipeline.small import CPTLAW, small_words, wait_until
 from training.attempt import attempts
 from training.durable import read_lines_whole
 from training.run import Exit
@@ -33,9 +33,8 @@ def test_the_first_failure_stops_all_and_gives_the_exit_code() -> None:
     assert time.monotonic() - begin < 30
 
 
-def _wait_for(path: Path, lines: int, process: subprocess.Popen) -> None:
-    while process.poll() is None and not (path.exists() and path.read_bytes().count(b"\n") >= lines):
-        time.sleep(0.01)
+def _wait_for_points(path: Path, process: subprocess.Popen) -> None:
+    wait_until(lambda: process.poll() is not None or (path.exists() and path.read_bytes().count(b"\n") >= 3))
     assert process.poll() is None
 
 
@@ -57,7 +56,7 @@ def test_train_with_two_processes_a_run(texts: Path, tmp_path: Path) -> None:
     points = [study.runs / run.name / "points.jsonl" for run in plan]
 
     pair = subprocess.Popen([*command, "parallel=ddp", "parallel.processes=2"], start_new_session=True)
-    _wait_for(points[0], 3, pair)
+    _wait_for_points(points[0], pair)
     os.killpg(pair.pid, signal.SIGINT)
     assert pair.wait() == Exit.RUN_ME_AGAIN
     first = attempts(points[0].parent)
@@ -66,7 +65,7 @@ def test_train_with_two_processes_a_run(texts: Path, tmp_path: Path) -> None:
 
     # The rest by ZeRO with conf/parallel; one of its processes dies once.
     pair = subprocess.Popen([*command, "parallel=zero2"])
-    _wait_for(points[1], 3, pair)
+    _wait_for_points(points[1], pair)
     os.kill(attempts(points[1].parent)[-1]["pid"], signal.SIGKILL)
     assert pair.wait() == 0
     second = attempts(points[0].parent)

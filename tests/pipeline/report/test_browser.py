@@ -24,8 +24,6 @@ ARGUMENTS = (
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
     *("--disable-sync", "--no-first-run"),
 )
-
-
 desk = pytest.mark.parametrize("shown", [1280], indirect=True)
 
 
@@ -88,13 +86,8 @@ def test_the_page_is_as_wide_as_the_screen(shown):
     page, _, _ = shown
     width = page.viewport_size["width"]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    outside = [
-        text["words"][:40]
-        for group in page.evaluate(TEXTS)
-        for text in group
-        if text["left"] < -1 or text["right"] > width + 1
-    ]
-    assert outside == []
+    texts = [text for group in page.evaluate(TEXTS) for text in group]
+    assert [text["words"][:40] for text in texts if text["left"] < -1 or text["right"] > width + 1] == []
 
 
 @desk
