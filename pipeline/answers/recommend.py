@@ -30,6 +30,8 @@ def recommend(
     general, domain = question.corpora.general, question.corpora.domain
     tested = read_back_test(study)
     scores = score(tested)
+    errors = tested.assign(error=tested["relative_error"].abs()).groupby(["corpus", "split", "law"])["error"]
+    errors = errors.agg(mean_error="mean", max_error="max", points="size")
     corpora = (general, domain)
     law = {corpus: min(question.law, key=lambda name: scores.get(corpus, {}).get(name, math.inf)) for corpus in corpora}
     answer = solve(asked := Asked(question, points, fits, law, tested))
@@ -60,7 +62,7 @@ def recommend(
         optimum={name: Interval(*estimate) for name, estimate in answer.optimum.items()},
         candidates=answer.candidates,
         warnings=warnings,
-        held_out=_held_out_table(tested),
+        held_out=[HeldOutError(**row) for row in errors.reset_index().to_dict("records")],  # pyright: ignore
         held_out_error=scores,
         answers=alone,
     )
@@ -104,11 +106,3 @@ def _by_corpus(warnings: list[str], names: dict[str, str]) -> list[str]:
         kind, _, rest = warning.partition(": ")
         merged.setdefault(rest, []).append(names.get(kind, kind))
     return [f"{', '.join(corpora)}: {rest}" for rest, corpora in merged.items()]
-
-
-def _held_out_table(tested: pd.DataFrame) -> list[HeldOutError]:
-    if tested.empty:
-        return []
-    error = tested.assign(error=tested["relative_error"].abs())
-    groups = error.groupby(["corpus", "split", "law"])["error"].agg(mean_error="mean", max_error="max", points="size")
-    return [HeldOutError(**row) for row in groups.reset_index().to_dict("records")]  # pyright: ignore[reportCallIssue]

@@ -142,7 +142,8 @@ def _fit_corpus(corpus: str, points: pd.DataFrame, settings: TableFit, console: 
         console.print(parameter_table(fitted, named))
         _print_line(console, fitted.explain())
         if settings.out:
-            path = Path(settings.out) / f"{_file_name(corpus)}{law}.json"
+            prefix = re.sub(r"[^A-Za-z0-9_.-]", "_", corpus) + "-" * bool(corpus)
+            path = Path(settings.out) / f"{prefix}{law}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, fitted.to_json() + "\n")
             _print_line(console, f"written to {path}")
@@ -202,10 +203,6 @@ def selection_table(chosen: pd.DataFrame, by: list[str], corpus: str) -> Table:
 def _print_line(console: Console, line: str) -> None:
     """Print a line without markup and without wrapping."""
     console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _file_name(corpus: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", corpus) + "-" * bool(corpus)
 
 
 _FORMS = {

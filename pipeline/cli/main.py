@@ -40,6 +40,8 @@ VERBS = {
 _HYDRA_FLAGS = (
     *("-m", "--multirun", "-c", "--cfg", "-i", "--info", "--hydra-help", "-sc", "--shell-completion", "--resolve"),
 )
+_OF_A_STUDY = ("experiment", "name", "points", "tables.points", "corpora")
+"""Keys that name the study of `cptlaw tables`."""
 
 HELP = """cptlaw: find the data mixture and learning-rate schedule for continual pre-training, from a few small runs.
 
@@ -116,7 +118,7 @@ def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
             from pipeline.cli.fit_table import fit_table
 
             return int(fit_table(rest, console))
-        if verb == "tables" and not any(_names_a_study(word) for word in rest):
+        if verb == "tables" and not any("=" not in word or word.split("=")[0] in _OF_A_STUDY for word in rest):
             from pipeline.cli.table_studies import make_all_tables
 
             return int(make_all_tables(rest, console, verbs.carry_out))
@@ -177,10 +179,6 @@ def _question(verb: str, rest: list[str]):
     if on_study and (folder / "study.yaml").exists() and not new:
         return question_of_study(folder, overrides)
     return question
-
-
-def _names_a_study(word: str) -> bool:
-    return "=" not in word or word.split("=")[0] in ("experiment", "name", "points", "tables.points", "corpora")
 
 
 def _kept(word: str) -> str:

@@ -7,6 +7,7 @@ from rich.console import Console
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.folder import Study
+from pipeline.study.status import print_failed
 from training.run import Exit
 
 
@@ -19,10 +20,10 @@ def launch(question: Question, study: Study, console: Console, last: str = "reco
         ConfigError: question.run is not in the plan.
     """
     plan = study.read_plan()
-    failed = [run for run in plan if study.state(run) == "failed"]
     if question.retry_failed:
-        for run in failed:
-            (study.runs / run.name / "FAILED").unlink()
+        for run in plan:
+            if study.state(run) == "failed":
+                (study.runs / run.name / "FAILED").unlink()
     if question.run is not None:
         from pipeline.launch.worker import run_worker
 
@@ -38,11 +39,7 @@ def launch(question: Question, study: Study, console: Console, last: str = "reco
 
     code = train_locally(study, question, console)
     if code == Exit.CRASH:
-        for run in plan:
-            if study.state(run) == "failed":
-                reason = (study.runs / run.name / "FAILED").read_text().strip()
-                line = f"failed {run.name}: {reason}; cptlaw train retry_failed=true tries again"
-                console.print(line, highlight=False)
+        print_failed(study, [run for run in plan if study.state(run) == "failed"], console)
     if code in (Exit.CRASH, Exit.INPUT_MISSING) and (line := last_log_line(study)):
         console.print(f"last line of the workers' logs: {line}", highlight=False, markup=False)
     return code

@@ -58,7 +58,9 @@ def next_runs(
     open_runs = [run for run in selected if states[run.spec.hash] == "open"]
     ready = [run for run in open_runs if run.after is None or states.get(run.after, "done") == "done"]
     waiting = [run for run in open_runs if run not in ready and states.get(run.after or "", "") == "open"]
-    if selected is not plan and open_runs and not ready and not (waiting and _parent_may_appear(question)):
+    # A slow shared disk may still hide that the parent is done: Slurm starts a job only after its parent.
+    may_appear = "SLURM_JOB_ID" in os.environ and time.monotonic() - _STARTED < question.launcher.stale_after
+    if selected is not plan and open_runs and not ready and not (waiting and may_appear):
         raise SpecError(f"{open_runs[0].name}: the run that it starts from is not done; train that one first")
     if any([fail_after_retries(study.runs / run.name, question) for run in ready]):
         return next_runs(study, question, plan, selected, number, last_model)
@@ -89,8 +91,3 @@ def fail_after_retries(folder: Path, question: Question) -> bool:
     write_whole(folder / "FAILED", f"{len(crashes)} attempts failed, the last one: {reason}\n")
     print(f"{folder.name}: failed after {len(crashes)} attempts: {reason}", file=sys.stderr, flush=True)
     return True
-
-
-def _parent_may_appear(question: Question) -> bool:
-    """Whether a slow shared disk may still hide that the parent is done: Slurm starts a job only after its parent."""
-    return "SLURM_JOB_ID" in os.environ and time.monotonic() - _STARTED < question.launcher.stale_after

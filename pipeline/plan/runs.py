@@ -24,6 +24,7 @@ from pipeline.question.variants import variants
 from pipeline.study.folder import PlannedRun
 from training.corpora.manifest import Manifest, PreparedCorpus
 from training.evaluation_steps import evaluation_steps
+from training.parameters import model_size
 from training.schedule import Piece, learning_rates
 from training.spec import Initial, RunSpec
 
@@ -71,7 +72,10 @@ def planned_runs(question: Question, manifest: Manifest, precision: str) -> list
     runs = list(by_hash.values())
     if problems := list(supply_problems(runs, manifest, question)):
         raise ConfigError(problems)
-    return sorted(runs, key=lambda run: (run.role != "pretrain", run.spec.initial.moments, -_work(run)))
+    work = {run.name: model_size(run.spec.model, run.spec.sequence_length).flops_per_token for run in runs}
+    return sorted(
+        runs, key=lambda run: (run.role != "pretrain", run.spec.initial.moments, -work[run.name] * run.spec.tokens)
+    )
 
 
 def _runs(question: Question, role: str, manifest: Manifest, precision: str) -> list[PlannedRun]:
@@ -278,9 +282,3 @@ def _spec(
         objective=objective_of(question, manifest),
         boundaries=question.boundaries,
     )
-
-
-def _work(run: PlannedRun) -> float:
-    from training.parameters import model_size
-
-    return model_size(run.spec.model, run.spec.sequence_length).flops_per_token * run.spec.tokens

@@ -169,7 +169,7 @@ def goal_of(question: Question) -> Goal:
 
 def goal_problems(question: Question) -> Iterator[str]:
     """A line for each key of the goal, and of its confirmation, with a value that is not allowed."""
-    goal, confirm = question.goal, question.confirm
+    goal = question.goal
     if goal.kind not in GOALS:
         yield f"goal.kind: {goal.kind!r}; allowed: {', '.join(GOALS)}"
     if not 0 < goal.tolerance < 10:
@@ -178,11 +178,7 @@ def goal_problems(question: Question) -> Iterator[str]:
         yield f"goal.domain_ratio: {goal.domain_ratio}; allowed: above 0, up to 1, or null: goal.tolerance decides"
     if goal.kind in GOALS:
         yield from goal_of(question).problems(question)
-    if confirm.tokens_factor <= 0:
-        yield f"confirm.tokens_factor: {confirm.tokens_factor}; allowed: above 0"
-    if confirm.seeds < 1:
-        yield f"confirm.seeds: {confirm.seeds}; allowed: 1 or more"
-    for distance in confirm.around:
+    for distance in question.confirm.around:
         if not 0 < abs(distance) < 1:
             yield f"confirm.around: {distance}; allowed: differences of the domain ratio, between -1 and 1 and not 0"
 

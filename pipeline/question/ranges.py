@@ -15,7 +15,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
         (
             *("sequence_length", "validation_windows", "mixture.replicates", "launcher.threads"),
             *("launcher.slurm.nodes", "launcher.slurm.cpus", "launcher.slurm.signal"),
-            *("model.head_dim", "model.vocab_size", "evaluate.batch", "evaluate.limit"),
+            *("model.head_dim", "model.vocab_size", "evaluate.batch", "evaluate.limit", "confirm.seeds"),
         ),
     ),
     "257 or more": (lambda value: value >= 257, ("corpora.tokenizer.vocabulary",)),
@@ -29,7 +29,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
             *("launcher.slurm.gpus", "launcher.slurm.limit"),
         ),
     ),
-    "above 0": (lambda value: value > 0, ("optimizer.epsilon", "model.rope_theta")),
+    "above 0": (lambda value: value > 0, ("optimizer.epsilon", "model.rope_theta", "confirm.tokens_factor")),
     "above 0, seconds": (
         lambda value: value > 0,
         ("launcher.stale_after", "launcher.slurm.patience", "parallel.timeout"),

@@ -43,9 +43,11 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
     traces, xs, ys = [], [], []
     answers = _laws_drawn(evidence)
     for name, (laws, colour) in answers.items():
-        general, domain = (_at_target(evidence, law, corpus) for law, corpus in zip(laws, evidence.corpora))
-        if general is None or domain is None:
+        fits = [evidence.fits[law][corpus] for law, corpus in zip(laws, evidence.corpora)]
+        frames = [at_target(evidence, law, corpus, RATIOS) for law, corpus in zip(laws, evidence.corpora)]
+        if any(frame is None for frame in frames):
             continue
+        general, domain = (fit.predict(frame) for fit, frame in zip(fits, frames) if frame is not None)
         rise, first = 100 * (general / before - 1), name == next(iter(answers))
         hover = f"{label(name)}, %{{customdata:.0%}} {label(evidence.domain)}: %{{x:.3f}}, %{{y:+.1f}}%"
         curve = line(domain, rise, colour, "solid" if first else "dash", 2.5, hover)
@@ -164,11 +166,6 @@ def _laws_drawn(evidence: Evidence) -> dict[str, tuple[tuple[str, str], str]]:
     if general == domain:
         return {general: alone[general], **alone}
     return {f"{general} on {evidence.general}, {domain} on {evidence.domain}": ((general, domain), BLACK), **alone}
-
-
-def _at_target(evidence: Evidence, law: str, corpus: str) -> np.ndarray | None:
-    frame = at_target(evidence, law, corpus, RATIOS)
-    return None if frame is None else evidence.fits[law][corpus].predict(frame)
 
 
 def _answer_mark(evidence: Evidence, answer: dict[str, PredictedLoss], before: float) -> dict[str, Any]:

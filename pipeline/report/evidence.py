@@ -12,7 +12,7 @@ from fitting import LAWS, Fit, PointsError, with_areas
 from fitting.schedule import Schedules
 from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation, RecommendedRun
+from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation
 from pipeline.study.collect import of_domain, read_points, schedules
 from pipeline.study.fits import read_back_test, read_fits
 from pipeline.study.folder import PlannedRun, Study, StudyError
@@ -130,7 +130,11 @@ def read_evidence(study: Study, question: Question) -> Evidence:
         rows = [row for row in confirmation.confirmations if row.corpus in corpora and row.law in question.law]
         outcome = confirmation.outcome if confirmation.outcome.corpus in corpora else None
     if recommendation is not None and points is not None and goal_of(question).chooses_run:
-        target = _answered_target(question, points, recommendation.target)
+        run = recommendation.target
+        try:
+            target = lasting(question, find_target(question, points, run.model), run.steps)
+        except StudyError:
+            target = None
     answers = {"recommendation": recommendation, "confirmations": rows, "outcome": outcome, "missing": missing}
     found = dataclasses.replace(found, points=points, fits=fits, tested=tested, target=target, **answers)
     # Confirmation runs of an earlier answer do not confirm this one.
@@ -161,14 +165,6 @@ def at_target(evidence: Evidence, law: str, corpus: str, shares: np.ndarray) -> 
     except PointsError:
         return None
     return frame
-
-
-def _answered_target(question: Question, points: pd.DataFrame, run: RecommendedRun) -> Target | None:
-    """The run that the recommendation is for, where the goal chooses its model and its length."""
-    try:
-        return lasting(question, find_target(question, points, run.model), run.steps)
-    except StudyError:
-        return None
 
 
 def _fits(study: Study, question: Question, missing: list[str]) -> dict[str, dict[str, Fit]]:

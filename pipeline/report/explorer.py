@@ -68,7 +68,9 @@ def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
     fits = {role: evidence.fits[law][corpus] for role, (law, corpus) in laws.items()}
     if not all(len(fit.draws) for fit in fits.values()):
         return None
-    tolerances = _tolerances(content.goal.tolerance)
+    own = content.goal.tolerance
+    evenly = np.linspace(min(0.0, 2 * own), max(0.2, 2 * own), _TOLERANCES)
+    tolerances = sorted({*(round(float(at), 6) for at in evenly), own})
     sizes = _sizes(evidence, target)
     lengths = _lengths(evidence, target, fits)
     tested = evidence.tested
@@ -91,7 +93,7 @@ def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
         "curve": _CURVE.round(2).tolist(),
         "answers": answers,
         "start": {
-            "tolerances": tolerances.index(content.goal.tolerance),
+            "tolerances": tolerances.index(own),
             "sizes": _nearest([size["N"] for size in sizes], asked.N),
             "lengths": _nearest([length["D"] for length in lengths], asked.D),
         },
@@ -119,11 +121,6 @@ def explorer_markup(evidence: Evidence, data: dict[str, Any] | None) -> str:
     )
     panels = list(zip((*ROLES, "map"), _panels(evidence, [1e6, 1e7])))
     return block("explorer", _NOTE, sliders, keys, panels, _MAP.format(domain=domain, general=general))
-
-
-def _tolerances(asked: float) -> list[float]:
-    low, high = min(0.0, 2 * asked), max(0.2, 2 * asked)
-    return sorted({*(round(float(at), 6) for at in np.linspace(low, high, _TOLERANCES)), asked})
 
 
 def _sizes(evidence: Evidence, target: Target) -> list[dict[str, Any]]:

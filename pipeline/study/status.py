@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -46,10 +48,9 @@ def status_table(rows: list[RunStatus]) -> Table:
     caption = None
     if len(rows) > MOST:
         counts = Counter(row.state for row in rows)
-        told = ", ".join(f"{counts[state]:,} {state}" for state in STATES if counts[state])
-        caption = f"{len(rows):,} runs: {told}; {MOST} are shown"
-        order = list(STATES)
-        rows = sorted(rows, key=lambda row: order.index(row.state))[:MOST]
+        listed = ", ".join(f"{counts[state]:,} {state}" for state in STATES if counts[state])
+        caption = f"{len(rows):,} runs: {listed}; {MOST} are shown"
+        rows = sorted(rows, key=lambda row: [*STATES].index(row.state))[:MOST]
     table = Table(title=None, show_lines=False, caption=caption)
     for name in ("run", "state", "step", "tokens/s", "loss"):
         table.add_column(name, justify="right" if name in ("step", "tokens/s") else "left", overflow="fold")
@@ -62,6 +63,17 @@ def status_table(rows: list[RunStatus]) -> Table:
             Text(row.detail),
         )
     return table
+
+
+def print_failed(study: Study, runs: Sequence[PlannedRun], console: Console) -> None:
+    """Print why runs failed, of ten at most."""
+    for run in runs[:10]:
+        path = study.runs / run.name / "FAILED"
+        reason = path.read_text().strip() if path.exists() else "the run that it starts from has failed"
+        line = f"failed {run.name}: {reason}; cptlaw train retry_failed=true tries again"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if runs[10:]:
+        console.print(f"and {len(runs) - 10:,} more; see cptlaw status", highlight=False)
 
 
 def _status(study: Study, run: PlannedRun, brief: bool) -> RunStatus:
@@ -77,26 +89,21 @@ def _status(study: Study, run: PlannedRun, brief: bool) -> RunStatus:
         records = attempts(folder)
         state = "waiting" if not records else "running" if is_live(folder, records[-1]) else "interrupted"
     step = run.spec.steps if state == "done" else _step(folder)
-    metrics = _last_line(folder / "metrics.jsonl")
-    return RunStatus(run, state, step, _number(metrics, "tokens_per_second"), _losses(folder, len(run.spec.corpora)))
+    (metrics,) = _tail(folder / "metrics.jsonl", 1) or [{}]
+    points = [
+        line for line in _tail(folder / "points.jsonl", len(run.spec.corpora)) if isinstance(line.get("loss"), float)
+    ]
+    losses = "  ".join(f"{line.get('corpus')} {line['loss']:.4f}" for line in points)
+    return RunStatus(run, state, step, _number(metrics, "tokens_per_second"), losses)
 
 
 def _step(folder: Path) -> int:
-    return max(_number(_last_line(folder / name), "step") for name in ("metrics.jsonl", "points.jsonl"))
+    lines = [line for name in ("metrics.jsonl", "points.jsonl") for line in _tail(folder / name, 1)]
+    return max((_number(line, "step") for line in lines), default=0)
 
 
 def _number(line: dict, key: str) -> int:
     return value if isinstance(value := line.get(key), int) else 0
-
-
-def _losses(folder: Path, corpora: int) -> str:
-    lines = _tail(folder / "points.jsonl", corpora)
-    known = [line for line in lines if isinstance(line.get("loss"), float)]
-    return "  ".join(f"{line.get('corpus')} {line['loss']:.4f}" for line in known)
-
-
-def _last_line(path: Path) -> dict:
-    return next(iter(_tail(path, 1)), {})
 
 
 def _tail(path: Path, count: int) -> list[dict]:

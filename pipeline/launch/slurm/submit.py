@@ -26,6 +26,7 @@ from pipeline.launch.slurm.jobs import Job, read_jobs, submitting, task_states, 
 from pipeline.launch.slurm.script import driver_script, train_script
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun, Study
+from pipeline.study.status import print_failed
 from training.durable import write_whole
 from training.run import Exit
 
@@ -76,7 +77,7 @@ def submit(study: Study, question: Question, plan: Sequence[PlannedRun], last: s
             line = f"nothing to submit: jobs {numbers} run or wait; cptlaw status shows why"
             done = f"all {len(plan)} runs of the plan are done and confirmed; cptlaw report shows the result"
             console.print(line if numbers else done, highlight=False)
-        _print_failed(failed, study, console)
+        print_failed(study, failed, console)
     return Exit.CRASH if failed else Exit.DONE
 
 
@@ -216,13 +217,3 @@ def _print_jobs(jobs: list[Job], study: Study, console: Console) -> None:
         table.add_row(job.number, work, job.after)
     console.print(table, highlight=False)
     console.print(f"cptlaw status shows them, cptlaw cancel stops them; their scripts: {study.folder / 'jobs'}")
-
-
-def _print_failed(failed: list[PlannedRun], study: Study, console: Console) -> None:
-    for run in failed[:10]:
-        path = study.runs / run.name / "FAILED"
-        reason = path.read_text().strip() if path.exists() else "the run that it starts from has failed"
-        line = f"failed {run.name}: {reason}; cptlaw train retry_failed=true tries again"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    if failed[10:]:
-        console.print(f"and {len(failed) - 10:,} more; see cptlaw status", highlight=False)

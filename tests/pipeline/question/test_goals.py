@@ -33,7 +33,6 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"kind": "compute", "flops": 1e12, "ladder": []}, "goal.kind: 'compute' with one model; allowed: two"),
     ({"domain_ratio": 0.0}, "goal.domain_ratio: 0.0; allowed: above 0, up to 1, or null"),
     ({"kind": "data"}, "goal.kind: 'data'; allowed: trade-off, limited-data, compute, weights"),
-    ({"seeds": 0}, "confirm.seeds: 0; allowed: 1 or more"),
     ({"around": [0.1, 1.5]}, "confirm.around: 1.5; allowed: differences of the domain ratio"),
 ]
 LIMITED = {"kind": "limited-data", "domain_tokens": 3e5}

@@ -98,6 +98,7 @@ def test_a_mistake_is_one_line(override: str, capsys: pytest.CaptureFixture[str]
 OUT_OF_RANGE = {
     "sequence_length=0": "1 or more",
     "validation_windows=0": "1 or more",
+    "confirm.seeds=0": "1 or more",
     "bootstrap=-1": "0 or more",
     "seed=-1": "0 or more",
     "continual.steps=-5": "1 or more",
@@ -126,7 +127,7 @@ def test_all_numbers_out_of_range_are_named_at_once() -> None:
 
 
 CHECKED_ELSEWHERE = (
-    *("corpora.sources.*", "validation.*", "weights.*", "goal.*", "confirm.*", "parallel.processes"),
+    *("corpora.sources.*", "validation.*", "weights.*", "goal.*", "confirm.around", "parallel.processes"),
     *("*.evaluation.*", "*.checkpoints.*", "*.schedule.*", "*.branches.*", "objective.mask_token", "transfer_steps"),
 )
 """Keys whose checks need more than a range: of a source, a goal, a policy, a schedule or a branch."""
