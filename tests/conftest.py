@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,18 +56,23 @@ def manifest(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     return prepare(sources, TokenizerChoice(vocabulary=300), folder, validation_ratio=0.1, progress=lambda _: None)
 
 
+def tiny_spec(**changes: Any) -> RunSpec:
+    """Twenty steps of a model of some thousand parameters."""
+    given = {
+        **{"phase": "pretrain", "model": {**SHAPE, "vocab_size": 300}, "initial": Initial()},
+        **{"corpora": {"general": "a", "code": "b"}, "mixture": {"general": "1/2", "code": "1/2"}},
+        **{"sequence_length": 16, "global_batch": 4, "steps": 20, "schedule": (Piece("constant", 1e-3),)},
+    }
+    return RunSpec(**given | changes)
+
+
 @pytest.fixture(scope="session")
 def spec(manifest: Manifest) -> RunSpec:
-    """Twenty steps of a model of some thousand parameters, four evaluations."""
-    return RunSpec(
-        phase="pretrain",
+    """A pre-training run with four evaluations."""
+    return tiny_spec(
         model={**SHAPE, "vocab_size": manifest.vocabulary},
-        initial=Initial(),
         corpora={name: corpus.fingerprint for name, corpus in manifest.corpora.items()},
         mixture={"general": "3/4", "code": "1/4"},
-        sequence_length=16,
-        global_batch=4,
-        steps=20,
         schedule=(Piece("linear", 0.0, 3e-3, share=0.1), Piece("cosine", end=3e-4)),
         evaluation=EvaluationPolicy("explicit", steps=(1, 7, 14)),
         validation_windows=6,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipeline.plan.hub_directory import MODEL_FILES, TOKENIZER_FILES, hub_directory
+from pipeline.plan.model_shape import MODEL_FILES, TOKENIZER_FILES, hub_directory
 from pipeline.plan.runs import data_folder
 from pipeline.question.schema import Question
 from training.corpora.corpus_store import Bar

@@ -23,11 +23,7 @@ from pipeline.question.schema import Question
 from pipeline.question.validation import problems
 
 FREE_NAMES = (
-    r"corpora\.sources",
-    r"weights\.base",
-    r"weights\.value",
-    r"weights\.given(\.[^=.]+)?",
-    r"variants(\.[^=]+)?",
+    *(r"corpora\.sources", r"weights\.base", r"weights\.value", r"weights\.given(\.[^=.]+)?", r"variants(\.[^=]+)?"),
 )
 """Keys, as expressions, below which the user chooses the names."""
 ConfigStore.instance().store(name="schema", node=Question)

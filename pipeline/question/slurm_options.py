@@ -7,12 +7,14 @@ import shlex
 from collections.abc import Iterator
 
 from pipeline.question.schema import Question
+from pipeline.question.schema.execution import SlurmConfig
 
 OURS = (
     *("--array", "--chdir", "--comment", "--dependency", "--job-name", "--kill-on-invalid-dep", "--no-requeue"),
     *("--open-mode", "--output", "--parsable", "--requeue", "--signal", "--test-only", "--wait", "--wrap"),
 )
 """Options that cptlaw sets itself."""
+_RESTART = ("--requeue", "--open-mode=append")
 _WORD = r"[A-Za-z0-9_.,:@%+/=*&|()!\[\]-]+"
 _TIME = r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}"
 
@@ -20,34 +22,20 @@ _TIME = r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}"
 def train_options(question: Question) -> list[str]:
     """Options of sbatch for the jobs that train."""
     slurm = question.launcher.slurm
-    options = [
-        *_who(question),
-        *_named("constraint", slurm.constraint),
-        f"--nodes={slurm.nodes}",
+    return [
+        *(*_named(slurm, "partition", "account", "qos", "constraint"), f"--nodes={slurm.nodes}"),
         f"--ntasks-per-node={question.parallel.processes // slurm.nodes}",
         f"--cpus-per-task={slurm.cpus or question.launcher.threads}",
         *([f"--gpus-per-node={slurm.gpus}"] if slurm.gpus else []),
-        *_named("mem", slurm.mem),
-        *_named("time", slurm.time),
-        f"--signal=B:USR1@{slurm.signal}",
-        "--requeue",
-        "--open-mode=append",
+        *(*_named(slurm, "mem", "time"), f"--signal=B:USR1@{slurm.signal}", *_RESTART, *slurm.extra),
     ]
-    return [*options, *slurm.extra]
 
 
 def driver_options(question: Question) -> list[str]:
     """Options of sbatch for the small jobs that fit, recommend and submit."""
-    cores = question.launcher.threads
-    return [
-        *_who(question),
-        "--nodes=1",
-        "--ntasks=1",
-        f"--cpus-per-task={cores}",
-        "--requeue",
-        "--open-mode=append",
-        *question.launcher.slurm.driver,
-    ]
+    slurm = question.launcher.slurm
+    size = ("--nodes=1", "--ntasks=1", f"--cpus-per-task={question.launcher.threads}")
+    return [*_named(slurm, "partition", "account", "qos"), *size, *_RESTART, *slurm.driver]
 
 
 def slurm_problems(question: Question) -> Iterator[str]:
@@ -84,11 +72,6 @@ def slurm_problems(question: Question) -> Iterator[str]:
         yield f"{key}.python: {slurm.python!r}; {str(error).lower()}; allowed: words as a shell reads them"
 
 
-def _who(question: Question) -> list[str]:
-    slurm = question.launcher.slurm
-    return [*_named("partition", slurm.partition), *_named("account", slurm.account), *_named("qos", slurm.qos)]
-
-
 def _seconds(time: str) -> int:
     """Seconds of a time limit of sbatch: minutes, minutes:seconds or hours:minutes:seconds, with days before a dash.
 
@@ -101,5 +84,5 @@ def _seconds(time: str) -> int:
     return int(days or 0) * 86400 + sum(part * unit for part, unit in zip(parts, units))
 
 
-def _named(name: str, value: str | None) -> list[str]:
-    return [] if value is None else [f"--{name}={value}"]
+def _named(slurm: SlurmConfig, *names: str) -> list[str]:
+    return [f"--{name}={getattr(slurm, name)}" for name in names if getattr(slurm, name) is not None]

@@ -20,16 +20,8 @@ LAW_COLOURS = ("#009E73", "#AA4499", "#B07C00", "#3A3F9E", "#6B6B6B", "#56B4E9")
 
 
 _AXIS = {
-    "title": {"standoff": 8},
-    "automargin": True,
-    "gridcolor": "#e9ecf0",
-    "linecolor": "#aab1bb",
-    "zeroline": False,
-    "showline": True,
-    "ticks": "outside",
-    "tickcolor": "#aab1bb",
-    "ticklen": 4,
-    "nticks": 7,
+    **{"title": {"standoff": 8}, "automargin": True, "gridcolor": "#e9ecf0", "linecolor": "#aab1bb", "zeroline": False},
+    **{"showline": True, "ticks": "outside", "tickcolor": "#aab1bb", "ticklen": 4, "nticks": 7},
 }
 TEMPLATE = {
     "layout": {
@@ -122,14 +114,8 @@ def token_axis(title: str, tokens: Iterable[float]) -> dict[str, Any]:
     room = 0.05 * max(high - low, 0.1)
     steps = (1, 3) if high - low < 3 else (1,)
     marked = [step * 10**decade for decade in range(int(low) - 1, int(high) + 2) for step in steps]
-    return axis(
-        title,
-        type="log",
-        range=numbers([low - room, high + room]),
-        tickvals=marked,
-        ticktext=[quantity(value).replace(" ", "") for value in marked],
-        tickangle=0,
-    )
+    ticks = {"tickvals": marked, "ticktext": [quantity(value).replace(" ", "") for value in marked], "tickangle": 0}
+    return axis(title, type="log", range=numbers([low - room, high + room]), **ticks)
 
 
 def line(

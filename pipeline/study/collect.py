@@ -240,20 +240,11 @@ def _facts(run: PlannedRun, study: Study, general: str) -> dict[str, Any]:
     replay = Fraction(spec.mixture.get(general, "0"))
     s1, s2 = (OPEN_S1, 0.0) if spec.initial.kind == "directory" else (np.nan, np.nan)
     return {
-        "run": run.name,
-        "study": study.folder.name,
-        "phase": spec.phase,
-        "role": run.role,
-        "model": run.model,
-        "variant": run.variant,
-        "s1_pretrain": s1,
-        "s2_pretrain": s2,
+        **{"run": run.name, "study": study.folder.name, "phase": spec.phase, "role": run.role, "model": run.model},
+        **{"variant": run.variant, "seed": spec.seed, "s1_pretrain": s1, "s2_pretrain": s2},
         # Exact until here: 1 - 0.338 in binary is not the 0.662 that was asked for.
-        "ratio": float(1 - replay),
-        "replay": float(replay),
-        "n_params": size.total,
-        "n_params_non_embedding": size.non_embedding,
-        "seed": spec.seed,
+        **{"ratio": float(1 - replay), "replay": float(replay)},
+        **{"n_params": size.total, "n_params_non_embedding": size.non_embedding},
         **{f"mixture.{corpus}": float(Fraction(share)) for corpus, share in spec.mixture.items()},
     }
 

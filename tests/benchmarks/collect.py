@@ -14,10 +14,9 @@ import pandas as pd
 from pipeline.study.collect import collect
 from pipeline.study.folder import PlannedRun, Study
 from tests.benchmarks import Row, row
-from tests.conftest import SHAPE
+from tests.conftest import tiny_spec
 from training.evaluation_steps import EvaluationPolicy
-from training.schedule import Piece
-from training.spec import Initial, RunSpec
+from training.spec import RunSpec
 
 RUNS, STEPS = 5000, 100
 
@@ -53,18 +52,7 @@ def write_points(folder: Path, spec: RunSpec, steps: Iterable[int]) -> None:
 
 
 def _write(study: Study) -> list[PlannedRun]:
-    first = RunSpec(
-        phase="continual",
-        model={**SHAPE, "vocab_size": 300},
-        initial=Initial(),
-        corpora={"general": "a", "code": "b"},
-        mixture={"general": "1/2", "code": "1/2"},
-        sequence_length=16,
-        global_batch=4,
-        steps=STEPS,
-        schedule=(Piece("constant", 1e-3),),
-        evaluation=EvaluationPolicy("dense", every=1),
-    )
+    first = tiny_spec(phase="continual", steps=STEPS, evaluation=EvaluationPolicy("dense", every=1))
     runs = []
     for seed in range(RUNS):
         spec = dataclasses.replace(first, seed=seed)

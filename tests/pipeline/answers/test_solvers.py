@@ -1,9 +1,10 @@
-"""What each goal answers, by laws whose parameters are known, against every run that could have been asked for."""
+"""What each goal answers, by known laws, against every run that it might have chosen; and which law answers."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,17 @@ import pandas as pd
 import pytest
 
 from fitting import LAWS
+from pipeline.answers.recommend import recommend, score
 from pipeline.answers.solvers import Asked, Found, limited_steps
 from pipeline.question.goal import goal_of, tokens_per_step
 from pipeline.question.loading import read_question
 from pipeline.question.schema import GoalConfig, Question
+from pipeline.report.write import write_report
+from pipeline.study.collect import read_points
+from pipeline.study.fits import read_back_test, read_fits
 from pipeline.study.target import find_target, lasting, target_columns
 from tests.fitting.given import given
+from tests.pipeline.report.report_study import make_study
 
 LAW = "transfer-anchored"
 PARAMS = {
@@ -116,3 +122,35 @@ def test_without_a_share_each_model_takes_what_general_can_bear() -> None:
         before = find_target(asked.question, asked.points, row.model).before["general"]
         rise = _loss(asked, "general", row.domain_ratio, row.model, row.steps) / before - 1
         assert rise == pytest.approx(0.03, abs=1e-4) or (row.domain_ratio == 1 and rise < 0.03)
+
+
+def _tested(rows: list[tuple[str, str, str, float]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["law", "corpus", "split", "relative_error"])
+
+
+def test_a_larger_model_for_longer_decides_where_it_could_be_asked() -> None:
+    rows = [("one", "general", "size-and-tokens", -0.01), ("two", "general", "size-and-tokens", 0.02)]
+    rows += [("one", "general", "tokens", 0.3), ("two", "general", "tokens", 0.1)]
+    assert score(_tested(rows)) == {"general": {"one": 0.01, "two": 0.02}}
+    # Of two alone `size-and-tokens` is known for one of the laws only: the other splits decide.
+    assert score(_tested(rows[1:])) == {"general": {"one": 0.3, "two": 0.1}}
+    assert score(_tested([])) == {}
+
+
+@pytest.mark.slow
+def test_each_corpus_is_answered_for_by_its_own_law(tmp_path: Path) -> None:
+    study, question = make_study(tmp_path, until="fits", bootstrap=5)
+    general, domain = question.corpora.general, question.corpora.domain
+    tested = read_back_test(study)
+    better = ((tested["law"] == "dcpt") & (tested["corpus"] == domain)) | (
+        (tested["law"] == "transfer-anchored") & (tested["corpus"] == general)
+    )
+    tested.loc[better, "relative_error"] /= 1e3
+    tested.to_parquet(study.folder / "fits" / "held_out.parquet")
+    points, fits = read_points(study), read_fits(study, question)
+    answer = recommend(study, question, points, fits, goal_of(question).solve)
+    assert answer.law == {general: "transfer-anchored", domain: "dcpt"}
+    # The share follows from the general loss alone, the domain's loss from its own law.
+    assert answer.answers["transfer-anchored"].domain_ratio == pytest.approx((answer.mixture or {})[domain], abs=1e-3)
+    page = write_report(study, question).read_text()
+    assert f"transfer-anchored on {general}" in page

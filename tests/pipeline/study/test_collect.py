@@ -13,20 +13,14 @@ from fitting import areas
 from fitting.schedule import lifted
 from pipeline.study.collect import OPEN_S1, collect, schedules
 from pipeline.study.folder import PlannedRun, Study
-from tests.conftest import SHAPE
+from tests.conftest import tiny_spec
 from training.evaluation_steps import EvaluationPolicy
 from training.schedule import Piece, learning_rates
 from training.spec import Initial, RunSpec
 
 STEPS = 10
-FIRST = RunSpec(
-    phase="pretrain",
-    model={**SHAPE, "vocab_size": 300},
-    initial=Initial(),
-    corpora={"general": "a", "code": "b"},
+FIRST = tiny_spec(
     mixture={"general": "1", "code": "0"},
-    sequence_length=16,
-    global_batch=4,
     steps=STEPS,
     schedule=(Piece("linear", end=3e-3, steps=3), Piece("constant"), Piece("linear", end=3e-4, steps=4)),
     evaluation=EvaluationPolicy("dense", every=1),

@@ -1,17 +1,18 @@
-"""slurm/wandb-agent.sbatch: each task of the array runs one job of the sweep."""
+"""Sweeps on a cluster: slurm/wandb-agent.sbatch and Hydra's submitit launcher give the runs of the plan."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from pipeline.study.folder import Study
-from tests.pipeline.small import wait_until
+from tests.pipeline.small import CPTLAW, wait_until
 from tests.slurm.conftest import SLURM, Cluster
 from training.attempt import attempts
 from training.durable import read_lines_whole
@@ -89,3 +90,22 @@ def test_near_the_time_limit_the_job_saves_and_is_requeued(
     assert steps == sorted(steps)
     assert steps[-1] == 1500
     assert attempts(run)[1]["from_step"] > 0
+
+
+@pytest.mark.slow
+def test_a_sweep_through_submitit(
+    cluster: Cluster, words: list[str], planned: Callable[..., Study], losses: Callable[..., None]
+) -> None:
+    study = planned("submitit")
+    more = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=5", "hydra.launcher.mem_gb=1"]
+    command = [*CPTLAW, "train", "-m", *words, "name=submitit", *more]
+    # Each job trains its ratio; one of them trains the pre-training that both need.
+    command += ["mixture.domain_ratio=0.2,0.5", "launcher.workers=1"]
+    done = subprocess.run(command, env=os.environ | {"SLURM_CONF": str(cluster.conf)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    jobs = list((study.folder / "hydra").rglob("*_submitted.pkl"))
+    assert len(jobs) == 2
+    runs = [run.name for run in study.read_plan()]
+    assert len(runs) == 3
+    assert {path.name for path in study.runs.iterdir()} == set(runs)
+    losses(study, *runs)
