@@ -21,7 +21,7 @@ from fitting.mixtures.ddo import DDO, ddo
 from fitting.mixtures.optimum import MixtureOptimum, mixture_optimum
 from fitting.mixtures.random_mixtures import dirichlet_mixtures
 from fitting.points import PointsError, problems
-from fitting.schedule import areas, with_areas
+from fitting.schedule import Schedule, areas, with_areas
 from fitting.shared_estimation import fit_shared
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "MixtureOptimum",
     "Parameter",
     "PointsError",
+    "Schedule",
     "TradeOff",
     "advise",
     "areas",

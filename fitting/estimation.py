@@ -100,6 +100,7 @@ def fit(
         warnings=ready.notes + few_runs(n_runs),
         residuals=pd.Series(np.log(problem.loss) - np.log(predicted), index=ready.rows, name="log_residual"),
         optimum=optimum,
+        schedules=schedules,
     )
     if not bootstrap:
         return result
@@ -128,7 +129,8 @@ def few_runs(n_runs: int) -> list[str]:
 def ranges(x: dict[str, np.ndarray], points: pd.DataFrame) -> dict[str, tuple[float, float]]:
     """Column -> (smallest, largest). Size and tokens are kept even for a law that reads neither."""
     extra = numbers_of(points, [name for name in ("N", "D") if name in points and name not in x])
-    return {name: (float(values.min()), float(values.max())) for name, values in {**x, **extra}.items()}
+    numbers = {name: values for name, values in {**x, **extra}.items() if values.dtype != object}
+    return {name: (float(values.min()), float(values.max())) for name, values in numbers.items()}
 
 
 def metrics(problem: Problem, predicted: np.ndarray) -> dict[str, float]:

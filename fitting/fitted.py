@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from fitting.laws import LAWS, Law, with_unknown
-from fitting.points import PointsError, columns_of
-from fitting.schedule import LAMBDA
+from fitting.points import PointsError, columns_of, missing
+from fitting.schedule import LAMBDA, Schedules, whole_schedules
 from fitting.uncertainty.profile import Optimum, Profile, profile
 
 SCHEMA = 2
@@ -50,6 +50,7 @@ class Fit:
     point_errors: np.ndarray = field(default_factory=lambda: np.zeros(0))
     residuals: pd.Series = field(default_factory=lambda: pd.Series(dtype=float))
     optimum: Optimum | None = None
+    schedules: Schedules | None = None
 
     @property
     def equation(self) -> Law:
@@ -67,21 +68,35 @@ class Fit:
         law = LAWS[self.law]
         return law.printed(self.params) if law.printed else dict(self.params)
 
-    def predict(self, frame: pd.DataFrame) -> np.ndarray:
+    def predict(self, frame: pd.DataFrame, schedules: Schedules | None = None) -> np.ndarray:
         """Loss (n,), in nats per token, at the rows of a frame with the law's columns.
 
         A law that reads s2 takes it from the frame: compute it with `with_areas(…,
-        decay=fit.params["lambda"])`. Raises PointsError for missing or impossible columns.
+        decay=fit.params["lambda"])`. A law that reads the whole schedule takes it from `schedules`, run -> `Schedule`,
+        by the frame's columns run and step (None: those that were fitted), and s1 too where the frame has none.
+        Raises PointsError for missing or impossible columns.
         """
         law = self.equation
-        return law.loss(columns_of(frame, law.columns), self.params)
+        return law.loss(self._columns(law, frame, schedules), self.params)
+
+    def _columns(self, law: Law, frame: pd.DataFrame, schedules: Schedules | None = None) -> dict[str, np.ndarray]:
+        if not law.whole_schedule:
+            return columns_of(frame, law.columns)
+        schedules = self.schedules if schedules is None else schedules
+        if schedules is None:
+            raise PointsError(f"{law.name} reads the learning rate of every step: give schedules={{run: Schedule}}")
+        if line := missing(frame, ["run", "step"]):
+            raise PointsError(line)
+        whole = whole_schedules(frame, schedules)
+        frame = frame if "s1" in frame else frame.assign(s1=whole["area"])
+        return columns_of(frame, law.columns) | whole
 
     def predict_draws(self, frame: pd.DataFrame) -> np.ndarray:
         """Loss (draws, n) by each bootstrap refit. Raises PointsError if the fit holds none."""
         if not len(self.draws):
             raise PointsError("this fit has no bootstrap draws: fit again with bootstrap=200")
         law = self.equation
-        x = columns_of(frame, law.columns)
+        x = self._columns(law, frame)
         return np.array([law.loss(x, dict(zip(self.params, draw, strict=True))) for draw in self.draws])
 
     def intervals(self, level: float = 0.9, method: str = "profile") -> dict[str, tuple[float, float]]:
@@ -236,7 +251,7 @@ class Fit:
 
 
 ERRORS_PER_DRAW = 10
-UNSAVED = ("residuals", "optimum")
+UNSAVED = ("residuals", "optimum", "schedules")
 
 
 def _tails(level: float) -> list[float]:

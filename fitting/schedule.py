@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from fitting.laws.law import Parameter
+from fitting.laws.multi_power import Falls
 from fitting.points import PointsError, numbers_of
 
 
@@ -72,6 +73,19 @@ def with_areas(
     known = {name: ~np.isnan(values) for name, values in filled.items()}
     kept = {name: points[name].to_numpy() if name in points else np.nan for name in filled}
     return points.assign(**{n: np.where(known[n], filled[n], kept[n]) for n in filled if known[n].any()})
+
+
+def whole_schedules(points: pd.DataFrame, schedules: Schedules) -> dict[str, np.ndarray]:
+    """For laws that read the whole schedule: area (n,), S1 at each point by its schedule, and falls (n,), its `Falls`.
+
+    A warm-up at the start of pre-training counts in the area, and is no fall. Raises PointsError as `with_areas` does.
+    """
+    area, falls = np.zeros(len(points)), np.empty(len(points), dtype=object)
+    for schedule, rows, steps in _by_schedule(points, schedules):
+        area[rows] = np.concatenate([[0.0], np.cumsum(schedule.rates)])[steps]
+        before = schedule.rates[0] if schedule.is_pretraining and len(schedule.rates) else schedule.before
+        falls[rows] = Falls.of(schedule.rates, before)
+    return {"area": area, "falls": falls}
 
 
 def annealing_curve(points: pd.DataFrame, schedules: Schedules, rate_power: float = 0.0):

@@ -9,6 +9,7 @@ from fitting.laws.dcpt_forms import DCPT_FORMS
 from fitting.laws.ddo import DDO
 from fitting.laws.dynamics import DYNAMICS
 from fitting.laws.law import UNKNOWN, Law, Parameter, with_unknown
+from fitting.laws.multi_power import MULTI_POWER
 from fitting.laws.openai import OPENAI
 from fitting.laws.transfer import TRANSFER
 
@@ -17,7 +18,7 @@ LAWS: dict[str, Law] = {
     for law in (
         *(OPENAI, CHINCHILLA, *DCPT_FORMS[:2], DCPT, DCPT_CONVEX, DCPT_FREE, *DCPT_FORMS[2:]),
         *CROSS_DOMAIN,
-        *(ANNEALING, *DYNAMICS),
+        *(ANNEALING, MULTI_POWER, *DYNAMICS),
         *TRANSFER,
         *(DDO, DATA_MIXING),
     )

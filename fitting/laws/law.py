@@ -97,7 +97,8 @@ class Law:
     are taken). `separable`: False where the law as printed is linear in none of its parameters and
     was rewritten with an amplitude; `printed(params)` then gives the parameters of the paper. `among(names)`,
     for a law that reads a column for each corpus: the law for the columns that points have. `rate_power`: the
-    power of the learning rate that each step of S2 is weighted with, for a law that reads S2.
+    power of the learning rate that each step of S2 is weighted with, for a law that reads S2. `whole_schedule`: the law
+    also reads the columns area and falls, which come from the schedule of each point's run.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Law:
     printed: Callable[[Mapping[str, float]], dict[str, float]] | None = None
     among: "Callable[[Iterable[str]], Law] | None" = None
     rate_power: float = 0.0
+    whole_schedule: bool = False
 
     @property
     def linear(self) -> tuple[Parameter, ...]:

@@ -14,11 +14,12 @@ from fitting.points import (
     columns_of,
     duplicated,
     law_named,
+    missing,
     mixture_columns,
     numbers_of,
     with_value,
 )
-from fitting.schedule import Schedules, annealing_curve, with_areas
+from fitting.schedule import Schedules, annealing_curve, whole_schedules, with_areas
 from fitting.solver.problem import Problem, check_fixed
 
 
@@ -55,6 +56,8 @@ def prepare(
     if line := duplicated(points):
         raise PointsError(line)
     notes: list[str] = []
+    if chosen.whole_schedule:
+        points = _with_own_s1(points, chosen, schedules)
     points, weight, runs, rows = _sorted_by_run(points, chosen, weights, notes)
 
     reads_s2 = schedules is not None and "s2" in chosen.columns
@@ -70,11 +73,23 @@ def prepare(
     filled = curve(0.0) if curve else {}
     names = [name for name in chosen.columns if name not in filled]
     x = columns_of(points, [*names, "loss", *(["step"] if curve else [])])
+    whole = whole_schedules(points, schedules) if chosen.whole_schedule and schedules is not None else {}
     fixed = {name: float(value) for name, value in fix.items() if name != "lambda"}
     check_enough(x, chosen, len(chosen.parameters) - len(fixed) + (curve is not None), fixed)
     constants = chosen.constants(x) | ({} if held_lambda is None or not reads_s2 else {"lambda": float(held_lambda)})
-    problem = Problem(chosen, {name: x[name] for name in names}, x["loss"], weight, constants, curve, delta, fixed)
+    problem = Problem(
+        chosen, {name: x[name] for name in names} | whole, x["loss"], weight, constants, curve, delta, fixed
+    )
     return Ready(problem, points, runs, list(pd.factorize(points["run"])[1]), rows, notes)
+
+
+def _with_own_s1(points: pd.DataFrame, law: Law, schedules: Schedules | None) -> pd.DataFrame:
+    """The points with s1 by their schedules where they have none."""
+    if schedules is None:
+        raise PointsError(f"{law.name} reads the learning rate of every step: give schedules={{run: Schedule(rates)}}")
+    if line := missing(points, ["run", "step"]):
+        raise PointsError(line)
+    return points if "s1" in points else points.assign(s1=whole_schedules(points, schedules)["area"])
 
 
 def _sorted_by_run(points: pd.DataFrame, law: Law, weights, notes: list[str]):

@@ -1,12 +1,16 @@
 """Every law that is registered: it comes back from its own points, from any seed, and its slopes are right."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import fitting
 from fitting.laws import LAWS, Law
+from fitting.schedule import whole_schedules
 from fitting.solver.problem import Problem
+from tests.fitting.synthetic import schedules
 
 OF_SHIFT = {"E": 20.0, "beta": 0.35}
 DYNAMICS = {"L0": 2.6, "A": 0.9, "C1": 0.5, "C2": 0.6, "B": 0.5, "alpha": 0.45, **OF_SHIFT}
@@ -31,6 +35,7 @@ TRUTH: dict[str, dict[str, float]] = {
     "cross-domain-k3": {**CROSS, "w2": 0.7},
     "cross-domain-k4": {**CROSS, "w2": 0.7, "w3": 0.02},
     "annealing": {"L0": 2.6, "A": 0.9, "C": 0.5, "alpha": 0.45},
+    "multi-power": {"L0": 2.6, "A": 0.5, "B": 300.0, "alpha": 0.45, "C": 2.0, "gamma": 0.5, "beta": 0.6},
     "dynamics": DYNAMICS,
     "dynamics-size": {**DYNAMICS, "F": 0.3, "g1": 0.1, "g2": 0.2, "g3": 0.4},
     "dynamics-replay": {**DYNAMICS, "a1": 0.5, "a2": 2.0},
@@ -48,8 +53,21 @@ TRUTH: dict[str, dict[str, float]] = {
 }
 
 
+SCHEDULES = {run: replace(one, before=one.rates[0]) for run, one in schedules(steps=2000).items()}
+"""Of the runs of a law that reads the whole schedule."""
+
+
+def options(name: str) -> dict:
+    """What a fit of the law needs beside its points."""
+    return {"schedules": SCHEDULES} if LAWS[name].whole_schedule else {}
+
+
 def plan(law: Law) -> pd.DataFrame:
     """Some hundred points that hold whatever the laws read, varied independently."""
+    if law.whole_schedule:
+        runs, steps = np.repeat(list(SCHEDULES), 60), np.tile(np.geomspace(20, 2000, 60).astype(int), len(SCHEDULES))
+        frame = pd.DataFrame({"run": runs, "step": steps})
+        return frame.assign(s1=whole_schedules(frame, SCHEDULES)["area"])
     rng = np.random.default_rng(7)
     n = 400
     shares = rng.dirichlet([1, 1, 1], n)
@@ -85,7 +103,9 @@ def bound(name: str, frame: pd.DataFrame) -> Law:
 def with_loss(name: str, noise: float) -> pd.DataFrame:
     frame = plan(LAWS[name])
     law = bound(name, frame)
-    loss = law.loss({column: frame[column].to_numpy(float) for column in law.columns}, TRUTH[name])
+    x = {column: frame[column].to_numpy(float) for column in law.columns}
+    x |= whole_schedules(frame, SCHEDULES) if law.whole_schedule else {}
+    loss = law.loss(x, TRUTH[name])
     errors = noise * np.random.default_rng(1).standard_normal(len(frame))
     return frame.assign(loss=loss * np.exp(errors))
 
@@ -109,7 +129,7 @@ def test_a_law_says_what_it_is(name):
 @pytest.mark.parametrize("name", LAWS)
 def test_exact_points_give_back_the_law(name):
     points = with_loss(name, noise=0.0)
-    fit = fitting.fit(points, name, bootstrap=0)
+    fit = fitting.fit(points, name, bootstrap=0, **options(name))
     assert fit.objective < 1e-9
     assert fit.params == pytest.approx(TRUTH[name], rel=2e-2)
 
@@ -117,7 +137,9 @@ def test_exact_points_give_back_the_law(name):
 @pytest.mark.parametrize("name", LAWS)
 def test_seeds_end_at_one_optimum(name):
     points = with_loss(name, noise=0.003)
-    objectives = [fitting.fit(points, name, bootstrap=0, first_guesses=seed).objective for seed in range(6)]
+    objectives = [
+        fitting.fit(points, name, bootstrap=0, first_guesses=seed, **options(name)).objective for seed in range(6)
+    ]
     assert max(objectives) <= min(objectives) * (1 + 1e-5)
 
 

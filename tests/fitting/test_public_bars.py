@@ -70,6 +70,15 @@ def errors_on_other_schedules(fit: fitting.Fit) -> tuple[float, float]:
     return float(np.mean(r2)), float(np.mean(mae))
 
 
+def test_the_multi_power_law_predicts_six_schedules_as_well_as_published():
+    points, schedules = annealed(TRAIN)
+    others, of_others = annealed(TEST)
+    for first_guesses in range(2):
+        fit = fitting.fit(points, "multi-power", schedules=schedules, bootstrap=0, first_guesses=first_guesses)
+        errors = np.abs(fit.predict(others, of_others) - others["loss"]).groupby(others["run"]).mean()
+        assert errors.mean() <= 0.00376
+
+
 def test_three_schedules_predict_six_others():
     points, schedules = annealed(TRAIN)
     r2, mae = errors_on_other_schedules(fitting.fit(points, "annealing", bootstrap=0))
