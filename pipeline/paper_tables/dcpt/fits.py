@@ -228,7 +228,7 @@ def _of_split(number: int, split: str) -> dict[int, Table]:
 
 
 _ALL, _PAIRS = partial(cross_domain, split="all"), partial(cross_domain, split="domain-pairs")
-_ALL, _PAIRS = partial(cross_domain, split="all"), partial(cross_domain, split="domain-pairs")
+_DOMAINS = "One law for all domains"
 READINGS = {"six": Reading("dcpt-six-small", _has_sizes, read_domain_points, summary, fallback="dcpt-six-installed")}
 """Points of several domains, each beside a general corpus."""
 TABLES = {
@@ -238,14 +238,8 @@ TABLES = {
         title, f"dcpt_table{number:02d}_{file}.csv", make, (subject, "corpus", "metric"), subject, alike=number == 13
     )
     for number, title, file, make, subject in (
-        (7, "One law for all domains", "cross_domain_effectiveness", _ALL, "representation"),
-        (
-            8,
-            "One law for all domains, each pair of domains held out",
-            "domain_generalizability",
-            _PAIRS,
-            "representation",
-        ),
+        (7, _DOMAINS, "cross_domain_effectiveness", _ALL, "representation"),
+        (8, f"{_DOMAINS}, each pair of domains held out", "domain_generalizability", _PAIRS, "representation"),
         (10, "Chinchilla's law and OpenAI's at one ratio", "chinchilla_vs_openai", without_ratio, "law"),
         (13, "Which steps are evaluated", "sampling_methods", sampling, "method"),
     )

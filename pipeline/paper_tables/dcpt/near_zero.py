@@ -44,18 +44,18 @@ def inflection(study: DomainPoints) -> pd.DataFrame:
 def judge(cells: pd.DataFrame) -> tuple[str, str]:
     """Verdict and reason: whether the paper's claim holds here."""
     at = cells[cells["corpus"] == "G"].set_index(["domain", "quantity"])["ours"]
-    texts, found = [], set()
+    texts, verdicts = [], set()
     for domain in dict.fromkeys(cells["domain"]):
         if (domain, "ratio") not in at.index:
             texts.append(f"not found beside {domain}")
-            found.add(UNKNOWN)
+            verdicts.add(UNKNOWN)
             continue
         value, low, high, above = (float(at[domain, name]) for name in ("ratio", "low", "high", "ratio above"))
         # Where the loss falls at the smallest measured ratio above 0, smaller ratios are unknown.
         beyond = low > CLAIMED or value == above == 0
-        found.add(NOT_HERE if beyond else HOLDS if low > 0 and high <= CLAIMED else UNKNOWN)
+        verdicts.add(NOT_HERE if beyond else HOLDS if low > 0 and high <= CLAIMED else UNKNOWN)
         texts.append(f"{value:.3f} (90%: {low:.3f} to {high:.3f}) beside {domain}")
-    verdict = next(verdict for verdict in (NOT_HERE, UNKNOWN, HOLDS) if verdict in found)
+    verdict = next(verdict for verdict in (NOT_HERE, UNKNOWN, HOLDS) if verdict in verdicts)
     return verdict, f"The inflection ratio of general is {'; '.join(texts)}; the paper's are in (0, {CLAIMED:g}]."
 
 
@@ -75,15 +75,7 @@ def _near_zero(question: Question) -> bool:
 
 
 READINGS = {"near-zero": Reading("near-zero", _near_zero, read_domain_points, summary)}
+_TITLE = "The ratio of a corpus below which training raises the loss on it"
 TABLES = {
-    "dcpt-figure-12": Table(
-        "The ratio of a corpus below which training raises the loss on it",
-        "",
-        inflection,
-        KEYS,
-        "domain",
-        reads="near-zero",
-        across=("quantity",),
-        judge=judge,
-    )
+    "dcpt-figure-12": Table(_TITLE, "", inflection, KEYS, "domain", "near-zero", across=("quantity",), judge=judge)
 }

@@ -44,26 +44,25 @@ class Used:
 def trade_off(used: Used) -> pd.DataFrame:
     """Losses by ratio, the increase at the answer, and the ratio at which the increase is the tolerance (table 5)."""
     outcome = used.outcome
-    found = _losses(used, lambda row: f"{row.domain_ratio:g}")
-    found += _interval("increase at the answer", "G", outcome.loss_increase)
-    found.append(("tolerance", "G", outcome.tolerance or 0.0))
-    found += _interval("ratio, predicted", "G", _domain_ratio(used))
-    found += _interval("ratio, measured", "G", outcome.crossing)
-    return _table(found, outcome)
+    cells = _losses(used, lambda row: f"{row.domain_ratio:g}")
+    cells += _interval("increase at the answer", "G", outcome.loss_increase)
+    cells.append(("tolerance", "G", outcome.tolerance or 0.0))
+    cells += _interval("ratio, predicted", "G", _domain_ratio(used))
+    return _table(cells + _interval("ratio, measured", "G", outcome.crossing), outcome)
 
 
 def limited_data(used: Used) -> pd.DataFrame:
     """Domain losses by ratio where the domain's tokens are used once, and the answer beside the best (table 6)."""
-    found = _losses(used, lambda row: f"{row.domain_ratio:g}")
-    found += _interval("ratio, predicted", "D", _domain_ratio(used))
-    return _table(found + _beside_best(used, "domain_ratio", "ratio"), used.outcome)
+    cells = _losses(used, lambda row: f"{row.domain_ratio:g}")
+    cells += _interval("ratio, predicted", "D", _domain_ratio(used))
+    return _table(cells + _beside_best(used, "domain_ratio", "ratio"), used.outcome)
 
 
 def compute(used: Used) -> pd.DataFrame:
     """Domain losses by size for the same compute, and the answer beside the best (table 12)."""
-    found = _losses(used, lambda row: _size(row.N, row.D))
-    found += _interval("N, predicted", "D", used.recommendation.optimum["N"])
-    return _table(found + _beside_best(used, "N", "N"), used.outcome)
+    cells = _losses(used, lambda row: _size(row.N, row.D))
+    cells += _interval("N, predicted", "D", used.recommendation.optimum["N"])
+    return _table(cells + _beside_best(used, "N", "N"), used.outcome)
 
 
 def _domain_ratio(used: Used) -> Interval:
@@ -75,36 +74,35 @@ def _losses(used: Used, place: Callable[[ConfirmationRow], str]) -> list[tuple[s
     letters = dict(zip(used.corpora, "GD"))
     axis = "N" if used.outcome.goal == "compute" else "domain_ratio"
     ordered = sorted(used.rows, key=lambda row: getattr(row, axis))
-    found = [(f"{LOSS}{place(row)}", letters[row.corpus], row.measured) for row in ordered]
+    cells = [(f"{LOSS}{place(row)}", letters[row.corpus], row.measured) for row in ordered]
     answer = used.outcome.places[used.outcome.at]
-    own = [row for row in ordered if getattr(row, axis) == getattr(answer, axis)]
-    for row in own:
-        found += _interval(
-            "loss at the answer, predicted", letters[row.corpus], Interval(row.predicted, row.low, row.high)
-        )
-        found.append(("loss at the answer, measured", letters[row.corpus], row.measured))
-    return found
+    for row in ordered:
+        if getattr(row, axis) == getattr(answer, axis):
+            letter, interval = letters[row.corpus], Interval(row.predicted, row.low, row.high)
+            cells += _interval("loss at the answer, predicted", letter, interval)
+            cells.append(("loss at the answer, measured", letter, row.measured))
+    return cells
 
 
 def _beside_best(used: Used, axis: str, name: str) -> list[tuple[str, str, float]]:
     outcome = used.outcome
     best = [getattr(place, axis) for place, may_be in zip(outcome.places, outcome.among_best or []) if may_be]
-    found = _interval("answer above the smallest of the others", "D", outcome.difference)
-    found += [(f"{name} that may be best, {side}", "D", pick(best)) for side, pick in _ENDS.items() if best]
-    return found + ([("noise of a run", "D", outcome.sd)] if outcome.sd is not None else [])
+    cells = _interval("answer above the smallest of the others", "D", outcome.difference)
+    cells += [(f"{name} that may be best, {side}", "D", pick(best)) for side, pick in _ENDS.items() if best]
+    return cells + ([("noise of a run", "D", outcome.sd)] if outcome.sd is not None else [])
 
 
-def _interval(name: str, corpus: str, found: Interval | None) -> list[tuple[str, str, float]]:
-    if found is None:
+def _interval(name: str, corpus: str, interval: Interval | None) -> list[tuple[str, str, float]]:
+    if interval is None:
         return []
-    sides = {"": found.value, ", 90% low": found.low, ", 90% high": found.high}
+    sides = {"": interval.value, ", 90% low": interval.low, ", 90% high": interval.high}
     return [(f"{name}{side}", corpus, value) for side, value in sides.items() if value is not None]
 
 
 def _table(rows: list[tuple[str, str, float]], outcome: Outcome) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=[*KEYS, "value"])
-    verdict = outcome.verdict
-    table.attrs |= {"verdict": (VERDICTS[verdict], f"The predicted optimum is {verdict}: {outcome.sentence}")}
+    why = f"The predicted optimum is {outcome.verdict}: {outcome.sentence}"
+    table.attrs["verdict"] = VERDICTS[outcome.verdict], why
     return table
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import combinations, product
 
@@ -32,8 +32,7 @@ CHOICES = {"loss potential": -1, "peak rate": -1, "replay": 1}
 def shifts(study: ScheduleStudy) -> pd.DataFrame:
     """The final loss less that of the run that continues with the old corpus (figures 2, 6 and 14).
 
-    Returns:
-        Columns model, transfer, replay, corpus, value in nats per token.
+    Columns model, transfer, replay, corpus, value in nats per token.
     """
     runs, rows = study.fitted_runs(), []
     for corpus in CORPORA:
@@ -70,21 +69,15 @@ def judge_replay(cells: pd.DataFrame) -> tuple[str, str]:
 
 
 def potentials(study: ScheduleStudy) -> pd.DataFrame:
-    """The final loss by loss potential of the base model, without and with re-warm-up (figure 5).
+    """The final loss by loss potential, without and with re-warm-up: setting, model, potential, corpus, side, value.
 
-    Returns:
-        Columns setting, model, potential, corpus, side, value.
+    Figure 5.
     """
     runs = study.runs[study.runs["ratio"] == study.runs["ratio"].max()]
     runs = runs[runs["transfer"] == runs["parent"].map(lambda run: study.steps(run) if run else -1)]
     several = runs.groupby(["model", "pieces"])["potential"].transform("nunique") > 1
     setting = np.where(runs["rewarmed"], "with re-warm-up", "without re-warm-up")
     return _sides(study, runs.assign(setting=setting)[several], ["setting", "model", "potential"])
-
-
-def judge_potentials(cells: pd.DataFrame) -> tuple[str, str]:
-    """Whether a higher loss potential means a lower loss on the new corpus."""
-    return _judge_sides(cells, "potential", ["setting", "model"], "D_cpt", -1, "more potential, lower loss on D_cpt")
 
 
 def peaks(study: ScheduleStudy) -> pd.DataFrame:
@@ -94,22 +87,10 @@ def peaks(study: ScheduleStudy) -> pd.DataFrame:
     return _sides(study, runs[several], ["model", "peak"])
 
 
-def judge_peaks(cells: pd.DataFrame) -> tuple[str, str]:
-    """Whether a higher peak means less loss on the new corpus, and more on the old."""
-    verdicts = [
-        _judge_sides(cells, "peak", ["model"], corpus, sign, f"a higher peak, {words} on {corpus}")
-        for corpus, sign, words in (("D_cpt", -1, "less loss"), ("D_pt", 1, "more loss"))
-    ]
-    found = {verdict for verdict, _ in verdicts}
-    worst = next(verdict for verdict in (UNKNOWN, NOT_HERE, IN_ORDER) if verdict in found)
-    return worst, " ".join(why for _, why in verdicts)
-
-
 def turning(study: ScheduleStudy) -> pd.DataFrame:
     """Steps until the loss on the old corpus returns to its start, at a constant rate (figure 7c).
 
-    Returns:
-        Columns model, replay, transfer, side, value; infinite: not within the run, or never by the law.
+    Columns model, replay, transfer, side, value; infinite: not within the run, or never by the law.
     """
     runs, rows = study.fitted_runs(), []
     runs = runs[~runs["rewarmed"] & (runs["ratio"] > 0) & (runs["parent"] != "")]
@@ -141,9 +122,8 @@ def judge_turning(cells: pd.DataFrame) -> tuple[str, str]:
     ]
     never = int(np.isinf(rows["ours"]).sum())
     counted = f"{never} of {len(rows)} runs do not return within their length"
-    return _judge_pairs(
-        (later >= sooner for sooner, later in pairs), f"{counted}; less pre-training or more replay, an earlier return"
-    )
+    claim = f"{counted}; less pre-training or more replay, an earlier return"
+    return _judge_pairs((later >= sooner for sooner, later in pairs), claim)
 
 
 def best_designs(study: ScheduleStudy) -> pd.DataFrame:
@@ -221,13 +201,18 @@ def _pairs(cells: pd.DataFrame, by: str, within: list[str]) -> Iterator[tuple[fl
 
 
 def _judge_sides(
-    cells: pd.DataFrame, by: str, within: list[str], corpus: str, sign: int, claim: str
+    cells: pd.DataFrame, by: str, within: list[str], claims: Sequence[tuple[str, int, str]]
 ) -> tuple[str, str]:
-    rows = cells[cells["corpus"] == corpus]
-    pairs = {side: list(_pairs(rows[rows["side"] == side], by, within)) for side in SIDES}
-    verdict, why = _judge_pairs((sign * (after - before) > 0 for before, after in pairs["measured"]), claim)
-    agree = sum((a - b > 0) == (c - d > 0) for (b, a), (d, c) in zip(pairs["measured"], pairs["predicted"]))
-    return verdict, f"{why} Eq. 4 orders {agree} of {len(pairs['measured'])} pairs as the runs do."
+    """Whether the loss on a corpus rises (1) or falls (-1) with `by`, as each claim says: corpus, sign, words."""
+    verdicts, texts = [], []
+    for corpus, sign, claim in claims:
+        rows = cells[cells["corpus"] == corpus]
+        pairs = {side: list(_pairs(rows[rows["side"] == side], by, within)) for side in SIDES}
+        verdict, why = _judge_pairs((sign * (after - before) > 0 for before, after in pairs["measured"]), claim)
+        agree = sum((a - b > 0) == (c - d > 0) for (b, a), (d, c) in zip(pairs["measured"], pairs["predicted"]))
+        verdicts.append(verdict)
+        texts.append(f"{why} Eq. 4 orders {agree} of {len(pairs['measured'])} pairs as the runs do.")
+    return next(verdict for verdict in (UNKNOWN, NOT_HERE, IN_ORDER) if verdict in verdicts), " ".join(texts)
 
 
 def _judge_pairs(pairs: Iterable[bool], claim: str) -> tuple[str, str]:
@@ -236,3 +221,17 @@ def _judge_pairs(pairs: Iterable[bool], claim: str) -> tuple[str, str]:
         return UNKNOWN, f"Nothing to compare: {claim}."
     verdict = IN_ORDER if sum(right) >= MOST * len(right) else NOT_HERE
     return verdict, f"{claim[0].upper()}{claim[1:]}: so in {sum(right)} of {len(right)} pairs (required: {MOST:.0%})."
+
+
+judge_potentials = partial(
+    _judge_sides,
+    by="potential",
+    within=["setting", "model"],
+    claims=[("D_cpt", -1, "more potential, lower loss on D_cpt")],
+)
+judge_peaks = partial(
+    _judge_sides,
+    by="peak",
+    within=["model"],
+    claims=[("D_cpt", -1, "a higher peak, less loss on D_cpt"), ("D_pt", 1, "a higher peak, more loss on D_pt")],
+)

@@ -173,11 +173,7 @@ def lambda_of(fit: Fit) -> float:
 
 
 def relative_error(measured: pd.Series, losses: np.ndarray) -> float:
-    """Mean of the absolute relative errors.
-
-    >>> round(relative_error(pd.Series([2.0, 4.0]), np.array([2.2, 4.0])), 6)
-    0.05
-    """
+    """Mean of the absolute relative errors."""
     return float(np.abs(losses / measured.to_numpy(float) - 1).mean())
 
 
@@ -195,14 +191,12 @@ def _read(source: Source) -> ScheduleStudy:
 
     variant = points["variant"] if "variant" in points else pd.Series("", points.index)
     names = {key(variant, name): str(name) for variant, name in zip(variant, points["run"])}
-    planned = {names[key(run.variant, run.name)]: run for run in plan if key(run.variant, run.name) in names}
+    planned = {names[at]: run for run in plan if (at := key(run.variant, run.name)) in names}
     # Confirmation runs without a variant are not part of these tables.
     runs = points[(points["phase"] == "continual") & ((points["role"] == "fit") | (variant != ""))]
     if unknown := sorted({*runs["run"]} - {*planned}):
-        total = runs["run"].nunique()
-        raise StudyError(
-            f"{len(unknown)} of {total} continual runs are not of the question, like {unknown[0]}: plan it again"
-        )
+        counted = f"{len(unknown)} of {runs['run'].nunique()} continual runs"
+        raise StudyError(f"{counted} are not of the question, like {unknown[0]}: plan it again")
     return ScheduleStudy(
         points[points["run"].isin(list(planned))],
         {name: dataclasses.replace(run, name=name) for name, run in planned.items()},
@@ -213,10 +207,10 @@ def _read(source: Source) -> ScheduleStudy:
     )
 
 
-def _summary(source: Source) -> str:
-    points = source.points
-    return f"{len(points):,} points of {points['run'].nunique()} runs under several schedules."
-
-
-READING = Reading("dynamics-small", lambda question: bool(question.variants), _read, _summary)
+READING = Reading(
+    "dynamics-small",
+    lambda question: bool(question.variants),
+    _read,
+    lambda source: f"{len(source.points):,} points of {source.points['run'].nunique()} runs under several schedules.",
+)
 """Points of both phases under several schedules: points.parquet and plan.jsonl."""
