@@ -66,9 +66,8 @@ def compare(
     best = min(float(np.mean(seeds)) for seeds in values)
     rows = []
     for at, proposal in enumerate(proposals):
-        losses = {
-            domain: float(np.mean([measured.losses(run)[domain] for run in runs[at]])) for domain in setting.domains
-        }
+        ends = [measured.losses(run) for run in runs[at]]
+        losses = {domain: float(np.mean([end[domain] for end in ends])) for domain in setting.domains}
         loss = sum(value * losses[domain] for domain, value in weighting.items())
         worst = max(losses, key=lambda domain: losses[domain])
         difference, low, high = (None,) * 3 if at == base else _interval(np.subtract(values[at], values[base]))
@@ -114,7 +113,7 @@ def _general_change(
     if setting.question.weights.phase == "pretrain":
         return None
     general = setting.question.corpora.general
-    return losses[general] / float(np.mean([measured.losses_before(run)[general] for run in runs])) - 1
+    return losses[general] / float(np.mean([measured.losses(run, 0)[general] for run in runs])) - 1
 
 
 def _speed(setting: Setting, measured: Measured, runs: Sequence[PlannedRun], reference: Sequence[float]) -> SpeedUp:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,10 @@ def colours(names: Sequence[str]) -> dict[str, str]:
     return {name: COLOURS[at % len(COLOURS)] for at, name in enumerate(names)}
 
 
+def _weight_axis() -> dict[str, Any]:
+    return axis("weight", tickformat=".0%", rangemode="tozero")
+
+
 def weights_by_method(content: WeightsRecommendation) -> Figure:
     """The weights of every proposal, a row a domain; the recommended ones with their interval."""
     domains, rows = list(content.mixture), content.proposals
@@ -29,16 +34,16 @@ def weights_by_method(content: WeightsRecommendation) -> Figure:
     places = np.arange(len(domains), dtype=float)[::-1]
     traces = []
     for at, row in enumerate(rows):
-        shares = [row.weights[domain] for domain in domains]
+        weights = [row.weights[domain] for domain in domains]
         # Vertically shifted, so that equal weights do not cover each other.
         y = places + 0.6 * (0.5 - (at + 0.5) / len(rows))
         answer = row.method == content.method
         hover = f"{label(row.method)}: %{{x:.1%}}"
-        trace = dots(shares, y, ink[row.method], 9 if answer else 7, "diamond" if answer else "circle", hover)
+        trace = dots(weights, y, ink[row.method], 9 if answer else 7, "diamond" if answer else "circle", hover)
         if row.low:
-            trace["error_x"] = bar([row.low[name] for name in domains], shares, [row.high[name] for name in domains])
+            trace["error_x"] = bar([row.low[name] for name in domains], weights, [row.high[name] for name in domains])
         traces.append(trace)
-    x = axis("weight", tickformat=".0%", rangemode="tozero")
+    x = _weight_axis()
     y = axis("", range=[-0.6, len(domains) - 0.4], tickvals=places.tolist(), ticktext=[short(name) for name in domains])
     keys = [Key(row.method, ink[row.method], "diamond" if row.method == content.method else "dot") for row in rows]
     height = 70 + len(domains) * max(34, 9 * len(rows))
@@ -68,7 +73,7 @@ def weights_by_scale(content: WeightsRecommendation) -> Figure | None:
         top = max(max(place.weights.values()) for place in path)
         traces.append(line([content.target.tokens] * 2, [0.0, top], BLACK, "dash", 1.2))
         x = token_axis("tokens of the run", [*totals, content.target.tokens])
-        panels.append(panel("", row.method, traces, x, axis("weight", tickformat=".0%", rangemode="tozero"), 320))
+        panels.append(panel("", row.method, traces, x, _weight_axis(), 320))
     keys = [Key(domain, ink[domain], "line") for domain in domains]
     keys += [Key("optimum of the runs at a scale", GREY, "dot"), Key("without caps", GREY, "dotted")]
     return Figure([*keys, Key("the target", BLACK, "dashed")], panels)
@@ -168,9 +173,8 @@ def weights_by_step(content: WeightsRecommendation) -> Figure | None:
                 traces.append(line(path.steps, path.mean[domain], colour, "solid", 2, hover))
             words = [f"round {number}"] if len(row.details.rounds) > 1 else []
             words += [f"seed {seed + 1}"] if len(design.paths) > 1 else []
-            y = axis("weight", tickformat=".0%", rangemode="tozero")
+            y = _weight_axis()
             panels.append(panel("", ", ".join(words), traces, axis("step of the proxy"), y, 300))
     keys = [Key(domain, colour, "line") for domain, colour in ink.items()]
-    return Figure(
-        [*keys, Key("after each step", GREY, "dotted"), Key("mean over the steps so far", GREY, "line")], panels
-    )
+    keys += [Key("after each step", GREY, "dotted"), Key("mean over the steps so far", GREY, "line")]
+    return Figure(keys, panels)

@@ -14,8 +14,6 @@ from training.schedule import learning_rates
 
 SUM_MISS = 1e-3
 """How far a sum of weights may differ from 1; the largest weight takes the difference."""
-MIXTURE_READERS = ("data-mixing", "regmix", "continual")
-"""Methods that read random mixtures."""
 
 
 def weights_problems(question: Question) -> Iterator[str]:
@@ -23,16 +21,15 @@ def weights_problems(question: Question) -> Iterator[str]:
     weights, domains = question.weights, list(question.corpora.sources)
     if not weights.methods:
         yield f"weights.methods: empty; allowed: {', '.join(METHODS)}"
-    for name in weights.methods:
-        if name not in METHODS:
-            yield f"weights.methods: {name!r}; allowed: {', '.join(METHODS)}{nearest(name, METHODS)}"
+    for name in sorted({*weights.methods} - {*METHODS}):
+        yield f"weights.methods: {name!r}; allowed: {', '.join(METHODS)}{nearest(name, METHODS)}"
     if weights.phase not in ("pretrain", "continual"):
         yield f"weights.phase: {weights.phase!r}; allowed: pretrain, continual"
         return
     if weights.base:
-        yield from _share_problems("weights.base", weights.base, domains, above=True)
+        yield from _weight_problems("weights.base", weights.base, domains, above=True)
     for name, given in weights.given.items():
-        yield from _share_problems(f"weights.given.{name}", given, domains, above=False)
+        yield from _weight_problems(f"weights.given.{name}", given, domains, above=False)
         if name in METHODS:
             yield f"weights.given.{name}: also the name of a method; allowed: another name"
     if "given" in weights.methods and not weights.given:
@@ -63,15 +60,15 @@ def weights_problems(question: Question) -> Iterator[str]:
     yield from _length_problems(question)
 
 
-def _share_problems(key: str, shares: Mapping[str, float], domains: list[str], above: bool) -> Iterator[str]:
-    for name, share in shares.items():
+def _weight_problems(key: str, weights: Mapping[str, float], domains: list[str], above: bool) -> Iterator[str]:
+    for name, weight in weights.items():
         if name not in domains:
             yield f"{key}: {name!r} is no source; allowed: {', '.join(domains)}{nearest(name, domains)}"
-        elif not (0 < share <= 1 if above else 0 <= share <= 1):
-            yield f"{key}.{name}: {share}; allowed: {'above 0' if above else '0'} to 1"
-    if missing := [name for name in domains if name not in shares]:
+        elif not 0 <= weight <= 1 or (above and weight == 0):
+            yield f"{key}.{name}: {weight}; allowed: {'above 0' if above else '0'} to 1"
+    if missing := [name for name in domains if name not in weights]:
         yield f"{key}: has no weight of {', '.join(missing)}; allowed: one for every source"
-    elif abs((total := sum(shares.values())) - 1) > SUM_MISS:
+    elif abs((total := sum(weights.values())) - 1) > SUM_MISS:
         yield f"{key}: its weights sum to {total:.6g}; allowed: 1"
 
 
@@ -109,12 +106,13 @@ def _length_problems(question: Question) -> Iterator[str]:
 def _mixture_problems(question: Question) -> Iterator[str]:
     """A line for each mistake in weights.mixtures, concentration and value."""
     weights, domains = question.weights, list(question.corpora.sources)
-    readers = [name for name in MIXTURE_READERS if name in weights.methods]
+    # A law has domains + 1 parameters, trees a few leaves; of continual a third of the mixtures is held out.
+    needed = {"data-mixing": len(domains) + 2, "regmix": 10, "continual": -(-3 * (len(domains) + 2) // 2)}
+    readers = [name for name in needed if name in weights.methods]
     if readers:
         ends = weights.concentration
         if len(ends) != 2 or not 0 < ends[0] <= ends[1]:
             yield f"weights.concentration: {ends}; allowed: two numbers above 0, the lower first"
-        needed = {name: _needed_mixtures(name, len(domains)) for name in readers}
         name = max(readers, key=lambda reader: needed[reader])
         if 1 <= weights.mixtures < needed[name]:
             allowed = f"{needed[name]} or more for {name} on {len(domains)} domains"
@@ -128,10 +126,3 @@ def _mixture_problems(question: Question) -> Iterator[str]:
             yield f"weights.value.{name}: {value}; allowed: 0 or more"
     if weights.value and not sum(weights.value.values()) > 0:
         yield f"weights.value: {weights.value}; allowed: one weight above 0"
-
-
-def _needed_mixtures(method: str, domains: int) -> int:
-    """The number of mixtures that a law of domains + 1 parameters, or trees with a few leaves, need."""
-    parameters = domains + 1
-    # Of continual a third is held out.
-    return {"data-mixing": parameters + 1, "regmix": 10, "continual": -(-3 * (parameters + 1) // 2)}[method]

@@ -72,26 +72,14 @@ def write_weights_report(study: Study, question: Question) -> Path:
         StudyError: no plan, or a file that is damaged or of another schema.
     """
     evidence = Evidence(study, question, study.read_plan(), {})
-    missing, content, comparison = [], None, None
-    if WeightsRecommendation.path(study).exists():
-        content = WeightsRecommendation.read(study)
-    else:
-        missing.append("There is no recommendation yet: run cptlaw recommend.")
-    if WeightsConfirmation.path(study).exists():
-        comparison = WeightsConfirmation.read(study)
-    else:
-        missing.append(_NO_COMPARISON)
+    content = WeightsRecommendation.read(study) if WeightsRecommendation.path(study).exists() else None
+    comparison = WeightsConfirmation.read(study) if WeightsConfirmation.path(study).exists() else None
     path = study.folder / "report.html"
-    write_whole(path, _report(evidence, content, comparison, missing))
+    write_whole(path, _report(evidence, content, comparison))
     return path
 
 
-def _report(
-    evidence: Evidence,
-    content: WeightsRecommendation | None,
-    comparison: WeightsConfirmation | None,
-    missing: list[str],
-) -> str:
+def _report(evidence: Evidence, content: WeightsRecommendation | None, comparison: WeightsConfirmation | None) -> str:
     shown: list[Figure] = []
 
     def drawn(made: Figure | None, caption: str, why: str = "No method of this study has this figure.") -> Markup:
@@ -124,8 +112,10 @@ def _report(
     sections += [Section("cost", "Cost", cost(evidence)), Section("notes", "Notes", last)]
     better = better_reference(comparison) if comparison else None
     mixture = better.weights if better else content.mixture if content else {}
-    line, summary = _headline(content, mixture), _summary(content, comparison, missing)
-    head = (_bar(mixture) if mixture else Markup()) + lead(summary)
+    line, summary = _headline(content, mixture), _summary(content, comparison)
+    ink = colours(list(mixture))
+    parts = [(f"{percent(weight)} {domain}", weight, ink[domain]) for domain, weight in mixture.items()]
+    head = (block("mixture", parts) if parts else Markup()) + lead(summary)
     head += siblings(evidence.study.folder, "report.html")
     return page(evidence.study.folder.resolve().name, line, summary, head, sections, shown)
 
@@ -134,36 +124,27 @@ def _headline(content: WeightsRecommendation | None, mixture: dict[str, float]) 
     if content is None:
         return "no recommendation of mixture weights yet"
     phase = "pre-train" if content.goal.phase == "pretrain" else "continue pre-training of"
-    return f"{phase} {content.target.model} on {_mixture(mixture)}"
+    parts = [f"{percent(weight)} {domain}" for domain, weight in sorted(mixture.items(), key=lambda item: -item[1])]
+    return f"{phase} {content.target.model} on {', '.join(parts)}"
 
 
-def _mixture(mixture: dict[str, float]) -> str:
-    parts = [f"{percent(share)} {domain}" for domain, share in sorted(mixture.items(), key=lambda item: -item[1])]
-    return ", ".join(parts)
-
-
-def _summary(content: WeightsRecommendation | None, comparison: WeightsConfirmation | None, missing: list[str]) -> str:
+def _summary(content: WeightsRecommendation | None, comparison: WeightsConfirmation | None) -> str:
+    missing = [] if comparison else [_NO_COMPARISON]
     if content is None:
-        return " ".join(missing)
+        return " ".join(["There is no recommendation yet: run cptlaw recommend.", *missing])
     line = reference_warning(comparison) if comparison else ""
     sentences = [f"{line}, as above."] if line else [f"These weights are {content.method}'s."]
     sentences.append(f"For {quantity(content.target.tokens)} tokens ({content.target.steps} steps).")
     if comparison is not None and not line:
-        ranked, own = comparison.ranked, comparison.recommended
-        if own and own.difference is not None:
-            best = f"the lowest of {len(ranked)} methods"
-            if own is not ranked[0]:
-                best = f"{own.above_best:.2%} above the lowest, {ranked[0].method}'s"
+        ranked, row = comparison.ranked, comparison.recommended
+        if row and row.difference is not None:
+            above = f"{row.above_best:.2%} above the lowest, {ranked[0].method}'s"
+            best = f"the lowest of {len(ranked)} methods" if row is ranked[0] else above
             sentences.append(
                 f"Measured with {comparison.seeds} seeds, their mean {comparison.average} over the domains is "
-                f"{own.value:.4f}, {difference(own)} beside {comparison.reference} and {best}."
+                f"{row.value:.4f}, {difference(row)} beside {comparison.reference} and {best}."
             )
     return " ".join([*sentences, *missing])
-
-
-def _bar(mixture: dict[str, float]) -> Markup:
-    ink = colours(list(mixture))
-    return block("mixture", [(f"{percent(ratio)} {domain}", ratio, ink[domain]) for domain, ratio in mixture.items()])
 
 
 def _weights(content: WeightsRecommendation) -> Markup:
@@ -171,11 +152,8 @@ def _weights(content: WeightsRecommendation) -> Markup:
         between = f" ({percent(row.low[domain])} to {percent(row.high[domain])})" if row.low else ""
         return percent(row.weights[domain]) + between
 
-    columns = ["method", *content.mixture, "tokens searched"]
-    rows = [
-        [row.method, *(cell(row, domain) for domain in content.mixture), quantity(row.tokens)]
-        for row in content.proposals
-    ]
+    columns = ["method", *(domains := list(content.mixture)), "tokens searched"]
+    rows = [[row.method, *(cell(row, name) for name in domains), quantity(row.tokens)] for row in content.proposals]
     return table("Weights, with 90% intervals where a method has them", columns, rows)
 
 

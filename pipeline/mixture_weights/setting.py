@@ -14,6 +14,7 @@ import pandas as pd
 
 from pipeline.plan.runs import mixture_spec, pretraining_run
 from pipeline.question.schema import PhaseConfig, Question
+from pipeline.study.collect import collect, read_points
 from pipeline.study.folder import PlannedRun, Study
 from training.corpora.manifest import Manifest
 
@@ -56,13 +57,9 @@ class Measured:
         """Whether a run has ended and its last losses are collected."""
         return (run.name, run.spec.steps) in self._rows and self.study.state(run) == "done"
 
-    def losses(self, run: PlannedRun) -> dict[str, float]:
-        """Corpus -> loss at the end of a run that is done, nats a token."""
-        return self._rows[run.name, run.spec.steps]
-
-    def losses_before(self, run: PlannedRun) -> dict[str, float]:
-        """Corpus -> loss at step 0 of a run that is done, nats a token."""
-        return self._rows[run.name, 0]
+    def losses(self, run: PlannedRun, step: int | None = None) -> dict[str, float]:
+        """Corpus -> loss of a run that is done, nats per token, at a step (None: the last)."""
+        return self._rows[run.name, run.spec.steps if step is None else step]
 
     def curve(self, run: PlannedRun) -> dict[int, dict[str, float]]:
         """Step -> corpus -> loss, in the order of the steps."""
@@ -70,11 +67,12 @@ class Measured:
 
     @functools.cached_property
     def _rows(self) -> dict[tuple[str, int], dict[str, float]]:
+        if self.points is None:
+            return {}
         rows: dict[tuple[str, int], dict[str, float]] = {}
-        if self.points is not None:
-            points = self.points.sort_values("step", kind="stable")
-            for name, step, corpus, loss in points[["run", "step", "corpus", "loss"]].itertuples(index=False):
-                rows.setdefault((name, int(step)), {})[corpus] = float(loss)
+        points = self.points.sort_values("step", kind="stable")[["run", "step", "corpus", "loss"]]
+        for name, step, corpus, loss in points.itertuples(index=False):
+            rows.setdefault((name, int(step)), {})[corpus] = float(loss)
         return rows
 
     def folder(self, run: PlannedRun) -> Path:
@@ -91,15 +89,11 @@ def setting_of(question: Question, manifest: Manifest, precision: str) -> Settin
 
 def measured_of(study: Study, question: Question, *, anew: bool = False) -> Measured:
     """The losses of a study's runs as collected, or with `anew` collected now."""
-    from pipeline.study.collect import collect, read_points
-
-    if anew and study.plan_file.exists():
-        runs = study.read_plan()
-        if any((study.runs / run.name / "points.jsonl").exists() for run in runs):
-            return Measured(study, collect(study, question.corpora.general))
-    if not anew and (study.folder / "points.parquet").exists():
-        return Measured(study, read_points(study))
-    return Measured(study, None)
+    if anew:
+        runs = study.read_plan() if study.plan_file.exists() else []
+        has_points = any((study.runs / run.name / "points.jsonl").exists() for run in runs)
+        return Measured(study, collect(study, question.corpora.general) if has_points else None)
+    return Measured(study, read_points(study) if (study.folder / "points.parquet").exists() else None)
 
 
 def domain_values(question: Question) -> dict[str, float]:

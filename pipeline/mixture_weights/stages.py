@@ -27,8 +27,9 @@ def search_runs(setting: Setting, measured: Measured) -> list[PlannedRun]:
     Raises:
         ConfigError: a domain with too few tokens for them, or for the confirmation of weights that need no search.
     """
-    read = [run for name in setting.question.weights.methods for run in METHODS[name].runs(setting, measured)]
-    runs = list({run.spec.hash: run for run in [*_first(setting), *read]}.values())
+    runs = [setting.pretraining] if setting.pretraining else []
+    runs += [run for name in setting.question.weights.methods for run in METHODS[name].runs(setting, measured)]
+    runs = list({run.spec.hash: run for run in runs}.values())
     compared = confirmation_runs(setting, _known(setting, measured))
     problems = list(supply_problems([*runs, *compared], setting.manifest, setting.question))
     available, needed = sum(available_tokens(setting).values()), target_tokens(setting)
@@ -51,10 +52,6 @@ def _known(setting: Setting, measured: Measured) -> list[Proposal]:
         if METHODS[name].count(setting) == (0, 0)
         for proposal in METHODS[name].propose(setting, measured)
     ]
-
-
-def _first(setting: Setting) -> list[PlannedRun]:
-    return [setting.pretraining] if setting.pretraining else []
 
 
 def confirmation_runs(setting: Setting, proposals: Sequence[Proposal]) -> list[PlannedRun]:
@@ -93,14 +90,11 @@ def propose_all(
 
 @dataclass(frozen=True)
 class Stage:
-    """Cost of a stage."""
+    """Cost of a stage: its purpose, the number of its runs, and their training tokens."""
 
     name: str
-    """Its purpose."""
     runs: int
-    """Number of runs."""
     tokens: int
-    """Training tokens of these runs."""
 
 
 def stages(setting: Setting, measured: Measured) -> list[Stage]:
@@ -109,7 +103,7 @@ def stages(setting: Setting, measured: Measured) -> list[Stage]:
     Of a later round the number of runs and their tokens are known, the mixtures are not.
     """
     weights = setting.question.weights
-    lines = [Stage("pre-training", 1, run.spec.tokens) for run in _first(setting)]
+    lines = [Stage("pre-training", 1, setting.pretraining.spec.tokens)] if setting.pretraining else []
     read: list[PlannedRun] = []
     for name in weights.methods:
         lines.append(Stage(f"search by {name}", *METHODS[name].count(setting)))
@@ -118,9 +112,9 @@ def stages(setting: Setting, measured: Measured) -> list[Stage]:
     compared = [run for proposal in _known(setting, measured) for run in confirmation_runs(setting, [proposal])]
     purpose = f"confirmation: {count} weights, {seeds} seeds"
     lines.append(Stage(purpose, count * seeds, count * seeds * target_tokens(setting)))
-    counted = [*read, *compared]
-    once = {run.spec.hash: run for run in counted}.values()
+    counted = [run.spec for run in (*read, *compared)]
+    once = {spec.hash: spec for spec in counted}.values()
     if len(once) < len(counted):
-        tokens = sum(run.spec.tokens for run in once) - sum(run.spec.tokens for run in counted)
+        tokens = sum(spec.tokens for spec in once) - sum(spec.tokens for spec in counted)
         lines.append(Stage("shared, counted once", len(once) - len(counted), tokens))
     return [*lines, Stage("all", sum(line.runs for line in lines), sum(line.tokens for line in lines))]

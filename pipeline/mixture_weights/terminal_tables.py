@@ -77,8 +77,7 @@ def comparison_tables(comparison: WeightsConfirmation) -> list[Table]:
 
 def comparison_output(comparison: WeightsConfirmation) -> list[Table | str]:
     """The comparison as the verbs print it: tables, and a warning where the reference was better."""
-    line = reference_warning(comparison)
-    return [*comparison_tables(comparison), *([line] if line else [])]
+    return [*comparison_tables(comparison), *filter(None, [reference_warning(comparison)])]
 
 
 def better_reference(comparison: WeightsConfirmation) -> MethodResult | None:
