@@ -16,6 +16,7 @@ from fitting.solver.prepare import Ready, prepare
 from fitting.solver.problem import DELTA, Problem
 from fitting.uncertainty.bootstrap import noise_between_seeds, resample
 from fitting.uncertainty.profile import Optimum, profiles
+from fitting.uncertainty.sandwich import prior_shares
 
 METHODS = ("varpro", "lbfgs_grid")
 
@@ -110,11 +111,13 @@ def fit(
 
 def _with_uncertainty(result: Fit, ready: Ready, optimum: Optimum, draws: np.ndarray, workers: int | None) -> Fit:
     errors = optimum.spread.errors
+    fitted = [name for name in result.params if name not in result.fixed]
     run_errors = np.bincount(ready.runs, errors) / np.bincount(ready.runs)
     return replace(
         result,
         draws=draws,
         profiles=profiles(optimum, workers),
+        prior_shares=prior_shares(optimum.problem, optimum.theta, fitted),
         seed_noise=noise_between_seeds(ready.points, errors, ready.runs),
         run_errors=run_errors,
         point_errors=errors - run_errors[ready.runs],

@@ -11,7 +11,7 @@ from fitting.points import PointsError, columns_of, missing
 from fitting.schedule import LAMBDA, Schedules, whole_schedules
 from fitting.uncertainty.profile import Optimum, Profile, profile
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,8 @@ class Fit:
     `objective`: the weighted Huber sum that was minimised. `ranges`: column -> (smallest, largest) among the
     fitted points. `constants`: what the law took from the points and holds fixed. `columns`: those that it reads;
     `unknown`: those that became parameters; `fixed`: parameters that were given. `profiles`: profile likelihood of
-    each fitted parameter, as far as 90% intervals need it; empty without a bootstrap. `draws`: (draws,
+    each fitted parameter, as far as 90% intervals need it; empty without a bootstrap. `prior_shares`: part of
+    what is known about each fitted parameter that the weak prior gives, 0 to 1. `draws`: (draws,
     parameters), bootstrap refits in the order of `params`. `run_errors` (runs,) and `point_errors` (points,): log
     residuals as the mean of a run and what is left within it, leverage undone. `seed_noise`: standard deviation of
     log losses between runs that differ in their seed alone, None without such runs. `residuals`: log residual of
@@ -42,6 +43,7 @@ class Fit:
     unknown: list[str] = field(default_factory=list)
     fixed: list[str] = field(default_factory=list)
     profiles: dict[str, Profile] = field(default_factory=dict)
+    prior_shares: dict[str, float] = field(default_factory=dict)
     constants: dict[str, float] = field(default_factory=dict)
     seed_noise: float | None = None
     warnings: list[str] = field(default_factory=list)
@@ -122,15 +124,18 @@ class Fit:
         """Name -> whether the points identify the parameter.
 
         False if the 90% interval of its profile likelihood is open on a side, touches a bound of the law, or is wider
-        than the estimate is large. A parameter that is not identified may still predict well inside the fitted
-        ranges; its value must not be interpreted. Raises PointsError for a fit without bootstrap.
+        than the estimate is large, and if the weak prior gives more of what is known than the points do. A parameter
+        that is not identified may still predict well inside the fitted ranges; its value must not be interpreted.
+        Raises PointsError for a fit without bootstrap.
         """
         bounds = {p.name: (p.low, p.high) for p in (*self.equation.parameters, LAMBDA)}
         known = {}
         for name, (low, high) in self.intervals().items():
             floor, ceiling = bounds[name]
             touches = low <= floor + 1e-6 * abs(floor) or high >= ceiling * (1 - 1e-6)
-            known[name] = all(self.profiles[name].closed) and not touches and high - low <= abs(self.params[name])
+            by_points = self.prior_shares.get(name, 0.0) < 0.5
+            closed = all(self.profiles[name].closed) and not touches
+            known[name] = by_points and closed and high - low <= abs(self.params[name])
         return known
 
     def predict_interval(
@@ -216,6 +221,8 @@ class Fit:
                 f"Not identified: {', '.join(free)}. Other values fit as well, so do not interpret these, and do not "
                 "rely on predictions far outside the fitted points."
             )
+        if by_prior := [name for name, share in self.prior_shares.items() if share >= 0.5]:
+            lines.append(f"Decided by the weak prior more than by the points: {', '.join(by_prior)}.")
         if self.fixed:
             lines.append(f"Given and not fitted: {', '.join(f'{n} = {self.params[n]:.4g}' for n in self.fixed)}.")
         inside = (f"{name} {low:.4g} to {high:.4g}" for name, (low, high) in self.ranges.items())

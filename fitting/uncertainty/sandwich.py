@@ -4,12 +4,14 @@ Huber's sandwich with the runs as clusters. A fit follows its points, so residua
 by one minus their leverage, as a block (CR3, Bell & McCaffrey 2002).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
 from scipy.special import erf
 
+from fitting.solver.newton import gradient_of
 from fitting.solver.problem import Problem
 
 LARGEST_LEVERAGE = 0.95
@@ -80,6 +82,32 @@ def sandwich(problem: Problem, theta: np.ndarray, runs: np.ndarray) -> Sandwich:
         spread=back @ bread @ (scores.T @ scores) @ bread @ back.T,
         influence=common @ bread @ back.T,
     )
+
+
+def prior_shares(problem: Problem, theta: np.ndarray, names: Iterable[str]) -> dict[str, float]:
+    """Name -> the part of what is known about a parameter that the prior gives, 0 to 1; empty without a prior.
+
+    By the Gauss-Newton Hessian of the objective: of the inverse variance of the parameter, what the prior adds.
+    """
+    if not problem.prior:
+        return {}
+    m = len(theta) - len(problem.nonlinear)
+    offset, columns = problem.columns(theta[m:])
+    at = offset + columns @ theta[:m]
+    jacobian = np.hstack([columns, problem.slopes(theta[m:], theta[:m], at)]) / at[:, None]
+    curvature = problem.weights * _curvature(np.log(problem.loss) - np.log(at), problem.delta)
+    precision = problem.prior_at(theta)[2]
+    # Scaled by the prior, so that the inverse exists whatever the points leave free.
+    scale = np.sqrt(precision)
+    inverse = np.linalg.inv((jacobian / scale).T * curvature @ (jacobian / scale) + np.eye(len(theta)))
+    upper = np.concatenate([np.full(m, np.inf), problem.upper])
+    lower = np.concatenate([np.zeros(m), problem.lower])
+    shares = {}
+    for name in names:
+        slope = gradient_of(problem.reader(name), theta, lower, upper) / scale
+        spread = inverse @ slope
+        shares[name] = float(spread @ spread / (slope @ spread)) if slope.any() else 1.0
+    return shares
 
 
 def rows_by_run(runs: np.ndarray) -> list[np.ndarray]:

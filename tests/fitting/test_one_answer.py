@@ -67,3 +67,15 @@ def test_the_prior_takes_no_part_in_the_objective_that_is_reported():
     # The prior weighs as much as a point.
     assert none.objective <= weak.objective <= none.objective * (1 + 2 / len(points))
     assert weak.objective == pytest.approx(weak.metrics["huber"], rel=1e-9)
+
+
+def test_explain_names_what_the_prior_decided():
+    """Two sizes do not tell E, A and alpha apart, and say enough of the rest."""
+    _, law, fitted, _ = next(part for part in six_domains() if part[0].startswith("dcpt-l1 math G"))
+    fit = fitting.fit(fitted, law, bootstrap=2, workers=1)
+    assert fit.prior_shares["alpha"] > 0.5 > fit.prior_shares["gamma"] > 0
+    assert not fit.identified["alpha"]
+    assert "Decided by the weak prior more than by the points: " in fit.explain()
+    points = measured(grid(evaluations=20, every=10_000), "dcpt", TRUE["dcpt"], noise=0.003)
+    assert max(fitting.fit(points, "dcpt", bootstrap=2, workers=1).prior_shares.values()) < 0.5
+    assert fitting.fit(points, "dcpt", bootstrap=2, workers=1, prior=False).prior_shares == {}
