@@ -13,21 +13,9 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedModel
 
+from training import checkpoint
 from training.batches import store_of, training_batches, training_corpora, validation_windows
-from training.checkpoint import (
-    StateWriter,
-    copy_weights,
-    full_state,
-    full_weights,
-    load_state_extra,
-    load_state_moments,
-    load_state_weights,
-    load_weights,
-    newest_state,
-    save_weights,
-    step_of,
-    whole_state,
-)
+from training.checkpoint import StateWriter, step_of
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group
 from training.devices.placement import place_model
@@ -89,18 +77,18 @@ def train(
     stores = {corpus: store_of(manifest, corpus, fingerprint) for corpus, fingerprint in spec.corpora.items()}
     validation = {corpus: validation_windows(store, spec) for corpus, store in stores.items()}
 
-    saved = group.broadcast(partial(newest_state, folder))
-    state = saved or (whole_state(start) if start is not None and spec.initial.moments else None)
+    saved = group.broadcast(partial(checkpoint.newest_state, folder))
+    state = saved or (checkpoint.whole_state(start) if start is not None and spec.initial.moments else None)
     if state is None:
         _first_weights(spec, start, network)
     else:
-        load_state_weights(state, network)
+        checkpoint.load_state_weights(state, network)
     network.train()
     # The model is shared: a run that failed during a step left its gradient there.
     network.zero_grad(set_to_none=True)
     devices = place_model(network, losses, spec, execution.parallel, group)
     if state is not None:
-        load_state_moments(state, devices)
+        checkpoint.load_state_moments(state, devices)
     finished = in_state = done = step_of(saved) if saved is not None else 0
     # The evaluation at the step of the state may be incomplete: it is repeated, and gives the same bytes.
     points = folder / "points.jsonl"
@@ -109,7 +97,7 @@ def train(
     batches = training_batches(stores, spec, done + 1, group)
     domains = None
     if reference is not None:
-        extra = load_state_extra(saved) if saved is not None else {}
+        extra = checkpoint.load_state_extra(saved) if saved is not None else {}
         domains = GroupDro(spec, folder, reference, training_corpora(stores, spec, done + 1), group, done, extra)
     predictions = spec.objective.predictions(spec.sequence_length)
     telemetry = telemetry_of(spec, folder, group, log)
@@ -162,29 +150,31 @@ def train(
                 if step in kept:
                     check()
                     group.broadcast(states.wait)
-                    weights = None if devices.whole else full_weights(devices, group.first)
-                    group.broadcast(partial(save_weights, folder, step, network, manifest.tokenizer_path, weights))
+                    weights = None if devices.whole else checkpoint.full_weights(devices, group.first)
+                    group.broadcast(
+                        partial(checkpoint.save_weights, folder, step, network, manifest.tokenizer_path, weights)
+                    )
                 regular = execution.resume_every and step % execution.resume_every == 0 and step < spec.steps
                 if step > done and (regular or step in execution.kept_states):
                     check()
-                    states.write(step, full_state(devices, group.first, domains and domains.tensors()))
+                    states.write(step, checkpoint.full_state(devices, group.first, domains and domains.tensors()))
                     in_state = step
         except StopRequestedError:
             if finished > in_state:
-                states.write(finished, full_state(devices, group.first, domains and domains.tensors()))
+                states.write(finished, checkpoint.full_state(devices, group.first, domains and domains.tensors()))
             group.broadcast(states.wait)
             raise
 
 
 def _first_weights(spec: RunSpec, start: Path | None, network: PreTrainedModel) -> None:
     if spec.initial.kind == "scratch":
-        copy_weights(build_model(spec.model, "eager", spec.seed), network)
+        checkpoint.copy_weights(build_model(spec.model, "eager", spec.seed), network)
         return
     assert start is not None
     if spec.initial.kind == "run":
-        load_weights(start, network)
+        checkpoint.load_weights(start, network)
     else:
-        copy_weights(model_from_directory(start, "eager"), network)
+        checkpoint.copy_weights(model_from_directory(start, "eager"), network)
 
 
 def _point(spec: RunSpec, step: int, corpus: str, loss: float, stderr: float, rates: np.ndarray) -> str:

@@ -158,7 +158,7 @@ def _die_inside(place: str, call: int) -> None:
     module, name, after = {
         "evaluation": (training.loop, "evaluate", False),
         "points": (training.loop, "append_flushed", False),
-        "weights": (training.loop, "save_weights", False),
+        "weights": (training.checkpoint, "save_weights", False),
         "state": (training.checkpoint, "save_file", False),
         "state written": (training.checkpoint, "save_file", True),
         "state rename": (training.checkpoint.os, "rename", False),

@@ -75,7 +75,7 @@ class HubReading(Reading):
         self._stream = _opened(self._name, self._subset, self._split, self._revision)
         if self._state is not None:
             self._stream.load_state_dict(self._state)
-        needed = [self._column] if self._group is None else [self._column, self._group]
+        needed = [column for column in (self._column, self._group) if column is not None]
         found = self._rows > 0
         for row in self._checked():
             self._rows += 1

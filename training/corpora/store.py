@@ -56,8 +56,14 @@ class TokenStore:
     def __init__(self, folder: Path, meta: StoreMeta) -> None:
         self.folder = folder
         self.meta = meta
-        # A plain array view: indexing the memmap class takes several times longer.
-        self._tokens = {split: _mapped(folder, split, meta) for split in SPLITS}
+        dtype = np.dtype(meta.dtype).newbyteorder("<")
+        self._tokens = {
+            # A plain array view: indexing the memmap class takes several times longer. An empty file has no map.
+            split: np.asarray(np.memmap(folder / f"{split}.bin", dtype=dtype, mode="r"))
+            if count
+            else np.empty(0, dtype)
+            for split, count in meta.tokens.items()
+        }
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> TokenStore:
@@ -84,7 +90,14 @@ class TokenStore:
         except TypeError as error:
             raise CorpusError(f"{path}: its fields are not those of schema {SCHEMA}; prepare again") from error
         for split in SPLITS:
-            _check_size(folder, split, meta)
+            path = folder / f"{split}.bin"
+            expected = meta.tokens[split] * np.dtype(meta.dtype).itemsize
+            size = path.stat().st_size if path.is_file() else None
+            if size != expected:
+                state = "is missing" if size is None else f"has {size} bytes"
+                raise CorpusError(
+                    f"{path}: {state}, meta.json says {expected}; the store is damaged, prepare the corpora again"
+                )
         return cls(folder, meta)
 
     @property
@@ -145,21 +158,3 @@ class TokenStore:
             )
         count = min(count, windows)
         return (2 * np.arange(count, dtype=np.int64) + 1) * windows // (2 * count)
-
-
-def _mapped(folder: Path, split: str, meta: StoreMeta) -> np.ndarray:
-    dtype = np.dtype(meta.dtype).newbyteorder("<")
-    if meta.tokens[split] == 0:
-        return np.empty(0, dtype)
-    return np.asarray(np.memmap(folder / f"{split}.bin", dtype=dtype, mode="r"))
-
-
-def _check_size(folder: Path, split: str, meta: StoreMeta) -> None:
-    path = folder / f"{split}.bin"
-    expected = meta.tokens[split] * np.dtype(meta.dtype).itemsize
-    size = path.stat().st_size if path.is_file() else None
-    if size != expected:
-        state = "is missing" if size is None else f"has {size} bytes"
-        raise CorpusError(
-            f"{path}: {state}, meta.json says {expected}; the store is damaged, prepare the corpora again"
-        )

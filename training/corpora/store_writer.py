@@ -44,16 +44,15 @@ class StoreWriter:
     """
 
     def __init__(self, folder: Path, vocabulary: int, end_of_text: int) -> None:
-        self._folder = folder
-        self._dtype = "uint16" if vocabulary <= 2**16 else "uint32"
-        self._vocabulary, self._end = vocabulary, end_of_text
         if not 0 <= end_of_text < vocabulary:
             raise CorpusError(f"end_of_text: {end_of_text}; allowed: 0 to {vocabulary - 1}")
-        mark = _last_mark(folder, np.dtype(self._dtype).itemsize)
+        self._folder, self._vocabulary, self._end = folder, vocabulary, end_of_text
+        self._dtype = np.dtype("uint16" if vocabulary <= 2**16 else "uint32")
+        mark = _last_mark(folder, self._dtype.itemsize)
         self.place: Any = mark["place"] if mark else None
         """Argument of the last `mark`; None: start at the first document."""
         self._files = {
-            split: TokenFile(folder / f"{split}.bin", self._dtype, vocabulary, end_of_text, mark and mark[split])
+            split: _TokenFile(folder / f"{split}.bin", self._dtype.newbyteorder("<"), mark and mark[split])
             for split in SPLITS
         }
 
@@ -62,100 +61,20 @@ class StoreWriter:
 
     def __exit__(self, *_: object) -> None:
         for file in self._files.values():
-            file.close()
+            file.stream.close()
 
     @property
     def bytes(self) -> int:
         """Bytes of text so far, UTF-8."""
-        return sum(file.counts["bytes"] for file in self._files.values())
+        return sum(self._counts("bytes").values())
 
     @property
     def documents(self) -> int:
         """Documents so far."""
-        return sum(file.counts["documents"] for file in self._files.values())
+        return sum(self._counts("documents").values())
 
     def add(self, document: EncodedDocument, split: str) -> None:
-        """Append a document to a split.
-
-        Raises:
-            CorpusError: a token is outside the vocabulary.
-        """
-        self._files[split].add(document)
-
-    def mark(self, place: Any) -> None:
-        """Flush everything to disk; a later kill loses only what comes after.
-
-        Args:
-            place: where the caller continues reading; JSON.
-        """
-        append_flushed(self._folder / _MARKS, json.dumps({"place": place, **self._flushed_counts()}) + "\n")
-
-    def complete(self, tokenizer: str, validation_ratio: float, dropped: Mapping[str, int] | None = None) -> None:
-        """Write meta.json, which makes the folder a token store.
-
-        Raises:
-            CorpusError: there is no document, or a split has none.
-        """
-        counts = self._flushed_counts()
-        documents = {split: count["documents"] for split, count in counts.items()}
-        _check_documents(documents, validation_ratio)
-        content = _hash(*(file.digest.hexdigest() for file in self._files.values()))
-        meta = StoreMeta(
-            schema=SCHEMA,
-            dtype=self._dtype,
-            vocabulary=self._vocabulary,
-            end_of_text=self._end,
-            tokenizer=tokenizer,
-            validation_ratio=validation_ratio,
-            tokens={split: count["tokens"] for split, count in counts.items()},
-            documents=documents,
-            bytes={split: count["bytes"] for split, count in counts.items()},
-            content=content,
-            fingerprint=_hash(content, tokenizer, repr(float(validation_ratio))),
-            dropped=dict(dropped or {}),
-        )
-        write_whole(self._folder / "meta.json", json.dumps(asdict(meta), indent=2) + "\n")
-        (self._folder / _MARKS).unlink(missing_ok=True)
-
-    def _flushed_counts(self) -> dict[str, dict[str, int]]:
-        for file in self._files.values():
-            file.flush()
-        return {split: file.counts for split, file in self._files.items()}
-
-
-class TokenFile:
-    """The token file of one split, written through a buffer.
-
-    Args:
-        path: where.
-        dtype: uint16 or uint32, on disk little-endian.
-        vocabulary: number of token ids.
-        end_of_text: token id that follows every document.
-        kept: `counts` of the content to keep; the rest of the file is cut off. None: nothing.
-    """
-
-    def __init__(
-        self, path: Path, dtype: str, vocabulary: int, end_of_text: int, kept: dict[str, int] | None = None
-    ) -> None:
-        # Over 32-bit tokens for either dtype: the fingerprint does not depend on it.
-        self.digest = hashlib.blake2b(digest_size=16)
-        """Hash of all tokens so far."""
-        self.counts = dict(kept or {"tokens": 0, "documents": 0, "bytes": 0})
-        """Tokens including the ends of text, documents, and bytes of their text so far."""
-        self._dtype = np.dtype(dtype).newbyteorder("<")
-        self._vocabulary = vocabulary
-        self._end = np.array([end_of_text], dtype=np.int64)
-        self._buffer: list[np.ndarray] = []
-        self._buffered = 0
-        self._stream = path.open("r+b" if kept else "wb")
-        for first in range(0, self.counts["tokens"], _BUFFERED_TOKENS):
-            count = min(_BUFFERED_TOKENS, self.counts["tokens"] - first)
-            tokens = np.frombuffer(self._stream.read(count * self._dtype.itemsize), self._dtype)
-            self.digest.update(tokens.astype("<u4").tobytes())
-        self._stream.truncate(self.counts["tokens"] * self._dtype.itemsize)
-
-    def add(self, document: EncodedDocument) -> None:
-        """Append a document and its end of text.
+        """Append a document and its end of text to a split.
 
         Raises:
             CorpusError: a token is outside the vocabulary.
@@ -166,29 +85,101 @@ class TokenFile:
                 f"document {document.name}: token ids {tokens.min()} to {tokens.max()}; "
                 f"allowed: 0 to {self._vocabulary - 1}"
             )
-        self._buffer += [tokens, self._end]
-        self._buffered += tokens.size + 1
-        self.counts["tokens"] += tokens.size + 1
-        self.counts["documents"] += 1
-        self.counts["bytes"] += document.size
+        self._files[split].add(np.append(tokens, self._end), document.size)
+
+    def mark(self, place: Any) -> None:
+        """Flush everything to disk; a later kill loses only what comes after.
+
+        Args:
+            place: where the caller continues reading; JSON.
+        """
+        for file in self._files.values():
+            file.flush()
+        counts = {split: file.counts for split, file in self._files.items()}
+        append_flushed(self._folder / _MARKS, json.dumps({"place": place, **counts}) + "\n")
+
+    def complete(self, tokenizer: str, validation_ratio: float, dropped: Mapping[str, int] | None = None) -> None:
+        """Write meta.json, which makes the folder a token store.
+
+        Raises:
+            CorpusError: there is no document, or a split has none.
+        """
+        for file in self._files.values():
+            file.flush()
+        if not self.documents:
+            raise CorpusError("no documents in the corpus")
+        for split, count in self._counts("documents").items():
+            if count == 0:
+                raise CorpusError(
+                    f"none of its {self.documents} documents falls to {split} at validation_ratio "
+                    f"{validation_ratio:g}; give more documents (a # in an id keeps a group together) or another "
+                    "validation_ratio"
+                )
+        content = _hash(*(file.digest.hexdigest() for file in self._files.values()))
+        meta = StoreMeta(
+            schema=SCHEMA,
+            dtype=self._dtype.name,
+            vocabulary=self._vocabulary,
+            end_of_text=self._end,
+            tokenizer=tokenizer,
+            validation_ratio=validation_ratio,
+            **{unit: self._counts(unit) for unit in ("tokens", "documents", "bytes")},
+            content=content,
+            fingerprint=_hash(content, tokenizer, repr(float(validation_ratio))),
+            dropped=dict(dropped or {}),
+        )
+        write_whole(self._folder / "meta.json", json.dumps(asdict(meta), indent=2) + "\n")
+        (self._folder / _MARKS).unlink(missing_ok=True)
+
+    def _counts(self, unit: str) -> dict[str, int]:
+        return {split: file.counts[unit] for split, file in self._files.items()}
+
+
+class _TokenFile:
+    """The token file of one split, written through a buffer.
+
+    Args:
+        path: where.
+        dtype: uint16 or uint32, little-endian.
+        kept: `counts` of the content to keep; the rest of the file is cut off. None: nothing.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype, kept: dict[str, int] | None = None) -> None:
+        # Over 32-bit tokens for either dtype: the fingerprint does not depend on it.
+        self.digest = hashlib.blake2b(digest_size=16)
+        """Hash of all tokens so far."""
+        self.counts = dict(kept or {"tokens": 0, "documents": 0, "bytes": 0})
+        """Tokens including the ends of text, documents, and bytes of their text so far."""
+        self._dtype = dtype
+        self._buffer: list[np.ndarray] = []
+        self._buffered = 0
+        self.stream = path.open("r+b" if kept else "wb")
+        for first in range(0, self.counts["tokens"], _BUFFERED_TOKENS):
+            count = min(_BUFFERED_TOKENS, self.counts["tokens"] - first)
+            tokens = np.frombuffer(self.stream.read(count * dtype.itemsize), dtype)
+            self.digest.update(tokens.astype("<u4").tobytes())
+        self.stream.truncate(self.counts["tokens"] * dtype.itemsize)
+
+    def add(self, tokens: np.ndarray, size: int) -> None:
+        """Append the tokens of a document of so many bytes."""
+        self._buffer.append(tokens)
+        self._buffered += tokens.size
+        for unit, count in (("tokens", tokens.size), ("documents", 1), ("bytes", size)):
+            self.counts[unit] += count
         if self._buffered >= _BUFFERED_TOKENS:
             self._write()
 
     def flush(self) -> None:
         """Flush all tokens to disk."""
         self._write()
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
-
-    def close(self) -> None:
-        """Close the file without flushing."""
-        self._stream.close()
+        self.stream.flush()
+        os.fsync(self.stream.fileno())
 
     def _write(self) -> None:
         if self._buffer:
             tokens = np.concatenate(self._buffer)
             self.digest.update(tokens.astype("<u4").tobytes())
-            self._stream.write(tokens.astype(self._dtype).tobytes())
+            self.stream.write(tokens.astype(self._dtype).tobytes())
         self._buffer, self._buffered = [], 0
 
 
@@ -203,18 +194,6 @@ def _last_mark(folder: Path, itemsize: int) -> dict[str, Any] | None:
         pass
     (folder / _MARKS).unlink(missing_ok=True)
     return None
-
-
-def _check_documents(documents: dict[str, int], ratio: float) -> None:
-    total = sum(documents.values())
-    if total == 0:
-        raise CorpusError("no documents in the corpus")
-    for split, count in documents.items():
-        if count == 0:
-            raise CorpusError(
-                f"none of its {total} documents falls to {split} at validation_ratio {ratio:g}; "
-                "give more documents (a # in an id keeps a group together) or another validation_ratio"
-            )
 
 
 def _hash(*parts: str) -> str:

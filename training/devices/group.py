@@ -69,13 +69,7 @@ class Group:
 
     def maximum(self, value: int) -> int:
         """Maximum of a number over the processes."""
-        if self.count == 1:
-            return value
-        import torch
-
-        number = torch.tensor(value)
-        torch.distributed.all_reduce(number, torch.distributed.ReduceOp.MAX)
-        return int(number)
+        return int(self.gather(np.array([value])).max())
 
     def sum(self, value: float) -> float:
         """Sum of a number over the processes."""

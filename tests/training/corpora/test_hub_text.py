@@ -6,10 +6,9 @@ import socket
 import subprocess
 import sys
 
-import pyarrow
 import pytest
-from pyarrow import parquet
 
+from tests.training.corpora.rows import as_lines, with_places, write
 from training.corpora.documents import CorpusError
 from training.corpora.hub_text import HubReading, folder_fingerprint, pinned_revision
 from training.corpora.manifest import Manifest
@@ -19,15 +18,11 @@ from training.corpora.source import Source, SourceReader
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-def write(folder, kind="parquet", files=3, rows=40):
+def write_set(folder, kind="parquet", files=3, rows=40):
     (folder / "data").mkdir(parents=True)
     for number in range(files):
         texts = [{"body": f"text {number} of row {row}, é", "book": f"b{row % 4}"} for row in range(rows)]
-        path = folder / "data" / f"train-{number:05d}-of-{files:05d}.{kind}"
-        if kind == "parquet":
-            parquet.write_table(pyarrow.Table.from_pylist(texts), path, row_group_size=16)
-        else:
-            path.write_text("".join(json.dumps(row) + "\n" for row in texts))
+        write(folder / "data" / f"train-{number:05d}-of-{files:05d}.{kind}", as_lines(texts))
     return folder
 
 
@@ -37,7 +32,7 @@ def hub(folder, **changes):
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 def test_a_folder_is_streamed_like_a_data_set(tmp_path, kind):
-    source = hub(write(tmp_path / "set", kind), group="book")
+    source = hub(write_set(tmp_path / "set", kind), group="book")
     documents = list(SourceReader({"a": source}).documents("a"))
     assert len(documents) == 120
     assert documents[0] == ("b0#train:1", "text 0 of row 0, é")
@@ -46,32 +41,25 @@ def test_a_folder_is_streamed_like_a_data_set(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 def test_a_stream_goes_on_from_any_place(tmp_path, kind):
-    reader = SourceReader({"a": hub(write(tmp_path / "set", kind))})
-    whole, places = reader.reading("a"), []
-    documents = []
-    for document in whole:
-        documents.append(document)
-        places.append(json.loads(json.dumps(whole.place())))
+    reader = SourceReader({"a": hub(write_set(tmp_path / "set", kind))})
+    documents, places = with_places(reader.reading("a"))
     for number in (0, 15, 16, 39, 40, 77, 118, 119):
         assert list(reader.reading("a", places[number])) == documents[number + 1 :]
 
 
 def test_of_a_stream_the_first_bytes_are_taken_and_no_more(tmp_path):
-    folder = write(tmp_path / "set")
+    folder = write_set(tmp_path / "set")
     # The last file is never opened.
     (folder / "data" / "train-00002-of-00003.parquet").write_bytes(b"damaged")
     source = hub(folder, max_bytes=200)
-    whole = SourceReader({"a": source}).reading("a")
-    documents = [(whole.place(), document)[1] for document in whole]
+    documents, places = with_places(SourceReader({"a": source}).reading("a"))
     assert 200 <= sum(len(text.encode()) for _, text in documents) < 230
     assert SourceReader({"a": hub(folder)}).sample("a", 200) == documents
-    first = SourceReader({"a": source}).reading("a")
-    next(iter(first))
-    assert list(SourceReader({"a": source}).reading("a", json.loads(json.dumps(first.place())))) == documents[1:]
+    assert list(SourceReader({"a": source}).reading("a", places[0])) == documents[1:]
 
 
 def test_the_fingerprint_of_a_folder_is_its_files(tmp_path):
-    one, two = write(tmp_path / "one"), write(tmp_path / "two")
+    one, two = write_set(tmp_path / "one"), write_set(tmp_path / "two")
     assert folder_fingerprint(one) == folder_fingerprint(two)
     assert hub(one).pinned().fingerprint() == hub(two).fingerprint()
     (two / ".cache").mkdir()
@@ -93,14 +81,14 @@ def test_the_fingerprint_of_a_folder_is_its_files(tmp_path):
     ],
 )
 def test_faults_are_one_line(tmp_path, changes, message):
-    source = hub(write(tmp_path / "set"), **changes)
+    source = hub(write_set(tmp_path / "set"), **changes)
     with pytest.raises(CorpusError, match=message) as error:
         list(SourceReader({"a": source}).documents("a"))
     assert "\n" not in str(error.value)
 
 
 def test_a_damaged_file_and_a_folder_with_a_revision_are_refused(tmp_path):
-    folder = write(tmp_path / "set")
+    folder = write_set(tmp_path / "set")
     (folder / "data" / "train-00001-of-00003.parquet").write_bytes(b"damaged")
     with pytest.raises(CorpusError, match="cannot be read by datasets"):
         list(HubReading(str(folder), column="body"))
@@ -133,7 +121,7 @@ def ask(*questions, **environment):
 @pytest.mark.parametrize("switch", ["HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"])
 def test_offline_the_cache_is_the_hub(tmp_path, switch):
     cached = tmp_path / "hub" / "datasets--owner--name"
-    write(cached / "snapshots" / COMMIT)
+    write_set(cached / "snapshots" / COMMIT)
     (cached / "refs").mkdir()
     (cached / "refs" / "main").write_text(COMMIT)
     questions = [("owner/name", None), ("owner/name", COMMIT), ("owner/other", None), ("owner/name", "v2")]
@@ -155,7 +143,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path):
 
 
 def test_the_commit_is_in_the_manifest_and_stays(tmp_path, monkeypatch):
-    folder = write(tmp_path / "set")
+    folder = write_set(tmp_path / "set")
     commits = iter([COMMIT, "f" * 40])
     monkeypatch.setattr("training.corpora.source.pinned_revision", lambda name, revision: revision or next(commits))
     monkeypatch.setattr("training.corpora.hub_text._offline", lambda: True)

@@ -1,7 +1,6 @@
 """Preparing: done once, whole or not at all, redone where something changed."""
 
 import dataclasses
-import gzip
 import json
 import os
 import re
@@ -12,10 +11,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pyarrow
 import pytest
-from pyarrow import parquet
 
+from tests.training.corpora.rows import as_lines, write
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, prepare
@@ -28,10 +26,8 @@ def sources(tmp_path):
     draw = np.random.default_rng(0)
     made = {}
     for name in ("general", "law"):
-        path = tmp_path / f"{name}.jsonl"
         rows = [{"text": " ".join(f"{name}{word}" for word in draw.integers(0, 50, 30))} for _ in range(200)]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        made[name] = Source("files", path=str(path))
+        made[name] = Source("files", path=str(write(tmp_path / f"{name}.jsonl", as_lines(rows))))
     return made
 
 
@@ -56,9 +52,9 @@ def decoded(manifest, name, split):
     return tokenizer.decode(tokens).split(tokenizer.eos_token)[:-1]
 
 
-def append(source, text):
-    with Path(source.path).open("a") as stream:
-        stream.write(text)
+def append(source, *texts):
+    with Path(source.path).open("ab") as stream:
+        stream.write(as_lines({"text": text} for text in texts))
 
 
 def test_the_stores_hold_the_text(sources, tmp_path):
@@ -97,7 +93,7 @@ def test_a_second_time_nothing_is_done(sources, tmp_path, monkeypatch):
 def test_what_changed_is_done_again_and_the_rest_is_not(sources, brought, tmp_path):
     out = tmp_path / "out"
     first = prepare(sources, brought, out, progress=quiet)
-    append(sources["law"], '{"text": "one law more"}\n')
+    append(sources["law"], "one law more")
     lines = []
     second = prepare(sources, brought, out, progress=lines.append)
     assert second.corpora["general"] == first.corpora["general"]
@@ -133,8 +129,8 @@ def test_a_damaged_store_is_made_again(sources, brought, tmp_path, damaged):
 
 
 def test_a_fault_in_a_corpus_leaves_no_manifest(sources, brought, tmp_path):
-    append(sources["law"], "{\n")
-    with pytest.raises(CorpusError, match=r"corpora\.law: .*law\.jsonl line 201: not JSON"):
+    Path(sources["law"].path).write_bytes(b"{\n")
+    with pytest.raises(CorpusError, match=r"corpora\.law: .*law\.jsonl line 1: not JSON"):
         prepare(sources, brought, tmp_path / "out", progress=quiet)
     assert not (tmp_path / "out" / "manifest.json").exists()
     assert not list((tmp_path / "out").glob(".*.part"))
@@ -186,18 +182,11 @@ def many(tmp_path):
         folder = tmp_path / f"c{number}"
         folder.mkdir()
         for part in range(3):
-            write_rows(folder / f"part-{part}.{'parquet' if kind == 'hub' else kind}", rows[part::3])
+            ending = "parquet" if kind == "hub" else kind
+            write(folder / f"part-{part}.{ending}", as_lines(rows[part::3]), row_group_size=50)
         place = {"kind": "hub", "name": str(folder)} if kind == "hub" else {"kind": "files", "path": str(folder)}
         made[f"c{number}"] = Source(**place, where={"n": list(range(9))})
     return made
-
-
-def write_rows(path, rows):
-    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    if path.suffix == ".parquet":
-        parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=50)
-    else:
-        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
 
 def all_bytes(folder):
@@ -300,7 +289,7 @@ def test_what_was_begun_is_not_continued_where_it_does_not_fit(many, brought, tm
     killed(tmp_path, "mark", 4)
     (begun,) = (tmp_path / "out").glob("*.unfinished")
     if fault == "the corpus has changed":
-        write_rows(tmp_path / "c0" / "part-9.jsonl", [{"text": "one more", "n": 1}])
+        write(tmp_path / "c0" / "part-9.jsonl", as_lines([{"text": "one more", "n": 1}]))
     else:
         os.truncate(begun / "train.bin", 100)
     lines = []
@@ -330,8 +319,7 @@ def test_progress_goes_to_a_bar_or_into_lines(many, brought, tmp_path, small_chu
 
 def with_validation(sources, folder, texts):
     """The sources, with these texts as the validation set of law."""
-    path = folder / "validation.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    path = write(folder / "validation.jsonl", as_lines({"text": text} for text in texts))
     return sources | {"law": dataclasses.replace(sources["law"], validation=str(path))}
 
 
@@ -339,8 +327,8 @@ def test_a_validation_set_is_the_validation_split_and_stays_out_of_all_training(
     law = texts(sources["law"])
     held_out = law[:20]
     near = [" ".join([*text.split()[:-1], "changed"]) for text in held_out[:7]]
-    append(sources["law"], "".join(json.dumps({"text": text}) + "\n" for text in near))
-    append(sources["general"], json.dumps({"text": f"Before it. {held_out[9]} After it."}) + "\n")
+    append(sources["law"], *near)
+    append(sources["general"], f"Before it. {held_out[9]} After it.")
     sources = with_validation(sources, tmp_path, held_out)
     lines = []
     manifest = prepare(sources, brought, tmp_path / "out", progress=lines.append)

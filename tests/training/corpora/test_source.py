@@ -1,14 +1,12 @@
 """Sources: filters, what they count, a cap that keeps a mix, and settings that cannot be."""
 
-import json
 from functools import partial
 
-import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import parquet
 
+from tests.training.corpora.rows import as_lines, with_places, write
 from training.corpora.documents import CorpusError, capped, in_validation
 from training.corpora.source import Source, SourceReader
 
@@ -25,12 +23,7 @@ ROWS = [
 @pytest.fixture(params=["jsonl", "parquet", "hub"])
 def source(request, tmp_path):
     """The same rows by each of the readers; call it with filters."""
-    if request.param == "jsonl":
-        path = tmp_path / "a.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    else:
-        path = tmp_path / "a.parquet"
-        parquet.write_table(pyarrow.Table.from_pylist(ROWS), path, row_group_size=2)
+    path = write(tmp_path / ("a.jsonl" if request.param == "jsonl" else "a.parquet"), as_lines(ROWS), row_group_size=2)
     return partial(Source, "hub", name=str(tmp_path)) if request.param == "hub" else partial(Source, path=str(path))
 
 
@@ -62,10 +55,7 @@ def test_what_passes_is_taken_and_the_rest_counted_once(source, rules, kept, dro
 def test_a_reading_from_any_place_on_gives_the_rest_and_the_same_counts(source):
     reader = SourceReader({"a": source(where={"lang": ["en", "de"]})})
     whole = reader.reading("a")
-    documents, places = [], []
-    for document in whole:
-        documents.append(document)
-        places.append(json.loads(json.dumps(whole.place())))
+    documents, places = with_places(whole)
     for number, place in enumerate(places):
         rest = reader.reading("a", place)
         assert list(rest) == documents[number + 1 :]
@@ -146,8 +136,7 @@ def test_a_cap_leaves_the_ratio_of_validation_alone():
 
 
 def test_files_are_capped_and_fingerprinted(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps({"text": "word " * n}) + "\n" for n in range(1, 50)))
+    path = write(tmp_path / "a.jsonl", as_lines({"text": "word " * n} for n in range(1, 50)))
     source = Source("files", path=str(path), max_bytes=1000)
     documents = list(SourceReader({"a": source}).documents("a"))
     assert 1000 <= size(documents) < 1300

@@ -1,12 +1,8 @@
 """Corpora from files: every kind read alike, every fault named with its place."""
 
-import gzip
-import json
-
-import pyarrow
 import pytest
-from pyarrow import parquet
 
+from tests.training.corpora.rows import as_lines, write
 from training.corpora.documents import CorpusError
 from training.corpora.text_files import FileReading, file_fingerprint
 
@@ -15,25 +11,12 @@ ROWS = [
     {"text": "2020-01-01", "source": "a"},
     {"text": "Thrée\r\nlines\n", "source": "b#1"},
 ]
-LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode()
-
-
-def write(path, content=LINES):
-    if path.name.endswith(".gz"):
-        path.write_bytes(gzip.compress(content))
-    elif path.name.endswith(".zst"):
-        path.write_bytes(pyarrow.compress(content, codec="zstd", asbytes=True))
-    elif path.name.endswith(".parquet"):
-        rows = [json.loads(line) for line in content.split(b"\n") if line]
-        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    else:
-        path.write_bytes(content)
-    return path
+LINES = as_lines(ROWS)
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet"])
 def test_rows_are_documents(tmp_path, name):
-    path = write(tmp_path / name)
+    path = write(tmp_path / name, LINES)
     expected = [(f"{name}:{number}", row["text"]) for number, row in enumerate(ROWS, start=1)]
     assert list(FileReading(path)) == expected
     assert [text for _, text in FileReading(path, column="source")] == ["a", "a", "b#1"]
@@ -45,11 +28,11 @@ def test_rows_are_documents(tmp_path, name):
 
 def test_a_folder_is_read_in_the_order_of_names(tmp_path):
     (tmp_path / "deep").mkdir()
-    write(tmp_path / "b.jsonl.gz")
-    write(tmp_path / "a.jsonl")
+    write(tmp_path / "b.jsonl.gz", LINES)
+    write(tmp_path / "a.jsonl", LINES)
     write(tmp_path / "deep" / "c.parquet", b'{"text": "x"}\n')
     write(tmp_path / "README.md", b"no corpus")
-    write(tmp_path / ".hidden.jsonl")
+    write(tmp_path / ".hidden.jsonl", LINES)
     names = [document.split(":")[0] for document, _ in FileReading(tmp_path)]
     assert names == ["a.jsonl"] * 3 + ["b.jsonl.gz"] * 3 + ["deep/c.parquet"]
 
@@ -68,8 +51,7 @@ def test_empty_texts_and_lines_are_passed_over_and_still_counted(tmp_path):
 
 
 def test_many_rows_of_parquet_keep_their_numbers(tmp_path):
-    path = tmp_path / "a.parquet"
-    parquet.write_table(pyarrow.table({"text": [f"t{n}" for n in range(2000)]}), path, row_group_size=300)
+    path = write(tmp_path / "a.parquet", as_lines({"text": f"t{n}"} for n in range(2000)), row_group_size=300)
     assert list(FileReading(path)) == [(f"a.parquet:{n + 1}", f"t{n}") for n in range(2000)]
 
 
@@ -93,8 +75,7 @@ def test_many_rows_of_parquet_keep_their_numbers(tmp_path):
     ],
 )
 def test_faults_are_named_with_their_place(tmp_path, name, content, message):
-    path = tmp_path / name
-    write(path, content)
+    path = write(tmp_path / name, content)
     with pytest.raises(CorpusError) as error:
         list(FileReading(path))
     assert message in str(error.value)
@@ -122,7 +103,7 @@ def test_a_missing_path_and_a_folder_without_corpora(tmp_path):
 def test_fingerprint_follows_names_bytes_and_columns_but_not_the_place(tmp_path):
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
-        write(tmp_path / folder / "a.jsonl")
+        write(tmp_path / folder / "a.jsonl", LINES)
         write(tmp_path / folder / "b.jsonl", b'{"text": "x"}\n')
     assert file_fingerprint(tmp_path / "one") == file_fingerprint(tmp_path / "two")
     prints = [
