@@ -16,7 +16,7 @@ from fitting.answers.compute_optimal import closed_form
 from fitting.solver.problem import DELTA
 from pipeline.mixture_weights.methods.registry import METHODS as WEIGHTS
 from pipeline.mixture_weights.setting import Setting
-from pipeline.paper_tables.dcpt.fits import METHODS, PARTS
+from pipeline.paper_tables.dcpt.fits import FORMS, METHODS, PARTS
 from pipeline.plan.model_shape import configuration_of
 from pipeline.plan.runs import placeholder_manifest
 from pipeline.question.loading import read_question
@@ -93,7 +93,7 @@ def settings() -> dict[str, str]:
 
 def eta(book: Book, claim: str) -> Fact:
     """The lower bound of eta."""
-    low = next(parameter.low for parameter in fitting.LAWS["dcpt"].parameters if parameter.name == "eta")
+    low = next(parameter.low for parameter in fitting.LAWS[FORMS["L3"]].parameters if parameter.name == "eta")
     return Fact(f"eta at least {low:g}", None, "A constraint, kept by the fit.")
 
 

@@ -20,6 +20,7 @@ import fitting
 from docs.reproduction.book import MEASURED, RESULTS, TENTH, TENTH_VERDICTS
 from docs.studies.transfer_points import DATA
 from pipeline.paper_tables.catalogue import READINGS, TABLES
+from pipeline.paper_tables.dcpt.fits import FORMS
 from pipeline.paper_tables.dcpt.points import CORPORA, DomainPoints
 from pipeline.paper_tables.make import tables_of
 from pipeline.paper_tables.show import verdicts
@@ -58,16 +59,17 @@ def kept(**changes: float) -> DomainPoints:
 def epsilon() -> dict[str, float]:
     """The median eps of L3 over the domains and corpora of the kept six-domain study."""
     points = kept()
-    fits = (fitting.fit(points.fitted(*cell), "dcpt", bootstrap=0) for cell in product(points.domains, CORPORA))
+    fits = (fitting.fit(points.fitted(*cell), FORMS["L3"], bootstrap=0) for cell in product(points.domains, CORPORA))
     return {"epsilon": float(np.median([fit.params["eps"] for fit in fits]))}
 
 
 def constraint() -> dict[str, float]:
     """Mean R2 of L3 over the domains with its constraint (eq. 26) and without; all runs, and those with a tenth."""
     means = {}
-    for least, law, corpus in product((0.0, TENTH), ("dcpt", "dcpt-free"), CORPORA):
+    laws = {"dcpt": FORMS["L3"], "dcpt-free": "dcpt-free"}
+    for least, law, corpus in product((0.0, TENTH), laws, CORPORA):
         points = kept(min_ratio=least)
-        fits = (fitting.fit(points.fitted(domain, corpus), law, bootstrap=0) for domain in points.domains)
+        fits = (fitting.fit(points.fitted(domain, corpus), laws[law], bootstrap=0) for domain in points.domains)
         means[f"{law} {corpus} {least:g}"] = float(np.mean([fit.metrics["r2"] for fit in fits]))
     return means
 

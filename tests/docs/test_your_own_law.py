@@ -37,10 +37,8 @@ def test_the_law_is_one_file_of_some_thirty_lines():
 
 
 def test_its_parameters_come_back(page):
-    for name, true in page.truth.items():
-        low, high = page.fit.intervals()[name]
-        assert page.fit.params[name] == pytest.approx(true, rel=0.05)
-        assert low < page.fit.params[name] < high
+    assert page.fit.params == pytest.approx(page.truth, rel=0.05)
+    assert all(low < page.fit.params[name] < high for name, (low, high) in page.fit.intervals().items())
     assert all(page.fit.identified.values())
 
 

@@ -47,18 +47,17 @@ def test_trees_of_each_corpus_rank_the_mean_better_than_trees_of_the_mean():
 
 
 def test_a_planted_optimum_is_found():
-    shares = fitting.dirichlet_mixtures(np.ones(4), 80, concentration=(1, 10))
-    # Each domain likes its own text best, the first most.
-    losses = 2 + np.array([1.5, 1.0, 1.0, 0.5]) * np.exp(-4 * shares)
-    found, best = (
+    def loss(weights: np.ndarray) -> np.ndarray:
+        # Each domain likes its own text best, the first most.
+        return 2 + np.array([1.5, 1.0, 1.0, 0.5]) * np.exp(-4 * weights)
+
+    weights = fitting.dirichlet_mixtures(np.ones(4), 80, concentration=(1, 10))
+    by_trees, best = (
         fitting.mixture_optimum(mean, np.ones(4), smooth=smooth, samples=2000)
-        for mean, smooth in (
-            (mean_by_trees(shares, losses), False),
-            (lambda w: (2 + np.array([1.5, 1.0, 1.0, 0.5]) * np.exp(-4 * w)).mean(axis=1), True),
-        )
+        for mean, smooth in ((mean_by_trees(weights, loss(weights)), False), (lambda w: loss(w).mean(axis=1), True))
     )
     assert best.weights == pytest.approx([0.369, 0.268, 0.268, 0.095], abs=0.001)
-    assert found.weights == pytest.approx(best.weights, abs=0.05)
+    assert by_trees.weights == pytest.approx(best.weights, abs=0.05)
 
 
 @pytest.mark.slow
@@ -68,8 +67,5 @@ def test_how_well_trees_rank_is_told_of_mixtures_that_they_have_not_seen():
     # Noise can be learned by heart, and is not known of others.
     assert ranked(shares, shares[:, :1]) > 0.95
     assert abs(ranked(shares, noise)) < 0.4
-
-
-@pytest.mark.slow
-def test_trees_that_cannot_part_the_runs_rank_nothing():
+    # Trees that cannot part the runs rank nothing.
     assert ranked(np.eye(5), np.ones((5, 1))) == 0

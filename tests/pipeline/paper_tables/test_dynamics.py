@@ -66,12 +66,12 @@ def test_runs_are_known_by_what_they_do(schedules: ScheduleStudy) -> None:
 
 
 def test_the_law_that_drew_the_points_is_found(schedules: ScheduleStudy) -> None:
-    found = fitted(schedules, FitRequest("dynamics", "D_cpt", MODEL, 1.0))
+    fit = fitted(schedules, FitRequest("dynamics", "D_cpt", MODEL, 1.0))
     truth = TRUE["code"][1]
-    assert lambda_of(found) == pytest.approx(MEMORY, abs=0.01)
-    # At a share of 1 eq. 8 is eq. 4 with another C2 and B.
-    assert found.params["C1"] == pytest.approx(truth["C1"], rel=0.05)
-    assert found.params["C2"] == pytest.approx(truth["C2"] * 2.718281828 ** truth["a1"], rel=0.05)
+    assert lambda_of(fit) == pytest.approx(MEMORY, abs=0.01)
+    # At a ratio of 1 eq. 8 is eq. 4 with another C2 and B.
+    assert fit.params["C1"] == pytest.approx(truth["C1"], rel=0.05)
+    assert fit.params["C2"] == pytest.approx(truth["C2"] * 2.718281828 ** truth["a1"], rel=0.05)
 
 
 def test_what_no_fit_saw_is_predicted_and_held_runs_are_in_no_fit(schedules: ScheduleStudy) -> None:
@@ -83,8 +83,7 @@ def test_what_no_fit_saw_is_predicted_and_held_runs_are_in_no_fit(schedules: Sch
     (ten,) = tables_of({"dynamics": schedules}, ["dynamics-figure-10"], None)
     assert ten.verdict == HOLDS, ten.why
     errors = ten.cells.groupby("law")["ours"].mean()
-    assert errors["eq. 4"] < 0.001
-    assert errors["eq. 8"] < 0.001
+    assert errors[["eq. 4", "eq. 8"]].max() < 0.001
     assert errors["eq. 4, 0.999"] > 3 * errors["eq. 4"]
     assert ten.cells["schedule"].nunique() == 8
 
@@ -114,14 +113,12 @@ def test_an_open_model_is_fitted_without_its_past(schedules: ScheduleStudy, monk
     assert fits.judge_open_model(table)[0] == HOLDS
     at = table[table["metric"] == "r2"].set_index(["law", "corpus"])["ours"]
     assert set(at.index.get_level_values(0)) == {"open", "open, first half", "full", "full, first half"}
-    assert at["open", "D_cpt"] > 0.9995
-    assert at["full", "D_cpt"] > 0.9995
+    assert at[["open", "full"]].min() > 0.9995
 
 
 def test_a_model_from_a_directory_has_no_past_at_all(schedules: ScheduleStudy) -> None:
-    orphans = dataclasses.replace(
-        schedules, points=schedules.points[schedules.points["phase"] == "continual"], cache={}
-    )
+    continual = schedules.points[schedules.points["phase"] == "continual"]
+    orphans = dataclasses.replace(schedules, points=continual, cache={})
     assert len(orphans.on("D_pt", orphans.fitted_runs(MODEL), pretraining=True)) > 0
 
 

@@ -69,7 +69,7 @@ def test_the_true_form_wins_and_domains_are_averaged(study: DomainPoints) -> Non
     means = r2.cells.groupby(["parameterization", "corpus"])["ours"].mean()
     held = two.cells[two.cells["metric"] == "r2"].set_index(["parameterization", "corpus"])["ours"]
     assert held.to_dict() == pytest.approx(means.to_dict())
-    expected = mean_scores(held_out(study.fitted("law", "D"), "dcpt", "each-size"))["r2"]
+    expected = mean_scores(held_out(study.fitted("law", "D"), fits.FORMS["L3"], "each-size"))["r2"]
     cell = r2.cells.query("parameterization == 'L3' and domain == 'law' and corpus == 'D'")
     assert cell["ours"].item() == pytest.approx(expected)
 
