@@ -79,14 +79,8 @@ def write_tasks(manifest: Manifest, folder: Path, sequence_length: int, limit: i
 
 def _task(name: str, data: Path) -> dict[str, object]:
     return {
-        "task": name,
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(data.resolve())}},
-        "test_split": "test",
-        "output_type": "multiple_choice",
-        "doc_to_text": "{{text}}",
-        "doc_to_target": "{{answer}}",
-        "doc_to_choice": "{{choices}}",
-        "target_delimiter": "",
+        **{"task": name, "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(data.resolve())}}},
+        **{"test_split": "test", "output_type": "multiple_choice", "target_delimiter": ""},
+        **{"doc_to_text": "{{text}}", "doc_to_target": "{{answer}}", "doc_to_choice": "{{choices}}"},
         "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
     }

@@ -49,14 +49,9 @@ def data_folder(question: Question) -> Path:
 def placeholder_manifest(question: Question) -> Manifest:
     """A manifest of endless corpora and the configured vocabulary, to compute the cost of a plan before prepare."""
     endless = PreparedCorpus("", "not prepared", "", {"train": 2**62, "validation": 2**62}, {}, {})
-    return Manifest(
-        folder=data_folder(question),
-        tokenizer_folder="",
-        tokenizer="",
-        vocabulary=question.corpora.tokenizer.vocabulary,
-        validation_ratio=question.corpora.validation_ratio,
-        corpora=dict.fromkeys(question.corpora.sources, endless),
-    )
+    corpora = dict.fromkeys(question.corpora.sources, endless)
+    vocabulary, ratio = question.corpora.tokenizer.vocabulary, question.corpora.validation_ratio
+    return Manifest(data_folder(question), "", "", vocabulary, ratio, corpora)
 
 
 def planned_runs(question: Question, manifest: Manifest, precision: str) -> list[PlannedRun]:

@@ -45,18 +45,15 @@ def fit_all(
         for name, law in question.law.items():
             chosen = selected(points, corpus, law)
             try:
-                fits[corpus][name] = fitted = fit(
-                    chosen, name, schedules=schedules, bootstrap=question.bootstrap, seed=question.seed
-                )
+                fitted = fit(chosen, name, schedules=schedules, bootstrap=question.bootstrap, seed=question.seed)
             except PointsError as error:
                 problems.append(f"{name} on {corpus} ({len(chosen)} points): {error}")
                 continue
+            fits[corpus][name] = fitted
             (study.folder / study.fitted("fits")).mkdir(parents=True, exist_ok=True)
             write_whole(study.folder / study.fitted("fits") / f"{corpus}-{name}.json", fitted.to_json() + "\n")
-            log(
-                f"{name} on {corpus}: R2 {fitted.metrics['r2']:.4f}, mean error {fitted.metrics['mae']:.4f} nats, "
-                f"{fitted.n_points} points of {fitted.n_runs} runs"
-            )
+            quality = f"R2 {fitted.metrics['r2']:.4f}, mean error {fitted.metrics['mae']:.4f} nats"
+            log(f"{name} on {corpus}: {quality}, {fitted.n_points} points of {fitted.n_runs} runs")
             for warning in fitted.warnings:
                 log(f"  {warning}")
     if problems:
@@ -94,10 +91,9 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
     """
     parts = []
     for corpus in (question.corpora.general, question.corpora.domain):
-        shared = LawConfig(
-            max((law.from_step for law in question.law.values()), default=0),
-            max((law.min_ratio for law in question.law.values()), default=0.0),
-        )
+        sections = question.law.values()
+        least_step = max((law.from_step for law in sections), default=0)
+        shared = LawConfig(least_step, max((law.min_ratio for law in sections), default=0.0))
         judged = pd.MultiIndex.from_frame(selected(points, corpus, shared)[["run", "step"]])
         for split in SPLITS:
             for name, law in question.law.items():

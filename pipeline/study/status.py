@@ -55,13 +55,8 @@ def status_table(rows: list[RunStatus]) -> Table:
     for name in ("run", "state", "step", "tokens/s", "loss"):
         table.add_column(name, justify="right" if name in ("step", "tokens/s") else "left", overflow="fold")
     for row in rows:
-        table.add_row(
-            Text(row.run.name),
-            f"[{STATES[row.state]}]{row.state}[/]",
-            f"{row.step}/{row.run.spec.steps}",
-            f"{row.speed:,}" if row.speed else "",
-            Text(row.detail),
-        )
+        state, step = f"[{STATES[row.state]}]{row.state}[/]", f"{row.step}/{row.run.spec.steps}"
+        table.add_row(Text(row.run.name), state, step, f"{row.speed:,}" if row.speed else "", Text(row.detail))
     return table
 
 

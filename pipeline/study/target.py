@@ -54,25 +54,23 @@ def find_target(question: Question, points: pd.DataFrame, model: str | None = No
         StudyError: they were not measured.
     """
     name = model or question.model.name
-    own = points[points["model"] == name]
-    if "variant" in own:
-        own = own[own["variant"] == ""]
-    pretrained = own[own["phase"] == "pretrain"]
+    of_model = points[points["model"] == name]
+    if "variant" in of_model:
+        of_model = of_model[of_model["variant"] == ""]
+    pretrained = of_model[of_model["phase"] == "pretrain"]
     if not pretrained.empty:
         before = pretrained[pretrained["step"] == pretrained["step"].max()]
         rho = dict(zip(before["corpus"], before["r"]))
         rate = float(before["learning_rate"].iloc[0])
         rates = learning_rates(pieces(question.pretrain), question.pretrain.steps)
     else:
-        before = own[own["step"] == 0].drop_duplicates("corpus")
+        before = of_model[of_model["step"] == 0].drop_duplicates("corpus")
         rho = dict(zip(before["corpus"], before["rho"]))
         rate, rates = 0.0, None
     losses = dict(zip(before["corpus"], before["loss"]))
-    lacking = [corpus for corpus in (question.corpora.general, question.corpora.domain) if corpus not in losses]
-    if lacking:
-        raise StudyError(
-            f"{name}: no loss on {', '.join(lacking)} before the continual phase; train its pre-training, then collect"
-        )
+    if lacking := [corpus for corpus in (question.corpora.general, question.corpora.domain) if corpus not in losses]:
+        problem = f"{name}: no loss on {', '.join(lacking)} before the continual phase"
+        raise StudyError(f"{problem}; train its pre-training, then collect")
     steps = round(question.continual.steps * question.confirm.tokens_factor)
     n, s1_pretrain = (float(before[column].iloc[0]) for column in ("N", "s1_pretrain"))
     return Target(name, n, steps * tokens_per_step(question) / 1e9, steps, rate, losses, rho, s1_pretrain, rates)
@@ -90,13 +88,12 @@ def target_columns(question: Question, target: Target, corpus: str, fit: Fit) ->
     end = pd.DataFrame({"run": [target.model], "step": [target.steps]})
     schedule = Schedule(rates, target.rate_before, target.pretrain)
     at = with_areas(end, {target.model: schedule}, fit.params.get("lambda", 0.999), LAWS[fit.law].rate_power)
-    found = {name: float(at[name].iloc[0]) for name in ("s1", "s2", "s2_pretrain") if name in at}
+    areas = {name: float(at[name].iloc[0]) for name in ("s1", "s2", "s2_pretrain") if name in at}
+    pretraining = {"s2_pretrain": 0.0, **areas, "s1_pretrain": target.s1_pretrain}
     return {
         "N": target.N,
         "D": target.D,
-        "s2_pretrain": 0.0,
-        **found,
-        "s1_pretrain": target.s1_pretrain,
+        **pretraining,
         "loss_before": target.before[corpus],
         "rho": target.rho[corpus],
     }

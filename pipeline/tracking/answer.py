@@ -33,16 +33,9 @@ def track(study: Study, tracking: TrackingConfig, mode: str | None = None) -> bo
         return False
     forget(study, identity)
     name = study.folder.resolve().name
-    tracked = open_run(
-        study,
-        tracking,
-        mode or mode_of(tracking),
-        identity=identity,
-        name=f"{name} fit",
-        job_type="fit",
-        tags=list(question.law),
-        config={"study": name, "domain": question.corpora.domain, "general": question.corpora.general},
-    )
+    config = {"study": name, "domain": question.corpora.domain, "general": question.corpora.general}
+    shown = {"id": identity, "name": f"{name} fit", "job_type": "fit", "tags": list(question.law), "config": config}
+    tracked = open_run(study, tracking, mode or mode_of(tracking), **shown)
     _log(tracked, study, answer)
     tracked.end(0, answer.summary)
     return True

@@ -54,32 +54,23 @@ class TrackedRun:
         write_whole(marker(self._study, self._identity), json.dumps(content) + "\n")
 
 
-def open_run(
-    study: Study,
-    tracking: TrackingConfig,
-    mode: str,
-    *,
-    identity: str,
-    name: str,
-    job_type: str,
-    tags: Iterable[str],
-    config: dict[str, Any],
-) -> TrackedRun:
+def open_run(study: Study, tracking: TrackingConfig, mode: str, **shown: Any) -> TrackedRun:
     """Open a wandb run in the study's group; a server that cannot be reached is a warning, and the run is offline.
 
-    identity: wandb's id of the run; mode: online or offline; job_type: pretrain, continual, confirm or fit.
+    mode: online or offline; `shown`: id, name, job_type (pretrain, continual, confirm or fit), tags and config.
     """
     given: dict[str, Any] = {"dir": str(study.folder), "project": tracking.project, "entity": tracking.entity}
-    given |= {"id": identity, "name": name[:_LONGEST], "group": study.folder.resolve().name[:_LONGEST]}
-    given |= {"job_type": job_type, "config": config, "settings": settings(tracking)}
-    given["tags"] = [tag[:_LONGEST_TAG] for tag in dict.fromkeys([*tracking.tags, *tags]) if tag]
+    given |= {**shown, "group": study.folder.resolve().name[:_LONGEST], "settings": settings(tracking)}
+    given["name"] = shown["name"][:_LONGEST]
+    given["tags"] = [tag[:_LONGEST_TAG] for tag in dict.fromkeys([*tracking.tags, *shown["tags"]]) if tag]
     if mode == "online":
         try:
-            return TrackedRun(study, identity, wandb.init(mode="online", resume="allow", **given), mode)
+            return TrackedRun(study, shown["id"], wandb.init(mode="online", resume="allow", **given), mode)
         except Exception as error:
-            warn(f"wandb is unreachable ({reason(error)}); {name} is kept offline: cptlaw track sync {study.folder}")
+            unreachable = f"wandb is unreachable ({reason(error)}); {shown['name']} is kept offline"
+            warn(f"{unreachable}: cptlaw track sync {study.folder}")
             mode = "offline"
-    return TrackedRun(study, identity, wandb.init(mode=mode, **given), mode)  # pyright: ignore[reportArgumentType]
+    return TrackedRun(study, shown["id"], wandb.init(mode=mode, **given), mode)  # pyright: ignore[reportArgumentType]
 
 
 def mode_of(tracking: TrackingConfig) -> str:
@@ -131,16 +122,9 @@ def open_attempt(
     """Open the wandb run of an attempt; `planned` has run (its name), role and model."""
     name = planned["run"]
     config = {"study": study.folder.resolve().name, "run": name, "role": planned["role"]}
-    return open_run(
-        study,
-        tracking,
-        mode,
-        identity=attempt_identity(study, name, record),
-        name=f"{name} {record['attempt']}",
-        job_type=JOB_TYPES[planned["role"]],
-        tags=[str(spec.get("phase", "")), planned["model"]],
-        config={**config, "spec": spec, "attempt": record},
-    )
+    shown: dict[str, Any] = {"name": f"{name} {record['attempt']}", "job_type": JOB_TYPES[planned["role"]]}
+    shown |= {"tags": [str(spec.get("phase", "")), planned["model"]], "id": attempt_identity(study, name, record)}
+    return open_run(study, tracking, mode, **shown, config={**config, "spec": spec, "attempt": record})
 
 
 def outcome(study: Study, run: str, record: dict[str, Any]) -> tuple[int, dict[str, Any]]:

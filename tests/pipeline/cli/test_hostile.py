@@ -25,18 +25,8 @@ from tests.pipeline.small import refused
 from training.corpora.source import Source
 
 NAMES = [
-    "it's",
-    'say "x"',
-    "$(touch pwned)",
-    "`touch pwned`",
-    "a\nb",
-    "../up",
-    "..",
-    "-rf",
-    "a;b",
-    "a b",
-    "",
-    "<b>x</b>",
+    *("it's", 'say "x"', "$(touch pwned)", "`touch pwned`", "a\nb", "../up", "..", "-rf"),
+    *("a;b", "a b", "", "<b>x</b>"),
 ]
 Change = Callable[[dict[str, Any]], object]
 SCRIPT = "<script>alert(1)</script>"

@@ -25,18 +25,8 @@ from pipeline.study.folder import Study, StudyError
 from tests.pipeline.report.report_study import HOSTILE_CORPUS, HOSTILE_NAME, whole_study
 
 SECTIONS = [
-    *(
-        "explore",
-        "ratios",
-        "trade-off",
-        "confirmation",
-        "losses",
-        "agreement",
-        "held-out",
-        "parameters",
-        "cost",
-        "notes",
-    )
+    *("explore", "ratios", "trade-off", "confirmation", "losses", "agreement"),
+    *("held-out", "parameters", "cost", "notes"),
 ]
 
 
