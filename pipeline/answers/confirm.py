@@ -133,8 +133,8 @@ def compare(
                 predicted, low, high = (float(side[0]) for side in (fit.predict(frame), *interval))
                 rows.append(
                     ConfirmationRow(
-                        run.name, run.model, target.N, target.D, target.steps, corpus=corpus, law=law,
-                        recommended=law == recommendation.law[corpus], predicted=predicted, low=low, high=high,
+                        run=run.name, model=run.model, N=target.N, D=target.D, steps=target.steps, corpus=corpus,
+                        law=law, recommended=law == recommendation.law[corpus], predicted=predicted, low=low, high=high,
                         relative_error=predicted / measured - 1, inside=low <= measured <= high, **seen,
                     )
                 )  # fmt: skip

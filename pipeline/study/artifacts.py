@@ -250,55 +250,46 @@ class Recommendation(Artifact):
 
 
 @dataclass(frozen=True)
-class ConfirmationRow:
-    """The prediction of a law for the confirmation runs at a place, beside what they measured on a corpus."""
+class MeasuredPlace:
+    """Confirmation runs that differ in their seed alone, and the prediction of a law, on one corpus."""
 
-    run: str
-    """Name of the run with the first seed."""
     model: str
     N: Number
     """Non-embedding parameters, billions."""
-    D: Number
-    """Tokens, billions."""
     steps: Steps
     domain_ratio: Ratio
+    measured: Number
+    """Mean over the seeds."""
+    sd: Number | None
+    """Standard deviation over the seeds; None: one seed."""
+    predicted: Number
+    low: Number
+    high: Number
+    """90% prediction interval."""
+
+
+@dataclass(frozen=True)
+class ConfirmationRow(MeasuredPlace):
+    """What the runs at a place measured on a corpus, beside the prediction of a law."""
+
+    run: str
+    """Name of the run with the first seed."""
+    D: Number
+    """Tokens, billions."""
     corpus: str
     law: str
     recommended: bool
     """Whether the answer uses this law."""
     before: Number
     """Loss before CPT, nats a token."""
-    predicted: Number
-    low: Number
-    high: Number
-    """90% prediction interval."""
-    measured: Number
-    """Mean over the seeds."""
     seeds: list[Number]
     """Loss of each seed."""
-    sd: Number | None
-    """Standard deviation over the seeds; None: one seed."""
     perplexity: Number
     bits_per_byte: Number | None
     relative_error: Number
     """predicted / measured - 1."""
     inside: bool
     """Whether the measured loss is in the prediction interval."""
-
-
-@dataclass(frozen=True)
-class MeasuredPlace:
-    """Confirmation runs that differ in their seed alone, on the corpus that decides the outcome."""
-
-    model: str
-    N: Number
-    steps: Steps
-    domain_ratio: Ratio
-    measured: Number
-    sd: Number | None
-    predicted: Number
-    low: Number
-    high: Number
 
 
 @dataclass(frozen=True)

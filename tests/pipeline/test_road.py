@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -123,29 +124,31 @@ def test_points_carry_what_the_laws_read(trained: Study) -> None:
     assert run_points["D"].max() == pytest.approx(24 * 4 * 16 / 1e9)
 
 
+def _start(words: list[str], until: str) -> tuple[Study, subprocess.Popen]:
+    """A planned study, and the process that trains it, once a file of the pattern is in a run's folder."""
+    assert run(["plan", *words]) == 0
+    # Tests that a shell runs in the background inherit an ignored Ctrl-C, and so would their children.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    driver = subprocess.Popen([*CPTLAW, "train", *words], preexec_fn=heed)
+    studies = [word.removeprefix("studies=") for word in words if word.startswith("studies=")]
+    study = Study(Path(studies[-1]) / "small")
+    wait_until(lambda: list(study.runs.glob(f"*/{until}")))
+    return study, driver
+
+
 @pytest.mark.slow
 def test_a_killed_driver_leaves_nothing_half(trained: Study, words: list[str], tmp_path: Path) -> None:
     mine = [*words, f"studies={tmp_path}", "seed=7"]
-    assert run(["plan", *mine]) == 0
-    driver = subprocess.Popen([*CPTLAW, "train", *mine, "launcher.workers=2"])
-    study = Study(tmp_path / "small")
-    wait_until(lambda: list(study.runs.glob("*/points.jsonl")))
+    study, driver = _start([*mine, "launcher.workers=2"], until="points.jsonl")
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     assert run(["train", *mine]) == 0
-    assert all(study.state(planned) == "done" for planned in study.read_plan())
+    assert {study.state(planned) for planned in study.read_plan()} == {"done"}
 
 
 def test_a_stopped_run_saves_and_says_run_me_again(trained: Study, words: list[str], tmp_path: Path) -> None:
-    mine = [*words, f"studies={tmp_path}", "seed=8", "pretrain.steps=3000", "launcher.resume_every=0"]
-    assert run(["plan", *mine, "allow_repeats=true"]) == 0
-    driver = subprocess.Popen(
-        [*CPTLAW, "train", *mine, "allow_repeats=true"],
-        # Tests that a shell runs in the background inherit an ignored Ctrl-C, and so would their children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    study = Study(tmp_path / "small")
-    wait_until(lambda: list(study.runs.glob("*/metrics.jsonl")))
+    more = ["seed=8", "pretrain.steps=3000", "launcher.resume_every=0", "allow_repeats=true"]
+    study, driver = _start([*words, f"studies={tmp_path}", *more], until="metrics.jsonl")
     driver.send_signal(signal.SIGINT)
     assert driver.wait() == 75
     assert list(study.runs.glob("*/resume/step-*/DONE"))
@@ -155,11 +158,7 @@ def test_a_stopped_run_saves_and_says_run_me_again(trained: Study, words: list[s
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced(trained: Study, words: list[str], tmp_path: Path) -> None:
-    mine = [*words, f"studies={tmp_path}", "seed=9"]
-    assert run(["plan", *mine]) == 0
-    driver = subprocess.Popen([*CPTLAW, "train", *mine, "launcher.workers=1"])
-    study = Study(tmp_path / "small")
-    wait_until(lambda: list(study.runs.glob("*/attempts/*.json")))
+    study, driver = _start([*words, f"studies={tmp_path}", "seed=9", "launcher.workers=1"], until="attempts/*.json")
     os.kill(json.loads(next(study.runs.glob("*/attempts/*.json")).read_text())["pid"], signal.SIGKILL)
     assert driver.wait() == 0
     assert {study.state(planned) for planned in study.read_plan()} == {"done"}

@@ -181,10 +181,9 @@ def test_sync_makes_from_the_files_what_the_mirror_saw(tracked: Study, tmp_path:
 
 @pytest.mark.slow
 def test_a_run_that_was_stopped_has_an_attempt_more(words: list[str], tmp_path: Path) -> None:
-    mine = [*words, f"studies={tmp_path}", "seed=5", "pretrain.steps=3000", "allow_repeats=true"]
-    assert run(["plan", *mine]) == 0
+    assert run(["plan", *words, f"studies={tmp_path}", "seed=5", "pretrain.steps=3000", "allow_repeats=true"]) == 0
     study = Study(tmp_path / "small")
-    planned = next(planned for planned in study.read_plan() if planned.role == "pretrain")
+    (planned,) = (planned for planned in study.read_plan() if planned.role == "pretrain")
     folder = study.runs / planned.name
     first = subprocess.Popen(worker(study, planned.name))
     wait_until((folder / "metrics.jsonl").exists)
@@ -247,10 +246,9 @@ def test_the_answer_with_its_curves_report_and_files(tmp_path: Path, tmp_path_fa
 
 @pytest.mark.slow
 def test_a_server_that_cannot_be_reached_is_a_warning(words: list[str], tracked: Study, tmp_path: Path) -> None:
-    mine = [*words, f"studies={tmp_path}", "seed=6", "tracking.mode=online", "tracking.wait=4"]
-    assert run(["plan", *mine]) == 0
+    assert run(["plan", *words, f"studies={tmp_path}", "seed=6", "tracking.mode=online", "tracking.wait=4"]) == 0
     study = Study(tmp_path / "small")
-    planned = next(planned for planned in study.read_plan() if planned.role == "pretrain")
+    (planned,) = (planned for planned in study.read_plan() if planned.role == "pretrain")
     # A server that accepts and says nothing: the worst kind.
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
