@@ -47,13 +47,13 @@ def recommend(
         if unknown:
             warnings.append(f"{law[corpus]} on {corpus}: the points do not fix {', '.join(unknown)}")
     # Down, so that the mixture that is run stays within the tolerance.
-    share = None if answer.share is None else math.floor(answer.share * 1000) / 1000
+    ratio = None if answer.domain_ratio is None else math.floor(answer.domain_ratio * 1000) / 1000
     recommendation = Recommendation(
         goal=question.goal,
         law=law,
         target=RecommendedRun(target.model, target.N, target.D, target.steps),
         loss_before=target.before,
-        mixture=None if share is None else {general: round(1 - share, 3), domain: share},
+        mixture=None if ratio is None else {general: round(1 - ratio, 3), domain: ratio},
         low=answer.low,
         high=answer.high,
         predicted={corpus: PredictedLoss(*answer.predicted[corpus]) for corpus in corpora if answer.predicted},
@@ -73,10 +73,10 @@ def recommend(
 def _alone(asked: Asked, solve: Solve) -> LawAnswer:
     """What one law answers for both corpora, or why it cannot."""
     try:
-        found = solve(asked)
+        answer = solve(asked)
     except PointsError as error:
         return LawAnswer(None, None, None, str(error), None)
-    return LawAnswer(found.share, found.low, found.high, found.binding, found.target.model)
+    return LawAnswer(answer.domain_ratio, answer.low, answer.high, answer.binding, answer.target.model)
 
 
 def score(tested: pd.DataFrame) -> dict[str, dict[str, float]]:

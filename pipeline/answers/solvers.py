@@ -1,4 +1,4 @@
-"""From fits to what a goal asks: the largest share, the share of few tokens, the model for so much compute."""
+"""From fits to what a goal asks: the largest domain ratio, the ratio for few tokens, the model for so much compute."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Asked:
         return log_errors(self.tested, self.law[corpus], corpus)
 
     def columns(self, target: Target, corpus: str) -> dict[str, float]:
-        """What that law reads at the end of a target's run, its share apart."""
+        """What that law reads at the end of a target's run, its ratio apart."""
         return target_columns(self.question, target, corpus, self.fit(corpus))
 
 
@@ -63,11 +63,11 @@ class Found:
 
     target: Target
     """The run that it is for."""
-    share: float | None
-    """Share of the domain; None: there is none."""
+    domain_ratio: float | None
+    """Domain ratio; None: there is none."""
     low: float | None
     high: float | None
-    """Its 90% interval; of a share that was given, the share."""
+    """Its 90% interval; of a ratio that was given, the ratio."""
     predicted: dict[str, tuple[float, float, float]]
     """Corpus -> loss, low, high at the end of that run, nats a token."""
     binding: str
@@ -83,7 +83,7 @@ class Found:
 
 
 def within_tolerance(asked: Asked) -> Found:
-    """Usage 1: the largest share of the domain at which the general loss stays within `goal.tolerance`."""
+    """Usage 1: the largest domain ratio at which the general loss stays within `goal.tolerance`."""
     target = find_target(asked.question, asked.points)
     answer = _trade_off(asked, target)
     predicted = {
@@ -95,7 +95,7 @@ def within_tolerance(asked: Asked) -> Found:
 
 
 def of_few_tokens(asked: Asked) -> Found:
-    """Usage 2: the share at which `goal.domain_tokens` of the domain, read once, give the least loss on it."""
+    """Usage 2: the ratio at which `goal.domain_tokens` of the domain, read once, give the least loss on it."""
     question, (general, domain) = asked.question, asked.corpora
     base, fit = find_target(question, asked.points), asked.fit(domain)
     assert question.goal.domain_tokens is not None
@@ -104,17 +104,17 @@ def of_few_tokens(asked: Asked) -> Found:
     by_length = columns_by_length(question, base, domain, fit, tokens, most)
     limits = {"most_tokens": most, "level": LEVEL, "spread": asked.spread(domain)}
     answer = limited_data(fit, base.N, tokens, at=by_length, **limits)
-    share, low, high = answer.values["domain_ratio"]
-    target = lasting(question, base, limited_steps(question, share))
-    predicted = {general: _loss(asked, target, general, share), domain: tuple(answer.predicted["domain"])}
+    ratio, low, high = answer.values["domain_ratio"]
+    target = lasting(question, base, limited_steps(question, ratio))
+    predicted = {general: _loss(asked, target, general, ratio), domain: tuple(answer.predicted["domain"])}
     identified = not (low <= 1.01 * tokens / most and high >= 0.99)
-    return Found(target, share, low, high, predicted, answer.binding, answer.warnings, identified)
+    return Found(target, ratio, low, high, predicted, answer.binding, answer.warnings, identified)
 
 
 def of_compute(asked: Asked) -> Found:
     """Usage 3: the model with the least domain loss after a continual phase of `goal.flops`, and the best size.
 
-    Between models the loss before, and the share where it is not given, are monotone cubics in log N.
+    Between models the loss before, and the ratio where it is not given, are monotone cubics in log N.
     """
     question, (general, domain) = asked.question, asked.corpora
     goal = question.goal
@@ -125,27 +125,27 @@ def of_compute(asked: Asked) -> Found:
     step = tokens_per_step(question)
     # C = 6 N D, N in billions.
     targets = [lasting(question, target, max(1, round(goal.flops / (6e9 * target.N * step)))) for target in measured]
-    shares = [_share(asked, target) for target in targets]
-    if any(share is None for share, *_ in shares):
-        short = ", ".join(target.model for target, (share, *_) in zip(targets, shares) if share is None)
-        binding = f"no share keeps the loss of {short} on {general} within the tolerance; give goal.domain_ratio"
+    ratios = [_ratio(asked, target) for target in targets]
+    if any(ratio is None for ratio, *_ in ratios):
+        short = ", ".join(target.model for target, (ratio, *_) in zip(targets, ratios) if ratio is None)
+        binding = f"no domain ratio keeps the loss of {short} on {general} within the tolerance; give goal.domain_ratio"
         return Found(targets[0], None, None, None, {}, binding, [])
-    losses = [_loss(asked, target, domain, float(share or 0)) for target, (share, *_) in zip(targets, shares)]
+    losses = [_loss(asked, target, domain, float(ratio or 0)) for target, (ratio, *_) in zip(targets, ratios)]
     best = int(np.argmin([loss for loss, *_ in losses]))
     answer = compute_optimal(
-        asked.fit(domain), goal.flops, at=_by_size(asked, targets, [float(share or 0) for share, *_ in shares]),
+        asked.fit(domain), goal.flops, at=_by_size(asked, targets, [float(ratio or 0) for ratio, *_ in ratios]),
         sizes=(targets[0].N, targets[-1].N), level=LEVEL, spread=asked.spread(domain),
     )  # fmt: skip
-    target, (share, low, high) = targets[best], shares[best]
+    target, (ratio, low, high) = targets[best], ratios[best]
     size = answer.values["N"]
     rows = [
-        Candidate(target.model, target.N, target.D, target.steps, float(share or 0), *loss)
-        for target, (share, *_), loss in zip(targets, shares, losses)
+        Candidate(target.model, target.N, target.D, target.steps, float(ratio or 0), *loss)
+        for target, (ratio, *_), loss in zip(targets, ratios, losses)
     ]
-    predicted = {general: _loss(asked, target, general, float(share or 0)), domain: losses[best]}
+    predicted = {general: _loss(asked, target, general, float(ratio or 0)), domain: losses[best]}
     identified = not (size.low <= 1.01 * targets[0].N and size.high >= 0.99 * targets[-1].N)
     optimum = {name: answer.values[name] for name in ("N", "D")}
-    return Found(target, share, low, high, predicted, answer.binding, answer.warnings, identified, optimum, rows)
+    return Found(target, ratio, low, high, predicted, answer.binding, answer.warnings, identified, optimum, rows)
 
 
 def limited_steps(question: Question, domain_ratio: float) -> int:
@@ -169,7 +169,7 @@ def _trade_off(asked: Asked, target: Target) -> TradeOff:
     return trade_off(*fits, target.N, target.D, tolerance, target.before[general], **given)
 
 
-def _share(asked: Asked, target: Target) -> tuple[float | None, float | None, float | None]:
+def _ratio(asked: Asked, target: Target) -> tuple[float | None, float | None, float | None]:
     given = asked.question.goal.domain_ratio
     if given is not None:
         return given, given, given
@@ -177,22 +177,22 @@ def _share(asked: Asked, target: Target) -> tuple[float | None, float | None, fl
     return answer.domain_ratio, answer.low, answer.high
 
 
-def _loss(asked: Asked, target: Target, corpus: str, share: float) -> tuple[float, float, float]:
-    r = 1 - share if corpus == asked.question.corpora.general else share
+def _loss(asked: Asked, target: Target, corpus: str, ratio: float) -> tuple[float, float, float]:
+    r = 1 - ratio if corpus == asked.question.corpora.general else ratio
     frame, fit = pd.DataFrame([{**asked.columns(target, corpus), "r": r}]), asked.fit(corpus)
     low, high = fit.predict_interval(frame, LEVEL, asked.spread(corpus))
     return float(fit.predict(frame)[0]), float(low[0]), float(high[0])
 
 
 def _by_size(
-    asked: Asked, targets: Sequence[Target], shares: Sequence[float]
+    asked: Asked, targets: Sequence[Target], ratios: Sequence[float]
 ) -> Callable[[np.ndarray, np.ndarray], dict[str, np.ndarray]]:
     domain = asked.question.corpora.domain
     least, most = sorted((targets[0].D, targets[-1].D))
     by_length = columns_by_length(asked.question, targets[-1], domain, asked.fit(domain), least, most)
     sizes = np.log([target.N for target in targets])
     own = pd.DataFrame([asked.columns(target, domain) for target in targets]).drop(columns=["N", "D", "s1", "s2"])
-    own["r"] = shares
+    own["r"] = ratios
     between = PchipInterpolator(sizes, own.to_numpy(float))
 
     def at(N: np.ndarray, D: np.ndarray) -> dict[str, np.ndarray]:

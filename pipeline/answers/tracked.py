@@ -31,7 +31,7 @@ def _summary(evidence: Evidence) -> dict[str, Any]:
     content, numbers = evidence.recommendation, {}
     if content is not None:
         numbers |= {"law": content.law, "binding": content.binding, "low": content.low, "high": content.high}
-        numbers["domain_ratio"] = evidence.share
+        numbers["domain_ratio"] = evidence.domain_ratio
     for corpus, loss in content.predicted.items() if content else ():
         numbers |= {f"predicted/{corpus}": loss.loss}
         numbers |= {f"predicted_low/{corpus}": loss.low, f"predicted_high/{corpus}": loss.high}

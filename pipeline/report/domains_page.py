@@ -20,7 +20,7 @@ from pipeline.study.artifacts import Confirmation, ConfirmationRow, Recommendati
 from pipeline.study.folder import Study
 from training.durable import write_whole
 
-_SHARES = (
+_RATIOS = (
     "The largest domain ratio of each domain within the allowed loss increase on general, with its 90% interval. "
     "Hollow: the domain ratios of the confirmation runs."
 )
@@ -37,7 +37,7 @@ class _Answer:
     """Rows of confirmation.json, of the laws that answered."""
 
     @property
-    def share(self) -> float | None:
+    def domain_ratio(self) -> float | None:
         mixture = self.content and self.content.mixture
         return float(mixture[self.domain]) if mixture and self.domain in mixture else None
 
@@ -54,8 +54,8 @@ def write_domains_page(study: Study, question: Question) -> Path:
     answered = [answer for answer in answers if answer.content is not None]
     headline = f"{len(answers)} domains, each beside {general}: {len(answered)} answered"
     summary = " ".join(_sentence(answer, name) for answer in answers)
-    shown = [_shares(answered)] if any(answer.share is not None for answer in answered) else []
-    drawn = figure(shown[0], _SHARES) if shown else paragraph("No domain has an answer yet.", "missing")
+    shown = [_ratios(answered)] if any(answer.domain_ratio is not None for answer in answered) else []
+    drawn = figure(shown[0], _RATIOS) if shown else paragraph("No domain has an answer yet.", "missing")
     sections = [
         Section("domains", "The answers", drawn + _table(answers, general)),
         Section("cost", "Cost", cost(evidence)),
@@ -94,23 +94,28 @@ def _read(folder: Path, domain: str) -> _Answer:
 def _sentence(answer: _Answer, name: str) -> str:
     if answer.content is None:
         return f"{answer.domain}: not answered; cptlaw fit and recommend studies/{name} corpora.domain={answer.domain}."
-    if answer.share is None:
+    if answer.domain_ratio is None:
         return f"{answer.domain}: none, {answer.content.binding}."
-    return f"{answer.domain}: {percent(answer.share)} ({answer.content.low:.1%} to {answer.content.high:.1%})."
+    return f"{answer.domain}: {percent(answer.domain_ratio)} ({answer.content.low:.1%} to {answer.content.high:.1%})."
 
 
 def _card(folder: Path, answer: _Answer) -> tuple[str, str, str, str]:
     address = quote(answer.place) if (folder / answer.place).exists() else ""
     if answer.content is None:
         return answer.domain, "not yet", "no recommendation", address
-    if answer.share is None:
+    if answer.domain_ratio is None:
         return answer.domain, "none", answer.content.binding, address
     interval = f"90% interval {answer.content.low:.1%} to {answer.content.high:.1%}"
-    return answer.domain, f"{percent(answer.share)} {answer.domain}", f"{interval}; {_confirmed(answer)}", address
+    return (
+        answer.domain,
+        f"{percent(answer.domain_ratio)} {answer.domain}",
+        f"{interval}; {_confirmed(answer)}",
+        address,
+    )
 
 
 def _confirmed(answer: _Answer) -> str:
-    rows = [row for row in answer.confirmed if abs(row.domain_ratio - (answer.share or 0.0)) < 5e-4]
+    rows = [row for row in answer.confirmed if abs(row.domain_ratio - (answer.domain_ratio or 0.0)) < 5e-4]
     return f"confirmed within {max(abs(row.relative_error) for row in rows):.2%}" if rows else "not confirmed"
 
 
@@ -122,23 +127,23 @@ def _table(answers: list[_Answer], general: str) -> Markup:
             rows.append([answer.domain, *["not yet"] * 7])
             continue
         target = content.target
-        share = "none" if answer.share is None else percent(answer.share)
-        between = "" if answer.share is None else f"{content.low:.1%} to {content.high:.1%}"
+        ratio = "none" if answer.domain_ratio is None else percent(answer.domain_ratio)
+        between = "" if answer.domain_ratio is None else f"{content.low:.1%} to {content.high:.1%}"
         losses = [content.predicted.get(corpus) for corpus in (answer.domain, general)]
         predicted = [f"{loss.loss:.4f} ({loss.low:.4f} to {loss.high:.4f})" if loss else "" for loss in losses]
         run = f"{target.model}, {quantity(target.D * 1e9)} tokens"
         laws = ", ".join(dict.fromkeys(content.law.values()))
-        rows.append([answer.domain, run, laws, share, between, *predicted, _confirmed(answer)])
+        rows.append([answer.domain, run, laws, ratio, between, *predicted, _confirmed(answer)])
     columns = [
         *("domain", "run", "laws", "domain ratio", "90% interval", "loss on it", f"loss on {general}", "confirmation")
     ]
     return table("The answers, losses in nats a token with 90% intervals", columns, rows, left=3)
 
 
-def _shares(answers: list[_Answer]) -> Figure:
-    known = [answer for answer in answers if answer.share is not None]
+def _ratios(answers: list[_Answer]) -> Figure:
+    known = [answer for answer in answers if answer.domain_ratio is not None]
     places = np.arange(len(known), dtype=float)[::-1]
-    x = [100 * (answer.share or 0.0) for answer in known]
+    x = [100 * (answer.domain_ratio or 0.0) for answer in known]
     contents = [answer.content for answer in known if answer.content is not None]
     sides = [[100 * (end or 0.0) for end in ends] for ends in zip(*((of.low, of.high) for of in contents))]
     marks = dots(x, places, CORPUS_COLOURS[1], 11, "circle", "%{x:.1f}%") | {"error_x": bar(sides[0], x, sides[1])}

@@ -74,18 +74,18 @@ class Evidence:
         return self.recommendation.law[corpus] if self.recommendation else next(iter(self.fits))
 
     @property
-    def share(self) -> float | None:
-        """Recommended share of the domain; None without an answer."""
+    def domain_ratio(self) -> float | None:
+        """Recommended domain ratio; None without an answer."""
         mixture = self.recommendation and self.recommendation.mixture
         return float(mixture[self.domain]) if mixture else None
 
     @property
     def answered(self) -> list[ConfirmationRow]:
-        """The confirmation's rows of the recommended law at the recommended share, of the model that is recommended."""
-        if self.recommendation is None or self.share is None:
+        """The confirmation's rows of the recommended law at the recommended ratio, of the model that is recommended."""
+        if self.recommendation is None or self.domain_ratio is None:
             return []
         model = self.recommendation.target.model
-        at = [row for row in self.confirmations if abs(row.domain_ratio - self.share) < 5e-4]
+        at = [row for row in self.confirmations if abs(row.domain_ratio - self.domain_ratio) < 5e-4]
         return [row for row in at if row.recommended and row.model == model]
 
 
@@ -96,7 +96,7 @@ def read_evidence(study: Study, question: Question) -> Evidence:
         StudyError: no plan, or a file that is damaged or of another schema.
     """
     plan = study.read_plan()
-    found = Evidence(study, question, plan, schedules(plan))
+    evidence = Evidence(study, question, plan, schedules(plan))
     missing = []
 
     def exists(name: str, sentence: str) -> bool:
@@ -108,7 +108,7 @@ def read_evidence(study: Study, question: Question) -> Evidence:
     points = tested = target = recommendation = outcome = None
     if exists("points.parquet", "No points are collected yet: run cptlaw train, then cptlaw collect."):
         points = read_points(study)
-        points = of_domain(points.loc[points["run"].isin(list(found.schedules))], question).reset_index(drop=True)
+        points = of_domain(points.loc[points["run"].isin(list(evidence.schedules))], question).reset_index(drop=True)
         try:
             target = find_target(question, points)
         except StudyError as error:
@@ -117,7 +117,7 @@ def read_evidence(study: Study, question: Question) -> Evidence:
     untested = "No law is tested on held-out points yet: run cptlaw fit."
     if fits and exists(study.fitted("fits/held_out.parquet"), untested):
         tested = read_back_test(study)
-    corpora = {*found.corpora}
+    corpora = {*evidence.corpora}
     if exists(study.answer("recommendation.json"), "There is no recommendation yet: run cptlaw recommend."):
         recommendation = Recommendation.read(study)
         law, before = recommendation.law, recommendation.loss_before
@@ -136,9 +136,9 @@ def read_evidence(study: Study, question: Question) -> Evidence:
         except StudyError:
             target = None
     answers = {"recommendation": recommendation, "confirmations": rows, "outcome": outcome, "missing": missing}
-    found = dataclasses.replace(found, points=points, fits=fits, tested=tested, target=target, **answers)
+    evidence = dataclasses.replace(evidence, points=points, fits=fits, tested=tested, target=target, **answers)
     # Confirmation runs of an earlier answer do not confirm this one.
-    return found if found.answered or recommendation is None else dataclasses.replace(found, outcome=None)
+    return evidence if evidence.answered or recommendation is None else dataclasses.replace(evidence, outcome=None)
 
 
 def predicted(evidence: Evidence, fit: Fit, frame: pd.DataFrame) -> np.ndarray:
@@ -153,13 +153,13 @@ def predicted(evidence: Evidence, fit: Fit, frame: pd.DataFrame) -> np.ndarray:
     return losses
 
 
-def at_target(evidence: Evidence, law: str, corpus: str, shares: np.ndarray) -> pd.DataFrame | None:
-    """The columns of a law at the end of the target's run, a row a domain share; None if one is not known."""
+def at_target(evidence: Evidence, law: str, corpus: str, ratios: np.ndarray) -> pd.DataFrame | None:
+    """The columns of a law at the end of the target's run, a row a domain ratio; None if one is not known."""
     fit = evidence.fits[law][corpus]
     if evidence.target is None:
         return None
     columns = target_columns(evidence.question, evidence.target, corpus, fit)
-    frame = pd.DataFrame({"r": 1 - shares if corpus == evidence.general else shares, **columns})
+    frame = pd.DataFrame({"r": 1 - ratios if corpus == evidence.general else ratios, **columns})
     try:
         fit.predict(frame)
     except PointsError:

@@ -25,9 +25,9 @@ def headline(evidence: Evidence) -> str:
     if evidence.recommendation is None:
         return f"which domain ratio of {evidence.domain}? No recommendation yet"
     model = evidence.recommendation.target.model
-    if evidence.share is None:
+    if evidence.domain_ratio is None:
         return f"no mixture keeps {model} within the tolerance"
-    return f"train {model} on {_mixture(evidence, evidence.share)}"
+    return f"train {model} on {_mixture(evidence, evidence.domain_ratio)}"
 
 
 def answer_sentence(evidence: Evidence) -> str:
@@ -38,10 +38,10 @@ def answer_sentence(evidence: Evidence) -> str:
     target, law = content.target, laws_used(content.law)
     asked = _asked(evidence.question, content)
     run = f"{target.model} for {quantity(target.D * 1e9)} tokens"
-    if evidence.share is None:
+    if evidence.domain_ratio is None:
         return f"No domain ratio of {domain} is feasible for {run} by {law}: {content.binding}. {asked}"
     words = [
-        f"Train {run} on {_mixture(evidence, evidence.share)} "
+        f"Train {run} on {_mixture(evidence, evidence.domain_ratio)} "
         f"(90% interval of the domain ratio: {content.low:.1%} to {content.high:.1%}).",
         f"{asked} Binding constraint: {content.binding}.",
     ]
@@ -60,8 +60,8 @@ def answer_sentence(evidence: Evidence) -> str:
 
 def head(evidence: Evidence, summary: str) -> Markup:
     """Markup of the head below the headline; summary: `answer_sentence`."""
-    content, share = evidence.recommendation, evidence.share
-    bar = Markup() if content is None or share is None else _mixture_bar(evidence, content, share)
+    content, ratio = evidence.recommendation, evidence.domain_ratio
+    bar = Markup() if content is None or ratio is None else _mixture_bar(evidence, content, ratio)
     rest = Markup() if content is None else _cards(evidence, content) + _answer_table(evidence, content)
     return bar + lead(summary) + rest
 
@@ -71,16 +71,16 @@ def _asked(question: Question, content: Recommendation) -> str:
     return goal_of(question).constraint(dataclasses.replace(question, goal=goal))
 
 
-def _mixture(evidence: Evidence, share: float) -> str:
-    return f"{percent(share)} {evidence.domain} and {percent(1 - share)} {evidence.general}"
+def _mixture(evidence: Evidence, ratio: float) -> str:
+    return f"{percent(ratio)} {evidence.domain} and {percent(1 - ratio)} {evidence.general}"
 
 
-def _mixture_bar(evidence: Evidence, content: Recommendation, share: float) -> Markup:
+def _mixture_bar(evidence: Evidence, content: Recommendation, ratio: float) -> Markup:
     blue, vermilion = CORPUS_COLOURS
     low, high = content.low or 0.0, content.high or 0.0
     parts = (
-        (f"{percent(share)} {evidence.domain}, 90% interval {low:.1%} to {high:.1%}", share, vermilion),
-        (f"{percent(1 - share)} {evidence.general}", 1 - share, blue),
+        (f"{percent(ratio)} {evidence.domain}, 90% interval {low:.1%} to {high:.1%}", ratio, vermilion),
+        (f"{percent(1 - ratio)} {evidence.general}", 1 - ratio, blue),
     )
     return block("mixture", parts, (low, high))
 

@@ -82,7 +82,7 @@ def ratio_curves(evidence: Evidence) -> Figure | None:
     keys += [Key("end of a fitted run", GREY, "dot"), Key("loss before CPT", GREY, "dashed")]
     if evidence.confirmations:
         keys.append(Key("confirmation run, in no fit", BLACK, "diamond"))
-    if evidence.share is not None:
+    if evidence.domain_ratio is not None:
         keys.append(Key("recommended domain ratio", BLACK, "upright"))
     return Figure(keys, panels)
 
@@ -112,8 +112,8 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
     marks = dots(x, y, BLACK, 11, "diamond", "measured: %{y:.4f} at %{x:.1f}%")
     bounds = value_range([*np.concatenate(shown), *y, target.before[corpus]], *curves)
     rules = [line([0, 100], [target.before[corpus]] * 2, GREY, "dash", 1.2)]
-    if evidence.share is not None:
-        rules.append(line([100 * evidence.share] * 2, bounds, BLACK, "solid", 1))
+    if evidence.domain_ratio is not None:
+        rules.append(line([100 * evidence.domain_ratio] * 2, bounds, BLACK, "solid", 1))
     y = axis("loss, nats a token", range=bounds)
     title = f"The answer: {target.model}, {quantity(target.D * 1e9)} tokens"
     yield panel(f"Loss on {corpus}", title, [*bands, *rules, *lines, marks], ratio_axis(evidence.domain), y)

@@ -62,11 +62,11 @@ def _answer(asked: Asked) -> Found:
     return goal_of(asked.question).solve(asked)
 
 
-def _loss(asked: Asked, corpus: str, share: float, model: str, steps: int) -> float:
+def _loss(asked: Asked, corpus: str, ratio: float, model: str, steps: int) -> float:
     """What the law says of one run, from its definition."""
     target = lasting(asked.question, find_target(asked.question, asked.points, model), steps)
     columns: dict[str, Any] = target_columns(asked.question, target, corpus, asked.fit(corpus))
-    r = share if corpus == "code" else 1 - share
+    r = ratio if corpus == "code" else 1 - ratio
     return float(LAWS[LAW].loss({name: np.array([value]) for name, value in {**columns, "r": r}.items()},
                                 asked.fit(corpus).params)[0])  # fmt: skip
 
@@ -74,22 +74,22 @@ def _loss(asked: Asked, corpus: str, share: float, model: str, steps: int) -> fl
 def test_few_tokens_of_the_domain() -> None:
     asked = _asked(kind="limited-data", domain_tokens=3e5, most_tokens=4e6)
     found = _answer(asked)
-    shares = np.linspace(0.1, 1.0, 46)
-    losses = [_loss(asked, "code", share, "qwen2-0.3m", limited_steps(asked.question, share)) for share in shares]
-    best = shares[int(np.argmin(losses))]
-    assert found.share == pytest.approx(best, abs=0.02)
-    assert found.share is not None
-    assert 0.08 < (found.low or 0) < found.share < (found.high or 0) < 1
-    assert found.target.steps * tokens_per_step(asked.question) == pytest.approx(3e5 / found.share, rel=0.01)
+    ratios = np.linspace(0.1, 1.0, 46)
+    losses = [_loss(asked, "code", ratio, "qwen2-0.3m", limited_steps(asked.question, ratio)) for ratio in ratios]
+    best = ratios[int(np.argmin(losses))]
+    assert found.domain_ratio == pytest.approx(best, abs=0.02)
+    assert found.domain_ratio is not None
+    assert 0.08 < (found.low or 0) < found.domain_ratio < (found.high or 0) < 1
+    assert found.target.steps * tokens_per_step(asked.question) == pytest.approx(3e5 / found.domain_ratio, rel=0.01)
     assert found.predicted["code"][0] == pytest.approx(min(losses), abs=2e-3)
     steps, said = found.target.steps, found.predicted["general"][0]
-    assert said == pytest.approx(_loss(asked, "general", found.share, "qwen2-0.3m", steps), abs=1e-9)
+    assert said == pytest.approx(_loss(asked, "general", found.domain_ratio, "qwen2-0.3m", steps), abs=1e-9)
     assert found.identified
 
 
 def test_an_optimum_at_the_longest_run_that_may_be_had_says_so() -> None:
     found = _answer(_asked(kind="limited-data", domain_tokens=1e4, most_tokens=2e4))
-    assert found.share == pytest.approx(0.5)
+    assert found.domain_ratio == pytest.approx(0.5)
     assert found.binding.startswith("most_tokens = 2e-05: a longer run")
 
 
@@ -106,7 +106,7 @@ def test_the_best_model_for_so_much_compute(flops: float, model: str) -> None:
     losses = {name: _loss(asked, "code", 0.5, name, steps) for name, steps in lengths.items()}
     assert found.target.model == model == min(losses, key=lambda name: losses[name])
     assert found.target.steps == lengths[model]
-    assert (found.share, found.low, found.high) == (0.5, 0.5, 0.5)
+    assert (found.domain_ratio, found.low, found.high) == (0.5, 0.5, 0.5)
     assert {row.model: row.predicted for row in found.candidates} == pytest.approx(losses)
     assert [row.model for row in found.candidates] == list(SIZES)
     N = found.optimum["N"]
@@ -150,7 +150,7 @@ def test_each_corpus_is_answered_for_by_its_own_law(tmp_path: Path) -> None:
     points, fits = read_points(study), read_fits(study, question)
     answer = recommend(study, question, points, fits, goal_of(question).solve)
     assert answer.law == {general: "transfer-anchored", domain: "dcpt"}
-    # The share follows from the general loss alone, the domain's loss from its own law.
+    # The ratio follows from the general loss alone, the domain's loss from its own law.
     assert answer.answers["transfer-anchored"].domain_ratio == pytest.approx((answer.mixture or {})[domain], abs=1e-3)
     page = write_report(study, question).read_text()
     assert f"transfer-anchored on {general}" in page
