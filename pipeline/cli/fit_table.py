@@ -107,9 +107,8 @@ def read_settings(arguments: Sequence[str]) -> TableFit:
             problems.append(f"law: {error}")
     if not settings.law:
         problems.append(f"law: has no value; give law=..., one or a list of {', '.join(LAWS)}")
-    problems += [
-        f"by: {split!r} is no split; allowed: {', '.join(SPLITS)}" for split in settings.by or () if split not in SPLITS
-    ]
+    wrong = [split for split in settings.by or () if split not in SPLITS]
+    problems += [f"by: {split!r} is no split; allowed: {', '.join(SPLITS)}" for split in wrong]
     if settings.bootstrap < 0:
         problems.append(f"bootstrap: {settings.bootstrap}; allowed: 0 or more")
     if problems:

@@ -32,9 +32,8 @@ def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, 
 
         return read_model_directory(directory_of(model))[0]
     if model.vocab_size is not None and model.vocab_size < vocabulary:
-        raise ConfigError(
-            [f"model.vocab_size: {model.vocab_size}; allowed: {vocabulary} or more (the tokenizer's size), or null"]
-        )
+        allowed = f"{vocabulary} or more (the tokenizer's size), or null"
+        raise ConfigError([f"model.vocab_size: {model.vocab_size}; allowed: {allowed}"])
     common = {"model_type": model.model_type, "vocab_size": model.vocab_size or vocabulary}
     common |= {"bos_token_id": None, "eos_token_id": end_of_text, "pad_token_id": None}
     if model.model_type == "gpt2":

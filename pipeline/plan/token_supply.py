@@ -14,9 +14,8 @@ from training.corpora.manifest import Manifest
 def supply_problems(runs: list[PlannedRun], manifest: Manifest, question: Question) -> Iterator[str]:
     """A message for each corpus that some run would read more than once."""
     for corpus, prepared in manifest.corpora.items():
-        largest = max(
-            (run for run in runs if corpus in run.spec.mixture), key=lambda run: _demand(run, corpus), default=None
-        )
+        readers = (run for run in runs if corpus in run.spec.mixture)
+        largest = max(readers, key=lambda run: _demand(run, corpus), default=None)
         if largest is None:
             continue
         length = largest.spec.sequence_length

@@ -30,9 +30,8 @@ def choose_validation(question: Question, console: Console) -> None:
     if question.corpora.validation is None:
         problems.append("corpora.validation: has no value; give the folder for the sets, corpora.validation=FOLDER")
     if not settings.models:
-        problems.append(
-            "validation.models: empty; give Hugging Face directories, hub names, or studies with pre-training, [A,B]"
-        )
+        allowed = "Hugging Face directories, hub names, or studies with pre-training, [A,B]"
+        problems.append(f"validation.models: empty; give {allowed}")
     if problems:
         raise ConfigError(problems)
     sources = {name: source.pinned() for name, source in sources_of(question, with_validation=False).items()}

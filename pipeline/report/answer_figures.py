@@ -135,9 +135,8 @@ def places(evidence: Evidence) -> Figure | None:
     own, corpus = outcome.places, outcome.corpus
     by_size = len({place.model for place in own}) > 1
     x = [1e9 * place.N if by_size else 100 * place.domain_ratio for place in own]
-    predicted, low, high, measured = (
-        [getattr(place, name) for place in own] for name in ("predicted", "low", "high", "measured")
-    )
+    names = ("predicted", "low", "high", "measured")
+    predicted, low, high, measured = ([getattr(place, name) for place in own] for name in names)
     spread = [place.sd or 0.0 for place in own]
     colour = law_colour(evidence, evidence.law_of(corpus))
     runs = dots(x, measured, BLACK, 11, "diamond", "measured: %{y:.4f}")

@@ -47,9 +47,8 @@ def loss_curves(evidence: Evidence) -> Figure | None:
         own = points.loc[points["corpus"] == corpus]
         bounds = value_range([*own["loss"], *own["loss_before"]])
         for title, rows in _by_size_and_variant(own):
-            traces = [
-                line([rows["tokens"].min(), rows["tokens"].max()], [rows["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)
-            ]
+            span = [rows["tokens"].min(), rows["tokens"].max()]
+            traces = [line(span, [rows["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)]
             for law in laws:
                 dash, width = ("solid", 1.6) if law == laws[0] else ("dot", 1.3)
                 for ratio, x, y in _fitted_curves(evidence, law, corpus, rows):

@@ -116,9 +116,8 @@ def judged(verdict: str, sentence: str) -> Markup:
 
 @functools.cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("pipeline.report"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
-    )
+    how = {"autoescape": True, "undefined": StrictUndefined, "keep_trailing_newline": True}
+    environment = Environment(loader=PackageLoader("pipeline.report"), **how)
     environment.filters |= {"both": both, "groupby_in_order": _by_group}
     return environment
 

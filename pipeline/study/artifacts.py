@@ -62,9 +62,8 @@ class Artifact:
         except (ValueError, KeyError, TypeError):
             raise StudyError(f"{path}: not JSON with a schema; run cptlaw {cls.VERB} again") from None
         if schema != cls.SCHEMA:
-            raise StudyError(
-                f"{path}: schema {schema!r:.60}; this version reads {cls.SCHEMA}: run cptlaw {cls.VERB} again"
-            )
+            versions = f"schema {schema!r:.60}; this version reads {cls.SCHEMA}"
+            raise StudyError(f"{path}: {versions}: run cptlaw {cls.VERB} again")
         try:
             return _adapter(cls).validate_json(text, strict=True)
         except ValidationError as error:

@@ -114,9 +114,7 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
 def trust(tested: pd.DataFrame) -> list[str]:
     """Which law the back test trusts for what, a line for each corpus and split (`fitting.advise`)."""
     folds = tested.assign(by=tested["split"], row=tested["step"])
-    return [
-        f"{corpus}, {line}" for corpus in folds["corpus"].unique() for line in advise(folds[folds["corpus"] == corpus])
-    ]
+    return [f"{corpus}, {line}" for corpus, rows in folds.groupby("corpus", sort=False) for line in advise(rows)]
 
 
 def read_back_test(study: Study) -> pd.DataFrame:

@@ -85,9 +85,8 @@ def _status(study: Study, run: PlannedRun, brief: bool) -> RunStatus:
         state = "waiting" if not records else "running" if is_live(folder, records[-1]) else "interrupted"
     step = run.spec.steps if state == "done" else _step(folder)
     (metrics,) = _tail(folder / "metrics.jsonl", 1) or [{}]
-    points = [
-        line for line in _tail(folder / "points.jsonl", len(run.spec.corpora)) if isinstance(line.get("loss"), float)
-    ]
+    lines = _tail(folder / "points.jsonl", len(run.spec.corpora))
+    points = [line for line in lines if isinstance(line.get("loss"), float)]
     losses = "  ".join(f"{line.get('corpus')} {line['loss']:.4f}" for line in points)
     return RunStatus(run, state, step, _number(metrics, "tokens_per_second"), losses)
 

@@ -56,10 +56,8 @@ def train_script(study: Path, question: Question, token: str) -> str:
 
 def driver_script(study: Path, question: Question, verbs: Sequence[str]) -> str:
     """The script of a job that runs verbs in order; when one fails it still writes the report."""
-    folder, python = shlex.quote(str(study.resolve())), _python(question)
-    return _head(question, driver_options(question)) + _DRIVER.format(
-        folder=folder, python=python, verbs=" ".join(verbs)
-    )
+    words = {"folder": shlex.quote(str(study.resolve())), "python": _python(question), "verbs": " ".join(verbs)}
+    return _head(question, driver_options(question)) + _DRIVER.format(**words)
 
 
 def _head(question: Question, options: Sequence[str]) -> str:

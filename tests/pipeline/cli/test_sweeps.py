@@ -42,9 +42,8 @@ def planned(words: list[str]) -> Study:
 
 
 def train(words: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*CPTLAW, "train", *words], env=os.environ | environment, capture_output=True, text=True, check=False
-    )
+    settings = {"capture_output": True, "text": True, "check": False}
+    return subprocess.run([*CPTLAW, "train", *words], env=os.environ | environment, **settings)
 
 
 def names(study: Study) -> set[str]:

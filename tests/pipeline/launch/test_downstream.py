@@ -65,9 +65,8 @@ def test_a_task_file_is_run_on_every_checkpoint_and_once(study: Study, question)
     again = evaluate_tasks(study, question, console)
     assert {row.scores["letters"]["acc"] for row in again} == {0.75}
     with (terminal := Console(width=80)).capture() as shown:
-        terminal.print(
-            task_table([replace(row, scores={f"task-{n}": row.scores["letters"] for n in range(6)}) for row in rows])
-        )
+        scores = [{f"task-{n}": row.scores["letters"] for n in range(6)} for row in rows]
+        terminal.print(task_table([replace(row, scores=of) for row, of in zip(rows, scores)]))
     assert shown.get().count("acc 0.500 ±") == 12, "readable however many tasks there are"
 
 

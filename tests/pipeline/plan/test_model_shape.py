@@ -79,10 +79,9 @@ def test_a_vocabulary_smaller_than_the_tokenizer_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["qwen1.5-0.5b", "qwen3-0.6b", "llama-106m", "gpt2-large"])
 def test_kept_weights_give_plain_transformers_the_same_logits(name: str, manifest: Manifest, tmp_path: Path) -> None:
-    narrow = dataclasses.replace(
-        preset(name), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48
-    )
-    narrow = dataclasses.replace(narrow, num_key_value_heads=2, head_dim=narrow.head_dim and 16, vocab_size=None)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    narrow = dataclasses.replace(preset(name), **sizes, num_key_value_heads=2, vocab_size=None)
+    narrow.head_dim = narrow.head_dim and 16
     model = build_model(configuration_of(narrow, manifest.vocabulary, 64, 0), "eager", seed=1)
     save_weights(tmp_path, 7, model, manifest.tokenizer_path)
     folder = tmp_path / "checkpoints" / "step-7"
