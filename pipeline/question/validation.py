@@ -22,8 +22,6 @@ from training.evaluation_steps import evaluation_steps
 from training.schedule import learning_rates
 
 DEEPSPEED_REFUSED = {"optimizer", "scheduler", "fp16", "bf16", "gradient_accumulation_steps", "train_batch_size"}
-NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
-"""Names that become folders."""
 
 
 def problems(question: Question) -> Iterator[str]:
@@ -56,9 +54,14 @@ def _own_problems(question: Question) -> Iterator[str]:
             yield f"law: {law!r} is not a law; allowed: {', '.join(LAWS)}{nearest(law, LAWS)}"
     yield from _corpus_problems(question.corpora)
     yield from _dense_problems(question)
-    if not re.fullmatch(NAME, question.name):
-        yield f"name: {question.name!r}; allowed: letters, digits, '_', '.' and '-', not first"
+    yield from _name_problems("name", question.name)
     yield from goal_problems(question)
+
+
+def _name_problems(key: str, *names: str) -> Iterator[str]:
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+            yield f"{key}: {name!r}; allowed: letters, digits, '_', '.' and '-', not first"
 
 
 def _mixture_problems(question: Question) -> Iterator[str]:
@@ -117,8 +120,7 @@ def _execution_problems(question: Question) -> Iterator[str]:
 
 def _model_problems(question: Question) -> Iterator[str]:
     model, kind = question.model, question.objective.kind
-    if not re.fullmatch(NAME, model.name):
-        yield f"model.name: {model.name!r}; allowed: letters, digits, '_', '.' and '-', not first"
+    yield from _name_problems("model.name", model.name)
     if model.path is None and not (model.hidden_size and model.num_hidden_layers and model.intermediate_size):
         yield f"model.path: has no value, nor has {model.name} a shape; give model.path=... (a Hugging Face directory)"
     if kind == "masked" and question.boundaries == "documents":
@@ -149,9 +151,7 @@ def _corpus_problems(corpora: CorporaConfig) -> Iterator[str]:
         yield f"corpora.domains: {corpora.domains}; allowed: each domain once"
     if corpora.domains and corpora.domain not in corpora.domains:
         yield f"corpora.domain: {corpora.domain!r}; allowed: one of corpora.domains, {', '.join(corpora.domains)}"
-    for name in corpora.sources:
-        if not re.fullmatch(NAME, name):
-            yield f"corpora.sources: {name!r}; allowed: letters, digits, '_', '.' and '-', not first"
+    yield from _name_problems("corpora.sources", *corpora.sources)
 
 
 def _dense_problems(question: Question) -> Iterator[str]:
