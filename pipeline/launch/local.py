@@ -47,7 +47,7 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
             process.wait()
         return Exit.RUN_ME_AGAIN
     codes = [process.returncode for process in processes]
-    if any(code in (Exit.INPUT_MISSING, Exit.BAD_CONFIGURATION) for code in codes):
+    if {Exit.INPUT_MISSING, Exit.BAD_CONFIGURATION} & {*codes}:
         return Exit.INPUT_MISSING
     if Exit.RUN_ME_AGAIN in codes:
         return Exit.RUN_ME_AGAIN

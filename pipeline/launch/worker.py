@@ -140,8 +140,9 @@ def _start_ranks(study: Study, question: Question, only: str | None, number: int
 
 def _tokens_of_shape(plan: list[PlannedRun], run: PlannedRun, done: set[str]) -> int:
     """Tokens left to train for all runs with the model of this one, which decide whether compiling pays off."""
-    same = [other for other in plan if other.spec.model == run.spec.model and other.spec.hash not in done]
-    return sum(other.spec.tokens for other in same)
+    return sum(
+        other.spec.tokens for other in plan if other.spec.model == run.spec.model and other.spec.hash not in done
+    )
 
 
 def _places(study: Study, run: PlannedRun, manifest: Manifest, plan: list[PlannedRun]) -> Places:

@@ -11,8 +11,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pipeline.plan.model_shape import configuration_of, directory_of, objective_of, with_rope_theta
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.messages import ConfigError
@@ -25,7 +23,7 @@ from pipeline.study.folder import PlannedRun
 from training.corpora.manifest import Manifest, PreparedCorpus
 from training.evaluation_steps import evaluation_steps
 from training.parameters import model_size
-from training.schedule import Piece, learning_rates
+from training.schedule import learning_rates
 from training.spec import Initial, RunSpec
 
 
@@ -236,14 +234,12 @@ def _read_directory(directory: Path, changed: tuple[int, ...]) -> tuple[dict[str
     return read_model_directory(directory)
 
 
+# Cached, since a thousand runs may start from one.
+_rates = functools.lru_cache(maxsize=8)(learning_rates)
+
+
 def _rate_at(spec: RunSpec, step: int) -> float:
     return float(_rates(spec.schedule, spec.steps, spec.learning_rate_before)[step - 1])
-
-
-@functools.lru_cache(maxsize=8)
-def _rates(schedule: tuple[Piece, ...], steps: int, before: float) -> np.ndarray:
-    # Cached, since a thousand runs may start from one.
-    return learning_rates(schedule, steps, before)
 
 
 def _spec(

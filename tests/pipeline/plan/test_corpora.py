@@ -24,18 +24,10 @@ CORPORA = Path(os.environ.get("CPTLAW_CORPORA", "../shared/corpora"))
 @pytest.mark.skipif(not (CORPORA / "law.jsonl.gz").exists(), reason=f"no text in CPTLAW_CORPORA ({CORPORA})")
 def test_the_six_domains_and_general_text_are_prepared_together(tmp_path: Path) -> None:
     domains = ("general", "code", "math", "law", "chemistry", "music", "medical")
-    question = read_question(
-        [
-            "corpora=dcpt-six",
-            "corpora.domain=law",
-            f"corpora.folder={CORPORA}",
-            f"data={tmp_path}",
-            "corpora.tokenizer.vocabulary=300",
-            *[f"corpora.sources.{name}.max_bytes=600000" for name in domains],
-            "corpora.validation_ratio=0.2",
-            "corpora.sources.law.min_characters=400",
-        ]
-    )
+    words = ["corpora=dcpt-six", "corpora.domain=law", f"corpora.folder={CORPORA}", f"data={tmp_path}"]
+    words += ["corpora.tokenizer.vocabulary=300", "corpora.validation_ratio=0.2"]
+    words += [f"corpora.sources.{name}.max_bytes=600000" for name in domains]
+    question = read_question([*words, "corpora.sources.law.min_characters=400"])
     lines: list[str] = []
     manifest = prepare_corpora(question, lines.append)
     assert set(manifest.corpora) == set(domains)
@@ -49,15 +41,10 @@ def test_the_six_domains_and_general_text_are_prepared_together(tmp_path: Path) 
 
 def test_sources_are_read_from_the_folder_and_the_question(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
-    question = read_question(
-        [
-            "experiment=own",
-            f"corpora.folder={tmp_path}",
-            "corpora.sources.general.path=a.jsonl",
-            "corpora.sources.domain={kind: hub, name: owner/set, subset: en, split: test, revision: v1, column: body}",
-            'corpora.sources.domain.where={lang: [en, de], meta.kind: "^book"}',
-        ]
-    )
+    hub = "{kind: hub, name: owner/set, subset: en, split: test, revision: v1, column: body}"
+    words = ["experiment=own", f"corpora.folder={tmp_path}", "corpora.sources.general.path=a.jsonl"]
+    where = 'corpora.sources.domain.where={lang: [en, de], meta.kind: "^book"}'
+    question = read_question([*words, f"corpora.sources.domain={hub}", where])
     sources = sources_of(question)
     assert sources["general"].path == str(tmp_path / "a.jsonl")
     domain = sources["domain"]
@@ -71,18 +58,14 @@ def test_all_mistakes_are_reported_together(tmp_path: Path, capsys: pytest.Captu
         "experiment=own",
         f"studies={tmp_path}",
         "corpora.sources.general.path=/none",
-        "corpora.sources.domain={kind: web, min_characters: -1, where: {lang: '('}}",
         "corpora.validation=/nowhere",
     ]
+    words += ["corpora.sources.domain={kind: web, min_characters: -1, where: {lang: '('}}"]
     assert run(["prepare", *words]) == 3
     lines = capsys.readouterr().err.strip().splitlines()
-    assert [line.split(":")[0] for line in lines] == [
-        "corpora.sources.general.path",
-        "corpora.validation",
-        "corpora.validation",
-        "corpora.sources.domain.kind",
-        "corpora.sources.domain.min_characters",
-        "corpora.sources.domain.where.lang",
+    assert [line.split(":")[0].removeprefix("corpora.") for line in lines] == [
+        *("sources.general.path", "validation", "validation"),
+        *("sources.domain.kind", "sources.domain.min_characters", "sources.domain.where.lang"),
     ]
     assert run(["prepare", "validation", "experiment=quickstart", f"studies={tmp_path}", "validation.worst=2"]) == 2
     lines = capsys.readouterr().err.strip().splitlines()
