@@ -45,8 +45,7 @@ class GroupDro:
     """The domain weights of a run: call `weighed` for each micro-batch of a step in order, then `step`.
 
     Args:
-        spec: with a reweighting.
-        folder: of the run; domain_weights.jsonl is written there.
+        spec, folder: of the run, with a reweighting; domain_weights.jsonl is written there.
         reference: loss function by token of the reference model.
         domains: from `training_corpora`, starting at the next step.
         group: the processes; each calls `step`, only the first writes.

@@ -52,12 +52,10 @@ def train(
     """Train a run to its end, starting from its newest state if there is one.
 
     Args:
-        spec: what to train.
-        folder: the run's folder; holds points.jsonl, metrics.jsonl, resume/ and checkpoints/.
+        spec, folder: the run, and its folder: points.jsonl, metrics.jsonl, resume/ and checkpoints/.
         manifest: the prepared corpora.
         start: folder of the first weights for initial.kind run or directory; with initial.moments a state.
-        network: a model of the spec's shape; its weights are replaced.
-        losses: its loss function, from `engine.ready`; by token with a reweighting.
+        network, losses: from `engine.ready`; the weights are replaced, the losses by token with a reweighting.
         reference: with a reweighting, the loss function by token of the reference model.
         execution: micro-batch, devices, saving and logging.
         check: called before each step and each forward pass of an evaluation; raises StopRequestedError or

@@ -27,9 +27,8 @@ def build_model(model: Mapping[str, Any], attention: str, seed: int, *, objectiv
 
     Args:
         model: the architecture's transformers configuration fields, with model_type.
-        attention: sdpa or eager, as in transformers.
+        attention, objective: sdpa or eager; causal or masked, which decides the head.
         seed: of the weights, which are the same on every machine and for either attention.
-        objective: causal or masked, which decides the head.
 
     Raises:
         SpecError: transformers has no such model_type, field, or head for it.

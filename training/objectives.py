@@ -29,11 +29,9 @@ def mask_tokens(
     10% stay. The masks depend on seed and sequence number only, not on batch or devices.
 
     Args:
-        tokens: (n, T) token ids.
-        numbers: (n,) number of each sequence in the run's order.
-        objective: ratio of predicted tokens, and the mask token.
+        tokens, numbers: (n, T) token ids, and (n,) number of each sequence in the run's order.
+        objective, seed: of the run.
         vocabulary: upper bound of the random tokens.
-        seed: of the run.
 
     Returns:
         (n, 2, T): inputs, and targets that are IGNORED where nothing is predicted.

@@ -74,8 +74,7 @@ def make_store(
 
     Args:
         place: folder of the store; appears when it is complete.
-        name: of the corpus.
-        reader: its documents.
+        name, reader: of the corpus, and what reads its documents.
         validation: documents of its validation set, which become its validation split; None: a ratio of its documents,
             by a hash of their ids.
         how: tokenizer and split.

@@ -21,21 +21,14 @@ _HTTP = ("httpx", "httpx2")
 class HubReading(Reading):
     """The documents of a data set, streamed row by row in its order.
 
-    No code of the data set is run: `datasets` 4 and later refuse data sets with a script.
+    No code of the data set is run: `datasets` 4 and later refuse data sets with a script. The id of a document is
+    split:row (rows from 1), after the group and a '#' if there is a group.
 
     Args:
-        name: owner/name on the hub, or a local folder of data files.
-        subset: its configuration; None: the only one.
-        split: for example train.
+        name, subset, split, column, group: as the fields of `Source`.
         revision: commit; None for a local folder.
-        column: the column that holds the text.
-        group: a column whose value keeps documents on one side of the train/validation split.
-        chooser: which documents are kept.
-        position: continue after this; None: at the first row.
+        chooser, position: which documents are kept, after which position; None: all, from the first row.
         max_bytes: stop once the documents hold this many bytes of UTF-8; None: read all.
-
-    Yields (document id, text), once; the id is split:row (rows from 1), after the group and a '#' if there is a
-    group.
 
     Raises:
         CorpusError: the hub cannot be reached, no such data set, subset, split or column, a value that is not text.

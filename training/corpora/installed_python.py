@@ -78,11 +78,7 @@ def installed_documents(
 
 
 def installed_fingerprint(part: str, exclude: Sequence[str] = (), max_bytes: int | None = None) -> str:
-    """Hash of the versions and arguments that decide `installed_documents`; 32 hexadecimal digits.
-
-    Raises:
-        CorpusError: as `installed_documents`.
-    """
+    """Hash of the versions and arguments that decide `installed_documents`, with its errors; 32 hexadecimal digits."""
     _check(part, exclude)
     packages = sorted({place.split("/")[0] for place in PARTS[part]})
     description = {
@@ -176,11 +172,7 @@ def _code(name: str, source: bytes) -> Iterator[tuple[str, str]]:
 
 
 def without_docstrings(source: bytes, tree: ast.Module | None = None) -> bytes:
-    r"""Python source without its docstrings; one that is the only statement becomes `pass`.
-
-    Args:
-        source: UTF-8.
-        tree: the parsed source, if the caller has it.
+    r"""Python source (UTF-8) without its docstrings; one that is the only statement becomes `pass`.
 
     Raises:
         SyntaxError: not Python.

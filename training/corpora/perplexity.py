@@ -24,8 +24,7 @@ def perplexities(
     type and are distributed over all of them.
 
     Args:
-        texts: (n,).
-        model: a Hugging Face directory with weights and tokenizer.
+        texts, model: (n,) texts, and a Hugging Face directory with weights and tokenizer.
         tokens: length of the start of each text that is used, at least 2.
         progress: called with the fraction that is done.
 
@@ -37,6 +36,7 @@ def perplexities(
     """
     import torch
     from torch.nn import functional
+    from torch.nn.utils.rnn import pad_sequence
 
     from training.corpora.tokenizer import load_tokenizer
 
@@ -51,9 +51,9 @@ def perplexities(
     while done < len(waiting):
         count = max(1, min(_TEXTS_AT_ONCE, limit // len(rows[waiting[min(done + _TEXTS_AT_ONCE, len(waiting)) - 1]])))
         batch = waiting[done : done + count]
-        width = max(len(rows[place]) for place in batch)
-        inputs = torch.tensor([rows[place] + [0] * (width - len(rows[place])) for place in batch])
-        targets = torch.tensor([rows[place][1:] + [-100] * (width - len(rows[place])) for place in batch])
+        unpadded = [torch.tensor(rows[place]) for place in batch]
+        inputs = pad_sequence(unpadded, batch_first=True)
+        targets = pad_sequence(unpadded, batch_first=True, padding_value=-100)[:, 1:]
         with torch.inference_mode():
             logits = network(input_ids=inputs[:, :-1].to(network.device)).logits.float()
             losses = functional.cross_entropy(logits.transpose(1, 2), targets.to(logits.device), reduction="none")

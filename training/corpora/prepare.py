@@ -64,12 +64,10 @@ def prepare(
     changes the written bytes.
 
     Args:
-        sources: corpus name -> source.
-        tokenizer, folder: which tokenizer, and where; the folder is created if missing.
+        sources, tokenizer, folder: corpus name -> source, which tokenizer, and where; the folder is made if missing.
         validation_ratio: ratio of documents held out, above 0 and below 1, of corpora without a validation set.
         workers: processes that tokenise; None: one per core, or RAYON_NUM_THREADS.
-        progress: called with messages.
-        bar: see `corpus_store.Bar`.
+        progress, bar: called with messages, and as `corpus_store.Bar`.
 
     Raises:
         CorpusError: a source, a name or the tokenizer cannot be used; one line per mistake.

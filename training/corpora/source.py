@@ -153,15 +153,7 @@ class SourceReader:
         return self.reading(corpus)
 
     def reading(self, corpus: str, place: Any = None) -> Reading:
-        """The documents after a place, with progress.
-
-        Args:
-            corpus: which.
-            place: result of `Reading.place`; None: from the first document.
-
-        Raises:
-            CorpusError: as `documents`.
-        """
+        """The documents after a `Reading.place` (None: from the first one), with progress; errors as `documents`."""
         source = self._sources[corpus]
         position, dropped = place or (None, None)
         if source.kind == "hub":
@@ -184,11 +176,7 @@ class SourceReader:
         return file_bytes(source.path) if source.kind == "files" else 0
 
     def sample(self, corpus: str, max_bytes: int) -> list[tuple[str, str]]:
-        """Documents that hold `max_bytes`: sampled by hash, or the first ones of a stream.
-
-        Raises:
-            CorpusError: as `documents`.
-        """
+        """Documents that hold `max_bytes`: sampled by hash, or the first ones of a stream; errors as `documents`."""
         source = self._sources[corpus]
         if source.kind == "hub":
             first = dataclasses.replace(source, max_bytes=min(max_bytes, source.max_bytes or max_bytes))

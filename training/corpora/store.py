@@ -119,15 +119,10 @@ class TokenStore:
         return max(len(self._tokens[split]) - 1, 0) // sequence_length
 
     def batch(self, split: str, positions: np.ndarray, sequence_length: int) -> np.ndarray:
-        """Read windows.
+        """Read windows of a split: (n, T + 1) int64 token ids; predictions are row[1:] from row[:-1].
 
         Args:
-            split: "train" or "validation".
             positions: (n,) integers, indices of windows, each below `windows(split, sequence_length)`.
-            sequence_length: T, predictions a window.
-
-        Returns:
-            Array (n, T + 1) of int64 token ids; predictions are row[1:] from row[:-1].
 
         Raises:
             IndexError: a position outside the split.
@@ -142,10 +137,7 @@ class TokenStore:
         return self._tokens[split][places].astype(np.int64)
 
     def validation_positions(self, count: int, sequence_length: int) -> np.ndarray:
-        """Positions of fixed validation windows, evenly spaced over the split; at most `count`.
-
-        Returns:
-            Array (min(count, windows),) of int64, increasing.
+        """Positions (min(count, windows),) of fixed validation windows, increasing, evenly spaced over the split.
 
         Raises:
             CorpusError: the validation split is shorter than one window.

@@ -21,17 +21,13 @@ class FileReading(Reading):
     """The documents of a file, or of all files with a known ending below a folder, sorted by name.
 
     A row of .jsonl or .parquet is a document. A .txt file in a folder is a document; of a .txt file given by itself
-    each paragraph is one. Empty texts are skipped.
+    each paragraph is one. Empty texts are skipped. The id of a document is file:row (rows from 1), after the group and
+    a '#' if there is a group.
 
     Args:
-        path: a file or a folder; .jsonl, .jsonl.gz, .jsonl.zst, .parquet, .txt (UTF-8).
-        column: of .jsonl and .parquet, the column that holds the text.
-        group: of .jsonl and .parquet, a column whose value keeps documents on one side of the
-            train/validation split.
+        path, column, group: as the fields of `Source`.
         chooser: which documents are kept.
         position: continue after this [file, row]; None: at the first document.
-
-    Yields (document id, text), once; the id is file:row (rows from 1), after the group and a '#' if there is a group.
 
     Raises:
         CorpusError: a missing or empty path, an unknown ending, no such column, a value that is not

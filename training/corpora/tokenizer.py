@@ -31,10 +31,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, folder: str | os.Path
     Args:
         texts: training text; 8 MB take a second.
         vocabulary: number of token ids, at least 257: the bytes and the end of text.
-        folder: where; must not exist.
-
-    Returns:
-        The folder.
+        folder: where, and what is returned; must not exist.
 
     Raises:
         CorpusError: the vocabulary is too small.

@@ -64,10 +64,8 @@ def write_validation_set(
     Args:
         file: <corpus>.jsonl with lines {"text", "id", "perplexity"} in the order of the sample; the record is
             <corpus>.json.
-        documents: (document id, text) pairs of the corpus.
-        source: their fingerprint.
-        models: Hugging Face directories.
-        choice: how many.
+        documents, source: (document id, text) pairs of the corpus, and their fingerprint.
+        models, choice: Hugging Face directories, and how many documents.
         progress, bar: called with messages, and with the current task instead of a corpus.
 
     Returns:

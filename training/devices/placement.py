@@ -12,15 +12,7 @@ from training.spec import RunSpec
 
 
 def place_model(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Parallel, group: Group) -> Devices:
-    """Place a model with its first weights on the devices of a run.
-
-    Args:
-        network: full weights, the same in every process.
-        losses: its loss function.
-        spec: for the optimizer.
-        parallel: the kind.
-        group: the processes.
-    """
+    """Place a model with its full first weights, the same in every process, on the devices of a run."""
     network.to(group.device)  # pyright: ignore[reportArgumentType]
     _set_activation_checkpointing(network, parallel.activation_checkpointing)
     if group.device.type != "cpu":
