@@ -58,13 +58,10 @@ def tables_of(
     papers: Path | None,
     log: Callable[[str], object] = lambda line: None,
 ) -> list[Result]:
-    """Our numbers beside the paper's, and the verdict; a table that cannot be made gives the reason.
+    """Our numbers beside the paper's (None: only ours), and the verdict; a table that cannot be made gives the reason.
 
-    Args:
-        inputs: name of READINGS -> the input of its tables, or the StudyError of reading it.
-        names: of TABLES.
-        papers: folder of the papers' numbers; None: only ours.
-        log: receives a line for each table that takes over two seconds.
+    `inputs`: name of READINGS -> the input of its tables, or the StudyError of reading it; `log` receives a line for
+    each table that takes over two seconds.
 
     Raises:
         StudyError: a file of the papers' numbers lacks a column.

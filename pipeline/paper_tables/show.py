@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 import pandas as pd
 from markupsafe import Markup
@@ -41,16 +42,12 @@ class Result:
     """The method, where it is not obvious."""
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of a table as it is shown."""
+class Column(NamedTuple):
+    """A column of a table as it is shown: values of the keys that are columns, heading, and paper, here, or both."""
 
     at: tuple[str, ...]
-    """Values of the keys that are shown as columns."""
     name: str
-    """Heading."""
     sides: list[str]
-    """paper, here, or both."""
 
 
 def verdicts(results: Iterable[Result]) -> pd.DataFrame:
@@ -83,12 +80,9 @@ def tables_page(study: str, results: list[Result], provenance: str) -> str:
     rows = [[numbered(result.name), result.table.title, result.verdict, result.why] for result in results]
     overview = table("Verdicts", ["table", "title", "verdict", "why"], rows, left=4, kind="words")
     rules = Markup().join(map(paragraph, RULE.split("\n\n")))
-    sections = [
-        Section("verdicts", "Do they hold here?", overview + heading("The rule of the verdicts") + rules),
-        *map(_section, results),
-    ]
+    first = Section("verdicts", "Do they hold here?", overview + heading("The rule of the verdicts") + rules)
     head = lead(summary) + paragraph(provenance, "note")
-    return page(study, "the papers' tables, beside ours", summary, head, sections)
+    return page(study, "the papers' tables, beside ours", summary, head, [first, *map(_section, results)])
 
 
 def _section(result: Result) -> Section:
@@ -165,15 +159,8 @@ def _number(at: pd.DataFrame, column: tuple[str, ...], side: str) -> str:
 def pipes(rows: Iterable[Iterable[object]], head: Iterable[str]) -> str:
     """A Markdown table."""
 
-    def line(cells: Iterable[object]) -> str:
-        return f"| {' | '.join(str(cell) for cell in cells)} |"
-
-    def lines() -> Iterator[str]:
-        yield line(head)
-        yield line("---" for _ in head)
-        yield from map(line, rows)
-
-    return "\n".join(lines())
+    head = list(head)
+    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in (head, ["---"] * len(head), *rows))
 
 
 def _rich(head: list[str], rows: list, title: str, caption: str) -> RichTable:

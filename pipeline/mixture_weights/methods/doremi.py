@@ -79,11 +79,9 @@ def rounds(setting: Setting, measured: Measured) -> Iterator[tuple[Round, dict[s
 def thinned(path: list[dict[str, Any]]) -> ProxyPath:
     """A proxy's weights for a figure, of some 50 steps."""
     lines = path[(len(path) - 1) % THIN :: THIN]
-    parts = {
-        part: {domain: [line[part][domain] for line in lines] for domain in lines[-1][part]}
-        for part in ("weights", "mean", "excess")
-    }
-    return ProxyPath([line["step"] for line in lines], **parts)
+    parts = ("weights", "mean", "excess")
+    columns = ({domain: [line[part][domain] for line in lines] for domain in lines[-1][part]} for part in parts)
+    return ProxyPath([line["step"] for line in lines], *columns)
 
 
 def _change(before: dict[str, Fraction], after: dict[str, Fraction]) -> float:

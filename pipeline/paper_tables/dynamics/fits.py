@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import numpy as np
 import pandas as pd
 
 from fitting import Fit, PointsError
-from pipeline.paper_tables.dcpt.points import METRICS, score_table, scores
+from pipeline.paper_tables.dcpt.points import METRICS, Scores, score_table, scores
 from pipeline.paper_tables.dynamics.points import (
     CORPORA,
     PAPERS_LAMBDA,
@@ -53,11 +53,9 @@ Predict = Callable[[pd.DataFrame], np.ndarray]
 
 def formats(study: ScheduleStudy) -> pd.DataFrame:
     """Eq. 4, 9 and 10 of the largest model, on the new corpus alone: format, corpus, metric, value (table 2)."""
-    model = study.models[-1]
-    cells = {
-        (name, corpus): FitRequest(FORMATS[name], corpus, model, 1.0) for name, corpus in product(FORMATS, CORPORA)
-    }
-    table, _ = _scored(study, cells, "format corpus")
+    model, jobs = study.models[-1], list(product(FORMATS, CORPORA))
+    results = fits(study, [FitRequest(FORMATS[name], corpus, model, 1.0) for name, corpus in jobs])
+    table = score_table(jobs, list(map(_scores, results)), ("format", "corpus"))
     table.attrs["note"] = f"{model}; lambda is fitted. {table.attrs['note']}".strip()
     return table
 
@@ -84,14 +82,13 @@ def curves(study: ScheduleStudy) -> pd.DataFrame:
     """
     laws = [("eq. 4", "dynamics", model, None) for model in study.models]
     laws += [(_FIXED, "dynamics", model, PAPERS_LAMBDA) for model in study.models]
-    requests = {
-        (name, model or "all", corpus): FitRequest(law, corpus, model, 1.0, decay)
-        for (name, law, model, decay), corpus in product([*laws, ("eq. 7", "dynamics-size", None, None)], CORPORA)
-    }
-    table, results = _scored(study, requests, "law model corpus")
+    jobs = [(*law, corpus) for law in [*laws, ("eq. 7", "dynamics-size", None, None)] for corpus in CORPORA]
+    results = fits(study, [FitRequest(law, corpus, model, 1.0, decay) for _, law, model, decay, corpus in jobs])
+    cells = [(name, model or "all", corpus) for name, _, model, _, corpus in jobs]
+    table = score_table(cells, list(map(_scores, results)), ("law", "model", "corpus"))
     decays = ", ".join(
         f"{model} {corpus} {lambda_of(fit):.3g}"
-        for (name, model, corpus), fit in results.items()
+        for (name, model, corpus), fit in zip(cells, results)
         if isinstance(fit, Fit) and name == "eq. 4"
     )
     note = f"lambda of eq. 4, fitted: {decays}. {_FIXED}: as the paper has it. {table.attrs['note']}"
@@ -102,11 +99,10 @@ def curves(study: ScheduleStudy) -> pd.DataFrame:
 def replay_ratios(study: ScheduleStudy) -> pd.DataFrame:
     """Eq. 4 at each replay ratio by itself: law, replay, model, corpus, metric, value (figure 12)."""
     ratios = sorted(ratio for ratio in study.fitted_runs()["ratio"].unique() if ratio > 0)
-    requests = {
-        ("eq. 4", f"{1 - ratio:.0%}", model, corpus): FitRequest("dynamics", corpus, model, ratio)
-        for ratio, model, corpus in product(ratios, study.models, CORPORA)
-    }
-    return _scored(study, requests, "law replay model corpus")[0]
+    jobs = list(product(ratios, study.models, CORPORA))
+    results = fits(study, [FitRequest("dynamics", corpus, model, ratio) for ratio, model, corpus in jobs])
+    cells = [("eq. 4", f"{1 - ratio:.0%}", model, corpus) for ratio, model, corpus in jobs]
+    return score_table(cells, list(map(_scores, results)), ("law", "replay", "model", "corpus"))
 
 
 def judge_curves(cells: pd.DataFrame) -> tuple[str, str]:
@@ -270,15 +266,8 @@ def _full(study: ScheduleStudy, runs: pd.DataFrame, corpus: str, points: pd.Data
     return lambda points: predicted(fit, points, study.schedules)
 
 
-def _scored(
-    study: ScheduleStudy, requests: Mapping[tuple, FitRequest], names: str
-) -> tuple[pd.DataFrame, dict[tuple, Fit | str]]:
-    """The scores of the fit of each cell, whose parts have names, and the fits, or reasons why there is none."""
-    results = dict(zip(requests, fits(study, requests.values()), strict=True))
-    scores = [
-        fit if isinstance(fit, str) else {name: fit.metrics[name] for name in METRICS} for fit in results.values()
-    ]
-    return score_table(list(results), scores, names.split()), results
+def _scores(fit: Fit | str) -> Scores | str:
+    return fit if isinstance(fit, str) else {metric: fit.metrics[metric] for metric in METRICS}
 
 
 def _errors(study: ScheduleStudy, held_out: pd.DataFrame, law: str, model: str, corpus: str, fit: Fit) -> pd.DataFrame:
