@@ -16,17 +16,11 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from training import objectives
 from training.corpora.documents import json_hash
 from training.durable import write_whole
 from training.model import build_model, has_linear_head
-from training.objectives import (
-    Losses,
-    losses_by_rows,
-    masked_losses,
-    sequence_losses,
-    sequence_losses_by_rows,
-    sequence_losses_chunked,
-)
+from training.objectives import Losses
 from training.parameters import model_size
 
 
@@ -88,16 +82,16 @@ def _ready(
     if chosen.compiled:
         _prepare_compiler()
     blocks = [block for block in network.modules() if type(block).__name__ in (network._no_split_modules or ())]
-    by_sequence, by_layer = sequence_losses, False
+    by_sequence, by_layer = objectives.sequence_losses, False
     if objective == "causal" and has_linear_head(network):
         if chosen.chunked:
-            by_sequence = sequence_losses_chunked
+            by_sequence = objectives.sequence_losses_chunked
         elif chosen.compiled and blocks:
             by_sequence, by_layer = _compiled_by_layer(blocks), True
 
     def losses(tokens: torch.Tensor) -> torch.Tensor:
         if objective == "masked":
-            return masked_losses(network, tokens, precision, by_token=by_token)
+            return objectives.masked_losses(network, tokens, precision, by_token=by_token)
         return by_sequence(network, tokens, precision, end_of_text, by_token=by_token)
 
     if not chosen.compiled:
@@ -135,7 +129,9 @@ def _compiled_by_layer(blocks: list[torch.nn.Module]) -> Callable[..., torch.Ten
     for block in blocks:
         block.compile(dynamic=False)
     # The loss by rows was 2 to 6% faster at 0.056 M to 0.333 M when compiled; otherwise it is slower.
-    return functools.partial(sequence_losses_by_rows, of_hidden=torch.compile(losses_by_rows, dynamic=False))
+    return functools.partial(
+        objectives.sequence_losses_by_rows, of_hidden=torch.compile(objectives.losses_by_rows, dynamic=False)
+    )
 
 
 def forget() -> None:

@@ -6,14 +6,9 @@ import torch
 
 from tests.conftest import SHAPE
 from training.model import build_model, has_linear_head
-from training.objectives import (
-    IGNORED,
-    mask_tokens,
-    masked_losses,
-    sequence_losses,
-    sequence_losses_by_rows,
-    sequence_losses_chunked,
-)
+from training.objectives import IGNORED, mask_tokens, masked_losses, sequence_losses
+from training.objectives import sequence_losses_by_rows as by_rows
+from training.objectives import sequence_losses_chunked as chunked
 from training.spec import Objective
 
 TINY = SHAPE | {"vocab_size": 64}
@@ -21,7 +16,7 @@ GPT2 = {"model_type": "gpt2", "vocab_size": 64, "n_embd": 16, "n_layer": 1, "n_h
 
 
 @pytest.mark.parametrize("shape", [TINY, GPT2], ids=["tied", "gpt2"])
-@pytest.mark.parametrize("other", [sequence_losses_by_rows, sequence_losses_chunked])
+@pytest.mark.parametrize("other", [by_rows, chunked])
 def test_the_loss_by_rows_or_chunks_and_its_gradient_are_those_of_the_logits(shape, other):
     model = build_model(shape, "eager", seed=0)
     assert has_linear_head(model)
@@ -36,7 +31,7 @@ def test_the_loss_by_rows_or_chunks_and_its_gradient_are_those_of_the_logits(sha
         torch.testing.assert_close(logits, rows, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("losses", [sequence_losses, sequence_losses_by_rows, sequence_losses_chunked])
+@pytest.mark.parametrize("losses", [sequence_losses, by_rows, chunked])
 def test_losses_by_token_are_those_that_are_summed(losses):
     model = build_model(TINY, "eager", seed=0)
     tokens = torch.randint(0, 64, (3, 9), generator=torch.Generator().manual_seed(0))
@@ -61,7 +56,7 @@ def test_a_model_that_scales_or_caps_its_logits_has_no_linear_head(scaled):
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("losses", [sequence_losses, sequence_losses_by_rows, sequence_losses_chunked])
+@pytest.mark.parametrize("losses", [sequence_losses, by_rows, chunked])
 def test_attention_within_documents_is_that_of_the_documents_alone(attention, losses):
     model = build_model(TINY, attention, seed=0)
     first, second = torch.tensor([[5, 9, 3, 0]]), torch.tensor([[8, 2, 7, 4, 6, 1]])
