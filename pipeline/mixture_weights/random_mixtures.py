@@ -30,14 +30,14 @@ def random_runs(setting: Setting) -> list[PlannedRun]:
     weights, steps = setting.question.weights, setting.question.weights.scales[0]
     low, high = weights.concentration
     drawn = dirichlet_mixtures(
-        [float(share) for share in setting.base.values()],
+        [float(weight) for weight in setting.base.values()],
         weights.mixtures,
         seed=setting.question.seed,
         concentration=(low, high),
         high=list(largest_weights(setting, steps).values()),
     )
     mixtures: list[Mapping[str, Fraction]] = [
-        dict(zip(setting.domains, (Fraction(round(share * GRAIN), GRAIN) for share in row.tolist()), strict=True))
+        dict(zip(setting.domains, (Fraction(round(weight * GRAIN), GRAIN) for weight in row.tolist()), strict=True))
         for row in drawn
     ]
     seeds = [setting.question.seed + number for number in range(weights.seeds)]

@@ -54,7 +54,7 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
     ]
     target = target_tokens(setting)
     most = largest_weights(setting, setting.question.weights.target)
-    limits = {domain: share * target for domain, share in most.items()}
+    limits = {domain: weight * target for domain, weight in most.items()}
     proposals = []
     for name, offsets in (("autoscale", 0.0), ("autoscale-offsets", _offsets(setting, designs, fits))):
         answer, tokens, spread = _at(fits, target, offsets, limits)

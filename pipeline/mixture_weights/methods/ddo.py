@@ -61,7 +61,7 @@ def perturbed(
     """
     others = (1 - base[domain]) * steps
     length = max(round(others + factor * base[domain] * steps), math.floor(others) + 1)
-    weights = {name: share * steps / length for name, share in base.items()}
+    weights = {name: weight * steps / length for name, weight in base.items()}
     weights[domain] = 1 - others / length
     return weights, length
 
@@ -131,7 +131,7 @@ def whole_step_weights(weights: Mapping[str, float], steps: int, factors: list[F
     unit = Fraction(math.lcm(*(c.denominator for c in changes)), math.gcd(*(c.numerator for c in changes)))
     # Where the length is no multiple of the unit, the largest domain gets the rest.
     units = math.floor(steps / unit)
-    counts = {name: max(1, math.floor(share * units)) for name, share in weights.items()}
+    counts = {name: max(1, math.floor(weight * units)) for name, weight in weights.items()}
     rests = sorted(weights, key=lambda name: counts[name] - weights[name] * units)
     for name in rests[: max(0, units - sum(counts.values()))]:
         counts[name] += 1
@@ -157,7 +157,7 @@ def design_fit(setting: Setting, measured: Measured, design: Design, fit: DDO) -
     return DesignFit(
         steps=design.steps,
         tokens=design.tokens,
-        base={domain: float(share) for domain, share in design.base.items()},
+        base={domain: float(weight) for domain, weight in design.base.items()},
         factors=[float(factor) for factor in factors_of(setting)],
         points=points,
         base_value=fit.base,

@@ -93,7 +93,7 @@ def _runs(setting: Setting, measured: Measured) -> list[PlannedRun]:
 
 
 def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
-    known = [(round_, found) for round_, found in rounds(setting, measured) if found is not None]
+    known = [(round_, mean) for round_, mean in rounds(setting, measured) if mean is not None]
     last, free = known[-1]
     weights, lines = within_text(setting, free)
     if (most := setting.question.weights.rounds) > 1:
@@ -103,10 +103,10 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
     details = [
         ProxyRound(
             reference={domain: float(weight) for domain, weight in round_.weights.items()},
-            weights=found,
+            weights=mean,
             paths=[thinned(read_path(measured.folder(proxy))) for _, proxy in round_.pairs],
         )
-        for round_, found in known
+        for round_, mean in known
     ]
     runs = [run for round_, _ in known for run in round_.runs]
     return [proposal_of("doremi", weights, runs, lines=tuple(lines), details=Details(rounds=details))]

@@ -86,7 +86,7 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
 
     best = mixture_optimum(
         mean_by_trees(shares, losses, mean, question.seed),
-        [float(share) for share in setting.base.values()],
+        [float(weight) for weight in setting.base.values()],
         high=list(largest_weights(setting, question.weights.target).values()),
         smooth=False,
         samples=SAMPLES,

@@ -47,7 +47,8 @@ def planted(law: str, like: RunSpec) -> RandomRuns:
     rates = learning_rates(like.schedule, STEPS, like.learning_rate_before)
     shares = fitting.dirichlet_mixtures(np.ones(3), COUNT, concentration=(2, 9))
     rows = [
-        {f"mixture.{name}": share for name, share in zip(NAMES, row)} | {"run": f"run-{i:02}", "step": step, "seed": 0}
+        {f"mixture.{name}": weight for name, weight in zip(NAMES, row)}
+        | {"run": f"run-{i:02}", "step": step, "seed": 0}
         for i, row in enumerate(shares.tolist())
         for step in AT
     ]

@@ -48,8 +48,8 @@ def test_weights_of_a_later_round_make_whole_steps(steps: int) -> None:
     factors = [Fraction(1, 3), Fraction(1), Fraction(3)]
     weights = whole_step_weights({"a": 0.611, "b": 0.317, "c": 0.072}, steps, factors)
     assert sum(weights.values()) == 1
-    for share in weights.values():
-        assert all(((factor - 1) * share * steps).denominator == 1 for factor in factors)
+    for weight in weights.values():
+        assert all(((factor - 1) * weight * steps).denominator == 1 for factor in factors)
     assert float(weights["a"]) == pytest.approx(0.611, abs=1.5 / steps)
 
 

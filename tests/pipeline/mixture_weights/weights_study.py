@@ -99,7 +99,7 @@ def compared(study: Study, setting: Setting) -> WeightsConfirmation:
 
 def loss(domain: str, weights: dict[str, float], tokens: float) -> float:
     """Of the known law: a domain's own tokens lower its loss, and those of the others a little."""
-    others = sum(HELPS[name] * share for name, share in weights.items() if name != domain)
+    others = sum(HELPS[name] * weight for name, weight in weights.items() if name != domain)
     seen = (weights[domain] + others) * tokens / 1e5
     return 2.0 + USEFUL[domain] * (0.2 + seen) ** -0.4
 
