@@ -146,6 +146,7 @@ def metrics(problem: Problem, predicted: np.ndarray) -> dict[str, float]:
         "r2": float(1 - np.sum(errors**2) / spread) if spread else float("nan"),
         "mae": float(np.abs(errors).mean()),
         "rmse": float(np.sqrt(np.mean(errors**2))),
+        "log_rmse": float(np.sqrt(squares)),
         "huber": float(np.sum(huber(np.log(predicted) - np.log(loss)))),
         # Of Gaussian log residuals, corrected for few points (Hurvich & Tsai 1989); infinite without points to spare.
         "aicc": float(n * np.log(max(squares, 1e-300)) + 2 * (k + 1) * n / (n - k - 2)) if n > k + 2 else float("inf"),

@@ -144,10 +144,15 @@ class Fit:
         """(low, high), each (n,): where the loss that a new run will measure lies, with probability `level`.
 
         Each bootstrap prediction gets the error of a run: an offset of the whole run and a deviation within
-        it, resampled from the residuals of the fit. `spread` (k,), log errors of predictions that were held out,
-        takes their place when given: outside the fitted points the law's own error outgrows the noise.
+        it, resampled from the residuals of the fit. `spread` (k,), the log errors of such predictions as
+        `uncertainty.misfit` learns them from runs that no fit saw, takes the place of both when given: held-out errors
+        contain those of the parameters, and outside the fitted points the law's own error outgrows the noise.
         """
-        return self.measured_interval(self.predict_draws(frame), level, spread)
+        if spread is None:
+            return self.measured_interval(self.predict_draws(frame), level)
+        low, high = np.quantile(_log_errors(spread), _tails(level))
+        predicted = self.predict(frame)
+        return predicted * np.exp(low), predicted * np.exp(high)
 
     def measured_interval(
         self, predicted: np.ndarray, level: float = 0.9, spread: np.ndarray | None = None
@@ -165,10 +170,7 @@ class Fit:
         rng, shape = np.random.default_rng(0), (ERRORS_PER_DRAW, draws, 1)
         if spread is None:
             return self._seed_factor() * rng.choice(self.run_errors, shape) + rng.choice(self.point_errors, shape)
-        errors = np.asarray(spread, dtype=float)
-        if errors.ndim != 1 or not len(errors) or not np.isfinite(errors).all():
-            raise PointsError("spread must be a one-dimensional array of finite log errors, at least one")
-        return rng.choice(errors, shape)
+        return rng.choice(_log_errors(spread), shape)
 
     def _seed_factor(self) -> float:
         """Factor that raises the errors of runs to the noise between seeds where they are smaller."""
@@ -259,6 +261,13 @@ class Fit:
 
 ERRORS_PER_DRAW = 10
 UNSAVED = ("residuals", "optimum", "schedules")
+
+
+def _log_errors(spread: np.ndarray) -> np.ndarray:
+    errors = np.asarray(spread, dtype=float)
+    if errors.ndim != 1 or not len(errors) or not np.isfinite(errors).all():
+        raise PointsError("spread must be a one-dimensional array of finite log errors, at least one")
+    return errors
 
 
 def _tails(level: float) -> list[float]:

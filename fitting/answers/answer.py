@@ -65,8 +65,10 @@ def implied(
     loss = float(fit.predict(frame.iloc[:1])[0])
     if not len(fit.draws):
         return Estimate(loss, float("nan"), float("nan"))
-    drawn = fit.predict_draws(frame.iloc[:1]) if draws is None else draws
-    low, high = fit.measured_interval(drawn, level, spread)
+    if draws is None:
+        low, high = fit.predict_interval(frame.iloc[:1], level, spread)
+    else:
+        low, high = fit.measured_interval(draws, level, spread)
     return Estimate(loss, float(low[0]), float(high[0]))
 
 

@@ -54,9 +54,9 @@ def trade_off(
     billions of tokens of the run to be made; `tolerance`, relative (0.03 is 3%); `general_before`, general
     loss before the run in nats per token. `general_at`, `domain_at`: further columns that a law reads at the
     end of the run (s1, s2, s1_pretrain, loss_before, rho); the general loss_before is `general_before` unless
-    said otherwise. `level`: of all intervals; that of the ratio is over the bootstrap of the general fit,
-    joined with errors drawn from `general_spread` when given. `general_spread`, `domain_spread`: log errors
-    of held-out predictions, as in `Fit.predict_interval`.
+    said otherwise. `level`: of all intervals; that of the ratio is over the bootstrap of the general fit, or over the
+    errors of `general_spread` when given. `general_spread`, `domain_spread`: log errors of predictions, as in
+    `Fit.predict_interval`.
 
     Raises PointsError for missing columns, and for impossible values.
 
@@ -92,8 +92,7 @@ def trade_off(
         r_d = float(root_scalar(lambda r: general.predict(general_frame(r))[0] - cap, bracket=bracket).root)
         binding = f"general loss reaches {_percent(cap, general_before)}"
 
-    caps = cap * cap_factors(len(general.draws), general_spread)
-    ratios, infeasible = _crossings(general.predict_draws(general_frame(GRID)), caps[:, None])
+    ratios, infeasible = _drawn(general, general_frame(GRID), np.array([cap]), general_spread)
     low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
 
     at = {"general": general_frame(r_d), "domain": domain_frame(r_d)}
@@ -104,7 +103,7 @@ def trade_off(
         predicted[name] = (float(fit.predict(at[name])[0]), float(bottom[0]), float(top[0]))
         warnings += beyond(name, fit, at[name])
     if infeasible.any():
-        warnings.append(f"general: {infeasible.mean():.0%} of the bootstrap fits are infeasible even at r_d=0")
+        warnings.append(f"general: with a probability of {infeasible.mean():.0%} no ratio is feasible, not even r_d=0")
     return TradeOff(r_d, min(float(low), r_d), max(float(high), r_d), predicted, binding, warnings)
 
 
@@ -156,8 +155,7 @@ def trade_offs(
     for _ in range(3):  # Newton steps with the slope of the grid cell
         step = (caps - general.predict(at(general, "general", r_d))) / np.where(slope > 0, slope, np.inf)
         r_d = np.clip(r_d + step, GRID[cell], GRID[cell + 1])
-    factors = cap_factors(len(general.draws), general_spread)
-    drawn, _ = _crossings(general.predict_draws(grid), caps * factors[:, None])
+    drawn, _ = _drawn(general, grid, caps, general_spread)
     low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
     where = np.concatenate([r_d, ratios])
     predicted = {}
@@ -169,14 +167,17 @@ def trade_offs(
     return TradeOffs(known[0], known[1], known[2], predicted)
 
 
-def cap_factors(draws: int, spread: np.ndarray | None) -> np.ndarray:
-    """Factors (draws,) on the cap of the loss for each refit, always the same, from held-out log errors `spread` (k,).
+def _drawn(
+    general: Fit, grid: pd.DataFrame, caps: np.ndarray, spread: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ratios (draws, n) at which the general loss reaches each cap (n,), and where there is none.
 
-    They include the held-out errors in the interval of the ratio; 1 without them.
+    A draw is a bootstrap refit, or an error of the prediction where `spread` has them.
     """
     if spread is None:
-        return np.ones(draws)
-    return np.exp(-np.random.default_rng(0).choice(np.asarray(spread, float), draws))
+        return _crossings(general.predict_draws(grid), np.tile(caps, (len(general.draws), 1)))
+    shifted = np.exp(-np.asarray(spread, float))[:, None] * caps
+    return _crossings(np.tile(general.predict(grid), (len(shifted), 1)), shifted)
 
 
 def _frame(fit: Fit, N: float, D: float, r: np.ndarray, at: Mapping[str, float], name: str) -> pd.DataFrame:

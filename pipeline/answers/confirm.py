@@ -16,7 +16,7 @@ from pipeline.question.messages import ConfigError
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation
-from pipeline.study.fits import log_errors, read_back_test
+from pipeline.study.fits import read_back_test, spread
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from pipeline.study.target import find_target, lasting, target_columns
 from training.corpora.manifest import Manifest
@@ -129,7 +129,7 @@ def compare(
             for law in question.law:
                 fit = fits[corpus][law]
                 frame = pd.DataFrame([{**target_columns(question, target, corpus, fit), "r": ends["r"].iloc[0]}])
-                interval = fit.predict_interval(frame, 0.9, log_errors(tested, law, corpus))
+                interval = fit.predict_interval(frame, 0.9, spread(tested, corpus, fit, target.N, target.D))
                 predicted, low, high = (float(side[0]) for side in (fit.predict(frame), *interval))
                 rows.append(
                     ConfirmationRow(

@@ -83,7 +83,7 @@ def score(tested: pd.DataFrame) -> dict[str, dict[str, float]]:
     """Corpus -> law -> mean relative error on held-out points.
 
     Of a larger model for longer where all laws could be asked that, since it is what a recommendation asks and what its
-    interval is made of (`pipeline.study.fits.log_errors`); otherwise over the splits, each with the same weight.
+    interval is made of (`pipeline.study.fits.spread`); otherwise over the splits, each with the same weight.
     """
     if tested.empty:
         return {}

@@ -16,7 +16,7 @@ from pipeline.question.goal import tokens_per_step
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Candidate
-from pipeline.study.fits import log_errors
+from pipeline.study.fits import spread
 from pipeline.study.target import Target, columns_by_length, find_target, lasting, target_columns
 
 LEVEL = 0.9
@@ -48,9 +48,9 @@ class Asked:
         """The fit that answers for a corpus."""
         return self.fits[corpus][self.law[corpus]]
 
-    def spread(self, corpus: str) -> np.ndarray | None:
-        """Log errors of that law on held-out runs."""
-        return log_errors(self.tested, self.law[corpus], corpus)
+    def spread(self, corpus: str, N: float, D: float) -> np.ndarray | None:
+        """Log errors of that law's prediction for a run, by what it was missed by on held-out runs."""
+        return spread(self.tested, corpus, self.fit(corpus), N, D)
 
     def columns(self, target: Target, corpus: str) -> dict[str, float]:
         """What that law reads at the end of a target's run, its ratio apart."""
@@ -102,7 +102,7 @@ def of_few_tokens(asked: Asked) -> Found:
     tokens = question.goal.domain_tokens / 1e9
     most = (question.goal.most_tokens or LONGEST * question.goal.domain_tokens) / 1e9
     by_length = columns_by_length(question, base, domain, fit, tokens, most)
-    limits = {"most_tokens": most, "level": LEVEL, "spread": asked.spread(domain)}
+    limits = {"most_tokens": most, "level": LEVEL, "spread": asked.spread(domain, base.N, base.D)}
     answer = limited_data(fit, base.N, tokens, at=by_length, **limits)
     ratio, low, high = answer.values["domain_ratio"]
     target = lasting(question, base, limited_steps(question, ratio))
@@ -134,7 +134,8 @@ def of_compute(asked: Asked) -> Found:
     best = int(np.argmin([loss for loss, *_ in losses]))
     answer = compute_optimal(
         asked.fit(domain), goal.flops, at=_by_size(asked, targets, [float(ratio or 0) for ratio, *_ in ratios]),
-        sizes=(targets[0].N, targets[-1].N), level=LEVEL, spread=asked.spread(domain),
+        sizes=(targets[0].N, targets[-1].N), level=LEVEL,
+        spread=asked.spread(domain, targets[best].N, targets[best].D),
     )  # fmt: skip
     target, (ratio, low, high) = targets[best], ratios[best]
     size = answer.values["N"]
@@ -164,7 +165,7 @@ def _trade_off(asked: Asked, target: Target) -> TradeOff:
     for role, corpus in (("general", general), ("domain", domain)):
         columns = asked.columns(target, corpus)
         given[f"{role}_at"] = {name: value for name, value in columns.items() if name not in ("N", "D")}
-        given[f"{role}_spread"] = asked.spread(corpus)
+        given[f"{role}_spread"] = asked.spread(corpus, target.N, target.D)
     fits, tolerance = (asked.fit(general), asked.fit(domain)), asked.question.goal.tolerance
     return trade_off(*fits, target.N, target.D, tolerance, target.before[general], **given)
 
@@ -180,7 +181,7 @@ def _ratio(asked: Asked, target: Target) -> tuple[float | None, float | None, fl
 def _loss(asked: Asked, target: Target, corpus: str, ratio: float) -> tuple[float, float, float]:
     r = 1 - ratio if corpus == asked.question.corpora.general else ratio
     frame, fit = pd.DataFrame([{**asked.columns(target, corpus), "r": r}]), asked.fit(corpus)
-    low, high = fit.predict_interval(frame, LEVEL, asked.spread(corpus))
+    low, high = fit.predict_interval(frame, LEVEL, asked.spread(corpus, target.N, target.D))
     return float(fit.predict(frame)[0]), float(low[0]), float(high[0])
 
 

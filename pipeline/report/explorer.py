@@ -30,7 +30,7 @@ from pipeline.report.marks import (
     token_axis,
 )
 from pipeline.report.page import block, paragraph
-from pipeline.study.fits import log_errors
+from pipeline.study.fits import spread
 from pipeline.study.folder import StudyError
 from pipeline.study.target import Target, find_target, lasting, target_columns
 
@@ -73,10 +73,8 @@ def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
     tolerances = sorted({*(round(float(at), 6) for at in evenly), own})
     sizes = _sizes(evidence, target)
     lengths = _lengths(evidence, target, fits)
-    tested = evidence.tested
-    spreads = {} if tested is None else {f"{role}_spread": log_errors(tested, *of) for role, of in laws.items()}
     try:
-        answers = [[_answers(fits, spreads, tolerances, size, length) for length in lengths] for size in sizes]
+        answers = [[_answers(evidence, fits, tolerances, size, length) for length in lengths] for size in sizes]
     except PointsError:
         return None
     if not lengths:
@@ -167,11 +165,13 @@ def _lengths(evidence: Evidence, target: Target, fits: dict[str, Fit]) -> list[d
 
 
 def _answers(
-    fits: dict[str, Fit], spreads: dict[str, Any], tolerances: list[float], size: dict[str, Any], length: dict[str, Any]
+    evidence: Evidence, fits: dict[str, Fit], tolerances: list[float], size: dict[str, Any], length: dict[str, Any]
 ) -> dict[str, Any]:
     """The answers (a list entry a tolerance) and the loss curves at one size and length, rounded as they are shown."""
-    given: dict[str, Any] = dict(spreads)
-    for role in ROLES:
+    given: dict[str, Any] = {}
+    for role, corpus in zip(ROLES, evidence.corpora):
+        if evidence.tested is not None:
+            given[f"{role}_spread"] = spread(evidence.tested, corpus, fits[role], size["N"], length["D"])
         columns = {name: value for name, value in length["at"][role].items() if name not in ("N", "D")}
         given[f"{role}_at"] = {**columns, "loss_before": size["before"][role]}
     asked = size["N"], length["D"], np.array(tolerances), size["before"]["general"]

@@ -28,7 +28,7 @@ from pipeline.report.marks import (
     value_range,
 )
 from pipeline.report.number_format import label, percent, quantity
-from pipeline.study.fits import log_errors
+from pipeline.study.fits import spread
 
 RATIOS = np.linspace(0.0, 1.0, 51)
 """Domain ratios at which curves are drawn."""
@@ -99,8 +99,9 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
         sides = [fit.predict(frame)]
         lines = _law_lines(evidence, law, corpus, sides[0]) + lines
         if len(fit.draws):
-            spread = None if evidence.tested is None else log_errors(evidence.tested, law, corpus)
-            sides += fit.predict_interval(frame, 0.9, spread)
+            tested = evidence.tested
+            errors = None if tested is None else spread(tested, corpus, fit, target.N, target.D)
+            sides += fit.predict_interval(frame, 0.9, errors)
             bands.append(band(100 * RATIOS, sides[1], sides[2], law_colour(evidence, law)))
         curves += sides
         shown = shown or [side[_seen(evidence, law, corpus)] for side in sides]

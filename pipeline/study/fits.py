@@ -9,6 +9,7 @@ import pandas as pd
 
 from fitting import Fit, PointsError, advise, fit, held_out
 from fitting.schedule import Schedules
+from fitting.uncertainty.misfit import extrapolation, half_width, log_errors
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.folder import Study, StudyError
 from training.durable import write_whole
@@ -132,18 +133,16 @@ def read_back_test(study: Study) -> pd.DataFrame:
         raise StudyError(f"{path}: {error}; run cptlaw fit again") from None
 
 
-def log_errors(tested: pd.DataFrame, law: str, corpus: str) -> np.ndarray | None:
-    """What a law missed when it was asked for a larger model trained for longer, as log(measured / predicted).
+def spread(tested: pd.DataFrame, corpus: str, fit: Fit, N: float, D: float) -> np.ndarray | None:
+    """Log errors (k,) of the fit's prediction for a run of N and D, by the law's errors on what was held out.
 
-    That is the kind of question a recommendation is; without it, the errors on the largest size and the last tokens.
-    Each error is given with both signs: that the law was too high there does not say on which side it will be next
-    time. None when nothing could be held out.
+    The kind of extrapolation decides which held-out errors count (`fitting.uncertainty.misfit`). None when nothing
+    could be held out.
     """
-    own = tested[(tested["law"] == law) & (tested["corpus"] == corpus)]
-    rows = own[own["split"] == "size-and-tokens"]
-    if rows.empty:
-        rows = own[own["split"].isin(["size", "tokens"])]
-    if rows.empty:
-        return None
-    errors = np.log(rows["measured"].to_numpy(float) / rows["predicted"].to_numpy(float))
-    return np.concatenate([errors, -errors])
+    rows = tested[(tested["law"] == fit.law) & (tested["corpus"] == corpus)]
+    errors = {
+        str(kind): np.log(some["measured"].to_numpy(float) / some["predicted"].to_numpy(float))
+        for kind, some in rows.groupby("split")
+    }
+    width = half_width(errors, fit.metrics["log_rmse"], extrapolation(fit.ranges, N, D))
+    return None if width is None else log_errors(width)

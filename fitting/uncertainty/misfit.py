@@ -1,0 +1,75 @@
+"""How far a law's prediction misses a new run, by what it was missed by on runs of the same kind that no fit saw.
+
+Outside its points a law errs more than its residuals say, and by how much depends on the kind of extrapolation: to
+ratios between those fitted, to more tokens, to a larger model, to both. The half-width of a 90% interval of the log
+loss is
+
+    FACTORS[kind] sqrt(held-out errors^2 + residuals^2 + FLOOR^2)
+
+by the root mean squares of one law on one corpus. The factors make such intervals hold 90% of the points that were left
+out of 20 series of kept and public runs (`python -m tests.benchmarks misfit`).
+"""
+
+from collections.abc import Mapping
+from math import log, sqrt
+
+import numpy as np
+from scipy.special import stdtrit
+
+FACTORS = {"ratio": 0.97, "tokens": 1.22, "size": 1.29, "size-and-tokens": 1.76}
+"""Kind of extrapolation, as `fitting.folds` holds it out -> half-width of 90% over the root of the squares."""
+FLOOR = 0.006
+"""Log error that no run of these series was predicted without."""
+NEXT = {
+    "ratio": ("ratio", "tokens", "size", "size-and-tokens"),
+    "tokens": ("tokens", "size-and-tokens", "size", "ratio"),
+    "size": ("size", "size-and-tokens", "tokens", "ratio"),
+    "size-and-tokens": ("size-and-tokens", "size", "tokens", "ratio"),
+}
+"""Kind -> the kinds of held-out errors that stand for it, the first that there are."""
+FREEDOM = 4
+"""Of Student's t, whose tails are those of the errors of different series."""
+
+
+def extrapolation(ranges: Mapping[str, tuple[float, float]], N: float, D: float) -> str:
+    """The kind of a target by the fitted ranges of N and D; a smaller model, or fewer tokens, are as far outside.
+
+    >>> extrapolation({"N": (0.1, 1.0), "D": (1.0, 8.0)}, N=1.0, D=16.0)
+    'tokens'
+    """
+    outside = [
+        name
+        for name, value, column in (("size", N, "N"), ("tokens", D, "D"))
+        if column in ranges and distance(ranges[column], value) > 0
+    ]
+    return "-and-".join(outside) or "ratio"
+
+
+def distance(fitted: tuple[float, float], value: float) -> float:
+    """How far a value is outside what was fitted, as a logarithm; 0 inside.
+
+    >>> round(distance((1.0, 8.0), 16.0), 3)
+    0.693
+    """
+    low, high = fitted
+    if low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
+        return 0.0
+    return abs(log(value / (high if value > high else low))) if value > 0 and low > 0 else 1.0
+
+
+def half_width(errors: Mapping[str, np.ndarray], residual: float, kind: str) -> float | None:
+    """Half-width of the 90% interval of a log loss; None where nothing was held out.
+
+    Parameters: `errors`, kind -> log errors (k,) of predictions that were held out; `residual`, root mean square of the
+    fit's own log residuals; `kind`, of the target.
+    """
+    known = next((name for name in NEXT[kind] if len(errors.get(name, ()))), None)
+    if known is None:
+        return None
+    return FACTORS[known] * sqrt(float(np.mean(np.square(errors[known]))) + residual**2 + FLOOR**2)
+
+
+def log_errors(half_width: float, count: int = 199) -> np.ndarray:
+    """Log errors (count,) that stand for a distribution with this half-width of 90%: quantiles of Student's t."""
+    quantiles = stdtrit(FREEDOM, (np.arange(count) + 0.5) / count)
+    return half_width * quantiles / stdtrit(FREEDOM, 0.95)

@@ -1,0 +1,41 @@
+"""Intervals of predictions outside the points, by the errors on what was held out."""
+
+import numpy as np
+import pytest
+
+from fitting.uncertainty.misfit import FACTORS, FLOOR, extrapolation, half_width, log_errors
+
+RANGES = {"N": (0.1, 1.0), "D": (1.0, 8.0), "r": (0.1, 0.9)}
+
+
+@pytest.mark.parametrize(
+    ("N", "D", "kind"),
+    [
+        (0.5, 4.0, "ratio"),
+        (1.0, 8.0, "ratio"),
+        (1.0, 9.0, "tokens"),
+        (2.0, 8.0, "size"),
+        (0.05, 4.0, "size"),
+        (2.0, 9.0, "size-and-tokens"),
+    ],
+)
+def test_the_kind_of_extrapolation_is_what_lies_outside(N, D, kind):
+    assert extrapolation(RANGES, N, D) == kind
+
+
+def test_errors_of_the_same_kind_decide():
+    errors = {"ratio": np.array([0.001, -0.001]), "size": np.array([0.02, -0.03])}
+    inside, larger = (half_width(errors, 0.002, kind) for kind in ("ratio", "size"))
+    assert inside == pytest.approx(FACTORS["ratio"] * np.sqrt(1e-6 + 4e-6 + FLOOR**2))
+    assert larger > 3 * inside
+
+
+def test_the_nearest_kind_stands_for_one_that_could_not_be_held_out():
+    errors = {"tokens": np.array([0.01])}
+    assert half_width(errors, 0.0, "size-and-tokens") == half_width(errors, 0.0, "tokens")
+    assert half_width({"tokens": np.array([])}, 0.0, "tokens") is None
+
+
+def test_log_errors_have_the_half_width():
+    low, high = np.quantile(log_errors(0.02), [0.05, 0.95])
+    assert (low, high) == (pytest.approx(-0.02, rel=0.03), pytest.approx(0.02, rel=0.03))
