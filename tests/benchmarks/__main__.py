@@ -17,6 +17,7 @@ BENCHMARKS = (
     "sample",
     "fit",
     "agreement",
+    "misfit",
     "tables",
     "collect",
     "preparation",
