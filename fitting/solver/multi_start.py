@@ -20,7 +20,7 @@ NEAR = 0.1
 FAR = 0.5
 """The same for a minimum that may be the global one once the prior counts, or on a part of the points."""
 ROUNDS = 6
-"""Searches, each from other first guesses, at most: two that reach the least objective are enough."""
+"""Searches, each from other first guesses, at most: one whose starts agree, or two that do, are enough."""
 AGREE = 1e-4
 """Relative difference up to which two searches have reached the same objective."""
 LEAST_NOISE = 1e-6
@@ -69,7 +69,7 @@ def local_minima(
     """
     problem = prepare(points, law, weights, schedules, delta, fix or {}, unknown).problem
     part = problem.subsample()
-    ends = [end for number in range(searches) for end in _search(part, first_guesses, number)]
+    ends = [end for number in range(searches) for end in _search(part, first_guesses, number)[0]]
     part, ends = _with_prior(part, ends) if prior else (part, sorted(ends, key=lambda end: end[1]))
     close = [end for end in ends if end[1] <= ends[0][1] * (1 + FAR)]
     distinct = close[:1] + [end for previous, end in pairwise(close) if end[1] > previous[1] * (1 + SAME)]
@@ -86,9 +86,10 @@ def minimise(problem: Problem, prior: bool = True, first_guesses: int = 0) -> Mi
     ends: list[End] = []
     least = []
     for number in range(ROUNDS):
-        ends += (reached := _search(part, first_guesses, number))
+        reached, agreed = _search(part, first_guesses, number)
+        ends += reached
         least.append(min(objective for _, objective in reached))
-        if sum(one <= min(least) * (1 + AGREE) + EXACT for one in least) > 1:
+        if agreed or sum(one <= min(least) * (1 + AGREE) + EXACT for one in least) > 1:
             break
     part, ends = _with_prior(part, ends) if prior else (part, sorted(ends, key=lambda end: end[1]))
     near = [theta for theta, objective in ends if objective <= ends[0][1] * (1 + NEAR)]
@@ -99,9 +100,10 @@ End = tuple[np.ndarray, float]
 """theta and objective of a local minimum."""
 
 
-def _search(part: Problem, first_guesses: int, number: int) -> list[End]:
-    rng = np.random.default_rng([first_guesses, number])
-    return [refine(part, theta, tolerance=1e-7) for theta in starting_points(part, rng)]
+def _search(part: Problem, first_guesses: int, number: int) -> tuple[list[End], bool]:
+    """Local minima, and whether most starts led to one of the squares."""
+    starts, agreed = starting_points(part, np.random.default_rng([first_guesses, number]))
+    return [refine(part, theta, tolerance=1e-7) for theta in starts], agreed
 
 
 def _with_prior(part: Problem, ends: list[End]) -> tuple[Problem, list[End]]:
@@ -114,12 +116,15 @@ def _with_prior(part: Problem, ends: list[End]) -> tuple[Problem, list[End]]:
 
 def _least(problem: Problem, thetas: list[np.ndarray]) -> Minimum:
     """The least minimum that descents from these reach; the prior's strength and the noise are made to agree."""
-    theta, objective = min((refine(problem, theta) for theta in thetas), key=lambda end: end[1])
-    for _ in range(6 if problem.prior else 0):
+    if not problem.prior:
+        theta, objective = min((refine(problem, theta) for theta in thetas), key=lambda end: end[1])
+        return Minimum(problem, theta, objective)
+    theta, objective = min((refine(problem, theta, 1e-7) for theta in thetas), key=lambda end: end[1])
+    for _ in range(6):
         before = problem.prior
         problem = _strengthened(problem, objective - problem.prior_at(theta)[0])
-        theta, objective = refine(problem, theta, tolerance=1e-13)
-        if abs(problem.prior - before) <= 1e-9 * before:
+        theta, objective = refine(problem, theta, 1e-12)
+        if abs(problem.prior - before) <= 1e-5 * before:
             break
     return Minimum(problem, theta, objective)
 

@@ -20,6 +20,8 @@ TRUSTED = (0.75, 1.25)
 """Ratio of gain to prediction within which the law's second derivatives are kept."""
 LONG_STEP = 1e-4
 """Forward differences of slopes that are differences themselves; `STEP` where they are exact."""
+ROUNDING = 1e-15
+"""Relative gain that is lost in the rounding of the objective."""
 LOOSE = 1e-6
 """Tolerance from which a descent stops at the first sign of convergence."""
 
@@ -89,6 +91,13 @@ def _descend(
                 trial = np.clip(theta + step, lower, upper)
                 step = trial - theta
                 predicted = -(gradient + hessian @ step / 2) @ step
+                if predicted <= ROUNDING * before:
+                    # Nothing that could be seen is left to gain; by old second derivatives that may be wrong.
+                    if fresh:
+                        damping = np.inf
+                        break
+                    trusted = False
+                    continue
                 trial_state = _evaluate(problem, trial, penalty)
                 if m and penalty is None and not before - trial_state.objective >= MIN_GAIN * predicted:
                     trial, trial_state = _refine_coefficients(problem, trial, trial_state)

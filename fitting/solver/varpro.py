@@ -24,21 +24,26 @@ EXACT = 1e-24
 """A cost that is rounding error: of several minima at it, as with as many parameters as points, the first is taken."""
 
 
-def starting_points(problem: Problem, rng: np.random.Generator) -> list[np.ndarray]:
-    """Distinct least-squares optima theta, best first, reached from the better of many random psi."""
+def starting_points(problem: Problem, rng: np.random.Generator) -> tuple[list[np.ndarray], bool]:
+    """Distinct least-squares optima theta, best first, reached from the better of many random psi.
+
+    And whether most of these led to the best one.
+    """
     projected = _Projected(problem)
     if not problem.nonlinear:
-        return [projected.solve(np.zeros(0))]
+        return [projected.solve(np.zeros(0))], True
     low = np.array([p.coordinate(p.start[0]) for p in problem.nonlinear])
     high = np.array([p.coordinate(p.start[1]) for p in problem.nonlinear])
     candidates = rng.uniform(low, high, (CANDIDATES, len(low)))
     costs = np.array([np.sum(projected.residual(z) ** 2) for z in candidates])
     ends: list[tuple[np.ndarray, float]] = []
+    agreed = False
     for i in _apart((candidates - low) / np.where(high > low, high - low, 1.0), costs):
         ends.append(_descend(projected, np.clip(candidates[i], problem.lower, problem.upper), ends))
         least = min(cost for _, cost in ends)
         # Reached so often from distant starts, it is taken for the global minimum.
-        if sum(cost <= least * (1 + SAME) for _, cost in ends) == AGREEMENT:
+        agreed = sum(cost <= least * (1 + SAME) for _, cost in ends) == AGREEMENT
+        if agreed:
             break
     optima: list[np.ndarray] = []
     known = 0.0
@@ -46,7 +51,7 @@ def starting_points(problem: Problem, rng: np.random.Generator) -> list[np.ndarr
         if not optima or cost > known * (1 + SAME):
             optima.append(np.concatenate([projected.solve(z), z]))
             known = cost
-    return optima
+    return optima, agreed
 
 
 def _apart(places: np.ndarray, costs: np.ndarray) -> list[int]:
