@@ -58,7 +58,7 @@ def _basis(x: Columns, psi: np.ndarray) -> np.ndarray:
 
 MULTI_POWER = Law(
     name="multi-power",
-    equation=r"L = L_0 + A\,S_1^{-\alpha} - B \sum_{k:\,\eta_k<\eta_{k-1}} (\eta_{k-1}-\eta_k)"
+    equation=r"L = L_0 + A\,S_1^{-\alpha} - B \sum_{k:\,\eta_k \lt \eta_{k-1}} (\eta_{k-1}-\eta_k)"
     r"\left(1-\left(1+C\,\eta_k^{-\gamma}(S_1-S_1^{(k-1)})\right)^{-\beta}\right)",
     source="Luo et al. 2025, arXiv:2503.12811",
     parameters=(
