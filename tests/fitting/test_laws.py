@@ -65,7 +65,7 @@ def options(name: str) -> dict:
 def plan(law: Law) -> pd.DataFrame:
     """Some hundred points that hold whatever the laws read, varied independently."""
     if law.whole_schedule:
-        runs, steps = np.repeat(list(SCHEDULES), 60), np.tile(np.geomspace(20, 2000, 60).astype(int), len(SCHEDULES))
+        runs, steps = np.repeat(list(SCHEDULES), 25), np.tile(np.geomspace(20, 2000, 25).astype(int), len(SCHEDULES))
         frame = pd.DataFrame({"run": runs, "step": steps})
         return frame.assign(s1=whole_schedules(frame, SCHEDULES)["area"])
     rng = np.random.default_rng(7)

@@ -57,7 +57,7 @@ def test_weights_count_points():
 
 
 @pytest.mark.parametrize(("law", "least"), [("dcpt", 0.1), ("dcpt-convex", 0.0)])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     B=st.floats(0.01, 0.5),
     C=st.floats(0.0, 1.0),
