@@ -11,6 +11,7 @@ from fitting.answers.out_of_domain import out_of_domain
 from fitting.answers.trade_off import TradeOff, trade_off
 from fitting.answers.turning_point import turning_length
 from fitting.cross_validation import Fold, folds, held_out
+from fitting.design.design import Design, design
 from fitting.estimation import fit
 from fitting.fitted import Fit
 from fitting.law_selection import advise, compare, try_out
@@ -29,6 +30,7 @@ __all__ = [
     "LAWS",
     "Answer",
     "AutoScale",
+    "Design",
     "Estimate",
     "Fit",
     "Fold",
@@ -49,6 +51,7 @@ __all__ = [
     "compute_optimal",
     "critical_point",
     "ddo",
+    "design",
     "dirichlet_mixtures",
     "fit",
     "fit_shared",

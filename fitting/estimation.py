@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from fitting.fitted import Fit
+from fitting.laws import LAWS, Law
 from fitting.points import PointsError, numbers_of
 from fitting.schedule import Schedules
 from fitting.solver.lbfgs_grid import lbfgs_grid
@@ -23,7 +24,7 @@ METHODS = ("varpro", "lbfgs_grid")
 
 def fit(
     points: pd.DataFrame,
-    law: str,
+    law: str | Law,
     *,
     method: str = "varpro",
     seed: int = 0,
@@ -38,13 +39,14 @@ def fit(
     workers: int | None = None,
     minima: LocalMinima | None = None,
     prior: bool = True,
+    few: bool = False,
     first_guesses: int = 0,
 ) -> Fit:
     """Fit a law to the measured losses of one validation corpus.
 
     Parameters: `points`, one row a point, with the law's columns, `loss` (nats per token) and `run`, which
     names the run that a point belongs to; N in billions of parameters, D in billions of tokens, r and rho in
-    [0, 1]. `law`, a name in `fitting.LAWS`. `method`, "varpro" (variable projection, then Newton) or
+    [0, 1]. `law`, a name in `fitting.LAWS` or a `Law`. `method`, "varpro" (variable projection, then Newton) or
     "lbfgs_grid", the method of the papers. `seed` decides the bootstrap draws; a fit does not depend on it.
     `schedules`, run -> `Schedule`: with them a law that reads s2 gets lambda, the decay of S2, as one more
     parameter, and S2 is computed at each point's `step`. `bootstrap`, number of refits for the intervals (0: none, and
@@ -56,6 +58,7 @@ def fit(
     None for one a core where that pays; the result does not depend on it. `minima`, of varpro: starts of
     the search, as `local_minima` finds them for nearly the same points; None to search everywhere. `prior`, of varpro:
     False for the objective of the papers alone, whose optimum is not unique where points leave a parameter free.
+    `few`: True to accept, with the prior, fewer points than parameters and columns of one value, with warnings.
     `first_guesses`, a number for the random starts of the search, to see that the result does not hang on them.
 
     Points where the law has no value (D = 0, say) are left out, and `warnings` says so.
@@ -74,7 +77,9 @@ def fit(
         raise PointsError(f"method {method!r} is unknown: there are {' and '.join(METHODS)}")
     if not delta > 0:
         raise PointsError(f"delta = {delta:g} must be above 0: where the Huber loss of log residuals turns straight")
-    ready = prepare(points, law, weights, schedules, delta, fix or {}, unknown)
+    if few and (not prior or method != "varpro"):
+        raise PointsError("few=True needs the prior of method='varpro': points alone do not decide this fit")
+    ready = prepare(points, law, weights, schedules, delta, fix or {}, unknown, few)
     problem, rng = ready.problem, np.random.default_rng(seed)
     if method == "varpro":
         minimum = minima.best(problem) if minima else minimise(problem, prior, first_guesses)
@@ -86,8 +91,11 @@ def fit(
     n_runs = int(ready.runs.max()) + 1
     optimum = Optimum(problem, theta, minimum.objective, ready.runs, ready.names)
     predicted = problem.law.loss(x, params)
+    own = law if isinstance(law, Law) and LAWS.get(law.name) is not law else None
     result = Fit(
-        law=law,
+        law=law if isinstance(law, str) else law.name,
+        own_law=own,
+        scale=problem.scale,
         unknown=list(unknown),
         columns=list(problem.law.columns),
         params=params,
@@ -99,7 +107,7 @@ def fit(
         fixed=sorted(problem.fixed),
         constants=problem.constants,
         warnings=ready.notes + few_runs(n_runs),
-        residuals=pd.Series(np.log(problem.loss) - np.log(predicted), index=ready.rows, name="log_residual"),
+        residuals=pd.Series(-problem.residuals(predicted), index=ready.rows, name="log_residual"),
         optimum=optimum,
         schedules=schedules,
     )
@@ -141,13 +149,14 @@ def metrics(problem: Problem, predicted: np.ndarray) -> dict[str, float]:
     loss, n, k = problem.loss, len(problem.loss), problem.n_free
     errors = predicted - loss
     spread = np.sum((loss - loss.mean()) ** 2)
-    squares = float(np.mean((np.log(predicted) - np.log(loss)) ** 2))
+    residuals = problem.residuals(predicted)
+    squares = float(np.mean(residuals**2))
     return {
         "r2": float(1 - np.sum(errors**2) / spread) if spread else float("nan"),
         "mae": float(np.abs(errors).mean()),
         "rmse": float(np.sqrt(np.mean(errors**2))),
         "log_rmse": float(np.sqrt(squares)),
-        "huber": float(np.sum(huber(np.log(predicted) - np.log(loss)))),
-        # Of Gaussian log residuals, corrected for few points (Hurvich & Tsai 1989); infinite without points to spare.
+        "huber": float(np.sum(huber(residuals))),
+        # Of Gaussian residuals, corrected for few points (Hurvich & Tsai 1989); infinite without points to spare.
         "aicc": float(n * np.log(max(squares, 1e-300)) + 2 * (k + 1) * n / (n - k - 2)) if n > k + 2 else float("inf"),
     }

@@ -9,6 +9,7 @@ import pandas as pd
 from fitting.laws import LAWS, Law, with_unknown
 from fitting.points import PointsError, columns_of, missing
 from fitting.schedule import LAMBDA, Schedules, whole_schedules
+from fitting.uncertainty.bootstrap import with_errors
 from fitting.uncertainty.profile import Optimum, Profile, profile
 
 SCHEMA = 3
@@ -29,7 +30,9 @@ class Fit:
     residuals as the mean of a run and what is left within it, leverage undone. `seed_noise`: standard deviation of
     log losses between runs that differ in their seed alone, None without such runs. `residuals`: log residual of
     each point, indexed as the points were. `warnings`: one line each. What takes draws is empty without a bootstrap;
-    residuals, `leverage` and `profile` are not kept in a file.
+    residuals, `leverage` and `profile` are not kept in a file. `own_law`: the law, where it was given as a `Law` that
+    is not in `fitting.LAWS`; no file holds it. `scale`: 0 where residuals and errors are those of the log loss, else
+    the nats that they are measured in.
     """
 
     law: str
@@ -53,11 +56,13 @@ class Fit:
     residuals: pd.Series = field(default_factory=lambda: pd.Series(dtype=float))
     optimum: Optimum | None = None
     schedules: Schedules | None = None
+    own_law: Law | None = None
+    scale: float = 0.0
 
     @property
     def equation(self) -> Law:
         """The law as it was fitted: for the corpora of the points, unknown columns as parameters."""
-        law = LAWS[self.law]
+        law = self.own_law or LAWS[self.law]
         if law.among is not None:
             law = law.among(self.columns)
         for name in self.unknown:
@@ -67,7 +72,7 @@ class Fit:
     @property
     def printed(self) -> dict[str, float]:
         """The parameters as the law's paper prints them, where what is fitted is written otherwise."""
-        law = LAWS[self.law]
+        law = self.own_law or LAWS[self.law]
         return law.printed(self.params) if law.printed else dict(self.params)
 
     def predict(self, frame: pd.DataFrame, schedules: Schedules | None = None) -> np.ndarray:
@@ -83,7 +88,7 @@ class Fit:
 
     def _columns(self, law: Law, frame: pd.DataFrame, schedules: Schedules | None = None) -> dict[str, np.ndarray]:
         if not law.whole_schedule:
-            return columns_of(frame, law.columns)
+            return columns_of(frame, law.columns, law)
         schedules = self.schedules if schedules is None else schedules
         if schedules is None:
             raise PointsError(f"{law.name} reads the learning rate of every step: give schedules={{run: Schedule}}")
@@ -152,13 +157,14 @@ class Fit:
             return self.measured_interval(self.predict_draws(frame), level)
         low, high = np.quantile(_log_errors(spread), _tails(level))
         predicted = self.predict(frame)
-        return predicted * np.exp(low), predicted * np.exp(high)
+        return with_errors(predicted, low, self.scale), with_errors(predicted, high, self.scale)
 
     def measured_interval(
         self, predicted: np.ndarray, level: float = 0.9, spread: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """(low, high), each (n,), as `predict_interval`, for losses (draws, n) that the refits predict."""
-        measured = (predicted * np.exp(self.noise(len(predicted), spread))).reshape(-1, predicted.shape[1])
+        measured = with_errors(predicted, self.noise(len(predicted), spread), self.scale)
+        measured = measured.reshape(-1, predicted.shape[1])
         low, high = np.quantile(measured, _tails(level), axis=0)
         return low, high
 
@@ -238,7 +244,7 @@ class Fit:
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in UNSAVED}
         plain["profiles"] = {name: asdict(one) for name, one in self.profiles.items()}
         arrays = {name: value.tolist() for name, value in plain.items() if isinstance(value, np.ndarray)}
-        return json.dumps({"schema": SCHEMA, **plain, **arrays})
+        return json.dumps({"schema": SCHEMA, **plain, **arrays, "own": self.own_law is not None})
 
     @classmethod
     def from_json(cls, text: str) -> "Fit":
@@ -247,6 +253,12 @@ class Fit:
         schema = plain.pop("schema", None)
         if schema != SCHEMA:
             raise PointsError(f"this fit was written with schema {schema}, this version reads {SCHEMA}: fit again")
+        if plain.pop("own", False):
+            name = plain.get("law")
+            raise PointsError(
+                f"this fit is of {name!r}, a Law given as an object, which no file holds: put it into fitting.LAWS, "
+                "fit by its name, and keep that fit"
+            )
         if plain.get("law") not in LAWS:
             raise PointsError(f"this fit is of the law {plain.get('law')!r}, which this version does not have")
         for name in ("draws", "run_errors", "point_errors"):
@@ -260,7 +272,7 @@ class Fit:
 
 
 ERRORS_PER_DRAW = 10
-UNSAVED = ("residuals", "optimum", "schedules")
+UNSAVED = ("residuals", "optimum", "schedules", "own_law")
 
 
 def _log_errors(spread: np.ndarray) -> np.ndarray:

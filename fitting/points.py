@@ -47,9 +47,32 @@ def law_named(name: str, laws: dict[str, Law]) -> Law:
     raise PointsError(f"no law is called {name!r}; {meant}")
 
 
-def columns_of(frame: pd.DataFrame, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """The named columns as float arrays, checked: all present, finite and in range, or PointsError."""
+def resolve_law(law: str | Law) -> Law:
+    """The law that is meant by a name or by itself. Raises PointsError for an unknown name, and for anything else."""
+    if isinstance(law, Law):
+        return law
+    if not isinstance(law, str):
+        raise PointsError(f"law = {law!r} is neither a name in fitting.LAWS nor a Law")
+    return law_named(law, LAWS)
+
+
+def columns_of(frame: pd.DataFrame, names: Iterable[str], law: Law | None = None) -> dict[str, np.ndarray]:
+    """The named columns as float arrays, checked: all present, finite and in range, or PointsError.
+
+    `law`: the one that reads them. A law that is not in `fitting.LAWS` may give columns a meaning of its own, and one
+    whose residuals are not of the log loss takes any loss.
+    """
     x = numbers_of(frame, names)
+    if law is not None and law.residual != "log":
+        x, every = {name: values for name, values in x.items() if name != "loss"}, x
+        return every if law.name not in LAWS else every | _in_range(frame, x)
+    if law is not None and law.name not in LAWS:
+        _in_range(frame, {name: x[name] for name in x if name == "loss"})
+        return x
+    return _in_range(frame, x)
+
+
+def _in_range(frame: pd.DataFrame, x: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     for name, values in x.items():
         if line := out_of_range(name, values, frame.index):
             raise PointsError(line)
@@ -151,7 +174,8 @@ def with_value(points: pd.DataFrame, law: Law) -> np.ndarray:
 def check_enough(x: dict[str, np.ndarray], law: Law, n_parameters: int, fixed: Collection[str] = ()) -> None:
     """Raise PointsError when the points cannot identify the parameters of the law, whatever their noise."""
     for line in not_enough(x, law, n_parameters, fixed):
-        raise PointsError(line)
+        door = "; few=True lets the prior decide what the points do not" if len(x["loss"]) else ""
+        raise PointsError(line + door)
 
 
 def not_enough(x: dict[str, np.ndarray], law: Law, n_parameters: int, fixed: Collection[str] = ()) -> Iterator[str]:
@@ -221,6 +245,8 @@ def _problems(points: pd.DataFrame, law: str, fix: Mapping[str, float], unknown:
             wrong.append(line)
             continue
         x[name] = points[name].to_numpy(dtype=float)
+        if name == "loss" and chosen.residual != "log":
+            continue
         if line := out_of_range(name, x[name], points.index):
             wrong.append(line)
     if line := duplicated(points):

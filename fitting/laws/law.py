@@ -25,7 +25,7 @@ _VALUE = {"linear": float, "log": exp, "memory": lambda coordinate: 1.0 - exp(-c
 class Parameter:
     """One parameter of a law.
 
-    `low`, `high`: its bounds; a linear parameter with low = -inf may have either sign. `start` is the range
+    `low`, `high`: its bounds; a linear parameter without any, low = -inf, may have either sign. `start` is the range
     that the solver draws its first guesses from (nonlinear parameters only); its middle and its length are mean and
     standard deviation of the weak prior, unless `prior` is another range. `scale` is the coordinate that the
     solver uses: "linear", "log" (log value) or "memory" (-log(1 - value), for decays close to 1).
@@ -51,6 +51,16 @@ class Parameter:
     def speed(self, value: float) -> float:
         """Derivative of the value in its coordinate."""
         return {"linear": 1.0, "log": value, "memory": 1.0 - value}[self.scale]
+
+    @property
+    def either_sign(self) -> bool:
+        """Whether a linear parameter may have either sign."""
+        return self.low < 0 < self.high
+
+    @property
+    def origin(self) -> float:
+        """The value within the bounds that is nearest to 0, from which the amounts of a linear parameter count."""
+        return min(max(0.0, self.low), self.high)
 
 
 def exponent(name: str, of: str, high: float = 3.0) -> Parameter:
@@ -98,7 +108,9 @@ class Law:
     was rewritten with an amplitude; `printed(params)` then gives the parameters of the paper. `among(names)`,
     for a law that reads a column for each corpus: the law for the columns that points have. `rate_power`: the
     power of the learning rate that each step of S2 is weighted with, for a law that reads S2. `whole_schedule`: the law
-    also reads the columns area and falls, which come from the schedule of each point's run.
+    also reads the columns area and falls, which come from the schedule of each point's run. `residual`: "log" where
+    errors are those of the log of the loss, "loss" where they are those of the loss itself: for losses of any sign, and
+    those that are logarithms already.
     """
 
     name: str
@@ -120,6 +132,7 @@ class Law:
     among: "Callable[[Iterable[str]], Law] | None" = None
     rate_power: float = 0.0
     whole_schedule: bool = False
+    residual: str = "log"
 
     @property
     def linear(self) -> tuple[Parameter, ...]:
@@ -137,12 +150,15 @@ class Law:
         return np.array([p.value((p.coordinate(p.start[0]) + p.coordinate(p.start[1])) / 2) for p in self.nonlinear])
 
     def generators(self, psi: np.ndarray, constants: Constants) -> np.ndarray:
-        """The (k, m) matrix K of coefficients K u, u >= 0; a free coefficient takes two opposite columns."""
+        """The (k, m) matrix K of coefficients origin + K u, u >= 0.
+
+        A coefficient of either sign takes two opposite columns, one that is at most 0 a negative one.
+        """
         if self.cone is not None:
             return self.cone(psi, constants)
         amplitudes = np.ones(len(self.linear)) if self.amplitudes is None else self.amplitudes(psi)
-        identity = np.diag(amplitudes)
-        free = [j for j, p in enumerate(self.linear) if p.low == -inf]
+        identity = np.diag(amplitudes * [-1.0 if p.high <= 0 else 1.0 for p in self.linear])
+        free = [j for j, p in enumerate(self.linear) if p.either_sign]
         return np.hstack([identity, -identity[:, free]]) if free else identity
 
     def loss(self, x: Columns, params: Mapping[str, float]) -> np.ndarray:

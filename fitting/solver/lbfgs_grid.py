@@ -78,7 +78,7 @@ def _axes(problem: Problem, grid: Mapping[str, Iterable[float]]) -> list[list[fl
         if p.name in problem.fixed:
             continue
         axes.append(list(given.get(p.name, (-2.0, 0.0, 2.0))))
-        if p.low == -np.inf and problem.law.cone is None:
+        if p.either_sign and problem.law.cone is None:
             mirrored.append(list(given.get(p.name, (-2.0, 0.0, 2.0))))
     shapes = []
     for p, low, high in zip(problem.nonlinear, problem.lower, problem.upper, strict=True):
@@ -101,10 +101,10 @@ def _objective(problem: Problem, point: np.ndarray, m: int) -> tuple[float, np.n
     u, z = theta[:m], theta[m:]
     offset, columns = problem.columns(z)
     at = offset + columns @ u
-    if not np.all(at > 0):
+    if not problem.has_residuals(at):
         return 1e6, np.zeros(len(point))
-    residuals = np.log(at) - np.log(problem.loss)
-    pull = problem.weights * np.clip(residuals, -problem.delta, problem.delta) / at
+    residuals = problem.residuals(at)
+    pull = problem.weights * np.clip(residuals, -problem.delta, problem.delta) / problem.unit(at)
     # With the coefficients held, not the scaled amounts: what the scaling takes is given back.
     slopes = problem.slopes(z, u, at, scaled=False)
     gradient = np.concatenate([(pull @ columns) * u, pull @ slopes])

@@ -62,13 +62,13 @@ def _descend(
 ) -> tuple[np.ndarray, float]:
     m = len(theta) - len(problem.nonlinear)
     lower = np.concatenate([np.zeros(m), problem.lower])
-    upper = np.concatenate([np.full(m, np.inf), problem.upper])
     state = _evaluate(problem, theta, penalty)
     curvature, trusted = np.zeros((len(theta), len(theta))), True
     damping, stalled = 1e-4, 0
     for _ in range(max_steps):
         slopes = problem.slopes(theta[m:], theta[:m], state.loss)
-        rows = np.concatenate([state.columns.T, slopes.T]) / state.loss
+        upper = np.concatenate([problem.limits(theta[m:]), problem.upper])
+        rows = np.concatenate([state.columns.T, slopes.T]) / problem.unit(state.loss)
         gradient = rows @ state.scores
         newton, majorant = _gauss_newton(problem, rows, state.residuals)
         _, pull, precision = problem.prior_at(theta)
@@ -81,14 +81,16 @@ def _descend(
         before, predicted, fresh, refused = state.objective, 0.0, False, False
         while damping < 1e8:
             if not trusted:
-                curvature = second_derivatives(problem, theta, state.scores / state.loss, state.columns, slopes)
-                curvature -= (rows * state.scores) @ rows.T
+                scores = state.scores / problem.unit(state.loss)
+                curvature = second_derivatives(problem, theta, scores, state.columns, slopes)
+                curvature -= 0.0 if problem.scale else (rows * state.scores) @ rows.T
                 fresh = trusted = True
             hessian = newton + curvature
             damped = hessian + np.sqrt(damping) * majorant + np.diag(damping * np.diag(majorant))
             step = bounded_step(damped, gradient, lower - theta, upper - theta)
             if step is not None:
                 trial = np.clip(theta + step, lower, upper)
+                trial[:m] = np.minimum(trial[:m], problem.limits(trial[m:]))
                 step = trial - theta
                 predicted = -(gradient + hessian @ step / 2) @ step
                 if predicted <= ROUNDING * before:
@@ -136,9 +138,9 @@ def _evaluate(problem: Problem, theta: np.ndarray, penalty: Penalty | None) -> _
     m = len(theta) - len(problem.nonlinear)
     offset, columns = problem.columns(theta[m:])
     loss = offset + columns @ theta[:m]
-    if not np.all(loss > 0):
+    if not problem.has_residuals(loss):
         return _State(np.inf, loss, columns, loss, loss)
-    residuals = np.log(loss) - problem.log_loss
+    residuals = problem.residuals(loss)
     clipped = np.clip(residuals, -problem.delta, problem.delta)
     scores = problem.weights * clipped
     objective = float(scores @ (residuals - clipped / 2)) + problem.prior_at(theta)[0]
@@ -160,14 +162,15 @@ def _refine_coefficients(problem: Problem, theta: np.ndarray, state: _State) -> 
     """A few steps in the coefficients alone: along a curved direction a joint step leaves them behind."""
     m = state.columns.shape[1]
     for _ in range(3 if np.isfinite(state.objective) else 0):
-        rows = state.columns.T / state.loss
+        rows = state.columns.T / problem.unit(state.loss)
         newton, majorant = _gauss_newton(problem, rows, state.residuals)
         _, pull, precision = problem.prior_at(theta)
         hessian = 0.9 * newton + 0.1 * majorant + np.diag(precision[:m])
-        step = bounded_step(hessian, rows @ state.scores + pull[:m], -theta[:m], np.full(m, np.inf))
+        limits = problem.limits(theta[m:])
+        step = bounded_step(hessian, rows @ state.scores + pull[:m], -theta[:m], limits - theta[:m])
         if step is None:
             break
-        trial = np.concatenate([np.maximum(theta[:m] + step, 0.0), theta[m:]])
+        trial = np.concatenate([np.clip(theta[:m] + step, 0.0, limits), theta[m:]])
         trial_state = _evaluate(problem, trial, None)
         if not trial_state.objective < state.objective:
             break
@@ -199,7 +202,7 @@ def _restart(problem: Problem, theta: np.ndarray) -> np.ndarray | None:
     if np.all(theta[:m] > 0):
         return None
     state = _evaluate(problem, theta, None)
-    scores = state.scores / state.loss
+    scores = state.scores / problem.unit(state.loss)
     inactive = np.flatnonzero(~problem.slopes(theta[m:], theta[:m], state.loss).any(axis=0))
     for j in inactive:
         for z in np.linspace(problem.lower[j], problem.upper[j], 9):

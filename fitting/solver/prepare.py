@@ -7,16 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from fitting.laws import LAWS, UNKNOWN, Law, with_unknown
+from fitting.laws import UNKNOWN, Law, with_unknown
 from fitting.points import (
     PointsError,
     check_enough,
     columns_of,
     duplicated,
-    law_named,
     missing,
     mixture_columns,
+    not_enough,
     numbers_of,
+    resolve_law,
     with_value,
 )
 from fitting.schedule import Schedules, annealing_curve, whole_schedules, with_areas
@@ -43,9 +44,10 @@ def prepare(
     delta: float,
     fix: Mapping[str, float],
     unknown: Iterable[str],
+    few: bool = False,
 ) -> Ready:
     """Check points against a law; arguments as in `fit`. Raises PointsError."""
-    chosen = law if isinstance(law, Law) else law_named(law, LAWS)
+    chosen = resolve_law(law)
     if chosen.among is not None:
         chosen = chosen.among(mixture_columns(points))
     for name in unknown:
@@ -72,13 +74,26 @@ def prepare(
         curve = annealing_curve(points, schedules, chosen.rate_power)
     filled = curve(0.0) if curve else {}
     names = [name for name in chosen.columns if name not in filled]
-    x = columns_of(points, [*names, "loss", *(["step"] if curve else [])])
+    x = columns_of(points, [*names, "loss", *(["step"] if curve else [])], chosen)
     whole = whole_schedules(points, schedules) if chosen.whole_schedule and schedules is not None else {}
     fixed = {name: float(value) for name, value in fix.items() if name != "lambda"}
-    check_enough(x, chosen, len(chosen.parameters) - len(fixed) + (curve is not None), fixed)
+    enough = x, chosen, len(chosen.parameters) - len(fixed) + (curve is not None), fixed
+    if few and len(points):
+        notes += not_enough(*enough)
+    else:
+        check_enough(*enough)
+    scale = 0.0 if chosen.residual == "log" else float(np.sqrt(np.mean(x["loss"] ** 2))) or 1.0
     constants = chosen.constants(x) | ({} if held_lambda is None or not reads_s2 else {"lambda": float(held_lambda)})
     problem = Problem(
-        chosen, {name: x[name] for name in names} | whole, x["loss"], weight, constants, curve, delta, fixed
+        chosen,
+        {name: x[name] for name in names} | whole,
+        x["loss"],
+        weight,
+        constants,
+        curve,
+        delta,
+        fixed,
+        scale=scale,
     )
     return Ready(problem, points, runs, list(pd.factorize(points["run"])[1]), rows, notes)
 

@@ -32,9 +32,12 @@ class Problem:
     that are not searched. `prior`: strength of the prior in units of the objective, 0 for none. Raises PointsError for
     values that the law does not allow.
 
+    Residuals are those of the log loss, or of the loss itself over `scale` where the law says so: the root mean square
+    of the losses, so that the unit of the loss does not matter. `scale` is 0 for log residuals.
+
     The prior is normal and weak: of a nonlinear coordinate with the middle and the length of `Parameter.prior` as mean
-    and standard deviation, of an amount with 0 and the mean loss. Its strength is the variance of a point's noise, so
-    that it weighs as much as one point that measures each parameter that badly.
+    and standard deviation, of an amount with 0 and the mean loss (`scale` where there is one). Its strength is the
+    variance of a point's noise, so that it weighs as much as one point that measures each parameter that badly.
     """
 
     law: Law
@@ -46,6 +49,7 @@ class Problem:
     delta: float = DELTA
     fixed: Mapping[str, float] = field(default_factory=dict)
     prior: float = 0.0
+    scale: float = 0.0
     nonlinear: tuple[Parameter, ...] = field(init=False)
     log_loss: np.ndarray = field(init=False)
     lower: np.ndarray = field(init=False)
@@ -59,6 +63,8 @@ class Problem:
     _kept: np.ndarray = field(init=False, repr=False)
     _held: np.ndarray = field(init=False, repr=False)
     _held_values: np.ndarray = field(init=False, repr=False)
+    _origin: np.ndarray = field(init=False, repr=False)
+    _widths: np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self):
         law, fixed = self.law, self.fixed
@@ -66,15 +72,19 @@ class Problem:
         nonlinear = tuple(p for p in law.nonlinear if p.name not in fixed)
         nonlinear += (LAMBDA,) if self.curve is not None else ()
         held = [j for j, p in enumerate(law.linear) if p.name in fixed]
-        mirrored = [j for j, p in enumerate(law.linear) if p.low == -inf] if law.cone is None else []
+        mirrored = [j for j, p in enumerate(law.linear) if p.either_sign] if law.cone is None else []
         count = law.generators(law.middle, self.constants).shape[1]
         dropped = {*held, *(len(law.linear) + i for i, j in enumerate(mirrored) if j in held)}
         kept = np.array([j for j in range(count) if j not in dropped], dtype=int)
         priors = np.array([[p.coordinate(value) for value in p.prior or p.start] for p in nonlinear]).reshape(-1, 2)
-        amounts = np.full(len(kept), float(self.loss.mean()))
+        origin = np.array([p.origin if law.cone is None else 0.0 for p in law.linear])
+        origin[held] = 0.0
+        widths = [max(p.high - p.origin, 0.0) or p.origin - p.low for p in law.linear]
+        widths += [-law.linear[j].low for j in mirrored]
+        amounts = np.full(len(kept), self.scale or float(self.loss.mean()))
         derived = {
             "nonlinear": nonlinear,
-            "log_loss": np.log(self.loss),
+            "log_loss": self.loss if self.scale else np.log(self.loss),
             "lower": np.array([p.coordinate(p.low) for p in nonlinear]),
             "upper": np.array([p.coordinate(p.high) for p in nonlinear]),
             "_mean": np.concatenate([np.zeros(len(kept)), priors.mean(axis=1)]),
@@ -86,6 +96,8 @@ class Problem:
             "_kept": kept,
             "_held": np.array(held, dtype=int),
             "_held_values": np.array([fixed[law.linear[j].name] for j in held]),
+            "_origin": origin,
+            "_widths": np.array(widths)[kept] if law.cone is None else np.full(len(kept), inf),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -100,6 +112,22 @@ class Problem:
         """What the prior adds to the objective at theta, its gradient (p,), and the diagonal (p,) of its Hessian."""
         pull = self._precision * (theta - self._mean)
         return float(pull @ (theta - self._mean)) / 2, pull, self._precision
+
+    def residuals(self, at: np.ndarray) -> np.ndarray:
+        """Log residuals (n,) of the loss `at`, or those of the loss itself over the scale."""
+        return (at - self.loss) / self.scale if self.scale else np.log(at) - self.log_loss
+
+    def has_residuals(self, at: np.ndarray) -> bool:
+        """Whether the residuals of the loss `at` are finite."""
+        return bool(np.all(at > 0)) if not self.scale else bool(np.isfinite(at).all())
+
+    def unit(self, at: np.ndarray) -> np.ndarray | float:
+        """What a small change of the loss `at` is divided by to be a change of the residual."""
+        return self.scale or at
+
+    def limits(self, z: np.ndarray) -> np.ndarray:
+        """The most (m,) that each amount may be at z."""
+        return self._widths if np.isinf(self._widths).all() else self._widths * self.sizes(z)
 
     def part(self, rows: np.ndarray) -> "Problem":
         """The same problem on some of its points."""
@@ -142,8 +170,8 @@ class Problem:
         """Generators (k, m) of the coefficients that are searched, and the coefficients (k,) that are fixed."""
         cone = self.law.generators(psi, self.constants)
         if not self.fixed:
-            return cone, np.zeros(len(cone))
-        held = np.zeros(len(cone))
+            return cone, self._origin
+        held = self._origin.copy()
         held[self._held] = self._held_values
         if self.law.cone is not None:
             held = cone[:, self._held] @ self._held_values

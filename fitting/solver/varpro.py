@@ -8,7 +8,7 @@ import functools
 
 import numpy as np
 from scipy.linalg.lapack import dgeqrf, dorgqr  # pyright: ignore[reportAttributeAccessIssue]
-from scipy.optimize import nnls
+from scipy.optimize import lsq_linear, nnls
 
 from fitting.solver.bounded_step import bounded_step
 from fitting.solver.problem import Problem
@@ -145,7 +145,7 @@ class _Projected:
 
     def __init__(self, problem: Problem):
         self.problem = problem
-        self.rows = np.sqrt(problem.weights) / problem.loss
+        self.rows = np.sqrt(problem.weights) / problem.unit(problem.loss)
         self.at: bytes | None = None
 
     def solve(self, z: np.ndarray) -> np.ndarray:
@@ -157,7 +157,14 @@ class _Projected:
             self.right = (self.problem.loss - offset) * self.rows
             both = np.concatenate([self.matrix, self.right[:, None]], axis=1)
             triangle = dgeqrf(both)[0][: both.shape[1]] * _upper(min(both.shape), both.shape[1])
-            self.u = nnls(triangle[:, :-1], triangle[:, -1])[0] if columns.shape[1] else np.zeros(0)
+            limits = self.problem.limits(z)
+            if not columns.shape[1]:
+                self.u = np.zeros(0)
+            elif np.isinf(limits).all():
+                self.u = nnls(triangle[:, :-1], triangle[:, -1])[0]
+            else:
+                limits = np.maximum(limits, 1e-300)
+                self.u = lsq_linear(triangle[:, :-1], triangle[:, -1], (0.0, limits), method="bvls").x
         return self.u
 
     def residual(self, z: np.ndarray) -> np.ndarray:
@@ -168,6 +175,7 @@ class _Projected:
         residual = self.residual(z)
         at = residual / self.rows + self.problem.loss
         slopes = self.problem.slopes(z, self.u, at) * self.rows[:, None]
-        factors, tau, _, _ = dgeqrf(self.matrix[:, self.u > 0])
+        inside = (self.u > 0) & (self.u < self.problem.limits(z))
+        factors, tau, _, _ = dgeqrf(self.matrix[:, inside])
         used = dorgqr(factors[:, : len(tau)], tau)[0]
         return slopes - used @ (used.T @ slopes)

@@ -58,8 +58,14 @@ def _refit(job: tuple, factors: np.ndarray) -> list[float]:
     if reweight:
         drawn = replace(problem, weights=problem.weights * factors[runs])
     else:
-        drawn = replace(problem, loss=np.exp(spread.log_fitted + factors[runs] * spread.errors))
+        errors = factors[runs] * spread.errors
+        drawn = replace(problem, loss=with_errors(spread.fitted, errors, problem.scale))
     return list(problem.parameters(refine(drawn, theta, tolerance=1e-6, max_steps=60)[0]).values())
+
+
+def with_errors(loss: np.ndarray, errors: np.ndarray | float, scale: float) -> np.ndarray:
+    """Losses with log errors, or with errors in units of `scale` where it is not 0."""
+    return loss + scale * errors if scale else loss * np.exp(errors)
 
 
 def noise_between_seeds(points: pd.DataFrame, errors: np.ndarray, runs: np.ndarray) -> float | None:

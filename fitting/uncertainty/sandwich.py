@@ -21,13 +21,13 @@ LARGEST_LEVERAGE = 0.95
 class Sandwich:
     """A fit to first order.
 
-    `log_fitted`, `errors` (n,): log of the fitted loss, log residuals with their leverage undone. `leverage` (runs,):
+    `fitted`, `errors` (n,): the fitted loss, its residuals with their leverage undone. `leverage` (runs,):
     effective number of parameters that each run determines; it sums to the number identifiable. `bread` (p, p):
     inverse of the objective's Hessian; `spread` (p, p): covariance of theta. `influence` (runs, p): change of
     theta by a common error of each run.
     """
 
-    log_fitted: np.ndarray
+    fitted: np.ndarray
     errors: np.ndarray
     leverage: np.ndarray
     bread: np.ndarray
@@ -50,8 +50,8 @@ def sandwich(problem: Problem, theta: np.ndarray, runs: np.ndarray) -> Sandwich:
     u, z = theta[:m], theta[m:]
     offset, columns = problem.columns(z)
     at = offset + columns @ u
-    errors = np.log(problem.loss) - np.log(at)
-    jacobian = np.hstack([columns, problem.slopes(z, u, at)]) / at[:, None]
+    errors = -problem.residuals(at)
+    jacobian = np.hstack([columns, problem.slopes(z, u, at)]) / np.reshape(problem.unit(at), (-1, 1))
     root = np.sqrt(problem.weights)
     weighted = jacobian * root[:, None]
     size = np.linalg.norm(weighted, axis=0)
@@ -75,7 +75,7 @@ def sandwich(problem: Problem, theta: np.ndarray, runs: np.ndarray) -> Sandwich:
         common[run] = left[rows].T @ root[rows]
         scores[run] = left[rows].T @ (root[rows] * np.clip(errors[rows], -delta, delta))
     return Sandwich(
-        log_fitted=np.log(at),
+        fitted=at,
         errors=errors,
         leverage=held,
         bread=back @ bread @ back.T,
@@ -94,8 +94,8 @@ def prior_shares(problem: Problem, theta: np.ndarray, names: Iterable[str]) -> d
     m = len(theta) - len(problem.nonlinear)
     offset, columns = problem.columns(theta[m:])
     at = offset + columns @ theta[:m]
-    jacobian = np.hstack([columns, problem.slopes(theta[m:], theta[:m], at)]) / at[:, None]
-    curvature = problem.weights * _curvature(np.log(problem.loss) - np.log(at), problem.delta)
+    jacobian = np.hstack([columns, problem.slopes(theta[m:], theta[:m], at)]) / np.reshape(problem.unit(at), (-1, 1))
+    curvature = problem.weights * _curvature(-problem.residuals(at), problem.delta)
     precision = problem.prior_at(theta)[2]
     # Scaled by the prior, so that the inverse exists whatever the points leave free.
     scale = np.sqrt(precision)

@@ -1,0 +1,284 @@
+"""Choose the runs that are expected to sharpen an answer most for their cost."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+
+from fitting.design.answer_draws import QUESTIONS, Answers, answer_draws, losses_at, residuals_at
+from fitting.design.features import Features
+from fitting.design.inputs import Laws, Output, Points, Runs, read_candidates, read_outputs, read_points
+from fitting.design.selection import Draws, Score, choose, gains_per_cost, spread_per_cost
+from fitting.points import PointsError
+from fitting.uncertainty.posterior import PARTICLES, Posterior, posterior
+
+MOST_RUNS = 256
+"""Runs chosen at once at most: what is measured then should decide on the next."""
+ELEMENTS = 16_000_000
+"""Numbers in the draws of the losses at all candidates, at most."""
+HALF = float(ndtri(0.95))
+COST_POWER = 1.0
+SPREAD_POWER = 0.4
+
+
+@dataclass(frozen=True)
+class Design:
+    """The runs to make next, in order.
+
+    `chosen`: the label of each run in the index of the candidates (of its first row, where a run has several); `rows`:
+    the labels of all rows of these runs. `half_width`, one a run: half-width of the 90% interval of the answer that is
+    expected after it and all before it, in nats per token (root mean square over the target rows and losses), or in the
+    unit of the answer to the question: a ratio, or billions of parameters. `cost`, one a run. `before`: the half-width
+    today. `reason`: why these.
+    """
+
+    chosen: tuple[Hashable, ...]
+    rows: tuple[Hashable, ...]
+    half_width: tuple[float, ...]
+    cost: tuple[float, ...]
+    before: float
+    reason: str
+
+
+def design(
+    laws: Laws,
+    measured: pd.DataFrame | None,
+    candidates: pd.DataFrame,
+    target: pd.DataFrame,
+    *,
+    cost: str = "cost",
+    question: str | None = None,
+    budget: float | None = None,
+    batch: int | None = None,
+    seed: int = 0,
+) -> Design:
+    """Choose the next runs among candidates: those that sharpen an answer most for their cost.
+
+    Parameters: `laws`, a name in `fitting.LAWS`, a `Law`, a list of them (alternatives: their disagreement counts), or
+    a list of pairs (law, loss column) for several losses, general and domain, say. `measured`, the points so far with
+    the laws' columns and losses (column `loss` without pairs) and perhaps `run`; may be empty, with or without columns,
+    or None. `candidates`, the runs that could be made, with the laws' columns and `cost`; rows that share a `run` are
+    points of one run, whose cost is the largest of theirs. `target`, rows to predict; or with `question`, one of
+    "trade_off", "limited_data" and "compute_optimal", a row with its parameters (N, D, tolerance, general_before; N,
+    domain_tokens; flops) and what else the law reads. A column `<loss column>.<name>` goes before `<name>` for that
+    loss. In trade_off the first pair is the general loss, r is the domain ratio, and the general law reads 1 - r.
+    `cost`, the name of the column, in any unit. `budget`, in the same unit: the sum of the costs never exceeds it.
+    `batch`, how many runs at most: by default one, or as many as a budget pays for. `seed`, of the random draws.
+
+    Runs spread over the columns come first, the cheaper the sooner, until there are as many points as parameters; then
+    those with the largest expected fall of the answer's posterior variance over their cost, each chosen as if those
+    before it had been measured. The result depends on the points and the seed alone.
+
+    Raises PointsError, one line, for tables that cannot be used, a budget below the cheapest run, and a target that no
+    candidate can teach.
+
+    Source: V-optimal design (Chaloner & Verdinelli 1995) with posterior draws; docs/design-of-experiments.md compares.
+
+    >>> runs = pd.DataFrame([(N, D, 6 * N * D) for N in (1, 2, 4) for D in (5, 20, 80)], columns=["N", "D", "cost"])
+    >>> plan = design("chinchilla", None, runs, pd.DataFrame({"N": [8], "D": [160]}), budget=300)
+    >>> sum(plan.cost) <= 300
+    True
+    """
+    _check(question, budget, batch)
+    task = prepare(laws, measured, candidates, target, cost, question, seed)
+    if budget is not None and budget < task.runs.costs.min():
+        least = task.runs.costs.min()
+        raise PointsError(f"budget = {budget:g} is below the cheapest run, which costs {least:g}: raise it")
+    before = task.half_width([one.variance for one in task.draws])
+    most = min(batch or (1 if budget is None else MOST_RUNS), len(task.runs.costs))
+    chosen = choose(task.draws, task.rows, task.runs.costs, task.score(), inf if budget is None else budget, most)
+    numbers = [run for run, _ in chosen]
+    widths = [task.half_width(variances) for _, variances in chosen]
+    return Design(
+        chosen=tuple(task.runs.labels[run] for run in numbers),
+        rows=tuple(label for run in numbers for label in task.runs.every[run]),
+        half_width=tuple(widths),
+        cost=tuple(float(task.runs.costs[run]) for run in numbers),
+        before=before,
+        reason=_reason(task, numbers, before, widths[-1]),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a choice is made from: draws of each output, the rows (runs, points) of each run in them, -1 for none.
+
+    `lacking`: how many points are wanting for as many as parameters. `places` (runs, d), `known` (n, d): candidates and
+    measured points in coordinates of length 1.
+    """
+
+    runs: Runs
+    draws: list[Draws]
+    answers: list[Answers]
+    rows: np.ndarray
+    lacking: int
+    places: np.ndarray
+    known: np.ndarray
+
+    def score(self, cost_power: float = COST_POWER, spread_power: float = SPREAD_POWER) -> Score:
+        """Spread runs while points are wanting, then what they take from the variance."""
+        spread = spread_per_cost(self.places, self.known, self.runs.costs, spread_power)
+        gains = gains_per_cost(self.rows, self.runs.costs, cost_power)
+        return lambda draws, chosen: (spread if self.wants(chosen) else gains)(draws, chosen)
+
+    def wants(self, chosen: list[int]) -> bool:
+        """Whether points are still wanting after the chosen runs."""
+        return sum(len(self.runs.rows[run]) for run in chosen) < self.lacking
+
+    def half_width(self, variances: list[np.ndarray]) -> float:
+        """Half-width of the 90% interval in the unit of the answer, for its variances (t,) of each output."""
+        squares = [variance * one.unit**2 for variance, one in zip(variances, self.answers, strict=True)]
+        return HALF * float(np.sqrt(np.mean(np.concatenate(squares))))
+
+
+def prepare(
+    laws: Laws,
+    measured: pd.DataFrame | None,
+    candidates: pd.DataFrame,
+    target: pd.DataFrame,
+    cost: str,
+    question: str | None,
+    seed: int,
+) -> Task:
+    """Check the tables and draw from the posterior; arguments as in `design`."""
+    outputs = read_outputs(laws, candidates, question)
+    points = [read_points(measured, output) for output in outputs]
+    runs = read_candidates(candidates, cost, outputs)
+    _check_target(target, outputs, points, runs, question)
+    draws, answers = _draws(outputs, points, runs, target, question, seed)
+    places, known = _places(outputs, points, runs)
+    return Task(runs, draws, answers, _padded(runs), _lacking(outputs, points, question), places, known)
+
+
+def _check(question: str | None, budget: float | None, batch: int | None) -> None:
+    if question is not None and question not in QUESTIONS:
+        raise PointsError(f"question = {question!r} is unknown: there are {', '.join(QUESTIONS)}, or None for losses")
+    if batch is not None and (isinstance(batch, bool) or int(batch) != batch or batch < 1):
+        raise PointsError(f"batch = {batch!r} is not allowed: how many runs to choose, 1 or more")
+    if budget is not None and not 0 < budget < inf:
+        raise PointsError(f"budget = {budget:g} is not allowed: a finite sum of costs above 0, or None")
+
+
+def _check_target(
+    target: pd.DataFrame, outputs: list[Output], points: list[Points], runs: Runs, question: str | None
+) -> None:
+    """Raise PointsError for a target without rows, and for one that neither points nor candidates can teach."""
+    if not isinstance(target, pd.DataFrame) or not len(target):
+        raise PointsError("target has no rows: give the runs to predict, or the parameters of the question, as a table")
+    for output, measured in zip(outputs, points, strict=True):
+        for law in output.laws:
+            names = [name for name in law.varies if question is None or (name in target.columns and name != "r")]
+            at = output.columns(target, law) if question is None else {name: target[name].to_numpy() for name in names}
+            taught = output.columns(runs.frame.iloc[np.concatenate(runs.rows)], law)
+            seen = output.columns(measured.frame, law) if len(measured.frame) else None
+            for name in names:
+                values = np.unique(taught[name] if seen is None else np.concatenate([taught[name], seen[name]]))
+                if len(values) > 1 or np.all(at[name] == values[0]):
+                    continue
+                other = at[name][at[name] != values[0]][0]
+                raise PointsError(
+                    f"no candidate can teach the target: all have {name} = {values[0]:g}, and it has {other:g}; "
+                    f"add candidates at another {name}"
+                )
+
+
+def _draws(
+    outputs: list[Output], points: list[Points], runs: Runs, target: pd.DataFrame, question: str | None, seed: int
+) -> tuple[list[Draws], list[Answers]]:
+    """Centred draws of each output at candidates and target."""
+    looked_at = np.concatenate(runs.rows)
+    reference = runs.frame.iloc[looked_at[np.linspace(0, len(looked_at) - 1, min(len(looked_at), 60)).astype(int)]]
+    frame = runs.frame.iloc[looked_at]
+    of_a_particle = int(np.clip(ELEMENTS // len(looked_at) // PARTICLES, 1, 4))
+    every, answers = [], []
+    # What the answer to a question does not depend on need not be known.
+    for number, (output, known) in enumerate(zip(outputs[: 1 if question else None], points, strict=False)):
+        posteriors, features = [], []
+        for place, law in enumerate(output.laws):
+            x = output.columns(known.frame, law) if len(known.frame) else {name: np.zeros(0) for name in law.columns}
+            there = output.columns(frame, law)
+            features.append(Features.of(x, there))
+            rng = np.random.default_rng([seed, number, place])
+            reference_x = output.columns(reference, law)
+            posteriors.append(posterior(law, x, known.loss, features[-1](x), reference_x, rng, of_a_particle))
+        kept = _weighted(posteriors, np.random.default_rng([seed, number, len(posteriors)]))
+        of_laws = list(zip(kept, features, strict=True))
+        one = (
+            losses_at(target, output, of_laws) if question is None else answer_draws(question, target, output, of_laws)
+        )
+        noise = np.median(np.concatenate([each.noise for each in kept])) ** 2
+        count = one.values.shape[1]
+        losses = residuals_at(frame, output, of_laws)
+        every.append(Draws(losses, one.values, np.full(len(frame), noise), np.full(count, 1 / count)))
+        answers.append(one)
+    return every, answers
+
+
+def _weighted(posteriors: list[Posterior], rng: np.random.Generator) -> list[Posterior]:
+    """Draws of alternative laws in proportion to their weights.
+
+    The evidence is halved: it takes the points for independent and a law for true.
+    """
+    if len(posteriors) == 1:
+        return posteriors
+    evidence = np.array([one.evidence for one in posteriors]) / 2
+    share = np.exp(evidence - evidence.max())
+    share /= share.sum()
+    counts = np.maximum((share * len(posteriors[0].noise)).round().astype(int), 2)
+    return [one.some(rng.permutation(len(one.noise))[:count]) for one, count in zip(posteriors, counts, strict=True)]
+
+
+def _padded(runs: Runs) -> np.ndarray:
+    """Rows (runs, points) among those looked at, -1 where a run has fewer."""
+    padded = np.full((len(runs.rows), max(map(len, runs.rows))), -1)
+    start = 0
+    for run, rows in enumerate(runs.rows):
+        padded[run, : len(rows)] = start + np.arange(len(rows))
+        start += len(rows)
+    return padded
+
+
+def _lacking(outputs: list[Output], points: list[Points], question: str | None) -> int:
+    """Points that are wanting until each loss has as many as the law with the fewest parameters."""
+    asked = zip(outputs[: 1 if question else None], points, strict=False)
+    return max(min(len(law.parameters) for law in output.laws) - len(known.loss) for output, known in asked)
+
+
+def _places(outputs: list[Output], points: list[Points], runs: Runs) -> tuple[np.ndarray, np.ndarray]:
+    """Candidate runs (their last points) and measured points in coordinates of length 1."""
+    last = runs.frame.iloc[[rows[-1] for rows in runs.rows]]
+    axes = []
+    for output, known in zip(outputs, points, strict=True):
+        for law in output.laws:
+            there = output.columns(last, law)
+            seen = output.columns(known.frame, law) if len(known.frame) else {name: np.zeros(0) for name in there}
+            axes += [(there[name], seen[name] if len(known.frame) else np.zeros(0)) for name in there]
+    count = min(len(seen) for _, seen in axes)
+    places, measured, known_axes = [], [], set()
+    for there, seen in axes:
+        both = np.concatenate([there, seen[:count]])
+        key = both.tobytes()
+        if key in known_axes or np.ptp(both) == 0:
+            continue
+        known_axes.add(key)
+        both = np.log(both) if both.min() > 0 and both.max() / both.min() > 10 else both
+        both = (both - both.min()) / np.ptp(both)
+        places.append(both[: len(there)])
+        measured.append(both[len(there) :])
+    if not places:
+        return np.zeros((len(last), 1)), np.zeros((count, 1))
+    return np.array(places).T, np.array(measured).T
+
+
+def _reason(task: Task, chosen: list[int], before: float, after: float) -> str:
+    first = sum(task.wants(chosen[:number]) for number in range(len(chosen)))
+    parts = []
+    if first:
+        lacking = f"{task.lacking} points are wanting for as many as parameters"
+        parts.append(f"{lacking}, so {first} runs that differ most for their cost come first")
+    if rest := len(chosen) - first:
+        parts.append(f"{rest} runs that take most from the variance of the answer for their cost")
+    return f"{'; then '.join(parts)}: half-width {before:.3g} now, {after:.3g} expected after them"
