@@ -14,6 +14,7 @@ from fitting.cross_validation import Fold, folds, held_out
 from fitting.design.design import Design, design
 from fitting.estimation import fit
 from fitting.fitted import Fit
+from fitting.law_average import LawAverage, law_weights
 from fitting.law_selection import advise, compare, try_out
 from fitting.laws import LAWS, Law, Parameter
 from fitting.mixtures.autoscale import AutoScale, autoscale, autoscale_steps
@@ -35,6 +36,7 @@ __all__ = [
     "Fit",
     "Fold",
     "Law",
+    "LawAverage",
     "Longer",
     "MixtureOptimum",
     "Parameter",
@@ -58,6 +60,7 @@ __all__ = [
     "folds",
     "held_out",
     "inflection_ratio",
+    "law_weights",
     "limited_data",
     "loss_curve",
     "mixture_optimum",

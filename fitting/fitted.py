@@ -155,9 +155,11 @@ class Fit:
         """
         if spread is None:
             return self.measured_interval(self.predict_draws(frame), level)
-        low, high = np.quantile(_log_errors(spread), _tails(level))
-        predicted = self.predict(frame)
-        return with_errors(predicted, low, self.scale), with_errors(predicted, high, self.scale)
+        return interval_of(self.predict(frame), self.log_errors(frame, spread), level, self.scale)
+
+    def log_errors(self, frame: pd.DataFrame, spread: np.ndarray) -> np.ndarray:
+        """Log errors (k, n) of the predictions at the rows: `spread` (k,) at each."""
+        return np.tile(_log_errors(spread)[:, None], (1, len(frame)))
 
     def measured_interval(
         self, predicted: np.ndarray, level: float = 0.9, spread: np.ndarray | None = None
@@ -273,6 +275,14 @@ class Fit:
 
 ERRORS_PER_DRAW = 10
 UNSAVED = ("residuals", "optimum", "schedules", "own_law")
+
+
+def interval_of(
+    predicted: np.ndarray, errors: np.ndarray, level: float, scale: str = "log"
+) -> tuple[np.ndarray, np.ndarray]:
+    """(low, high), each (n,), of losses (n,) predicted with errors (k, n) on the law's scale."""
+    low, high = np.quantile(errors, _tails(level), axis=0)
+    return with_errors(predicted, low, scale), with_errors(predicted, high, scale)
 
 
 def _log_errors(spread: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fitting.fitted import Fit
+from fitting.law_average import LawAverage
 from fitting.points import PointsError
 
 EXTRAPOLATED = ("N", "D", "r", "s1", "s2", "s1_pretrain", "s2_pretrain")
@@ -56,7 +57,11 @@ def estimate(value: float, draws: np.ndarray, level: float = 0.9) -> Estimate:
 
 
 def implied(
-    fit: Fit, frame: pd.DataFrame, level: float = 0.9, spread: np.ndarray | None = None, draws: np.ndarray | None = None
+    fit: Fit | LawAverage,
+    frame: pd.DataFrame,
+    level: float = 0.9,
+    spread: np.ndarray | None = None,
+    draws: np.ndarray | None = None,
 ) -> Estimate:
     """The loss at the frame's first row; `spread` as in `Fit.predict_interval`.
 
@@ -72,19 +77,19 @@ def implied(
     return Estimate(loss, float(low[0]), float(high[0]))
 
 
-def question(fit: Fit, name: str, columns: Mapping, where: str = "at") -> pd.DataFrame:
+def question(fit: Fit | LawAverage, name: str, columns: Mapping, where: str = "at") -> pd.DataFrame:
     """The columns as a frame. Raises PointsError for those that the fit's law reads and that are not there."""
-    missing = [column for column in fit.equation.columns if column not in columns]
+    missing = [column for column in fit.columns if column not in columns]
     if missing:
         raise PointsError(f"the {name} law {fit.law} reads {', '.join(missing)}: give them in {where}")
     size = max((np.size(values) for values in columns.values()), default=1)
     return pd.DataFrame({key: np.broadcast_to(np.asarray(v, dtype=float), size) for key, v in columns.items()})
 
 
-def beyond(name: str, fit: Fit, frame: pd.DataFrame) -> list[str]:
+def beyond(name: str, fit: Fit | LawAverage, frame: pd.DataFrame) -> list[str]:
     """A warning for each column in which a row of the frame lies outside the fitted points, at the farthest row."""
     lines = []
-    read = {*fit.equation.columns, "N", "D"}
+    read = {*fit.columns, "N", "D"}
     for column in EXTRAPOLATED:
         if column not in fit.ranges or column not in frame.columns or column not in read:
             continue
@@ -99,6 +104,6 @@ def beyond(name: str, fit: Fit, frame: pd.DataFrame) -> list[str]:
     return lines
 
 
-def unknown_interval(name: str, fit: Fit) -> list[str]:
+def unknown_interval(name: str, fit: Fit | LawAverage) -> list[str]:
     """The warning that explains why an interval is NaN."""
     return [] if len(fit.draws) else [f"{name}: no intervals: the fit has no bootstrap draws; fit with bootstrap=200"]

@@ -8,6 +8,7 @@ import pandas as pd
 from fitting.answers.answer import Answer, beyond, estimate, implied, question, unknown_interval
 from fitting.answers.grid_minimum import grid_minimum, parabola_minima
 from fitting.fitted import Fit
+from fitting.law_average import LawAverage
 from fitting.points import LARGEST, PointsError
 
 SMALLEST = 1e-6
@@ -18,7 +19,7 @@ Columns = Mapping[str, float] | Callable[[np.ndarray, np.ndarray], Mapping[str, 
 
 
 def compute_optimal(
-    fit: Fit,
+    fit: Fit | LawAverage,
     flops: float,
     ratio: float | None = None,
     *,
@@ -107,8 +108,10 @@ AT_A_RATIO = {"chinchilla": lambda params, r: dict(params), "dcpt": _dcpt, "dcpt
 """Law -> the Chinchilla law that it is at one ratio."""
 
 
-def _check(fit: Fit, flops: float, ratio: float | None, at: Columns | None, sizes: tuple[float, float] | None) -> None:
-    columns = fit.equation.columns
+def _check(
+    fit: Fit | LawAverage, flops: float, ratio: float | None, at: Columns | None, sizes: tuple[float, float] | None
+) -> None:
+    columns = fit.columns
     lacking = [name for name in ("N", "D") if name not in columns]
     if lacking and not callable(at):
         raise PointsError(f"the law {fit.law} reads no {' and no '.join(lacking)}: fit chinchilla or dcpt")

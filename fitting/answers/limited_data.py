@@ -9,6 +9,7 @@ import pandas as pd
 from fitting.answers.answer import Answer, beyond, estimate, implied, question, unknown_interval
 from fitting.answers.grid_minimum import grid_minimum, parabola_minima
 from fitting.fitted import Fit
+from fitting.law_average import LawAverage
 from fitting.points import LARGEST, PointsError
 
 SMALLEST_RATIO = 1e-3
@@ -18,7 +19,7 @@ Columns = Mapping[str, float] | Callable[[np.ndarray], Mapping[str, np.ndarray]]
 
 
 def limited_data(
-    domain: Fit,
+    domain: Fit | LawAverage,
     N: float,
     domain_tokens: float,
     *,
@@ -88,8 +89,8 @@ def replay_below(params: Mapping[str, float]) -> float:
     return float((B * (params["eta"] + beta) * (1 + params["eps"]) ** (gamma + 1) / (gamma * C)) ** (1 / beta))
 
 
-def _check(domain: Fit, N: float, domain_tokens: float, most_tokens: float, at: Columns | None) -> None:
-    columns = domain.equation.columns
+def _check(domain: Fit | LawAverage, N: float, domain_tokens: float, most_tokens: float, at: Columns | None) -> None:
+    columns = domain.columns
     if "r" not in columns:
         raise PointsError(f"the domain law {domain.law} reads no r: fit a law of the mixture ratio, dcpt say")
     if "D" not in columns and not callable(at):

@@ -9,6 +9,7 @@ from scipy.optimize import root_scalar
 
 from fitting.answers.answer import beyond, question
 from fitting.fitted import Fit
+from fitting.law_average import LawAverage
 from fitting.points import PointsError
 
 GRID = np.linspace(0.0, 1.0, 1001)
@@ -32,8 +33,8 @@ class TradeOff:
 
 
 def trade_off(
-    general: Fit,
-    domain: Fit,
+    general: Fit | LawAverage,
+    domain: Fit | LawAverage,
     N: float,
     D: float,
     tolerance: float,
@@ -50,9 +51,9 @@ def trade_off(
     Solves max r_d in [0, 1] subject to (L_g(N, D, 1 - r_d) - general_before) / general_before <= tolerance;
     the domain loss falls with r_d, so this is also where it is least.
 
-    Parameters: `general`, `domain`, the fits of the two validation corpora; `N` billions of parameters, `D`
-    billions of tokens of the run to be made; `tolerance`, relative (0.03 is 3%); `general_before`, general
-    loss before the run in nats per token. `general_at`, `domain_at`: further columns that a law reads at the
+    Parameters: `general`, `domain`, fits of the two validation corpora, or averages of laws; `N` billions of
+    parameters, `D` billions of tokens of the run to be made; `tolerance`, relative (0.03 is 3%); `general_before`,
+    general loss before the run in nats per token. `general_at`, `domain_at`: further columns that a law reads at the
     end of the run (s1, s2, s1_pretrain, loss_before, rho); the general loss_before is `general_before` unless
     said otherwise. `level`: of all intervals; that of the ratio is over the bootstrap of the general fit, or over the
     errors of `general_spread` when given. `general_spread`, `domain_spread`: log errors of predictions, as in
@@ -123,8 +124,8 @@ class TradeOffs:
 
 
 def trade_offs(
-    general: Fit,
-    domain: Fit,
+    general: Fit | LawAverage,
+    domain: Fit | LawAverage,
     N: float,
     D: float,
     tolerances: np.ndarray,
@@ -142,7 +143,7 @@ def trade_offs(
     and nobody gave.
     """
 
-    def at(fit: Fit, name: str, r_d: np.ndarray) -> pd.DataFrame:
+    def at(fit: Fit | LawAverage, name: str, r_d: np.ndarray) -> pd.DataFrame:
         r, columns = (1 - r_d, general_at) if name == "general" else (r_d, domain_at)
         return _frame(fit, N, D, r, columns, name)
 
@@ -168,7 +169,7 @@ def trade_offs(
 
 
 def _drawn(
-    general: Fit, grid: pd.DataFrame, caps: np.ndarray, spread: np.ndarray | None
+    general: Fit | LawAverage, grid: pd.DataFrame, caps: np.ndarray, spread: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ratios (draws, n) at which the general loss reaches each cap (n,), and where there is none.
 
@@ -176,11 +177,13 @@ def _drawn(
     """
     if spread is None:
         return _crossings(general.predict_draws(grid), np.tile(caps, (len(general.draws), 1)))
-    shifted = np.exp(-np.asarray(spread, float))[:, None] * caps
-    return _crossings(np.tile(general.predict(grid), (len(shifted), 1)), shifted)
+    curves = general.predict(grid) * np.exp(general.log_errors(grid, spread))
+    return _crossings(curves, np.tile(caps, (len(curves), 1)))
 
 
-def _frame(fit: Fit, N: float, D: float, r: np.ndarray, at: Mapping[str, float], name: str) -> pd.DataFrame:
+def _frame(
+    fit: Fit | LawAverage, N: float, D: float, r: np.ndarray, at: Mapping[str, float], name: str
+) -> pd.DataFrame:
     return question(fit, name, {"r": r, "N": N, "D": D, **at}, f"{name}_at")
 
 

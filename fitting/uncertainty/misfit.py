@@ -57,16 +57,13 @@ def distance(fitted: tuple[float, float], value: float) -> float:
     return abs(log(value / (high if value > high else low))) if value > 0 and low > 0 else 1.0
 
 
-def half_width(errors: Mapping[str, np.ndarray], residual: float, kind: str) -> float | None:
-    """Half-width of the 90% interval of a log loss; None where nothing was held out.
+def half_width(errors: np.ndarray, residual: float, kind: str) -> float:
+    """Half-width of the 90% interval of a log loss.
 
-    Parameters: `errors`, kind -> log errors (k,) of predictions that were held out; `residual`, root mean square of the
-    fit's own log residuals; `kind`, of the target.
+    Parameters: `errors`, log errors (k,) of predictions that were held out; `residual`, root mean square of the fit's
+    own log residuals; `kind`, of what was held out.
     """
-    known = next((name for name in NEXT[kind] if len(errors.get(name, ()))), None)
-    if known is None:
-        return None
-    return FACTORS[known] * sqrt(float(np.mean(np.square(errors[known]))) + residual**2 + FLOOR**2)
+    return FACTORS[kind] * sqrt(float(np.mean(np.square(errors))) + residual**2 + FLOOR**2)
 
 
 def log_errors(half_width: float, count: int = 199) -> np.ndarray:

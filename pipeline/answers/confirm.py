@@ -16,7 +16,7 @@ from pipeline.question.messages import ConfigError
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation
-from pipeline.study.fits import read_back_test, spread
+from pipeline.study.fits import read_back_test, spread, with_average
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from pipeline.study.target import find_target, lasting, target_columns
 from training.corpora.manifest import Manifest
@@ -106,6 +106,7 @@ def compare(
     """Every law's prediction for the end of each place beside the mean over its seeds; writes confirmation.json."""
     recommendation = Recommendation.read(study)
     tested = read_back_test(study)
+    answering = with_average(fits, recommendation.weights)
     by_place: dict[tuple, list[PlannedRun]] = {}
     for run in runs:
         # Runs of a place differ in their seed alone.
@@ -126,8 +127,7 @@ def compare(
                 "bits_per_byte": None if math.isnan(bits) else bits,
                 "domain_ratio": float(ends["ratio"].iloc[0]),
             }
-            for law in question.law:
-                fit = fits[corpus][law]
+            for law, fit in answering[corpus].items():
                 frame = pd.DataFrame([{**target_columns(question, target, corpus, fit), "r": ends["r"].iloc[0]}])
                 interval = fit.predict_interval(frame, 0.9, spread(tested, corpus, fit, target.N, target.D))
                 predicted, low, high = (float(side[0]) for side in (fit.predict(frame), *interval))

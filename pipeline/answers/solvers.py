@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.interpolate import PchipInterpolator
 
-from fitting import Estimate, Fit, TradeOff, compute_optimal, limited_data, trade_off
+from fitting import Estimate, Fit, LawAverage, TradeOff, compute_optimal, limited_data, trade_off
 from pipeline.question.goal import tokens_per_step
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
@@ -32,10 +32,10 @@ class Asked:
     """What is asked."""
     points: pd.DataFrame
     """Collected points of the domain that is asked about."""
-    fits: dict[str, dict[str, Fit]]
-    """Corpus -> law -> fit."""
+    fits: Mapping[str, Mapping[str, Fit | LawAverage]]
+    """Corpus -> law, or average, -> fit."""
     law: Mapping[str, str]
-    """Corpus -> law that answers for it."""
+    """Corpus -> law, or average, that answers for it."""
     tested: pd.DataFrame
     """Predictions of held-out points."""
 
@@ -44,7 +44,7 @@ class Asked:
         """General, then domain."""
         return self.question.corpora.general, self.question.corpora.domain
 
-    def fit(self, corpus: str) -> Fit:
+    def fit(self, corpus: str) -> Fit | LawAverage:
         """The fit that answers for a corpus."""
         return self.fits[corpus][self.law[corpus]]
 
@@ -192,7 +192,8 @@ def _by_size(
     least, most = sorted((targets[0].D, targets[-1].D))
     by_length = columns_by_length(asked.question, targets[-1], domain, asked.fit(domain), least, most)
     sizes = np.log([target.N for target in targets])
-    own = pd.DataFrame([asked.columns(target, domain) for target in targets]).drop(columns=["N", "D", "s1", "s2"])
+    own = pd.DataFrame([asked.columns(target, domain) for target in targets])
+    own = own[[name for name in own if name not in ("N", "D", "s1") and not str(name).endswith("s2")]]
     own["r"] = ratios
     between = PchipInterpolator(sizes, own.to_numpy(float))
 

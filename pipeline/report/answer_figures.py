@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.report.evidence import Evidence, at_target, predicted
+from pipeline.report.evidence import Evidence, at_target, predicted, section
 from pipeline.report.loss_figures import RATIOS
 from pipeline.report.marks import (
     BLACK,
@@ -93,7 +93,7 @@ def agreement(evidence: Evidence) -> Figure | None:
     for corpus in evidence.corpora:
         losses, errors, measured, missed = [], [], [], []
         for law in reversed(evidence.laws):
-            rows = selected(evidence.points, corpus, evidence.question.law[law])
+            rows = selected(evidence.points, corpus, section(evidence.question, law))
             rows = rows.iloc[:: 1 + len(rows) * len(evidence.laws) // MOST_POINTS]
             y, x = predicted(evidence, evidence.fits[law][corpus], rows), rows["loss"].to_numpy()
             colour = law_colour(evidence, law)

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from fitting import LAWS, Fit, PointsError, with_areas
+from fitting import LAWS, Fit, LawAverage, PointsError, with_areas
+from fitting.law_average import AVERAGE
 from fitting.schedule import Schedules
 from pipeline.question.goal import goal_of
-from pipeline.question.schema import Question
+from pipeline.question.schema import LawConfig, Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation
 from pipeline.study.collect import of_domain, read_points, schedules
 from pipeline.study.fits import read_back_test, read_fits
@@ -33,8 +34,8 @@ class Evidence:
     """Run -> learning rates."""
     points: pd.DataFrame | None = None
     """Collected points of the planned runs."""
-    fits: dict[str, dict[str, Fit]] = field(default_factory=dict)
-    """Law -> corpus -> fit, of the laws that are fitted to both corpora."""
+    fits: dict[str, dict[str, Fit | LawAverage]] = field(default_factory=dict)
+    """Law, or average, -> corpus -> fit, of the laws that are fitted to both corpora."""
     tested: pd.DataFrame | None = None
     """Predictions of held-out points, as `pipeline.study.fits.back_test` gives them."""
     target: Target | None = None
@@ -71,7 +72,8 @@ class Evidence:
 
     def law_of(self, corpus: str) -> str:
         """The law that answered for a corpus, or the first; only where something is fitted."""
-        return self.recommendation.law[corpus] if self.recommendation else next(iter(self.fits))
+        law = self.recommendation.law[corpus] if self.recommendation else ""
+        return law if law and (law in self.fits or not self.fits) else next(iter(self.fits))
 
     @property
     def domain_ratio(self) -> float | None:
@@ -121,13 +123,16 @@ def read_evidence(study: Study, question: Question) -> Evidence:
     if exists(study.answer("recommendation.json"), "There is no recommendation yet: run cptlaw recommend."):
         recommendation = Recommendation.read(study)
         law, before = recommendation.law, recommendation.loss_before
-        if not (corpora <= {*law} and corpora <= {*before} and {*law.values()} <= {*question.law}):
+        used = {*law.values(), *(name for of_law in recommendation.weights.values() for name in of_law)}
+        if not (corpora <= {*law} and corpora <= {*before} and used <= {*question.law, AVERAGE}):
             missing.append("The recommendation is of another question: run cptlaw recommend again.")
             recommendation = None
     rows = []
     if exists(study.answer("confirmation.json"), "The answer is not confirmed yet: run cptlaw confirm."):
         confirmation = Confirmation.read(study)
-        rows = [row for row in confirmation.confirmations if row.corpus in corpora and row.law in question.law]
+        rows = [
+            row for row in confirmation.confirmations if row.corpus in corpora and row.law in (*question.law, AVERAGE)
+        ]
         outcome = confirmation.outcome if confirmation.outcome.corpus in corpora else None
     if recommendation is not None and points is not None and goal_of(question).chooses_run:
         run = recommendation.target
@@ -135,14 +140,19 @@ def read_evidence(study: Study, question: Question) -> Evidence:
             target = lasting(question, find_target(question, points, run.model), run.steps)
         except StudyError:
             target = None
+    if recommendation is not None and {law for of in recommendation.weights.values() for law in of} <= {*fits}:
+        fits = _with_average(fits, recommendation.weights)
     answers = {"recommendation": recommendation, "confirmations": rows, "outcome": outcome, "missing": missing}
     evidence = dataclasses.replace(evidence, points=points, fits=fits, tested=tested, target=target, **answers)
     # Confirmation runs of an earlier answer do not confirm this one.
     return evidence if evidence.answered or recommendation is None else dataclasses.replace(evidence, outcome=None)
 
 
-def predicted(evidence: Evidence, fit: Fit, frame: pd.DataFrame) -> np.ndarray:
+def predicted(evidence: Evidence, fit: Fit | LawAverage, frame: pd.DataFrame) -> np.ndarray:
     """Loss (n,), nats a token, at rows with a run and a step; NaN where the law reads what is not known."""
+    if isinstance(fit, LawAverage):
+        logs = [fit.weights[law] * np.log(predicted(evidence, one, frame)) for law, one in fit.fits.items()]
+        return np.exp(np.sum(logs, axis=0))
     memory = fit.params.get("lambda", 0.999)
     frame = with_areas(frame, evidence.schedules, memory, LAWS[fit.law].rate_power)
     columns = frame[fit.columns].to_numpy(float)
@@ -151,6 +161,12 @@ def predicted(evidence: Evidence, fit: Fit, frame: pd.DataFrame) -> np.ndarray:
     if known.any():
         losses[known] = fit.predict(frame.iloc[np.flatnonzero(known)])
     return losses
+
+
+def section(question: Question, law: str) -> LawConfig:
+    """Which points a law is fitted to; of the average, those that all laws are."""
+    sections = list(question.law.values()) if law == AVERAGE else [question.law[law]]
+    return LawConfig(max(one.from_step for one in sections), max(one.min_ratio for one in sections))
 
 
 def at_target(evidence: Evidence, law: str, corpus: str, ratios: np.ndarray) -> pd.DataFrame | None:
@@ -167,12 +183,21 @@ def at_target(evidence: Evidence, law: str, corpus: str, ratios: np.ndarray) -> 
     return frame
 
 
-def _fits(study: Study, question: Question, missing: list[str]) -> dict[str, dict[str, Fit]]:
+def _with_average(
+    fits: dict[str, dict[str, Fit | LawAverage]], weights: dict[str, dict[str, float]]
+) -> dict[str, dict[str, Fit | LawAverage]]:
+    """Law -> corpus -> fit, the average among them where every corpus has one."""
+    averages = {corpus: LawAverage({law: fits[law][corpus] for law in of}, of) for corpus, of in weights.items() if of}
+    return {**fits, AVERAGE: averages} if averages and len(averages) == len(weights) else fits
+
+
+def _fits(study: Study, question: Question, missing: list[str]) -> dict[str, dict[str, Fit | LawAverage]]:
     corpora = (question.corpora.general, question.corpora.domain)
-    fits, absent = {}, []
-    for law, section in question.law.items():
+    fits: dict[str, dict[str, Fit | LawAverage]] = {}
+    absent = []
+    for law, own in question.law.items():
         if all((study.folder / study.fitted("fits") / f"{corpus}-{law}.json").exists() for corpus in corpora):
-            of_corpus = read_fits(study, dataclasses.replace(question, law={law: section}))
+            of_corpus = read_fits(study, dataclasses.replace(question, law={law: own}))
             fits[law] = {corpus: of_corpus[corpus][law] for corpus in corpora}
         else:
             absent.append(law)

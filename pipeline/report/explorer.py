@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fitting import Fit, PointsError
+from fitting import Fit, LawAverage, PointsError
 from fitting.answers.answer import beyond
 from fitting.answers.trade_off import trade_offs
+from fitting.uncertainty.misfit import extrapolation
 from pipeline.report.evidence import Evidence
 from pipeline.report.marks import (
     BLACK,
@@ -30,7 +31,7 @@ from pipeline.report.marks import (
     token_axis,
 )
 from pipeline.report.page import block, paragraph
-from pipeline.study.fits import spread
+from pipeline.study.fits import spread, weights
 from pipeline.study.folder import StudyError
 from pipeline.study.target import Target, find_target, lasting, target_columns
 
@@ -147,7 +148,7 @@ def _sizes(evidence: Evidence, target: Target) -> list[dict[str, Any]]:
     return sorted(made, key=lambda size: size["N"])
 
 
-def _lengths(evidence: Evidence, target: Target, fits: dict[str, Fit]) -> list[dict[str, Any]]:
+def _lengths(evidence: Evidence, target: Target, fits: dict[str, Fit | LawAverage]) -> list[dict[str, Any]]:
     """D, steps and, by role, the columns of the laws at the end of runs of several lengths."""
     fitted, asked = evidence.question.continual.steps, target.steps
     low, high = _LENGTH_RANGE[0] * min(fitted, asked), _LENGTH_RANGE[1] * max(fitted, asked)
@@ -165,12 +166,20 @@ def _lengths(evidence: Evidence, target: Target, fits: dict[str, Fit]) -> list[d
 
 
 def _answers(
-    evidence: Evidence, fits: dict[str, Fit], tolerances: list[float], size: dict[str, Any], length: dict[str, Any]
+    evidence: Evidence,
+    fits: dict[str, Fit | LawAverage],
+    tolerances: list[float],
+    size: dict[str, Any],
+    length: dict[str, Any],
 ) -> dict[str, Any]:
     """The answers (a list entry a tolerance) and the loss curves at one size and length, rounded as they are shown."""
     given: dict[str, Any] = {}
+    fits = {**fits}
     for role, corpus in zip(ROLES, evidence.corpora):
         if evidence.tested is not None:
+            if isinstance(fit := fits[role], LawAverage):
+                kind = extrapolation(fit.ranges, size["N"], length["D"])
+                fits[role] = LawAverage(fit.fits, weights(evidence.tested, corpus, kind))
             given[f"{role}_spread"] = spread(evidence.tested, corpus, fits[role], size["N"], length["D"])
         columns = {name: value for name, value in length["at"][role].items() if name not in ("N", "D")}
         given[f"{role}_at"] = {**columns, "loss_before": size["before"][role]}
@@ -190,7 +199,7 @@ def _listed(values: np.ndarray) -> list[list[float | None]]:
     return [[None if np.isnan(v) else int(v) if v == int(v) else float(v) for v in row] for row in values]
 
 
-def _beyond(fits: dict[str, Fit], at: dict[str, Any]) -> list[str]:
+def _beyond(fits: dict[str, Fit | LawAverage], at: dict[str, Any]) -> list[str]:
     """How far the columns of a run lie outside the fitted points: a line a column."""
     lines = {}
     for role, fit in fits.items():
@@ -202,7 +211,7 @@ def _beyond(fits: dict[str, Fit], at: dict[str, Any]) -> list[str]:
     return [*lines.values()]
 
 
-def _fitted_ratios(fits: dict[str, Fit]) -> list[float]:
+def _fitted_ratios(fits: dict[str, Fit | LawAverage]) -> list[float]:
     """The smallest and the largest domain ratio that both fits saw."""
     low, high = fits["domain"].ranges.get("r", (0.0, 1.0))
     least, most = fits["general"].ranges.get("r", (0.0, 1.0))

@@ -10,7 +10,7 @@ from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
 from pipeline.report.evidence import Evidence
 from pipeline.report.marks import CORPUS_COLOURS
-from pipeline.report.number_format import laws_used, percent, quantity
+from pipeline.report.number_format import laws_used, percent, quantity, weights_used
 from pipeline.report.page import block, lead, paragraph, table
 from pipeline.study.artifacts import Recommendation
 
@@ -87,12 +87,9 @@ def _mixture_bar(evidence: Evidence, content: Recommendation, ratio: float) -> M
 
 def _cards(evidence: Evidence, content: Recommendation) -> Markup:
     target = content.target
-    errors = "; ".join(
-        f"{content.law[corpus]} on {corpus} {errors[content.law[corpus]]:.2%}"
-        for corpus, errors in content.held_out_error.items()
-    )
+    weights = "; ".join(f"on {corpus} {weights_used(of_law)}" for corpus, of_law in content.weights.items() if of_law)
     size = f"N = {quantity(target.N * 1e9)} (non-embedding), {quantity(target.D * 1e9)} tokens"
-    tested = f"mean held-out error: {errors}" if errors else "no law could be tested on held-out runs"
+    tested = f"weights by held-out errors: {weights}" if weights else "it answers alone"
     cards = [
         ("Model", target.model, size),
         ("Law", " and ".join(dict.fromkeys(content.law.values())), tested),

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.report.colours import ratio_colour
-from pipeline.report.evidence import Evidence, at_target, predicted
+from pipeline.report.evidence import Evidence, at_target, predicted, section
 from pipeline.report.marks import (
     BLACK,
     GREY,
@@ -147,12 +147,12 @@ def _fitted_curves(
     evidence: Evidence, law: str, corpus: str, rows: pd.DataFrame
 ) -> Iterator[tuple[float, list[float], list[float]]]:
     """Ratio, tokens and predicted losses of the runs of a panel; runs of one ratio are one line with gaps."""
-    section = evidence.question.law[law]
+    admitted = section(evidence.question, law)
     last = rows.loc[rows["step"] == rows.groupby("run")["step"].transform("max")]
-    last = last[(last["step"] > section.from_step) & (last["r"] >= section.min_ratio)]
+    last = last[(last["step"] > admitted.from_step) & (last["r"] >= admitted.min_ratio)]
     if last.empty:
         return
-    steps = [np.unique(np.geomspace(max(section.from_step, 1), end, 28).round().astype(int)) for end in last["step"]]
+    steps = [np.unique(np.geomspace(max(admitted.from_step, 1), end, 28).round().astype(int)) for end in last["step"]]
     # All runs at once: a prediction takes as long for one as for all.
     frame = last.loc[last.index.repeat([len(of_run) for of_run in steps])].reset_index(drop=True)
     frame["tokens"] *= np.concatenate(steps) / frame["step"]

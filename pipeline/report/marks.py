@@ -193,7 +193,8 @@ def value_range(shown: Iterable[Any], *others: Any) -> list[float]:
 
 def law_colour(evidence: Evidence, law: str) -> str:
     """The colour of a law, the same in every figure and table."""
-    return LAW_COLOURS[list(evidence.question.law).index(law) % len(LAW_COLOURS)]
+    laws = list(evidence.question.law)
+    return LAW_COLOURS[laws.index(law) % len(LAW_COLOURS)] if law in laws else BLACK
 
 
 def law_keys(evidence: Evidence) -> list[Key]:

@@ -34,6 +34,15 @@ def laws_used(law: Mapping[str, str]) -> str:
     return names.pop() if len(names) == 1 else " and ".join(f"{name} on {corpus}" for corpus, name in law.items())
 
 
+def weights_used(weights: Mapping[str, float], between: str = ", ") -> str:
+    """Law -> weight in an average, in words, the largest first.
+
+    >>> weights_used({"dcpt": 0.25, "transfer": 0.75})
+    'transfer 75%, dcpt 25%'
+    """
+    return between.join(f"{law} {weight:.0%}" for law, weight in sorted(weights.items(), key=lambda item: -item[1]))
+
+
 def percent(ratio: float) -> str:
     """A ratio in percent.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fitting import LAWS, Fit
+from fitting import LAWS, Fit, LawAverage
 from fitting.schedule import LAMBDA
 from pipeline.plan.cost import costs
 from pipeline.report.evidence import Evidence
@@ -58,7 +58,9 @@ def parameters(evidence: Evidence) -> Markup:
     for corpus, colour in zip(evidence.corpora, CORPUS_COLOURS):
         rows = []
         for law in evidence.laws:
-            fit, section = evidence.fits[law][corpus], evidence.question.law[law]
+            fit, section = evidence.fits[law][corpus], evidence.question.law.get(law)
+            if isinstance(fit, LawAverage) or section is None:
+                continue
             named = (law, law_colour(evidence, law))
             read = (f"{fit.n_points:,}", str(fit.n_runs), str(max(section.from_step, 1)))
             quality = (f"{fit.metrics['r2']:.4f}", f"{fit.metrics['mae']:.4f}")

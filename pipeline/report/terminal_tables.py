@@ -10,7 +10,7 @@ from rich.table import Table
 from pipeline.launch.local import workers
 from pipeline.plan.cost import Cost
 from pipeline.question.schema import Question
-from pipeline.report.number_format import duration, laws_used, quantity
+from pipeline.report.number_format import duration, laws_used, quantity, weights_used
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Recommendation
 from pipeline.study.folder import Study
 
@@ -77,9 +77,9 @@ def recommendation_table(content: Recommendation, question: Question) -> Table:
         words = f"{row.model}, {quantity(row.D * 1e9)} tokens, {row.domain_ratio:.3f}"
         table.add_row(words, f"{row.predicted:.4f}", f"{row.low:.4f} to {row.high:.4f}")
     table.add_row("binding", content.binding, "")
-    for corpus, law in content.law.items():
-        if (error := content.held_out_error.get(corpus, {}).get(law)) is not None:
-            table.add_row(f"held-out error on {corpus}", f"{error:.2%}", law)
+    for corpus, of_law in content.weights.items():
+        if of_law:
+            table.add_row(f"average on {corpus}", weights_used(of_law, "\n"), "")
     return table
 
 

@@ -218,7 +218,9 @@ class Recommendation(Artifact):
     goal: GoalConfig
     """The question."""
     law: dict[str, str]
-    """Corpus -> law that the answer uses for it."""
+    """Corpus -> law that the answer uses for it, or "average"."""
+    weights: dict[str, dict[str, Ratio]]
+    """Corpus -> law -> weight in the average; empty where one law answers alone."""
     target: RecommendedRun
     """The run that it is for."""
     loss_before: dict[str, Number]
@@ -242,8 +244,6 @@ class Recommendation(Artifact):
     """A line each."""
     held_out: list[HeldOutError]
     """A row a corpus, split and law."""
-    held_out_error: dict[str, dict[str, Number]]
-    """Corpus -> law -> mean error that the law was chosen by."""
     answers: dict[str, LawAnswer]
     """Law -> what it recommends alone."""
 

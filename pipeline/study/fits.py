@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
 
-from fitting import Fit, PointsError, advise, fit, held_out
+from fitting import Fit, LawAverage, PointsError, advise, fit, held_out, law_weights
+from fitting.law_average import AVERAGE
 from fitting.schedule import Schedules
-from fitting.uncertainty.misfit import extrapolation, half_width, log_errors
+from fitting.uncertainty.misfit import FACTORS, NEXT, extrapolation, half_width, log_errors
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.folder import Study, StudyError
 from training.durable import write_whole
@@ -133,16 +134,52 @@ def read_back_test(study: Study) -> pd.DataFrame:
         raise StudyError(f"{path}: {error}; run cptlaw fit again") from None
 
 
-def spread(tested: pd.DataFrame, corpus: str, fit: Fit, N: float, D: float) -> np.ndarray | None:
-    """Log errors (k,) of the fit's prediction for a run of N and D, by the law's errors on what was held out.
+def weights(tested: pd.DataFrame, corpus: str, kind: str) -> dict[str, float]:
+    """Law -> its weight in the average of the laws on a corpus, for a kind of extrapolation; empty without a test."""
+    _, errors = _held_out_errors(tested[tested["corpus"] == corpus], kind)
+    return law_weights({str(law): errors[law].to_numpy() for law in errors}) if len(errors) else {}
+
+
+def with_average(
+    fits: Mapping[str, Mapping[str, Fit]], weights: Mapping[str, Mapping[str, float]]
+) -> dict[str, dict[str, Fit | LawAverage]]:
+    """The fits of each corpus, and their average where there are weights."""
+    made: dict[str, dict[str, Fit | LawAverage]] = {corpus: {**of_corpus} for corpus, of_corpus in fits.items()}
+    for corpus, of_law in weights.items():
+        if of_law:
+            made[corpus][AVERAGE] = LawAverage({law: fits[corpus][law] for law in of_law}, of_law)
+    return made
+
+
+def spread(tested: pd.DataFrame, corpus: str, fit: Fit | LawAverage, N: float, D: float) -> np.ndarray | None:
+    """Log errors (k,) of the fit's prediction for a run of N and D, by the errors on what was held out.
 
     The kind of extrapolation decides which held-out errors count (`fitting.uncertainty.misfit`). None when nothing
     could be held out.
     """
-    rows = tested[(tested["law"] == fit.law) & (tested["corpus"] == corpus)]
-    errors = {
-        str(kind): np.log(some["measured"].to_numpy(float) / some["predicted"].to_numpy(float))
-        for kind, some in rows.groupby("split")
+    laws = fit.weights if isinstance(fit, LawAverage) else {fit.law: 1.0}
+    rows = tested[(tested["corpus"] == corpus) & tested["law"].isin(list(laws))]
+    asked = extrapolation(fit.ranges, N, D)
+    known, errors = _held_out_errors(rows, asked)
+    if not len(errors):
+        return None
+    kind = max(asked, known, key=lambda name: FACTORS[name])
+    missed = errors.to_numpy() @ np.array([laws[str(law)] for law in errors])
+    return log_errors(half_width(missed, fit.metrics["log_rmse"], kind))
+
+
+def _held_out_errors(tested: pd.DataFrame, kind: str) -> tuple[str, pd.DataFrame]:
+    """Log errors of held-out points by law, on points that all predicted, and the kind of extrapolation that they are.
+
+    The kind is the first that stands for the one asked and that all laws were tested on, else that most were.
+    """
+    if tested.empty:
+        return kind, pd.DataFrame()
+    log_error = np.log(tested["measured"].to_numpy(float) / tested["predicted"].to_numpy(float))
+    rows = tested.assign(log_error=log_error)
+    tables = {
+        name: rows[rows["split"] == name].pivot(index=["run", "step"], columns="law", values="log_error").dropna()
+        for name in NEXT[kind]
     }
-    width = half_width(errors, fit.metrics["log_rmse"], extrapolation(fit.ranges, N, D))
-    return None if width is None else log_errors(width)
+    best = max(NEXT[kind], key=lambda name: len(tables[name].columns) if len(tables[name]) else 0)
+    return best, tables[best]

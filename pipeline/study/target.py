@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from fitting import LAWS, Fit, with_areas
+from fitting import LAWS, Fit, LawAverage, with_areas
+from fitting.law_average import own_column
 from fitting.schedule import Schedule
 from pipeline.question.goal import tokens_per_step
 from pipeline.question.phases import pieces
@@ -81,8 +82,11 @@ def lasting(question: Question, target: Target, steps: int) -> Target:
     return dataclasses.replace(target, steps=steps, D=steps * tokens_per_step(question) / 1e9)
 
 
-def target_columns(question: Question, target: Target, corpus: str, fit: Fit) -> dict[str, float]:
-    """The columns of a law at the end of the target's run, its share apart."""
+def target_columns(question: Question, target: Target, corpus: str, fit: Fit | LawAverage) -> dict[str, float]:
+    """The columns of a law, or of several, at the end of the target's run, the ratio apart."""
+    if isinstance(fit, LawAverage):
+        every = {law: target_columns(question, target, corpus, one) for law, one in fit.fits.items()}
+        return {own_column(law, name): value for law, columns in every.items() for name, value in columns.items()}
     phase = dataclasses.replace(question.continual, steps=target.steps)
     rates = learning_rates(pieces(phase), target.steps, target.rate_before)
     end = pd.DataFrame({"run": [target.model], "step": [target.steps]})
@@ -100,7 +104,7 @@ def target_columns(question: Question, target: Target, corpus: str, fit: Fit) ->
 
 
 def columns_by_length(
-    question: Question, target: Target, corpus: str, fit: Fit, least: float, most: float
+    question: Question, target: Target, corpus: str, fit: Fit | LawAverage, least: float, most: float
 ) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
     """The columns of a law at the ends of runs of D billions of tokens (n,) from `least` to `most`, N and D apart."""
     step = tokens_per_step(question) / 1e9

@@ -22,7 +22,7 @@ def given(
         n_points=100,
         n_runs=10,
         ranges=ranges or {},
-        columns=list(fitting.LAWS[law].columns),
+        columns=[name for name in fitting.LAWS[law].columns if name not in fields.get("unknown", ())],
         draws=scatter if draws else np.zeros((0, 0)),
         run_errors=np.array([-0.001, 0.001]),
         point_errors=np.array([-0.001, 0.001]),

@@ -23,17 +23,11 @@ def test_the_kind_of_extrapolation_is_what_lies_outside(N, D, kind):
     assert extrapolation(RANGES, N, D) == kind
 
 
-def test_errors_of_the_same_kind_decide():
-    errors = {"ratio": np.array([0.001, -0.001]), "size": np.array([0.02, -0.03])}
-    inside, larger = (half_width(errors, 0.002, kind) for kind in ("ratio", "size"))
+def test_held_out_errors_and_residuals_make_the_half_width():
+    inside = half_width(np.array([0.001, -0.001]), 0.002, "ratio")
+    larger = half_width(np.array([0.02, -0.03]), 0.002, "size")
     assert inside == pytest.approx(FACTORS["ratio"] * np.sqrt(1e-6 + 4e-6 + FLOOR**2))
     assert larger > 3 * inside
-
-
-def test_the_nearest_kind_stands_for_one_that_could_not_be_held_out():
-    errors = {"tokens": np.array([0.01])}
-    assert half_width(errors, 0.0, "size-and-tokens") == half_width(errors, 0.0, "tokens")
-    assert half_width({"tokens": np.array([])}, 0.0, "tokens") is None
 
 
 def test_log_errors_have_the_half_width():

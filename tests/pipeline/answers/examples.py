@@ -12,10 +12,10 @@ from pipeline.study.artifacts import ConfirmationRow, Interval, Recommendation, 
 def recommendation(kind: str = "trade-off", **changes: Any) -> Recommendation:
     """Half code, 90% interval 0.4 to 0.6, for a model `m`."""
     made = Recommendation(
-        goal=GoalConfig(kind=kind), law={"general": "dcpt", "code": "dcpt"}, target=RecommendedRun("m", 1e-4, 1e-3, 9),
-        loss_before={"general": 2.0, "code": 3.0}, mixture={"general": 0.5, "code": 0.5}, low=0.4, high=0.6,
-        predicted={}, binding="", identified=True, optimum={"N": Interval(1.5e-4, 1e-4, 2e-4)}, candidates=[],
-        warnings=[], held_out=[], held_out_error={}, answers={},
+        goal=GoalConfig(kind=kind), law={"general": "dcpt", "code": "dcpt"}, weights={},
+        target=RecommendedRun("m", 1e-4, 1e-3, 9), loss_before={"general": 2.0, "code": 3.0},
+        mixture={"general": 0.5, "code": 0.5}, low=0.4, high=0.6, predicted={}, binding="", identified=True,
+        optimum={"N": Interval(1.5e-4, 1e-4, 2e-4)}, candidates=[], warnings=[], held_out=[], answers={},
     )  # fmt: skip
     return dataclasses.replace(made, **changes)
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
+import numpy as np
 import pandas as pd
+import pytest
 
-from pipeline.study.fits import SPLITS, trust
+from fitting import LawAverage, law_weights
+from fitting.uncertainty.misfit import FACTORS, FLOOR
+from pipeline.study.fits import SPLITS, spread, trust, weights
+from tests.fitting.given import given
 
 
 def test_trust_is_told_for_each_corpus_and_split() -> None:
@@ -24,3 +30,36 @@ def test_trust_is_told_for_each_corpus_and_split() -> None:
     assert lines[0].startswith("general, size (a larger size): trust transfer-anchored: mean error 1.10% of 3")
     assert lines[7].startswith("code, size-and-tokens (a larger model trained for longer): trust transfer-anchored")
     assert trust(tested.iloc[:0]) == []
+
+
+def _tested(*rows: tuple[str, str, int, float]) -> pd.DataFrame:
+    """Held-out points of one corpus: law, split, step, log error."""
+    table = pd.DataFrame(rows, columns=["law", "split", "step", "error"]).assign(
+        corpus="general", run="a", predicted=2.0
+    )
+    return table.assign(measured=2.0 * np.exp(table["error"]))
+
+
+def test_the_kind_that_all_laws_were_tested_on_decides_the_weights() -> None:
+    both = [("one", "tokens", 1, 0.01), ("two", "tokens", 1, 0.03), ("one", "tokens", 2, 0.01)]
+    tested = _tested(*both, ("one", "size", 1, 0.2))
+    # The last point was predicted by one law only, and so was the size.
+    by_tokens = law_weights({"one": np.array([0.01]), "two": np.array([0.03])})
+    assert weights(tested, "general", "tokens") == weights(tested, "general", "size") == pytest.approx(by_tokens)
+    assert weights(tested, "code", "tokens") == weights(tested.iloc[:0], "general", "tokens") == {}
+
+
+def test_the_spread_of_an_average_is_that_of_its_own_errors() -> None:
+    tested = _tested(("one", "tokens", 1, 0.02), ("two", "tokens", 1, -0.02))
+    law, params = "chinchilla", {"E": 1.0, "A": 1.0, "B": 1.0, "alpha": 0.5, "beta": 0.5}
+    fit = given(law, params, ranges={"N": (0.1, 1.0), "D": (1.0, 8.0)})
+    average = LawAverage({"one": fit, "two": fit}, {"one": 0.5, "two": 0.5})
+    one = dataclasses.replace(fit, law="one")
+    halves = [np.quantile(spread(tested, "general", of, 1.0, D), 0.95) for of in (average, one) for D in (16.0, 4.0)]  # pyright: ignore
+    residual = 0.001
+    of_average, of_one = np.hypot(residual, FLOOR), np.hypot(np.hypot(residual, FLOOR), 0.02)
+    # Nothing was held out by ratio, so errors by tokens stand for it, with the larger of both factors.
+    assert halves == pytest.approx(
+        [FACTORS["tokens"] * one for one in (of_average, of_average, of_one, of_one)], rel=0.02
+    )
+    assert spread(tested.iloc[:0], "general", average, 1.0, 4.0) is None

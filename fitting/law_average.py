@@ -1,0 +1,148 @@
+"""Several laws answer together: the mean of their log losses, weighted by how well each predicted held-out points.
+
+The weights are inverse variances: 1 / (mean square of the held-out log errors + FLOOR^2). On 20 series the mean misses
+less than the law with the smallest held-out error (docs/negative-results.md, `python -m tests.benchmarks misfit`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from fitting.fitted import Fit, interval_of
+from fitting.points import PointsError
+
+AVERAGE = "average"
+"""What stands for the weighted mean where the name of a law is asked."""
+AREAS = ("s2", "s2_pretrain")
+"""Columns that depend on a law's lambda: a frame for several laws holds them once for each, as <law>.<column>."""
+FLOOR = 0.012
+"""Log error by which two laws may differ on a new run whatever their held-out errors, so that none counts alone."""
+NORMAL = 1.645
+"""Standard deviations in half a 90% interval."""
+
+
+def law_weights(errors: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Law -> weight, summing to 1, by the log errors (k,) of its predictions of held-out points.
+
+    >>> weights = law_weights({"one": np.array([0.01, -0.01]), "other": np.array([0.02, 0.02])})
+    >>> {law: round(weight, 2) for law, weight in weights.items()}
+    {'one': 0.69, 'other': 0.31}
+    """
+    precision = {law: 1 / (float(np.mean(np.square(values))) + FLOOR**2) for law, values in errors.items()}
+    total = sum(precision.values())
+    return {law: value / total for law, value in precision.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class LawAverage:
+    """Fits of several laws to one corpus as one: it predicts exp(sum_k w_k log L_k).
+
+    `fits`: law -> fit; `weights`: law -> weight, summing to 1. It stands for a `Fit` in the answers, with frames that
+    hold the `columns`: of `AREAS` one a law.
+    """
+
+    fits: Mapping[str, Fit]
+    weights: Mapping[str, float]
+    law: str = AVERAGE
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        if {*self.fits} != {*self.weights} or not np.isclose(sum(self.weights.values()), 1.0):
+            raise PointsError(f"weights {dict(self.weights)}: give one a law of {', '.join(self.fits)}, with sum 1")
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that a frame must have."""
+        names = (own_column(law, name) for law, fit in self.fits.items() for name in fit.columns)
+        return list(dict.fromkeys(names))
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """Column -> (smallest, largest) among the points of any law; without `AREAS`."""
+        every = [(name, low, high) for fit in self.fits.values() for name, (low, high) in fit.ranges.items()]
+        names = dict.fromkeys(name for name, _, _ in every if name not in AREAS)
+        return {
+            name: (min(low for one, low, _ in every if one == name), max(high for one, _, high in every if one == name))
+            for name in names
+        }
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """log_rmse: root of the weighted mean square of the log residuals."""
+        squares = sum(self.weights[law] * fit.metrics["log_rmse"] ** 2 for law, fit in self.fits.items())
+        return {"log_rmse": float(np.sqrt(squares))}
+
+    @property
+    def params(self) -> dict[str, float]:
+        """None of its own: those of each law are in `fits`."""
+        return {}
+
+    @cached_property
+    def draws(self) -> np.ndarray:
+        """(draws, 0): as many as the law with fewest has; what they predict is in `predict_draws`."""
+        return np.zeros((min(len(fit.draws) for fit in self.fits.values()), 0))
+
+    def predict(self, frame: pd.DataFrame) -> np.ndarray:
+        """Loss (n,), in nats per token. Raises PointsError for missing or impossible columns."""
+        return np.exp(self._weights @ self._logs(frame))
+
+    def predict_draws(self, frame: pd.DataFrame) -> np.ndarray:
+        """Loss (draws, n): of each law as many of its refits as its weight says."""
+        ends = np.round(np.cumsum(self._weights) * len(self.draws)).astype(int)
+        starts = np.concatenate([[0], ends[:-1]])
+        parts = [
+            fit.predict_draws(own_frame(law, frame))[start:end]
+            for (law, fit), start, end in zip(self.fits.items(), starts, ends, strict=True)
+            if end > start
+        ]
+        return np.concatenate(parts) if parts else np.zeros((0, len(frame)))
+
+    def disagreement(self, frame: pd.DataFrame) -> np.ndarray:
+        """Standard deviation (n,) of the laws' log losses, by their weights."""
+        logs = self._logs(frame)
+        return np.sqrt(self._weights @ (logs - self._weights @ logs) ** 2)
+
+    def log_errors(self, frame: pd.DataFrame, spread: np.ndarray) -> np.ndarray:
+        """Log errors (k, n) of the predictions: `spread` (k,), widened where the laws disagree."""
+        half = float(np.quantile(spread, 0.95))
+        apart = NORMAL * self.disagreement(frame)
+        return np.asarray(spread, float)[:, None] * np.hypot(1.0, apart / half)
+
+    def predict_interval(
+        self, frame: pd.DataFrame, level: float = 0.9, spread: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(low, high), each (n,), as `Fit.predict_interval`; `spread` must be given."""
+        if spread is None:
+            raise PointsError("the interval of an average needs spread: the log errors of held-out predictions")
+        return interval_of(self.predict(frame), self.log_errors(frame, spread), level)
+
+    def measured_interval(
+        self, predicted: np.ndarray, level: float = 0.9, spread: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(low, high), each (n,), for losses (draws, n) of `predict_draws`, as `Fit.measured_interval`."""
+        return next(iter(self.fits.values())).measured_interval(predicted, level, spread)
+
+    @property
+    def _weights(self) -> np.ndarray:
+        return np.array([self.weights[law] for law in self.fits])
+
+    def _logs(self, frame: pd.DataFrame) -> np.ndarray:
+        return np.log([fit.predict(own_frame(law, frame)) for law, fit in self.fits.items()])
+
+
+def own_column(law: str, name: str) -> str:
+    """The name of a law's column in a frame for several laws.
+
+    >>> own_column("transfer-anchored", "s2"), own_column("transfer-anchored", "s1")
+    ('transfer-anchored.s2', 's1')
+    """
+    return f"{law}.{name}" if name in AREAS else name
+
+
+def own_frame(law: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with that law's own columns of `AREAS`, where it has them."""
+    own = {name: frame[own_column(law, name)] for name in AREAS if own_column(law, name) in frame.columns}
+    return frame.assign(**own)

@@ -1,0 +1,77 @@
+"""Several laws that answer together."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fitting
+from fitting import LawAverage, PointsError, trade_off
+from fitting.law_average import NORMAL
+from tests.fitting.given import given
+
+PARAMS = {"C2": 2.0, "C": 0.08, "G": 0.4, "eps": 0.02, "E": 500.0, "lambda": 0.99}
+AT = {"s1": 0.3, "s1_pretrain": 2.0, "loss_before": 3.0, "rho": 1.0}
+
+
+def _average(weight: float = 0.25, **other: float) -> LawAverage:
+    fits = {name: given("transfer-anchored", {**PARAMS, **change}) for name, change in (("a", {}), ("b", other))}
+    return LawAverage(fits, {"a": weight, "b": 1 - weight})
+
+
+def test_the_prediction_is_the_weighted_mean_of_log_losses():
+    average = _average(C=0.16)
+    frame = pd.DataFrame({"r": [0.2, 0.9], "a.s2": 0.02, "b.s2": 0.02, **AT})
+    one, other = (fit.predict(frame.assign(s2=0.02)) for fit in average.fits.values())
+    assert average.predict(frame) == pytest.approx(one**0.25 * other**0.75)
+    assert average.disagreement(frame) == pytest.approx(np.sqrt(0.25 * 0.75) * np.abs(np.log(one / other)))
+
+
+def test_each_law_reads_the_area_of_its_own_memory():
+    average = _average()
+    assert {"a.s2", "b.s2", "s1", "r"} <= {*average.columns}
+    frame = pd.DataFrame({"r": [0.5], "a.s2": [0.0], "b.s2": [0.1], **AT})
+    one, other = (average.fits[law].predict(frame.assign(s2=s2))[0] for law, s2 in (("a", 0.0), ("b", 0.1)))
+    assert average.predict(frame)[0] == pytest.approx(one**0.25 * other**0.75)
+    with pytest.raises(PointsError, match=r"the general law average reads .*b\.s2: give them in general_at"):
+        trade_off(average, average, 1e-4, 1e-3, 0.03, 3.0, general_at={**AT, "a.s2": 0.0})
+
+
+def test_intervals_widen_where_the_laws_disagree():
+    average, spread = _average(C=0.16), np.linspace(-0.011, 0.011, 2001)
+    frame = pd.DataFrame({"r": [0.01, 0.9], "a.s2": 0.02, "b.s2": 0.02, **AT})
+    low, high = average.predict_interval(frame, 0.9, spread)
+    expected = np.hypot(0.0099, NORMAL * average.disagreement(frame))
+    assert np.log(high / average.predict(frame)) == pytest.approx(expected, rel=1e-3)
+    assert np.log(average.predict(frame) / low) == pytest.approx(expected, rel=1e-3)
+    with pytest.raises(PointsError, match="needs spread"):
+        average.predict_interval(frame)
+
+
+def test_the_answer_lies_between_those_of_the_laws():
+    laws = [_average(1.0, C=0.16), _average(0.5, C=0.16), _average(0.0, C=0.16)]
+    at, spread = {**AT, "a.s2": 0.02, "b.s2": 0.02}, np.linspace(-0.011, 0.011, 201)
+    answers = [
+        trade_off(
+            law, law, 1e-4, 1e-3, 0.03, 3.0, general_at=at, domain_at=at, general_spread=spread, domain_spread=spread
+        )
+        for law in laws
+    ]
+    first, both, second = (answer.domain_ratio for answer in answers)
+    assert second < both < first
+    assert answers[1].low < second < first < answers[1].high
+
+
+def test_draws_are_of_each_law_as_its_weight_says():
+    fits = {law: given("chinchilla", {"E": E, "A": 1.0, "B": 1.0, "alpha": 0.5, "beta": 0.5}, draws=40)
+            for law, E in (("a", 1.0), ("b", 9.0))}  # fmt: skip
+    drawn = LawAverage(fits, {"a": 0.25, "b": 0.75}).predict_draws(pd.DataFrame({"N": [1.0], "D": [1.0]}))
+    assert drawn.shape == (40, 1)
+    assert int((drawn < 6).sum()) == 10
+
+
+def test_weights_fall_with_held_out_errors():
+    weights = fitting.law_weights({"good": np.full(3, 0.001), "bad": np.full(5, 0.1)})
+    assert sum(weights.values()) == pytest.approx(1)
+    assert weights["good"] > 0.98
+    with pytest.raises(PointsError, match="with sum 1"):
+        LawAverage(_average().fits, {"a": 0.5, "b": 0.6})
