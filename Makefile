@@ -8,17 +8,18 @@ STAMP := .venv/.installed
 quickstart: setup
 	$(BIN)/cptlaw quickstart
 
+# TESTS: arguments of pytest in place of all tests.
 test: setup
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow' $(TESTS)
 
 test-slow: setup
-	$(BIN)/python -m pytest -m slow $(SLOW_TESTS)
+	$(BIN)/python -m pytest -m slow $(TESTS)
 
 # Numbers must not depend on the processor: the kernels that OpenBLAS picks for two others, side by side.
-KERNEL_TESTS ?= tests/fitting
+test-kernels: TESTS ?= tests/fitting
 test-kernels: setup
-	OPENBLAS_CORETYPE=Haswell $(BIN)/python -m pytest -m 'not slow' -p no:cacheprovider $(KERNEL_TESTS) & haswell=$$!; \
-	OPENBLAS_CORETYPE=SkylakeX $(BIN)/python -m pytest -m 'not slow' -p no:cacheprovider $(KERNEL_TESTS); skylake=$$?; \
+	OPENBLAS_CORETYPE=Haswell $(BIN)/python -m pytest -m 'not slow' -p no:cacheprovider $(TESTS) & haswell=$$!; \
+	OPENBLAS_CORETYPE=SkylakeX $(BIN)/python -m pytest -m 'not slow' -p no:cacheprovider $(TESTS); skylake=$$?; \
 	wait $$haswell && exit $$skylake
 
 check: setup

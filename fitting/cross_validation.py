@@ -1,6 +1,6 @@
 """How well a law predicts what it was not fitted to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Any
@@ -66,7 +66,7 @@ def folds(points: pd.DataFrame, by: str, domain: str = "domain") -> list[Fold]:
 def held_out(
     points: pd.DataFrame,
     law: str,
-    by: str,
+    by: str | Sequence[Fold],
     schedules: Schedules | None = None,
     seed: int = 0,
     *,
@@ -76,10 +76,11 @@ def held_out(
 ) -> pd.DataFrame:
     """Fit on a part of the points, predict the rest, for every fold of a split.
 
-    Arguments: `by` and `domain` as in `folds`; `log` is given a line for each fold; the others as in `fit`, which
-    gets the `options` too (method, fix, unknown …). No bootstrap is made. A fold that leaves too little to fit is
-    passed over. Local minima of the objective are searched for in each fold, or, where there are more than ten folds
-    (each leaves out a third at most), once in all points; each fold is still fitted to its own optimum.
+    Arguments: `by` and `domain` as in `folds`, or `by` is a list of folds of these points; `log` is given a line for
+    each fold; the others as in `fit`, which gets the `options` too (method, fix, unknown …). No bootstrap is made. A
+    fold that leaves too little to fit is passed over. Local minima of the objective are searched for in each fold, or,
+    where there are more than ten folds (each leaves out a third at most), once in all points; each fold is still fitted
+    to its own optimum.
 
     Returns the judged points, fold after fold, with the columns `predicted`, `measured` (nats per token),
     `relative_error` (predicted / measured - 1) and `split` (what was held out); `attrs["skipped"]` holds the reason of
@@ -88,11 +89,15 @@ def held_out(
 
     Source: the splits of Que et al. 2024, sec. 4.2 and 4.4; rolling origins and size-and-tokens are ours.
     """
-    points = points.loc[with_value(points, law_named(law, LAWS))]
+    usable = with_value(points, law_named(law, LAWS))
+    points = points.loc[usable]
     if "run" not in points.columns:
         points = points.assign(run=np.arange(len(points)))
     options = {"seed": seed, "schedules": schedules} | options
-    parted = folds(points, by, domain)
+    if isinstance(by, str):
+        parted = folds(points, by, domain)
+    else:
+        parted = [Fold(fold.label, fold.fitted[usable], fold.judged[usable]) for fold in by]
     if len(parted) > MANY and options.get("method", "varpro") == "varpro":
         options["minima"] = local_minima(points, law, **{key: options[key] for key in SEARCHED if key in options})
     parts, skipped = [], {}

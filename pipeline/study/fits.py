@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pandas as pd
 
-from fitting import Fit, LawAverage, PointsError, advise, fit, held_out, law_weights
+from fitting import Fit, Fold, LawAverage, PointsError, advise, fit, folds, held_out, law_weights
 from fitting.law_average import AVERAGE
 from fitting.schedule import Schedules
 from fitting.uncertainty.misfit import FACTORS, NEXT, extrapolation, half_width, log_errors
@@ -96,11 +96,13 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
         sections = question.law.values()
         least_step = max((law.from_step for law in sections), default=0)
         shared = LawConfig(least_step, max((law.min_ratio for law in sections), default=0.0))
-        judged = pd.MultiIndex.from_frame(selected(points, corpus, shared)[["run", "step"]])
+        shared_points = selected(points, corpus, shared)
+        judged = pd.MultiIndex.from_frame(shared_points[["run", "step"]])
         for split in SPLITS:
             for name, law in question.law.items():
+                own = selected(points, corpus, law)
                 try:
-                    rows = held_out(selected(points, corpus, law), name, split, schedules, question.seed)
+                    rows = held_out(own, name, shared_folds(own, shared_points, split), schedules, question.seed)
                 except PointsError:
                     continue
                 rows = rows[pd.MultiIndex.from_frame(rows[["run", "step"]]).isin(judged)]
@@ -111,6 +113,19 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
     (study.folder / study.fitted("fits")).mkdir(parents=True, exist_ok=True)
     write_whole(study.folder / study.fitted("fits") / "held_out.parquet", tested.to_parquet(index=False))
     return tested
+
+
+def shared_folds(points: pd.DataFrame, shared: pd.DataFrame, split: str) -> list[Fold]:
+    """The folds of a law's points that hold out what `fitting.folds` names among the points of all laws.
+
+    Raises:
+        PointsError: those points cannot be parted that way.
+    """
+    if split != "ratio":
+        return folds(points, split)
+    # A law that is fitted from a higher ratio on would otherwise have other ratios held out.
+    judged = [(fold.label, points["r"].isin(shared["r"][fold.judged]).to_numpy()) for fold in folds(shared, split)]
+    return [Fold(label, ~mask, mask) for label, mask in judged]
 
 
 def trust(tested: pd.DataFrame) -> list[str]:

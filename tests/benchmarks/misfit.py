@@ -24,6 +24,7 @@ from fitting.parallel import over_cores
 from fitting.schedule import Schedules
 from fitting.uncertainty.misfit import FACTORS, NEXT, half_width
 from pipeline.paper_tables.dcpt.points import DomainPoints
+from pipeline.study.fits import shared_folds
 from tests.benchmarks import Row, row
 from tests.benchmarks.agreement import DOMAINS, RESULTS
 
@@ -60,20 +61,22 @@ def held_out_points(job: tuple) -> pd.DataFrame:
     Their error, the laws' disagreement and the half-width at factor 1, on points that every law predicted.
     """
     source, name, points, schedules, kind = job
+    admitted = {law: (points["step"] >= step) & (points["r"] >= r) for law, (step, r) in LAWS.items()}
+    shared = points[np.logical_and.reduce(list(admitted.values()))]
     errors, known, residuals = {}, {}, {}
-    for law, (from_step, min_ratio) in LAWS.items():
-        own = points[(points["step"] >= from_step) & (points["r"] >= min_ratio)]
-        of_law = None if law == "dcpt" else schedules
+    for law, chosen in admitted.items():
+        own, of_law = points[chosen], None if law == "dcpt" else schedules
         try:
-            (fold,) = fitting.folds(own, kind)
-            judged = fitting.held_out(own, law, kind, of_law)
+            (fold,) = shared_folds(own, shared, kind)
+            judged = fitting.held_out(own, law, [fold], of_law)
             fit = fitting.fit(own[fold.fitted], law, schedules=of_law, bootstrap=0)
         except PointsError:
             continue
         errors[law], residuals[law] = _log_errors(judged), fit.metrics["log_rmse"]
+        rest, of_rest = own[fold.fitted], shared[shared.index.isin(own.index[fold.fitted])]
         for inner in NEXT[kind]:
             try:
-                known[law, inner] = _log_errors(fitting.held_out(own[fold.fitted], law, inner, of_law))
+                known[law, inner] = _log_errors(fitting.held_out(rest, law, shared_folds(rest, of_rest, inner), of_law))
             except PointsError:
                 continue
     inner = next((one for one in NEXT[kind] if all((law, one) in known for law in errors)), None)
@@ -117,6 +120,7 @@ def measure() -> Iterator[Row]:
     """Rows of the benchmark: coverage, width and coverage of other sources, for each kind."""
     jobs = [(*series, kind) for series in all_series() for kind in FACTORS]
     table = pd.concat(over_cores(held_out_points, jobs), ignore_index=True)
+    table.to_parquet("/tmp/misfit.parquet")
     table["judged"] = np.where(table["law"] == AVERAGE, AVERAGE, "one law")
     for (kind, judged), rows in table.groupby(["kind", "judged"], sort=False):
         weight = rows["weight"]

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fitting import LawAverage, law_weights
+from fitting import LawAverage, folds, law_weights
 from fitting.uncertainty.misfit import FACTORS, FLOOR
-from pipeline.study.fits import SPLITS, spread, trust, weights
+from pipeline.study.fits import SPLITS, shared_folds, spread, trust, weights
 from tests.fitting.given import given
 
 
@@ -63,3 +63,18 @@ def test_the_spread_of_an_average_is_that_of_its_own_errors() -> None:
         [FACTORS["tokens"] * one for one in (of_average, of_average, of_one, of_one)], rel=0.02
     )
     assert spread(tested.iloc[:0], "general", average, 1.0, 4.0) is None
+
+
+def test_all_laws_hold_out_the_same_ratios() -> None:
+    ratios = np.array([0.0, 0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0])
+    points = pd.DataFrame({"r": np.repeat(ratios, 2), "D": np.tile([1.0, 2.0], 9)})
+    shared = points[points["r"] >= 0.1]
+    held = {
+        name: set(own["r"][fold.judged])
+        for name, own in (("all", points), ("shared", shared))
+        for fold in shared_folds(own, shared, "ratio")
+    }
+    assert held["all"] == held["shared"] == {0.33, 0.8}
+    assert set(points["r"][folds(points, "ratio")[0].judged]) != held["all"]
+    (by_tokens,) = shared_folds(points, shared, "tokens")
+    assert set(points["D"][by_tokens.judged]) == {2.0}
