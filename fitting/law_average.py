@@ -20,8 +20,8 @@ AREAS = ("s2", "s2_pretrain")
 """Columns that depend on a law's lambda: a frame for several laws holds them once for each, as <law>.<column>."""
 FLOOR = 0.012
 """Log error by which two laws may differ on a new run whatever their held-out errors, so that none counts alone."""
-NORMAL = 1.645
-"""Standard deviations in half a 90% interval."""
+APART = 1.3
+"""Half-width of a 90% interval that the laws' disagreement makes, over the standard deviation of their log losses."""
 
 
 def law_weights(errors: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -108,7 +108,7 @@ class LawAverage:
     def log_errors(self, frame: pd.DataFrame, spread: np.ndarray) -> np.ndarray:
         """Log errors (k, n) of the predictions: `spread` (k,), widened where the laws disagree."""
         half = float(np.quantile(spread, 0.95))
-        apart = NORMAL * self.disagreement(frame)
+        apart = APART * self.disagreement(frame)
         return np.asarray(spread, float)[:, None] * np.hypot(1.0, apart / half)
 
     def predict_interval(

@@ -10,7 +10,15 @@ import pandas as pd
 from fitting import Fit, Fold, LawAverage, PointsError, advise, fit, folds, held_out, law_weights
 from fitting.law_average import AVERAGE
 from fitting.schedule import Schedules
-from fitting.uncertainty.misfit import FACTORS, NEXT, extrapolation, half_width, log_errors
+from fitting.uncertainty.misfit import (
+    AVERAGE_FACTORS,
+    FACTORS,
+    NEXT,
+    STAND_IN,
+    extrapolation,
+    half_width,
+    log_errors,
+)
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.folder import Study, StudyError
 from training.durable import write_whole
@@ -178,9 +186,12 @@ def spread(tested: pd.DataFrame, corpus: str, fit: Fit | LawAverage, N: float, D
     known, errors = _held_out_errors(rows, asked)
     if not len(errors):
         return None
-    kind = max(asked, known, key=lambda name: FACTORS[name])
+    if isinstance(fit, LawAverage):
+        factor = AVERAGE_FACTORS[asked]
+    else:
+        factor = FACTORS[asked] * (1.0 if asked == known else STAND_IN)
     missed = errors.to_numpy() @ np.array([laws[str(law)] for law in errors])
-    return log_errors(half_width(missed, fit.metrics["log_rmse"], kind))
+    return log_errors(half_width(missed, fit.metrics["log_rmse"], factor))
 
 
 def _held_out_errors(tested: pd.DataFrame, kind: str) -> tuple[str, pd.DataFrame]:

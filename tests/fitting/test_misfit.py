@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fitting.uncertainty.misfit import FACTORS, FLOOR, extrapolation, half_width, log_errors
+from fitting.uncertainty.misfit import FLOOR, extrapolation, half_width, log_errors
 
 RANGES = {"N": (0.1, 1.0), "D": (1.0, 8.0), "r": (0.1, 0.9)}
 
@@ -24,9 +24,9 @@ def test_the_kind_of_extrapolation_is_what_lies_outside(N, D, kind):
 
 
 def test_held_out_errors_and_residuals_make_the_half_width():
-    inside = half_width(np.array([0.001, -0.001]), 0.002, "ratio")
-    larger = half_width(np.array([0.02, -0.03]), 0.002, "size")
-    assert inside == pytest.approx(FACTORS["ratio"] * np.sqrt(1e-6 + 4e-6 + FLOOR**2))
+    inside = half_width(np.array([0.001, -0.001]), 0.002, 0.8)
+    larger = half_width(np.array([0.02, -0.03]), 0.002, 1.2)
+    assert inside == pytest.approx(0.8 * np.sqrt(1e-6 + 4e-6 + FLOOR**2))
     assert larger > 3 * inside
 
 

@@ -44,7 +44,11 @@ def test_killed_at_twenty_random_moments(spec, manifest, undisturbed, tmp_path):
     killed = 0
     for run in range(40):
         folder = tmp_path / str(run)
-        killed += attempt(spec, folder, manifest, after=draw.uniform(0.0, seconds)) == -signal.SIGKILL
+        if attempt(spec, folder, manifest, after=draw.uniform(0.0, seconds)) == -signal.SIGKILL:
+            killed += 1
+        else:
+            # It ended before: the machine is less busy than when the time was taken.
+            seconds *= 0.8
         assert attempt(spec, folder, manifest) == 0
         assert (folder / "points.jsonl").read_bytes() == points
         if killed == 20:

@@ -140,7 +140,7 @@ def test_the_law_that_predicted_held_out_points_best_weighs_most(tmp_path: Path)
         assert answer.weights[corpus][law] > 0.8
         assert sum(answer.weights[corpus].values()) == pytest.approx(1)
     # The ratio follows from the general loss: it lies among those of the laws, near the one that weighs most.
-    alone = {law: one.domain_ratio for law, one in answer.answers.items()}
+    alone = {law: one.domain_ratio or 0.0 for law, one in answer.answers.items()}
     ratio = (answer.mixture or {})[domain]
     assert min(alone.values()) - 1e-3 <= ratio <= max(alone.values())
     assert abs(ratio - alone["transfer-anchored"]) <= min(abs(ratio - one) for one in alone.values()) + 1e-3

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fitting import LawAverage, folds, law_weights
-from fitting.uncertainty.misfit import FACTORS, FLOOR
+from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, FLOOR, STAND_IN
 from pipeline.study.fits import SPLITS, shared_folds, spread, trust, weights
 from tests.fitting.given import given
 
@@ -58,10 +58,10 @@ def test_the_spread_of_an_average_is_that_of_its_own_errors() -> None:
     halves = [np.quantile(spread(tested, "general", of, 1.0, D), 0.95) for of in (average, one) for D in (16.0, 4.0)]  # pyright: ignore
     residual = 0.001
     of_average, of_one = np.hypot(residual, FLOOR), np.hypot(np.hypot(residual, FLOOR), 0.02)
-    # Nothing was held out by ratio, so errors by tokens stand for it, with the larger of both factors.
-    assert halves == pytest.approx(
-        [FACTORS["tokens"] * one for one in (of_average, of_average, of_one, of_one)], rel=0.02
-    )
+    by_tokens, by_ratio = AVERAGE_FACTORS["tokens"] * of_average, AVERAGE_FACTORS["ratio"] * of_average
+    # Nothing was held out by ratio, so errors by tokens stand for it.
+    alone = [FACTORS["tokens"] * of_one, STAND_IN * FACTORS["ratio"] * of_one]
+    assert halves == pytest.approx([by_tokens, by_ratio, *alone], rel=0.02)
     assert spread(tested.iloc[:0], "general", average, 1.0, 4.0) is None
 
 
