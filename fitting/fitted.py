@@ -278,9 +278,9 @@ UNSAVED = ("residuals", "optimum", "schedules", "own_law")
 
 
 def interval_of(
-    predicted: np.ndarray, errors: np.ndarray, level: float, scale: str = "log"
+    predicted: np.ndarray, errors: np.ndarray, level: float, scale: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high), each (n,), of losses (n,) predicted with errors (k, n) on the law's scale."""
+    """(low, high), each (n,), of losses (n,) predicted with errors (k, n), as `with_errors` reads them."""
     low, high = np.quantile(errors, _tails(level), axis=0)
     return with_errors(predicted, low, scale), with_errors(predicted, high, scale)
 
