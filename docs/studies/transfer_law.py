@@ -1,6 +1,7 @@
 """The study of the transfer law: docs/results/transfer-law.csv, and the figures and tables of its two pages.
 
     python -m docs.studies.transfer_law          # everything: 320 s of one core, measured
+    python -m docs.studies.transfer_law missing  # fits and held-out cells of laws that the CSV does not have yet
     python -m docs.studies.transfer_law page     # the tables of the pages again, from the CSV alone
 
 Needs the trials in CPTLAW_PUBLIC_DATA (default ../shared/data) for all but the pages.
@@ -49,10 +50,20 @@ def main(arguments: list[str]) -> None:
     if arguments != ["page"]:
         if not there():
             sys.exit(f"no transfer_trials in CPTLAW_PUBLIC_DATA ({DATA}): the points of the study are not here")
-        table = pd.DataFrame(measure(), columns=list(COLUMNS))
+        known = transfer_page.read() if arguments == ["missing"] else pd.DataFrame(columns=list(COLUMNS))
+        rows = measure_missing(set(known["law"])) if arguments == ["missing"] else measure()
+        table = pd.concat([known, pd.DataFrame(rows, columns=list(COLUMNS))]) if len(known) else pd.DataFrame(rows)
         RESULTS.parent.mkdir(exist_ok=True)
-        table.to_csv(RESULTS, index=False, float_format="%.6g")
+        table.to_csv(RESULTS, index=False, float_format="%.6g", columns=list(COLUMNS))
     transfer_page.write()
+
+
+def measure_missing(known: set[str]) -> list[Row]:
+    """The rows of fits and of held-out cells of the laws compared that are not known."""
+    series, laws = read_series(), tuple(law for law in COMPARED if law not in known)
+    with registered():
+        rows = [*fits_of_all(series, laws), *held_out(series, (ANCHORED, *laws))]
+    return [row for row in rows if row["law"] in laws]
 
 
 def measure() -> list[Row]:
@@ -66,10 +77,10 @@ def measure() -> list[Row]:
     return rows
 
 
-def fits_of_all(series: list[Series]) -> Iterator[Row]:
+def fits_of_all(series: list[Series], laws: tuple[str, ...] = COMPARED) -> Iterator[Row]:
     """R2 and mean relative error of each law on the points that it was fitted to."""
     for one in series:
-        for law in COMPARED:
+        for law in laws:
             fit = fit_to(one, law, one.points["loss"] > 0)
             found = errors_on(one, fit, one.points)
             loss = one.points["loss"]
@@ -79,9 +90,9 @@ def fits_of_all(series: list[Series]) -> Iterator[Row]:
         log(f"fitted to all: {one.name}")
 
 
-def held_out(series: list[Series]) -> Iterator[Row]:
+def held_out(series: list[Series], laws: tuple[str, ...] = COMPARED) -> Iterator[Row]:
     """Each cell of the table; then each question over the three pairs together, run by run."""
-    yield from _cells("held-out", series, COMPARED, held_out_errors)
+    yield from _cells("held-out", series, laws, held_out_errors)
 
 
 def settled(series: list[Series]) -> Iterator[Row]:

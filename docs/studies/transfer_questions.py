@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 import fitting
+from docs.studies.transfer_forms import FORMS
 from docs.studies.transfer_points import FAST, SLOW, Series
 from fitting.laws import LAWS
 
@@ -18,6 +19,7 @@ COMPARED = (
     *("transfer-anchored, C N^nu", "transfer-anchored, G N^nu", "transfer-grown"),
     *("dcpt", "dcpt-free", "dcpt-free-anchored", "dcpt-areas"),
     *("dynamics-size", "dynamics-replay", "dynamics-replay-size", "dynamics-replay-anchored"),
+    *(law.name for law in FORMS),
 )
 JOINED = ("dynamics-size", "dynamics-replay", "dynamics-replay-size")
 """Laws that take pre-training and what follows as one curve: they are given the points of pre-training too."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from docs.studies.transfer_forms import FORMS
 from fitting.laws import LAWS
 from fitting.laws.dcpt import DCPT, DCPT_FREE
 from fitting.laws.law import Columns, Law, Parameter, Slopes, power
@@ -180,6 +181,7 @@ VARIANTS = (
     # The gain grows as N^(1/3) where nothing shifts: this costs no parameter.
     sized("transfer-grown", {"G": 1 / 3}),
     *(sized(f"transfer-anchored, {term} N^nu", {term: "nu"}) for term in ("C2", "C", "G", "E")),
+    *FORMS,
 )
 
 
