@@ -23,6 +23,7 @@ from fitting.mixtures.ddo import DDO, ddo
 from fitting.mixtures.optimum import MixtureOptimum, mixture_optimum
 from fitting.mixtures.random_mixtures import dirichlet_mixtures
 from fitting.points import PointsError, problems
+from fitting.repetition import effective_tokens, with_repetition
 from fitting.schedule import Schedule, areas, with_areas
 from fitting.shared_estimation import fit_shared
 
@@ -55,6 +56,7 @@ __all__ = [
     "ddo",
     "design",
     "dirichlet_mixtures",
+    "effective_tokens",
     "fit",
     "fit_shared",
     "folds",
@@ -71,4 +73,5 @@ __all__ = [
     "try_out",
     "turning_length",
     "with_areas",
+    "with_repetition",
 ]

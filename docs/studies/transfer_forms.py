@@ -111,11 +111,12 @@ def _rate_sized() -> Law:
 
 _ALL = (_K, _B, _E, _BETA, _NU)
 FORMS = (
-    replayed(REPLAY, _ALL, "forgetting"),
+    LAWS[REPLAY],
     replayed(f"{REPLAY}, b = 1 and beta = 0", (_K, _E, _NU), "forgetting"),
     replayed(f"{REPLAY}, b by rho", (_K, _E, _BETA, _NU), "forgetting", _half_on_the_domain),
     replayed(f"{REPLAY}, b by rho, N on r", (_K, _E, _BETA, _NU), "replay", _half_on_the_domain),
     replayed(f"{REPLAY}, N on both", _ALL, "both"),
     _rate_sized(),
 )
-"""The six registered forms; the first is the one that is proposed."""
+"""The six registered forms. The first was proposed, and has become a law; its N is not divided by MIDDLE, which C and G
+make up for."""

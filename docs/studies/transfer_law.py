@@ -1,7 +1,8 @@
 """The study of the transfer law: docs/results/transfer-law.csv, and the figures and tables of its two pages.
 
-    python -m docs.studies.transfer_law          # everything: 320 s of one core, measured
-    python -m docs.studies.transfer_law missing  # fits and held-out cells of laws that the CSV does not have yet
+    python -m docs.studies.transfer_law          # everything but the registered forms that did not become a law
+    python -m docs.studies.transfer_law forms    # these forms, in the place of their rows
+    python -m docs.studies.transfer_law missing  # laws that the CSV does not have yet
     python -m docs.studies.transfer_law page     # the tables of the pages again, from the CSV alone
 
 Needs the trials in CPTLAW_PUBLIC_DATA (default ../shared/data) for all but the pages.
@@ -18,6 +19,9 @@ import pandas as pd
 import fitting
 from docs.studies import transfer_page, transfer_pictures
 from docs.studies.transfer_closed import closed_forms
+from docs.studies.transfer_eps import falling_eps
+from docs.studies.transfer_forms import FORMS
+from docs.studies.transfer_kept import kept_rows
 from docs.studies.transfer_page import RESULTS
 from docs.studies.transfer_points import DATA, Series, read_series, there
 from docs.studies.transfer_questions import (
@@ -42,25 +46,33 @@ COLUMNS = (
     *("section", "series", "kind", "question", "law", "name", "parameters", "runs", "points"),
     *("value", "bias", "difference", "stderr", "low", "high", "known"),
 )
+LOST = tuple(form.name for form in FORMS[1:])
+MEASURED = tuple(law for law in COMPARED if law not in LOST)
 Row = dict[str, object]
 
 
 def main(arguments: list[str]) -> None:
     """Measure, unless only the page is asked for; then write page and pictures."""
-    if arguments != ["page"]:
+    part = arguments[0] if arguments else "all"
+    if part != "page":
         if not there():
             sys.exit(f"no transfer_trials in CPTLAW_PUBLIC_DATA ({DATA}): the points of the study are not here")
-        known = transfer_page.read() if arguments == ["missing"] else pd.DataFrame(columns=list(COLUMNS))
-        rows = measure_missing(set(known["law"])) if arguments == ["missing"] else measure()
-        table = pd.concat([known, pd.DataFrame(rows, columns=list(COLUMNS))]) if len(known) else pd.DataFrame(rows)
-        RESULTS.parent.mkdir(exist_ok=True)
-        table.to_csv(RESULTS, index=False, float_format="%.6g", columns=list(COLUMNS))
+        known = transfer_page.read()
+        new = {
+            "all": MEASURED,
+            "forms": LOST,
+            "missing": tuple(law for law in COMPARED if law not in set(known["law"])),
+        }
+        rows = measure() if part == "all" else measure_laws(new[part])
+        kept = known[known["law"].isin(LOST)] if part == "all" else known[~known["law"].isin(new[part])]
+        table = pd.concat([kept, pd.DataFrame(rows, columns=list(COLUMNS))])
+        table.to_csv(RESULTS, index=False, float_format="%.6g")
     transfer_page.write()
 
 
-def measure_missing(known: set[str]) -> list[Row]:
-    """The rows of fits and of held-out cells of the laws compared that are not known."""
-    series, laws = read_series(), tuple(law for law in COMPARED if law not in known)
+def measure_laws(laws: tuple[str, ...]) -> list[Row]:
+    """The rows of fits and of held-out cells of some laws."""
+    series = read_series()
     with registered():
         rows = [*fits_of_all(series, laws), *held_out(series, (ANCHORED, *laws))]
     return [row for row in rows if row["law"] in laws]
@@ -72,12 +84,12 @@ def measure() -> list[Row]:
     with registered():
         rows = [*fits_of_all(series), *held_out(series), *settled(series), *sizes(series)]
         fits = {one.name: with_profiles(one) for one in series}
-        rows += [*identified(series, fits), *closed(series, fits), *public()]
+        rows += [*identified(series, fits), *closed(series, fits), *public(), *kept(), *eps_by_time(series[0])]
         transfer_pictures.curves(series)
     return rows
 
 
-def fits_of_all(series: list[Series], laws: tuple[str, ...] = COMPARED) -> Iterator[Row]:
+def fits_of_all(series: list[Series], laws: tuple[str, ...] = MEASURED) -> Iterator[Row]:
     """R2 and mean relative error of each law on the points that it was fitted to."""
     for one in series:
         for law in laws:
@@ -90,7 +102,7 @@ def fits_of_all(series: list[Series], laws: tuple[str, ...] = COMPARED) -> Itera
         log(f"fitted to all: {one.name}")
 
 
-def held_out(series: list[Series], laws: tuple[str, ...] = COMPARED) -> Iterator[Row]:
+def held_out(series: list[Series], laws: tuple[str, ...] = MEASURED) -> Iterator[Row]:
     """Each cell of the table; then each question over the three pairs together, run by run."""
     yield from _cells("held-out", series, laws, held_out_errors)
 
@@ -241,6 +253,17 @@ def public() -> Iterator[Row]:
         for question, errors in questions.items():
             yield {**named, "question": question, "value": errors.mean(), "runs": len(errors)}
         log(f"public: {corpus}, {law}")
+
+
+def eps_by_time(series: Series) -> Iterator[Row]:
+    """The eps at each step that joins r = 0 to the other ratios."""
+    yield from ({"section": "eps", "series": series.name, "kind": series.kind, **row} for row in falling_eps(series))
+
+
+def kept() -> Iterator[Row]:
+    """The transfer laws on the kept studies."""
+    yield from kept_rows()
+    log("kept studies")
 
 
 def _errors(points: pd.DataFrame, fitted: pd.Series, law: str, fix: dict[str, float]) -> pd.Series:

@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 
 from docs.studies import transfer_pictures
+from docs.studies.transfer_forms import FORMS
+from docs.studies.transfer_kept import JUDGED, SPLITS
 from docs.studies.transfer_points import ROOT
 from docs.studies.transfer_questions import ANCHORED, COMPARED, QUESTIONS, SETTLED
 
@@ -19,7 +21,14 @@ Row = dict[Any, Any]
 RESULTS = ROOT / "docs" / "results" / "transfer-law.csv"
 PAGES = tuple(ROOT / "docs" / name for name in ("transfer-law.md", "transfer-law-parameters.md"))
 SERIES = ("general (code)", "code", "general (law)", "law", "general (chemistry)", "chemistry")
-RIVALS = ("transfer-rate", "dcpt-free", "dcpt-free-anchored", "dynamics-replay-size", "dynamics-replay-anchored")
+RIVALS = (
+    "transfer-replay",
+    "transfer-rate",
+    "dcpt-free",
+    "dcpt-free-anchored",
+    "dynamics-replay-size",
+    "dynamics-replay-anchored",
+)
 PROPOSALS = ("transfer-anchored, C N^nu", "transfer-anchored, G N^nu", "transfer-grown", "transfer-rate")
 CLAIMED = {
     "dcpt": "`dcpt`",
@@ -28,6 +37,7 @@ CLAIMED = {
     "dcpt-areas": "the same given S1, S2 and the loss before",
     "dynamics-replay-anchored": "eq. 8 given the loss before",
     "transfer-rate": "`transfer-rate`",
+    "transfer-replay": "`transfer-replay`",
 }
 """Law -> how the claim names it."""
 
@@ -183,6 +193,59 @@ def proposals(table: pd.DataFrame) -> str:
     return _markdown([*heads, "questions won / tied / lost", "error, times"], rows)
 
 
+def forms(table: pd.DataFrame) -> str:
+    """The registered forms beside the best of the earlier laws: bars, and what no exploration saw."""
+    held = table[table["section"] == "held-out"]
+    rows = []
+    for law in (ANCHORED, PROPOSALS[0], *(form.name for form in FORMS)):
+        subset = held[held["law"] == law]
+        cells, pooled = subset[subset["series"] != "all"], subset[subset["series"] == "all"]
+        unseen = cells[~cells["series"].isin(SERIES[:2])]
+        asked = pooled[pooled["kind"] == "general"].set_index("question")["value"]
+        rows.append(
+            [
+                *(f"`{law}`", str(int(subset["parameters"].iloc[0]))),
+                *(_percent(asked[question]) for question in ("no general", "a larger size")),
+                *(f"{_times(part, table):.2f}" for part in (cells, cells[cells["kind"] == "general"])),
+                *(f"{_times(cells[cells['kind'] == 'domain'], table):.2f}", f"{_times(unseen, table):.2f}"),
+                f"{(unseen['difference'] < 0).sum()} of {len(unseen)}",
+            ]
+        )
+    heads = ["law", "parameters", "general, no general", "general, a larger size", "60 cells, times"]
+    return _markdown([*heads, "30 of general", "30 of domains", "36 unseen, times", "unseen, won"], rows)
+
+
+def eps_by_time(table: pd.DataFrame) -> str:
+    """The eps that joins r = 0 to the other ratios, by step."""
+    rows = []
+    for row in table[table["section"] == "eps"].to_dict("records"):
+        product = f"{row['value'] * row['low'] * 1e4:.1f}e-4"
+        rows.append([row["name"], *(_number(row[column]) for column in ("low", "high", "value")), product])
+    return _markdown(["", "S1", "C", "eps", "eps S1"], rows)
+
+
+def kept(table: pd.DataFrame) -> str:
+    """Split by kind of corpus on the kept studies: mean error of each law, and the cells that transfer-replay wins."""
+    subset = table[table["section"] == "kept study"]
+    rows = []
+    for kind in ("general", "domain"):
+        for split in SPLITS:
+            chosen = (subset["kind"] == kind) & (subset["question"] == split)
+            cells = subset[chosen].pivot(index="series", columns="law", values="value")
+            won = (cells["transfer-replay"] < cells[ANCHORED]).sum()
+            means = [_percent(cells[law].mean()) for law in JUDGED]
+            rows.append([kind, split, *means, f"{won} of {len(cells)}", f"{_ratio(cells):.2f}"])
+    every = subset.pivot(index=["series", "question"], columns="law", values="value")
+    means = [_percent(every[law].mean()) for law in JUDGED]
+    won = (every["transfer-replay"] < every[ANCHORED]).sum()
+    rows.append(["both", "all", *means, f"{won} of {len(every)}", f"{_ratio(every):.2f}"])
+    return _markdown(["corpus", "held out", *(f"`{law}`" for law in JUDGED), "series won", "error, times"], rows)
+
+
+def _ratio(cells: pd.DataFrame) -> float:
+    return float(np.exp(np.log(cells["transfer-replay"] / cells[ANCHORED]).mean()))
+
+
 def _beyond(cells: pd.DataFrame) -> int:
     return int((cells["difference"] < -cells["stderr"]).sum())
 
@@ -236,6 +299,9 @@ BLOCKS: dict[str, Callable[[pd.DataFrame], str]] = {
     "exponents": exponents,
     "gains": gains,
     "proposals": proposals,
+    "forms": forms,
+    "kept": kept,
+    "eps": eps_by_time,
     "parameters": parameters,
     "closed": closed,
     "elsewhere": elsewhere,

@@ -181,7 +181,7 @@ VARIANTS = (
     # The gain grows as N^(1/3) where nothing shifts: this costs no parameter.
     sized("transfer-grown", {"G": 1 / 3}),
     *(sized(f"transfer-anchored, {term} N^nu", {term: "nu"}) for term in ("C2", "C", "G", "E")),
-    *FORMS,
+    *(form for form in FORMS if form.name not in LAWS),
 )
 
 

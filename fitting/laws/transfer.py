@@ -5,14 +5,15 @@
 The terms: annealing of the learning rate; the shift from the ratio rho of the corpus in pre-training to its ratio r in
 the continual mixture; further training. `transfer-anchored` starts from the measured loss before and is
 exact at S1 = 0; `transfer` fits L0 + F N^-g instead; `transfer-scaled` lets the height of the shift go with a power
-of N; `transfer-rate` lets its speed depend on r; `transfer-saturating` lets it saturate.
+of N; `transfer-rate` lets its speed depend on r; `transfer-saturating` lets it saturate; `transfer-replay` lets eps
+fall as training goes on, so that the loss at r = 0 follows from runs at r > 0.
 """
 
 from dataclasses import replace
 
 import numpy as np
 
-from fitting.laws.law import Columns, Law, Parameter, exponent, power, ratio_offset
+from fitting.laws.law import Columns, Law, Parameter, Slopes, exponent, power, ratio_offset
 
 _C2 = Parameter("C2", "nats per token and unit of S2")
 _C = Parameter("C", "nats per token")
@@ -55,6 +56,43 @@ def _rate(x: Columns, psi: np.ndarray) -> np.ndarray:
 def _saturating(x: Columns, psi: np.ndarray) -> np.ndarray:
     eps, E, beta = psi
     return _terms(x, eps, -np.expm1(-beta * np.log1p(E * x["s1"])))
+
+
+def _log_to_power(steps: np.ndarray, beta: float) -> tuple[np.ndarray, np.ndarray]:
+    """(1 - exp(-beta steps)) / beta (n,), which is steps at beta = 0, and its derivative (n,) in beta."""
+    left = np.exp(-beta * steps)
+    if beta * steps.max(initial=0.0) < 1e-3:  # the closed form of the derivative cancels there
+        series = steps - beta * steps**2 / 2 + beta**2 * steps**3 / 6
+        return series, -(steps**2) / 2 + beta * steps**3 / 3
+    height = -np.expm1(-beta * steps) / beta
+    return height, (steps * left - height) / beta
+
+
+def _replayed(x: Columns, psi: np.ndarray) -> np.ndarray:
+    K, b, E, beta, nu = psi
+    rho, s1, log_size = x["rho"], x["s1"], np.log(x["N"])
+    done = np.power(K * s1, b)
+    distance = np.log((1 + rho * done) / (1 + x["r"] * done))
+    shift = np.exp(nu * rho * log_size) * distance * _log_to_power(np.log1p(E * s1), beta)[0]
+    gain = rho * np.exp(log_size / 3) * np.log1p(s1 / x["s1_pretrain"])
+    return np.column_stack([-x["s2"], shift, -gain])
+
+
+def _replayed_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
+    K, b, E, beta, nu = psi
+    rho, r, s1, log_size = x["rho"], x["r"], x["s1"], np.log(x["N"])
+    done, steps = np.power(K * s1, b), np.log1p(E * s1)
+    factor = np.exp(nu * rho * log_size)
+    height, of_beta = _log_to_power(steps, beta)
+    distance = np.log((1 + rho * done) / (1 + r * done))
+    of_done = factor * height * done * (rho / (1 + rho * done) - r / (1 + r * done))
+    return {
+        (1, 0): of_done * b / K,
+        (1, 1): of_done * np.log(np.where(s1 > 0, K * s1, 1.0)),
+        (1, 2): factor * distance * s1 * np.exp(-(beta + 1) * steps),
+        (1, 3): factor * distance * of_beta,
+        (1, 4): rho * log_size * basis[:, 1],
+    }
 
 
 _SHIFT = r"\log\frac{\rho+\epsilon}{r+\epsilon}\,"
@@ -117,6 +155,27 @@ TRANSFER = (
         columns=("loss_before", *_COLUMNS),
         varies={"r": "eps", "s1": "E"},
         basis=_saturating,
+        offset=_before,
+    ),
+    Law(
+        name="transfer-replay",
+        equation=r"L = L_{before} - C_2 S_2 + C N^{\rho\nu} \log\frac{\rho+\epsilon}{r+\epsilon}\,"
+        r"\frac{1-(1+E S_1)^{-\beta}}{\beta} - \rho\,G N^{1/3} \log\left(1+S_1/S_1^{pt}\right),"
+        r"\quad \epsilon = (K S_1)^{-b}",
+        source=f"{_SOURCE}; that size acts on what is forgotten and replay stops it: Bethune et al. 2025, "
+        "arXiv:2502.06042",
+        parameters=(
+            *(_C2, replace(_C, unit="nats per token, at N = 1"), replace(_G, unit="nats per token, at N = 1")),
+            Parameter("K", "per unit of S1", 1e-4, 1e8, linear=False, start=(1e0, 1e6), scale="log"),
+            Parameter("b", "exponent of K S1", 0.1, 3.0, linear=False, start=(0.1, 1.5)),
+            _E,
+            Parameter("beta", "exponent of 1 + E S1; 0: a logarithm", 0.0, 5.0, linear=False, start=(0.0, 1.0)),
+            Parameter("nu", "exponent of N where rho = 1", -2.0, 2.0, linear=False, start=(-0.3, 0.3)),
+        ),
+        columns=("loss_before", *_COLUMNS, "N"),
+        varies={"r": "K", "s1": "E", "N": "nu"},
+        basis=_replayed,
+        slopes=_replayed_slopes,
         offset=_before,
     ),
 )

@@ -61,7 +61,7 @@ def test_the_studys_laws_are_registered_only_while_it_runs():
     not transfer_points.there(),
     reason=f"no transfer_trials in CPTLAW_PUBLIC_DATA ({transfer_points.DATA}): this project's own trials",
 )
-@pytest.mark.parametrize("law", [ANCHORED, "transfer-grown", "dcpt-free-anchored"])
+@pytest.mark.parametrize("law", [ANCHORED, "transfer-replay", "transfer-grown", "dcpt-free-anchored"])
 def test_a_cell_of_the_table_again(table, law):
     series = transfer_points.read_series()[2]
     assert series.name == "general (law)"

@@ -48,6 +48,7 @@ TRUTH: dict[str, dict[str, float]] = {
     "transfer-scaled": {**ANCHORED, "nu": -0.2},
     "transfer-rate": {**ANCHORED, "kappa": 0.4},
     "transfer-saturating": {**ANCHORED, "C": 0.3, "beta": 0.5},
+    "transfer-replay": {"C2": 0.3, "C": 0.08, "G": 0.4, "K": 60.0, "b": 0.8, "E": 50.0, "beta": 0.3, "nu": -0.2},
     "ddo": {"c": 0.4, "a": 2.0, "b": 1.2},
     "data-mixing": {"c": 1.5, "k": 2.0, "t.first": -1.5, "t.second": -0.6},
 }
