@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from fitting.design.answer_draws import QUESTIONS, Answers, answer_draws, losses_at, residuals_at
 from fitting.design.features import Features
 from fitting.design.inputs import Laws, Output, Points, Runs, read_candidates, read_outputs, read_points
-from fitting.design.selection import Draws, Score, choose, gains_per_cost, spread_per_cost
+from fitting.design.selection import Draws, Score, centred, choose, gains_per_cost, spread_per_cost
 from fitting.points import PointsError
 from fitting.uncertainty.posterior import PARTICLES, Posterior, posterior
 
@@ -20,7 +20,7 @@ MOST_RUNS = 256
 ELEMENTS = 16_000_000
 """Numbers in the draws of the losses at all candidates, at most."""
 HALF = float(ndtri(0.95))
-COST_POWER = 1.0
+COST_POWER = 0.4
 SPREAD_POWER = 0.4
 
 
@@ -68,9 +68,9 @@ def design(
     `cost`, the name of the column, in any unit. `budget`, in the same unit: the sum of the costs never exceeds it.
     `batch`, how many runs at most: by default one, or as many as a budget pays for. `seed`, of the random draws.
 
-    Runs spread over the columns come first, the cheaper the sooner, until there are as many points as parameters; then
-    those with the largest expected fall of the answer's posterior variance over their cost, each chosen as if those
-    before it had been measured. The result depends on the points and the seed alone.
+    Each run is the one with the largest expected fall of the answer's posterior variance over its cost to the power .4,
+    chosen as if those before it had been measured. Without points the posterior is the prior. The result depends on the
+    points and the seed alone.
 
     Raises PointsError, one line, for tables that cannot be used, a budget below the cheapest run, and a target that no
     candidate can teach.
@@ -89,7 +89,8 @@ def design(
         raise PointsError(f"budget = {budget:g} is below the cheapest run, which costs {least:g}: raise it")
     before = task.half_width([one.variance for one in task.draws])
     most = min(batch or (1 if budget is None else MOST_RUNS), len(task.runs.costs))
-    chosen = choose(task.draws, task.rows, task.runs.costs, task.score(), inf if budget is None else budget, most)
+    limit = inf if budget is None else budget
+    chosen = choose(task.draws, task.rows, task.runs.costs, task.score(), limit, most)
     numbers = [run for run, _ in chosen]
     widths = [task.half_width(variances) for _, variances in chosen]
     return Design(
@@ -98,30 +99,34 @@ def design(
         half_width=tuple(widths),
         cost=tuple(float(task.runs.costs[run]) for run in numbers),
         before=before,
-        reason=_reason(task, numbers, before, widths[-1]),
+        reason=_reason(task, len(numbers), before, widths[-1]),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What a choice is made from: draws of each output, the rows (runs, points) of each run in them, -1 for none.
+    """What a choice is made from.
 
-    `lacking`: how many points are wanting for as many as parameters. `places` (runs, d), `known` (n, d): candidates and
-    measured points in coordinates of length 1.
+    `draws` of each output; `rows` (runs, points) of each run in them, -1 for none; `parameters` (k, p), those of the
+    first law of each output; `lacking`, how many points are wanting for as many as parameters; `places` (runs, d) and
+    `known` (n, d), candidates and measured points in coordinates of length 1.
     """
 
     runs: Runs
     draws: list[Draws]
     answers: list[Answers]
+    parameters: list[np.ndarray]
     rows: np.ndarray
     lacking: int
     places: np.ndarray
     known: np.ndarray
 
-    def score(self, cost_power: float = COST_POWER, spread_power: float = SPREAD_POWER) -> Score:
-        """Spread runs while points are wanting, then what they take from the variance."""
-        spread = spread_per_cost(self.places, self.known, self.runs.costs, spread_power)
+    def score(self, cost_power: float = COST_POWER, spread_first: bool = False) -> Score:
+        """What a run takes from the variance over a power of its cost; or spread runs while points are wanting."""
         gains = gains_per_cost(self.rows, self.runs.costs, cost_power)
+        if not spread_first:
+            return gains
+        spread = spread_per_cost(self.places, self.known, self.runs.costs, SPREAD_POWER)
         return lambda draws, chosen: (spread if self.wants(chosen) else gains)(draws, chosen)
 
     def wants(self, chosen: list[int]) -> bool:
@@ -148,9 +153,9 @@ def prepare(
     points = [read_points(measured, output) for output in outputs]
     runs = read_candidates(candidates, cost, outputs)
     _check_target(target, outputs, points, runs, question)
-    draws, answers = _draws(outputs, points, runs, target, question, seed)
+    draws, answers, parameters = _draws(outputs, points, runs, target, question, seed)
     places, known = _places(outputs, points, runs)
-    return Task(runs, draws, answers, _padded(runs), _lacking(outputs, points, question), places, known)
+    return Task(runs, draws, answers, parameters, _padded(runs), _lacking(outputs, points, question), places, known)
 
 
 def _check(question: str | None, budget: float | None, batch: int | None) -> None:
@@ -187,13 +192,13 @@ def _check_target(
 
 def _draws(
     outputs: list[Output], points: list[Points], runs: Runs, target: pd.DataFrame, question: str | None, seed: int
-) -> tuple[list[Draws], list[Answers]]:
-    """Centred draws of each output at candidates and target."""
+) -> tuple[list[Draws], list[Answers], list[np.ndarray]]:
+    """Centred draws of each output at candidates and target, and of the parameters of its first law."""
     looked_at = np.concatenate(runs.rows)
     reference = runs.frame.iloc[looked_at[np.linspace(0, len(looked_at) - 1, min(len(looked_at), 60)).astype(int)]]
     frame = runs.frame.iloc[looked_at]
-    of_a_particle = int(np.clip(ELEMENTS // len(looked_at) // PARTICLES, 1, 4))
-    every, answers = [], []
+    of_a_particle = int(np.clip(ELEMENTS // len(looked_at) // PARTICLES, 1, 8))
+    every, answers, parameters = [], [], []
     # What the answer to a question does not depend on need not be known.
     for number, (output, known) in enumerate(zip(outputs[: 1 if question else None], points, strict=False)):
         posteriors, features = [], []
@@ -211,10 +216,11 @@ def _draws(
         )
         noise = np.median(np.concatenate([each.noise for each in kept])) ** 2
         count = one.values.shape[1]
-        losses = residuals_at(frame, output, of_laws)
-        every.append(Draws(losses, one.values, np.full(len(frame), noise), np.full(count, 1 / count)))
+        losses = centred(residuals_at(frame, output, of_laws))
+        every.append(Draws(losses, centred(one.values), np.full(len(frame), noise), np.full(count, 1 / count)))
         answers.append(one)
-    return every, answers
+        parameters.append(np.hstack([kept[0].coefficients, kept[0].psi]))
+    return every, answers, parameters
 
 
 def _weighted(posteriors: list[Posterior], rng: np.random.Generator) -> list[Posterior]:
@@ -273,12 +279,12 @@ def _places(outputs: list[Output], points: list[Points], runs: Runs) -> tuple[np
     return np.array(places).T, np.array(measured).T
 
 
-def _reason(task: Task, chosen: list[int], before: float, after: float) -> str:
-    first = sum(task.wants(chosen[:number]) for number in range(len(chosen)))
-    parts = []
-    if first:
-        lacking = f"{task.lacking} points are wanting for as many as parameters"
-        parts.append(f"{lacking}, so {first} runs that differ most for their cost come first")
-    if rest := len(chosen) - first:
-        parts.append(f"{rest} runs that take most from the variance of the answer for their cost")
-    return f"{'; then '.join(parts)}: half-width {before:.3g} now, {after:.3g} expected after them"
+def _reason(task: Task, count: int, before: float, after: float) -> str:
+    known = (
+        f"{task.lacking} points are wanting for as many as parameters, so the prior counts; "
+        if task.lacking > 0
+        else ""
+    )
+    what = "the run that takes" if count == 1 else f"the {count} runs that take"
+    widths = f"half-width {before:.3g} now, {after:.3g} expected"
+    return f"{known}{what} most from the variance of the answer for the cost: {widths}"

@@ -88,8 +88,7 @@ def read_points(measured: pd.DataFrame | None, output: Output) -> Points:
             raise PointsError(f"measured: {line}")
         usable = usable & with_value(table, law)
     measured = measured.loc[usable].reset_index(drop=True)
-    runs = _run_numbers(measured)
-    kept = np.sort(np.concatenate([thinned(rows) for rows in _groups(runs)] or [np.zeros(0, int)]))
+    kept = np.sort(np.concatenate([thinned(rows) for rows in run_rows(measured)] or [np.zeros(0, int)]))
     frame = measured.iloc[kept].reset_index(drop=True)
     loss = numbers_of(frame, [output.loss])[output.loss]
     for law in output.laws:
@@ -121,8 +120,7 @@ def read_candidates(candidates: pd.DataFrame, cost: str, outputs: list[Output]) 
             if line := missing(table, law.columns):
                 raise PointsError(f"candidates: {line}")
             usable = usable & with_value(table, law)
-    groups = _groups(_run_numbers(candidates))
-    runs = [(thinned(rows[usable[rows]]), rows) for rows in groups]
+    runs = [(thinned(rows[usable[rows]]), rows) for rows in run_rows(candidates)]
     runs = [(kept, rows) for kept, rows in runs if len(kept)]
     labels = [tuple(candidates.index[rows]) for _, rows in runs]
     return Runs(
@@ -141,16 +139,12 @@ def thinned(rows: np.ndarray) -> np.ndarray:
     return rows[np.unique(np.linspace(0, len(rows) - 1, MOST_POINTS).round().astype(int))]
 
 
-def _run_numbers(frame: pd.DataFrame) -> np.ndarray:
-    """The number (n,) of each row's run; without a label a row is a run of its own."""
-    if "run" not in frame.columns:
-        return np.arange(len(frame))
+def run_rows(frame: pd.DataFrame) -> list[np.ndarray]:
+    """The rows of each run, in the order of their first; without a label a row is a run of its own."""
+    if not len(frame) or "run" not in frame.columns:
+        return [np.array([row]) for row in range(len(frame))]
     numbers = pd.factorize(frame["run"])[0]
     unnamed = np.flatnonzero(numbers < 0)
     numbers[unnamed] = len(frame) + np.arange(len(unnamed))
-    return pd.factorize(numbers)[0]
-
-
-def _groups(numbers: np.ndarray) -> list[np.ndarray]:
-    order = np.argsort(numbers, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(numbers))[:-1]) if len(numbers) else []
+    numbers = pd.factorize(numbers)[0]
+    return np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])

@@ -20,16 +20,13 @@ TAIL = 0.01
 class Draws:
     """Draws of one output: losses at candidate rows (k, n), of an answer (k, t), noise variance of a row (n,).
 
-    `weights` (t,): what an answer's variance counts. Centred when made; `observe` changes them.
+    `weights` (t,): what an answer's variance counts. Centred; `observe` changes them.
     """
 
     losses: np.ndarray
     answers: np.ndarray
     noise: np.ndarray
     weights: np.ndarray
-
-    def __post_init__(self):
-        self.losses, self.answers = _centred(self.losses), _centred(self.answers)
 
     @property
     def variance(self) -> np.ndarray:
@@ -76,7 +73,8 @@ class Draws:
             self.answers -= np.outer(one, scaled @ self.answers)
 
 
-def _centred(values: np.ndarray) -> np.ndarray:
+def centred(values: np.ndarray) -> np.ndarray:
+    """Draws (k, n) without their mean, the wildest drawn in."""
     count = len(values)
     edge = int(TAIL * count)
     if edge and values.size:

@@ -15,15 +15,16 @@ from scipy.stats import qmc
 
 from fitting.laws.law import Columns, Law
 
-PARTICLES = 256
-SWEEPS = 3
-"""Metropolis steps of each particle at each temperature."""
-LAST_SWEEPS = 8
+PARTICLES = 128
+MOVES, LAST_MOVES = 1.0, 3.0
+"""Accepted Metropolis steps of a particle on average, at each temperature and at the last."""
+MOST_SWEEPS = 12
+"""Steps for each of these at most."""
 KEPT = 0.5
 """Effective part of the particles that a step of the temperature keeps."""
 NOISE = (0.004, 0.8)
 """Median of the relative error of a point, and the standard deviation of its logarithm, before there are points."""
-MISFIT = 2.0
+MISFIT = 4.0
 """Standard deviation of the misfit of a law over that of a point's noise."""
 LOSS = 3.0
 """Nats per token that stand for the mean loss before there are points."""
@@ -113,9 +114,12 @@ def posterior(
     features: np.ndarray,
     reference: dict[str, np.ndarray],
     rng: np.random.Generator,
-    draws: int = 4,
+    draws: int = 8,
+    moves: float = LAST_MOVES,
 ) -> Posterior:
     """The posterior from points x, loss (n,), which may be none; `draws` of each particle.
+
+    `moves`: accepted Metropolis steps of a particle, on average, at the end.
 
     `features` (n, f), of the points: the law misses the loss by a combination of them, whose weights are normal with
     standard deviation MISFIT in units of the noise.
@@ -130,8 +134,7 @@ def posterior(
         heat, gained, chosen = _cooled(target, state, heat, rng)
         evidence += gained
         state = state.at(chosen)
-        for _ in range(SWEEPS if heat < 1.0 else LAST_SWEEPS):
-            state = _moved(target, state, heat, rng)
+        state = _moved(target, state, heat, MOVES if heat < 1.0 else moves, rng)
     return target.drawn(state, draws, evidence, rng)
 
 
@@ -311,14 +314,24 @@ def _effective(log_weights: np.ndarray) -> float:
     return float(weights.sum() ** 2 / (weights @ weights) / len(weights))
 
 
-def _moved(target: _Target, state: _State, heat: float, rng) -> _State:
-    """The particles after one Metropolis step, along the difference of two others (ter Braak 2006) or at random."""
+def _moved(target: _Target, state: _State, heat: float, moves: float, rng: np.random.Generator) -> _State:
+    """The particles after Metropolis steps, along the difference of two (ter Braak 2006) or by the covariance."""
     count, q = state.z.shape
-    one, two = rng.integers(count, size=(2, count))
-    along = (state.z[one] - state.z[two]) * (2.38 / np.sqrt(2 * q)) * rng.choice([1.0, 0.5, 0.2], (count, 1))
-    proposed = state.z + along + 1e-4 * target.sd * rng.standard_normal((count, q))
-    inside = ((proposed >= target.lower) & (proposed <= target.upper)).all(axis=1)
-    trial = target.state(np.where(inside[:, None], proposed, state.z), rng)
-    gain = target.log_density(trial, heat)[0] - target.log_density(state, heat)[0]
-    accepted = inside & (np.log(rng.random(count)) < gain)
-    return state.where(accepted, trial)
+    density = target.log_density(state, heat)[0]
+    root = np.linalg.cholesky(np.cov(state.z.T).reshape(q, q) + 1e-8 * np.diag(target.sd**2))
+    accepted_steps = 0.0
+    for _ in range(int(MOST_SWEEPS * moves)):
+        one, two = rng.integers(count, size=(2, count))
+        random = rng.standard_normal((count, q))
+        along = np.where(rng.random((count, 1)) < 0.5, (state.z[one] - state.z[two]) / np.sqrt(2), random @ root.T)
+        length = 2.38 / np.sqrt(q) * rng.choice([1.0, 0.5, 0.2], (count, 1))
+        proposed = state.z + length * along + 1e-4 * target.sd * rng.standard_normal((count, q))
+        inside = ((proposed >= target.lower) & (proposed <= target.upper)).all(axis=1)
+        trial = target.state(np.where(inside[:, None], proposed, state.z), rng)
+        there = target.log_density(trial, heat)[0]
+        accepted = inside & (np.log(rng.random(count)) < there - density)
+        state, density = state.where(accepted, trial), np.where(accepted, there, density)
+        accepted_steps += accepted.mean()
+        if accepted_steps >= moves:
+            break
+    return state

@@ -18,6 +18,7 @@ BENCHMARKS = (
     "fit",
     "agreement",
     "misfit",
+    "design",
     "tables",
     "collect",
     "preparation",

@@ -35,7 +35,7 @@ def test_a_plan_from_nothing_keeps_the_budget_and_sharpens_the_answer():
     first = runs().loc[list(plan.chosen[:5])]
     assert first["N"].nunique() > 1
     assert first["D"].nunique() > 1
-    assert plan.reason.startswith("5 points are wanting")
+    assert plan.reason.startswith("5 points are wanting for as many as parameters, so the prior counts; the ")
     assert "\n" not in plan.reason
     # What is left pays for no other run.
     rest = runs().drop(list(plan.chosen))["cost"]
@@ -141,7 +141,7 @@ def test_two_losses_and_the_ratio_between_them():
     target = both.tail(2)
     assert fitting.design(pairs, prefixed.iloc[::2], both, target, batch=2).half_width[-1] > 0
     for question, row in (
-        ("limited_data", {"N": 2.0, "domain_tokens": 1.0}),
+        ("limited_data", {"N": 2.0, "domain_tokens": 0.05}),
         ("compute_optimal", {"flops": 1e20, "r": 0.5}),
     ):
         one = points.rename(columns={"domain": "loss"})

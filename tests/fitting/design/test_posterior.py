@@ -75,6 +75,22 @@ def test_losses_of_the_truth_are_within_the_draws(count):
     assert sd[1] > sd[0]
 
 
+@pytest.mark.parametrize("count", [4, 12])
+def test_it_agrees_with_a_long_run(count):
+    """From a hundred steps of each particle on, where it started from is forgotten."""
+    law = fitting.LAWS["chinchilla"]
+    x = {"N": np.geomspace(0.1, 3, count), "D": np.tile([1.0, 16.0], count // 2)}
+    loss = law.loss(x, TRUE["chinchilla"]) * np.exp(0.003 * np.random.default_rng(1).standard_normal(count))
+    target = {"N": np.array([1.0, 6.0]), "D": np.array([8.0, 60.0])}
+    short, long = (
+        np.log(posterior(law, x, loss, np.zeros((count, 1)), x, np.random.default_rng(0), moves=n).losses(target))
+        for n in (posteriors.LAST_MOVES, 40.0)
+    )
+    low, middle, high = np.quantile(long, [0.05, 0.5, 0.95], axis=0)
+    assert (np.abs(np.quantile(short, 0.5, axis=0) - middle) < 0.15 * (high - low)).all()
+    assert np.ptp(np.quantile(short, [0.05, 0.95], axis=0), axis=0) == pytest.approx(high - low, rel=0.35)
+
+
 def test_bounds_of_linear_parameters_hold_in_every_draw():
     bounds = {"E": (1.6, 1.8), "A": (-1.0, 0.3), "B": (0.2, np.inf)}
     law = fitting.LAWS["chinchilla"]

@@ -1,0 +1,245 @@
+"""How close a part of a pool's runs comes to the answer of the whole pool, by the criterion that chooses them.
+
+One fitter for all (`fitting.fit`). A repeat leaves out a fifth of the candidates at random. Runs are chosen in three
+rounds, each from the points of those before. Results are kept in docs/results/design.csv, a row a choice, and what is
+there is not measured again; `DESIGN_REPEATS` (10) and `DESIGN_POOLS` (part of the names) choose less.
+
+    python -m tests.benchmarks design
+    python -m tests.benchmarks.design posterior
+    python -m tests.benchmarks.design        # the table of docs/design-of-experiments.md
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+import fitting
+from fitting.design.answer_draws import answer_draws, losses_at
+from fitting.design.design import Task, prepare
+from fitting.design.features import Features
+from fitting.design.inputs import read_outputs, read_points, run_rows, thinned
+from fitting.design.selection import Draws, Score, choose
+from fitting.parallel import over_cores
+from fitting.uncertainty.posterior import LAST_MOVES, Posterior, posterior
+from tests.benchmarks import Row, row
+from tests.benchmarks.design_pools import RESULTS, Pool, pools
+
+KEPT = RESULTS / "design.csv"
+COLUMNS = ["pool", "criterion", "repeat", "budget", "error", "half_width"]
+BUDGETS, LAST = (0.05, 0.1, 0.2), 0.25
+"""Parts of the pool's cost; the last for our own choice alone."""
+ROUNDS = (1 / 3, 2 / 3, 1.0)
+WORST = 99.0
+TOLERANCE = {"ratio": 0.02, "loss": 0.001, "size": 0.02}
+"""Allowed error by the last word of a pool's name: of a ratio, relative of a loss, relative of a size."""
+
+
+def answer_of(pool: Pool, points: pd.DataFrame) -> np.ndarray:
+    """The answer (t,) of fits to some of the runs."""
+    values = []
+    for output in read_outputs(pool.laws, pool.runs, pool.question)[: 1 if pool.question else None]:
+        law = output.laws[0]
+        table = output.table(points, law).assign(loss=points[output.loss])
+        table = table.iloc[np.sort(np.concatenate([thinned(rows) for rows in run_rows(table)]))]
+        table = table if "run" in table else table.assign(run=np.arange(len(table)))
+        fit = fitting.fit(table, law, bootstrap=0, few=True)
+        coefficients, psi = (
+            np.array([[fit.params[p.name] for p in group]]) for group in (fit.equation.linear, fit.equation.nonlinear)
+        )
+        x = output.columns(pool.runs, law)
+        features = Features.of(x, x)
+        nothing = np.zeros((1, len(features.phases)))
+        one = [(Posterior(law, coefficients, psi, np.ones(1), 0.0, fit.scale, nothing), features)]
+        target = pool.target
+        found = (
+            losses_at(target, output, one) if not pool.question else answer_draws(pool.question, target, output, one)
+        )
+        values.append(found.values[0])
+    return np.concatenate(values)
+
+
+def _information(task: Task, determinant: bool) -> Score:
+    """D-optimality: information on the parameters; or the disagreement of the draws on the runs; both over the cost."""
+
+    def score(outputs: list[Draws], chosen: list[int]) -> np.ndarray:
+        total = np.zeros(len(task.rows))
+        for output in outputs:
+            for first in range(0, len(task.rows), 256):
+                rows = task.rows[first : first + 256]
+                there = rows >= 0
+                losses = np.where(there, output.losses[:, rows], 0.0)
+                inner = np.einsum("kib,kic->ibc", losses, losses, optimize=True) / len(losses)
+                scaled = np.eye(rows.shape[1]) + inner / output.noise.mean()
+                part = np.linalg.slogdet(scaled)[1] if determinant else np.einsum("ibb->i", inner) / there.sum(axis=1)
+                total[first : first + 256] += part
+        return total / task.runs.costs
+
+    spread = task.score(1.0, True)
+    return lambda outputs, chosen: (spread if task.wants(chosen) else score)(outputs, chosen)
+
+
+def _linearised(task: Task) -> Task:
+    """The draws as linear functions of the parameters."""
+    draws = []
+    for one, parameters in zip(task.draws, task.parameters, strict=True):
+        basis = np.linalg.qr(parameters - parameters.mean(axis=0))[0]
+        losses, answers = (basis @ (basis.T @ values) for values in (one.losses, one.answers))
+        draws.append(replace(one, losses=losses, answers=answers))
+    return replace(task, draws=draws)
+
+
+CRITERIA: dict[str, Callable[[Task], tuple[Task, Score]]] = {
+    "ours: V per cost^0.4 from the prior": lambda task: (task, task.score()),
+    "V per cost^0.4, spread first": lambda task: (task, task.score(0.4, True)),
+    "V per cost, spread first": lambda task: (task, task.score(1.0, True)),
+    "V linearised per cost, spread first": lambda task: (_linearised(task), task.score(1.0, True)),
+    "D-optimal per cost, spread first": lambda task: (task, _information(task, True)),
+    "disagreement per cost, spread first": lambda task: (task, _information(task, False)),
+}
+BLIND: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
+    "random": lambda costs, rng: rng.permutation(len(costs)),
+    "cheapest first": lambda costs, rng: np.argsort(costs, kind="stable"),
+    "random, weighted by 1 / cost": lambda costs, rng: np.argsort(-np.log(rng.random(len(costs))) * costs),
+}
+
+
+def choice(pool: Pool, criterion: str, repeat: int, budget: float) -> tuple[np.ndarray, float]:
+    """The runs (numbers) chosen for a part of the pool's cost, and the half-width expected."""
+    groups = run_rows(pool.runs)
+    costs = np.array([pool.runs["cost"].to_numpy()[rows].max() for rows in groups])
+    rng = np.random.default_rng([repeat, 17])
+    kept = np.sort(rng.permutation(len(groups))[: int(0.8 * len(groups))])
+    most = budget * costs.sum()
+    chosen: list[int] = []
+    if criterion in BLIND:
+        for run in kept[BLIND[criterion](costs[kept], rng)]:
+            if costs[chosen].sum() + costs[run] <= most:
+                chosen.append(int(run))
+        return np.array(chosen, dtype=int), np.nan
+    width = np.nan
+    for part in ROUNDS:
+        spent = costs[chosen].sum()
+        left = [int(run) for run in kept if run not in chosen]
+        if spent >= part * most or not left or costs[left].min() > most - spent:
+            continue
+        measured = pool.runs.iloc[np.concatenate([groups[run] for run in chosen])] if chosen else None
+        candidates = pool.runs.iloc[np.concatenate([groups[run] for run in left])].reset_index(drop=True)
+        task = prepare(pool.laws, measured, candidates, pool.target, "cost", pool.question, repeat)
+        task, score = CRITERIA[criterion](task)
+        for place, variances in choose(task.draws, task.rows, task.runs.costs, score, most - spent, 256):
+            if costs[chosen].sum() >= part * most:
+                break
+            chosen.append(left[place])
+            width = task.half_width(variances)
+    return np.array(chosen, dtype=int), width
+
+
+def results(repeats: int, only: str = "", criteria: tuple[str, ...] = ()) -> pd.DataFrame:
+    """All rows of the kept table, measured where they are missing; `criteria`: these alone, () for all."""
+    warnings.simplefilter("ignore")
+    table = pd.read_csv(KEPT) if KEPT.exists() else pd.DataFrame(columns=COLUMNS)
+    done = {tuple(key) for key in table[COLUMNS[:4]].itertuples(index=False)}
+    every = {pool.name: pool for pool in pools() if only in pool.name}
+    whole = {name: answer_of(pool, pool.runs) for name, pool in every.items()}
+
+    def judge(key: tuple[str, str, int, float]) -> tuple:
+        pool = every[key[0]]
+        runs, width = choice(pool, *key[1:])
+        error = WORST
+        if len(runs):
+            groups = run_rows(pool.runs)
+            try:
+                answer = answer_of(pool, pool.runs.iloc[np.concatenate([groups[run] for run in runs])])
+                error = float(np.mean(np.abs(answer - whole[pool.name]))) / TOLERANCE[pool.name.split()[-1]]
+            except fitting.PointsError:
+                pass
+        return (*key, min(error, WORST), width)
+
+    def keep(line: tuple) -> None:
+        pd.DataFrame([line], columns=COLUMNS).to_csv(KEPT, mode="a", header=not KEPT.exists(), index=False)
+
+    keys = [
+        (pool, criterion, repeat, budget)
+        for repeat in range(1, repeats + 1)
+        for budget in (0.1, 0.05, 0.2, LAST)
+        for criterion in criteria or (*CRITERIA, *BLIND)
+        for pool in every
+        if budget != LAST or criterion.startswith("ours")
+    ]
+    over_cores(judge, [key for key in keys if key not in done], each=keep)
+    return pd.read_csv(KEPT).drop_duplicates(COLUMNS[:4])
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Criterion -> for each budget the geometric mean over pools of the median error, and how many are within 1."""
+    medians = table.groupby(["criterion", "budget", "pool"])["error"].median().unstack()
+    rows = {}
+    for criterion in (*CRITERIA, *BLIND):
+        rows[criterion] = {}
+        for budget in BUDGETS:
+            if (criterion, budget) not in medians.index:
+                continue
+            errors = medians.loc[(criterion, budget)].dropna()
+            if len(errors) < medians.shape[1]:
+                continue
+            mean = np.exp(np.log(errors.clip(lower=0.1)).mean())
+            rows[criterion][f"{budget:.0%}"] = f"{errors.median():.2f} ({mean:.2f})"
+            rows[criterion][f"within at {budget:.0%}"] = f"{(errors <= 1).sum()} of {len(errors)}"
+    return pd.DataFrame(rows).T
+
+
+def measure() -> Iterator[Row]:
+    """Rows of the benchmark: the median over pools and repeats of the error over what is allowed."""
+    table = results(int(os.environ.get("DESIGN_REPEATS", "10")), os.environ.get("DESIGN_POOLS", ""))
+    ours = next(iter(CRITERIA))
+    for budget in BUDGETS:
+        at = (
+            table[table["budget"] == budget]
+            .groupby(["criterion", "pool"])["error"]
+            .median()
+            .groupby("criterion")
+            .median()
+        )
+        best = at.drop(ours).idxmin()
+        meaning = f"median error over what is allowed; the peer is the best other: {best}"
+        yield row(
+            f"design at {budget:.0%} of the cost", at[ours], "tolerances", meaning, at[best], lower_is_better=True
+        )
+
+
+SAMPLED = ("usages loss", "six code loss", "pile-python loss", "chinchilla loss", "schedules loss")
+
+
+def sampling(seeds: int = 2, moves: float = 40.0) -> Iterator[str]:
+    """How far quantiles of predictions at the target lie from those of a long chain, a line for each set of points."""
+    for pool, part in ((pool, part) for pool in pools() if pool.name in SAMPLED for part in (2, 6)):
+        output = read_outputs(pool.laws, pool.runs, pool.question)[0]
+        law = output.laws[0]
+        points = read_points(pool.runs.iloc[np.concatenate(run_rows(pool.runs)[::part])], output)
+        x, target = output.columns(points.frame, law), output.columns(pool.target, law)
+        reference = output.columns(pool.runs.iloc[:: max(1, len(pool.runs) // 60)], law)
+        features = Features.of(x, reference)
+
+        def quantiles(seed: int, moves: float) -> np.ndarray:
+            rng = np.random.default_rng(seed)
+            drawn = posterior(law, x, points.loss, features(x), reference, rng, 8, moves)  # noqa: B023
+            return np.quantile(drawn.residuals(target, features(target)), [0.05, 0.5, 0.95], axis=0)  # noqa: B023
+
+        long = quantiles(seeds, moves)
+        sd = (long[2] - long[0]) / 3.29
+        apart = [np.abs((quantiles(seed, LAST_MOVES) - long) / sd).max() for seed in range(seeds)]
+        yield f"{pool.name}, {len(points.loss)} points: {', '.join(f'{one:.2f}' for one in apart)} standard deviations"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["posterior"]:
+        print(*sampling(), sep="\n")
+        sys.exit()
+    print(summary(results(int(sys.argv[1]) if len(sys.argv) > 1 else 0)).to_markdown())
