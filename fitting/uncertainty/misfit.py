@@ -21,7 +21,7 @@ FACTORS = {"ratio": 0.77, "tokens": 1.25, "size": 1.29, "size-and-tokens": 1.76}
 """Kind of extrapolation, as `fitting.folds` holds it out -> half-width of one law over the root of the squares."""
 STAND_IN = 2.2
 """Times that factor, where errors of another kind stand for those of the target's."""
-AVERAGE_FACTORS = {"ratio": 0.45, "tokens": 0.72, "size": 1.58, "size-and-tokens": 1.21}
+AVERAGE_FACTORS = {"ratio": 0.45, "tokens": 0.72, "size": 1.4, "size-and-tokens": 1.27}
 """The same of the average of several laws, whatever was held out, beside their disagreement (`fitting.law_average`)."""
 FLOOR = 0.006
 """Log error that no run of these series was predicted without."""

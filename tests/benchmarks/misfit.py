@@ -29,7 +29,7 @@ from pipeline.study.fits import shared_folds
 from tests.benchmarks import Row, row
 from tests.benchmarks.agreement import DOMAINS, RESULTS
 
-LAWS = {"dcpt": (60, 0.1), "transfer-anchored": (5, 0.0), "transfer-scaled": (5, 0.0)}
+LAWS = {"dcpt": (60, 0.1), "transfer-anchored": (5, 0.0), "transfer-scaled": (5, 0.0), "transfer-replay": (5, 0.0)}
 """Law -> the first step and the smallest ratio that it is fitted to, as conf/law has them."""
 
 
