@@ -17,7 +17,7 @@ from fitting.uncertainty.posterior import PARTICLES, Posterior, posterior
 
 MOST_RUNS = 256
 """Runs chosen at once at most: what is measured then should decide on the next."""
-ELEMENTS = 16_000_000
+ELEMENTS = 6_000_000
 """Numbers in the draws of the losses at all candidates, at most."""
 HALF = float(ndtri(0.95))
 COST_POWER = 0.4
