@@ -54,7 +54,9 @@ def make_study(
     studies: Path, name: str = "synthetic", domain: str = "code", until: str = "confirmation", **changes: Any
 ) -> tuple[Study, Question]:
     """A study as it lies on disk after plan, fits or confirmation, and its question."""
-    question = read_question(["experiment=quickstart", "bootstrap=30", "law.dcpt.from_step=40"])
+    question = read_question(
+        ["experiment=quickstart", "bootstrap=30", "law=[dcpt,transfer-anchored]", "law.dcpt.from_step=40"]
+    )
     question = dataclasses.replace(question, name=name, studies=str(studies), **changes)
     sources = dict(zip(("general", domain), question.corpora.sources.values()))
     question.corpora = dataclasses.replace(question.corpora, domain=domain, sources=sources)

@@ -195,7 +195,7 @@ ROAD = ["confirmation.json", "recommendation.json", "fits", "points.parquet", "r
     [
         (1, ["The answer is not confirmed yet: run cptlaw confirm.", "not yet"]),
         (2, ["There is no recommendation yet: run cptlaw recommend."]),
-        (3, ["Not fitted yet: dcpt, transfer-anchored, transfer-scaled, transfer-replay; run cptlaw fit."]),
+        (3, ["Not fitted yet: dcpt, transfer-anchored; run cptlaw fit."]),
         (4, ["No points are collected yet: run cptlaw train, then cptlaw collect.", "Nothing to draw yet."]),
         (5, ["No run has been started"]),
     ],
