@@ -32,7 +32,8 @@ class Design:
     the labels of all rows of these runs. `half_width`, one a run: half-width of the 90% interval of the answer that is
     expected after it and all before it, in nats per token (root mean square over the target rows and losses), or in the
     unit of the answer to the question: a ratio, or billions of parameters. `cost`, one a run. `before`: the half-width
-    today. `reason`: why these.
+    today. `reason`: why these. `answer`: the median of the posterior of the answer, in its unit; None without a
+    question, and for several targets.
     """
 
     chosen: tuple[Hashable, ...]
@@ -41,6 +42,7 @@ class Design:
     cost: tuple[float, ...]
     before: float
     reason: str
+    answer: float | None = None
 
 
 def design(
@@ -100,6 +102,7 @@ def design(
         cost=tuple(float(task.runs.costs[run]) for run in numbers),
         before=before,
         reason=_reason(task, len(numbers), before, widths[-1]),
+        answer=task.median() if question and len(target) == 1 else None,
     )
 
 
@@ -132,6 +135,11 @@ class Task:
     def wants(self, chosen: list[int]) -> bool:
         """Whether points are still wanting after the chosen runs."""
         return sum(len(self.runs.rows[run]) for run in chosen) < self.lacking
+
+    def median(self) -> float:
+        """The median answer to a question, of its first target."""
+        values, unit = self.answers[0].values[:, 0], self.answers[0].unit[0]
+        return float(np.median(values)) if unit == 1 else float(unit)
 
     def half_width(self, variances: list[np.ndarray]) -> float:
         """Half-width of the 90% interval in the unit of the answer, for its variances (t,) of each output."""

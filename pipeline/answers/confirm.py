@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,7 +59,8 @@ def confirmation_plan(
         raise StudyError(f"nothing to confirm: {recommendation.binding}; ask for a larger goal.tolerance")
     if question.corpora.domain not in recommendation.mixture:
         raise StudyError(f"{path}: of another question; run cptlaw recommend again")
-    return confirmation_runs(question, places(question, recommendation), manifest, precision)
+    fitted = {run.spec.hash for run in study.read_plan() if run.role == "fit"} if study.plan_file.exists() else set()
+    return confirmation_runs(question, places(question, recommendation), manifest, precision, fitted)
 
 
 def ratios(question: Question, recommendation: Recommendation) -> list[float]:
@@ -74,22 +75,27 @@ def ratios(question: Question, recommendation: Recommendation) -> list[float]:
 
 
 def confirmation_runs(
-    question: Question, asked: Sequence[Place], manifest: Manifest, precision: str
+    question: Question, asked: Sequence[Place], manifest: Manifest, precision: str, seen: Collection[str] = ()
 ) -> list[PlannedRun]:
-    """The runs of some places, over `confirm.seeds`."""
+    """The runs of some places, over `confirm.seeds`: of the next seeds where a fit has seen one of these hashes."""
     ladder, target = models(question)
     known = {model.name: model for model in [*ladder, target]}
     own = (name for name in dict.fromkeys(place.model for place in asked) if not known[name].path)
     pretraining = {name: pretraining_run(question, known[name], manifest, precision) for name in own}
-    seeds = range(question.seed, question.seed + question.confirm.seeds)
-    runs = [
-        continual_run(
-            question, known[place.model], place.domain_ratio, place.steps, seed, "confirm", pretraining, manifest,
-            precision,
-        )
-        for seed in seeds
-        for place in asked
-    ]  # fmt: skip
+    first = question.seed
+    while True:
+        runs = [
+            continual_run(
+                question, known[place.model], place.domain_ratio, place.steps, seed, "confirm", pretraining, manifest,
+                precision,
+            )
+            for seed in range(first, first + question.confirm.seeds)
+            for place in asked
+        ]  # fmt: skip
+        if not any(run.spec.hash in seen for run in runs):
+            break
+        # All of them, so that seeds stay paired between the ratios.
+        first += question.confirm.seeds
     if problems := list(supply_problems(runs, manifest, question)):
         raise ConfigError(problems)
     return runs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pipeline.question.goal import Goal, Log, Output, TrackedAnswer
@@ -12,7 +12,10 @@ from pipeline.question.schema import Question
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rich.console import RenderableType
+
     from pipeline.answers.confirm import Place
+    from pipeline.answers.design_candidates import Setting
     from pipeline.answers.solvers import Asked, Found
     from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
     from pipeline.study.folder import PlannedRun, Study
@@ -41,9 +44,44 @@ class LawGoal(Goal):
         return iter(())
 
     def runs(self, question: Question, study: Study, manifest: Manifest, precision: str) -> list[PlannedRun]:
-        from pipeline.plan.runs import planned_runs
+        from pipeline.answers.active_design import design_runs
 
-        return planned_runs(question, manifest, precision)
+        return design_runs(question, study, manifest, precision)
+
+    def staged(self, question: Question) -> bool:
+        return question.design.kind == "active"
+
+    def cost_notes(
+        self, question: Question, study: Study, manifest: Manifest, precision: str
+    ) -> Sequence[RenderableType]:
+        from pipeline.answers.active_design import plan_lines
+
+        return plan_lines(question, study, manifest, precision) if self.staged(question) else []
+
+    def collect_stage(self, question: Question, study: Study) -> str:
+        from pipeline.answers.active_design import next_round, round_line
+
+        found = next_round(_setting(question, study), study) if self.staged(question) else None
+        return round_line(found) if found else ""
+
+    def add_round(self, question: Question, study: Study) -> str:
+        from pipeline.answers.active_design import is_answered, learn_from_confirmation, next_round, round_line
+
+        if not self.design_question:
+            return super().add_round(question, study)
+        setting = _setting(question, study)
+        if not is_answered(setting, study):
+            return ""
+        learned = learn_from_confirmation(setting, study)
+        found = next_round(setting, study, more=True)
+        lines = [f"{len(learned)} confirmation runs are points for the fit now"] if learned else []
+        return "\n".join([*lines, *([round_line(found)] if found else [])])
+
+    def answer_line(self, question: Question, study: Study) -> str:
+        from pipeline.report.terminal_tables import answer_line
+        from pipeline.study.artifacts import Recommendation
+
+        return answer_line(Recommendation.read(study), question) if Recommendation.path(study).exists() else ""
 
     def fit(self, question: Question, study: Study, log: Log) -> Output:
         from pipeline.report.terminal_tables import held_out_table
@@ -98,3 +136,12 @@ class LawGoal(Goal):
         from pipeline.answers.tracked import tracked_answer
 
         return tracked_answer(question, study)
+
+
+def _setting(question: Question, study: Study) -> Setting:
+    from pipeline.answers.design_candidates import Setting
+    from pipeline.plan.machine import required_precision
+    from pipeline.plan.runs import data_folder
+    from training.corpora.manifest import Manifest
+
+    return Setting(question, Manifest.open(data_folder(question)), required_precision(question, study))

@@ -20,6 +20,7 @@ class LimitedDataGoal(LawGoal):
 
     folder = "limited-data"
     chooses_run = True
+    design_question = "limited_data"
     keys = ("domain_tokens",)
 
     def problems(self, question: Question) -> Iterator[str]:

@@ -38,4 +38,8 @@ def _summary(evidence: Evidence) -> dict[str, Any]:
     for row in evidence.answered:
         keys = ("predicted", "measured", "relative_error", "inside")
         numbers |= {f"{key}/{row.corpus}": getattr(row, key) for key in keys}
+    if evidence.rounds:
+        last = evidence.rounds[-1]
+        spent = last.spent + sum(run.cost for run in last.chosen)
+        numbers |= {"design/half_width": last.half_width, "design/spent_flops": spent, "design/rounds": last.round}
     return {key: value for key, value in numbers.items() if value is not None}

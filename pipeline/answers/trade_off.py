@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class TradeOffGoal(LawGoal):
     """Usage 1 of the D-CPT Law."""
 
+    design_question = "trade_off"
+
     def solve(self, asked: Asked) -> Found:
         from pipeline.answers.solvers import within_tolerance
 
@@ -23,8 +25,9 @@ class TradeOffGoal(LawGoal):
 
     def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
         from pipeline.answers.confirm import Place, ratios
+        from pipeline.question.design import target_steps
 
-        steps = round(question.continual.steps * question.confirm.tokens_factor)
+        steps = target_steps(question)
         return [Place(recommendation.target.model, ratio, steps) for ratio in ratios(question, recommendation)]
 
     def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:

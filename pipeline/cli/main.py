@@ -31,6 +31,7 @@ VERBS = {
     "fit": Verb("fit the laws, with intervals; points=FILE fits any table of losses", True),
     "recommend": Verb("answer the goal: domain ratio, interval, predicted losses", True),
     "confirm": Verb("train runs that the fit has not seen, and compare them with the prediction", True),
+    "refine": Verb("choose and train one more round of runs, and answer again", True),
     "report": Verb("write report.html", True),
     "tables": Verb("the papers' tables beside ours; tables.papers=FOLDER, tables.run=true trains studies", True),
     "track sync": Verb("bring wandb's copy of a study up to date, and upload it where an API key is known", True),

@@ -76,9 +76,10 @@ def carry_out(question: Question) -> float | None:
     study = study_of(question)
     if question.launcher.kind != "local":
         raise ConfigError([f"launcher: {question.launcher.kind!r} in a sweep; allowed: local, and hydra/launcher=..."])
-    if goal_of(question).staged:
-        kind = question.goal.kind
-        raise ConfigError([f"goal.kind: {kind!r} in a sweep; allowed: trade-off, whose runs need no earlier results"])
+    if goal_of(question).staged(question):
+        key = "design" if question.design.kind == "active" else "goal"
+        value = f"{key}.kind: {getattr(question, key).kind!r} in a sweep"
+        raise ConfigError([f"{value}; allowed: goal=trade-off design=grid, whose runs need no earlier results"])
     with _plan_lock(study):
         runs = current_plan(question, study, Manifest.open(data_folder(question)))
         runs_of_job = [run for run in runs if run.role != "confirm" or run.variant]

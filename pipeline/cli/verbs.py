@@ -84,16 +84,36 @@ def train(question: Question, console: Console) -> Exit:
     trained: set[str] = set()
     while True:
         # Before planning, so that a command that was stopped between the end of a run and this goes on from here.
-        goal.collect_stage(question, study)
+        line = goal.collect_stage(question, study)
         names = {run.name for run in write_plan(question, study) if run.role != "confirm"}
+        if line:
+            console.print(line, highlight=False, soft_wrap=True)
         if trained and names <= trained:
             return Exit.DONE
-        if trained:
+        if trained and not line:
             console.print(f"next round: {len(names - trained)} more runs", highlight=False)
         code = launch(question, study, console)
-        if code != Exit.DONE or not goal.staged or question.run is not None:
+        if code != Exit.DONE or not goal.staged(question) or question.run is not None:
             return code
         trained = names
+
+
+def refine(question: Question, console: Console) -> Exit:
+    """Choose and train one more round, and answer again; finished confirmation runs become points for the fit."""
+    goal, study = goal_of(question), study_of(question)
+    before = goal.answer_line(question, study)
+    if line := goal.add_round(question, study):
+        console.print(line, highlight=False, soft_wrap=True)
+    write_plan(question, study)
+    code = launch(question, study, console)
+    if code != Exit.DONE or question.launcher.kind == "slurm":
+        return code  # DONE: the runs are queued, and behind them the job that answers.
+    for name in ("collect", "fit", "recommend"):
+        if (code := carry_out(name, question, console)) != Exit.DONE:
+            return code
+    console.print(f"before: {before or 'no answer'}", highlight=False)
+    console.print(f"now:    {goal.answer_line(question, study)}", highlight=False)
+    return Exit.DONE
 
 
 def status(question: Question, console: Console) -> Exit:

@@ -29,7 +29,9 @@ class WeightsGoal(Goal):
     """Every method of `weights.methods` proposes weights; confirmation runs compare them at the target length."""
 
     many_domains = True
-    staged = True
+
+    def staged(self, question: Question) -> bool:
+        return True
 
     def problems(self, question: Question) -> Iterator[str]:
         return weights_problems(question)
@@ -48,8 +50,9 @@ class WeightsGoal(Goal):
 
         return [stage_table(stages(setting_of(question, manifest, precision), measured_of(study, question)))]
 
-    def collect_stage(self, question: Question, study: Study) -> None:
+    def collect_stage(self, question: Question, study: Study) -> str:
         measured_of(study, question, anew=True)
+        return ""
 
     def fit(self, question: Question, study: Study, log: Log) -> Output:
         return Output(["goal=weights: each method fits its own runs when it proposes weights; run cptlaw recommend"])

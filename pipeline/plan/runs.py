@@ -65,6 +65,11 @@ def planned_runs(question: Question, manifest: Manifest, precision: str) -> list
     runs = list(by_hash.values())
     if problems := list(supply_problems(runs, manifest, question)):
         raise ConfigError(problems)
+    return starting_order(runs)
+
+
+def starting_order(runs: list[PlannedRun]) -> list[PlannedRun]:
+    """Runs with parents before children, then longest first."""
     work = {run.name: model_size(run.spec.model, run.spec.sequence_length).flops_per_token for run in runs}
     return sorted(
         runs, key=lambda run: (run.role != "pretrain", run.spec.initial.moments, -work[run.name] * run.spec.tokens)
@@ -81,7 +86,7 @@ def _runs(question: Question, role: str, manifest: Manifest, precision: str) -> 
     steps = question.continual.steps
     continual = [
         continual_run(single, model, ratio, steps, seed, role, pretraining, manifest, precision, transfer)
-        for single in _by_domain(question)
+        for single in by_domain(question)
         for model in ladder
         for transfer in ([None] if model.path else question.transfer_steps or [None])
         for ratio, seed in _cells(question)
@@ -200,7 +205,8 @@ def kept_steps(question: Question, run: PlannedRun, plan: Sequence[PlannedRun]) 
     return sorted(weights - {0}), sorted({start.step for start in starts if start.moments})
 
 
-def _by_domain(question: Question) -> Iterator[Question]:
+def by_domain(question: Question) -> Iterator[Question]:
+    """The question about each domain of its study."""
     for domain in question.corpora.domains or [question.corpora.domain]:
         yield dataclasses.replace(question, corpora=dataclasses.replace(question.corpora, domain=domain))
 

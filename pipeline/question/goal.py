@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 
 if TYPE_CHECKING:
@@ -67,14 +68,18 @@ class Goal(ABC):
     """Folder of its recommendation, confirmation and report, where a study may have the answers of several goals."""
     many_domains: bool = False
     """Whether one answer weighs all corpora; otherwise an answer is a ratio of one domain beside general text."""
-    staged: bool = False
-    """Whether results of runs decide on further runs, so that one process must train them all."""
+    design_question: str = ""
+    """Name of its question in `fitting.design`; empty: its runs cannot be chosen by what they are expected to teach."""
     chooses_run: bool = False
     """Whether the model or the length of the recommended run is part of the answer."""
 
     def answer_folder(self, question: Question) -> str:
         """`folder`, below that of the domain where a study has several, below answers/ where it has one."""
         return self.folder if question.corpora.domains or not self.folder else f"answers/{self.folder}"
+
+    def staged(self, question: Question) -> bool:
+        """Whether results of runs decide on further runs, so that one process must train them all."""
+        return False
 
     @abstractmethod
     def problems(self, question: Question) -> Iterator[str]:
@@ -98,9 +103,28 @@ class Goal(ABC):
         """What `cptlaw plan` prints below the cost of the runs that are known."""
         return []
 
-    def collect_stage(self, question: Question, study: Study) -> None:
-        """Collect the results that decide on the runs of the next stage, where a goal is staged."""
-        return
+    def collect_stage(self, question: Question, study: Study) -> str:
+        """Collect the results that decide on the runs of the next stage, where a question is staged.
+
+        Returns:
+            A line about what they decided; empty where nothing is to say.
+        """
+        return ""
+
+    def add_round(self, question: Question, study: Study) -> str:
+        """Choose further runs that sharpen an answer, whatever limits the question has for them.
+
+        Returns:
+            A line about them; empty where the runs chosen before are not done, or not answered with yet.
+
+        Raises:
+            ConfigError: the goal has no such runs.
+        """
+        raise ConfigError([f"goal.kind: {question.goal.kind!r} cannot be refined; allowed: trade-off, limited-data"])
+
+    def answer_line(self, question: Question, study: Study) -> str:
+        """The answer of recommendation.json in a few words; empty without one."""
+        return ""
 
     @abstractmethod
     def fit(self, question: Question, study: Study, log: Log) -> Output:

@@ -16,6 +16,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
             *("sequence_length", "validation_windows", "mixture.replicates", "launcher.threads"),
             *("launcher.slurm.nodes", "launcher.slurm.cpus", "launcher.slurm.signal"),
             *("model.head_dim", "model.vocab_size", "evaluate.batch", "evaluate.limit", "confirm.seeds"),
+            "design.batch",
         ),
     ),
     "257 or more": (lambda value: value >= 257, ("corpora.tokenizer.vocabulary",)),
@@ -30,6 +31,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
         ),
     ),
     "above 0": (lambda value: value > 0, ("optimizer.epsilon", "model.rope_theta", "confirm.tokens_factor")),
+    "above 0, FLOPs like 1e18": (lambda value: value > 0, ("design.budget",)),
     "above 0, seconds": (
         lambda value: value > 0,
         ("launcher.stale_after", "launcher.slurm.patience", "parallel.timeout"),
@@ -37,7 +39,10 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
     "above 0, below 86400, seconds": (lambda value: 0 < value < 86400, ("tracking.every", "tracking.wait")),
     "0 to 1": (lambda value: 0 <= value <= 1, ("law.*.min_ratio", "tables.min_ratio")),
     "0 or more, below 1": (lambda value: 0 <= value < 1, ("optimizer.beta1", "optimizer.beta2", "confirm.neighbour")),
-    "above 0, below 1": (lambda value: 0 < value < 1, ("corpora.validation_ratio", "objective.mask_share")),
+    "above 0, below 1": (
+        lambda value: 0 < value < 1,
+        ("corpora.validation_ratio", "objective.mask_share", "design.tolerance"),
+    ),
 }
 """What is allowed -> its test, and the keys that it holds for; * stands for any name. A null passes."""
 PHASE_RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
@@ -51,6 +56,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "engine": ("auto", "sdpa", "eager", "sdpa-compiled", "eager-compiled", "sdpa-chunked"),
     "boundaries": ("none", "documents"),
     "objective.kind": OBJECTIVES,
+    "design.kind": ("grid", "active"),
     "launcher.kind": ("local", "slurm"),
     "tracking.kind": ("none", "wandb"),
     "tracking.mode": ("auto", "online", "offline"),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pipeline.question.design import design_problems
 from pipeline.question.goal import goal_problems, steps_of
 from pipeline.question.messages import ConfigError, nearest
 from pipeline.question.phases import branch_phase, pieces, replicated
@@ -56,6 +57,7 @@ def _own_problems(question: Question) -> Iterator[str]:
     yield from _dense_problems(question)
     yield from _name_problems("name", question.name)
     yield from goal_problems(question)
+    yield from design_problems(question)
 
 
 def _name_problems(key: str, *names: str) -> Iterator[str]:

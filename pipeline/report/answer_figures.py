@@ -11,6 +11,7 @@ from pipeline.report.evidence import Evidence, at_target, predicted, section
 from pipeline.report.loss_figures import RATIOS
 from pipeline.report.marks import (
     BLACK,
+    CORPUS_COLOURS,
     GREY,
     Figure,
     Key,
@@ -156,6 +157,49 @@ def places(evidence: Evidence) -> Figure | None:
     across = token_axis("parameters of the model, non-embedding", x) if by_size else by_ratio
     y = axis(f"loss on {short(corpus)}, nats a token", range=bounds)
     return Figure(keys, [panel("", "", traces, across, y, 330)])
+
+
+def rounds(evidence: Evidence) -> Figure | None:
+    """Half-width of the answer's interval, and the answer, against what the chosen runs had cost; None without rounds.
+
+    Rounds before anything was measured have neither.
+    """
+    known = [one for one in evidence.rounds if one.half_width is not None and one.answer is not None]
+    if not known:
+        return None
+    unit = 10.0 ** np.floor(np.log10(max(one.spent for one in known)))
+    spent = np.array([one.spent for one in known]) / unit
+    half = np.array([one.half_width for one in known], float)
+    answer = np.array([one.answer for one in known], float)
+    ends = [(one.spent + sum(run.cost for run in one.chosen)) / unit for one in known if one.chosen]
+    expected = [one.chosen[-1].half_width for one in known if one.chosen]
+    planned = [(end, width) for end, width in zip(ends, expected) if width is not None]
+    tolerance, x_range = known[-1].tolerance, value_range([0.0, *spent, *(end for end, _ in planned)])
+    colour = CORPUS_COLOURS[1]
+    widths = [
+        line(x_range, [tolerance] * 2, GREY, "dash", 1.6),
+        line(spent, half, colour),
+        dots(spent, half, colour, 9, hover="after %{x:.3g}: ±%{y:.3f}"),
+    ]
+    if planned:
+        at, width = np.array(planned).T
+        widths.append(dots(at, width, GREY, 9, "circle-open", "expected after %{x:.3g}: ±%{y:.3f}"))
+    answers = [
+        band(spent, np.clip(answer - half, 0, 1), np.clip(answer + half, 0, 1), colour),
+        line(spent, answer, colour),
+        dots(spent, answer, colour, 9, hover="after %{x:.3g}: %{y:.3f}"),
+    ]
+    keys = [Key("the answer, with its 90% interval", colour, "line"), Key("design.tolerance", GREY, "dashed")]
+    keys += [Key("expected after the chosen runs", GREY, "ring")] if planned else []
+    crossing = evidence.outcome.crossing if evidence.outcome else None
+    if crossing is not None:
+        answers.append(line(x_range, [crossing.value] * 2, BLACK, "dot", 1.6))
+        keys.append(Key("measured by the confirmation runs", BLACK, "dotted"))
+    x = axis(f"FLOPs of the chosen runs, {unit:.0e}".replace("e+", "e"), range=x_range)
+    y = axis("half-width of the 90% interval", range=value_range([0.0, *half, tolerance]))
+    y_ratio = axis(f"domain ratio of {short(evidence.domain)}", range=[-0.03, 1.03])
+    panels = [panel("", "", widths, x, y, 300), panel("", "", answers, x, y_ratio, 300)]
+    return Figure(keys, panels)
 
 
 def _laws_drawn(evidence: Evidence) -> dict[str, tuple[tuple[str, str], str]]:

@@ -15,6 +15,7 @@ from pipeline.question.goal import goal_of
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation
 from pipeline.study.collect import of_domain, read_points, schedules
+from pipeline.study.design_history import DesignRound, read_rounds
 from pipeline.study.fits import read_back_test, read_fits
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from pipeline.study.target import Target, find_target, lasting, target_columns
@@ -46,6 +47,8 @@ class Evidence:
     """Rows of confirmation.json."""
     outcome: Outcome | None = None
     """Whether they confirm the predicted optimum."""
+    rounds: list[DesignRound] = field(default_factory=list)
+    """Rounds in which runs of the plan were chosen, of design.jsonl."""
     missing: list[str] = field(default_factory=list)
     """A sentence for each thing that is not there yet, and how to get it."""
 
@@ -143,7 +146,10 @@ def read_evidence(study: Study, question: Question) -> Evidence:
     if recommendation is not None and {law for of in recommendation.weights.values() for law in of} <= {*fits}:
         fits = _with_average(fits, recommendation.weights)
     answers = {"recommendation": recommendation, "confirmations": rows, "outcome": outcome, "missing": missing}
-    evidence = dataclasses.replace(evidence, points=points, fits=fits, tested=tested, target=target, **answers)
+    planned = {run.name for run in plan}
+    rounds = [one for one in read_rounds(study) if planned.issuperset(run.run for run in one.chosen)]
+    known = {"points": points, "fits": fits, "tested": tested, "target": target, "rounds": rounds}
+    evidence = dataclasses.replace(evidence, **known, **answers)
     # Confirmation runs of an earlier answer do not confirm this one.
     return evidence if evidence.answered or recommendation is None else dataclasses.replace(evidence, outcome=None)
 

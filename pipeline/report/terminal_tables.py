@@ -132,6 +132,15 @@ def answer_table(study: Study, question: Question) -> Table:
     return table
 
 
+def answer_line(content: Recommendation, question: Question) -> str:
+    """The recommended domain ratio with its interval, in a few words."""
+    if content.mixture is None or content.low is None or content.high is None:
+        return f"no domain ratio: {content.binding}"
+    half = (content.high - content.low) / 2
+    interval = f"90%: {content.low:.3f} to {content.high:.3f}, half-width {half:.3f}"
+    return f"domain ratio {content.mixture[question.corpora.domain]:.3f} ({interval})"
+
+
 def _place(rows: list[ConfirmationRow]) -> str:
     """The column that distinguishes confirmation runs."""
     return "ratio" if len({row.model for row in rows}) == 1 else "model"

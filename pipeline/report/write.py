@@ -8,7 +8,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from pipeline.question.schema import Question
-from pipeline.report.answer_figures import agreement, places, trade_off_curve
+from pipeline.report.answer_figures import agreement, places, rounds, trade_off_curve
 from pipeline.report.domains_page import siblings, write_domains_page
 from pipeline.report.evidence import Evidence, read_evidence
 from pipeline.report.explorer import explorer_data, explorer_markup
@@ -30,6 +30,10 @@ _TRADE_OFF = (
 )
 _PLACES = (
     "Confirmation runs at and around the answer, with the prediction of the law that gave it. No fit has seen them."
+)
+_ROUNDS = (
+    "Every dot is a round: what was known of the answer by the posterior of the laws when the next runs were chosen, "
+    "against what the runs before had cost. Pre-training is not counted."
 )
 _LOSSES = (
     "Every point is a validation loss, every line a fitted law. Each panel is a model size (and a variant); "
@@ -86,6 +90,7 @@ def report(evidence: Evidence) -> str:
             "trade-off", f"Loss on {domain} against loss on {general}", drawn(trade_off_curve(evidence), _TRADE_OFF)
         ),
         Section("confirmation", "Confirmation", _confirmation(evidence, drawn)),
+        *_rounds(evidence, drawn),
         Section("losses", "Loss curves of the runs", drawn(loss_curves(evidence), _LOSSES)),
         Section(
             "agreement", "Predicted against measured", drawn(agreement(evidence), _AGREEMENT) + confirmation(evidence)
@@ -108,6 +113,11 @@ def _confirmation(evidence: Evidence, drawn: Callable[[Figure | None, str], Mark
         return paragraph("Not confirmed yet: run cptlaw confirm.", "missing")
     made = places(evidence)
     return judged(outcome.verdict, outcome.sentence) + (drawn(made, _PLACES) if made is not None else "")
+
+
+def _rounds(evidence: Evidence, drawn: Callable[[Figure | None, str], Markup]) -> list[Section]:
+    made = rounds(evidence)
+    return [Section("rounds", "Rounds of chosen runs", drawn(made, _ROUNDS))] if made is not None else []
 
 
 def _notes(evidence: Evidence) -> Markup:

@@ -65,9 +65,9 @@ class Artifact:
             versions = f"schema {schema!r:.60}; this version reads {cls.SCHEMA}"
             raise StudyError(f"{path}: {versions}: run cptlaw {cls.VERB} again")
         try:
-            return _adapter(cls).validate_json(text, strict=True)
+            return adapter(cls).validate_json(text, strict=True)
         except ValidationError as error:
-            raise StudyError(f"{path}: {_first_problem(error)}; run cptlaw {cls.VERB} again") from None
+            raise StudyError(f"{path}: {first_problem(error)}; run cptlaw {cls.VERB} again") from None
 
     def write(self, study: Study) -> Path:
         """Write the file whole, and return where it is."""
@@ -79,13 +79,14 @@ class Artifact:
 
 
 @functools.cache
-def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+def adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    """What checks the types of a dataclass that is read from JSON."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
 
 
-def _first_problem(error: Any) -> str:
+def first_problem(error: Any) -> str:
     """The first key that does not fit its type, with its value."""
     first = error.errors(include_url=False)[0]
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])

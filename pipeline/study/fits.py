@@ -48,6 +48,9 @@ def fit_all(
     Raises:
         StudyError: a law cannot be fitted to a corpus; one line for each that cannot.
     """
+    # A design may have chosen runs of one size, or fewer than a law has parameters: the prior decides the rest.
+    few = question.design.kind == "active"
+    count, seed = question.bootstrap, question.seed
     fits: dict[str, dict[str, Fit]] = {}
     problems = []
     for corpus in (question.corpora.general, question.corpora.domain):
@@ -55,7 +58,7 @@ def fit_all(
         for name, law in question.law.items():
             chosen = selected(points, corpus, law)
             try:
-                fitted = fit(chosen, name, schedules=schedules, bootstrap=question.bootstrap, seed=question.seed)
+                fitted = fit(chosen, name, seed=seed, schedules=schedules, bootstrap=count, few=few)
             except PointsError as error:
                 problems.append(f"{name} on {corpus} ({len(chosen)} points): {error}")
                 continue

@@ -12,6 +12,7 @@ import pandas as pd
 from fitting import LAWS, Fit, LawAverage, with_areas
 from fitting.law_average import own_column
 from fitting.schedule import Schedule
+from pipeline.question.design import target_steps
 from pipeline.question.goal import tokens_per_step
 from pipeline.question.phases import pieces
 from pipeline.question.schema import Question
@@ -72,7 +73,7 @@ def find_target(question: Question, points: pd.DataFrame, model: str | None = No
     if lacking := [corpus for corpus in (question.corpora.general, question.corpora.domain) if corpus not in losses]:
         problem = f"{name}: no loss on {', '.join(lacking)} before the continual phase"
         raise StudyError(f"{problem}; train its pre-training, then collect")
-    steps = round(question.continual.steps * question.confirm.tokens_factor)
+    steps = target_steps(question)
     n, s1_pretrain = (float(before[column].iloc[0]) for column in ("N", "s1_pretrain"))
     return Target(name, n, steps * tokens_per_step(question) / 1e9, steps, rate, losses, rho, s1_pretrain, rates)
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.question.schema.answers import ConfirmConfig, GoalConfig, LawConfig, TablesConfig, WeightsConfig
+from pipeline.question.schema.answers import (
+    ConfirmConfig,
+    DesignConfig,
+    GoalConfig,
+    LawConfig,
+    TablesConfig,
+    WeightsConfig,
+)
 from pipeline.question.schema.execution import EvaluateConfig, LauncherConfig, TrackingConfig
 from pipeline.question.schema.training import CorporaConfig, MixtureConfig, ModelConfig, PhaseConfig, ValidationConfig
 from training.spec import Objective, Optimizer, Parallel
@@ -76,6 +83,8 @@ class Question:
     """What is asked of the fit."""
     weights: WeightsConfig = field(default_factory=WeightsConfig)
     """Of goal=weights: how mixture weights of many domains are found and compared."""
+    design: DesignConfig = field(default_factory=DesignConfig)
+    """How the runs for the fit are chosen."""
     confirm: ConfirmConfig = field(default_factory=ConfirmConfig)
     """Which runs confirm the answer."""
     tables: TablesConfig = field(default_factory=TablesConfig)

@@ -33,6 +33,26 @@ class GoalConfig:
 
 
 @dataclass
+class DesignConfig:
+    kind: str = "grid"
+    """grid: the runs of ladder and mixture.domain_ratio; active: runs chosen round by round, each for what it is
+    expected to teach about the answer for its cost, see docs/design-of-experiments.md."""
+    tolerance: float = 0.05
+    """Of active: half-width of the 90% interval of the domain ratio at which no further runs are chosen."""
+    budget: float | None = None
+    """Of active: upper limit of the FLOPs of all chosen runs, pre-training apart; null: the cost of the grid."""
+    batch: int | None = None
+    """Runs chosen at once; null: as in the round before, or at first one a worker, on Slurm launcher.slurm.limit, or 8
+    without a limit."""
+    ratios: list[float] = field(default_factory=lambda: [number / 10 for number in range(11)])
+    """Domain ratios that runs may be chosen at, 0 to 1."""
+    lengths: list[float] = field(default_factory=lambda: [0.25, 0.5, 1.0])
+    """Lengths that runs may be chosen of, as parts of continual.steps * confirm.tokens_factor, above 0, up to 1."""
+    target_size: bool = True
+    """Whether runs of `model`, the target model, may be chosen beside those of the ladder."""
+
+
+@dataclass
 class ConfirmConfig:
     tokens_factor: float = 2.0
     """Length of the confirmation runs and of the recommendation, as a multiple of the continual phase; of limited-data

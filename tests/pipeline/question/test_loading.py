@@ -128,6 +128,7 @@ def test_all_numbers_out_of_range_are_named_at_once() -> None:
 
 CHECKED_ELSEWHERE = (
     *("corpora.sources.*", "validation.*", "weights.*", "goal.*", "confirm.around", "parallel.processes"),
+    *("design.ratios", "design.lengths"),
     *("*.evaluation.*", "*.checkpoints.*", "*.schedule.*", "*.branches.*", "objective.mask_token", "transfer_steps"),
 )
 """Keys whose checks need more than a range: of a source, a goal, a policy, a schedule or a branch."""

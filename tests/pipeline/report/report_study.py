@@ -38,7 +38,7 @@ HOSTILE_CORPUS = "<img src=x onerror=alert(1)>"
 
 
 class _Corpora(Manifest):
-    """A manifest of corpora that nobody prepared, long enough for every run."""
+    """A manifest without tokens."""
 
     def store(self, corpus: str) -> Any:
         return SimpleNamespace(meta=SimpleNamespace(end_of_text=0))
@@ -61,13 +61,12 @@ def make_study(
     sources = dict(zip(("general", domain), question.corpora.sources.values()))
     question.corpora = dataclasses.replace(question.corpora, domain=domain, sources=sources)
     study = Study(studies / name)
-    prepared = PreparedCorpus("x", "00" * 16, "", {"train": 10**9, "validation": 10**6}, {}, {})
-    manifest = _Corpora(study.folder, "tokenizer", "00", 2048, 0.05, {"general": prepared, domain: prepared})
+    manifest = long_corpora(study, "general", domain)
     plan = planned_runs(question, manifest, "bf16")
     study.write_plan(plan)
     if until == "plan":
         return study, question
-    _write_runs(study, question, plan)
+    write_runs(study, question, plan)
     points = collect(study, "general")
     fits = fit_all(study, question, points, schedules(plan), lambda line: None)
     back_test(study, question, points, schedules(plan))
@@ -77,12 +76,19 @@ def make_study(
     share, target = (answer.mixture or {})[domain], answer.target
     asked = [Place(target.model, own, target.steps) for own in (share, round(share + 0.15, 3))]
     runs = confirmation_runs(question, asked, manifest, "bf16")
-    _write_runs(study, question, add_to_plan(study, runs))
+    write_runs(study, question, add_to_plan(study, runs))
     compare(study, question, runs, collect(study, "general"), fits, goal_of(question).outcome)
     return study, question
 
 
-def _write_runs(study: Study, question: Question, plan: list[PlannedRun]) -> None:
+def long_corpora(study: Study, *corpora: str) -> Manifest:
+    """A manifest of corpora that nobody prepared, long enough for every run."""
+    prepared = PreparedCorpus("x", "00" * 16, "", {"train": 10**9, "validation": 10**6}, {}, {})
+    return _Corpora(study.folder, "tokenizer", "00", 2048, 0.05, dict.fromkeys(corpora, prepared))
+
+
+def write_runs(study: Study, question: Question, plan: list[PlannedRun]) -> None:
+    """The files of runs that nobody trained, with losses from a known law and noise; finished ones are left alone."""
     by_hash = {run.spec.hash: run for run in plan}
     for run in plan:
         folder = study.runs / run.name

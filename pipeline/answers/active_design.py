@@ -1,0 +1,290 @@
+"""Runs chosen round by round: what is measured decides on the next, and design.jsonl keeps every choice.
+
+A round is chosen only when all runs of those before it are done, and follows from their points, the question and its
+seed alone. It is written whole before its runs are planned. So a command that was stopped at any moment goes on as if
+it had not been.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import inf
+
+import pandas as pd
+
+from fitting import LAWS, design
+from pipeline.answers.design_candidates import (
+    Setting,
+    candidate_points,
+    candidate_runs,
+    losses_before,
+    planned_again,
+    target_row,
+)
+from pipeline.launch.local import workers
+from pipeline.plan.cost import run_flops
+from pipeline.plan.runs import by_domain, planned_runs, starting_order
+from pipeline.plan.token_supply import supply_problems
+from pipeline.question.goal import goal_of
+from pipeline.question.messages import ConfigError
+from pipeline.question.schema import LawConfig, Question
+from pipeline.study.artifacts import Recommendation
+from pipeline.study.collect import measured_points, of_domain
+from pipeline.study.design_history import (
+    BUDGET,
+    CANDIDATES,
+    CONFIRMATION,
+    TOLERANCE,
+    ChosenRun,
+    DesignRound,
+    read_rounds,
+    write_rounds,
+)
+from pipeline.study.fits import selected
+from pipeline.study.folder import PlannedRun, Study, study_of
+from training.corpora.manifest import Manifest
+
+ON_SLURM = 8
+"""Runs of a round on a cluster without a limit."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The rounds of a question, and the runs that they chose."""
+
+    rounds: list[DesignRound]
+    runs: list[PlannedRun]
+
+    @property
+    def spent(self) -> float:
+        """FLOPs of all chosen runs."""
+        return sum(run.cost for one in self.rounds for run in one.chosen)
+
+
+def design_runs(question: Question, study: Study, manifest: Manifest, precision: str) -> list[PlannedRun]:
+    """The runs for the fit, as far as they are chosen: the grid where the question has one, and those of design.jsonl.
+
+    Of an active design without a round yet, the first round.
+
+    Raises:
+        ConfigError: a corpus too short for them; a line for each.
+    """
+    active = question.design.kind == "active"
+    settings = [Setting(single, manifest, precision) for single in by_domain(question)]
+    runs = list(settings[0].pretraining.values()) if active else planned_runs(question, manifest, precision)
+    for setting in settings:
+        chosen = chosen_runs(setting, study_of(setting.question))
+        if active and not chosen.runs and setting.question.corpora.domain == question.corpora.domain:
+            chosen = _planned(setting, [first_round(setting)])
+        runs += chosen.runs
+    # The first of equal ones: the grid's runs know their variant.
+    runs = list({run.spec.hash: run for run in reversed(runs)}.values())
+    if problems := list(supply_problems(runs, manifest, question)):
+        raise ConfigError(problems)
+    return starting_order(runs)
+
+
+def chosen_runs(setting: Setting, study: Study) -> Chosen:
+    """The rounds of design.jsonl whose runs the question still has, and those runs."""
+    return _planned(setting, read_rounds(study))
+
+
+def first_round(setting: Setting) -> DesignRound:
+    """The runs to begin with, before anything is measured: they follow from the question alone.
+
+    Raises:
+        PointsError: the laws cannot be asked this; the budget is below the cheapest run.
+    """
+    return _round(setting, Chosen([], []), None, False)
+
+
+def next_round(setting: Setting, study: Study, more: bool = False) -> DesignRound | None:
+    """Choose the next round, or stop, and write it to design.jsonl.
+
+    Without `more` nothing is chosen beyond tolerance and budget.
+
+    Returns:
+        The round; None while runs of those before are not done, and where choosing has stopped and nothing changed.
+
+    Raises:
+        PointsError: the laws cannot be asked this.
+    """
+    written, chosen = read_rounds(study), chosen_runs(setting, study)
+    points = None
+    if chosen.runs or setting.question.design.kind != "active":
+        plan = goal_of(setting.question).runs(setting.question, study, setting.manifest, setting.precision)
+        if any(study.state(run) != "done" for run in plan):
+            return None
+        points = of_domain(measured_points(study, plan, setting.question.corpora.general), setting.question)
+    last = chosen.rounds[-1] if chosen.rounds else None
+    known = [] if points is None else points["run"]
+    if not more and last and last.stop and last.state == _state(setting, known):
+        return None
+    found = _round(setting, chosen, points, more)
+    write_rounds(study, [*written, found])
+    return found
+
+
+def learn_from_confirmation(setting: Setting, study: Study) -> list[PlannedRun]:
+    """Make the finished confirmation runs points for the fit, as a round of design.jsonl; returns them."""
+    written, chosen = read_rounds(study), chosen_runs(setting, study)
+    known = {run.spec.hash for run in chosen.runs}
+    made = []
+    for run in study.read_plan() if study.plan_file.exists() else []:
+        if run.role != "confirm" or run.variant or run.spec.hash in known or study.state(run) != "done":
+            continue
+        one = _chosen(setting, run, None)
+        made += [one] if planned_again(setting, one, confirmed=True) else []
+    if not made:
+        return []
+    added = _empty_round(setting, chosen, [run.name for run in chosen.runs])
+    write_rounds(study, [*written, added := dataclasses.replace(added, chosen=made, reason=CONFIRMATION)])
+    return _planned(setting, [added]).runs
+
+
+def is_answered(setting: Setting, study: Study) -> bool:
+    """Whether recommendation.json is newer than the runs of the last round, if cptlaw refine chose that."""
+    rounds = [one for one in chosen_runs(setting, study).rounds if one.chosen and one.reason != CONFIRMATION]
+    if not rounds or not rounds[-1].more:
+        return True
+    answer, ends = Recommendation.path(study), [study.runs / run.run / "DONE" for run in rounds[-1].chosen]
+    return answer.exists() and all(end.exists() and end.stat().st_mtime <= answer.stat().st_mtime for end in ends)
+
+
+def round_line(one: DesignRound) -> str:
+    """What is spent and known, the next runs, and what they should bring, in a line."""
+    spent = f"round {one.round}: {one.spent:.2g} of {one.budget:.2g} FLOPs spent"
+    known = "nothing measured yet"
+    if one.half_width is not None and one.answer is not None:
+        known = f"domain ratio {one.answer:.3f} ± {one.half_width:.3f} (90%), tolerance {one.tolerance:g}"
+    if one.stop:
+        return f"{spent}; {known}; {one.stop}"
+    runs = ", ".join(f"{run.model} at {run.domain_ratio:g} for {run.steps} steps" for run in one.chosen)
+    expected = one.chosen[-1].half_width
+    return f"{spent}; {known}; next: {runs}" + (f"; expected ± {expected:.3f}" if expected is not None else "")
+
+
+def plan_lines(question: Question, study: Study, manifest: Manifest, precision: str) -> list[str]:
+    """What an active design costs at most, and when it stops."""
+    setting = Setting(question, manifest, precision)
+    chosen, design_ = chosen_runs(setting, study), question.design
+    begun = f"{len(chosen.rounds)} rounds chosen so far, {chosen.spent:.2g} FLOPs" if chosen.rounds else "first round"
+    limits = f"at most {budget_of(setting):.2g} FLOPs after pre-training"
+    return [f"{begun}; more rounds follow until the domain ratio is known within {design_.tolerance:g}, {limits}"]
+
+
+def budget_of(setting: Setting) -> float:
+    """`design.budget`, or FLOPs of the runs of the grid."""
+    if setting.question.design.budget is not None:
+        return setting.question.design.budget
+    grid = planned_runs(setting.question, setting.manifest, setting.precision)
+    return sum(run_flops(run.spec) for run in grid if run.role == "fit")
+
+
+def _planned(setting: Setting, rounds: Sequence[DesignRound]) -> Chosen:
+    """The rounds whose runs are runs of the question, and those runs."""
+    kept, runs, own = [], [], True
+    for one in rounds:
+        planned = [planned_again(setting, run, one.reason == CONFIRMATION) for run in one.chosen]
+        # A round without runs is of the question that those before it are of.
+        own = all(planned) if planned else own
+        if own:
+            kept.append(one)
+            runs += [run for run in planned if run]
+    return Chosen(kept, runs)
+
+
+def _round(setting: Setting, chosen: Chosen, points: pd.DataFrame | None, more: bool) -> DesignRound:
+    """The round that follows on the points of all runs so far; without points, the first."""
+    question = setting.question
+    corpus, laws, section = _laws(question)
+    before = losses_before(points) if points is not None else {}
+    runs = candidate_runs(setting)
+    # What a model with a path loses is known only once one of its runs is made.
+    first = [run for run in runs if setting.models[run.model].path and run.model not in before]
+    every = candidate_points(setting, first or runs, before, corpus, section)
+    known = [] if points is None else points["run"].unique()
+    added = dataclasses.replace(_empty_round(setting, chosen, known), more=more)
+    left = inf if more else added.budget - added.spent
+    fresh = every[~every["run"].isin(known)]
+    affordable = fresh[fresh["cost"] <= left]
+    # Without a run to choose the half-width is still asked for, over the others.
+    shown = next((table for table in (affordable, fresh, every) if len(table)), every)
+    found = design(
+        laws,
+        None if points is None else selected(points, corpus, section),
+        shown,
+        target_row(setting, before, corpus),
+        question=goal_of(question).design_question,
+        budget=left if len(affordable) and left < inf else None,
+        batch=added.batch if len(affordable) else 1,
+        seed=question.seed,
+    )
+    if points is not None:
+        added = dataclasses.replace(added, answer=found.answer, half_width=found.before)
+        if not more and found.before <= added.tolerance:
+            return dataclasses.replace(added, stop=TOLERANCE)
+    if not len(affordable):
+        return dataclasses.replace(added, stop=BUDGET if len(fresh) else CANDIDATES)
+    by_name = {run.name: run for run in runs}
+    names = shown["run"].to_dict()
+    made = [_chosen(setting, by_name[names[at]], width) for at, width in zip(found.chosen, found.half_width)]
+    return dataclasses.replace(added, chosen=made, reason=found.reason)
+
+
+def _empty_round(setting: Setting, chosen: Chosen, known: Collection[str]) -> DesignRound:
+    """A round without runs, on what is known of the runs of those names."""
+    return DesignRound(
+        round=len(chosen.rounds) + 1,
+        state=_state(setting, known),
+        spent=chosen.spent,
+        budget=budget_of(setting),
+        tolerance=setting.question.design.tolerance,
+        answer=None,
+        half_width=None,
+        batch=_batch(setting.question, chosen),
+        chosen=[],
+        reason="",
+    )
+
+
+def _chosen(setting: Setting, run: PlannedRun, half_width: float | None) -> ChosenRun:
+    ratio = float(Fraction(run.spec.mixture.get(setting.question.corpora.domain, "0")))
+    return ChosenRun(run.name, run.model, ratio, run.spec.steps, run.spec.seed, run_flops(run.spec), half_width)
+
+
+def _laws(question: Question) -> tuple[str, list[str], LawConfig]:
+    """The corpus whose loss decides the answer, the laws that the question asks of it, and the points all are for."""
+    limited = goal_of(question).design_question == "limited_data"
+    corpus = question.corpora.domain if limited else question.corpora.general
+    # The length of a run follows from the ratio there, which only a law that reads D can weigh.
+    laws = [name for name in question.law if not limited or "D" in LAWS[name].columns]
+    sections = [question.law[name] for name in laws]
+    return corpus, laws, LawConfig(max(one.from_step for one in sections), max(one.min_ratio for one in sections))
+
+
+def _batch(question: Question, chosen: Chosen) -> int:
+    """Runs of a round: those of the first, on whatever machine that was."""
+    if question.design.batch is not None:
+        return question.design.batch
+    if chosen.rounds:
+        return chosen.rounds[-1].batch
+    return (question.launcher.slurm.limit or ON_SLURM) if question.launcher.kind == "slurm" else workers(question)
+
+
+def _state(setting: Setting, known: Collection[str]) -> str:
+    """Digest of what decides on a round: the names of the measured runs, the goal, the laws and the design."""
+    question = setting.question
+    decided_by = {
+        "runs": sorted({*known}),
+        "goal": dataclasses.asdict(question.goal),
+        "law": {name: dataclasses.asdict(section) for name, section in question.law.items()},
+        "design": dataclasses.asdict(question.design),
+        "budget": budget_of(setting),
+    }
+    return hashlib.blake2b(json.dumps(decided_by, sort_keys=True).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,145 @@
+"""The runs that a design can choose among, and their points as the laws read them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from pipeline.plan.cost import run_flops
+from pipeline.plan.runs import continual_run, pretraining_run
+from pipeline.plan.token_supply import supply_problems
+from pipeline.question.design import candidate_steps, target_steps
+from pipeline.question.messages import ConfigError
+from pipeline.question.presets import models
+from pipeline.question.schema import LawConfig, ModelConfig, Question
+from pipeline.study.collect import with_specs
+from pipeline.study.design_history import ChosenRun
+from pipeline.study.fits import selected
+from pipeline.study.folder import PlannedRun
+from training.corpora.manifest import Manifest
+from training.evaluation_steps import evaluation_steps
+
+UNKNOWN_LOSS = 3.0
+"""Loss before CPT, nats a token, of all models on all corpora, as long as none is measured."""
+
+Before = Mapping[str, Mapping[str, float]]
+"""Model -> corpus -> loss before CPT, nats a token."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A question, with the facts that name its runs."""
+
+    question: Question
+    manifest: Manifest
+    precision: str
+
+    @functools.cached_property
+    def models(self) -> dict[str, ModelConfig]:
+        """Name -> model, of the ladder and of the target."""
+        ladder, target = models(self.question)
+        return {model.name: model for model in [*ladder, target]}
+
+    @functools.cached_property
+    def pretraining(self) -> dict[str, PlannedRun]:
+        """Model -> its pre-training; none for a model with a path."""
+        own = (model for model in self.models.values() if not model.path)
+        return {model.name: pretraining_run(self.question, model, self.manifest, self.precision) for model in own}
+
+    def run(self, model: str, domain_ratio: float, steps: int, seed: int, role: str = "fit") -> PlannedRun:
+        """A continual run."""
+        return continual_run(
+            self.question, self.models[model], domain_ratio, steps, seed, role, self.pretraining, self.manifest,
+            self.precision,
+        )  # fmt: skip
+
+
+def candidate_runs(setting: Setting) -> list[PlannedRun]:
+    """The runs that can be chosen: each model, length and ratio of `design` for which the corpora have enough text.
+
+    Raises:
+        ConfigError: the corpora are too short for every one of them; a line for each.
+    """
+    question = setting.question
+    names = [*question.ladder]
+    if question.design.target_size and question.model.name not in names:
+        names.append(question.model.name)
+    runs = [
+        setting.run(model, ratio, steps, question.seed)
+        for model in names
+        for steps in candidate_steps(question)
+        for ratio in dict.fromkeys(question.design.ratios)
+    ]
+    enough = [run for run in runs if not any(supply_problems([run], setting.manifest, question))]
+    if not enough:
+        raise ConfigError(list(supply_problems(runs, setting.manifest, question)))
+    return enough
+
+
+def candidate_points(
+    setting: Setting, runs: Sequence[PlannedRun], before: Before, corpus: str, section: LawConfig
+) -> pd.DataFrame:
+    """The points of planned runs on a corpus that laws would be fitted to, as `fitting.design` takes candidates.
+
+    A row a point, with the name of its `run`, the columns of `pipeline.study.collect.COLUMNS` that follow from specs,
+    and the `cost` of the run, FLOPs.
+    """
+    table = planned_points(setting, runs, before, corpus).assign(role="fit")
+    rows = selected(table, corpus, section)
+    cost = {run.name: run_flops(run.spec) for run in runs}
+    return rows.assign(cost=rows["run"].map(cost)).reset_index(drop=True)
+
+
+def target_row(setting: Setting, before: Before, corpus: str) -> pd.DataFrame:
+    """What laws of a corpus read at the end of the run that the answer is for, and what the goal asks, in one row.
+
+    The ratio is left out.
+    """
+    question, goal = setting.question, setting.question.goal
+    target = setting.run(question.model.name, 0.5, target_steps(question), question.seed)
+    end = planned_points(setting, [target], before, corpus).iloc[[-1]].drop(columns=["r", "loss"])
+    general = before.get(question.model.name, {}).get(question.corpora.general, UNKNOWN_LOSS)
+    tokens = (goal.domain_tokens or float("nan")) / 1e9
+    asked = {"tolerance": goal.tolerance, "general_before": general, "domain_tokens": tokens}
+    return end.assign(**asked).reset_index(drop=True)
+
+
+def planned_points(setting: Setting, runs: Sequence[PlannedRun], before: Before, corpus: str) -> pd.DataFrame:
+    """The points that runs will have on a corpus, with the columns of collected ones; their losses are NaN."""
+    rows = []
+    for run in runs:
+        first = before.get(run.model, {}).get(corpus, UNKNOWN_LOSS)
+        for step in evaluation_steps(run.spec.evaluation, run.spec.steps):
+            tokens = step * run.spec.tokens_per_step
+            rows.append((run.name, step, tokens, corpus, float("nan") if step else first))
+    points = pd.DataFrame(rows, columns=["run", "step", "tokens", "corpus", "loss"])
+    return with_specs(points, [*setting.pretraining.values(), *runs], setting.question.corpora.general)
+
+
+def losses_before(points: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Model -> corpus -> loss before CPT, of the models that it is collected of."""
+    points = points[points["variant"] == ""] if "variant" in points else points
+    pretrained = points[points["phase"] == "pretrain"]
+    ends = pretrained[pretrained["step"] == pretrained.groupby("run")["step"].transform("max")]
+    starts = points[(points["phase"] == "continual") & (points["step"] == 0)]
+    found: dict[str, dict[str, float]] = {}
+    for rows in (starts, ends):
+        for model, corpus, loss in rows[["model", "corpus", "loss"]].itertuples(index=False):
+            found.setdefault(model, {})[corpus] = float(loss)
+    return found
+
+
+def planned_again(setting: Setting, chosen: ChosenRun, confirmed: bool) -> PlannedRun | None:
+    """A run that was chosen before, for the fit; None where it is not a run of the question any more.
+
+    `confirmed`: whether it was planned to confirm an answer.
+    """
+    if chosen.model not in setting.models:
+        return None
+    role = "confirm" if confirmed else "fit"
+    run = setting.run(chosen.model, chosen.domain_ratio, chosen.steps, chosen.seed, role)
+    return dataclasses.replace(run, role="fit") if run.name == chosen.run else None

@@ -1,0 +1,78 @@
+"""What follows from the keys of an active design: lengths of its candidates, and what is wrong with the keys."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from pipeline.question.goal import GOALS, goal_of
+from pipeline.question.phases import pieces
+from pipeline.question.schema import Question
+from training.evaluation_steps import evaluation_steps
+from training.schedule import learning_rates
+
+
+def target_steps(question: Question) -> int:
+    """Steps of the run that the answer is for, where the goal does not decide them."""
+    return round(question.continual.steps * question.confirm.tokens_factor)
+
+
+def candidate_steps(question: Question) -> list[int]:
+    """Lengths that runs may be chosen of, distinct, in increasing order.
+
+    >>> from pipeline.question.loading import read_question
+    >>> candidate_steps(read_question(["continual.steps=300"]))
+    [150, 300, 600]
+    """
+    return sorted({max(1, round(part * target_steps(question))) for part in question.design.lengths})
+
+
+def design_problems(question: Question) -> Iterator[str]:
+    """A line for each mistake in the keys of the design that a range does not find."""
+    design = question.design
+    if not design.ratios:
+        yield "design.ratios: empty; allowed: ratios of the domain corpus, 0 to 1, like [0.1,0.5,0.9]"
+    for ratio in design.ratios:
+        if not 0 <= ratio <= 1:
+            yield f"design.ratios: {ratio}; allowed: 0 to 1, the ratio of the domain corpus"
+    parts = "allowed: parts of continual.steps * confirm.tokens_factor, above 0, up to 1, like [0.25,0.5,1]"
+    if not design.lengths:
+        yield f"design.lengths: empty; {parts}"
+    wrong = [part for part in design.lengths if not 0 < part <= 1]
+    yield from (f"design.lengths: {part}; {parts}" for part in wrong)
+    if design.kind != "active":
+        return
+    if not wrong and question.continual.steps >= 1 and question.confirm.tokens_factor > 0:
+        yield from _length_problems(question)
+    if question.goal.kind in GOALS and not goal_of(question).design_question:
+        able = ", ".join(kind for kind in GOALS if goal_of(_asking(question, kind)).design_question)
+        yield f"design.kind: 'active' with goal.kind={question.goal.kind}; allowed: grid, or goal.kind of {able}"
+    from fitting import LAWS  # Loads scipy for half a second, which a grid does not need.
+
+    known = [LAWS[law] for law in question.law if law in LAWS]
+    limited = question.goal.kind in GOALS and goal_of(question).design_question == "limited_data"
+    if limited and not any("D" in law.columns for law in known):
+        yield f"law: {list(question.law)} with design.kind=active; allowed: at least one that reads D, like dcpt"
+    if not (question.ladder or design.target_size):
+        yield "design.target_size: false with ladder=[]; allowed: true, or models in ladder=[...]"
+    for key in ("variants", "transfer_steps", "continual.branches"):
+        section = question.continual if key.startswith("continual") else question
+        if getattr(section, key.rpartition(".")[2]):
+            yield f"{key}: given with design.kind=active; allowed: none, or design=grid"
+
+
+def _length_problems(question: Question) -> Iterator[str]:
+    """A line for each candidate length whose schedule or evaluations do not fit into it."""
+    phase = question.continual
+    for steps in candidate_steps(question):
+        if steps == phase.steps:
+            continue  # The checks of the phase cover it.
+        try:
+            learning_rates(pieces(phase), steps)
+            evaluation_steps(phase.evaluation, steps)
+        except ValueError as error:
+            yield f"design.lengths: a run of {steps} steps: continual.{error}"
+
+
+def _asking(question: Question, kind: str) -> Question:
+    return dataclasses.replace(question, goal=dataclasses.replace(question.goal, kind=kind))

@@ -1,0 +1,113 @@
+"""design.jsonl: the runs of a study that were chosen one round after another, and why, a line a round."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.study.artifacts import Number, Ratio, Steps, adapter, first_problem
+from pipeline.study.folder import Study, StudyError
+from training.durable import read_lines_whole, write_whole
+
+SCHEMA = 1
+NAME = "design.jsonl"
+TOLERANCE, BUDGET, CANDIDATES = "tolerance reached", "budget spent", "no candidate left"
+"""Why no further runs are chosen."""
+CONFIRMATION = "confirmation"
+"""Reason of a round in which finished confirmation runs became points for the fit."""
+
+
+@dataclass(frozen=True)
+class ChosenRun:
+    """A run that was chosen, and what it takes to plan it again."""
+
+    run: str
+    """Its name."""
+    model: str
+    """Name of its model."""
+    domain_ratio: Ratio
+    steps: Steps
+    seed: int
+    cost: Number
+    """FLOPs."""
+    half_width: Number | None
+    """That the answer is expected to have after it and those before it; None: it was not chosen for that."""
+
+
+@dataclass(frozen=True)
+class DesignRound:
+    """A round: what was known before it, and the runs that were chosen; none where choosing has stopped."""
+
+    round: int
+    """From 1 on."""
+    state: str
+    """Digest of what decided: the finished runs, goal, laws and limits. The same state decides the same."""
+    spent: Number
+    """FLOPs of the runs that had been chosen before."""
+    budget: Number
+    """Upper limit of that, FLOPs."""
+    tolerance: Number
+    """Half-width at which choosing stops."""
+    answer: Ratio | None
+    """The domain ratio that answers, before this round; None: not known."""
+    half_width: Number | None
+    """Half-width of its 90% interval; None: not known."""
+    batch: Steps
+    """Runs that were asked for."""
+    chosen: list[ChosenRun]
+    """In order."""
+    reason: str
+    """Why these runs; CONFIRMATION for those that had confirmed an answer."""
+    more: bool = False
+    """Whether it was asked for by cptlaw refine, whatever tolerance and budget are."""
+    stop: str | None = None
+    """TOLERANCE, BUDGET or CANDIDATES; None: runs were chosen."""
+
+
+def history_file(study: Study) -> Path:
+    """Where the rounds are: all goals of a domain share them."""
+    return study.folder / study.fitted(NAME)
+
+
+def read_rounds(study: Study) -> list[DesignRound]:
+    """The rounds of a study, in order; none without a file.
+
+    Raises:
+        StudyError: a line that is damaged or of another schema.
+    """
+    from pydantic import ValidationError
+
+    path = history_file(study)
+    try:
+        lines = read_lines_whole(path)
+    except FileNotFoundError:
+        return []
+    except ValueError as error:
+        raise StudyError(f"{error}; {_REMEDY}") from None
+    rounds = []
+    for number, line in enumerate(lines, start=1):
+        schema = line.pop("schema", None) if isinstance(line, dict) else None
+        if schema != SCHEMA:
+            raise StudyError(
+                f"{path} line {number}: schema {schema!r:.60}; this version reads {SCHEMA}: use cptlaw of that "
+                f"version, or {_REMEDY}"
+            )
+        try:
+            rounds.append(adapter(DesignRound).validate_json(json.dumps(line), strict=True))
+        except ValidationError as error:
+            raise StudyError(f"{path} line {number}: {first_problem(error)}; {_REMEDY}") from None
+    return rounds
+
+
+def write_rounds(study: Study, rounds: Sequence[DesignRound]) -> None:
+    """Replace design.jsonl, whole."""
+    path = history_file(study)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ({"schema": SCHEMA, **dataclasses.asdict(one)} for one in rounds)
+    write_whole(path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines))
+
+
+_REMEDY = "delete the file to choose anew, the finished runs are kept"

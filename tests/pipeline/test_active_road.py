@@ -1,0 +1,92 @@
+"""An active design through the command line: real training in rounds, a kill on the way, an answer, one more round."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.main import run
+from pipeline.study.artifacts import Recommendation
+from pipeline.study.design_history import BUDGET, CONFIRMATION, TOLERANCE, read_rounds
+from pipeline.study.folder import Study
+from tests.pipeline.small import CPTLAW, refused, small_words, study_in, wait_until
+
+DESIGN = (
+    *("design=active", "design.ratios=[0.2,0.5,0.8]", "design.lengths=[0.5,1]", "design.batch=2"),
+    *("design.tolerance=0.001", "design.budget=1.2e10", "launcher.workers=1"),
+)
+
+
+@pytest.fixture(scope="module")
+def words(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return small_words(texts, tmp_path_factory.mktemp("active"), *DESIGN)
+
+
+def _fit_runs(study: Study) -> set[str]:
+    return {planned.name for planned in study.read_plan() if planned.role == "fit"}
+
+
+@pytest.mark.slow
+def test_rounds_a_kill_an_answer_and_one_more_round(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    study = study_in(words)
+    assert run(["prepare", *words]) == 0
+    assert run(["plan", *words]) == 0
+    assert "at most 1.2e+10 FLOPs" in capsys.readouterr().out
+    first = _fit_runs(study)
+    assert len(first) == 2
+    assert read_rounds(study) == []
+    driver = subprocess.Popen([*CPTLAW, "train", *words], stdout=subprocess.DEVNULL)
+    wait_until(lambda: len(read_rounds(study)) > 1)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    assert run(["train", *words]) == 0
+    rounds = read_rounds(study)
+    assert {chosen.run for chosen in rounds[0].chosen} == first
+    assert rounds[-1].stop in (BUDGET, TOLERANCE)
+    assert 0 < rounds[-1].spent <= 1.2e10
+    names = [chosen.run for one in rounds for chosen in one.chosen]
+    assert len(names) == len({*names}) > 2
+    assert _fit_runs(study) == {*names}
+    assert {study.state(planned) for planned in study.read_plan()} == {"done"}
+    for verb in ("collect", "fit", "recommend", "confirm"):
+        assert run([verb, str(study.folder)]) == 0, verb
+    confirmed = {planned.name for planned in study.read_plan() if planned.role == "confirm"}
+    assert confirmed
+    before = Recommendation.path(study).read_bytes()
+    capsys.readouterr()
+    assert run(["refine", str(study.folder)]) == 0
+    said = capsys.readouterr().out
+    assert "confirmation runs are points for the fit now" in said
+    assert "before: domain ratio" in said
+    assert "now:    domain ratio" in said
+    more = read_rounds(study)
+    assert more[: len(rounds)] == rounds
+    assert [one.reason == CONFIRMATION for one in more[len(rounds) :]] == [True, False]
+    assert confirmed < _fit_runs(study)
+    assert Recommendation.path(study).read_bytes() != before
+    assert run(["report", str(study.folder)]) == 0
+    assert "Rounds of chosen runs" in (study.folder / "report.html").read_text()
+    assert run(["train", *words]) == 0
+    assert all(study.state(planned) == "done" for planned in study.read_plan())
+
+
+@pytest.mark.slow
+def test_a_model_of_ones_own_needs_no_ladder(words: list[str], tmp_path: Path) -> None:
+    other = study_in(words)
+    pretrained = next(planned for planned in other.read_plan() if planned.role == "pretrain")
+    directory = other.runs / pretrained.name / "checkpoints" / "step-30"
+    own = [*words, "name=mine", "model=local", f"model.path={directory}", "ladder=[]", f"data={tmp_path}"]
+    for verb in ("prepare", "train", "collect", "fit", "recommend"):
+        assert run([verb, *own]) == 0, verb
+    study = study_in(words, "mine")
+    assert {planned.role for planned in study.read_plan()} == {"fit"}
+    assert len(read_rounds(study)) > 1
+
+
+def test_a_goal_without_a_design_cannot_be_refined(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    grid = [word for word in words if not word.startswith("design")]
+    error = refused(["refine", *grid, "goal=compute", "goal.flops=1e9"], capsys, 2)
+    assert error == "goal.kind: 'compute' cannot be refined; allowed: trade-off, limited-data"
