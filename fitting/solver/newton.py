@@ -41,6 +41,11 @@ def huber(residuals: np.ndarray, delta: float = DELTA) -> np.ndarray:
     return clipped * (residuals - clipped / 2)
 
 
+def penalised(problem: Problem, theta: np.ndarray, penalty: Penalty) -> float:
+    """The objective with the penalty; infinite where a loss is not positive."""
+    return _evaluate(problem, theta, penalty).objective
+
+
 def refine(
     problem: Problem, theta: np.ndarray, tolerance: float = 1e-9, penalty: Penalty | None = None, max_steps: int = 500
 ) -> tuple[np.ndarray, float]:

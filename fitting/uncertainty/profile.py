@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from fitting.parallel import over_cores
-from fitting.solver.newton import Penalty, gradient_of, refine
+from fitting.solver.newton import Penalty, gradient_of, penalised, refine
 from fitting.solver.problem import Problem
 from fitting.uncertainty.sandwich import Sandwich, sandwich
 
@@ -79,8 +79,10 @@ def profile(optimum: Optimum, value: Callable[[np.ndarray], float], level: float
         # The objective does not depend on the number, or no error changes it.
         return Profile([best], [0.0], freedom, (False, False))
     threshold = float(stdtrit(freedom, 0.5 + level / 2))
-    below = _one_side(optimum, value, best, -1.0, bread, spread, threshold)
-    above = _one_side(optimum, value, best, 1.0, bread, spread, threshold)
+    # To first order, what the other parameters do as the number moves by one.
+    course = optimum.spread.bread @ slope / bread
+    below = _one_side(optimum, value, best, -1.0, bread, spread, threshold, course)
+    above = _one_side(optimum, value, best, 1.0, bread, spread, threshold, course)
     trail = [(v, -root) for v, root in below[1] if v < best] + [(best, 0.0)] + [t for t in above[1] if t[0] > best]
     trail.sort()
     return Profile(
@@ -109,23 +111,29 @@ def _one_side(
     bread: float,
     spread: float,
     threshold: float,
+    course: np.ndarray,
 ) -> tuple[bool, list[tuple[float, float]]]:
     """Whether the deviance rises to `threshold` on one side, and the (value, root of deviance) on the way."""
     scale = np.sqrt(spread)
     theta, trail = optimum.theta, []
     target = best + side * scale * threshold * (1 + 1 / STIFFNESS)
-    inside, outside = (best, 0.0), None
+    inside, outside, beyond = (best, 0.0), None, None
     for _ in range(14):
-        theta, objective = refine(optimum.problem, theta, 1e-7, Penalty(value, target, STIFFNESS / bread))
-        reached = value(theta)
+        penalty = Penalty(value, target, STIFFNESS / bread)
+        step = course * (target - inside[0])
+        if outside is not None and beyond is not None:
+            step = (beyond - theta) * (target - inside[0]) / (outside[0] - inside[0])
+        start = _better(optimum.problem, theta, step, penalty)
+        there, objective = refine(optimum.problem, start, 1e-7, penalty)
+        reached = value(there)
         root = float(np.sqrt(max(0.0, 2 * (objective - optimum.objective)) * bread / spread))
         trail.append((reached, root))
         if abs(root - threshold) < CLOSE * threshold:
             return True, trail
         if root > threshold:
-            outside, theta = (reached, root), optimum.theta
+            outside, beyond = (reached, root), there
         elif side * (reached - inside[0]) > 0:
-            inside = (reached, root)
+            inside, theta = (reached, root), there
         if outside is None:
             if side * (target - best) > FARTHEST * scale:
                 return False, trail
@@ -137,3 +145,12 @@ def _one_side(
         # At the penalised optimum the slopes of penalty and profile cancel.
         target = inside[0] + (threshold - inside[1]) / slope + threshold * slope * spread / STIFFNESS
     return outside is not None, trail
+
+
+def _better(problem: Problem, theta: np.ndarray, step: np.ndarray, penalty: Penalty) -> np.ndarray:
+    """theta moved by the step within the bounds, or theta where that has the smaller objective."""
+    m = len(theta) - len(problem.nonlinear)
+    moved = theta + step
+    moved[m:] = np.clip(moved[m:], problem.lower, problem.upper)
+    moved[:m] = np.clip(moved[:m], 0.0, problem.limits(moved[m:]))
+    return moved if penalised(problem, moved, penalty) < penalised(problem, theta, penalty) else theta

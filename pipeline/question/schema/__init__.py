@@ -77,8 +77,8 @@ class Question:
     """Where runs can be watched; changes no run's name."""
     law: dict[str, LawConfig] = field(default_factory=dict)
     """Laws to fit -> which points each is fitted to."""
-    bootstrap: int = 200
-    """Bootstrap samples of the runs, for the intervals."""
+    bootstrap: int = 100
+    """Bootstrap samples of the runs, for the intervals; more of them take longer."""
     goal: GoalConfig = field(default_factory=GoalConfig)
     """What is asked of the fit."""
     weights: WeightsConfig = field(default_factory=WeightsConfig)
