@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -103,6 +104,7 @@ def _rank(job: Callable[..., None], rank: int, count: int, port: int, arguments:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     import torch
 
+    faulthandler.register(signal.SIGUSR1)
     torch.set_num_threads(1)
     try:
         job(rank, *arguments)

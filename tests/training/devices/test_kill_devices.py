@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import random
+import signal
 import time
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -15,9 +16,11 @@ from training.evaluation_steps import EvaluationPolicy
 from training.run import state_of
 from training.spec import RunSpec
 
-KILLS = 20
+KILLS = 10
 TIMEOUT = 10.0
 """Seconds that a process waits for one that never came; of one that it has met it hears at once that it is gone."""
+HANGS = 150.0
+"""Seconds after which a process that goes on alone hangs: on a busy machine its start alone takes half a minute."""
 
 
 def _train(rank: int, spec: RunSpec, folder: Path, manifest: Path, kind: str) -> None:
@@ -34,9 +37,12 @@ def _attempt(spec: RunSpec, folder: Path, manifest: Path, kind: str, victims: li
     for victim in victims if killed else ():
         pair[victim].kill()
     for process in pair:
-        process.join(timeout=4 * TIMEOUT)
+        process.join(timeout=HANGS)
     hanging = [process for process in pair if process.is_alive()]
     for process in hanging:
+        # Its stack, to the test's stderr.
+        os.kill(process.pid, signal.SIGUSR1)
+        process.join(timeout=1.0)
         process.kill()
     assert not hanging
     return killed
@@ -44,7 +50,7 @@ def _attempt(spec: RunSpec, folder: Path, manifest: Path, kind: str, victims: li
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp", "zero2"])
-def test_killed_at_twenty_random_moments(kind, spec, manifest, tmp_path):
+def test_killed_at_random_moments(kind, spec, manifest, tmp_path):
     spec = dataclasses.replace(spec, steps=40, evaluation=EvaluationPolicy("dense", every=4))
     in_process(int)
     begin = time.perf_counter()
