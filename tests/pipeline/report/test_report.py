@@ -14,13 +14,16 @@ import plotly.graph_objects
 import pyarrow.parquet
 import pytest
 
+from pipeline.answers.tracked import tracked_answer
 from pipeline.question.schema import Question
+from pipeline.report.answer_figures import rounds as rounds_figure
 from pipeline.report.evidence import Evidence, read_evidence
 from pipeline.report.loss_figures import loss_curves
 from pipeline.report.marks import notes, value_range
 from pipeline.report.tables import provenance
 from pipeline.report.write import write_report
 from pipeline.study.artifacts import Confirmation, Corpora, Corpus, Recommendation
+from pipeline.study.design_history import TOLERANCE, ChosenRun, DesignRound, write_rounds
 from pipeline.study.folder import Study, StudyError
 from tests.pipeline.report.report_study import HOSTILE_CORPUS, HOSTILE_NAME, whole_study
 
@@ -212,6 +215,34 @@ def test_what_is_missing_is_said(copied, steps_back, sentences):
     assert "runs done" in page.words  # the plan's cost is always there
     assert "None" not in page.words.replace("None.", "")
     assert "nan" not in page.words.split()
+
+
+def test_rounds_of_chosen_runs_are_drawn_against_their_cost(copied, tmp_path):
+    study, question = copied
+    fitted = [run for run in study.read_plan() if run.role == "fit"][:3]
+    one = DesignRound(1, "0", 0.0, 9e12, 0.05, None, None, 1, [], "")
+    runs = [ChosenRun(run.name, run.model, 0.5, run.spec.steps, 0, 2e12, 0.1) for run in fitted]
+    rounds = [dataclasses.replace(one, chosen=runs[:1])]
+    rounds += [dataclasses.replace(one, round=2, spent=2e12, answer=0.6, half_width=0.2, chosen=runs[1:])]
+    rounds += [dataclasses.replace(one, round=3, spent=6e12, answer=0.5, half_width=0.04, stop=TOLERANCE)]
+    # A run that is not planned is of another question.
+    other = dataclasses.replace(one, chosen=[dataclasses.replace(runs[0], run="other")])
+    write_rounds(study, [*rounds, other])
+    made = Page(write_report(study, question))
+    assert "rounds" in [of["id"] for tag, of in made.elements if tag == "section"]
+    figure = rounds_figure(read_evidence(study, question))
+    assert figure
+    widths, answers = (panel.spec for panel in figure.panels)
+    assert [widths, answers] == [spec for spec in made.specs if spec in (widths, answers)]
+    line, dots = widths["data"][1:3]
+    assert (line["x"], line["y"]) == (dots["x"], dots["y"]) == ([2.0, 6.0], [0.2, 0.04])
+    assert (widths["data"][3]["x"], widths["data"][3]["y"]) == ([6.0], [0.1])
+    assert answers["data"][1]["y"] == [0.6, 0.5]
+    measured = Confirmation.read(study).outcome.crossing
+    assert measured
+    assert answers["data"][-1]["y"] == pytest.approx([measured.value] * 2, rel=1e-5)
+    summary = tracked_answer(question, study).summary
+    assert (summary["design/half_width"], summary["design/spent_flops"], summary["design/rounds"]) == (0.04, 6e12, 3)
 
 
 def test_points_kept_without_their_runs_make_the_same_page_but_for_what_the_runs_say(copied):
