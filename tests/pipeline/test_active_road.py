@@ -17,6 +17,8 @@ from tests.pipeline.small import CPTLAW, refused, small_words, study_in, wait_un
 DESIGN = (
     *("design=active", "design.ratios=[0.2,0.5,0.8]", "design.lengths=[0.5,1]", "design.batch=2"),
     *("design.tolerance=0.001", "design.budget=1.2e10", "launcher.workers=1"),
+    # Trained long enough that general is forgotten, and not all of it may be.
+    *("pretrain.steps=200", "continual.peak_learning_rate=6e-3", "goal.tolerance=0.1"),
 )
 
 
@@ -77,7 +79,7 @@ def test_rounds_a_kill_an_answer_and_one_more_round(words: list[str], capsys: py
 def test_a_model_of_ones_own_needs_no_ladder(words: list[str], tmp_path: Path) -> None:
     other = study_in(words)
     pretrained = next(planned for planned in other.read_plan() if planned.role == "pretrain")
-    directory = other.runs / pretrained.name / "checkpoints" / "step-30"
+    directory = other.runs / pretrained.name / "checkpoints" / "step-200"
     own = [*words, "name=mine", "model=local", f"model.path={directory}", "ladder=[]", f"data={tmp_path}"]
     for verb in ("prepare", "train", "collect", "fit", "recommend"):
         assert run([verb, *own]) == 0, verb

@@ -317,6 +317,7 @@ def test_rounds_of_another_question_are_kept_and_not_counted(copied: tuple[Setti
     found = next_round(other, study)
     assert found
     assert [run.seed for run in found.chosen] == [5, 5]
+    assert found.round == 1
     assert read_rounds(study) == [*written, found]
     assert chosen_runs(setting, study).rounds == written
 
