@@ -234,7 +234,11 @@ def _round(setting: Setting, chosen: Chosen, points: pd.DataFrame | None, more: 
     by_name = {run.name: run for run in runs}
     names = shown["run"].to_dict()
     made = [_chosen(setting, by_name[names[at]], width) for at, width in zip(found.chosen, found.half_width)]
-    return dataclasses.replace(added, chosen=made, reason=found.reason)
+    reason = found.reason
+    enough = next((n for n, width in enumerate(found.half_width, 1) if width <= added.tolerance), len(made))
+    if enough < len(made) and not more:
+        made, reason = made[:enough], f"{reason}; the first {enough} of them should reach the tolerance"
+    return dataclasses.replace(added, chosen=made, reason=reason)
 
 
 def _empty_round(setting: Setting, chosen: Chosen, known: Collection[str]) -> DesignRound:

@@ -235,6 +235,15 @@ def test_the_budget_is_never_exceeded(tmp_path: Path) -> None:
     assert found.spent + sum(run.cost for run in found.chosen) <= 1.2e13
 
 
+def test_no_more_runs_than_should_reach_the_tolerance(tmp_path: Path) -> None:
+    many = first_round(_setting(tmp_path, "design.batch=8", "design.tolerance=0.001"))
+    widths = [run.half_width or 0.0 for run in many.chosen]
+    assert len(widths) == 8
+    few = first_round(_setting(tmp_path, "design.batch=8", f"design.tolerance={widths[2] + 1e-9}"))
+    assert few.chosen == many.chosen[:3]
+    assert few.reason.endswith("the first 3 of them should reach the tolerance")
+
+
 def test_without_a_budget_it_is_the_cost_of_the_grid(tmp_path: Path) -> None:
     setting = _setting(tmp_path)
     grid = planned_runs(setting.question, setting.manifest, "fp32")
