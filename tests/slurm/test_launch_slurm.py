@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from pipeline.launch.slurm.client import Scheduler, SchedulerError
 from pipeline.launch.slurm.jobs import read_jobs
 from pipeline.question.loading import question_of_study
 from pipeline.study.folder import Study
-from tests.pipeline.small import refused, wait_until, worker
+from tests.pipeline.small import refused, wait_until, worker, write_losses
 from tests.slurm.fake_slurm import FakeSlurm
 
 BRANCH = "continual.branches=[{step: 6, steps: 6, schedule: {pieces: [{shape: linear, end: 0.1}]}}]"
@@ -205,6 +206,29 @@ def test_a_scheduler_that_hangs_times_out(words, study, slurm, capsys) -> None:
     out = " ".join(capsys.readouterr().out.split())
     assert out.count("squeue: no answer within 0.5 s: the states of the jobs are unknown") == 1
     assert "waiting" in out
+
+
+def test_each_command_submits_a_round_of_an_active_design(words, study, slurm, capsys) -> None:
+    mine = [*words, "design=active", "design.batch=2", "design.tolerance=0.0001", "goal.tolerance=0.02"]
+
+    def submitted() -> set[str]:
+        assert run(["train", *mine]) == 0
+        runs = {planned.spec.hash: planned.name for planned in study.read_plan()}
+        return {runs[run] for job in read_jobs(study) for run in job.tasks}
+
+    first = submitted()
+    assert len(first) == 2 + 2
+    # Not confirmed before the last round is chosen.
+    (closing,) = (job for job in read_jobs(study) if job.kind == "recommend")
+    assert "for verb in collect fit recommend report; do" in (study.folder / f"jobs/{closing.token}.sbatch").read_text()
+    assert "collect, fit, recommend, report" in capsys.readouterr().out
+    assert submitted() == first
+    for planned in study.read_plan():
+        ratio = float(Fraction(planned.spec.mixture["domain"]))
+        shift = {"general": 0.3 * ratio, "domain": -ratio}
+        ends = [0, 6, 12, planned.spec.steps]
+        write_losses(study, planned, [(at, name, 4 + by * at / 48) for at in ends for name, by in shift.items()])
+    assert len(submitted() - first) in (1, 2)
 
 
 def test_without_slurm(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,7 +71,7 @@ def submit(study: Study, question: Question, plan: Sequence[PlannedRun], last: s
             numbers = [job.number for job in jobs[first:] if job.number]
             before = f"; submitted before that: {', '.join(numbers)}" if numbers else ""
             raise SchedulerError(f"{error}{before}; the same command submits what is missing") from None
-        _print_jobs(jobs[first:], study, console)
+        _print_jobs(jobs[first:], study, question, console)
         if not jobs[first:] and not failed:
             numbers = ", ".join(job.number or "" for job in jobs if _is_alive(job, queue))
             line = f"nothing to submit: jobs {numbers} run or wait; cptlaw status shows why"
@@ -99,7 +99,7 @@ def show(study: Study, question: Question, plan: Sequence[PlannedRun], last: str
             console.rule(f"{path}", align="left")
             line(_script(study, question, job))
         shown.append(kind)
-        line(f"$ {shlex.join(['sbatch', '--parsable', *options, str(path)])}   # {_what(job)}")
+        line(f"$ {shlex.join(['sbatch', '--parsable', *options, str(path)])}   # {_what(question, job)}")
         return job.number or ""
 
     def cancel(numbers: Sequence[str]) -> None:
@@ -108,7 +108,9 @@ def show(study: Study, question: Question, plan: Sequence[PlannedRun], last: str
 
     jobs = with_known_numbers(read_jobs(study), queue)
     _send_all(study, plan, last, jobs, queue, lambda: size_limit, send, cancel)
-    if last == "recommend":
+    if last == "recommend" and question.design.kind == "active":
+        line("when the runs are done, the same command chooses and submits the next round")
+    elif last == "recommend":
         line("the recommend job submits the confirmation runs and, behind them, the confirm job")
     return Exit.DONE
 
@@ -120,7 +122,7 @@ def cancel(study: Study, question: Question, console: Console) -> Exit:
     jobs = [job for job in with_known_numbers(read_jobs(study), queue) if _is_alive(job, queue)]
     scheduler.cancel([job.number or "" for job in jobs])
     for job in jobs:
-        console.print(f"cancelled job {job.number}: {_what(job)}", highlight=False)
+        console.print(f"cancelled job {job.number}: {_what(question, job)}", highlight=False)
     console.print("running jobs save their state first; cptlaw train continues" if jobs else "no job runs or waits")
     return Exit.DONE
 
@@ -183,7 +185,13 @@ def _command(study: Study, question: Question, job: Job) -> tuple[Path, list[str
 def _script(study: Study, question: Question, job: Job) -> str:
     if job.kind == "train":
         return train_script(study.folder, question, job.token)
-    return driver_script(study.folder, question, CLOSING_VERBS[job.kind])
+    return driver_script(study.folder, question, _closing_verbs(question, job))
+
+
+def _closing_verbs(question: Question, job: Job) -> list[str]:
+    """The verbs of a job behind the runs; while further rounds may be chosen nothing is confirmed yet."""
+    early = question.design.kind == "active" and job.kind == "recommend"
+    return [verb for verb in CLOSING_VERBS[job.kind] if not (early and verb == "confirm")]
 
 
 def _is_alive(job: Job, queue: Queue) -> bool:
@@ -203,17 +211,20 @@ def _is_confirmed(study: Study, plan: Sequence[PlannedRun]) -> bool:
     return confirmation.exists() and all(end.stat().st_mtime <= confirmation.stat().st_mtime for end in ends)
 
 
-def _what(job: Job) -> str:
-    work = f"{len(job.tasks)} runs" if job.kind == "train" else f"{job.kind}: {', '.join(CLOSING_VERBS[job.kind])}"
+def _what(question: Question, job: Job) -> str:
+    if job.kind == "train":
+        work = f"{len(job.tasks)} runs"
+    else:
+        work = f"{job.kind}: {', '.join(_closing_verbs(question, job))}"
     return work + (f", after {job.after}" if job.after else "")
 
 
-def _print_jobs(jobs: list[Job], study: Study, console: Console) -> None:
+def _print_jobs(jobs: list[Job], study: Study, question: Question, console: Console) -> None:
     if not jobs:
         return
     table = Table("job", "work", "after", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for job in jobs:
-        work = f"{len(job.tasks)} runs" if job.kind == "train" else ", ".join(CLOSING_VERBS[job.kind])
+        work = f"{len(job.tasks)} runs" if job.kind == "train" else ", ".join(_closing_verbs(question, job))
         table.add_row(job.number, work, job.after)
     console.print(table, highlight=False)
     console.print(f"cptlaw status shows them, cptlaw cancel stops them; their scripts: {study.folder / 'jobs'}")
