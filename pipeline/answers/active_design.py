@@ -174,16 +174,8 @@ def plan_lines(question: Question, study: Study, manifest: Manifest, precision: 
     setting = Setting(question, manifest, precision)
     chosen, design_ = chosen_runs(setting, study), question.design
     begun = f"{len(chosen.rounds)} rounds chosen so far, {chosen.spent:.2g} FLOPs" if chosen.rounds else "first round"
-    limits = f"at most {budget_of(setting):.2g} FLOPs after pre-training"
+    limits = f"at most {setting.budget:.2g} FLOPs after pre-training"
     return [f"{begun}; more rounds follow until the domain ratio is known within {design_.tolerance:g}, {limits}"]
-
-
-def budget_of(setting: Setting) -> float:
-    """`design.budget`, or FLOPs of the runs of the grid."""
-    if setting.question.design.budget is not None:
-        return setting.question.design.budget
-    grid = planned_runs(setting.question, setting.manifest, setting.precision)
-    return sum(run_flops(run.spec) for run in grid if run.role == "fit")
 
 
 def _planned(setting: Setting, rounds: Sequence[DesignRound]) -> Chosen:
@@ -247,7 +239,7 @@ def _empty_round(setting: Setting, chosen: Chosen, known: Collection[str]) -> De
         round=len(chosen.rounds) + 1,
         state=_state(setting, known),
         spent=chosen.spent,
-        budget=budget_of(setting),
+        budget=setting.budget,
         tolerance=setting.question.design.tolerance,
         answer=None,
         half_width=None,
@@ -289,6 +281,6 @@ def _state(setting: Setting, known: Collection[str]) -> str:
         "goal": dataclasses.asdict(question.goal),
         "law": {name: dataclasses.asdict(section) for name, section in question.law.items()},
         "design": dataclasses.asdict(question.design),
-        "budget": budget_of(setting),
+        "budget": setting.budget,
     }
     return hashlib.blake2b(json.dumps(decided_by, sort_keys=True).encode(), digest_size=8).hexdigest()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from pipeline.plan.cost import run_flops
-from pipeline.plan.runs import continual_run, pretraining_run
+from pipeline.plan.runs import continual_run, planned_runs, pretraining_run
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.design import candidate_steps, target_steps
 from pipeline.question.messages import ConfigError
@@ -49,6 +49,14 @@ class Setting:
         """Model -> its pre-training; none for a model with a path."""
         own = (model for model in self.models.values() if not model.path)
         return {model.name: pretraining_run(self.question, model, self.manifest, self.precision) for model in own}
+
+    @functools.cached_property
+    def budget(self) -> float:
+        """`design.budget`, or the FLOPs of the runs of the grid."""
+        if self.question.design.budget is not None:
+            return self.question.design.budget
+        grid = planned_runs(self.question, self.manifest, self.precision)
+        return sum(run_flops(run.spec) for run in grid if run.role == "fit")
 
     def run(self, model: str, domain_ratio: float, steps: int, seed: int, role: str = "fit") -> PlannedRun:
         """A continual run."""
