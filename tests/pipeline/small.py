@@ -17,6 +17,8 @@ SMALL = [
     *("experiment=own", "name=small", "model=qwen2-0.15m", "ladder=[qwen2-0.05m]", "precision=fp32", "engine=eager"),
     *("mixture.domain_ratio=[0.1,0.5,0.9]", "mixture.replicates=1", "corpora.validation_ratio=0.1"),
     *("corpora.tokenizer.vocabulary=300", "sequence_length=16", "validation_windows=8", "launcher.resume_every=5"),
+    # Of runs of a second most of the time is the start of a worker.
+    "launcher.workers=1",
     *("law=transfer-anchored", "law.transfer-anchored.from_step=2", "goal.tolerance=0.5", "bootstrap=20"),
     *("pretrain.steps=30", "pretrain.global_batch=4", "continual.steps=24", "continual.global_batch=4"),
     *("continual.evaluation.every=2", "continual.checkpoints.steps=[6,12]"),
