@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from fitting.fitted import Fit
+from fitting.fitted import BY_PRIOR, Fit
 from fitting.laws import LAWS, Law
 from fitting.points import PointsError, numbers_of
 from fitting.schedule import Schedules
@@ -121,11 +121,13 @@ def _with_uncertainty(result: Fit, ready: Ready, optimum: Optimum, draws: np.nda
     errors = optimum.spread.errors
     fitted = [name for name in result.params if name not in result.fixed]
     run_errors = np.bincount(ready.runs, errors) / np.bincount(ready.runs)
+    shares = prior_shares(optimum.problem, optimum.theta, fitted)
     return replace(
         result,
         draws=draws,
-        profiles=profiles(optimum, workers),
-        prior_shares=prior_shares(optimum.problem, optimum.theta, fitted),
+        # Of what the prior decides a profile says nothing of the points, and takes longest.
+        profiles=profiles(optimum, [name for name in fitted if shares.get(name, 0.0) < BY_PRIOR], workers),
+        prior_shares=shares,
         seed_noise=noise_between_seeds(ready.points, errors, ready.runs),
         run_errors=run_errors,
         point_errors=errors - run_errors[ready.runs],

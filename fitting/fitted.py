@@ -13,6 +13,8 @@ from fitting.uncertainty.bootstrap import with_errors
 from fitting.uncertainty.profile import Optimum, Profile, profile
 
 SCHEMA = 3
+BY_PRIOR = 0.5
+"""Part of what is known about a parameter from which the weak prior decides it more than the points."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,10 +26,10 @@ class Fit:
     `objective`: the weighted Huber sum that was minimised. `ranges`: column -> (smallest, largest) among the
     fitted points. `constants`: what the law took from the points and holds fixed. `columns`: those that it reads;
     `unknown`: those that became parameters; `fixed`: parameters that were given. `profiles`: profile likelihood of
-    each fitted parameter, as far as 90% intervals need it; empty without a bootstrap. `prior_shares`: part of
-    what is known about each fitted parameter that the weak prior gives, 0 to 1. `draws`: (draws,
-    parameters), bootstrap refits in the order of `params`. `run_errors` (runs,) and `point_errors` (points,): log
-    residuals as the mean of a run and what is left within it, leverage undone. `seed_noise`: standard deviation of
+    each fitted parameter that the points decide, as far as 90% intervals need it; empty without a bootstrap.
+    `prior_shares`: part of what is known about each fitted parameter that the weak prior gives, 0 to 1. `draws`:
+    (draws, parameters), bootstrap refits in the order of `params`. `run_errors` (runs,) and `point_errors` (points,):
+    log residuals as the mean of a run and what is left within it, leverage undone. `seed_noise`: standard deviation of
     log losses between runs that differ in their seed alone, None without such runs. `residuals`: log residual of
     each point, indexed as the points were. `warnings`: one line each. What takes draws is empty without a bootstrap;
     residuals, `leverage` and `profile` are not kept in a file. `own_law`: the law, where it was given as a `Law` that
@@ -110,7 +112,8 @@ class Fit:
         """Name -> (low, high) of each parameter.
 
         `method`: "profile", by profile likelihood, which held the truth more exactly in tests/benchmarks/coverage.py,
-        for levels up to 0.9; or "bootstrap", the central interval over the draws. A parameter that was given has none.
+        for levels up to 0.9 and parameters that the points decide more than the prior; or "bootstrap", the central
+        interval over the draws. A parameter that was given has none.
         Raises PointsError for a fit without bootstrap.
         """
         tails = _tails(level)
@@ -118,11 +121,11 @@ class Fit:
             raise PointsError(f"method = {method!r} is unknown: there are 'profile' and 'bootstrap'")
         if not len(self.draws):
             raise PointsError("this fit has no bootstrap draws: fit again with bootstrap=200")
-        if method == "profile" and level <= 0.9:
-            return {name: one.interval(level) for name, one in self.profiles.items()}
+        profiled = self.profiles if method == "profile" and level <= 0.9 else {}
         low, high = np.quantile(self.draws, tails, axis=0)
         ends = zip(self.params, low, high, strict=True)
-        return {name: (float(a), float(b)) for name, a, b in ends if name not in self.fixed}
+        drawn = {name: (float(a), float(b)) for name, a, b in ends if name not in self.fixed}
+        return {name: profiled[name].interval(level) if name in profiled else drawn[name] for name in drawn}
 
     @property
     def identified(self) -> dict[str, bool]:
@@ -138,9 +141,8 @@ class Fit:
         for name, (low, high) in self.intervals().items():
             floor, ceiling = bounds[name]
             touches = low <= floor + 1e-6 * abs(floor) or high >= ceiling * (1 - 1e-6)
-            by_points = self.prior_shares.get(name, 0.0) < 0.5
-            closed = all(self.profiles[name].closed) and not touches
-            known[name] = by_points and closed and high - low <= abs(self.params[name])
+            closed = name in self.profiles and all(self.profiles[name].closed) and not touches
+            known[name] = closed and high - low <= abs(self.params[name])
         return known
 
     def predict_interval(
@@ -231,7 +233,7 @@ class Fit:
                 f"Not identified: {', '.join(free)}. Other values fit as well, so do not interpret these, and do not "
                 "rely on predictions far outside the fitted points."
             )
-        if by_prior := [name for name, share in self.prior_shares.items() if share >= 0.5]:
+        if by_prior := [name for name, share in self.prior_shares.items() if share >= BY_PRIOR]:
             lines.append(f"Decided by the weak prior more than by the points: {', '.join(by_prior)}.")
         if self.fixed:
             lines.append(f"Given and not fitted: {', '.join(f'{n} = {self.params[n]:.4g}' for n in self.fixed)}.")

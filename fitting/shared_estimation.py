@@ -89,7 +89,9 @@ def fit_shared(
     draws, profiled = np.zeros((0, 0)), {}
     if bootstrap:
         draws = resample(ready.problem, theta, optimum.spread, ready.runs, bootstrap, rng, workers)
-        profiled = profiles(optimum, workers)
+        problem = ready.problem
+        fitted = [name for name in problem.parameters(theta) if name not in problem.fixed]
+        profiled = profiles(optimum, fitted, workers)
     return {
         code: _of_corpus(number, str(code), one, shared, ready, optimum, draws, profiled, law, unknown, sorted(fix))
         for number, code in enumerate(codes)

@@ -7,7 +7,7 @@ Bate 2007), and compared with Student's t squared.
 A quadratic penalty moves the number. The penalised optimum is a point of the profile whatever the penalty's strength.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -94,12 +94,11 @@ def profile(optimum: Optimum, value: Callable[[np.ndarray], float], level: float
     )
 
 
-def profiles(optimum: Optimum, workers: int | None = None) -> dict[str, Profile]:
-    """The profile likelihood of every fitted parameter. `workers`: as in `fit`."""
+def profiles(optimum: Optimum, names: Sequence[str], workers: int | None = None) -> dict[str, Profile]:
+    """The profile likelihood of each of these parameters. `workers`: as in `fit`."""
     problem = optimum.problem
-    names = [name for name in problem.parameters(optimum.theta) if name not in problem.fixed]
     return dict(
-        zip(names, over_cores(lambda name: profile(optimum, problem.reader(name)), names, workers), strict=True)
+        zip(names, over_cores(lambda name: profile(optimum, problem.reader(name)), [*names], workers), strict=True)
     )
 
 

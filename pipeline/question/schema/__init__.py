@@ -77,7 +77,7 @@ class Question:
     """Where runs can be watched; changes no run's name."""
     law: dict[str, LawConfig] = field(default_factory=dict)
     """Laws to fit -> which points each is fitted to."""
-    bootstrap: int = 100
+    bootstrap: int = 50
     """Bootstrap samples of the runs, for the intervals; more of them take longer."""
     goal: GoalConfig = field(default_factory=GoalConfig)
     """What is asked of the fit."""
