@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
@@ -51,6 +51,10 @@ from training.corpora.manifest import Manifest
 
 ON_SLURM = 8
 """Runs of a round on a cluster without a limit."""
+
+
+Recommended = Callable[[], tuple[float, float] | None]
+"""Domain ratio and half-width of its 90% interval, as `cptlaw recommend` gives them; None: there is no answer."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +107,14 @@ def first_round(setting: Setting) -> DesignRound:
     return _round(setting, Chosen([], []), None, False)
 
 
-def next_round(setting: Setting, study: Study, more: bool = False) -> DesignRound | None:
+def next_round(
+    setting: Setting, study: Study, more: bool = False, recommended: Recommended | None = None
+) -> DesignRound | None:
     """Choose the next round, or stop, and write it to design.jsonl.
 
-    Without `more` nothing is chosen beyond tolerance and budget.
+    Without `more` nothing is chosen beyond tolerance and budget. `recommended` is asked where the posterior is within
+    the tolerance, since only a recommendation knows what its laws were missed by on held-out runs; None: the posterior
+    alone decides.
 
     Returns:
         The round; None while runs of those before are not done, and where choosing has stopped and nothing changed.
@@ -125,7 +133,7 @@ def next_round(setting: Setting, study: Study, more: bool = False) -> DesignRoun
     known = [] if points is None else points["run"]
     if not more and last and last.stop and last.state == _state(setting, known):
         return None
-    found = _round(setting, chosen, points, more)
+    found = _round(setting, chosen, points, more, recommended)
     write_rounds(study, [*written, found])
     return found
 
@@ -191,7 +199,13 @@ def _planned(setting: Setting, rounds: Sequence[DesignRound]) -> Chosen:
     return Chosen(kept, runs)
 
 
-def _round(setting: Setting, chosen: Chosen, points: pd.DataFrame | None, more: bool) -> DesignRound:
+def _round(
+    setting: Setting,
+    chosen: Chosen,
+    points: pd.DataFrame | None,
+    more: bool,
+    recommended: Recommended | None = None,
+) -> DesignRound:
     """The round that follows on the points of all runs so far; without points, the first."""
     question = setting.question
     corpus, laws, section = _laws(question)
@@ -217,9 +231,13 @@ def _round(setting: Setting, chosen: Chosen, points: pd.DataFrame | None, more: 
         batch=added.batch if len(affordable) else 1,
         seed=question.seed,
     )
+    certain = points is not None and not more and found.before <= added.tolerance
     if points is not None:
         added = dataclasses.replace(added, answer=found.answer, half_width=found.before)
-        if not more and found.before <= added.tolerance:
+        answer = recommended() if certain and recommended else (found.answer, found.before)
+        if answer is not None:
+            added = dataclasses.replace(added, answer=answer[0], half_width=answer[1])
+        if certain and answer is not None and answer[1] <= added.tolerance:
             return dataclasses.replace(added, stop=TOLERANCE)
     if not len(affordable):
         return dataclasses.replace(added, stop=BUDGET if len(fresh) else CANDIDATES)
@@ -228,7 +246,7 @@ def _round(setting: Setting, chosen: Chosen, points: pd.DataFrame | None, more: 
     made = [_chosen(setting, by_name[names[at]], width) for at, width in zip(found.chosen, found.half_width)]
     reason = found.reason
     enough = next((n for n, width in enumerate(found.half_width, 1) if width <= added.tolerance), len(made))
-    if enough < len(made) and not more:
+    if enough < len(made) and not (more or certain):
         made, reason = made[:enough], f"{reason}; the first {enough} of them should reach the tolerance"
     return dataclasses.replace(added, chosen=made, reason=reason)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pipeline.question.goal import Goal, Log, Output, TrackedAnswer
@@ -58,11 +59,33 @@ class LawGoal(Goal):
 
         return plan_lines(question, study, manifest, precision) if self.staged(question) else []
 
-    def collect_stage(self, question: Question, study: Study) -> str:
+    def collect_stage(self, question: Question, study: Study, log: Log) -> str:
         from pipeline.answers.active_design import next_round, round_line
 
-        found = next_round(_setting(question, study), study) if self.staged(question) else None
+        if not self.staged(question):
+            return ""
+        asked = partial(self.recommended, question, study, log)
+        found = next_round(_setting(question, study), study, recommended=asked)
         return round_line(found) if found else ""
+
+    def recommended(self, question: Question, study: Study, log: Log) -> tuple[float, float] | None:
+        """The recommended ratio and the half-width of its interval, by fits to all points so far."""
+        from fitting import PointsError
+        from pipeline.study.artifacts import Recommendation
+        from pipeline.study.collect import collect
+        from pipeline.study.folder import StudyError
+
+        log("the tolerance seems to be reached; fitting the laws to all points, to see what cptlaw recommend says")
+        try:
+            collect(study, question.corpora.general)
+            self.fit(question, study, log)
+            self.recommend(question, study, log)
+        except (StudyError, PointsError):
+            return None  # Too few points for a law: more runs are needed.
+        content = Recommendation.read(study)
+        if content.mixture is None or content.low is None or content.high is None:
+            return None
+        return content.mixture[question.corpora.domain], (content.high - content.low) / 2
 
     def add_round(self, question: Question, study: Study) -> str:
         from pipeline.answers.active_design import is_answered, learn_from_confirmation, next_round, round_line

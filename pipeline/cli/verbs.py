@@ -84,7 +84,7 @@ def train(question: Question, console: Console) -> Exit:
     trained: set[str] = set()
     while True:
         # Before planning, so that a command that was stopped between the end of a run and this goes on from here.
-        line = goal.collect_stage(question, study)
+        line = goal.collect_stage(question, study, console.print)
         names = {run.name for run in write_plan(question, study) if run.role != "confirm"}
         if line:
             console.print(line, highlight=False, soft_wrap=True)

@@ -50,7 +50,7 @@ class WeightsGoal(Goal):
 
         return [stage_table(stages(setting_of(question, manifest, precision), measured_of(study, question)))]
 
-    def collect_stage(self, question: Question, study: Study) -> str:
+    def collect_stage(self, question: Question, study: Study, log: Log) -> str:
         measured_of(study, question, anew=True)
         return ""
 

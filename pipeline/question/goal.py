@@ -103,7 +103,7 @@ class Goal(ABC):
         """What `cptlaw plan` prints below the cost of the runs that are known."""
         return []
 
-    def collect_stage(self, question: Question, study: Study) -> str:
+    def collect_stage(self, question: Question, study: Study, log: Log) -> str:
         """Collect the results that decide on the runs of the next stage, where a question is staged.
 
         Returns:

@@ -24,6 +24,7 @@ from pipeline.answers.active_design import (
 )
 from pipeline.answers.confirm import Place, confirmation_runs
 from pipeline.answers.design_candidates import Setting, candidate_points, candidate_runs, losses_before, target_row
+from pipeline.answers.law_goal import LawGoal
 from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import planned_runs
 from pipeline.plan.write import add_to_plan
@@ -31,6 +32,7 @@ from pipeline.question.goal import goal_of
 from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import LawConfig, Question
+from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import collect, measured_points
 from pipeline.study.design_history import (
     BUDGET,
@@ -40,6 +42,7 @@ from pipeline.study.design_history import (
     DesignRound,
     history_file,
     read_rounds,
+    write_rounds,
 )
 from pipeline.study.folder import Study, StudyError, study_of
 from tests.pipeline.answers.examples import recommendation
@@ -184,6 +187,43 @@ def test_rounds_end_at_the_tolerance(ended: tuple[Setting, Study]) -> None:
     assert {run.model for run in study.read_plan() if run.role == "pretrain"} == {*setting.models}
     assert "tolerance reached" in round_line(rounds[-1])
     assert next_round(setting, study) is None
+
+
+def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: tuple[Setting, Study]) -> None:
+    setting, study = copied
+    rounds = read_rounds(study)
+    asked: list[float] = []
+
+    def round_after(answer: tuple[float, float] | None) -> DesignRound:
+        write_rounds(study, rounds[:-1])
+        found = next_round(setting, study, recommended=lambda: asked.append(0.0) or answer)
+        assert found is not None
+        return found
+
+    wide = round_after((0.4, 0.02))
+    assert wide.stop is None
+    assert (wide.answer, wide.half_width) == (0.4, 0.02)
+    assert len(wide.chosen) == 2  # Though the posterior wants none.
+    unknown = round_after(None)
+    assert unknown.stop is None
+    assert unknown.half_width == rounds[-1].half_width
+    assert round_after((0.4, 0.006)).stop == TOLERANCE
+    assert len(asked) == 3
+
+
+def test_what_the_recommendation_says_is_asked_of_fits_to_all_points(copied: tuple[Setting, Study]) -> None:
+    setting, study = copied
+    question = dataclasses.replace(setting.question, bootstrap=2)
+    goal, lines = goal_of(question), []
+    assert isinstance(goal, LawGoal)
+    ratio, half_width = goal.recommended(question, study, lines.append) or (0.0, 0.0)
+    content = Recommendation.read(study)
+    assert ratio == (content.mixture or {})["code"]
+    assert half_width == pytest.approx(((content.high or 0) - (content.low or 0)) / 2)
+    assert 0.0 < half_width < 0.3
+    assert "the tolerance seems to be reached" in lines[0]
+    law = {"dcpt": LawConfig(from_step=10**6)}
+    assert goal.recommended(dataclasses.replace(question, law=law), study, lines.append) is None
 
 
 def test_the_law_behind_the_points_is_found(ended: tuple[Setting, Study]) -> None:
