@@ -170,11 +170,24 @@ def round_line(one: DesignRound) -> str:
     known = "nothing measured yet"
     if one.half_width is not None and one.answer is not None:
         known = f"domain ratio {one.answer:.3f} ± {one.half_width:.3f} (90%), tolerance {one.tolerance:g}"
-    if one.stop:
-        return f"{spent}; {known}; {one.stop}"
+    return f"{spent}; {known}; {one.stop or f'next: {_next_runs(one)}'}"
+
+
+def most_telling(setting: Setting, study: Study) -> str:
+    """The runs that `cptlaw refine` would choose now and what they should bring, in words; nothing is written.
+
+    Raises:
+        PointsError: the laws cannot be asked this.
+    """
+    plan = [run for run in study.read_plan() if run.role != "confirm" and study.state(run) == "done"]
+    points = of_domain(measured_points(study, plan, setting.question.corpora.general), setting.question)
+    return _next_runs(_round(setting, chosen_runs(setting, study), points, True))
+
+
+def _next_runs(one: DesignRound) -> str:
     runs = ", ".join(f"{run.model} at {run.domain_ratio:g} for {run.steps} steps" for run in one.chosen)
-    expected = one.chosen[-1].half_width
-    return f"{spent}; {known}; next: {runs}" + (f"; expected ± {expected:.3f}" if expected is not None else "")
+    expected = one.chosen[-1].half_width if one.chosen else None
+    return runs + (f"; expected ± {expected:.3f}" if expected is not None else "")
 
 
 def plan_lines(question: Question, study: Study, manifest: Manifest, precision: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -124,8 +125,32 @@ class LawGoal(Goal):
 
         points = of_domain(read_points(study), question)
         content = recommend(study, question, points, read_fits(study, question), self.solve)
-        notes = [f"note: {warning}" for warning in content.warnings]
+        notes = [
+            f"note: {line}" for line in [*content.warnings, *self._what_would_narrow(question, study, content, log)]
+        ]
         return Output([recommendation_table(content, question), *notes], answered=content.mixture is not None)
+
+    def _what_would_narrow(self, question: Question, study: Study, content: Recommendation, log: Log) -> Iterator[str]:
+        """A line where the interval is wider than `design.tolerance`; with the runs, where it says nothing at all."""
+        from fitting import PointsError
+        from pipeline.answers.active_design import most_telling
+        from pipeline.plan.runs import data_folder
+
+        if not self.design_question or content.low is None or content.high is None:
+            return
+        half_width, asked = (content.high - content.low) / 2, question.design.tolerance
+        if half_width <= asked:
+            return
+        runs = ""
+        # Which they are takes seconds to say.
+        if not content.identified and (data_folder(question) / "manifest.json").exists():
+            log("asking which runs would say where the optimum is")
+            with contextlib.suppress(PointsError):
+                runs = most_telling(_setting(question, study), study)
+        line = (
+            f"half-width {half_width:.3f}, design.tolerance {asked:g}: cptlaw refine trains what should narrow it most"
+        )
+        yield f"{line}: {runs}" if runs else line
 
     def confirmation_runs(
         self, question: Question, study: Study, manifest: Manifest, precision: str

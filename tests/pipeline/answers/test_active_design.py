@@ -19,6 +19,7 @@ from pipeline.answers.active_design import (
     first_round,
     is_answered,
     learn_from_confirmation,
+    most_telling,
     next_round,
     round_line,
 )
@@ -209,6 +210,29 @@ def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: t
     assert unknown.half_width == rounds[-1].half_width
     assert round_after((0.4, 0.006)).stop == TOLERANCE
     assert len(asked) == 3
+
+
+def test_recommend_names_the_runs_that_refine_would_choose(copied: tuple[Setting, Study]) -> None:
+    setting, study = copied
+    before = history_file(study).read_bytes()
+    named = most_telling(setting, study)
+    assert history_file(study).read_bytes() == before
+    found = next_round(setting, study, more=True)
+    assert found is not None
+    assert round_line(found).endswith(f"next: {named}")
+    assert named.startswith(f"{found.chosen[0].model} at {found.chosen[0].domain_ratio:g} for ")
+
+
+def test_a_wide_answer_says_how_it_becomes_narrower(copied: tuple[Setting, Study]) -> None:
+    setting, study = copied
+    question = dataclasses.replace(setting.question, bootstrap=2)
+    goal = goal_of(question)
+    assert isinstance(goal, LawGoal)
+    assert goal.recommended(question, study, list) is not None
+    (line,) = [str(line) for line in goal.recommend(question, study, list).shown if "half-width" in str(line)]
+    assert line.endswith("design.tolerance 0.006: cptlaw refine trains what should narrow it most")
+    wide = dataclasses.replace(question, design=dataclasses.replace(question.design, tolerance=0.5))
+    assert not [line for line in goal.recommend(wide, study, list).shown if "half-width" in str(line)]
 
 
 def test_what_the_recommendation_says_is_asked_of_fits_to_all_points(copied: tuple[Setting, Study]) -> None:
