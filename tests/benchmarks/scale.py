@@ -92,15 +92,25 @@ def words_of(folder: Path, runs: int) -> list[str]:
 def _timed(slurm: FakeSlurm, verb: str, words: list[str]) -> tuple[float, float, int]:
     """Seconds, seconds of CPU and most bytes of memory."""
     environment = os.environ | {"PATH": f"{slurm.bin}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-S", "-c", _USAGE, sys.executable, "-m", "pipeline.cli.main", verb, *words]
     start = time.perf_counter()
     with open(slurm.folder / f"{verb}.log", "w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pipeline.cli.main", verb, *words], stdout=log, env=environment
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0, verb
-    return time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+        found = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, env=environment, text=True)
+    assert found.returncode == 0, verb
+    processor, memory = json.loads(found.stdout)
+    return time.perf_counter() - start, processor, memory
+
+
+# Linux counts what the caller held at the moment of the exec into ru_maxrss of the child, so a small process has to
+# start the verb: pytest after an hour holds a gigabyte.
+_USAGE = """
+import json, os, subprocess, sys
+process = subprocess.Popen(sys.argv[1:], stdout=2)
+_, status, usage = os.wait4(process.pid, 0)
+process.returncode = os.waitstatus_to_exitcode(status)
+print(json.dumps([usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024]))
+sys.exit(process.returncode)
+"""
 
 
 def _write(study: Study, run: PlannedRun, points: int, state: str) -> None:
