@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
@@ -125,6 +126,21 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path) -> Iterator[bool]:
+    """Lock the folder and remove what killed processes left; yields False on a file system without locks."""
+    with (folder / ".lock").open("wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError:
+            # Two processes at once then waste work, but every result is renamed into place.
+            yield False
+            return
+        for left in folder.glob(".*.part"):
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+        yield True
 
 
 def flush_folder(folder: str | os.PathLike[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,10 +18,13 @@ class Verb(NamedTuple):
     help: str
     on_study: bool = False
     """Whether it takes a study folder, and reads the question from the study.yaml in it."""
+    module: str = ""
+    """Of a verb with keys of its own: the module of `pipeline.cli` with its HELP and `carry_out(words, console)`."""
 
 
 VERBS = {
     "quickstart": Verb("all steps from prepare to report, on this machine"),
+    "model": Verb("fetch and convert a base model; say what it is: smollm2-135m or a PATH", module="base_model"),
     "prepare": Verb("tokenise the corpora, train the tokenizer, measure the precision"),
     "prepare validation": Verb("choose validation documents; validation.models=[A,B] corpora.validation=FOLDER"),
     "plan": Verb("print runs, tokens, FLOPs, time and disk; trains nothing"),
@@ -56,6 +60,7 @@ examples:
   cptlaw quickstart                              the built-in example, 12 minutes on two cores
   cptlaw plan experiment=quickstart 'mixture.domain_ratio=[0.1,0.5,0.9]'
   cptlaw plan experiment=own corpora.sources.general.path=prose/ corpora.sources.domain.path=law.jsonl.gz
+  cptlaw model smollm2-135m                      a base model to continue, converted for model=smollm2-135m
   cptlaw report studies/quickstart               the report of an existing study
   cptlaw tables tables.run=true                  train every study that the papers' tables need, then make the tables
   cptlaw fit points=runs.csv 'law=[dcpt,chinchilla]' columns='{{N: params_b, D: tokens_b, loss: val_loss}}'
@@ -96,7 +101,12 @@ def run(arguments: Sequence[str]) -> int:
         print(f"{verb}: not a verb; allowed: {', '.join(VERBS)}{hint}", file=sys.stderr)
         return 2
     if any(word in ("-h", "--help") for word in rest):
-        _print_keys(verb)
+        if VERBS[verb].module:
+            print(
+                f"cptlaw {verb}: {VERBS[verb].help}\n{import_module(f'pipeline.cli.{VERBS[verb].module}').HELP}", end=""
+            )
+        else:
+            _print_keys(verb)
         return 0
     return _carry_out(verb, rest, debug="--debug" in arguments)
 
@@ -123,6 +133,8 @@ def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
             from pipeline.cli.table_studies import make_all_tables
 
             return int(make_all_tables(rest, console, verbs.carry_out))
+        if VERBS[verb].module:
+            return int(import_module(f"pipeline.cli.{VERBS[verb].module}").carry_out(rest, console))
         question = _question(verb, rest)
         return int(verbs.carry_out(verb, question, console))
     except (ConfigError, *_of_fitting()) as error:

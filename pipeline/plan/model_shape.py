@@ -100,7 +100,8 @@ def hub_directory(key: str, name: str, revision: str | None, files: tuple[str, .
     if path.is_dir():
         return path.resolve(), None
     if path.is_absolute() or len(path.parts) != 2 or name.startswith((".", "~")):
-        raise SpecError(f"{key}: {name}: no such folder; allowed: a Hugging Face directory, or a hub name")
+        way = f"; run cptlaw model {path.name} first" if path.parent.name == "models" else ""
+        raise SpecError(f"{key}: {name}: no such folder; allowed: a Hugging Face directory, or a hub name{way}")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 

@@ -39,8 +39,8 @@ def _tokenizer(question: Question) -> TokenizerChoice:
     elif model.path:
         path, commit = hub_directory("model.path", model.path, model.revision, MODEL_FILES)
     else:
-        return TokenizerChoice(vocabulary=tokenizer.vocabulary)
-    return TokenizerChoice(path=str(path), revision=commit)
+        return TokenizerChoice(vocabulary=tokenizer.vocabulary, separator=tokenizer.separator)
+    return TokenizerChoice(path=str(path), revision=commit, separator=tokenizer.separator)
 
 
 def sources_of(question: Question, with_validation: bool = True) -> dict[str, Source]:

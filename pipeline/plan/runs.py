@@ -21,6 +21,7 @@ from pipeline.question.schema.training import BranchConfig
 from pipeline.question.variants import variants
 from pipeline.study.folder import PlannedRun
 from training.corpora.manifest import Manifest, PreparedCorpus
+from training.corpora.tokenizer import vocabulary_problem
 from training.evaluation_steps import evaluation_steps
 from training.parameters import model_size
 from training.schedule import learning_rates
@@ -33,9 +34,10 @@ def data_folder(question: Question) -> Path:
     if domains := parts.pop("domains"):
         # The text is the same whichever of several domains the question is about.
         parts["domain"] = domains[0]
-    if question.corpora.tokenizer.revision is None:
+    for key in ("revision", "separator"):
         # Folders of questions without this key keep their names.
-        del parts["tokenizer"]["revision"]
+        if parts["tokenizer"][key] is None:
+            del parts["tokenizer"][key]
     if question.model.path and not question.corpora.tokenizer.path:
         # The model's tokenizer gives other tokens.
         parts |= {"model": [question.model.path, question.model.revision]}
@@ -118,7 +120,7 @@ def continual_run(
     """
     corpora = question.corpora
     ratio = Fraction(str(domain_ratio))
-    shape, initial, start, before = _initial_weights(model, pretraining.get(model.name), transfer)
+    shape, initial, start, before = _initial_weights(model, pretraining.get(model.name), transfer, manifest)
     phase = dataclasses.replace(question.continual, steps=steps)
     shared = bool(corpora.domains) and not ratio
     domains = corpora.domains if shared else [corpora.domain]
@@ -152,7 +154,7 @@ def mixture_spec(
     if question.weights.phase == "pretrain":
         shape, initial, start, before = shape_of(question, question.model, manifest), Initial(), "", 0.0
     else:
-        shape, initial, start, before = _initial_weights(question.model, pretraining, None)
+        shape, initial, start, before = _initial_weights(question.model, pretraining, None, manifest)
     mixture = {corpus: str(Fraction(ratios.get(corpus, 0))) for corpus in question.corpora.sources}
     name = question.weights.phase
     return _spec(question, name, phase, shape, initial, mixture, before, seed, manifest, precision), start
@@ -219,12 +221,16 @@ def _cells(question: Question) -> Iterator[tuple[float, int]]:
 
 
 def _initial_weights(
-    model: ModelConfig, parent: PlannedRun | None, transfer: int | None
+    model: ModelConfig, parent: PlannedRun | None, transfer: int | None, manifest: Manifest
 ) -> tuple[dict[str, Any], Initial, str, float]:
     """(shape, initial weights, their folder, last learning rate) for a continual run, from a run or a directory."""
     if parent is None:
         directory = directory_of(model)
         shape, fingerprint = _read_directory(directory, tuple(file.stat().st_mtime_ns for file in directory.glob("*")))
+        rows = shape.get("vocab_size")
+        # Before prepare the number of token ids is not known.
+        if manifest.tokenizer and rows and (problem := vocabulary_problem(manifest.vocabulary, rows)):
+            raise ConfigError([f"model.path: {model.path}: {problem}"])
         return shape, Initial("directory", fingerprint=fingerprint), str(directory), 0.0
     step = transfer or parent.spec.steps
     initial = Initial("run", run=parent.spec.hash, step=step)

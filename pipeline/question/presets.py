@@ -13,12 +13,12 @@ from pipeline.question.schema import LawConfig, ModelConfig, Question
 
 def models(question: Question) -> tuple[list[ModelConfig], ModelConfig]:
     """The models that the fit trains, in the order of the ladder, and the target model."""
-    ladder = [preset(name) for name in question.ladder]
+    ladder = [preset(name, question.data) for name in question.ladder]
     return ladder or [question.model], question.model
 
 
-def preset(name: str) -> ModelConfig:
-    """The model that a file of conf/model defines.
+def preset(name: str, data: str = "data") -> ModelConfig:
+    """The model that a file of conf/model defines, in the folder of prepared corpora and converted models `data`.
 
     Raises:
         ConfigError: no such file, or one that needs a path.
@@ -29,6 +29,8 @@ def preset(name: str) -> ModelConfig:
     merged = OmegaConf.merge(OmegaConf.structured(ModelConfig), OmegaConf.load(CONF / "model" / f"{name}.yaml"))
     if OmegaConf.missing_keys(merged):
         raise ConfigError([f"ladder: {name!r} needs a path; use it as model={name} model.path=..."])
+    # Below a parent with the key that its path refers to.
+    merged = OmegaConf.create({"data": data, "model": merged}).model
     return OmegaConf.to_object(merged)  # pyright: ignore[reportReturnType]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import re
 import shutil
@@ -23,11 +22,13 @@ from training.corpora.store import SCHEMA, TokenStore
 from training.corpora.text_files import FileReading, file_bytes, file_fingerprint
 from training.corpora.tokenizer import (
     copy_tokenizer,
+    declared_separator,
     end_of_text_id,
     load_tokenizer,
     tokenizer_fingerprint,
     train_tokenizer,
 )
+from training.durable import locked_folder
 
 _SAMPLE_BYTES = 8_000_000
 # Reading this much takes seconds, and is announced.
@@ -44,6 +45,8 @@ class TokenizerChoice:
     """Local Hugging Face directory with a tokenizer."""
     revision: str | None = None
     """Of a directory from the hub: its commit, for the manifest."""
+    separator: str | None = None
+    """Token between documents; None: what the directory's tokenizer_config.json declares, see `end_of_text_id`."""
 
 
 def prepare(
@@ -79,12 +82,14 @@ def prepare(
     reader = SourceReader(sources)
     stores: dict[str, TokenStore] = {}
     with contextlib.ExitStack() as opened:
-        locked = opened.enter_context(_locked(folder))
+        locked = opened.enter_context(locked_folder(folder))
         tokenizer_folder = _tokenizer_folder(tokenizer, folder, origins, reader, progress)
         fingerprint = tokenizer_fingerprint(tokenizer_folder)
+        separator = tokenizer.separator or declared_separator(tokenizer_folder)
         how: Tokenisation | None = None
         for name, origin in origins.items():
             parts: list[object] = [SCHEMA, origin, fingerprint, float(validation_ratio)]
+            parts += [{"separator": separator}] if separator else []
             place = folder / f"{name}-{json_hash([*parts, validation_sets] if validation_sets else parts)[:12]}"
             if store := existing_store(place):
                 progress(f"{name}: prepared already, {store_summary(store)}")
@@ -96,7 +101,7 @@ def prepare(
                         loaded.backend_tokenizer.to_str(),
                         fingerprint,
                         len(loaded),
-                        end_of_text_id(loaded),
+                        end_of_text_id(loaded, separator),
                         validation_ratio,
                         screen,
                         workers,
@@ -172,7 +177,9 @@ def _tokenizer_folder(
     if choice.path is not None:
         # Copied, so that the prepared folder is self-contained.
         copy = copy_tokenizer(choice.path, folder / f".tokenizer.{os.getpid()}.part")
-        place = folder / f"tokenizer-{tokenizer_fingerprint(copy)[:12]}"
+        fingerprint, separator = tokenizer_fingerprint(copy), declared_separator(copy)
+        # Checkpoints get this folder's files, so it must declare what the directory does.
+        place = folder / f"tokenizer-{(json_hash([fingerprint, separator]) if separator else fingerprint)[:12]}"
         if _holds_tokenizer(place):
             shutil.rmtree(copy)
         else:
@@ -221,21 +228,6 @@ def _check(sources: Mapping[str, Source], tokenizer: TokenizerChoice, validation
         problems.append(f"validation_ratio: {validation_ratio}; allowed: above 0, below 1")
     if problems:
         raise CorpusError("\n".join(problems))
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """Lock the folder and remove what killed processes left; yields False on a file system without locks."""
-    with (folder / ".lock").open("wb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError:
-            # Two processes at once then waste work, but every result is renamed into place.
-            yield False
-            return
-        for left in folder.glob(".*.part"):
-            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
-        yield True
 
 
 def _validation_fingerprint(sources: Mapping[str, Source]) -> str | None:

@@ -18,6 +18,9 @@ END_OF_TEXT = "<|endoftext|>"
 SMALLEST_VOCABULARY = 257
 """The 256 bytes and the end of text."""
 
+SEPARATOR = "document_separator"
+"""Key of tokenizer_config.json: the token between documents, where it is not the end-of-sequence token."""
+
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
           "chat_template.jinja", "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model")  # fmt: skip
@@ -126,13 +129,40 @@ def tokenizer_fingerprint(folder: str | os.PathLike[str]) -> str:
     return json_hash(content)
 
 
-def end_of_text_id(tokenizer: PreTrainedTokenizerFast) -> int:
-    """Token id that ends a document: the end-of-sequence token, or BERT's separator.
+def declared_separator(folder: str | os.PathLike[str]) -> str | None:
+    """The token between documents that the tokenizer_config.json of a directory names under SEPARATOR, if any."""
+    try:
+        separator = json.loads((Path(folder) / "tokenizer_config.json").read_bytes()).get(SEPARATOR)
+    except (OSError, ValueError, AttributeError):
+        return None
+    return separator if isinstance(separator, str) else None
+
+
+def end_of_text_id(tokenizer: PreTrainedTokenizerFast, separator: str | None = None) -> int:
+    """Token id that ends a document, and so precedes the next: the separator, else the end-of-sequence token, or BERT's
+    separator.
 
     Raises:
-        CorpusError: the tokenizer has neither.
+        CorpusError: the separator is no token of the tokenizer, or the tokenizer has neither of the others.
     """
+    if separator is not None:
+        if separator in (vocabulary := tokenizer.get_vocab()):
+            return vocabulary[separator]
+        allowed = ", ".join(map(str, tokenizer.all_special_tokens)) or "a token of the tokenizer"
+        raise CorpusError(f"corpora.tokenizer.separator: {separator!r} is not a token; allowed: {allowed}, or null")
     for token in (tokenizer.eos_token_id, tokenizer.sep_token_id):
         if isinstance(token, int):
             return token
     raise CorpusError("tokenizer: neither an eos_token nor a sep_token; allowed: one that can end a document")
+
+
+def vocabulary_problem(token_ids: int, rows: int) -> str:
+    """What is wrong with a tokenizer of so many token ids for an embedding of so many rows; empty: nothing.
+
+    >>> vocabulary_problem(49152, 49152)
+    ''
+    """
+    if token_ids <= rows:
+        return ""
+    numbers = f"the tokenizer has {token_ids:,} token ids, the embedding {rows:,} rows"
+    return f"{numbers}: the tokenizer does not belong to the model; give the model's own"

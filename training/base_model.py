@@ -1,0 +1,100 @@
+"""Examine a base model before its first run: weights, tokenizer, and the token that should precede a document."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel
+
+from training.corpora.tokenizer import end_of_text_id, load_tokenizer, vocabulary_problem
+from training.model import model_from_directory
+from training.parameters import Size, model_size
+from training.spec import SpecError
+
+NONE = "none"
+"""In place of a token: nothing precedes the text."""
+CANDIDATES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<s>", "<eos>", "<bos>")
+"""Tokens that models were trained with between documents, beside those that a tokenizer declares."""
+MARGIN = 0.02
+"""The declared end-of-sequence token stays unless another one's perplexity is lower by this ratio."""
+PLAIN_ENGLISH = (
+    "The harbour froze every winter until the middle of the last century, and the older people in the town still talk "
+    "about it. For eight or ten weeks no ship could leave. The fishermen mended their nets, the children skated "
+    "between the hulls, and the baker, who had bought enough flour in October to last until spring, sold bread on "
+    "credit. When the ice finally broke, the whole town came down to the water to watch the first boat go out.",
+    "A battery stores energy by keeping two materials apart that would like to react with each other. When the "
+    "terminals are connected by a wire, electrons flow through the wire from one material to the other, while charged "
+    "particles move through the liquid between them to keep the balance. Charging the battery pushes both of them "
+    "back. Each cycle leaves a little of the material in a form that can no longer take part, which is why an old "
+    "battery holds less than a new one.",
+    "My grandmother made soup from whatever was left at the end of the week. She began with onions, which she cooked "
+    "slowly in butter until they were soft and sweet, and then added carrots, potatoes and a handful of beans. She "
+    "never measured anything. When we asked her how much salt to use, she told us to taste it and think about it, and "
+    "then to taste it again.",
+    "The committee met on Tuesday to discuss the new library. Most of the members agreed that the building in the "
+    "market square was too small and that the roof would not survive another storm. They did not agree about the "
+    "money. One of them suggested that the council should sell the old building first, but the treasurer explained "
+    "that it would take at least two years to find a buyer.",
+)
+"""Texts of about a hundred tokens each, on which the perplexity by preceding token is measured."""
+
+
+class Examination(NamedTuple):
+    """What a base model is, as measured."""
+
+    model_type: str
+    """Architecture, as transformers names it."""
+    size: Size
+    """Its parameters."""
+    perplexity: dict[str, float]
+    """Token before a text -> perplexity of PLAIN_ENGLISH from the second token on; NONE: nothing before it."""
+    separator: str
+    """The token that should precede a document."""
+    end_of_text: str
+    """The token that precedes it where nothing else is said."""
+    chat_template: bool
+    """Whether its tokenizer has one."""
+
+
+def examine(folder: Path) -> Examination:
+    """Load a Hugging Face directory as a run would, check it, and measure the perplexity by preceding token.
+
+    Raises:
+        SpecError: no model in it, a weight that is not finite, or a tokenizer that does not belong to the model.
+        CorpusError: no tokenizer in it.
+    """
+    tokenizer = load_tokenizer(folder)
+    model = model_from_directory(folder, "sdpa").eval()
+    for name, weight in model.named_parameters():
+        if wrong := int((~torch.isfinite(weight)).sum()):
+            counts = f"{wrong:,} of {weight.numel():,} values are NaN or infinite"
+            raise SpecError(f"{folder}: {name}: {counts}; give an undamaged model")
+    if problem := vocabulary_problem(len(tokenizer), model.get_input_embeddings().get_parameter("weight").shape[0]):
+        raise SpecError(f"{folder}: {problem}")
+    end = tokenizer.convert_ids_to_tokens(end_of_text_id(tokenizer))
+    assert isinstance(end, str)
+    known = tokenizer.get_vocab()
+    named = dict.fromkeys([end, tokenizer.bos_token, tokenizer.eos_token, *CANDIDATES])
+    candidates = {token: known[token] for token in named if token in known}
+    texts = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in PLAIN_ENGLISH]
+    found = {token: perplexity(model, texts, [number]) for token, number in candidates.items()}
+    best = min(found, key=lambda token: found[token])
+    separator = best if found[best] < (1 - MARGIN) * found[end] else end
+    size = model_size(model.config.to_dict(), 1)
+    found[NONE] = perplexity(model, texts, [])
+    return Examination(model.config.model_type, size, found, separator, end, bool(tokenizer.chat_template))
+
+
+@torch.inference_mode()
+def perplexity(model: PreTrainedModel, texts: list[list[int]], before: list[int]) -> float:
+    """exp of the mean cross-entropy of token ids, the first of each text apart, with ids before every text."""
+    rows = [torch.tensor([*before, *text]) for text in texts]
+    targets = [torch.tensor([-100] * len(before) + [-100, *text[1:]]) for text in texts]
+    inputs = pad_sequence(rows, batch_first=True)
+    logits = model(input_ids=inputs, use_cache=False).logits[:, :-1].float()
+    wanted = pad_sequence(targets, batch_first=True, padding_value=-100)[:, 1:]
+    return float(functional.cross_entropy(logits.transpose(1, 2), wanted, ignore_index=-100).exp())
