@@ -165,7 +165,7 @@ def convert(file: Path, folder: Path, source: str, licence: str, log: Callable[[
     Raises:
         SpecError, CorpusError: as `bring_model`.
     """
-    from training.gguf_file import convert_gguf, read_gguf_header
+    from training.base_model.gguf_file import convert_gguf, read_gguf_header
 
     header = read_gguf_header(file)
     log(f"converting {file.name} ({header.quantisation or 'not quantised'}) to {folder}")
@@ -191,7 +191,7 @@ def convert(file: Path, folder: Path, source: str, licence: str, log: Callable[[
 
 def description(folder: Path, source: str, names: str) -> BaseModel:
     """What the model in a directory is; `names` are its names, in which "instruct" or "chat" tells its kind."""
-    from training.base_model import examine
+    from training.base_model.examination import examine
 
     found = examine(folder)
     word = re.search(r"instruct|chat|(?<![a-z])(it|sft|dpo)(?![a-z])", names, re.IGNORECASE)

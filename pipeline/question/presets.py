@@ -27,10 +27,10 @@ def preset(name: str, data: str = "data") -> ModelConfig:
     if name not in names:
         raise ConfigError([f"ladder: {name!r} is not a model; allowed: {', '.join(names)}{nearest(name, names)}"])
     merged = OmegaConf.merge(OmegaConf.structured(ModelConfig), OmegaConf.load(CONF / "model" / f"{name}.yaml"))
-    if OmegaConf.missing_keys(merged):
-        raise ConfigError([f"ladder: {name!r} needs a path; use it as model={name} model.path=..."])
     # Below a parent with the key that its path refers to.
     merged = OmegaConf.create({"data": data, "model": merged}).model
+    if OmegaConf.missing_keys(merged):
+        raise ConfigError([f"ladder: {name!r} needs a path; use it as model={name} model.path=..."])
     return OmegaConf.to_object(merged)  # pyright: ignore[reportReturnType]
 
 

@@ -17,8 +17,9 @@ from pipeline.plan.base_model import NOTE, PACKAGES, download
 from pipeline.plan.prepare import prepare_corpora
 from pipeline.plan.runs import data_folder, planned_runs
 from pipeline.question.loading import read_question
+from pipeline.question.presets import preset
 from tests.pipeline.small import refused, small_words
-from training.base_model import PLAIN_ENGLISH, examine
+from training.base_model.examination import PLAIN_ENGLISH, examine
 from training.corpora.tokenizer import END_OF_TEXT, load_tokenizer, train_tokenizer
 from training.model import build_model, model_from_directory
 from training.spec import SpecError
@@ -205,6 +206,7 @@ def test_a_model_that_is_not_there_yet_says_how_to_get_it(
 ) -> None:
     words = small_words(texts, tmp_path, "model=smollm2-135m", "ladder=[]", without=("model=", "ladder="))
     assert "run cptlaw model smollm2-135m first" in refused(["plan", *words], capsys)
+    assert preset("smollm2-135m", "there").path == "there/models/smollm2-135m"
 
 
 @pytest.mark.slow

@@ -1,0 +1,1 @@
+"""A base model that somebody else trained: read, converted, examined."""
