@@ -37,6 +37,7 @@ VERBS = {
     "confirm": Verb("train runs that the fit has not seen, and compare them with the prediction", True),
     "refine": Verb("choose and train one more round of runs, and answer again", True),
     "report": Verb("write report.html", True),
+    "export": Verb("the recommended run for another trainer: format=trl, megatron, ...", True, "export"),
     "tables": Verb("the papers' tables beside ours; tables.papers=FOLDER, tables.run=true trains studies", True),
     "track sync": Verb("bring wandb's copy of a study up to date, and upload it where an API key is known", True),
     "evaluate": Verb("down-stream tasks of kept checkpoints by lm-eval; evaluate.tasks=[hellaswag]", True),
@@ -62,6 +63,7 @@ examples:
   cptlaw plan experiment=own corpora.sources.general.path=prose/ corpora.sources.domain.path=law.jsonl.gz
   cptlaw model smollm2-135m                      a base model to continue, converted for model=smollm2-135m
   cptlaw report studies/quickstart               the report of an existing study
+  cptlaw export studies/quickstart format=trl    the recommended run as the configuration of another trainer
   cptlaw tables tables.run=true                  train every study that the papers' tables need, then make the tables
   cptlaw fit points=runs.csv 'law=[dcpt,chinchilla]' columns='{{N: params_b, D: tokens_b, loss: val_loss}}'
 

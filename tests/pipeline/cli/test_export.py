@@ -1,0 +1,222 @@
+"""The recommended run in each trainer's configuration: documented keys, the mixture, and the same learning rates."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from omegaconf import OmegaConf
+from transformers import TrainingArguments, get_scheduler
+
+from conf import CONF, options
+from pipeline.cli.export import FORMATS
+from pipeline.cli.main import run
+from pipeline.cli.trainers.huggingface import scheduler
+from pipeline.cli.trainers.plan import Corpus, Schedule, TrainingPlan, schedule_of
+from pipeline.question.loading import read_question
+from pipeline.question.messages import ConfigError
+from pipeline.study.artifacts import RecommendedRun
+from pipeline.study.folder import question_yaml, study_of
+from tests.pipeline.answers.examples import recommendation
+from tests.pipeline.small import refused
+from training.corpora.source import Source
+from training.schedule import Piece, learning_rates
+from training.spec import Optimizer
+
+PLAN = TrainingPlan(
+    study="law-study",
+    model="org/base",
+    corpora=(
+        Corpus("general", Source("hub", name="org/web", subset="en"), 0.6, 0.75, 10**9),
+        Corpus("law", Source("files", path="law.jsonl", column="body"), 0.4, 0.25, 10**9),
+    ),
+    steps=1000,
+    global_batch=64,
+    micro_batch=4,
+    devices=8,
+    sequence_length=2048,
+    peak=2e-4,
+    schedule=Schedule(50, "linear", 200, 0.1, 1.0, 0.0),
+    optimizer=Optimizer(),
+    precision="bf16",
+    seed=3,
+    facts=(),
+)
+TRAINER = {
+    *("output_dir", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate"),
+    *("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "optim", "weight_decay", "adam_beta1", "adam_beta2"),
+    *("adam_epsilon", "max_grad_norm", "bf16", "seed"),
+}
+"""Of transformers.TrainingArguments, which the test itself asks."""
+DOCUMENTED = {
+    # Read back by LLaMA-Factory 0.9.5's own parser (llamafactory.hparams.parser) when this was written.
+    "llama-factory": (
+        "https://github.com/hiyouga/LLaMA-Factory/tree/main/src/llamafactory/hparams",
+        {"model_name_or_path", "stage", "do_train", "finetuning_type", "dataset_dir", "dataset", "cutoff_len"}
+        | {"packing", "mix_strategy", "interleave_probs"} | TRAINER,
+    ),
+    # By TRL 1.16.0's TrlParser.
+    "trl": (
+        "https://huggingface.co/docs/trl/sft_trainer#trl.SFTConfig",
+        {"model_name_or_path", "datasets", "dataset_text_field", "max_length", "packing"} | TRAINER,
+    ),
+    # By axolotl 0.19.0's AxolotlInputConfig.
+    "axolotl": (
+        "https://docs.axolotl.ai/docs/config-reference.html",
+        {"base_model", "datasets", "sequence_len", "sample_packing", "micro_batch_size", "optimizer", "lr_scheduler"}
+        | TRAINER - {"per_device_train_batch_size", "optim", "lr_scheduler_type"},
+    ),
+    "megatron": (
+        "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/training/arguments.py",
+        {"load", "seq-length", "micro-batch-size", "global-batch-size", "train-iters", "lr", "min-lr"}
+        | {"lr-decay-style", "lr-decay-iters", "lr-warmup-iters", "lr-wsd-decay-style", "lr-wsd-decay-iters"}
+        | {"optimizer", "weight-decay", "adam-beta1", "adam-beta2", "adam-eps", "clip-grad", "seed", "data-path"}
+        | {"finetune", "bf16"},
+    ),
+    "nemo": (
+        "https://github.com/NVIDIA/NeMo/blob/v1.23.0/examples/nlp/language_modeling/conf/megatron_gpt_config.yaml",
+        {"trainer.devices", "trainer.precision", "trainer.max_steps", "trainer.gradient_clip_val"}
+        | {f"model.{key}" for key in ("micro_batch_size", "global_batch_size", "encoder_seq_length", "seed")}
+        | {f"model.optim.{key}" for key in ("name", "lr", "weight_decay", "betas", "eps")}
+        | {f"model.optim.sched.{key}" for key in ("name", "warmup_steps", "min_lr", "hold_steps", "power")}
+        | {"model.data.data_prefix", "restore_from_path"},
+    ),
+    "torchtitan": (
+        "https://github.com/pytorch/torchtitan/blob/v0.3.0/torchtitan/config/configs.py",
+        {"hf_assets_path", "optimizer", "lr_scheduler", "training", "dataloader", "lr", "betas", "eps", "weight_decay"}
+        | {"warmup_steps", "decay_ratio", "decay_type", "min_lr_factor", "local_batch_size", "global_batch_size"}
+        | {"seq_len", "max_norm", "steps", "mixed_precision_param", "seed", "stopping_strategy", "sources"}
+        | {"dataset", "dataset_path", "weight"},
+    ),
+}  # fmt: skip
+"""Format -> where its keys are documented, and those that an export may write."""
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    return {
+        key: value
+        for name, inner in values.items()
+        for key, value in (
+            flat(inner, f"{prefix}{name}.") if isinstance(inner, dict) else {f"{prefix}{name}": inner}
+        ).items()
+    }
+
+
+def written(name: str, plan: TrainingPlan) -> dict[str, Any]:
+    """The keys of an export and their values."""
+    text, _ = FORMATS[name](plan)
+    if name == "megatron":
+        return {line.split()[0][2:]: " ".join(line.split()[1:]) for line in text.splitlines()}
+    if name == "torchtitan":
+        pairs = [
+            keyword for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) for keyword in node.keywords
+        ]
+        return {pair.arg: ast.unparse(pair.value) for pair in pairs if pair.arg}
+    return flat(yaml.safe_load(text)) if name == "nemo" else yaml.safe_load(text)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_key_is_documented_by_the_trainer(name: str) -> None:
+    address, known = DOCUMENTED[name]
+    assert set(written(name, PLAN)) == known, address
+
+
+def test_arguments_of_transformers_are_those_of_its_class() -> None:
+    assert {item.name for item in dataclasses.fields(TrainingArguments)} >= TRAINER
+
+
+@pytest.mark.parametrize("name", ["llama-factory", "trl", "axolotl"])
+def test_transformers_trainers_get_batch_steps_and_optimizer(name: str) -> None:
+    values = written(name, PLAN)
+    batch = values.get("per_device_train_batch_size") or values["micro_batch_size"]
+    assert batch * values["gradient_accumulation_steps"] * PLAN.devices == 64
+    assert (values["max_steps"], values["learning_rate"], values["warmup_steps"]) == (1000, 2e-4, 50)
+    assert (values["weight_decay"], values["adam_beta2"], values["bf16"], values["seed"]) == (0.1, 0.95, True, 3)
+
+
+def test_documents_are_weighed_where_the_trainer_counts_documents() -> None:
+    assert written("llama-factory", PLAN)["interleave_probs"] == "0.75,0.25"
+    assert [one["fraction"] for one in written("trl", PLAN)["datasets"]] == [0.75, 0.25]
+    unknown = dataclasses.replace(PLAN, corpora=tuple(dataclasses.replace(one, documents=None) for one in PLAN.corpora))
+    text, missing = FORMATS["trl"](unknown)
+    assert [one["fraction"] for one in yaml.safe_load(text)["datasets"]] == [0.6, 0.4]
+    assert any("fraction counts documents" in line for line in missing)
+    assert "78,643,200 tokens of general, 52,428,800 tokens of law" in FORMATS["axolotl"](PLAN)[1][-1]
+
+
+def test_tokens_are_weighed_where_the_trainer_counts_tokens() -> None:
+    assert written("megatron", PLAN)["data-path"] == "0.6 general_text_document 0.4 law_text_document"
+    assert written("nemo", PLAN)["model.data.data_prefix"] == [0.6, "general_text_document", 0.4, "law_text_document"]
+    assert "weight=0.6" in FORMATS["torchtitan"](PLAN)[0]
+    styles = {key: value for key, value in written("megatron", PLAN).items() if key.startswith("lr-")}
+    assert styles["lr-decay-style"] == "WSD"
+    assert (styles["lr-wsd-decay-style"], styles["lr-wsd-decay-iters"]) == ("linear", "200")
+    assert written("torchtitan", PLAN)["decay_ratio"] == "0.2"
+
+
+@pytest.mark.parametrize("name", options("schedule"))
+def test_transformers_walks_our_learning_rates(name: str) -> None:
+    loaded = OmegaConf.load(CONF / "schedule" / f"{name}.yaml")
+    pieces = [Piece(**dict(piece)) for piece in loaded.pieces]
+    plan = dataclasses.replace(PLAN, peak=1.0, schedule=schedule_of(pieces, 100, 1.0, 0.0), steps=100)
+    kind, arguments, missing = scheduler(plan)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    walked = get_scheduler(kind, optimizer, plan.schedule.warmup, 100, scheduler_specific_kwargs=arguments)
+    rates = []
+    for _ in range(100):
+        optimizer.step()
+        walked.step()
+        rates.append(walked.get_last_lr()[0])
+    ours = learning_rates(pieces, 100)
+    warmup = plan.schedule.warmup if missing else 0
+    np.testing.assert_allclose(rates[warmup:], ours[warmup:], atol=1e-9)
+
+
+def test_a_decay_that_a_trainer_does_not_have_is_said() -> None:
+    plan = dataclasses.replace(PLAN, schedule=dataclasses.replace(PLAN.schedule, decay="exponential"))
+    for name, make in FORMATS.items():
+        assert any("exponential decay of the last 200 steps" in line for line in make(plan)[1]), name
+    assert written("trl", plan)["lr_scheduler_type"] == "constant_with_warmup"
+    assert written("megatron", plan)["lr-decay-style"] == "constant"
+    with pytest.raises(ConfigError, match=r"^continual\.schedule: cosine constant; allowed here: a warm-up"):
+        schedule_of([Piece("cosine", 1.0, 0.1, steps=5), Piece("constant")], 9, 1.0, 0.0)
+
+
+def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["experiment=own", f"studies={tmp_path}", "name=law", "model=local", "model.path=org/base", "ladder=[]"]
+    words += [f"corpora.sources.{name}.path={name}.jsonl" for name in ("general", "domain")]
+    question = read_question([*words, "schedule@continual.schedule=wsd", "continual.global_batch=8"])
+    study = study_of(question)
+    folder = str(study.folder)
+    study.folder.mkdir()
+    assert "not a study" in refused(["export", folder, "format=trl"], capsys)
+    (study.folder / "study.yaml").write_text(question_yaml(question))
+    assert "recommendation.json: missing; run cptlaw recommend" in refused(["export", folder, "format=trl"], capsys)
+    target = RecommendedRun("local", 0.1, 0.2, 400)
+    recommendation(mixture={"general": 0.7, "domain": 0.3}, target=target).write(study)
+    output = tmp_path / "out" / "trl.yaml"
+    assert run(["export", folder, "format=trl", f"output={output}", "devices=2"]) == 0
+    shown = capsys.readouterr()
+    assert "not expressed: fraction counts documents" in shown.err
+    text = output.read_text()
+    assert all(f"# {line}" in text for line in shown.err.splitlines())
+    values = yaml.safe_load(text)
+    assert (values["model_name_or_path"], values["max_steps"], values["gradient_accumulation_steps"]) == (
+        "org/base",
+        400,
+        4,
+    )
+    assert [one["data_files"] for one in values["datasets"]] == ["general.jsonl", "domain.jsonl"]
+    assert values["lr_scheduler_kwargs"] == {"num_decay_steps": 80, "decay_type": "linear", "min_lr_ratio": 0.1}
+    assert "devices=3: do not divide continual.global_batch=8" in refused(
+        ["export", folder, "format=trl", "devices=3"], capsys
+    )
+    assert "did you mean trl?" in refused(["export", folder, "format=trk"], capsys)
+    recommendation(mixture=None, target=target, binding="all too high").write(study)
+    assert "no mixture meets the goal (all too high)" in refused(["export", folder, "format=trl"], capsys)
