@@ -76,6 +76,11 @@ class LawAverage:
         return {"log_rmse": float(np.sqrt(squares))}
 
     @property
+    def n_runs(self) -> int:
+        """Runs that the law with fewest was fitted to."""
+        return min(fit.n_runs for fit in self.fits.values())
+
+    @property
     def params(self) -> dict[str, float]:
         """None of its own: those of each law are in `fits`."""
         return {}

@@ -27,9 +27,9 @@ from pipeline.answers.design_candidates import (
     target_row,
 )
 from pipeline.launch.local import workers
-from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import by_domain, planned_runs, starting_order
 from pipeline.plan.token_supply import supply_problems
+from pipeline.question.design import is_active
 from pipeline.question.goal import goal_of
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import LawConfig, Question
@@ -66,7 +66,7 @@ class Chosen:
 
     @property
     def spent(self) -> float:
-        """FLOPs of all chosen runs."""
+        """FLOPs of all chosen runs, and of the pre-training of their models but the target."""
         return sum(run.cost for one in self.rounds for run in one.chosen)
 
 
@@ -78,13 +78,15 @@ def design_runs(question: Question, study: Study, manifest: Manifest, precision:
     Raises:
         ConfigError: a corpus too short for them; a line for each.
     """
-    active = question.design.kind == "active"
+    active = is_active(question)
     settings = [Setting(single, manifest, precision) for single in by_domain(question)]
-    runs = list(settings[0].pretraining.values()) if active else planned_runs(question, manifest, precision)
+    runs = [] if active else planned_runs(question, manifest, precision)
     for setting in settings:
         chosen = chosen_runs(setting, study_of(setting.question))
         if active and not chosen.runs and setting.question.corpora.domain == question.corpora.domain:
             chosen = _planned(setting, [first_round(setting)])
+        begun = setting.pretrained([run.model for run in chosen.runs]) if active else ()
+        runs += [parent for name, parent in setting.pretraining.items() if name in begun]
         runs += chosen.runs
     # The first of equal ones: the grid's runs know their variant.
     runs = list({run.spec.hash: run for run in reversed(runs)}.values())
@@ -124,7 +126,7 @@ def next_round(
     """
     written, chosen = read_rounds(study), chosen_runs(setting, study)
     points = None
-    if chosen.runs or setting.question.design.kind != "active":
+    if chosen.runs or not is_active(setting.question):
         plan = goal_of(setting.question).runs(setting.question, study, setting.manifest, setting.precision)
         if any(study.state(run) != "done" for run in plan):
             return None
@@ -146,7 +148,7 @@ def learn_from_confirmation(setting: Setting, study: Study) -> list[PlannedRun]:
     for run in study.read_plan() if study.plan_file.exists() else []:
         if run.role != "confirm" or run.variant or run.spec.hash in known or study.state(run) != "done":
             continue
-        one = _chosen(setting, run, None)
+        one = _chosen(setting, run, None, [run.model])
         made += [one] if planned_again(setting, one, confirmed=True) else []
     if not made:
         return []
@@ -170,6 +172,8 @@ def round_line(one: DesignRound) -> str:
     known = "nothing measured yet"
     if one.half_width is not None and one.answer is not None:
         known = f"domain ratio {one.answer:.3f} ± {one.half_width:.3f} (90%), tolerance {one.tolerance:g}"
+        if one.chosen and not one.more and one.half_width <= one.tolerance:
+            known += ", which a second round has to agree with"
     return f"{spent}; {known}; {one.stop or f'next: {_next_runs(one)}'}"
 
 
@@ -195,7 +199,7 @@ def plan_lines(question: Question, study: Study, manifest: Manifest, precision: 
     setting = Setting(question, manifest, precision)
     chosen, design_ = chosen_runs(setting, study), question.design
     begun = f"{len(chosen.rounds)} rounds chosen so far, {chosen.spent:.2g} FLOPs" if chosen.rounds else "first round"
-    limits = f"at most {setting.budget:.2g} FLOPs after pre-training"
+    limits = f"at most {setting.budget:.2g} FLOPs beside the target's pre-training"
     return [f"{begun}; more rounds follow until the domain ratio is known within {design_.tolerance:g}, {limits}"]
 
 
@@ -226,7 +230,8 @@ def _round(
     runs = candidate_runs(setting)
     # What a model with a path loses is known only once one of its runs is made.
     first = [run for run in runs if setting.models[run.model].path and run.model not in before]
-    every = candidate_points(setting, first or runs, before, corpus, section)
+    begun = setting.pretrained([run.model for run in chosen.runs])
+    every = candidate_points(setting, first or runs, before, corpus, section, begun)
     known = [] if points is None else points["run"].unique()
     added = dataclasses.replace(_empty_round(setting, chosen, known), more=more)
     left = inf if more else added.budget - added.spent
@@ -250,18 +255,31 @@ def _round(
         answer = recommended() if certain and recommended else (found.answer, found.before)
         if answer is not None:
             added = dataclasses.replace(added, answer=answer[0], half_width=answer[1])
-        if certain and answer is not None and answer[1] <= added.tolerance:
+        if certain and answer is not None and answer[1] <= added.tolerance and _agrees(chosen, added):
             return dataclasses.replace(added, stop=TOLERANCE)
     if not len(affordable):
         return dataclasses.replace(added, stop=BUDGET if len(fresh) else CANDIDATES)
     by_name = {run.name: run for run in runs}
     names = shown["run"].to_dict()
-    made = [_chosen(setting, by_name[names[at]], width) for at, width in zip(found.chosen, found.half_width)]
+    made: list[ChosenRun] = []
+    for at, width in zip(found.chosen, found.half_width):
+        made.append(_chosen(setting, by_name[names[at]], width, {*begun, *(run.model for run in made)}))
     reason = found.reason
     enough = next((n for n, width in enumerate(found.half_width, 1) if width <= added.tolerance), len(made))
     if enough < len(made) and not (more or certain):
         made, reason = made[:enough], f"{reason}; the first {enough} of them should reach the tolerance"
     return dataclasses.replace(added, chosen=made, reason=reason)
+
+
+def _agrees(chosen: Chosen, one: DesignRound) -> bool:
+    """Whether the round before was within the tolerance too, and its answer as near to this one.
+
+    Rounds that stop at the first narrow interval stop at the one that is narrow by chance.
+    """
+    last = chosen.rounds[-1]
+    if last.answer is None or last.half_width is None or one.answer is None:
+        return False
+    return last.half_width <= one.tolerance and abs(last.answer - one.answer) <= one.tolerance
 
 
 def _empty_round(setting: Setting, chosen: Chosen, known: Collection[str]) -> DesignRound:
@@ -280,9 +298,10 @@ def _empty_round(setting: Setting, chosen: Chosen, known: Collection[str]) -> De
     )
 
 
-def _chosen(setting: Setting, run: PlannedRun, half_width: float | None) -> ChosenRun:
+def _chosen(setting: Setting, run: PlannedRun, half_width: float | None, pretrained: Collection[str]) -> ChosenRun:
     ratio = float(Fraction(run.spec.mixture.get(setting.question.corpora.domain, "0")))
-    return ChosenRun(run.name, run.model, ratio, run.spec.steps, run.spec.seed, run_flops(run.spec), half_width)
+    cost = setting.flops(run, pretrained)
+    return ChosenRun(run.name, run.model, ratio, run.spec.steps, run.spec.seed, cost, half_width)
 
 
 def _laws(question: Question) -> tuple[str, list[str], LawConfig]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import pandas as pd
 
 from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import continual_run, planned_runs, pretraining_run
 from pipeline.plan.token_supply import supply_problems
-from pipeline.question.design import candidate_steps, target_steps
+from pipeline.question.design import candidate_steps, is_active, target_steps
 from pipeline.question.messages import ConfigError
 from pipeline.question.presets import models
 from pipeline.question.schema import LawConfig, ModelConfig, Question
@@ -24,7 +25,7 @@ from training.corpora.manifest import Manifest
 from training.evaluation_steps import evaluation_steps
 
 UNKNOWN_LOSS = 3.0
-"""Loss before CPT, nats a token, of all models on all corpora, as long as none is measured."""
+"""Loss before CPT, nats a token, as long as no model is measured."""
 
 Before = Mapping[str, Mapping[str, float]]
 """Model -> corpus -> loss before CPT, nats a token."""
@@ -52,11 +53,24 @@ class Setting:
 
     @functools.cached_property
     def budget(self) -> float:
-        """`design.budget`, or the FLOPs of the runs of the grid."""
+        """`design.budget`, or the FLOPs of the grid; the target's pre-training is in neither, as every study has it."""
         if self.question.design.budget is not None:
             return self.question.design.budget
-        grid = planned_runs(self.question, self.manifest, self.precision)
-        return sum(run_flops(run.spec) for run in grid if run.role == "fit")
+        mixture = self.question.mixture
+        ratios = dataclasses.replace(mixture, domain_ratio=mixture.domain_ratio or self.question.design.ratios)
+        grid = planned_runs(dataclasses.replace(self.question, mixture=ratios), self.manifest, self.precision)
+        target = self.pretraining.get(self.question.model.name)
+        return sum(run_flops(run.spec) for run in grid if target is None or run.spec.hash != target.spec.hash)
+
+    def pretrained(self, models: Collection[str]) -> set[str]:
+        """Models whose pre-training the study has: the target, those of a grid, and those of runs that were chosen."""
+        own = self.question.ladder if not is_active(self.question) else ()
+        return {self.question.model.name, *own, *models}
+
+    def flops(self, run: PlannedRun, pretrained: Collection[str]) -> float:
+        """FLOPs of a continual run, with the pre-training of its model where that is not one of `pretrained`."""
+        parent = None if run.model in pretrained else self.pretraining.get(run.model)
+        return run_flops(run.spec) + (run_flops(parent.spec) if parent else 0.0)
 
     def run(self, model: str, domain_ratio: float, steps: int, seed: int, role: str = "fit") -> PlannedRun:
         """A continual run."""
@@ -89,16 +103,21 @@ def candidate_runs(setting: Setting) -> list[PlannedRun]:
 
 
 def candidate_points(
-    setting: Setting, runs: Sequence[PlannedRun], before: Before, corpus: str, section: LawConfig
+    setting: Setting,
+    runs: Sequence[PlannedRun],
+    before: Before,
+    corpus: str,
+    section: LawConfig,
+    pretrained: Collection[str],
 ) -> pd.DataFrame:
     """The points of planned runs on a corpus that laws would be fitted to, as `fitting.design` takes candidates.
 
     A row a point, with the name of its `run`, the columns of `pipeline.study.collect.COLUMNS` that follow from specs,
-    and the `cost` of the run, FLOPs.
+    and the `cost` of the run, FLOPs, with the pre-training of a model that is not in `pretrained`.
     """
     table = planned_points(setting, runs, before, corpus).assign(role="fit")
     rows = selected(table, corpus, section)
-    cost = {run.name: run_flops(run.spec) for run in runs}
+    cost = {run.name: setting.flops(run, pretrained) for run in runs}
     return rows.assign(cost=rows["run"].map(cost)).reset_index(drop=True)
 
 
@@ -110,7 +129,7 @@ def target_row(setting: Setting, before: Before, corpus: str) -> pd.DataFrame:
     question, goal = setting.question, setting.question.goal
     target = setting.run(question.model.name, 0.5, target_steps(question), question.seed)
     end = planned_points(setting, [target], before, corpus).iloc[[-1]].drop(columns=["r", "loss"])
-    general = before.get(question.model.name, {}).get(question.corpora.general, UNKNOWN_LOSS)
+    general = _loss_before(before, question.model.name, question.corpora.general)
     tokens = (goal.domain_tokens or float("nan")) / 1e9
     asked = {"tolerance": goal.tolerance, "general_before": general, "domain_tokens": tokens}
     return end.assign(**asked).reset_index(drop=True)
@@ -120,12 +139,19 @@ def planned_points(setting: Setting, runs: Sequence[PlannedRun], before: Before,
     """The points that runs will have on a corpus, with the columns of collected ones; their losses are NaN."""
     rows = []
     for run in runs:
-        first = before.get(run.model, {}).get(corpus, UNKNOWN_LOSS)
+        first = _loss_before(before, run.model, corpus)
         for step in evaluation_steps(run.spec.evaluation, run.spec.steps):
             tokens = step * run.spec.tokens_per_step
             rows.append((run.name, step, tokens, corpus, float("nan") if step else first))
     points = pd.DataFrame(rows, columns=["run", "step", "tokens", "corpus", "loss"])
     return with_specs(points, [*setting.pretraining.values(), *runs], setting.question.corpora.general)
+
+
+def _loss_before(before: Before, model: str, corpus: str) -> float:
+    """The loss before CPT; of a model that is not trained yet, the mean of the others."""
+    known = [losses[corpus] for name, losses in before.items() if corpus in losses and name == model]
+    known = known or [losses[corpus] for losses in before.values() if corpus in losses]
+    return fmean(known) if known else UNKNOWN_LOSS
 
 
 def losses_before(points: pd.DataFrame) -> dict[str, dict[str, float]]:

@@ -51,7 +51,9 @@ class LawGoal(Goal):
         return design_runs(question, study, manifest, precision)
 
     def staged(self, question: Question) -> bool:
-        return question.design.kind == "active"
+        from pipeline.question.design import is_active
+
+        return is_active(question)
 
     def cost_notes(
         self, question: Question, study: Study, manifest: Manifest, precision: str

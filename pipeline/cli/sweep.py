@@ -20,6 +20,7 @@ from rich.console import Console
 from pipeline.launch.local import last_log_line, train_locally
 from pipeline.plan.runs import data_folder
 from pipeline.plan.write import current_plan, write_plan
+from pipeline.question.design import is_active
 from pipeline.question.goal import goal_of
 from pipeline.question.loading import checked, read_question
 from pipeline.question.messages import ConfigError
@@ -77,9 +78,9 @@ def carry_out(question: Question) -> float | None:
     if question.launcher.kind != "local":
         raise ConfigError([f"launcher: {question.launcher.kind!r} in a sweep; allowed: local, and hydra/launcher=..."])
     if goal_of(question).staged(question):
-        key = "design" if question.design.kind == "active" else "goal"
+        key = "design" if is_active(question) else "goal"
         value = f"{key}.kind: {getattr(question, key).kind!r} in a sweep"
-        raise ConfigError([f"{value}; allowed: goal=trade-off design=grid, whose runs need no earlier results"])
+        raise ConfigError([f"{value}; allowed: goal=trade-off mixture=ratios, whose runs need no earlier results"])
     with _plan_lock(study):
         runs = current_plan(question, study, Manifest.open(data_folder(question)))
         runs_of_job = [run for run in runs if run.role != "confirm" or run.variant]

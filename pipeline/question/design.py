@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pipeline.question.goal import GOALS, goal_of
 from pipeline.question.phases import pieces
-from pipeline.question.schema import Question
+from pipeline.question.schema import PhaseConfig, Question
 from training.evaluation_steps import evaluation_steps
 from training.schedule import learning_rates
 
@@ -27,6 +27,19 @@ def candidate_steps(question: Question) -> list[int]:
     return sorted({max(1, round(part * target_steps(question))) for part in question.design.lengths})
 
 
+def is_active(question: Question) -> bool:
+    """Whether the runs for the fit are chosen round by round, rather than a grid.
+
+    >>> from pipeline.question.loading import read_question
+    >>> is_active(read_question(["mixture=chosen"])), is_active(read_question(["mixture=ratios"]))
+    (True, False)
+    """
+    if question.design.kind == "auto":
+        able = question.goal.kind in GOALS and bool(goal_of(question).design_question)
+        return able and not question.mixture.domain_ratio
+    return question.design.kind == "active"
+
+
 def design_problems(question: Question) -> Iterator[str]:
     """A line for each mistake in the keys of the design that a range does not find."""
     design = question.design
@@ -40,13 +53,13 @@ def design_problems(question: Question) -> Iterator[str]:
         yield f"design.lengths: empty; {parts}"
     wrong = [part for part in design.lengths if not 0 < part <= 1]
     yield from (f"design.lengths: {part}; {parts}" for part in wrong)
-    if design.kind != "active":
+    if not is_active(question):
         return
     if not wrong and question.continual.steps >= 1 and question.confirm.tokens_factor > 0:
         yield from _length_problems(question)
     if question.goal.kind in GOALS and not goal_of(question).design_question:
         able = ", ".join(kind for kind in GOALS if goal_of(_asking(question, kind)).design_question)
-        yield f"design.kind: 'active' with goal.kind={question.goal.kind}; allowed: grid, or goal.kind of {able}"
+        yield f"design.kind: 'active' with goal.kind={question.goal.kind}; allowed: auto, grid, or goal.kind of {able}"
     from fitting import LAWS  # Loads scipy for half a second, which a grid does not need.
 
     known = [LAWS[law] for law in question.law if law in LAWS]
@@ -58,20 +71,26 @@ def design_problems(question: Question) -> Iterator[str]:
     for key in ("variants", "transfer_steps", "continual.branches"):
         section = question.continual if key.startswith("continual") else question
         if getattr(section, key.rpartition(".")[2]):
-            yield f"{key}: given with design.kind=active; allowed: none, or design=grid"
+            yield f"{key}: given with runs chosen round by round; allowed: none, or a grid: mixture=ratios"
 
 
 def _length_problems(question: Question) -> Iterator[str]:
     """A line for each candidate length whose schedule or evaluations do not fit into it."""
     phase = question.continual
+    # What is wrong at any length is said of the phase.
+    if _fits(phase, phase.steps) is not None:
+        return
     for steps in candidate_steps(question):
-        if steps == phase.steps:
-            continue  # The checks of the phase cover it.
-        try:
-            learning_rates(pieces(phase), steps)
-            evaluation_steps(phase.evaluation, steps)
-        except ValueError as error:
+        if error := _fits(phase, steps):
             yield f"design.lengths: a run of {steps} steps: continual.{error}"
+
+
+def _fits(phase: PhaseConfig, steps: int) -> ValueError | None:
+    try:
+        learning_rates(pieces(phase), steps)
+        evaluation_steps(phase.evaluation, steps)
+    except ValueError as error:
+        return error
 
 
 def _asking(question: Question, kind: str) -> Question:

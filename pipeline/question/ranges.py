@@ -56,7 +56,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "engine": ("auto", "sdpa", "eager", "sdpa-compiled", "eager-compiled", "sdpa-chunked"),
     "boundaries": ("none", "documents"),
     "objective.kind": OBJECTIVES,
-    "design.kind": ("grid", "active"),
+    "design.kind": ("auto", "grid", "active"),
     "launcher.kind": ("local", "slurm"),
     "tracking.kind": ("none", "wandb"),
     "tracking.mode": ("auto", "online", "offline"),

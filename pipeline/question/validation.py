@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pipeline.question.design import design_problems
-from pipeline.question.goal import goal_problems, steps_of
+from pipeline.question.design import design_problems, is_active
+from pipeline.question.goal import GOALS, goal_of, goal_problems, steps_of
 from pipeline.question.messages import ConfigError, nearest
 from pipeline.question.phases import branch_phase, pieces, replicated
 from pipeline.question.presets import models
@@ -68,12 +68,16 @@ def _name_problems(key: str, *names: str) -> Iterator[str]:
 
 def _mixture_problems(question: Question) -> Iterator[str]:
     ratios = question.mixture.domain_ratio
-    if not ratios:
-        yield "mixture.domain_ratio: empty; allowed: ratios of the domain corpus, 0 to 1, like [0.1,0.5,0.9]"
+    asked = question.goal.kind in GOALS and not goal_of(question).many_domains
+    if not ratios and asked and not is_active(question):
+        yield (
+            f"mixture.domain_ratio: empty with design.kind={question.design.kind} and goal.kind={question.goal.kind}; "
+            "allowed: ratios of the domain corpus, 0 to 1, like [0.1,0.5,0.9], or mixture=ratios"
+        )
     for ratio in ratios:
         if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0 <= ratio <= 1 or math.isnan(ratio):
             yield f"mixture.domain_ratio: {ratio!r}; allowed: 0 to 1, the ratio of the domain corpus"
-    for ratio in replicated(question.mixture) if ratios else []:
+    for ratio in replicated(question.mixture) if ratios or question.mixture.replicate_at is not None else []:
         if ratio not in ratios:
             yield f"mixture.replicate_at: {ratio}; allowed: one of mixture.domain_ratio, {ratios}, or null"
 

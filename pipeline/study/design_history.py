@@ -32,7 +32,7 @@ class ChosenRun:
     steps: Steps
     seed: int
     cost: Number
-    """FLOPs."""
+    """FLOPs, with the pre-training of its model where no run before it had one; that of the target is never in it."""
     half_width: Number | None
     """That the answer is expected to have after it and those before it; None: it was not chosen for that."""
 
@@ -46,7 +46,7 @@ class DesignRound:
     state: str
     """Digest of what decided: the finished runs, goal, laws and limits. The same state decides the same."""
     spent: Number
-    """FLOPs of the runs that had been chosen before."""
+    """FLOPs of the runs that had been chosen before, the sum of their `cost`."""
     budget: Number
     """Upper limit of that, FLOPs."""
     tolerance: Number

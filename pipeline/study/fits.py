@@ -19,6 +19,7 @@ from fitting.uncertainty.misfit import (
     half_width,
     log_errors,
 )
+from pipeline.question.design import is_active
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.folder import Study, StudyError
 from training.durable import write_whole
@@ -49,7 +50,7 @@ def fit_all(
         StudyError: a law cannot be fitted to a corpus; one line for each that cannot.
     """
     # A design may have chosen runs of one size, or fewer than a law has parameters: the prior decides the rest.
-    few = question.design.kind == "active"
+    few = is_active(question)
     count, seed = question.bootstrap, question.seed
     fits: dict[str, dict[str, Fit]] = {}
     problems = []
@@ -183,13 +184,9 @@ def spread(tested: pd.DataFrame, corpus: str, fit: Fit | LawAverage, N: float, D
     The kind of extrapolation decides which held-out errors count (`fitting.uncertainty.misfit`). None when nothing
     could be held out.
     """
-    return spread_of_kind(tested, corpus, fit, extrapolation(fit.ranges, N, D))
-
-
-def spread_of_kind(tested: pd.DataFrame, corpus: str, fit: Fit | LawAverage, asked: str) -> np.ndarray | None:
-    """What `spread` returns for all runs of a kind of extrapolation."""
     laws = fit.weights if isinstance(fit, LawAverage) else {fit.law: 1.0}
     rows = tested[(tested["corpus"] == corpus) & tested["law"].isin(list(laws))]
+    asked = extrapolation(fit.ranges, N, D)
     known, errors = _held_out_errors(rows, asked)
     if not len(errors):
         return None
@@ -198,7 +195,7 @@ def spread_of_kind(tested: pd.DataFrame, corpus: str, fit: Fit | LawAverage, ask
     else:
         factor = FACTORS[asked] * (1.0 if asked == known else STAND_IN)
     missed = errors.to_numpy() @ np.array([laws[str(law)] for law in errors])
-    return log_errors(half_width(missed, fit.metrics["log_rmse"], factor))
+    return log_errors(half_width(missed, fit.metrics["log_rmse"], factor, fit.n_runs))
 
 
 def _held_out_errors(tested: pd.DataFrame, kind: str) -> tuple[str, pd.DataFrame]:

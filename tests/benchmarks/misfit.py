@@ -64,7 +64,7 @@ def held_out_points(job: tuple) -> pd.DataFrame:
     source, name, points, schedules, kind = job
     admitted = {law: (points["step"] >= step) & (points["r"] >= r) for law, (step, r) in LAWS.items()}
     shared = points[np.logical_and.reduce(list(admitted.values()))]
-    errors, known, residuals = {}, {}, {}
+    errors, known, residuals, read = {}, {}, {}, set()
     for law, chosen in admitted.items():
         own, of_law = points[chosen], None if law == "dcpt" else schedules
         try:
@@ -73,11 +73,12 @@ def held_out_points(job: tuple) -> pd.DataFrame:
             fit = fitting.fit(own[fold.fitted], law, schedules=of_law, bootstrap=0)
         except PointsError:
             continue
-        errors[law], residuals[law] = _log_errors(judged), fit.metrics["log_rmse"]
+        errors[law], residuals[law] = log_errors(judged), fit.metrics["log_rmse"]
+        read = {*own.loc[fold.fitted, "run"]}
         rest, of_rest = own[fold.fitted], shared[shared.index.isin(own.index[fold.fitted])]
         for inner in NEXT[kind]:
             try:
-                known[law, inner] = _log_errors(fitting.held_out(rest, law, shared_folds(rest, of_rest, inner), of_law))
+                known[law, inner] = log_errors(fitting.held_out(rest, law, shared_folds(rest, of_rest, inner), of_law))
             except PointsError:
                 continue
     inner = next((one for one in NEXT[kind] if all((law, one) in known for law in errors)), None)
@@ -94,13 +95,14 @@ def held_out_points(job: tuple) -> pd.DataFrame:
         mean = missed[weight.index] @ weight
         apart = np.sqrt((missed[weight.index].sub(mean, axis=0) ** 2) @ weight)
         residual = float(np.sqrt(weight @ pd.Series(residuals)[weight.index] ** 2))
-        unit = half_width((inside[weight.index] @ weight).to_numpy(), residual, 1.0)
+        unit = half_width((inside[weight.index] @ weight).to_numpy(), residual, 1.0, len(read))
         tables.append(pd.DataFrame({"error": mean.abs(), "apart": APART * apart, "unit": unit, "law": law}))
     table = pd.concat(tables)
     return table.assign(source=source, series=name, kind=kind, inner=inner, weight=1 / len(missed))
 
 
-def _log_errors(judged: pd.DataFrame) -> pd.Series:
+def log_errors(judged: pd.DataFrame) -> pd.Series:
+    """Logarithm of measured over predicted."""
     return pd.Series(np.log(judged["measured"] / judged["predicted"]).to_numpy(), index=judged.index)
 
 

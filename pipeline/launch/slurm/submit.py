@@ -24,6 +24,7 @@ from pipeline.launch.slurm.arrays import Send, Task, dependency, ranges, submit_
 from pipeline.launch.slurm.client import MARK, Queue, Scheduler, SchedulerError
 from pipeline.launch.slurm.jobs import Job, read_jobs, submitting, task_states, with_known_numbers, write_jobs
 from pipeline.launch.slurm.script import driver_script, train_script
+from pipeline.question.design import is_active
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun, Study
 from pipeline.study.status import print_failed
@@ -108,7 +109,7 @@ def show(study: Study, question: Question, plan: Sequence[PlannedRun], last: str
 
     jobs = with_known_numbers(read_jobs(study), queue)
     _send_all(study, plan, last, jobs, queue, lambda: size_limit, send, cancel)
-    if last == "recommend" and question.design.kind == "active":
+    if last == "recommend" and is_active(question):
         line("when the runs are done, the same command chooses and submits the next round")
     elif last == "recommend":
         line("the recommend job submits the confirmation runs and, behind them, the confirm job")
@@ -190,7 +191,7 @@ def _script(study: Study, question: Question, job: Job) -> str:
 
 def _closing_verbs(question: Question, job: Job) -> list[str]:
     """The verbs of a job behind the runs; while further rounds may be chosen nothing is confirmed yet."""
-    early = question.design.kind == "active" and job.kind == "recommend"
+    early = is_active(question) and job.kind == "recommend"
     return [verb for verb in CLOSING_VERBS[job.kind] if not (early and verb == "confirm")]
 
 

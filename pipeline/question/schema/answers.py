@@ -34,13 +34,15 @@ class GoalConfig:
 
 @dataclass
 class DesignConfig:
-    kind: str = "grid"
+    kind: str = "auto"
     """grid: the runs of ladder and mixture.domain_ratio; active: runs chosen round by round, each for what it is
-    expected to teach about the answer for its cost, see docs/design-of-experiments.md."""
+    expected to teach about the answer for its cost, see docs/design-of-experiments.md; auto: active where
+    mixture.domain_ratio is empty and the goal allows it."""
     tolerance: float = 0.05
     """Of active: half-width of the 90% interval of the domain ratio at which no further runs are chosen."""
     budget: float | None = None
-    """Of active: upper limit of the FLOPs of all chosen runs, pre-training apart; null: the cost of the grid."""
+    """Of active: upper limit of the FLOPs of all chosen runs and of the pre-training of their models but the target;
+    null: the cost of the grid."""
     batch: int | None = None
     """Runs chosen at once; null: as in the round before, or at first one a worker, on Slurm launcher.slurm.limit, or 8
     without a limit."""

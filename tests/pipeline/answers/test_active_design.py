@@ -52,7 +52,7 @@ from tests.pipeline.report.report_study import long_corpora, write_runs
 SMALL = (
     *("law=transfer-anchored", "design.ratios=[0,0.3,0.5,0.7,0.9]", "design.lengths=[0.5,1]", "design.batch=2"),
     *("ladder=[qwen2-0.05m,qwen2-0.3m]", "pretrain.evaluation.every=600", "continual.evaluation.every=20"),
-    "design.budget=4e13",
+    "design.budget=8e13",
 )
 
 
@@ -132,7 +132,7 @@ def test_candidates_have_the_columns_that_their_points_will_have(ended: tuple[Se
     measured = measured_points(study, plan, "general")
     runs = [run for run in plan if run.role == "fit"]
     section = LawConfig(60, 0.1)
-    planned = candidate_points(setting, runs, losses_before(measured), "general", section)
+    planned = candidate_points(setting, runs, losses_before(measured), "general", section, setting.models)
     names = sorted({name for law in ("dcpt", "transfer-replay") for name in LAWS[law].columns} | {"s2_pretrain"})
     rows = planned.set_index(["run", "step"])[names]
     same = measured[(measured["corpus"] == "general")].set_index(["run", "step"])[names].loc[rows.index]
@@ -178,14 +178,18 @@ def test_rounds_end_at_the_tolerance(ended: tuple[Setting, Study]) -> None:
     assert [one.round for one in rounds] == list(range(1, len(rounds) + 1))
     assert rounds[0].half_width is None
     assert rounds[-1].stop == TOLERANCE
-    assert (rounds[-1].half_width or 1) <= 0.006 < min(one.half_width or 1 for one in rounds[:-1])
+    # Two rounds have to agree.
+    assert max(one.half_width or 1 for one in rounds[-2:]) <= 0.006 < min(one.half_width or 1 for one in rounds[:-2])
+    assert abs((rounds[-1].answer or 0) - (rounds[-2].answer or 1)) <= 0.006
+    assert "which a second round has to agree with; next: " in round_line(rounds[-2])
     names = [run.run for one in rounds for run in one.chosen]
     assert len(names) == len({*names}) > 2
     assert all(
         one.spent == pytest.approx(sum(r.cost for o in rounds[:n] for r in o.chosen)) for n, one in enumerate(rounds)
     )
     assert {run.name for run in study.read_plan() if run.role == "fit"} == {*names}
-    assert {run.model for run in study.read_plan() if run.role == "pretrain"} == {*setting.models}
+    models = {run.model for one in rounds for run in one.chosen} | {"qwen2-0.7m"}
+    assert {run.model for run in study.read_plan() if run.role == "pretrain"} == models
     assert "tolerance reached" in round_line(rounds[-1])
     assert next_round(setting, study) is None
 
@@ -208,8 +212,12 @@ def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: t
     unknown = round_after(None)
     assert unknown.stop is None
     assert unknown.half_width == rounds[-1].half_width
-    assert round_after((0.4, 0.006)).stop == TOLERANCE
-    assert len(asked) == 3
+    before = rounds[-2].answer or 0.0
+    far = round_after((before + 0.0061, 0.006))
+    assert far.stop is None
+    assert len(far.chosen) == 2
+    assert round_after((before + 0.0059, 0.006)).stop == TOLERANCE
+    assert len(asked) == 4
 
 
 def test_recommend_names_the_runs_that_refine_would_choose(copied: tuple[Setting, Study]) -> None:
@@ -312,9 +320,12 @@ def test_no_more_runs_than_should_reach_the_tolerance(tmp_path: Path) -> None:
 
 
 def test_without_a_budget_it_is_the_cost_of_the_grid(tmp_path: Path) -> None:
-    setting = _setting(tmp_path, "design.budget=null")
+    setting = _setting(tmp_path, "design.budget=null", "mixture=ratios")
     grid = planned_runs(setting.question, setting.manifest, "fp32")
-    assert setting.budget == sum(run_flops(run.spec) for run in grid if run.role == "fit")
+    assert setting.budget == sum(run_flops(run.spec) for run in grid if run.model != "qwen2-0.7m")
+    none = _setting(tmp_path, "design.budget=null")
+    ratios = f"mixture.domain_ratio={none.question.design.ratios}"
+    assert none.budget == _setting(tmp_path, "design.budget=null", ratios).budget
 
 
 def test_a_budget_below_every_run_is_one_line(tmp_path: Path) -> None:
@@ -445,4 +456,20 @@ def test_the_first_round_needs_no_points(goal: str, tmp_path: Path) -> None:
 def test_spent_is_the_cost_of_all_chosen_runs(ended: tuple[Setting, Study]) -> None:
     setting, study = ended
     chosen = chosen_runs(setting, study)
-    assert chosen.spent == pytest.approx(sum(run_flops(run.spec) for run in chosen.runs))
+    small = {run.model for run in chosen.runs} - {"qwen2-0.7m"}
+    assert small
+    made = [*chosen.runs, *(setting.pretraining[model] for model in small)]
+    assert chosen.spent == pytest.approx(sum(run_flops(run.spec) for run in made))
+
+
+def test_a_model_is_pretrained_when_a_run_of_it_is_chosen(tmp_path: Path) -> None:
+    setting = _setting(tmp_path, "design.batch=1", "design.budget=1e14")
+    study = _train(setting)
+    (chosen,) = first_round(setting).chosen
+    planned = {run.model for run in study.read_plan() if run.role == "pretrain"}
+    assert planned == {chosen.model, "qwen2-0.7m"} != {*setting.models}
+    dear = setting.flops(setting.run("qwen2-0.3m", 0.5, 300, 0), setting.pretrained([]))
+    cheap = setting.flops(setting.run("qwen2-0.3m", 0.5, 300, 0), setting.pretrained(["qwen2-0.3m"]))
+    assert dear == cheap + run_flops(setting.pretraining["qwen2-0.3m"].spec)
+    assert setting.pretrained([]) == {"qwen2-0.7m"}
+    assert _asking(setting, kind="grid").pretrained([]) == {*setting.models}

@@ -32,7 +32,7 @@ PARAMS = {
 SIZES = {"qwen2-0.05m": 5.5e-5, "qwen2-0.15m": 1.5e-4, "qwen2-0.3m": 3.3e-4}
 BEFORE = {"general": (3.2, 3.0, 2.9), "code": (5.1, 4.84, 4.76)}
 """Corpus -> loss before, by size."""
-WORDS = ["experiment=quickstart", "model=qwen2-0.3m", f"ladder=[{','.join(reversed(SIZES))}]"]
+WORDS = ["experiment=quickstart", "mixture=ratios", "model=qwen2-0.3m", f"ladder=[{','.join(reversed(SIZES))}]"]
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from training.schedule import learning_rates
 
 DECAY = "{step: STEP, steps: 10, schedule: {pieces: [{shape: linear, end: 0.1}]}}"
 QUESTION = [
-    *("experiment=quickstart", "ladder=[qwen2-0.05m]", "model=qwen2-0.05m"),
+    *("experiment=quickstart", "mixture=ratios", "ladder=[qwen2-0.05m]", "model=qwen2-0.05m"),
     *("mixture.domain_ratio=[0.5]", "mixture.replicates=1", "pretrain.steps=40", "continual.steps=30"),
     *("schedule@pretrain.schedule=constant", "schedule@continual.schedule=constant", "transfer_steps=[20,40]"),
     f"pretrain.branches=[{DECAY.replace('STEP', '20')},{DECAY.replace('STEP', '40')}]",

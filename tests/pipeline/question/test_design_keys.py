@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.question.design import candidate_steps
+from pipeline.question.design import candidate_steps, is_active
 from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
 
@@ -12,15 +12,20 @@ BAD_KEYS = {
     ("design.batch=0",): "design.batch: 0; allowed: 1 or more",
     ("design.budget=0",): "design.budget: 0.0; allowed: above 0, FLOPs like 1e18",
     ("design.tolerance=1",): "design.tolerance: 1.0; allowed: above 0, below 1",
-    ("design.kind=random",): "design.kind: 'random'; allowed: grid, active",
+    ("design.kind=random",): "design.kind: 'random'; allowed: auto, grid, active",
     ("design.ratios=[0.1,1.1]",): "design.ratios: 1.1; allowed: 0 to 1",
     ("design.ratios=[]",): "design.ratios: empty",
     ("design.lengths=[0]",): "design.lengths: 0.0; allowed: parts of",
     ("design.lengths=[]",): "design.lengths: empty",
-    ("variants.a={continual: {steps: 9}}",): "variants: given with design.kind=active; allowed: none, or design=grid",
-    ("transfer_steps=[600]",): "transfer_steps: given with design.kind=active",
-    ("goal=compute", "goal.flops=1e12"): "design.kind: 'active' with goal.kind=compute; allowed: grid, or goal.kind of "
-    "trade-off, limited-data",
+    ("design.kind=grid",): "mixture.domain_ratio: empty with design.kind=grid and goal.kind=trade-off; allowed: ratios",
+    ("mixture.replicate_at=0.5",): "mixture.replicate_at: 0.5; allowed: one of mixture.domain_ratio",
+    ("variants.a={continual: {steps: 9}}",): "variants: given with runs chosen round by round; allowed: none, or a "
+    "grid: mixture=ratios",
+    ("transfer_steps=[600]",): "transfer_steps: given with runs chosen round by round",
+    (
+        "goal=compute",
+        "goal.flops=1e12",
+    ): "design.kind: 'active' with goal.kind=compute; allowed: auto, grid, or goal.kind of trade-off, limited-data",
     ("design.target_size=false", "ladder=[]"): "design.target_size: false with ladder=[]",
     ("goal=limited-data", "goal.domain_tokens=1e6", "law=[transfer-anchored]"): "law: ['transfer-anchored'] with "
     "design.kind=active; allowed: at least one that reads D",
@@ -45,7 +50,17 @@ def test_all_mistakes_are_named_at_once() -> None:
 
 
 def test_a_grid_may_have_what_an_active_design_may_not() -> None:
-    assert read_question(["transfer_steps=[600]", "ladder=[]", "design.target_size=false"]).design.kind == "grid"
+    assert not is_active(read_question(["transfer_steps=[600]", "ladder=[]", "design.target_size=false"]))
+
+
+def test_runs_are_chosen_where_no_grid_is_given() -> None:
+    quick = read_question(["experiment=quickstart"])
+    assert is_active(quick)
+    assert not is_active(read_question(["experiment=quickstart", "mixture=ratios"]))
+    assert not is_active(read_question(["experiment=quickstart", "mixture.domain_ratio=[0.1,0.9]"]))
+    assert is_active(read_question(["mixture=ratios", "design=active"]))
+    with pytest.raises(ConfigError, match=r"mixture.domain_ratio: empty with design.kind=auto and goal.kind=compute"):
+        read_question(["experiment=quickstart", "goal=compute", "goal.flops=6e11"])
 
 
 def test_lengths_are_whole_steps_and_distinct() -> None:

@@ -41,7 +41,7 @@ COMPUTE = {"kind": "compute", "flops": 6e11}
 
 @functools.cache
 def _quickstart() -> Question:
-    return read_question(["experiment=quickstart"])
+    return read_question(["experiment=quickstart", "mixture=ratios"])
 
 
 def _question(**changes: Any) -> Question:

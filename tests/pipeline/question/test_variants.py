@@ -51,8 +51,8 @@ def test_the_dynamics_study_plans_schedules_transfer_points_ratios_and_what_no_f
 
 
 def test_a_variant_adds_runs_and_changes_none_and_the_plan_keeps_it(tmp_path: Path) -> None:
-    plain = _plan(read_question(["experiment=quickstart"]))
-    more = _plan(read_question(["experiment=quickstart", f"variants.down={VARIANT}"]))
+    plain = _plan(read_question(["experiment=quickstart", "mixture=ratios"]))
+    more = _plan(read_question(["experiment=quickstart", "mixture=ratios", f"variants.down={VARIANT}"]))
     assert {run.spec.hash: run.name for run in plain}.items() <= {run.spec.hash: run.name for run in more}.items()
     own = [run for run in more if run.variant]
     assert [(run.role, run.variant) for run in own] == [("confirm", "down")] * 6
@@ -77,5 +77,5 @@ MISTAKES = {
 
 def test_all_mistakes_in_variants_are_named_at_once() -> None:
     with pytest.raises(ConfigError) as error:
-        read_question(["experiment=quickstart", *MISTAKES])
+        read_question(["experiment=quickstart", "mixture=ratios", *MISTAKES])
     assert error.value.lines == list(MISTAKES.values())

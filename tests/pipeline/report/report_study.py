@@ -21,7 +21,6 @@ from pipeline.plan.write import add_to_plan
 from pipeline.question.goal import goal_of
 from pipeline.question.loading import read_question
 from pipeline.question.schema import Question
-from pipeline.report.write import write_report
 from pipeline.study.collect import collect, schedules
 from pipeline.study.fits import back_test, fit_all
 from pipeline.study.folder import PlannedRun, Study
@@ -51,18 +50,18 @@ def whole_study(studies: Path) -> tuple[Study, Question]:
     return make_study(studies, name=HOSTILE_NAME, domain=HOSTILE_CORPUS, bootstrap=12)
 
 
-@functools.cache
-def whole_page(studies: Path) -> Path:
-    """The report of that study."""
-    return write_report(*whole_study(studies))
-
-
 def make_study(
     studies: Path, name: str = "synthetic", domain: str = "code", until: str = "confirmation", **changes: Any
 ) -> tuple[Study, Question]:
     """A study as it lies on disk after plan, fits or confirmation, and its question."""
     question = read_question(
-        ["experiment=quickstart", "bootstrap=30", "law=[dcpt,transfer-anchored]", "law.dcpt.from_step=40"]
+        [
+            "experiment=quickstart",
+            "mixture=ratios",
+            "bootstrap=30",
+            "law=[dcpt,transfer-anchored]",
+            "law.dcpt.from_step=40",
+        ]
     )
     question = dataclasses.replace(question, name=name, studies=str(studies), **changes)
     sources = dict(zip(("general", domain), question.corpora.sources.values()))
