@@ -26,6 +26,8 @@ def model_size(model: Mapping[str, Any], sequence_length: int) -> Size:
     Training FLOPs per token are 6 per matrix weight, output head included, plus 6 x layers x hidden x sequence length
     for causal attention, and twice that for BERT's bidirectional attention.
 
+    model_type "given" has non_embedding alone, for runs that were made elsewhere; its FLOPs are 6 per parameter.
+
     Architectures other than qwen2, qwen3, llama, gpt2 and bert are built on torch's meta device and counted.
 
     Raises:
@@ -81,6 +83,10 @@ def _size(
     return Size(non_embedding + embeddings, non_embedding, flops)
 
 
+def _given(model: Mapping[str, Any], sequence_length: int) -> Size:
+    return Size(model["non_embedding"], model["non_embedding"], 6.0 * model["non_embedding"])
+
+
 def _built(model: Mapping[str, Any], sequence_length: int) -> Size:
     import torch
 
@@ -101,4 +107,4 @@ def _built(model: Mapping[str, Any], sequence_length: int) -> Size:
     return Size(total, outside, 6.0 * (outside + tokens.numel()) + attention)
 
 
-_FORMULAS = {"qwen2": _gated, "qwen3": _gated, "llama": _gated, "gpt2": _gpt2, "bert": _bert}
+_FORMULAS = {"qwen2": _gated, "qwen3": _gated, "llama": _gated, "gpt2": _gpt2, "bert": _bert, "given": _given}

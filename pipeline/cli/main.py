@@ -32,6 +32,9 @@ VERBS = {
     "status": Verb("progress of each run, and why its job waits", True),
     "cancel": Verb("cancel the study's jobs on the cluster; running ones save first", True),
     "collect": Verb("join all validation losses into points.parquet", True),
+    "import": Verb(
+        "losses of runs made elsewhere become a study: trainer_state.json, wandb, CSV", module="import_runs"
+    ),
     "fit": Verb("fit the laws, with intervals; points=FILE fits any table of losses", True),
     "recommend": Verb("answer the goal: domain ratio, interval, predicted losses", True),
     "confirm": Verb("train runs that the fit has not seen, and compare them with the prediction", True),

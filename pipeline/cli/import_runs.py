@@ -1,0 +1,304 @@
+"""cptlaw import: losses of runs made elsewhere become a study, which fit and recommend read like any other."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import MISSING, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+from yaml import YAMLError
+
+from pipeline.cli.elsewhere import read_losses
+from pipeline.question.loading import read_question
+from pipeline.question.messages import ConfigError, describe_keys, one_line
+from pipeline.question.schema import Question
+from pipeline.study.collect import collect
+from pipeline.study.folder import PlannedRun, Study, StudyError, question_yaml, study_of
+from training.durable import write_whole
+from training.evaluation_steps import EvaluationPolicy
+from training.run import Exit
+from training.schedule import Piece, learning_rates
+from training.spec import Initial, RunSpec
+
+IMPORTED = "imported"
+"""In place of the fingerprints of corpora and weights that are elsewhere, and of their paths."""
+
+
+@dataclass
+class RunFacts:
+    """What a log does not say of a run."""
+
+    domain_ratio: float | None = None
+    """Ratio of the domain in the training tokens, 0 to 1."""
+    tokens_per_step: int | None = None
+    """Tokens that an optimizer step trains on, over all devices."""
+    non_embedding: float | None = None
+    """Parameters of the model outside the embeddings."""
+    peak: float | None = None
+    """Largest learning rate."""
+    steps: int | None = None
+    """Length of the schedule, steps; null: the last step with a loss."""
+    warmup: int = 0
+    """Steps of the linear warm-up from 0."""
+    decay: str = "cosine"
+    """none, linear, cosine, exponential or one_minus_sqrt."""
+    decay_steps: int | None = None
+    """Steps of the decay, at the end; null: all after the warm-up."""
+    final: float = 0.1
+    """Learning rate of the last step over the peak."""
+    model_name: str = "model"
+    """Name of the model; another name for another size."""
+    seed: int = 0
+    """Tells runs apart that differ in nothing else."""
+    loss_before: dict[str, float] = field(default_factory=dict)
+    """Corpus -> loss before CPT, where the log has no loss at step 0."""
+
+
+@dataclass
+class ImportSettings(RunFacts):
+    """The settings of `cptlaw import`."""
+
+    name: str = MISSING
+    """Name of the study that is made."""
+    studies: str = "studies"
+    """Folder that holds the studies."""
+    general: str = "general"
+    """Name of the general corpus in the logs."""
+    domain: str = "domain"
+    """Name of the domain corpus in the logs."""
+    losses: dict[str, str] = field(default_factory=dict)
+    """Key of a log -> corpus; empty: eval_CORPUS_loss and eval/CORPUS_loss of both corpora."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """Of a table: step, corpus, loss, run, or a fact of its runs -> column of the file."""
+    runs: str | None = None
+    """YAML file with any of these keys, and under runs: a file or run -> its facts."""
+
+
+NOTES = {key: note for schema in (RunFacts, ImportSettings) for key, _, note in describe_keys(schema) if note}
+HELP = f"""usage: cptlaw import FILE... name=STUDY [runs=FACTS.yaml] [key=value ...]
+
+  FILE  trainer_state.json or a folder with one, a wandb offline run folder, a .csv, .parquet or .jsonl table with
+        step, corpus and loss, and run where it has several
+
+{"".join(f"  {key:16} {note}{chr(10)}" for key, note in NOTES.items())}
+Other keys are those of a question, like law=[transfer-anchored] or goal.tolerance=0.05.
+"""
+NEEDED = ("domain_ratio", "tokens_per_step", "non_embedding", "peak")
+
+
+def carry_out(words: Sequence[str], console: Console) -> Exit:
+    """Make or extend the study that the words name, and collect its points.
+
+    Raises:
+        ConfigError: facts that are missing or impossible, a line each.
+        StudyError: a file that cannot be read; a study that was not imported.
+    """
+    files = [word for word in words if "=" not in word or Path(word).exists()]
+    settings, overrides, of_run = read_settings([word for word in words if word not in files])
+    if not files:
+        raise ConfigError(["cptlaw import: no file; allowed: one or more, see cptlaw import --help"])
+    both = (settings.general, settings.domain)
+    losses = settings.losses or {key: name for name in both for key in (f"eval_{name}_loss", f"eval/{name}_loss")}
+    runs, tables, problems = [], {}, []
+    for file in files:
+        for name, table in read_losses(Path(file), losses, settings.columns).items():
+            label = f"{file}: {name}" if name else file
+            try:
+                facts = facts_of(settings, table, of_run.get(name) or of_run.get(file) or {})
+                run = imported_run(label, name or file, facts, settings, table)
+            except ConfigError as error:
+                problems += error.lines
+                continue
+            runs.append((run, facts))
+            tables[run.name] = with_loss_before(table, facts, run.spec)
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    if len(tables) < len(runs):
+        raise ConfigError([f"{len(runs)} runs, {len(tables)} of them different; give those that are alike a seed each"])
+    question = question_of(settings, runs, overrides)
+    study = study_of(question)
+    known = study.read_plan() if study.plan_file.exists() else []
+    if any(run.spec.initial.fingerprint != IMPORTED for run in known):
+        raise StudyError(f"{study.folder}: a study with runs of its own; import under another name=")
+    write_study(study, question, [run for run, _ in runs], known, tables)
+    points = collect(study, question.corpora.general)
+    line = (
+        f"{len(points):,} points of {points['run'].nunique()} runs in {study.folder}; next: cptlaw fit {study.folder}"
+    )
+    console.print(line, highlight=False, soft_wrap=True)
+    return Exit.DONE
+
+
+def read_settings(words: Sequence[str]) -> tuple[ImportSettings, list[str], dict[str, dict[str, Any]]]:
+    """(settings, overrides of the question, file or run -> facts of its own)."""
+    own = {item.name for item in dataclasses.fields(ImportSettings)}
+    settings, problems = OmegaConf.structured(ImportSettings), []
+    overrides = [word for word in words if re.split(r"[.=]", word)[0] not in own]
+    mine = [OverridesParser.create().parse_override(word) for word in words if word not in overrides]
+    of_run: dict[str, dict[str, Any]] = {}
+    for one in mine:
+        if one.get_key_element() != "runs":
+            continue
+        try:
+            content = OmegaConf.to_container(OmegaConf.load(str(one.value())))
+            assert isinstance(content, dict)
+            of_run = {str(name): dict(facts) for name, facts in (content.pop("runs", None) or {}).items()}
+            settings = OmegaConf.merge(settings, content)
+        except (OSError, YAMLError, HydraException, OmegaConfBaseException, AssertionError, TypeError, ValueError) as e:
+            problems.append(f"runs: {one.value()}: {one_line(e, ImportSettings)}")
+    for one in mine:
+        try:
+            OmegaConf.update(
+                settings, one.get_key_element(), one.value(), merge=True, force_add="." in one.key_or_group
+            )
+        except (HydraException, OmegaConfBaseException, AttributeError) as error:
+            problems.append(one_line(error, ImportSettings))
+    if OmegaConf.is_missing(settings, "name"):
+        problems.append("name: has no value; give name=...")
+    if problems:
+        raise ConfigError(problems)
+    made = OmegaConf.to_object(settings)
+    assert isinstance(made, ImportSettings)
+    return made, overrides, of_run
+
+
+def facts_of(settings: ImportSettings, table: pd.DataFrame, own: dict[str, Any]) -> RunFacts:
+    """The facts of a run: its own in the YAML file, else a column of its table, else those of the command line."""
+    names = [item.name for item in dataclasses.fields(RunFacts)]
+    if unknown := [key for key in own if key not in names]:
+        raise ConfigError([f"runs: {key}: no such fact; allowed: {', '.join(names)}" for key in unknown])
+    columns = {key: table[key].tolist()[0] for key in names if key in table and table[key].nunique() == 1}
+    given = {name: getattr(settings, name) for name in names} | columns | own
+    try:
+        made = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(RunFacts), given))
+    except OmegaConfBaseException as error:
+        raise ConfigError([f"runs: {one_line(error, RunFacts)}"]) from None
+    assert isinstance(made, RunFacts)
+    return made
+
+
+def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSettings, table: pd.DataFrame) -> PlannedRun:
+    """The run as a plan has it.
+
+    Raises:
+        ConfigError: a fact is missing or impossible, or a corpus has no loss before CPT; the line begins with `label`.
+    """
+    where = "on the command line for all runs, or for this one in runs=FACTS.yaml"
+    problems = [f"{label}: no {key}; give {key}=... {where}" for key in NEEDED if getattr(facts, key) is None]
+    if facts.domain_ratio is not None and not 0 <= facts.domain_ratio <= 1:
+        problems.append(f"{label}: domain_ratio={facts.domain_ratio}; allowed: 0 to 1")
+    for key in ("tokens_per_step", "non_embedding", "peak"):
+        if (value := getattr(facts, key)) is not None and not value > 0:
+            problems.append(f"{label}: {key}={value}; allowed: above 0")
+    for corpus in (settings.general, settings.domain):
+        rows = table[table["corpus"] == corpus]
+        if rows.empty:
+            known = ", ".join(map(str, table["corpus"].unique()))
+            problems.append(f"{label}: no losses on {corpus!r}; it has {known}; see losses=, general= and domain=")
+        elif corpus not in facts.loss_before and not (rows["step"] == 0).any():
+            problems.append(f"{label}: no loss on {corpus!r} at step 0; give loss_before.{corpus}=... {where}")
+    last = int(table["step"].max())
+    if (facts.steps or last) < last:
+        problems.append(f"{label}: steps={facts.steps}, but it has a loss at step {last}; allowed: {last} or more")
+    if problems:
+        raise ConfigError(problems)
+    assert facts.domain_ratio is not None
+    assert facts.tokens_per_step is not None
+    ratio, steps = Fraction(str(facts.domain_ratio)), facts.steps or max(last, 1)
+    spec = RunSpec(
+        phase="continual",
+        model={"model_type": "given", "non_embedding": int(facts.non_embedding or 0)},
+        initial=Initial("directory", fingerprint=IMPORTED),
+        corpora=dict.fromkeys(sorted((settings.general, settings.domain)), IMPORTED),
+        mixture={settings.general: str(1 - ratio), settings.domain: str(ratio)},
+        sequence_length=facts.tokens_per_step,
+        global_batch=1,
+        steps=steps,
+        schedule=pieces_of(facts, facts.peak or 0.0, steps),
+        seed=facts.seed,
+        evaluation=EvaluationPolicy("explicit", steps=tuple(sorted({*map(int, table["step"]), steps}))),
+    )
+    try:
+        learning_rates(spec.schedule, steps)
+    except ValueError as error:
+        raise ConfigError([f"{label}: {error}"]) from None
+    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", slug).strip("-.")[-60:]
+    return PlannedRun(f"{slug}-{spec.hash[:8]}", "fit", facts.model_name, "", spec)
+
+
+def pieces_of(facts: RunFacts, peak: float, steps: int) -> tuple[Piece, ...]:
+    """Warm-up, constant piece and decay of a run's learning rate, whose pieces of no steps are left out."""
+    warmup = (Piece("linear", 0.0, peak, steps=facts.warmup),) if facts.warmup else ()
+    if facts.decay == "none":
+        return (*warmup, Piece("constant", peak))
+    decay = Piece(facts.decay, None, facts.final * peak, steps=facts.decay_steps)
+    if facts.decay_steps is not None and facts.decay_steps + facts.warmup < steps:
+        return (*warmup, Piece("constant", peak), decay)
+    return (*warmup, decay if warmup else dataclasses.replace(decay, start=peak))
+
+
+def with_loss_before(table: pd.DataFrame, facts: RunFacts, spec: RunSpec) -> pd.DataFrame:
+    """The points of a run, its loss before CPT included."""
+    measured = set(table.loc[table["step"] == 0, "corpus"])
+    before = [{"step": 0, "corpus": name, "loss": loss} for name, loss in facts.loss_before.items()]
+    added = pd.DataFrame([row for row in before if row["corpus"] not in measured])
+    rows = table if added.empty else pd.concat([added, table])
+    rows = rows[rows["corpus"].isin(list(spec.corpora))].sort_values(["step", "corpus"], kind="stable")
+    rates = learning_rates(spec.schedule, spec.steps)
+    steps = rows["step"].astype("int64")
+    stderr = rows["loss_stderr"].fillna(0.0) if "loss_stderr" in rows else 0.0
+    return rows.assign(
+        step=steps,
+        tokens=steps * spec.tokens_per_step,
+        loss_stderr=stderr,
+        learning_rate=[float(rates[step - 1]) if step else 0.0 for step in steps],
+    )
+
+
+def question_of(
+    settings: ImportSettings, runs: Sequence[tuple[PlannedRun, RunFacts]], overrides: list[str]
+) -> Question:
+    """The question that the runs answer: the largest model, for as long as the longest run."""
+    longest, facts = max(runs, key=lambda run: (run[1].non_embedding or 0, run[0].spec.tokens))
+    spec, one_size = longest.spec, len({facts.non_embedding for _, facts in runs}) == 1
+    ratios = sorted({float(facts.domain_ratio or 0) for _, facts in runs})
+    sources = {name: {"kind": "files", "path": IMPORTED} for name in (settings.general, settings.domain)}
+    words = [
+        *("experiment=own", f"name={settings.name}", f"studies={settings.studies}", "model=local", "ladder=[]"),
+        *(f"model.path={IMPORTED}", f"model.name={facts.model_name}", f"mixture.domain_ratio={ratios}"),
+        *(f"continual.steps={spec.steps}", f"continual.global_batch={spec.global_batch}", "confirm.tokens_factor=1"),
+        *(f"sequence_length={spec.sequence_length}", f"continual.peak_learning_rate={facts.peak}"),
+        # One size does not identify the laws that read the size.
+        *(["law=transfer-anchored"] if one_size else []),
+        *(f"corpora.sources.{name}.path={IMPORTED}" for name in ("general", "domain")),
+    ]
+    question = read_question([*words, *overrides])
+    question.continual.schedule.pieces = list(pieces_of(facts, 1.0, spec.steps))
+    kinds = dict(zip(sources, question.corpora.sources.values()))
+    corpora = {"general": settings.general, "domain": settings.domain, "sources": kinds}
+    question.corpora = dataclasses.replace(question.corpora, **corpora)
+    return question
+
+
+def write_study(
+    study: Study, question: Question, runs: list[PlannedRun], known: list[PlannedRun], tables: dict[str, pd.DataFrame]
+) -> None:
+    """Write question, plan and points; runs that were imported before stay."""
+    for name, table in tables.items():
+        folder = study.runs / name
+        folder.mkdir(parents=True, exist_ok=True)
+        columns = ["step", "tokens", "corpus", "loss", "loss_stderr", "learning_rate"]
+        write_whole(folder / "points.jsonl", table[columns].to_json(orient="records", lines=True, double_precision=15))
+        write_whole(folder / "DONE", "{}\n")
+    write_whole(study.folder / "study.yaml", question_yaml(question))
+    study.write_plan({run.name: run for run in [*known, *runs]}.values())

@@ -1,0 +1,158 @@
+"""Losses of runs made elsewhere: each kind of log gives the same points, which fit and recommend read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fitting import areas
+from pipeline.cli.main import run
+from pipeline.study.artifacts import Recommendation
+from pipeline.study.collect import read_points
+from pipeline.study.folder import Study
+from tests.pipeline.small import refused
+from training.schedule import Piece, learning_rates
+
+STEPS = (10, 20, 30, 40)
+BEFORE = {"general": 3.0, "domain": 4.0}
+FACTS = ["tokens_per_step=2048", "non_embedding=1e8", "peak=2e-4", "warmup=4"]
+LOSS_BEFORE = [f"loss_before.{corpus}={loss}" for corpus, loss in BEFORE.items()]
+
+
+def losses(ratio: float, step: int) -> dict[str, float]:
+    """General rises with the domain ratio, domain falls with it."""
+    way = np.log1p(step / 10)
+    return {"general": 3.0 + 0.08 * (ratio - 0.3) * way, "domain": 4.0 - (0.1 + 0.3 * ratio) * way}
+
+
+def trainer_state(folder: Path, ratio: float) -> Path:
+    """A checkpoint folder of transformers' Trainer with two evaluation sets."""
+    log = [{"step": step, "epoch": 0.1, "loss": 3.3, "learning_rate": 1e-4} for step in STEPS]
+    # As a run that was resumed from step 15 logs them.
+    log += [{"step": 20, f"eval_{corpus}_loss": 9.0} for corpus in BEFORE]
+    for step in STEPS:
+        log += [{"step": step, f"eval_{corpus}_loss": loss} for corpus, loss in losses(ratio, step).items()]
+    folder.mkdir(parents=True)
+    (folder / "trainer_state.json").write_text(json.dumps({"max_steps": 40, "log_history": log}))
+    return folder
+
+
+def words(tmp_path: Path, *more: str) -> list[str]:
+    return [f"studies={tmp_path / 'studies'}", "name=elsewhere", *FACTS, *more]
+
+
+def imported(tmp_path: Path, *given: str) -> pd.DataFrame:
+    assert run(["import", *words(tmp_path, *given)]) == 0
+    return read_points(Study(tmp_path / "studies" / "elsewhere"))
+
+
+@pytest.fixture
+def states(tmp_path: Path) -> Mapping[float, Path]:
+    return {ratio: trainer_state(tmp_path / f"r{ratio}" / "checkpoint-40", ratio) for ratio in (0.0, 0.3, 0.6, 0.9)}
+
+
+def facts_file(tmp_path: Path, states: Mapping[float, Path]) -> str:
+    lines = "".join(f"  {path}: {{domain_ratio: {ratio}}}\n" for ratio, path in states.items())
+    (tmp_path / "facts.yaml").write_text(f"loss_before: {json.dumps(BEFORE)}\nruns:\n{lines}")
+    return f"runs={tmp_path / 'facts.yaml'}"
+
+
+def test_runs_of_the_trainer_become_points(states: Mapping[float, Path], tmp_path: Path) -> None:
+    files = [str(path) for path in states.values()]
+    table = imported(tmp_path, *files, facts_file(tmp_path, states))
+    assert table["run"].nunique() == 4
+    assert sorted(table["step"].unique()) == [0, *STEPS]
+    row = table[(table["step"] == 20) & (table["corpus"] == "domain") & (table["ratio"] == 0.3)].iloc[0]
+    assert row["loss"] == losses(0.3, 20)["domain"]
+    assert (row["N"], row["D"], row["loss_before"], row["r"]) == (0.1, 20 * 2048 / 1e9, 4.0, 0.3)
+    rates = learning_rates([Piece("linear", 0.0, 2e-4, steps=4), Piece("cosine", end=2e-5)], 40)
+    s1, s2 = areas(rates, 0.999)
+    assert (row["s1"], row["s2"]) == (pytest.approx(s1[19]), pytest.approx(s2[19]))
+    # A second import of one more run keeps those that are there.
+    more = trainer_state(tmp_path / "more", 0.45)
+    assert imported(tmp_path, str(more), "domain_ratio=0.45", *LOSS_BEFORE)["run"].nunique() == 5
+
+
+@pytest.mark.slow
+def test_imported_runs_are_fitted_and_recommended_without_training(
+    states: Mapping[float, Path], tmp_path: Path
+) -> None:
+    imported(tmp_path, *map(str, states.values()), facts_file(tmp_path, states))
+    folder = str(tmp_path / "studies" / "elsewhere")
+    for verb in ("fit", "recommend"):
+        assert run([verb, folder, "bootstrap=5"]) == 0
+    answer = Recommendation.read(Study(Path(folder)))
+    assert (answer.target.steps, answer.target.N) == (40, 0.1)
+    assert answer.predicted["domain"].loss == pytest.approx(losses(answer.mixture["domain"], 40)["domain"], rel=0.02)
+
+
+def test_a_table_with_several_runs_gives_the_same_points(states: Mapping[float, Path], tmp_path: Path) -> None:
+    files = [str(path) for path in states.values()]
+    first = imported(tmp_path / "a", *files, facts_file(tmp_path, states))
+    rows = [
+        {"name": f"run {ratio}", "it": step, "corpus": corpus, "val": loss, "percent": 100 * ratio}
+        for ratio in states
+        for step in (0, *STEPS)
+        for corpus, loss in (losses(ratio, step) if step else BEFORE).items()
+    ]
+    pd.DataFrame(rows).to_csv(tmp_path / "runs.csv", index=False)
+    columns = "columns={run: name, step: it, loss: val, domain_ratio: percent / 100}"
+    second = imported(tmp_path / "b", str(tmp_path / "runs.csv"), columns)
+    keys = ["ratio", "step", "corpus"]
+    same = [*keys, "loss", "loss_before", "N", "D", "r", "s1", "s2", "rho"]
+    one, two = (table.sort_values(keys)[same].reset_index(drop=True) for table in (first, second))
+    pd.testing.assert_frame_equal(one, two)
+
+
+def test_an_offline_run_of_wandb_is_read(tmp_path: Path) -> None:
+    logged = [
+        {"train/global_step": step, **{f"eval/{c}_loss": v for c, v in losses(0.5, step).items()}} for step in STEPS
+    ]
+    script = (
+        "import sys, json, wandb\n"
+        "run = wandb.init(mode='offline', dir=sys.argv[1], project='p', settings=wandb.Settings(silent=True))\n"
+        "for row in json.loads(sys.argv[2]): run.log(row)\n"
+        "run.finish()\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path), json.dumps(logged)], check=True, timeout=120)
+    (folder,) = (tmp_path / "wandb").glob("offline-run-*")
+    table = imported(tmp_path, str(folder), "domain_ratio=0.5", *LOSS_BEFORE)
+    measured = table[table["step"] > 0].pivot(index="step", columns="corpus", values="loss")
+    wanted = pd.DataFrame([losses(0.5, step) for step in STEPS], index=STEPS)
+    np.testing.assert_allclose(measured[["general", "domain"]].to_numpy(), wanted.to_numpy(), rtol=1e-12)
+
+
+def test_what_is_missing_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(trainer_state(tmp_path / "run", 0.5))
+
+    def line(*given: str) -> str:
+        error = refused(["import", *words(tmp_path, *given)], capsys)
+        assert not (tmp_path / "studies").exists()
+        return error
+
+    assert line(folder, *LOSS_BEFORE).startswith(
+        f"{folder}: no domain_ratio; give domain_ratio=... on the command line"
+    )
+    assert "domain_ratio=1.5; allowed: 0 to 1" in line(folder, "domain_ratio=1.5", *LOSS_BEFORE)
+    given = ["domain_ratio=0.5", *LOSS_BEFORE]
+    assert "no loss on 'domain' at step 0; give loss_before.domain=" in line(folder, "domain_ratio=0.5", LOSS_BEFORE[0])
+    assert "peak=-1.0; allowed: above 0" in line(folder, *given, "peak=-1")
+    assert "steps=30, but it has a loss at step 40" in line(folder, *given, "steps=30")
+    assert "it has eval_domain_loss, eval_general_loss, loss; name" in line(
+        folder, *given, "losses={eval_loss: domain}"
+    )
+    assert "is not a shape" in line(folder, *given, "decay=steep")
+    assert "nowhere.csv does not exist" in line(str(tmp_path / "nowhere.csv"), *given)
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "trainer_state.json").write_text('{"log_history": [')
+    assert "not a log of Trainer or wandb" in line(str(tmp_path / "bad"), *given)
+    (tmp_path / "facts.yaml").write_text("runs: {x: {ratio: 0.5}}\nratios: 3\n")
+    assert "ratios: no such key" in line(folder, *given, f"runs={tmp_path / 'facts.yaml'}")
+    assert refused(["import", folder], capsys, 2) == "name: has no value; give name=..."
