@@ -17,9 +17,11 @@ class Verb(NamedTuple):
 
     help: str
     on_study: bool = False
-    """Whether it takes a study folder, and reads the question from the study.yaml in it."""
+    """Whether it takes a study folder, and reads the question from the study.yaml in it, also where a name is given."""
     module: str = ""
     """Of a verb with keys of its own: the module of `pipeline.cli` with its HELP and `carry_out(words, console)`."""
+    or_study: bool = False
+    """Whether it takes a study folder in place of a question."""
 
 
 VERBS = {
@@ -28,7 +30,7 @@ VERBS = {
     "prepare": Verb("tokenise the corpora, train the tokenizer, measure the precision"),
     "prepare validation": Verb("choose validation documents; validation.models=[A,B] corpora.validation=FOLDER"),
     "plan": Verb("print runs, tokens, FLOPs, time and disk; trains nothing"),
-    "train": Verb("train the planned runs; run=HASH trains one, -m sweeps"),
+    "train": Verb("train the planned runs; run=HASH trains one, -m sweeps", or_study=True),
     "status": Verb("progress of each run, and why its job waits", True),
     "cancel": Verb("cancel the study's jobs on the cluster; running ones save first", True),
     "collect": Verb("join all validation losses into points.parquet", True),
@@ -179,7 +181,7 @@ def _question(verb: str, rest: list[str]):
     folders = [word for word in rest if "=" not in word and not word.startswith(("-", "~", "+"))]
     overrides = [word for word in rest if word not in folders]
     problems = [f"{word}: no such option" for word in overrides if word.startswith("-")]
-    if not problems and len(folders) > on_study:
+    if not problems and len(folders) > (on_study or VERBS[verb].or_study):
         problems = [f"{folders[-1]}: not key=value"]
     if problems:
         raise ConfigError([f"{problem}; see cptlaw {verb} --help" for problem in problems])
@@ -226,7 +228,7 @@ def _print_keys(verb: str) -> None:
 
     console = Console()
     console.print(f"cptlaw {verb}: {VERBS[verb].help}", highlight=False)
-    place = "[STUDY_FOLDER] " if VERBS[verb].on_study else ""
+    place = "[STUDY_FOLDER] " if VERBS[verb].on_study or VERBS[verb].or_study else ""
     console.print(f"usage: cptlaw {verb} {place}[key=value ...]\n", highlight=False, markup=False)
     if verb == "fit":
         from pipeline.cli.fit_table import print_help

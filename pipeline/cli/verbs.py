@@ -181,6 +181,11 @@ def recommend(question: Question, console: Console) -> Exit:
 def confirm(question: Question, console: Console) -> Exit:
     """Train runs that the fit has not seen, at the answer and around it, and compare."""
     goal, study = goal_of(question), study_of(question)
+    if goal.staged(question) and question.launcher.kind == "slurm":
+        waiting = [run for run in study.read_plan() if run.role == "fit" and study.state(run) == "open"]
+        if waiting:
+            console.print(f"not confirmed yet: {len(waiting)} runs for the fit are not done", highlight=False)
+            return Exit.DONE
     manifest = Manifest.open(data_folder(question))
     runs = goal.confirmation_runs(question, study, manifest, known_precision(question, study) or "fp32")
     add_to_plan(study, runs)

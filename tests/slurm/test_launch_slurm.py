@@ -209,27 +209,32 @@ def test_a_scheduler_that_hangs_times_out(words, study, slurm, capsys) -> None:
     assert "waiting" in out
 
 
-def test_each_command_submits_a_round_of_an_active_design(words, study, slurm, capsys) -> None:
+def test_rounds_of_an_active_design_follow_each_other(words, study, slurm, capsys) -> None:
     mine = [*words, "design=active", "design.batch=2", "design.tolerance=0.0001", "goal.tolerance=0.02"]
 
-    def submitted() -> set[str]:
-        assert run(["train", *mine]) == 0
+    def submitted(*command: str) -> set[str]:
+        assert run(["train", *(command or mine)]) == 0
         runs = {planned.spec.hash: planned.name for planned in study.read_plan()}
         return {runs[run] for job in read_jobs(study) for run in job.tasks}
 
     first = submitted()
     assert len(first) == 2 + 2
-    # Not confirmed before the last round is chosen.
     (closing,) = (job for job in read_jobs(study) if job.kind == "recommend")
-    assert "for verb in collect fit recommend report; do" in (study.folder / f"jobs/{closing.token}.sbatch").read_text()
-    assert "collect, fit, recommend, report" in capsys.readouterr().out
+    verbs = "train collect fit recommend confirm report"
+    assert f"for verb in {verbs}; do" in (study.folder / f"jobs/{closing.token}.sbatch").read_text()
+    assert ", ".join(verbs.split()) in capsys.readouterr().out
     assert submitted() == first
+    # Not confirmed before the last round is done.
+    assert run(["confirm", str(study.folder)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "not confirmed yet: 2 runs for the fit are not done"
     for planned in study.read_plan():
         ratio = float(Fraction(planned.spec.mixture["domain"]))
         shift = {"general": 0.3 * ratio, "domain": -ratio}
         ends = [0, 6, 12, planned.spec.steps]
         write_losses(study, planned, [(at, name, 4 + by * at / 48) for at in ends for name, by in shift.items()])
-    assert len(submitted() - first) in (1, 2)
+    # As the job does it, in which the study has a question already.
+    assert len(submitted(str(study.folder)) - first) in (1, 2)
+    assert len([job for job in read_jobs(study) if job.kind == "recommend"]) == 2
 
 
 def test_without_slurm(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

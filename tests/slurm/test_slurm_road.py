@@ -11,6 +11,7 @@ import pytest
 from pipeline.cli.main import run
 from pipeline.launch.slurm.jobs import read_jobs
 from pipeline.study.artifacts import Confirmation
+from pipeline.study.design_history import read_rounds
 from pipeline.study.folder import Study
 from tests.pipeline.small import CPTLAW, wait_until
 from tests.slurm.conftest import Cluster
@@ -49,6 +50,34 @@ def test_from_one_command_to_a_confirmed_answer(cluster: Cluster, prepared: list
     assert "done and confirmed" in capsys.readouterr().out
     assert len(read_jobs(study)) == 5
     assert not [path for path in (*tmp_path.rglob("evil"), *Path.cwd().glob("evil"))]
+
+
+def test_rounds_of_chosen_runs_up_to_a_confirmed_answer(cluster: Cluster, prepared: list[str], tmp_path: Path) -> None:
+    design = ["design=active", "design.batch=1", "design.lengths=[1]", "design.ratios=[0.5,0.9]", "ladder=[]"]
+    limits = [
+        "design.tolerance=0.001",
+        "design.budget=1e12",
+        "bootstrap=2",
+        f"studies={tmp_path}",
+        "confirm.neighbour=0",
+    ]
+    study = Study(tmp_path / "small")
+    assert run(["train", *prepared, *design, *limits]) == 0
+
+    def ended() -> bool:
+        jobs = [job for job in read_jobs(study) if not job.tasks]
+        states = [cluster.job(job.number or "").get("JobState") for job in jobs if job.number]
+        return (jobs[-1].kind, states[-1]) == ("confirm", "COMPLETED") or "FAILED" in states or "CANCELLED" in states
+
+    def logs() -> str:
+        return "".join(path.read_text() for path in sorted((study.folder / "logs").iterdir()))
+
+    wait_until(ended, 400, logs)
+    # A round after the other, and no confirmation before the last.
+    kinds = [job.kind for job in read_jobs(study)]
+    assert kinds == ["train", "train", "recommend", "train", "recommend", "train", "confirm"], logs()
+    assert [len(one.chosen) for one in read_rounds(study)] == [1, 1, 0]
+    assert Confirmation.read(study).confirmations
 
 
 def test_a_requeued_job_continues_and_a_cancelled_one_does_not(

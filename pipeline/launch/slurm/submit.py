@@ -2,6 +2,9 @@
 
     pretrain -> continual -> branches -> recommend (collect, fit, recommend) -> confirmation runs -> confirm (report)
 
+Where runs are chosen round by round, the recommend job submits the next round and another recommend job behind it,
+until choosing stops; only then it confirms.
+
 Plain sbatch, not submitit: users read these scripts and submit them by hand, and a task can wait for the single run
 that it starts from. No process of the user stays alive. Runs that are done, running or queued are not submitted again,
 so the same command continues after any failure.
@@ -110,8 +113,8 @@ def show(study: Study, question: Question, plan: Sequence[PlannedRun], last: str
     jobs = with_known_numbers(read_jobs(study), queue)
     _send_all(study, plan, last, jobs, queue, lambda: size_limit, send, cancel)
     if last == "recommend" and is_active(question):
-        line("when the runs are done, the same command chooses and submits the next round")
-    elif last == "recommend":
+        line("the recommend job chooses and submits the next round, until the answer is sharp enough")
+    if last == "recommend":
         line("the recommend job submits the confirmation runs and, behind them, the confirm job")
     return Exit.DONE
 
@@ -190,9 +193,9 @@ def _script(study: Study, question: Question, job: Job) -> str:
 
 
 def _closing_verbs(question: Question, job: Job) -> list[str]:
-    """The verbs of a job behind the runs; while further rounds may be chosen nothing is confirmed yet."""
-    early = is_active(question) and job.kind == "recommend"
-    return [verb for verb in CLOSING_VERBS[job.kind] if not (early and verb == "confirm")]
+    """The verbs of a job behind the runs; where runs are chosen round by round, `train` submits the next round."""
+    rounds = ["train"] if is_active(question) and job.kind == "recommend" else []
+    return [*rounds, *CLOSING_VERBS[job.kind]]
 
 
 def _is_alive(job: Job, queue: Queue) -> bool:
