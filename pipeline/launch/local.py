@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection
+from subprocess import DEVNULL, Popen
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -55,11 +56,11 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
 
 
 def _watch(
-    processes: list[subprocess.Popen[bytes]],
+    processes: list[Popen[bytes]],
     study: Study,
     plan: list[PlannedRun],
     console: Console,
-    start: Callable[[int], subprocess.Popen[bytes]],
+    start: Callable[[int], Popen[bytes]],
 ) -> None:
     """Show progress until all workers have exited; a worker that died during a run is started again."""
     restarts = 0
@@ -107,19 +108,19 @@ def _gpu_environment(number: int, processes: int) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": ",".join(gpus[first : first + processes])}
 
 
-def _died(process: subprocess.Popen[bytes]) -> bool:
+def _died(process: Popen[bytes]) -> bool:
     # Negative codes are signals.
     return process.poll() is not None and (process.returncode < 0 or process.returncode == Exit.UNEXPECTED)
 
 
-def _start(study: Study, question: Question, number: int, selection: list[str]) -> subprocess.Popen[bytes]:
+def _start(study: Study, question: Question, number: int, selection: list[str]) -> Popen[bytes]:
     variables = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(question.launcher.threads))
     environment = os.environ | variables | {"TOKENIZERS_PARALLELISM": "0"}
     environment |= _gpu_environment(number, question.parallel.processes)
     command = [sys.executable, "-m", "pipeline.launch.worker", str(study.folder)]
     command += ["--number", str(number), "--parent", str(os.getpid()), *selection]
     with open(study.folder / "logs" / f"worker-{number}.log", "ab") as log:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+        return Popen(command, stdin=DEVNULL, stdout=log, stderr=log, env=environment)
 
 
 class _ProgressDisplay:

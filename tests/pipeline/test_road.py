@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import os
@@ -20,6 +19,7 @@ from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.collect import read_points
 from pipeline.study.folder import Study, StudyError
 from tests.pipeline.small import CPTLAW, refused, small_words, study_in, wait_until, worker
+from tests.processes import Forked, run_forked
 from training.corpora.manifest import Manifest
 from training.durable import read_lines_whole
 
@@ -31,10 +31,10 @@ def words(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def trained(words: list[str]) -> Study:
-    """A study whose fit runs two processes trained at once."""
+    """A study whose fit runs two processes trained at once, one of them started as a user does."""
     for verb in ("prepare", "plan"):
         assert run([verb, *words]) == 0
-    processes = [subprocess.Popen([*CPTLAW, "train", *words, "launcher.workers=1"]) for _ in range(2)]
+    processes = [start([*CPTLAW, "train", *words, "launcher.workers=1"]) for start in (subprocess.Popen, Forked)]
     assert [process.wait() for process in processes] == [0, 0]
     return study_in(words)
 
@@ -124,12 +124,10 @@ def test_points_carry_what_the_laws_read(trained: Study) -> None:
     assert run_points["D"].max() == pytest.approx(24 * 4 * 16 / 1e9)
 
 
-def _start(words: list[str], until: str) -> tuple[Study, subprocess.Popen]:
+def _start(words: list[str], until: str) -> tuple[Study, Forked]:
     """A planned study, and the process that trains it, once a file of the pattern is in a run's folder."""
     assert run(["plan", *words]) == 0
-    # Tests that a shell runs in the background inherit an ignored Ctrl-C, and so would their children.
-    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    driver = subprocess.Popen([*CPTLAW, "train", *words], preexec_fn=heed)
+    driver = Forked([*CPTLAW, "train", *words])
     studies = [word.removeprefix("studies=") for word in words if word.startswith("studies=")]
     study = Study(Path(studies[-1]) / "small")
     wait_until(lambda: list(study.runs.glob(f"*/{until}")))
@@ -277,7 +275,7 @@ def test_a_full_disk_loses_nothing(copy: Study) -> None:
     assert len(full.stderr.strip().splitlines()) == 1
     assert not (folder / "FAILED").exists()
     assert not list((folder / "resume").iterdir())
-    assert subprocess.run(command, check=False).returncode == 0
+    assert run_forked(command).returncode == 0
     assert (folder / "points.jsonl").read_bytes() == whole
 
 
@@ -306,12 +304,12 @@ def test_a_deleted_checkpoint_is_made_again_as_the_line_says(copy: Study, words:
     shutil.rmtree(checkpoint)
     shutil.rmtree(child)
     command = worker(copy, planned.name)
-    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    refused = run_forked(command)
     line = f"no complete checkpoint here; remove {parent / 'DONE'} and give the same command again"
     assert (refused.returncode, line in refused.stderr) == (3, True)
     assert len(refused.stderr.strip().splitlines()) == 1
     (parent / "DONE").unlink()
-    assert subprocess.run(worker(copy), check=False).returncode == 0
+    assert run_forked(worker(copy)).returncode == 0
     assert [(folder / "points.jsonl").read_bytes() for folder in (parent, child)] == before
 
 

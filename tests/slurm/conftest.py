@@ -18,6 +18,7 @@ from pipeline.cli.main import run
 from pipeline.study.folder import Study
 from tests.pipeline.small import SMALL as ROAD
 from tests.pipeline.small import worker
+from tests.processes import run_forked
 from training.durable import read_lines_whole
 
 SLURM = Path(__file__).parents[2] / "slurm"
@@ -159,7 +160,7 @@ def planned(words: list[str], studies: Path) -> Callable[..., Study]:
 def losses(planned: Callable[..., Study]) -> Callable[[Study], None]:
     """Check that a study has the same points as an undisturbed one."""
     whole = planned("whole")
-    assert subprocess.run(worker(whole), check=False).returncode == 0
+    assert run_forked(worker(whole)).returncode == 0
 
     def check(study: Study, *names: str) -> None:
         for name in names:

@@ -17,6 +17,7 @@ from pipeline.launch.run_queue import fail_after_retries
 from pipeline.question.loading import load_question
 from pipeline.study.folder import PlannedRun, Study
 from tests.pipeline.small import CPTLAW, wait_until
+from tests.processes import Forked
 from tests.slurm.conftest import SLURM, Cluster
 from training.attempt import attempts
 from training.durable import write_whole
@@ -101,7 +102,7 @@ def test_every_stop_signal_saves_as_ctrl_c_does(planned: Planned, words: list[st
     study = planned("signalled")
     run, folder = _first(study)
     command = [*CPTLAW, "train", *words, "name=signalled", "launcher.workers=1"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    process = Forked(command)
     _wait_for_points(folder, 1, 2)
     process.send_signal(signal.SIGUSR1)
     assert process.wait(timeout=60) == Exit.RUN_ME_AGAIN

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import faulthandler
-import multiprocessing
 import os
 import signal
 import socket
@@ -16,18 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import FORKS
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group
 from training.domain_weights import PATH, read_path
 from training.durable import read_lines_whole
 from training.run import Exit, Places, run_once
 from training.spec import Execution, Objective, RunSpec
-
-# Read once, when deepspeed is loaded.
-os.environ.setdefault("DS_ACCELERATOR", "cpu")
-# Children fork from a process that has loaded everything: importing takes seconds.
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["training.loop", "training.run", "training.devices.accelerated", "deepspeed"])
 
 
 def train_run(

@@ -20,6 +20,7 @@ from pipeline.question.loading import read_question
 from pipeline.study.folder import Study
 from tests.pipeline.small import CPTLAW, small_words, study_in
 from tests.pipeline.tracking.test_tracking import no_wandb_of_ours, records  # noqa: F401
+from tests.processes import run_forked
 from training.durable import read_lines_whole
 
 ROOT = Path(__file__).parents[3]
@@ -42,8 +43,7 @@ def planned(words: list[str]) -> Study:
 
 
 def train(words: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    settings = {"capture_output": True, "text": True, "check": False}
-    return subprocess.run([*CPTLAW, "train", *words], env=os.environ | environment, **settings)
+    return run_forked([*CPTLAW, "train", *words], os.environ | environment)
 
 
 def names(study: Study) -> set[str]:

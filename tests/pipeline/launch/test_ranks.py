@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from pipeline.cli.main import run
 from pipeline.launch.ranks import run_ranks
 from pipeline.study.folder import Study
 from tests.pipeline.small import CPTLAW, small_words, wait_until
+from tests.processes import Forked, run_forked
 from training.attempt import attempts
 from training.durable import read_lines_whole
 from training.run import Exit
@@ -33,7 +33,7 @@ def test_the_first_failure_stops_all_and_gives_the_exit_code() -> None:
     assert time.monotonic() - begin < 30
 
 
-def _wait_for_points(path: Path, process: subprocess.Popen) -> None:
+def _wait_for_points(path: Path, process: Forked) -> None:
     wait_until(lambda: process.poll() is not None or (path.exists() and path.read_bytes().count(b"\n") >= 3))
     assert process.poll() is None
 
@@ -55,7 +55,7 @@ def test_train_with_two_processes_a_run(texts: Path, tmp_path: Path) -> None:
     command = [*CPTLAW, "train", *words]
     points = [study.runs / run.name / "points.jsonl" for run in plan]
 
-    pair = subprocess.Popen([*command, "parallel=ddp", "parallel.processes=2"], start_new_session=True)
+    pair = Forked([*command, "parallel=ddp", "parallel.processes=2"], start_new_session=True)
     _wait_for_points(points[0], pair)
     os.killpg(pair.pid, signal.SIGINT)
     assert pair.wait() == Exit.RUN_ME_AGAIN
@@ -64,7 +64,7 @@ def test_train_with_two_processes_a_run(texts: Path, tmp_path: Path) -> None:
     assert len(list((points[0].parent / "resume").iterdir())) >= 1
 
     # The rest by ZeRO with conf/parallel; one of its processes dies once.
-    pair = subprocess.Popen([*command, "parallel=zero2"])
+    pair = Forked([*command, "parallel=zero2"])
     _wait_for_points(points[1], pair)
     os.kill(attempts(points[1].parent)[-1]["pid"], signal.SIGKILL)
     assert pair.wait() == 0
@@ -77,7 +77,7 @@ def test_train_with_two_processes_a_run(texts: Path, tmp_path: Path) -> None:
     for run_ in plan:
         (study.runs / run_.name / "DONE").unlink()
         (study.runs / run_.name).rename(tmp_path / run_.name)
-    assert subprocess.run([*command, "parallel=single"], check=False).returncode == 0
+    assert run_forked([*command, "parallel=single"]).returncode == 0
     for several, path in zip(spread, points, strict=True):
         single = read_lines_whole(path)
         assert [(p["step"], p["corpus"]) for p in several] == [(p["step"], p["corpus"]) for p in single]

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
 
@@ -15,6 +12,8 @@ from pipeline.cli.main import run
 from pipeline.mixture_weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.question.loading import read_question
 from pipeline.study.folder import Study, study_of
+from tests.pipeline.small import CPTLAW, wait_until
+from tests.processes import Forked
 
 pytestmark = pytest.mark.slow
 
@@ -75,11 +74,8 @@ def test_killed_in_the_middle_and_repeated_trains_nothing_twice(compared: Study,
     mine = [*words, *AUTOSCALE, "name=killed"]
     study = study_of(read_question(mine))
     assert run(["prepare", *mine]) == run(["plan", *mine]) == 0
-    command = [sys.executable, "-m", "pipeline.cli.main", "train", *mine]
-    driver = subprocess.Popen(command, start_new_session=True)
-    deadline = time.time() + 120
-    while len(list(study.runs.glob("*/DONE"))) < 4 and time.time() < deadline:
-        time.sleep(0.02)
+    driver = Forked([*CPTLAW, "train", *mine], start_new_session=True)
+    wait_until(lambda: len(list(study.runs.glob("*/DONE"))) >= 4)
     os.killpg(driver.pid, signal.SIGKILL)
     driver.wait()
     done = {path.parent.name: path.stat().st_mtime_ns for path in study.runs.glob("*/DONE")}

@@ -27,6 +27,7 @@ from pipeline.tracking.mirror import Mirror
 from pipeline.tracking.rows import rows_by_attempt
 from tests.pipeline.cli.test_hostile import plain_study
 from tests.pipeline.small import CPTLAW, small_words, study_in, wait_until, worker
+from tests.processes import Forked, run_forked
 from training.attempt import attempts
 from training.durable import read_lines_whole
 
@@ -60,7 +61,7 @@ def tracked(words: list[str]) -> Study:
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
     # What a sweep's agent leaves in the environment is not for the runs of the study.
     agent = {"WANDB_API_KEY": KEY, "WANDB_MODE": "offline", "WANDB_RUN_ID": "of-the-agent", "WANDB_SWEEP_ID": "sweep"}
-    subprocess.run([*CPTLAW, "train", *words], env=surroundings | agent, check=True)
+    assert run_forked([*CPTLAW, "train", *words], surroundings | agent).returncode == 0
     return study_in(words)
 
 
@@ -185,12 +186,12 @@ def test_a_run_that_was_stopped_has_an_attempt_more(words: list[str], tmp_path: 
     study = Study(tmp_path / "small")
     (planned,) = (planned for planned in study.read_plan() if planned.role == "pretrain")
     folder = study.runs / planned.name
-    first = subprocess.Popen(worker(study, planned.name))
+    first = Forked(worker(study, planned.name))
     wait_until((folder / "metrics.jsonl").exists)
     first.send_signal(signal.SIGTERM)
     assert first.wait() == 75
     written = (folder / "metrics.jsonl").stat().st_size
-    again = subprocess.Popen(worker(study, planned.name))
+    again = Forked(worker(study, planned.name))
     wait_until(lambda: (folder / "metrics.jsonl").stat().st_size > written)
     again.kill()
     again.wait()
@@ -254,7 +255,7 @@ def test_a_server_that_cannot_be_reached_is_a_warning(words: list[str], tracked:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         surroundings = os.environ | {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": address}
         command = worker(study, planned.name)
-        done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False, timeout=60)
+        done = run_forked(command, surroundings)
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("tracking: ")]
     assert lines, done.stderr

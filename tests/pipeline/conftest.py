@@ -1,0 +1,15 @@
+"""Workers that fork, for all tests of studies that train."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.processes import Forked
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_workers() -> Iterator[None]:
+    """The start of a worker takes longer than its runs of a second; tests of test_road.py start some as users do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.launch.local.Popen", Forked)
+        yield
