@@ -6,7 +6,9 @@ Python computes the answers at every position of the sliders with `fitting.answe
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,7 +33,7 @@ from pipeline.report.marks import (
     token_axis,
 )
 from pipeline.report.page import block, paragraph
-from pipeline.study.fits import spread, weights
+from pipeline.study.fits import spread_of_kind, weights
 from pipeline.study.folder import StudyError
 from pipeline.study.target import Target, find_target, lasting, target_columns
 
@@ -75,7 +77,8 @@ def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
     sizes = _sizes(evidence, target)
     lengths = _lengths(evidence, target, fits)
     try:
-        answers = [[_answers(evidence, fits, tolerances, size, length) for length in lengths] for size in sizes]
+        judged = functools.cache(functools.partial(_of_kind, evidence, fits))
+        answers = [[_answers(fits, judged, tolerances, size, length) for length in lengths] for size in sizes]
     except PointsError:
         return None
     if not lengths:
@@ -165,26 +168,34 @@ def _lengths(evidence: Evidence, target: Target, fits: dict[str, Fit | LawAverag
     return lengths
 
 
+def _of_kind(
+    evidence: Evidence, fits: dict[str, Fit | LawAverage], role: str, kind: str
+) -> tuple[Fit | LawAverage, np.ndarray | None]:
+    """The fit, or average of the laws, that answers on a corpus for a kind of extrapolation, and its spread."""
+    corpus, fit = dict(zip(ROLES, evidence.corpora))[role], fits[role]
+    if evidence.tested is None:
+        return fit, None
+    if isinstance(fit, LawAverage):
+        fit = LawAverage(fit.fits, weights(evidence.tested, corpus, kind))
+    return fit, spread_of_kind(evidence.tested, corpus, fit, kind)
+
+
 def _answers(
-    evidence: Evidence,
     fits: dict[str, Fit | LawAverage],
+    of_kind: Callable[[str, str], tuple[Fit | LawAverage, np.ndarray | None]],
     tolerances: list[float],
     size: dict[str, Any],
     length: dict[str, Any],
 ) -> dict[str, Any]:
     """The answers (a list entry a tolerance) and the loss curves at one size and length, rounded as they are shown."""
     given: dict[str, Any] = {}
-    fits = {**fits}
-    for role, corpus in zip(ROLES, evidence.corpora):
-        if evidence.tested is not None:
-            if isinstance(fit := fits[role], LawAverage):
-                kind = extrapolation(fit.ranges, size["N"], length["D"])
-                fits[role] = LawAverage(fit.fits, weights(evidence.tested, corpus, kind))
-            given[f"{role}_spread"] = spread(evidence.tested, corpus, fits[role], size["N"], length["D"])
+    judged = {role: of_kind(role, extrapolation(fit.ranges, size["N"], length["D"])) for role, fit in fits.items()}
+    for role, (_, spread) in judged.items():
+        given[f"{role}_spread"] = spread
         columns = {name: value for name, value in length["at"][role].items() if name not in ("N", "D")}
         given[f"{role}_at"] = {**columns, "loss_before": size["before"][role]}
     asked = size["N"], length["D"], np.array(tolerances), size["before"]["general"]
-    answers = trade_offs(fits["general"], fits["domain"], *asked, _CURVE, **given)
+    answers = trade_offs(*(judged[role][0] for role in ROLES), *asked, _CURVE, **given)
     ratios = [np.floor(1000 * answers.domain_ratio), np.round(1000 * answers.low), np.round(1000 * answers.high)]
     n = len(tolerances)
     return {

@@ -184,9 +184,13 @@ def spread(tested: pd.DataFrame, corpus: str, fit: Fit | LawAverage, N: float, D
     The kind of extrapolation decides which held-out errors count (`fitting.uncertainty.misfit`). None when nothing
     could be held out.
     """
+    return spread_of_kind(tested, corpus, fit, extrapolation(fit.ranges, N, D))
+
+
+def spread_of_kind(tested: pd.DataFrame, corpus: str, fit: Fit | LawAverage, asked: str) -> np.ndarray | None:
+    """What `spread` returns for all runs of a kind of extrapolation."""
     laws = fit.weights if isinstance(fit, LawAverage) else {fit.law: 1.0}
     rows = tested[(tested["corpus"] == corpus) & tested["law"].isin(list(laws))]
-    asked = extrapolation(fit.ranges, N, D)
     known, errors = _held_out_errors(rows, asked)
     if not len(errors):
         return None
