@@ -21,6 +21,7 @@ from pipeline.plan.write import add_to_plan
 from pipeline.question.goal import goal_of
 from pipeline.question.loading import read_question
 from pipeline.question.schema import Question
+from pipeline.report.write import write_report
 from pipeline.study.collect import collect, schedules
 from pipeline.study.fits import back_test, fit_all
 from pipeline.study.folder import PlannedRun, Study
@@ -48,6 +49,12 @@ class _Corpora(Manifest):
 def whole_study(studies: Path) -> tuple[Study, Question]:
     """A confirmed study whose corpus and folder have names that want to be markup; made once a process."""
     return make_study(studies, name=HOSTILE_NAME, domain=HOSTILE_CORPUS, bootstrap=12)
+
+
+@functools.cache
+def whole_page(studies: Path) -> Path:
+    """The report of that study."""
+    return write_report(*whole_study(studies))
 
 
 def make_study(

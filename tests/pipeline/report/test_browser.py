@@ -11,12 +11,11 @@ import pytest
 
 from pipeline.answers.recommend import recommend
 from pipeline.question.goal import goal_of
-from pipeline.report.write import write_report
 from pipeline.study.collect import read_points
 from pipeline.study.fits import read_fits
 from pipeline.study.folder import Study
 from tests.pipeline.report.page_scripts import FAINT, SET, TEXTS, marks_drawn, opened, touching
-from tests.pipeline.report.report_study import HOSTILE_CORPUS, whole_study
+from tests.pipeline.report.report_study import HOSTILE_CORPUS, whole_page, whole_study
 
 pytestmark = pytest.mark.browser
 CHROMIUM = Path("/usr/bin/chromium")
@@ -49,7 +48,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def path(whole):
-    return write_report(*whole)
+    return whole_page(whole[0].folder.parent)
 
 
 @pytest.fixture(scope="module", params=[1280, 390])
