@@ -48,7 +48,8 @@ class Forked:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+        if self.returncode is None:
+            os.kill(self.pid, number)
 
 
 def run_forked(command: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -60,6 +61,7 @@ def run_forked(command: Sequence[str], env: Mapping[str, str] | None = None) -> 
 
 def _run(command: list[str], environment: dict[str, str], options: dict[str, Any]) -> None:
     import pipeline.launch.local
+    import pipeline.launch.ranks
 
     if options.get("start_new_session"):
         os.setsid()
@@ -71,8 +73,9 @@ def _run(command: list[str], environment: dict[str, str], options: dict[str, Any
         signal.signal(number, signal.SIG_DFL)
     os.environ.clear()
     os.environ.update(environment)
-    # A driver's own workers: forked from it.
-    pipeline.launch.local.Popen = functools.partial(Forked, context=multiprocessing.get_context("fork"))
+    # Workers of a driver, and ranks of a worker: forked from it.
+    for launcher in (pipeline.launch.local, pipeline.launch.ranks):
+        launcher.Popen = functools.partial(Forked, context=multiprocessing.get_context("fork"))
     module, *sys.argv[1:] = command
     if "--parent" in sys.argv:
         sys.argv[sys.argv.index("--parent") + 1] = str(os.getppid())

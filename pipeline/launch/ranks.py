@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from subprocess import DEVNULL, Popen
 from types import FrameType
 
 from training.run import Exit
@@ -59,7 +59,7 @@ def run_ranks(command: list[str], count: int, threads: int, grace: float = 10.0)
     """
     shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "OMP_NUM_THREADS": str(threads)}
     shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
-    processes: list[subprocess.Popen[bytes]] = []
+    processes: list[Popen[bytes]] = []
     stopping = False
 
     def forward(number: int, frame: FrameType | None) -> None:
@@ -72,7 +72,7 @@ def run_ranks(command: list[str], count: int, threads: int, grace: float = 10.0)
     try:
         for rank in range(count):
             environment = os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment))
+            processes.append(Popen(command, stdin=DEVNULL, env=environment))
         failed = _wait(processes, grace)
     finally:
         for process in processes:
@@ -89,7 +89,7 @@ def run_ranks(command: list[str], count: int, threads: int, grace: float = 10.0)
     return Exit(failed) if failed in tuple(Exit) else Exit.UNEXPECTED
 
 
-def _wait(processes: list[subprocess.Popen[bytes]], grace: float) -> int | None:
+def _wait(processes: list[Popen[bytes]], grace: float) -> int | None:
     """Exit code of the first process that failed, or None; the others then have `grace` seconds."""
     failed, deadline = None, float("inf")
     while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
