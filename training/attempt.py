@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import json
 import os
 import platform
@@ -128,10 +129,6 @@ def _file_system_now(folder: Path) -> float:
 
 
 def _surroundings() -> dict[str, Any]:
-    versions = {}
-    for package in _PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
     return {
         "host": socket.gethostname(),
         "boot": _boot(),
@@ -139,11 +136,22 @@ def _surroundings() -> dict[str, Any]:
         "process_start": psutil.Process().create_time(),
         "start": _now(),
         "python": platform.python_version(),
-        "packages": versions,
+        "packages": _versions(),
         "git": _revision(),
     }
 
 
+# What is loaded stays the same for all runs of a process; to read it takes a tenth of a second.
+@functools.cache
+def _versions() -> dict[str, str]:
+    versions = {}
+    for package in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return versions
+
+
+@functools.cache
 def _revision() -> str:
     try:
         command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
