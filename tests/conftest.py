@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,13 @@ SHAPE = {
     "eos_token_id": 0,
     "pad_token_id": None,
 }
+
+
+def pytest_collection_finish() -> None:
+    """Keep garbage collections short: what collecting has loaded stays until the end."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def write_text(path: Path, seed: int, documents: int = 120) -> None:

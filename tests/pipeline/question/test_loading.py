@@ -61,26 +61,39 @@ def test_every_evaluation_composes(name: str) -> None:
     assert read_question([f"evaluation@continual.evaluation={name}"]).continual.evaluation.policy == name
 
 
+STORED = ["experiment=quickstart", "mixture.domain_ratio=[0.2,0.4]", "mixture.replicate_at=null"]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The quickstart as its study.yaml has it."""
+    path = tmp_path_factory.mktemp("stored") / "study.yaml"
+    path.write_text(question_yaml(read_question(STORED)))
+    return path
+
+
 MISTAKES = {
     "mixture.domian=0.3": ["mixture.domian: no such key", "mixture.domain_ratio"],
-    "mixture.domain_ratio=[0.5,1.5]": ["mixture.domain_ratio: 1.5; allowed: 0 to 1"],
-    "mixture.replicate_at=0.33": ["mixture.replicate_at: 0.33; allowed: one of"],
     "continual.steps=many": ["continual.steps", "many", "Integer"],
     "model=qwen9": ["model: 'qwen9' does not exist; allowed:", "qwen2-0.3m"],
-    "ladder=[qwen2-0.3]": ["ladder: 'qwen2-0.3' is not a model", "did you mean qwen2-0.3m?"],
     "model=local": ["model.path: has no value", "give model.path=..."],
+    "parallel=zero4": ["parallel: 'zero4' does not exist; allowed: ddp, fsdp2, single, zero1", "did you mean zero"],
+    "law=[dcpt-l9]": ["law: 'dcpt-l9' does not exist; allowed:"],
+}
+OF_A_STUDY = {
+    "mixture.domain_ratio=[0.5,1.5]": ["mixture.domain_ratio: 1.5; allowed: 0 to 1"],
+    "mixture.replicate_at=0.33": ["mixture.replicate_at: 0.33; allowed: one of"],
+    "ladder=[qwen2-0.3]": ["ladder: 'qwen2-0.3' is not a model", "did you mean qwen2-0.3m?"],
     "corpora.domain=law": ["corpora.domain: 'law' is not a source; allowed: general, code"],
     "corpora.domain=general": ["corpora.domain: 'general' is also the general corpus"],
     "precision=fp8": ["precision: 'fp8'; allowed: auto, fp32, bf16"],
     "evaluate.role=proof": ["evaluate.role: 'proof'; allowed: empty, pretrain, fit, confirm"],
     "name='../out'": ["name: '../out'; allowed: letters"],
     "goal.tolerance=0": ["goal.tolerance: 0"],
-    "parallel=zero4": ["parallel: 'zero4' does not exist; allowed: ddp, fsdp2, single, zero1", "did you mean zero"],
     "parallel.kind=tensor": ["parallel.kind: 'tensor'; allowed: single, ddp"],
     "parallel.processes=2": ["parallel.processes: 2 with parallel.kind=single; allowed: 1"],
     "continual.checkpoints.steps=[9999]": ["continual.checkpoints.steps: 9999 is not in the run"],
     "continual.schedule.pieces=[{shape: constant, start: 1.0, steps: 400}]": ["continual.schedule"],
-    "law=[dcpt-l9]": ["law: 'dcpt-l9' does not exist; allowed:"],
     "continual.evaluation.policy=often": ["continual.evaluation.policy: 'often' is not a policy; allowed: dense"],
 }
 
@@ -93,6 +106,15 @@ def test_a_mistake_is_one_line(override: str, capsys: pytest.CaptureFixture[str]
     for part in MISTAKES[override]:
         assert part in error
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("override", OF_A_STUDY)
+def test_a_mistake_in_the_question_of_a_study_is_one_line(override: str, stored: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_question(stored, [override])
+    (line,) = error.value.lines
+    for part in OF_A_STUDY[override]:
+        assert part in line
 
 
 OUT_OF_RANGE = {
@@ -171,17 +193,6 @@ RENAMED = {
 }
 
 
-STORED = ["experiment=quickstart", "mixture.domain_ratio=[0.2,0.4]", "mixture.replicate_at=null"]
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The quickstart as its study.yaml has it."""
-    path = tmp_path_factory.mktemp("stored") / "study.yaml"
-    path.write_text(question_yaml(read_question(STORED)))
-    return path
-
-
 @pytest.mark.parametrize("override", RENAMED)
 def test_a_renamed_key_is_answered_with_its_name(override: str, stored: Path) -> None:
     for read in (lambda: read_question([override]), lambda: load_question(stored, [override])):
@@ -250,11 +261,11 @@ def test_a_misspelt_verb_is_answered_with_the_closest(capsys: pytest.CaptureFixt
     assert "did you mean recommend?" in capsys.readouterr().err
 
 
-def test_planning_does_not_load_torch() -> None:
+def test_planning_does_not_load_torch_or_plotly() -> None:
     script = (
         "import sys; from pipeline.cli.main import run; run(['plan', 'experiment=quickstart', 'data=/nowhere']);"
         "import pipeline.cli.verbs, pipeline.study.fits, pipeline.study.collect, pipeline.study.status;"
-        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules, 'torch was loaded'"
+        "assert not {'torch', 'transformers', 'plotly'} & {*sys.modules}"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode == 0
 

@@ -4,8 +4,6 @@ import dataclasses
 import json
 import re
 import shutil
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -379,11 +377,6 @@ def test_a_question_with_another_tolerance_still_reads_the_study(copied):
     answered = Recommendation.read(study).goal.tolerance
     words = Page(write_report(study, dataclasses.replace(question, goal=goal))).words
     assert f"tolerance, {100 * answered:+.3g}%" in words, "the figure speaks of the answer's question"
-
-
-def test_the_command_line_starts_without_plotly():
-    code = "import sys, pipeline.cli.main, pipeline.cli.verbs; sys.exit('plotly' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def _edit(study: Study, name: str, **changes) -> None:
