@@ -21,8 +21,8 @@ from pipeline.study.folder import Study
 from training.durable import write_whole
 
 _RATIOS = (
-    "Loss at the end of a run against its domain ratio. The first panel is the run of the question, which no fit has "
-    "seen. The others are the fitted sizes and their runs."
+    "Loss at the end of a run against its domain ratio. The first panel is the run of the question, with the "
+    "confirmation runs, which no fit has seen. The others are the fitted sizes and their runs."
 )
 _TRADE_OFF = (
     "The run of the question at domain ratios from 0% to 100%, as labelled. Left is a lower loss on the domain, low is "
@@ -32,8 +32,9 @@ _PLACES = (
     "Confirmation runs at and around the answer, with the prediction of the law that gave it. No fit has seen them."
 )
 _ROUNDS = (
-    "Every dot is a round: what was known of the answer by the posterior of the laws when the next runs were chosen, "
-    "against what the runs before had cost. Pre-training is not counted."
+    "Every dot is a round: what was known of the answer when the next runs were chosen (by the posterior of the laws, "
+    "and where that is within the tolerance by the recommendation), against what the runs before had cost, with the "
+    "pre-training of all models but the target."
 )
 _LOSSES = (
     "Every point is a validation loss, every line a fitted law. Each panel is a model size (and a variant); "
