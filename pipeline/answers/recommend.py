@@ -50,6 +50,10 @@ def recommend(
     if tested.empty:
         warnings.append("no law could be tested on held-out runs; the first one was taken")
     for corpus in corpora:
+        if weight.get(corpus) and (left := [name for name in question.law if name not in weight[corpus]]):
+            warnings.append(
+                f"{', '.join(left)} on {corpus}: not in the average, since no run could be held out of them"
+            )
         for name in weight.get(corpus) or [law[corpus]]:
             unknown = [parameter for parameter, known in fits[corpus][name].identified.items() if not known]
             if unknown:

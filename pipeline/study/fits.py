@@ -19,7 +19,6 @@ from fitting.uncertainty.misfit import (
     half_width,
     log_errors,
 )
-from pipeline.question.design import is_active
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.folder import Study, StudyError
 from training.durable import write_whole
@@ -43,14 +42,14 @@ def fit_all(
 ) -> dict[str, dict[str, Fit]]:
     """Fit each law to each corpus and write fits/<corpus>-<law>.json.
 
+    The runs may be of one size, or fewer than a law has parameters: the prior decides the rest.
+
     Returns:
         corpus -> law -> fit.
 
     Raises:
         StudyError: a law cannot be fitted to a corpus; one line for each that cannot.
     """
-    # A design may have chosen runs of one size, or fewer than a law has parameters: the prior decides the rest.
-    few = is_active(question)
     count, seed = question.bootstrap, question.seed
     fits: dict[str, dict[str, Fit]] = {}
     problems = []
@@ -59,7 +58,7 @@ def fit_all(
         for name, law in question.law.items():
             chosen = selected(points, corpus, law)
             try:
-                fitted = fit(chosen, name, seed=seed, schedules=schedules, bootstrap=count, few=few)
+                fitted = fit(chosen, name, seed=seed, schedules=schedules, bootstrap=count, few=True)
             except PointsError as error:
                 problems.append(f"{name} on {corpus} ({len(chosen)} points): {error}")
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,8 +13,10 @@ from scipy.special import stdtrit
 
 from fitting import LawAverage, folds, law_weights
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, FLOOR, STAND_IN
+from pipeline.study.artifacts import Recommendation
 from pipeline.study.fits import SPLITS, shared_folds, spread, trust, weights
 from tests.fitting.given import given
+from tests.pipeline.report.report_study import make_study
 
 
 def test_trust_is_told_for_each_corpus_and_split() -> None:
@@ -31,6 +34,14 @@ def test_trust_is_told_for_each_corpus_and_split() -> None:
     assert lines[0].startswith("general, size (a larger size): trust transfer-anchored: mean error 1.10% of 3")
     assert lines[7].startswith("code, size-and-tokens (a larger model trained for longer): trust transfer-anchored")
     assert trust(tested.iloc[:0]) == []
+
+
+def test_runs_of_one_size_are_answered_though_a_law_needs_two(tmp_path: Path) -> None:
+    study, question = make_study(tmp_path, ladder=[], bootstrap=2)
+    assert set(question.law) == {"dcpt", "transfer-anchored"}
+    content = Recommendation.read(study)
+    assert 0 < (content.low or 0) < (content.high or 0) < 1
+    assert "dcpt on general: not in the average, since no run could be held out of them" in content.warnings
 
 
 def _tested(*rows: tuple[str, str, int, float]) -> pd.DataFrame:
