@@ -19,7 +19,7 @@ SMALL = [
     *("corpora.tokenizer.vocabulary=300", "sequence_length=16", "validation_windows=8", "launcher.resume_every=5"),
     # Of runs of a second most of the time is the start of a worker.
     "launcher.workers=1",
-    *("law=transfer-anchored", "law.transfer-anchored.from_step=2", "goal.tolerance=0.5", "bootstrap=20"),
+    *("law=transfer-anchored", "law.transfer-anchored.from_step=2", "goal.tolerance=0.5", "bootstrap=8"),
     *("pretrain.steps=30", "pretrain.global_batch=4", "continual.steps=24", "continual.global_batch=4"),
     *("continual.evaluation.every=2", "continual.checkpoints.steps=[6,12]"),
 ]

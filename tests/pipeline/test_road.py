@@ -91,7 +91,7 @@ def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp
     shutil.copytree(trained.folder, copy)
     for name in ("points.parquet", "recommendation.json", "report.html"):
         (copy / name).unlink()
-    for verb in ("status", "collect", "fit", "recommend", "report"):
+    for verb in ("status", "collect", "recommend", "report"):
         assert run([verb, str(copy)]) == 0, verb
     assert Recommendation.read(Study(copy)).mixture == recommendation.mixture
 
