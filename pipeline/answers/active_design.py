@@ -8,6 +8,7 @@ it had not been.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Collection, Sequence
@@ -17,7 +18,8 @@ from math import inf
 
 import pandas as pd
 
-from fitting import LAWS, design
+from fitting import LAWS, Law, design
+from fitting.laws import with_unknown
 from pipeline.answers.design_candidates import (
     Setting,
     candidate_points,
@@ -45,7 +47,7 @@ from pipeline.study.design_history import (
     read_rounds,
     write_rounds,
 )
-from pipeline.study.fits import selected
+from pipeline.study.fits import open_columns, selected
 from pipeline.study.folder import PlannedRun, Study, study_of
 from training.corpora.manifest import Manifest
 
@@ -304,14 +306,15 @@ def _chosen(setting: Setting, run: PlannedRun, half_width: float | None, pretrai
     return ChosenRun(run.name, run.model, ratio, run.spec.steps, run.spec.seed, cost, half_width)
 
 
-def _laws(question: Question) -> tuple[str, list[str], LawConfig]:
+def _laws(question: Question) -> tuple[str, list[Law], LawConfig]:
     """The corpus whose loss decides the answer, the laws that the question asks of it, and the points all are for."""
     limited = goal_of(question).design_question == "limited_data"
     corpus = question.corpora.domain if limited else question.corpora.general
     # The length of a run follows from the ratio there, which only a law that reads D can weigh.
     laws = [name for name in question.law if not limited or "D" in LAWS[name].columns]
     sections = [question.law[name] for name in laws]
-    return corpus, laws, LawConfig(max(one.from_step for one in sections), max(one.min_ratio for one in sections))
+    read = [functools.reduce(with_unknown, open_columns(question, name), LAWS[name]) for name in laws]
+    return corpus, read, LawConfig(max(one.from_step for one in sections), max(one.min_ratio for one in sections))
 
 
 def _batch(question: Question, chosen: Chosen) -> int:

@@ -52,6 +52,6 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     if model.separator != (declared_separator(folder) or model.end_of_text):
         # Hydra reads quotes of its own.
         chosen.append(f'corpora.tokenizer.separator="{model.separator}"')
-    line = shlex.join(["cptlaw", "plan", "experiment=own", *chosen, "ladder=[]", "law=transfer-anchored"])
+    line = shlex.join(["cptlaw", "plan", "experiment=own", *chosen, "ladder=[]"])
     log(f"use it: {line} and your corpora")
     return Exit.DONE

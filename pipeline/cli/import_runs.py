@@ -270,7 +270,7 @@ def question_of(
 ) -> Question:
     """The question that the runs answer: the largest model, for as long as the longest run."""
     longest, facts = max(runs, key=lambda run: (run[1].non_embedding or 0, run[0].spec.tokens))
-    spec, one_size = longest.spec, len({facts.non_embedding for _, facts in runs}) == 1
+    spec = longest.spec
     ratios = sorted({float(facts.domain_ratio or 0) for _, facts in runs})
     sources = {name: {"kind": "files", "path": IMPORTED} for name in (settings.general, settings.domain)}
     words = [
@@ -278,8 +278,6 @@ def question_of(
         *(f"model.path={IMPORTED}", f"model.name={facts.model_name}", f"mixture.domain_ratio={ratios}"),
         *(f"continual.steps={spec.steps}", f"continual.global_batch={spec.global_batch}", "confirm.tokens_factor=1"),
         *(f"sequence_length={spec.sequence_length}", f"continual.peak_learning_rate={facts.peak}"),
-        # One size does not identify the laws that read the size.
-        *(["law=transfer-anchored"] if one_size else []),
         *(f"corpora.sources.{name}.path={IMPORTED}" for name in ("general", "domain")),
     ]
     question = read_question([*words, *overrides])

@@ -46,7 +46,8 @@ counts its steps and tokens from the start of the phase that it left a trunk in.
 
 OPEN_S1 = 1e3
 """s1_pretrain of a model brought along, whose own schedule is not known: so much longer than any continual phase that
-training which simply goes on is linear in S1. Its rho is taken as 1 for the general corpus and 0 for any other."""
+training which simply goes on is linear in S1. Its rho is taken as 1 for the general corpus and 0 for any other; a
+study of such a model fits one number for it."""
 
 
 def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:

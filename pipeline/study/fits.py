@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pandas as pd
 
-from fitting import Fit, Fold, LawAverage, PointsError, advise, fit, folds, held_out, law_weights
+from fitting import LAWS, Fit, Fold, LawAverage, PointsError, advise, fit, folds, held_out, law_weights
 from fitting.law_average import AVERAGE
 from fitting.schedule import Schedules
 from fitting.uncertainty.misfit import (
@@ -27,14 +27,19 @@ SPLITS = ("size", "tokens", "ratio", "size-and-tokens")
 """What `back_test` holds out: one fold of each kind, as a recommendation is asked (`fitting.folds`)."""
 
 
+def open_columns(question: Question, law: str) -> tuple[str, ...]:
+    """Columns of a law that are fitted as a parameter, because the target model was pre-trained elsewhere.
+
+    What part of its pre-training text was like a corpus is not known; s1_pretrain is far above any s1 in any case.
+    """
+    return ("rho",) if question.model.path and "rho" in LAWS[law].columns else ()
+
+
 def selected(points: pd.DataFrame, corpus: str, law: LawConfig) -> pd.DataFrame:
     """The points that a law is fitted to: of the corpus, of runs planned for fitting, as the law's section says."""
-    return points[
-        (points["role"] == "fit")
-        & (points["corpus"] == corpus)
-        & (points["step"] >= max(law.from_step, 1))
-        & (points["r"] >= law.min_ratio)
-    ]
+    own = points[(points["role"] == "fit") & (points["corpus"] == corpus)]
+    first = min(law.from_step, own["step"].max() // 4) if len(own) else 0
+    return own[(own["step"] >= max(first, 1)) & (own["r"] >= law.min_ratio)]
 
 
 def fit_all(
@@ -58,7 +63,8 @@ def fit_all(
         for name, law in question.law.items():
             chosen = selected(points, corpus, law)
             try:
-                fitted = fit(chosen, name, seed=seed, schedules=schedules, bootstrap=count, few=True)
+                unknown = open_columns(question, name)
+                fitted = fit(chosen, name, seed=seed, schedules=schedules, bootstrap=count, unknown=unknown, few=True)
             except PointsError as error:
                 problems.append(f"{name} on {corpus} ({len(chosen)} points): {error}")
                 continue
@@ -113,7 +119,9 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
             for name, law in question.law.items():
                 own = selected(points, corpus, law)
                 try:
-                    rows = held_out(own, name, shared_folds(own, shared_points, split), schedules, question.seed)
+                    split_folds = shared_folds(own, shared_points, split)
+                    unknown = open_columns(question, name)
+                    rows = held_out(own, name, split_folds, schedules, question.seed, unknown=unknown, few=True)
                 except PointsError:
                     continue
                 rows = rows[pd.MultiIndex.from_frame(rows[["run", "step"]]).isin(judged)]
@@ -193,7 +201,7 @@ def spread_of_kind(tested: pd.DataFrame, corpus: str, fit: Fit | LawAverage, ask
     known, errors = _held_out_errors(rows, asked)
     if not len(errors):
         return None
-    if isinstance(fit, LawAverage):
+    if len(laws) > 1:
         factor = AVERAGE_FACTORS[asked]
     else:
         factor = FACTORS[asked] * (1.0 if asked == known else STAND_IN)

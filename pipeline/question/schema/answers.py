@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 @dataclass
 class LawConfig:
     from_step: int = 0
-    """First step whose points are fitted."""
+    """First step whose points are fitted; a quarter of the longest run where that is earlier."""
     min_ratio: float = 0.0
     """Smallest ratio of the validation corpus in the mixture whose runs are fitted."""
 

@@ -254,7 +254,7 @@ def test_what_the_recommendation_says_is_asked_of_fits_to_all_points(copied: tup
     assert half_width == pytest.approx(((content.high or 0) - (content.low or 0)) / 2)
     assert 0.0 < half_width < 0.3
     assert "the tolerance seems to be reached" in lines[0]
-    law = {"dcpt": LawConfig(from_step=10**6)}
+    law = {"dcpt": LawConfig(min_ratio=1.1)}
     assert goal.recommended(dataclasses.replace(question, law=law), study, lines.append) is None
 
 

@@ -13,8 +13,12 @@ from scipy.special import stdtrit
 
 from fitting import LawAverage, folds, law_weights
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, FLOOR, STAND_IN
+from pipeline.answers.recommend import recommend
+from pipeline.answers.trade_off import GOAL
+from pipeline.question.schema import LawConfig
 from pipeline.study.artifacts import Recommendation
-from pipeline.study.fits import SPLITS, shared_folds, spread, trust, weights
+from pipeline.study.collect import read_points, schedules
+from pipeline.study.fits import SPLITS, back_test, fit_all, read_fits, selected, shared_folds, spread, trust, weights
 from tests.fitting.given import given
 from tests.pipeline.report.report_study import make_study
 
@@ -41,7 +45,40 @@ def test_runs_of_one_size_are_answered_though_a_law_needs_two(tmp_path: Path) ->
     assert set(question.law) == {"dcpt", "transfer-anchored"}
     content = Recommendation.read(study)
     assert 0 < (content.low or 0) < (content.high or 0) < 1
-    assert "dcpt on general: not in the average, since no run could be held out of them" in content.warnings
+    assert {*(content.weights or {})["general"]} == {"dcpt", "transfer-anchored"}
+    file = study.folder / "fits" / "held_out.parquet"
+    tested = pd.read_parquet(file)
+    tested[tested["law"] != "dcpt"].to_parquet(file)
+    again = recommend(study, question, read_points(study), read_fits(study, question), GOAL.solve)
+    assert "dcpt on general: not in the average, since no run could be held out of them" in again.warnings
+
+
+def test_what_a_model_from_elsewhere_was_trained_on_is_fitted(tmp_path: Path) -> None:
+    study, question = make_study(tmp_path, until="fits", bootstrap=0)
+    assert "rho" not in read_fits(study, question)["general"]["transfer-anchored"].params
+    mine = dataclasses.replace(question, model=dataclasses.replace(question.model, path="somewhere"))
+    points = read_points(study).assign(rho=0.5)
+    rates = schedules(study.read_plan())
+    fits = fit_all(study, mine, points, rates, str)
+    # The losses were made with rho = 1 on general and 0 on code, whatever the column says.
+    assert fits["general"]["transfer-anchored"].params["rho"] > 0.9
+    assert fits["code"]["transfer-anchored"].params["rho"] < 0.01
+    assert "rho" not in fits["code"]["dcpt"].params
+    tested = back_test(study, mine, points, rates)
+    assert tested.loc[tested["law"] == "transfer-anchored", "relative_error"].abs().mean() < 0.01
+    assert read_fits(study, mine)["general"]["transfer-anchored"].params == pytest.approx(
+        fits["general"]["transfer-anchored"].params
+    )
+
+
+def test_the_first_step_is_a_quarter_of_a_short_run_at_most() -> None:
+    points = pd.DataFrame(
+        {"role": "fit", "corpus": "general", "step": [0, 5, 10, 20, 40], "r": [0.5, 0.5, 0.5, 0.5, 0.1]}
+    )
+    assert list(selected(points, "general", LawConfig(60, 0.2))["step"]) == [10, 20]
+    assert list(selected(points, "general", LawConfig(5))["step"]) == [5, 10, 20, 40]
+    assert list(selected(points, "general", LawConfig())["step"]) == [5, 10, 20, 40]
+    assert selected(points, "code", LawConfig()).empty
 
 
 def _tested(*rows: tuple[str, str, int, float]) -> pd.DataFrame:
@@ -67,6 +104,8 @@ def test_the_spread_of_an_average_is_that_of_its_own_errors() -> None:
     fit = given(law, params, ranges={"N": (0.1, 1.0), "D": (1.0, 8.0)})
     average = LawAverage({"one": fit, "two": fit}, {"one": 0.5, "two": 0.5})
     one = dataclasses.replace(fit, law="one")
+    alone_in_average = spread(tested, "general", LawAverage({"one": one}, {"one": 1.0}), 1.0, 4.0)
+    assert alone_in_average == pytest.approx(spread(tested, "general", one, 1.0, 4.0))
     halves = [np.quantile(spread(tested, "general", of, 1.0, D), 0.95) for of in (average, one) for D in (16.0, 4.0)]  # pyright: ignore
     few = stdtrit(fit.n_runs - 2, 0.95) / stdtrit(10**6, 0.95)
     residual = 0.001
