@@ -31,7 +31,7 @@ HELP = f"""usage: cptlaw export STUDY_FOLDER format=NAME [output=FILE] [devices=
 
   format       {", ".join(FORMATS)}
   output       file to write; default: print
-  devices      GPUs that share a step; default: 1
+  devices      GPUs that train one run together; default: 1
   micro_batch  sequences per forward pass of a GPU; default: 1
   key=value    changes the study's question, like goal.tolerance=0.05 after recommend with the same
 

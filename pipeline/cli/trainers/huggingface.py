@@ -31,7 +31,7 @@ def llama_factory(plan: TrainingPlan) -> Config:
     if len(names) > 1:
         values |= {
             "mix_strategy": "interleave_over",
-            "interleave_probs": ",".join(f"{one:.6g}" for one in _shares(plan)),
+            "interleave_probs": ",".join(f"{one:.6g}" for one in _document_ratios(plan)),
         }
         missing += _by_document(plan, "interleave_probs")
     entries = "".join(f"# {line}\n" for line in yaml.safe_dump(info, sort_keys=False).splitlines())
@@ -40,10 +40,10 @@ def llama_factory(plan: TrainingPlan) -> Config:
 
 def trl(plan: TrainingPlan) -> Config:
     """YAML for `trl sft`: packed sequences of plain text."""
-    shares = _shares(plan)
+    parts = _document_ratios(plan)
     datasets = [_dataset(corpus) for corpus in plan.corpora]
     if len(datasets) > 1:
-        datasets = [one | {"fraction": float(f"{share:.6g}")} for one, share in zip(datasets, shares)]
+        datasets = [one | {"fraction": float(f"{part:.6g}")} for one, part in zip(datasets, parts)]
     values = {
         "model_name_or_path": plan.model,
         "datasets": datasets,
@@ -123,7 +123,7 @@ def _missing(plan: TrainingPlan) -> list[str]:
     return [line for line in (scheduler(plan)[2],) if line]
 
 
-def _shares(plan: TrainingPlan) -> list[float]:
+def _document_ratios(plan: TrainingPlan) -> list[float]:
     return [corpus.weight if corpus.documents is None else corpus.documents for corpus in plan.corpora]
 
 

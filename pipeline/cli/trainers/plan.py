@@ -187,17 +187,17 @@ def _corpora(question: Question, mixture: dict[str, float], manifest: Manifest |
         sources = question.corpora.sources
     weights = {name: weight for name, weight in mixture.items() if weight > 0}
     known = {name: manifest.corpora[name] for name in weights if manifest and name in manifest.corpora}
-    shares: dict[str, float] = {}
+    documents: dict[str, float] = {}
     if len(known) == len(weights) and all(sum(corpus.documents.values()) for corpus in known.values()):
         for name, corpus in known.items():
-            shares[name] = weights[name] * sum(corpus.documents.values()) / sum(corpus.tokens.values())
-    total = sum(shares.values())
+            documents[name] = weights[name] * sum(corpus.documents.values()) / sum(corpus.tokens.values())
+    total = sum(documents.values())
     return tuple(
         Corpus(
             name,
             sources[name],
             weight,
-            shares[name] / total if shares else None,
+            documents[name] / total if documents else None,
             known[name].tokens["train"] if name in known else None,
         )
         for name, weight in weights.items()

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import shutil
-from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +13,6 @@ from fitting import LAWS
 from pipeline.answers.active_design import (
     chosen_runs,
     design_runs,
-    first_round,
     is_answered,
     learn_from_confirmation,
     most_telling,
@@ -24,20 +20,15 @@ from pipeline.answers.active_design import (
     round_line,
 )
 from pipeline.answers.confirm import Place, confirmation_runs
-from pipeline.answers.design_candidates import Setting, candidate_points, candidate_runs, losses_before, target_row
+from pipeline.answers.design_candidates import Setting, candidate_points, losses_before
 from pipeline.answers.law_goal import LawGoal
 from pipeline.plan.cost import run_flops
-from pipeline.plan.runs import planned_runs
 from pipeline.plan.write import add_to_plan
 from pipeline.question.goal import goal_of
-from pipeline.question.loading import read_question
-from pipeline.question.messages import ConfigError
-from pipeline.question.schema import LawConfig, Question
+from pipeline.question.schema import LawConfig
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import collect, measured_points
 from pipeline.study.design_history import (
-    BUDGET,
-    CANDIDATES,
     CONFIRMATION,
     TOLERANCE,
     DesignRound,
@@ -46,61 +37,16 @@ from pipeline.study.design_history import (
     write_rounds,
 )
 from pipeline.study.folder import Study, StudyError, study_of
+from tests.pipeline.answers.active_study import all_rounds, asking, setting_of, train
 from tests.pipeline.answers.examples import recommendation
-from tests.pipeline.report.report_study import long_corpora, write_runs
-
-SMALL = (
-    *("law=transfer-anchored", "design.ratios=[0,0.3,0.5,0.7,0.9]", "design.lengths=[0.5,1]", "design.batch=2"),
-    *("ladder=[qwen2-0.05m,qwen2-0.3m]", "pretrain.evaluation.every=600", "continual.evaluation.every=20"),
-    "design.budget=8e13",
-)
-
-
-@functools.cache
-def _words(*words: str) -> Question:
-    return read_question(["experiment=quickstart", "design=active", *words])
-
-
-def _setting(studies: Path, *words: str, **changes: Any) -> Setting:
-    question = dataclasses.replace(_words(*SMALL, *words), studies=str(studies), **changes)
-    return Setting(question, long_corpora(study_of(question), *question.corpora.sources), "fp32")
-
-
-def _asking(setting: Setting, **keys: Any) -> Setting:
-    """The same with other keys of its design."""
-    question = setting.question
-    return Setting(
-        dataclasses.replace(question, design=dataclasses.replace(question.design, **keys)),
-        setting.manifest,
-        setting.precision,
-    )
-
-
-def _train(setting: Setting, *left_out: str) -> Study:
-    """Write the plan, and the losses of all its runs but some, as `cptlaw train` does."""
-    study = study_of(setting.question)
-    plan = design_runs(setting.question, study, setting.manifest, setting.precision)
-    study.write_plan(plan)
-    write_runs(study, setting.question, [run for run in plan if run.name not in left_out])
-    return study
-
-
-def _rounds(setting: Setting, most: int = 30) -> list[DesignRound]:
-    """Choose and train until choosing stops."""
-    study = study_of(setting.question)
-    for _ in range(most):
-        found = next_round(setting, study)
-        if found is None or found.stop:
-            break
-        _train(setting)
-    return read_rounds(study)
+from tests.pipeline.report.report_study import write_runs
 
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Setting, Study]:
     """A study whose rounds have reached the tolerance."""
-    setting = _setting(tmp_path_factory.mktemp("ended"), "design.tolerance=0.006")
-    _rounds(setting)
+    setting = setting_of(tmp_path_factory.mktemp("ended"), "design.tolerance=0.006")
+    all_rounds(setting)
     return setting, study_of(setting.question)
 
 
@@ -111,19 +57,6 @@ def copied(ended: tuple[Setting, Study], tmp_path: Path) -> tuple[Setting, Study
     shutil.copytree(study.folder, tmp_path / study.folder.name)
     question = dataclasses.replace(setting.question, studies=str(tmp_path))
     return Setting(question, setting.manifest, setting.precision), study_of(question)
-
-
-def test_candidates_are_models_lengths_and_ratios(tmp_path: Path) -> None:
-    setting = _setting(tmp_path)
-    runs = candidate_runs(setting)
-    assert {(run.model, run.spec.steps) for run in runs} == {
-        (model, steps) for model in setting.models for steps in (300, 600)
-    }
-    assert len(runs) == len({run.name for run in runs}) == 3 * 2 * 5
-    assert {run.role for run in runs} == {"fit"}
-    small = candidate_runs(_asking(setting, target_size=False, lengths=[0.5, 0.5001]))
-    assert {run.model for run in small} == {*setting.question.ladder}
-    assert len(small) == 2 * 5
 
 
 def test_candidates_have_the_columns_that_their_points_will_have(ended: tuple[Setting, Study]) -> None:
@@ -144,32 +77,6 @@ def test_candidates_have_the_columns_that_their_points_will_have(ended: tuple[Se
     assert {name: cost.item() for name, cost in costs.items()} == {
         run.name: run_flops(run.spec) for run in runs if run.name in costs.index
     }
-
-
-def test_the_target_is_the_end_of_the_run_that_the_answer_is_for(tmp_path: Path) -> None:
-    row = target_row(_setting(tmp_path), {"qwen2-0.7m": {"general": 2.5}}, "general")
-    assert len(row) == 1
-    assert "r" not in row
-    values = row.iloc[0]
-    assert (values["step"], values["tolerance"], values["general_before"], values["loss_before"]) == (
-        600,
-        0.03,
-        2.5,
-        2.5,
-    )
-    assert values["D"] == pytest.approx(600 * 16 * 128 / 1e9)
-
-
-def test_text_too_short_leaves_runs_out(tmp_path: Path) -> None:
-    setting = _setting(tmp_path)
-    code = dataclasses.replace(setting.manifest.corpora["code"], tokens={"train": 400_000, "validation": 1000})
-    corpora = {**setting.manifest.corpora, "code": code}
-    short = Setting(setting.question, dataclasses.replace(setting.manifest, corpora=corpora), "fp32")
-    runs = candidate_runs(short)
-    assert 0 < len(runs) < len(candidate_runs(setting))
-    assert max(Fraction(run.spec.mixture["code"]) * run.spec.tokens for run in runs) <= 400_000
-    with pytest.raises(ConfigError, match="corpora.sources.code".replace(".", r"\.")):
-        candidate_runs(_asking(short, ratios=[0.9], lengths=[1.0]))
 
 
 def test_rounds_end_at_the_tolerance(ended: tuple[Setting, Study]) -> None:
@@ -287,62 +194,20 @@ def test_a_stop_at_any_moment_changes_no_choice(ended: tuple[Setting, Study], tm
             break
         assert next_round(again, study) is None  # Stopped before the plan was written.
         names = [run.run for run in found.chosen]
-        _train(again, *names)
+        train(again, *names)
         assert next_round(again, study) is None  # Stopped before a run ended.
-        _train(again, names[-1])
+        train(again, names[-1])
         assert next_round(again, study) is None  # Stopped before the last one ended.
         (study.folder / ".design.jsonl.0.part").write_text("half a li")
-        _train(again)
+        train(again)
         study.plan_file.unlink()  # The points decide, not what was planned or collected of them.
         assert history_file(study).read_bytes() == written
     assert history_file(study).read_bytes() == history_file(whole).read_bytes()
 
 
-def test_the_budget_is_never_exceeded(tmp_path: Path) -> None:
-    setting = _setting(tmp_path, "design.tolerance=0.001", "design.budget=6e12")
-    rounds = _rounds(setting)
-    assert rounds[-1].stop == BUDGET
-    assert 3e12 < rounds[-1].spent <= 6e12
-    assert next_round(setting, study_of(setting.question)) is None
-    found = next_round(_asking(setting, budget=1.2e13), study_of(setting.question))
-    assert found
-    assert found.chosen
-    assert found.spent + sum(run.cost for run in found.chosen) <= 1.2e13
-
-
-def test_no_more_runs_than_should_reach_the_tolerance(tmp_path: Path) -> None:
-    many = first_round(_setting(tmp_path, "design.batch=8", "design.tolerance=0.001"))
-    widths = [run.half_width or 0.0 for run in many.chosen]
-    assert len(widths) == 8
-    few = first_round(_setting(tmp_path, "design.batch=8", f"design.tolerance={widths[2] + 1e-9}"))
-    assert few.chosen == many.chosen[:3]
-    assert few.reason.endswith("the first 3 of them should reach the tolerance")
-
-
-def test_without_a_budget_it_is_the_cost_of_the_grid(tmp_path: Path) -> None:
-    setting = _setting(tmp_path, "design.budget=null", "mixture=ratios")
-    grid = planned_runs(setting.question, setting.manifest, "fp32")
-    assert setting.budget == sum(run_flops(run.spec) for run in grid if run.model != "qwen2-0.7m")
-    none = _setting(tmp_path, "design.budget=null")
-    ratios = f"mixture.domain_ratio={none.question.design.ratios}"
-    assert none.budget == _setting(tmp_path, "design.budget=null", ratios).budget
-
-
-def test_a_budget_below_every_run_is_one_line(tmp_path: Path) -> None:
-    stopped = first_round(_setting(tmp_path, "design.budget=1e9"))
-    assert (stopped.stop, stopped.chosen) == (BUDGET, [])
-
-
-def test_candidates_may_run_out(tmp_path: Path) -> None:
-    few = {"design.ratios=[0.3,0.7]", "design.lengths=[1]", "design.target_size=false", "design.tolerance=0.001"}
-    rounds = _rounds(_setting(tmp_path, *sorted(few), "design.budget=1e20"))
-    assert rounds[-1].stop == CANDIDATES
-    assert sum(len(one.chosen) for one in rounds) == 2 * 2
-
-
 def test_a_smaller_tolerance_goes_on(copied: tuple[Setting, Study]) -> None:
     setting, study = copied
-    found = next_round(_asking(setting, tolerance=0.003), study)
+    found = next_round(asking(setting, tolerance=0.003), study)
     assert found
     assert found.chosen
     assert found.round == len(read_rounds(study))
@@ -351,7 +216,7 @@ def test_a_smaller_tolerance_goes_on(copied: tuple[Setting, Study]) -> None:
 def test_more_is_chosen_beyond_tolerance_and_budget(copied: tuple[Setting, Study]) -> None:
     setting, study = copied
     before = read_rounds(study)
-    found = next_round(_asking(setting, budget=1e12), study, more=True)
+    found = next_round(asking(setting, budget=1e12), study, more=True)
     assert found
     assert len(found.chosen) == 2
     assert found.more
@@ -359,7 +224,7 @@ def test_more_is_chosen_beyond_tolerance_and_budget(copied: tuple[Setting, Study
     # A second start goes on with these, and the answer follows before there are others.
     assert next_round(setting, study, more=True) is None
     assert not is_answered(setting, study)
-    _train(setting)
+    train(setting)
     assert not is_answered(setting, study)
     recommendation().write(study)
     assert is_answered(setting, study)
@@ -382,18 +247,6 @@ def test_finished_confirmation_runs_become_points(copied: tuple[Setting, Study])
     seen = {run.spec.hash for run in plan}
     others = confirmation_runs(setting.question, [Place("qwen2-0.7m", 0.693, 600)], setting.manifest, "fp32", seen)
     assert [run.spec.seed for run in others] == [1]
-
-
-def test_a_grid_can_have_further_rounds(tmp_path: Path) -> None:
-    setting = _setting(tmp_path, "design=grid", "mixture.domain_ratio=[0.3,0.7]")
-    assert not goal_of(setting.question).staged(setting.question)
-    study = _train(setting)
-    assert not history_file(study).exists()
-    found = next_round(setting, study, more=True)
-    assert found
-    assert found.half_width
-    plan = design_runs(setting.question, study, setting.manifest, "fp32")
-    assert {run.run for run in found.chosen} == {run.name for run in plan} - {run.name for run in study.read_plan()}
 
 
 def test_rounds_of_another_question_are_kept_and_not_counted(copied: tuple[Setting, Study]) -> None:
@@ -427,32 +280,6 @@ def test_a_damaged_line_is_one_error(copied: tuple[Setting, Study], line: str, p
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_each_domain_has_its_own_rounds_and_the_plan_has_all(tmp_path: Path) -> None:
-    setting = _setting(tmp_path)
-    sources = setting.question.corpora.sources
-    corpora = dataclasses.replace(
-        setting.question.corpora, domains=["code", "law"], sources={**sources, "law": sources["code"]}
-    )
-    question = dataclasses.replace(setting.question, corpora=corpora)
-    manifest = long_corpora(study_of(question), *corpora.sources)
-    for domain in corpora.domains:
-        one = dataclasses.replace(question, corpora=dataclasses.replace(corpora, domain=domain))
-        study = study_of(one)
-        assert next_round(Setting(one, manifest, "fp32"), study)
-        assert history_file(study) == study.folder / "answers" / domain / "design.jsonl"
-    plan = design_runs(question, study_of(question), manifest, "fp32")
-    assert {name for run in plan if run.role == "fit" for name in run.spec.corpora} == {"general", "code", "law"}
-
-
-@pytest.mark.parametrize("goal", ["trade-off", "limited-data"])
-def test_the_first_round_needs_no_points(goal: str, tmp_path: Path) -> None:
-    words = ["law=[dcpt,transfer-anchored]", f"goal={goal}"]
-    words += ["goal.domain_tokens=3e5"] if goal == "limited-data" else []
-    setting = _setting(tmp_path, *words)
-    assert len(first_round(setting).chosen) == 2
-    assert first_round(setting) == first_round(setting)
-
-
 def test_spent_is_the_cost_of_all_chosen_runs(ended: tuple[Setting, Study]) -> None:
     setting, study = ended
     chosen = chosen_runs(setting, study)
@@ -460,16 +287,3 @@ def test_spent_is_the_cost_of_all_chosen_runs(ended: tuple[Setting, Study]) -> N
     assert small
     made = [*chosen.runs, *(setting.pretraining[model] for model in small)]
     assert chosen.spent == pytest.approx(sum(run_flops(run.spec) for run in made))
-
-
-def test_a_model_is_pretrained_when_a_run_of_it_is_chosen(tmp_path: Path) -> None:
-    setting = _setting(tmp_path, "design.batch=1", "design.budget=1e14")
-    study = _train(setting)
-    (chosen,) = first_round(setting).chosen
-    planned = {run.model for run in study.read_plan() if run.role == "pretrain"}
-    assert planned == {chosen.model, "qwen2-0.7m"} != {*setting.models}
-    dear = setting.flops(setting.run("qwen2-0.3m", 0.5, 300, 0), setting.pretrained([]))
-    cheap = setting.flops(setting.run("qwen2-0.3m", 0.5, 300, 0), setting.pretrained(["qwen2-0.3m"]))
-    assert dear == cheap + run_flops(setting.pretraining["qwen2-0.3m"].spec)
-    assert setting.pretrained([]) == {"qwen2-0.7m"}
-    assert _asking(setting, kind="grid").pretrained([]) == {*setting.models}

@@ -1,0 +1,160 @@
+"""What an active design can choose among, what it costs, and where it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from pipeline.answers.active_design import (
+    design_runs,
+    first_round,
+    next_round,
+)
+from pipeline.answers.design_candidates import Setting, candidate_runs, target_row
+from pipeline.plan.cost import run_flops
+from pipeline.plan.runs import planned_runs
+from pipeline.question.goal import goal_of
+from pipeline.question.messages import ConfigError
+from pipeline.study.design_history import (
+    BUDGET,
+    CANDIDATES,
+    history_file,
+)
+from pipeline.study.folder import study_of
+from tests.pipeline.answers.active_study import all_rounds, asking, setting_of, train
+from tests.pipeline.report.report_study import long_corpora
+
+
+def test_candidates_are_models_lengths_and_ratios(tmp_path: Path) -> None:
+    setting = setting_of(tmp_path)
+    runs = candidate_runs(setting)
+    assert {(run.model, run.spec.steps) for run in runs} == {
+        (model, steps) for model in setting.models for steps in (300, 600)
+    }
+    assert len(runs) == len({run.name for run in runs}) == 3 * 2 * 5
+    assert {run.role for run in runs} == {"fit"}
+    small = candidate_runs(asking(setting, target_size=False, lengths=[0.5, 0.5001]))
+    assert {run.model for run in small} == {*setting.question.ladder}
+    assert len(small) == 2 * 5
+
+
+def test_the_target_is_the_end_of_the_run_that_the_answer_is_for(tmp_path: Path) -> None:
+    row = target_row(setting_of(tmp_path), {"qwen2-0.7m": {"general": 2.5}}, "general")
+    assert len(row) == 1
+    assert "r" not in row
+    values = row.iloc[0]
+    assert (values["step"], values["tolerance"], values["general_before"], values["loss_before"]) == (
+        600,
+        0.03,
+        2.5,
+        2.5,
+    )
+    assert values["D"] == pytest.approx(600 * 16 * 128 / 1e9)
+
+
+def test_text_too_short_leaves_runs_out(tmp_path: Path) -> None:
+    setting = setting_of(tmp_path)
+    code = dataclasses.replace(setting.manifest.corpora["code"], tokens={"train": 400_000, "validation": 1000})
+    corpora = {**setting.manifest.corpora, "code": code}
+    short = Setting(setting.question, dataclasses.replace(setting.manifest, corpora=corpora), "fp32")
+    runs = candidate_runs(short)
+    assert 0 < len(runs) < len(candidate_runs(setting))
+    assert max(Fraction(run.spec.mixture["code"]) * run.spec.tokens for run in runs) <= 400_000
+    with pytest.raises(ConfigError, match="corpora.sources.code".replace(".", r"\.")):
+        candidate_runs(asking(short, ratios=[0.9], lengths=[1.0]))
+
+
+def test_the_budget_is_never_exceeded(tmp_path: Path) -> None:
+    setting = setting_of(tmp_path, "design.tolerance=0.001", "design.budget=6e12")
+    rounds = all_rounds(setting)
+    assert rounds[-1].stop == BUDGET
+    assert 3e12 < rounds[-1].spent <= 6e12
+    assert next_round(setting, study_of(setting.question)) is None
+    found = next_round(asking(setting, budget=1.2e13), study_of(setting.question))
+    assert found
+    assert found.chosen
+    assert found.spent + sum(run.cost for run in found.chosen) <= 1.2e13
+
+
+def test_no_more_runs_than_should_reach_the_tolerance(tmp_path: Path) -> None:
+    many = first_round(setting_of(tmp_path, "design.batch=8", "design.tolerance=0.001"))
+    widths = [run.half_width or 0.0 for run in many.chosen]
+    assert len(widths) == 8
+    few = first_round(setting_of(tmp_path, "design.batch=8", f"design.tolerance={widths[2] + 1e-9}"))
+    assert few.chosen == many.chosen[:3]
+    assert few.reason.endswith("the first 3 of them should reach the tolerance")
+
+
+def test_without_a_budget_it_is_the_cost_of_the_grid(tmp_path: Path) -> None:
+    setting = setting_of(tmp_path, "design.budget=null", "mixture=ratios")
+    grid = planned_runs(setting.question, setting.manifest, "fp32")
+    assert setting.budget == sum(run_flops(run.spec) for run in grid if run.model != "qwen2-0.7m")
+    none = setting_of(tmp_path, "design.budget=null")
+    ratios = f"mixture.domain_ratio={none.question.design.ratios}"
+    assert none.budget == setting_of(tmp_path, "design.budget=null", ratios).budget
+
+
+def test_a_budget_below_every_run_is_one_line(tmp_path: Path) -> None:
+    stopped = first_round(setting_of(tmp_path, "design.budget=1e9"))
+    assert (stopped.stop, stopped.chosen) == (BUDGET, [])
+
+
+def test_candidates_may_run_out(tmp_path: Path) -> None:
+    few = {"design.ratios=[0.3,0.7]", "design.lengths=[1]", "design.target_size=false", "design.tolerance=0.001"}
+    rounds = all_rounds(setting_of(tmp_path, *sorted(few), "design.budget=1e20"))
+    assert rounds[-1].stop == CANDIDATES
+    assert sum(len(one.chosen) for one in rounds) == 2 * 2
+
+
+def test_a_grid_can_have_further_rounds(tmp_path: Path) -> None:
+    setting = setting_of(tmp_path, "design=grid", "mixture.domain_ratio=[0.3,0.7]")
+    assert not goal_of(setting.question).staged(setting.question)
+    study = train(setting)
+    assert not history_file(study).exists()
+    found = next_round(setting, study, more=True)
+    assert found
+    assert found.half_width
+    plan = design_runs(setting.question, study, setting.manifest, "fp32")
+    assert {run.run for run in found.chosen} == {run.name for run in plan} - {run.name for run in study.read_plan()}
+
+
+def test_each_domain_has_its_own_rounds_and_the_plan_has_all(tmp_path: Path) -> None:
+    setting = setting_of(tmp_path)
+    sources = setting.question.corpora.sources
+    corpora = dataclasses.replace(
+        setting.question.corpora, domains=["code", "law"], sources={**sources, "law": sources["code"]}
+    )
+    question = dataclasses.replace(setting.question, corpora=corpora)
+    manifest = long_corpora(study_of(question), *corpora.sources)
+    for domain in corpora.domains:
+        one = dataclasses.replace(question, corpora=dataclasses.replace(corpora, domain=domain))
+        study = study_of(one)
+        assert next_round(Setting(one, manifest, "fp32"), study)
+        assert history_file(study) == study.folder / "answers" / domain / "design.jsonl"
+    plan = design_runs(question, study_of(question), manifest, "fp32")
+    assert {name for run in plan if run.role == "fit" for name in run.spec.corpora} == {"general", "code", "law"}
+
+
+@pytest.mark.parametrize("goal", ["trade-off", "limited-data"])
+def test_the_first_round_needs_no_points(goal: str, tmp_path: Path) -> None:
+    words = ["law=[dcpt,transfer-anchored]", f"goal={goal}"]
+    words += ["goal.domain_tokens=3e5"] if goal == "limited-data" else []
+    setting = setting_of(tmp_path, *words)
+    assert len(first_round(setting).chosen) == 2
+    assert first_round(setting) == first_round(setting)
+
+
+def test_a_model_is_pretrained_when_a_run_of_it_is_chosen(tmp_path: Path) -> None:
+    setting = setting_of(tmp_path, "design.batch=1", "design.budget=1e14")
+    study = train(setting)
+    (chosen,) = first_round(setting).chosen
+    planned = {run.model for run in study.read_plan() if run.role == "pretrain"}
+    assert planned == {chosen.model, "qwen2-0.7m"} != {*setting.models}
+    dear = setting.flops(setting.run("qwen2-0.3m", 0.5, 300, 0), setting.pretrained([]))
+    cheap = setting.flops(setting.run("qwen2-0.3m", 0.5, 300, 0), setting.pretrained(["qwen2-0.3m"]))
+    assert dear == cheap + run_flops(setting.pretraining["qwen2-0.3m"].spec)
+    assert setting.pretrained([]) == {"qwen2-0.7m"}
+    assert asking(setting, kind="grid").pretrained([]) == {*setting.models}
