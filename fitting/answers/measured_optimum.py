@@ -8,7 +8,7 @@ Bonferroni, since which place looks best is not known before (Hsu, 1984, on comp
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t
+from scipy.special import stdtrit
 
 from fitting.answers.answer import Estimate
 from fitting.points import PointsError
@@ -64,7 +64,7 @@ def mean_of_seeds(values: np.ndarray, level: float = 0.9) -> Estimate:
     """
     values = np.asarray(values, dtype=float)
     mean, seeds = float(values.mean()), len(values)
-    half = float(t.ppf((1 + level) / 2, seeds - 1) * values.std(ddof=1) / np.sqrt(seeds)) if seeds > 1 else np.nan
+    half = float(stdtrit(seeds - 1, (1 + level) / 2) * values.std(ddof=1) / np.sqrt(seeds)) if seeds > 1 else np.nan
     return Estimate(mean, mean - half, mean + half)
 
 
@@ -96,4 +96,4 @@ def _noise(losses: np.ndarray, level: float) -> tuple[float, float]:
     left = losses - losses.mean(axis=1, keepdims=True) - losses.mean(axis=0, keepdims=True) + losses.mean()
     sd = float(np.sqrt((left**2).sum() / free))
     each = (1 - level) / (places - 1)
-    return sd, float(t.ppf(1 - each / 2, free) * sd * np.sqrt(2 / seeds))
+    return sd, float(stdtrit(free, 1 - each / 2) * sd * np.sqrt(2 / seeds))

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
-from scipy.stats import qmc
 
 from fitting.laws.law import Columns, Law
 
@@ -127,6 +126,8 @@ def posterior(
     `reference`: columns of runs that could be made. With the points they decide the size of the amounts, which the
     prior speaks of, and the constants of the law.
     """
+    from scipy.stats import qmc  # most of a second to import, and most processes draw nothing
+
     target = _Target(law, x, loss, features, reference)
     state = target.state(target.from_prior(qmc.Sobol(len(target.mean), rng=rng).random(PARTICLES)), rng)
     heat, evidence = 0.0, 0.0

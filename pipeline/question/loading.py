@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_module
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -38,13 +41,35 @@ def read_question(overrides: Sequence[str]) -> Question:
     >>> read_question(["experiment=quickstart", "mixture.domain_ratio=0.3"]).mixture.domain_ratio
     [0.3]
     """
-    with initialize_config_module("conf", version_base="1.3"):
-        try:
-            composed = compose("config", adding(overrides))
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError(_override_problems(overrides, error)) from None
+    try:
+        composed = _composed(overrides)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_override_problems(overrides, error)) from None
     with _in_one_line():
         return checked(composed)
+
+
+def _composed(overrides: Sequence[str]) -> DictConfig:
+    """What Hydra composes, but the files once in a process: that takes .3 seconds, and keys alone .02."""
+    words = adding(overrides)
+    files, keys = [], []
+    for word in words:
+        (keys if re.match(r"(\+\+)?\w[\w.-]*=", word) and not selects_file(word) else files).append(word)
+    parsed = OverridesParser.create().parse_overrides(keys)
+    if not all(map(selects_file, files)) or any(one.is_sweep_override() or one.is_hydra_override() for one in parsed):
+        # A word that deletes, adds or configures Hydra: let Hydra order all of them.
+        files, parsed = words, []
+    dates = tuple(path.stat().st_mtime_ns for path in CONF.glob("**/*.yaml"))
+    composed = copy.deepcopy(_composed_files(tuple(files), dates))
+    ConfigLoaderImpl._apply_overrides_to_config(parsed, composed)
+    return composed
+
+
+@functools.lru_cache(maxsize=32)
+def _composed_files(overrides: tuple[str, ...], dates: tuple[int, ...]) -> DictConfig:
+    """What Hydra composes of conf/, whose files have these dates."""
+    with initialize_config_module("conf", version_base="1.3"):
+        return compose("config", [*overrides])
 
 
 def adding(overrides: Sequence[str]) -> list[str]:
@@ -127,7 +152,7 @@ def _override_problems(overrides: Sequence[str], first: Exception) -> list[str]:
     for words in (selections, [word for word in overrides if word not in selections]):
         for word in words:
             try:
-                compose("config", adding([*valid, word]))
+                _composed([*valid, word])
             except (HydraException, OmegaConfBaseException) as error:
                 lines.append(one_line(error))
             else:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -26,11 +29,18 @@ def preset(name: str, data: str = "data") -> ModelConfig:
     names = options("model")
     if name not in names:
         raise ConfigError([f"ladder: {name!r} is not a model; allowed: {', '.join(names)}{nearest(name, names)}"])
-    merged = OmegaConf.merge(OmegaConf.structured(ModelConfig), OmegaConf.load(CONF / "model" / f"{name}.yaml"))
+    file = CONF / "model" / f"{name}.yaml"
+    return copy.deepcopy(_model_of(file, file.stat().st_mtime_ns, data))
+
+
+@functools.cache
+def _model_of(file: Path, date: int, data: str) -> ModelConfig:
+    """The model of a file as it is since `date`."""
+    merged = OmegaConf.merge(OmegaConf.structured(ModelConfig), OmegaConf.load(file))
     # Below a parent with the key that its path refers to.
     merged = OmegaConf.create({"data": data, "model": merged}).model
     if OmegaConf.missing_keys(merged):
-        raise ConfigError([f"ladder: {name!r} needs a path; use it as model={name} model.path=..."])
+        raise ConfigError([f"ladder: {file.stem!r} needs a path; use it as model={file.stem} model.path=..."])
     return OmegaConf.to_object(merged)  # pyright: ignore[reportReturnType]
 
 

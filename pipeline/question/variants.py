@@ -41,6 +41,8 @@ def variants(question: Question) -> Iterator[tuple[str, str, Question]]:
     [('', 'fit', 300), ('short', 'confirm', 10)]
     """
     yield "", "fit", question
+    if not question.variants:
+        return
     defaults = _defaults(question)
     for name, keys in question.variants.items():
         yield name, *_variant(question, defaults, keys)
@@ -48,6 +50,8 @@ def variants(question: Question) -> Iterator[tuple[str, str, Question]]:
 
 def variant_questions(question: Question) -> Iterator[tuple[str, Question | str]]:
     """The key of each variant and its question, or the rest of a message where its keys are wrong."""
+    if not question.variants:
+        return
     defaults = _defaults(question)
     for name, keys in question.variants.items():
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):

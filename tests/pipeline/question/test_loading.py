@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,10 +13,12 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
+from hydra import compose, initialize_config_module
 
 from conf import CONF, options
 from pipeline.cli.main import VERBS, run
-from pipeline.question.loading import load_question, question_of_study, read_question
+from pipeline.question import loading
+from pipeline.question.loading import adding, checked, load_question, question_of_study, read_question
 from pipeline.question.messages import ConfigError, describe_keys
 from pipeline.question.phases import pieces
 from pipeline.question.ranges import PHASE_RANGES, RANGES
@@ -235,6 +238,33 @@ def test_study_yaml_gives_the_question_back(stored: Path, tmp_path: Path) -> Non
     damaged.write_text(stored.read_text().replace("ladder:", "leader:"))
     with pytest.raises(ConfigError, match="plan again"):
         load_question(damaged)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["experiment=quickstart", "mixture.domain_ratio=[0.1]", "goal.tolerance=0.1"],
+        ["mixture.domain_ratio=[0.2]", "experiment=quickstart"],
+        ["law=[dcpt]", "law.dcpt.min_ratio=0.3", "corpora.sources={more: {kind: files, path: a}}"],
+        ["~law.dcpt", "experiment=quickstart", "seed=3"],
+    ],
+)
+def test_files_read_once_compose_to_what_hydra_composes(words: list[str]) -> None:
+    first = read_question(words)
+    first.ladder.append("gpt2")
+    with initialize_config_module("conf", version_base="1.3"):
+        assert checked(compose("config", adding(words))) == read_question(words) != first
+
+
+def test_a_file_of_conf_changed_since_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(CONF, tmp_path / "conf")
+    monkeypatch.setattr(loading, "CONF", tmp_path / "conf")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "conf")
+    file = tmp_path / "conf" / "parallel" / "single.yaml"
+    for kind in ("ddp", "fsdp2"):
+        file.write_text(f"kind: {kind}\n")
+        assert read_question([]).parallel.kind == kind
 
 
 def test_every_key_is_documented() -> None:
