@@ -86,9 +86,13 @@ def numbers_of(frame: pd.DataFrame, names: Iterable[str]) -> dict[str, np.ndarra
         raise PointsError(line)
     x = {}
     for name in names:
-        if line := not_numbers(frame, name):
+        column = frame[name]
+        if isinstance(column, pd.Series) and column.dtype == float and np.isfinite(values := column.to_numpy()).all():
+            x[name] = values
+        elif line := not_numbers(frame, name):
             raise PointsError(line)
-        x[name] = frame[name].to_numpy(dtype=float)
+        else:
+            x[name] = column.to_numpy(dtype=float)
     return x
 
 

@@ -12,8 +12,6 @@ from training.evaluation_steps import EvaluationPolicy
 from training.schedule import Piece
 
 SCHEMA = 2
-PHASES = ("pretrain", "continual")
-PRECISIONS = ("fp32", "bf16")
 OBJECTIVES = ("causal", "masked")
 
 

@@ -14,8 +14,6 @@ from training.spec import Objective, SpecError
 
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 MODEL_FILES = (*TOKENIZER_FILES, "*.safetensors")
-MODEL_TYPES = ("qwen2", "qwen3", "llama", "gpt2", "bert")
-"""Architectures of models given by their shape; a directory or hub name may have any."""
 
 
 def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, end_of_text: int) -> dict[str, Any]:

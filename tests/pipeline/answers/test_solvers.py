@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from pipeline.answers.solvers import Asked, Found, limited_steps
 from pipeline.question.goal import goal_of, tokens_per_step
 from pipeline.question.loading import read_question
 from pipeline.question.schema import GoalConfig, Question
-from pipeline.report.write import write_report
+from pipeline.report.evidence import read_evidence
+from pipeline.report.head import head
 from pipeline.study.collect import read_points
 from pipeline.study.fits import read_back_test, read_fits
+from pipeline.study.folder import Study
 from pipeline.study.target import find_target, lasting, target_columns
 from tests.fitting.given import given
-from tests.pipeline.report.report_study import make_study
+from tests.pipeline.report.report_study import whole_study
 
 LAW = "transfer-anchored"
 PARAMS = {
@@ -124,9 +127,11 @@ def test_without_a_share_each_model_takes_what_general_can_bear() -> None:
         assert rise == pytest.approx(0.03, abs=1e-4) or (row.domain_ratio == 1 and rise < 0.03)
 
 
-@pytest.mark.slow
-def test_the_law_that_predicted_held_out_points_best_weighs_most(tmp_path: Path) -> None:
-    study, question = make_study(tmp_path, until="fits", bootstrap=5)
+def test_the_law_that_predicted_held_out_points_best_weighs_most(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made, question = whole_study(tmp_path_factory.getbasetemp() / "report")
+    study = Study(shutil.copytree(made.folder, tmp_path / "study", ignore=shutil.ignore_patterns("con*.json")))
     general, domain = question.corpora.general, question.corpora.domain
     tested = read_back_test(study)
     law_of = {general: "transfer-anchored", domain: "dcpt"}
@@ -144,5 +149,5 @@ def test_the_law_that_predicted_held_out_points_best_weighs_most(tmp_path: Path)
     ratio = (answer.mixture or {})[domain]
     assert min(alone.values()) - 1e-3 <= ratio <= max(alone.values())
     assert abs(ratio - alone["transfer-anchored"]) <= min(abs(ratio - one) for one in alone.values()) + 1e-3
-    page = write_report(study, question).read_text()
-    assert f"weights by held-out errors: on {general} transfer-anchored" in page
+    shown = head(read_evidence(study, question), "")
+    assert f"weights by held-out errors: on {general} transfer-anchored" in shown
