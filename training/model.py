@@ -84,6 +84,14 @@ def read_model_directory(path: str | Path) -> tuple[dict[str, Any], str]:
     return json.loads((path / "config.json").read_text()), digest.hexdigest()
 
 
+def non_finite_weight(model: PreTrainedModel) -> str:
+    """What is wrong with the first weight that holds NaN or infinity; empty: nothing."""
+    for name, weight in model.named_parameters():
+        if wrong := int((~torch.isfinite(weight)).sum()):
+            return f"{name}: {wrong:,} of {weight.numel():,} values are NaN or infinite; give an undamaged model"
+    return ""
+
+
 def has_linear_head(model: PreTrainedModel) -> bool:
     """Whether the logits are the last hidden states times the head's weight, without bias, scale or cap."""
     head = model.get_output_embeddings()

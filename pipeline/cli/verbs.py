@@ -11,7 +11,7 @@ from rich.text import Text
 from pipeline.launch.launcher import launch
 from pipeline.plan import cost
 from pipeline.plan.machine import decide_precision, known_precision, read_machine
-from pipeline.plan.prepare import prepare_corpora
+from pipeline.plan.prepare import generation_lines, prepare_corpora
 from pipeline.plan.runs import data_folder, placeholder_manifest
 from pipeline.plan.write import add_to_plan, current_plan, write_plan
 from pipeline.question.goal import Output, goal_of
@@ -61,6 +61,8 @@ def plan(question: Question, console: Console) -> Exit:
     if not prepared:
         line = "the corpora are not prepared: this is an estimate, nothing is written"
         console.print(f"{line}; run cptlaw prepare, then plan again")
+        for line in generation_lines(question):
+            console.print(line, highlight=False, soft_wrap=True)
     else:
         done = sum(study.state(run) == "done" for run in runs)
         console.print(f"{len(runs)} runs, {done} of them done already; written to {study.plan_file}", highlight=False)

@@ -14,9 +14,12 @@ from pipeline.plan.runs import data_folder
 from pipeline.question.schema import Question
 from training.corpora.corpus_store import Bar
 from training.corpora.documents import CorpusError
+from training.corpora.generated import outlook
+from training.corpora.generation import Generation
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, prepare
 from training.corpora.source import Source
+from training.spec import SpecError
 
 
 def prepare_corpora(question: Question, log: Callable[[str], object], console: Console | None = None) -> Manifest:
@@ -57,13 +60,19 @@ def sources_of(question: Question, with_validation: bool = True) -> dict[str, So
     for name, given in corpora.sources.items():
         key = f"corpora.sources.{name}"
         path = str(Path(corpora.folder) / given.path) if given.path else ""
+        generated = given.generated
+        if given.kind == "generated":
+            path = path or str(Path(question.data) / "generated")
+            generated, line = _writer(question, given.generated, f"{key}.generated.model")
+            problems += [line] if line else []
         if given.kind == "files" and path and not Path(path).exists():
             problems.append(f"{key}.path: {path!r} does not exist; give a file or folder of text")
         validation = validation_set(question, name) if with_validation else None
         if validation is not None and not validation.exists():
             where = f"{key}.validation" if given.validation else "corpora.validation"
             problems.append(f"{where}: {str(validation)!r} does not exist; run cptlaw prepare validation to make it")
-        sources[name] = replace(given, path=path, validation=None if validation is None else str(validation))
+        validation_path = None if validation is None else str(validation)
+        sources[name] = replace(given, path=path, validation=validation_path, generated=generated)
         try:
             sources[name].check(key)
         except CorpusError as error:
@@ -71,6 +80,37 @@ def sources_of(question: Question, with_validation: bool = True) -> dict[str, So
     if problems:
         raise CorpusError("\n".join(problems))
     return sources
+
+
+def _writer(question: Question, given: Generation, key: str) -> tuple[Generation, str]:
+    """How text is generated, with the directory of the model that writes it, and what is wrong; empty: nothing is.
+
+    Without a model of its own it is the question's, with the question's token between documents.
+    """
+    name, revision, separator = given.model, None, given.separator
+    if name is None:
+        name, revision = question.model.path, question.model.revision
+        separator = separator or (None if question.corpora.tokenizer.path else question.corpora.tokenizer.separator)
+    if not name:
+        return given, f"{key}: null, and model.path too; give the base model, model=local model.path=DIRECTORY"
+    try:
+        folder = hub_directory(key if given.model else "model.path", name, revision, MODEL_FILES)[0]
+    except SpecError as error:
+        return given, str(error)
+    return replace(given, model=str(folder), separator=separator), ""
+
+
+def generation_lines(question: Question) -> list[str]:
+    """What models have yet to write for the question's generated corpora, and how long that takes; a line each.
+
+    Raises:
+        CorpusError: a model or a file of samples cannot be used.
+    """
+    if all(source.kind != "generated" for source in question.corpora.sources.values()):
+        return []
+    generated = [(name, source) for name, source in sources_of(question).items() if source.kind == "generated"]
+    lines = [(name, outlook(source.samples_folder, source.generated, source.filters)) for name, source in generated]
+    return [f"{name}: {line}" for name, line in lines if line]
 
 
 def validation_set(question: Question, corpus: str) -> Path | None:

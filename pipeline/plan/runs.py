@@ -38,8 +38,12 @@ def data_folder(question: Question) -> Path:
         # Folders of questions without this key keep their names.
         if parts["tokenizer"][key] is None:
             del parts["tokenizer"][key]
-    if question.model.path and not question.corpora.tokenizer.path:
-        # The model's tokenizer gives other tokens.
+    for source in parts["sources"].values():
+        if source["kind"] != "generated":
+            del source["generated"]
+    generated = any(source["kind"] == "generated" for source in parts["sources"].values())
+    if question.model.path and (generated or not question.corpora.tokenizer.path):
+        # The model's tokenizer gives other tokens, and the model may write text.
         parts |= {"model": [question.model.path, question.model.revision]}
     corpora = json.dumps(parts, sort_keys=True)
     digest = hashlib.blake2b(corpora.encode(), digest_size=4).hexdigest()

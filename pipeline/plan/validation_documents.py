@@ -36,7 +36,7 @@ def choose_validation(question: Question, console: Console) -> None:
         raise ConfigError(problems)
     sources = {name: source.pinned() for name, source in sources_of(question, with_validation=False).items()}
     models = [directory for name in settings.models for directory in model_directories(name)]
-    reader = SourceReader(sources)
+    reader = SourceReader(sources, console.print)
     for name, source in sources.items():
         file = validation_set(question, name)
         assert file is not None

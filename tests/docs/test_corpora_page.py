@@ -16,6 +16,7 @@ from pipeline.cli.main import run as cptlaw
 from tests.conftest import SHAPE, write_text
 from tests.docs.pages import ROOT, assert_same_output, commands, read, run
 from tests.pipeline.small import SMALL
+from training.corpora.generation import Generation
 from training.corpora.manifest import Manifest
 from training.corpora.source import Source
 from training.corpora.tokenizer import train_tokenizer
@@ -74,6 +75,9 @@ def test_a_command_does_what_it_says(
         assert set(corpora) == {*DOMAINS, "code"}
     if any("where" in word for word in command):
         assert corpora["domain"].dropped == {"where.language": 40, "where.meta.court": 40}
+    if any("kind=generated" in word for word in command):
+        assert corpora["general"].tokens["train"] > 3000
+        assert list((place / "data" / "generated").glob("one-*/000000.jsonl"))
     if any("max_bytes" in word for word in command):
         assert 20_000 <= sum(corpora["domain"].bytes.values()) < 21_000
     if any("corpora.validation" in word for word in command):
@@ -96,6 +100,11 @@ def _first_cells(section: str) -> set[str]:
 def test_the_table_has_the_keys_of_a_source() -> None:
     keys = set(Source.__dataclass_fields__) - {"part", "exclude"}
     assert _first_cells(PAGE.split("## The Hugging Face hub")[0]) == keys
+
+
+def test_the_table_has_the_keys_of_generated_text() -> None:
+    keys = set(Generation.__dataclass_fields__)
+    assert _first_cells(PAGE.split("## Text that the base model writes")[1].split("\n## ")[0]) == keys
 
 
 def test_the_presets_are_those_that_there_are() -> None:

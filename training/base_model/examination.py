@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from training.corpora.tokenizer import end_of_text_id, load_tokenizer, vocabulary_problem
-from training.model import model_from_directory
+from training.model import model_from_directory, non_finite_weight
 from training.parameters import Size, model_size
 from training.spec import SpecError
 
@@ -69,10 +69,8 @@ def examine(folder: Path) -> Examination:
     """
     tokenizer = load_tokenizer(folder)
     model = model_from_directory(folder, "sdpa").eval()
-    for name, weight in model.named_parameters():
-        if wrong := int((~torch.isfinite(weight)).sum()):
-            counts = f"{wrong:,} of {weight.numel():,} values are NaN or infinite"
-            raise SpecError(f"{folder}: {name}: {counts}; give an undamaged model")
+    if problem := non_finite_weight(model):
+        raise SpecError(f"{folder}: {problem}")
     if problem := vocabulary_problem(len(tokenizer), model.get_input_embeddings().get_parameter("weight").shape[0]):
         raise SpecError(f"{folder}: {problem}")
     end = tokenizer.convert_ids_to_tokens(end_of_text_id(tokenizer))

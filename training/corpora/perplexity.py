@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from training.corpora.documents import CorpusError
-from training.spec import SpecError
+from training.corpora.language_model import open_model
+from training.corpora.tokenizer import load_tokenizer
 
 # Logits of a forward pass: 512 MB as fp32.
 _LOGITS = 2**27
@@ -38,10 +38,8 @@ def perplexities(
     from torch.nn import functional
     from torch.nn.utils.rnn import pad_sequence
 
-    from training.corpora.tokenizer import load_tokenizer
-
     tokenizer = load_tokenizer(model)
-    network = _loaded(model)
+    network = open_model(model, "validation.models")
     rows = [tokenizer(text, truncation=True, max_length=tokens)["input_ids"] for text in texts]
     limit = _LOGITS // network.config.get_text_config().vocab_size
     found = np.full(len(rows), np.inf)
@@ -64,20 +62,3 @@ def perplexities(
         if progress:
             progress(done / len(waiting))
     return found
-
-
-def _loaded(model: Path):
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    from training.model import model_from_directory, read_model_directory
-
-    try:
-        if not torch.cuda.is_available():
-            return model_from_directory(model, "sdpa").eval()
-        read_model_directory(model)
-        return AutoModelForCausalLM.from_pretrained(
-            model, dtype="auto", device_map="auto", local_files_only=True, use_safetensors=True
-        ).eval()
-    except (SpecError, OSError, ValueError) as error:
-        raise CorpusError(f"validation.models: {str(error).splitlines()[0]}") from error

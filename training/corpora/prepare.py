@@ -79,7 +79,7 @@ def prepare(
     sources, origins = _identified(sources, folder := Path(folder), progress)
     validation_sets = _validation_fingerprint(sources)
     folder.mkdir(parents=True, exist_ok=True)
-    reader = SourceReader(sources)
+    reader = SourceReader(sources, progress, bar)
     stores: dict[str, TokenStore] = {}
     with contextlib.ExitStack() as opened:
         locked = opened.enter_context(locked_folder(folder))
@@ -149,7 +149,10 @@ def _identified(sources: Mapping[str, Source], folder: Path, progress: Log) -> t
     problems = []
     for name, source in sorted(sources.items()):
         try:
-            if source.kind == "files" and (size := file_bytes(source.path)) >= _LONG_BYTES:
+            size = file_bytes(source.path) if source.kind == "files" else 0
+            if source.kind == "generated":
+                size = sum(file.stat().st_size for file in Path(source.generated.model or "").glob("*.safetensors"))
+            if size >= _LONG_BYTES:
                 progress(f"{name}: fingerprint of {size / 1e9:,.1f} GB")
             pinned[name] = _pinned(name, source, folder)
             origins[name] = pinned[name].fingerprint()

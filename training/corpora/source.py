@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from training.corpora.documents import CorpusError, capped, json_hash
 from training.corpora.filters import Chooser, Filters, Reading
+from training.corpora.generated import GeneratedReading, sample_missing
+from training.corpora.generation import Generation
 from training.corpora.hub_text import HubReading, folder_fingerprint, pinned_revision
 from training.corpora.installed_python import installed_documents, installed_fingerprint
 from training.corpora.text_files import FileReading, file_bytes, file_fingerprint
 
-KINDS = ("installed-python", "files", "hub")
+KINDS = ("installed-python", "files", "hub", "generated")
 
 
 # Not frozen: OmegaConf would make it read-only in a question.
@@ -24,9 +26,11 @@ class Source:
     """Where the text of a corpus comes from, and which of its documents are kept."""
 
     kind: str = "files"
-    """files, hub (a data set of the Hugging Face hub, streamed), or installed-python (text that every machine has)."""
+    """files, hub (a data set of the Hugging Face hub, streamed), installed-python (text that every machine has), or
+    generated (text that the base model writes)."""
     path: str = ""
-    """Of files: a file or folder of .jsonl(.gz|.zst), .parquet or .txt; relative to corpora.folder, if that is set."""
+    """Of files: a file or folder of .jsonl(.gz|.zst), .parquet or .txt; relative to corpora.folder, if that is set. Of
+    generated: the folder that keeps the samples, empty: data/generated."""
     name: str = ""
     """Of hub: owner/name, or a local folder of data files that `datasets` opens."""
     subset: str | None = None
@@ -43,6 +47,8 @@ class Source:
     """Length of the shortest document that is kept, Unicode characters."""
     max_characters: int | None = None
     """Length of the longest document that is kept, Unicode characters; null: any."""
+    generated: Generation = field(default_factory=Generation)
+    """Of generated: how the model writes text."""
     where: Any = None
     """Column -> list of allowed values, or a regular expression to find in it: {lang: [en], meta.url: "^http"}"""
     part: str = "prose"
@@ -65,6 +71,11 @@ class Source:
         """Which documents are kept."""
         return Filters(self.min_characters, self.max_characters, self.where or {})
 
+    @property
+    def samples_folder(self) -> Path:
+        """Of generated: the folder of these samples, below `path`. Errors as `fingerprint`."""
+        return Path(self.path) / f"{Path(self.generated.model or '').name}-{self.generated.sampling_fingerprint()[:12]}"
+
     def check(self, key: str) -> None:
         """Check the settings.
 
@@ -78,8 +89,14 @@ class Source:
             problems.append(f"{key}.path: missing; allowed: a file or a folder")
         if self.kind == "hub" and not self.name:
             problems.append(f"{key}.name: missing; allowed: owner/name on the hub, or a local folder")
-        if self.kind == "installed-python" and self.filters.where:
-            problems.append(f"{key}.where: {dict(self.filters.where)}; installed-python has no columns")
+        if self.kind in ("installed-python", "generated") and self.filters.where:
+            problems.append(f"{key}.where: {dict(self.filters.where)}; {self.kind} has no columns")
+        if self.kind == "generated":
+            problems += self.generated.problems(f"{key}.generated")
+            if self.max_bytes is not None:
+                problems.append(
+                    f"{key}.max_bytes: {self.max_bytes}; allowed for generated text: null, give generated.tokens"
+                )
         if self.max_bytes is not None and self.max_bytes < 1:
             problems.append(f"{key}.max_bytes: {self.max_bytes}; allowed: 1 or more, or null for all")
         problems += self.filters.problems(key)
@@ -99,7 +116,8 @@ class Source:
     def fingerprint(self) -> str:
         """Hash of all that decides the documents; 32 hexadecimal digits.
 
-        It covers the bytes of files, the commit of a hub data set, and the versions of installed packages.
+        It covers the bytes of files, the commit of a hub data set, the versions of installed packages, and the model
+        and keys of generated text.
 
         Raises:
             CorpusError: the source cannot be read, or is of the hub and not pinned.
@@ -108,6 +126,8 @@ class Source:
         if self.kind == "installed-python":
             plain = installed_fingerprint(self.part, self.exclude, self.max_bytes)
             return json_hash([plain, rules]) if rules else plain
+        if self.kind == "generated":
+            return json_hash([self.generated.fingerprint(), rules])
         if self.kind == "files":
             parts = [file_fingerprint(self.path, self.column, self.group), self.max_bytes]
             return json_hash([*parts, rules] if rules else parts)
@@ -135,10 +155,18 @@ class ListReading(Reading):
 
 
 class SourceReader:
-    """Reads the documents of sources; installed Python is parsed once, others are read each time."""
+    """Reads the documents of sources; installed Python is parsed once, others are read each time.
 
-    def __init__(self, sources: Mapping[str, Source]) -> None:
-        self._sources = sources
+    Text that a model writes is sampled at the first reading; `log` and `bar` are called meanwhile, as in `make_store`.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        log: Callable[[str], object] = print,
+        bar: Callable[[str, int, float | None], object] | None = None,
+    ) -> None:
+        self._sources, self._log, self._bar = sources, log, bar
         self._installed: dict[str, list[tuple[str, str]]] = {}
 
     def documents(self, corpus: str) -> Iterable[tuple[str, str]]:
@@ -159,6 +187,10 @@ class SourceReader:
         if source.kind == "hub":
             where = (source.name, source.subset, source.split, source.revision, source.column, source.group)
             return HubReading(*where, Chooser(source.filters, dropped), position, source.max_bytes)
+        if source.kind == "generated":
+            folder = source.samples_folder
+            sample_missing(corpus, folder, source.generated, source.filters, self._log, self._bar)
+            return GeneratedReading(folder, source.generated, Chooser(source.filters, dropped), position)
         if source.kind == "files" and source.max_bytes is None:
             return FileReading(source.path, source.column, source.group, Chooser(source.filters, dropped), position)
         # These are read from the first document, and count dropped documents again.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -13,11 +12,9 @@ import numpy as np
 
 from training.corpora.corpus_store import Bar, Log
 from training.corpora.documents import CorpusError, json_hash, sampled
+from training.corpora.language_model import model_fingerprint
 from training.corpora.perplexity import perplexities
-from training.corpora.tokenizer import load_tokenizer
 from training.durable import write_whole
-from training.model import read_model_directory
-from training.spec import SpecError
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ def write_validation_set(
         CorpusError: a model cannot be used, or the file holds another set.
     """
     corpus = file.name.removesuffix(".jsonl")
-    prints = [_model_fingerprint(model) for model in models]
+    prints = [model_fingerprint(model, "validation.models") for model in models]
     made_of = {"source": source, "models": prints, **asdict(choice)}
     record_file = file.with_suffix(".json")
     if file.exists():
@@ -135,15 +132,6 @@ def worst_under_all(perplexity: np.ndarray, ratio: float) -> np.ndarray:
     count = int(ratio * perplexity.shape[1])
     np.put_along_axis(worst, order[:, perplexity.shape[1] - count :], True, axis=1)
     return np.logical_and.reduce(worst, axis=0)
-
-
-def _model_fingerprint(model: Path) -> str:
-    try:
-        weights = read_model_directory(model)[1]
-    except SpecError as error:
-        raise CorpusError(f"validation.models: {error}") from error
-    tokenizer = load_tokenizer(model).backend_tokenizer.to_str()
-    return hashlib.blake2b((weights + tokenizer).encode(), digest_size=16).hexdigest()
 
 
 def _cached_perplexities(

@@ -41,6 +41,9 @@ class Corpus:
     @property
     def place(self) -> str:
         """The file, folder or hub name, or a name to be replaced."""
+        if self.source.kind == "generated" and self.source.generated.model:
+            with contextlib.suppress(CorpusError):
+                return str(self.source.samples_folder / "*.jsonl")
         return self.source.path or self.source.name or f"TEXT-OF-{self.name}.jsonl"
 
 
@@ -220,6 +223,11 @@ def missing_data(plan: TrainingPlan) -> list[str]:
     for corpus in plan.corpora:
         if corpus.source.kind == "installed-python":
             lines.append(f"{corpus.name}: text of the installed Python, which is no file; write it to {corpus.place}")
+        if corpus.source.kind == "generated":
+            limit = corpus.source.generated.max_repetition
+            lines.append(
+                f"{corpus.name}: text that the model wrote; join its files, without rows of repetition above {limit}"
+            )
         if used := [name for name in FILTERS if getattr(corpus.source, name)]:
             lines.append(f"{corpus.name}: the filters {', '.join(used)} are cptlaw's; filter the text before")
         if corpus.available is not None and corpus.weight * plan.tokens > corpus.available:

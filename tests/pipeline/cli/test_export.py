@@ -18,14 +18,18 @@ from conf import CONF, options
 from pipeline.cli.export import FORMATS
 from pipeline.cli.main import run
 from pipeline.cli.trainers.huggingface import scheduler
-from pipeline.cli.trainers.plan import Corpus, Schedule, TrainingPlan, schedule_of
+from pipeline.cli.trainers.plan import Corpus, Schedule, TrainingPlan, missing_data, schedule_of
 from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
 from pipeline.study.artifacts import RecommendedRun
 from pipeline.study.folder import question_yaml, study_of
+from tests.conftest import SHAPE
 from tests.pipeline.answers.examples import recommendation
 from tests.pipeline.small import refused
+from training.corpora.generation import Generation
 from training.corpora.source import Source
+from training.corpora.tokenizer import train_tokenizer
+from training.model import build_model
 from training.schedule import Piece, learning_rates
 from training.spec import Optimizer
 
@@ -220,3 +224,14 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, capsys
     assert "did you mean trl?" in refused(["export", folder, "format=trk"], capsys)
     recommendation(mixture=None, target=target, binding="all too high").write(study)
     assert "no mixture meets the goal (all too high)" in refused(["export", folder, "format=trl"], capsys)
+
+
+def test_text_that_the_model_wrote_is_named(tmp_path: Path) -> None:
+    train_tokenizer(["some text"] * 9, 270, tmp_path / "model")
+    shape = {**SHAPE, "vocab_size": 270}
+    build_model(shape, "eager", seed=0).save_pretrained(tmp_path / "model")
+    how = Generation(model=str(tmp_path / "model"), max_repetition=0.2)
+    written = Corpus("general", Source("generated", path="texts", generated=how), 0.6, 0.75, 10**9)
+    assert written.place == f"texts/model-{how.sampling_fingerprint()[:12]}/*.jsonl"
+    lines = missing_data(dataclasses.replace(PLAN, corpora=(written, PLAN.corpora[1])))
+    assert lines[0] == "general: text that the model wrote; join its files, without rows of repetition above 0.2"

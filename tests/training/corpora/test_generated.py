@@ -1,0 +1,248 @@
+"""Text that a tiny model with random weights writes: its distribution, its bytes after a kill, and what is dropped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.conftest import SHAPE
+from tests.pipeline.small import wait_until
+from training.corpora.documents import CorpusError
+from training.corpora.filters import Filters
+from training.corpora.generated import GeneratedReading, outlook, sample_missing
+from training.corpora.generation import Generation
+from training.corpora.manifest import Manifest
+from training.corpora.prepare import TokenizerChoice, prepare
+from training.corpora.source import Source
+from training.corpora.text_sampler import TextSampler
+from training.corpora.tokenizer import load_tokenizer, train_tokenizer
+from training.model import build_model
+
+SMALL = {"tokens": 600, "max_tokens": 24, "batch": 5}
+PREPARE = """
+import json, sys
+from training.corpora.generation import Generation
+from training.corpora.prepare import TokenizerChoice, prepare
+from training.corpora.source import Source
+folder, keys = sys.argv[1], json.loads(sys.argv[2])
+source = Source("generated", path=folder + "/texts", generated=Generation(**keys))
+prepare({"general": source}, TokenizerChoice(path=keys["model"]), folder + "/data", validation_ratio=0.2)
+"""
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Equal bytes are promised for one number of threads only."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with far from uniform probabilities, whose directory asks for the likeliest token only."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    train_tokenizer(["the model writes what it likes, again and again, é"] * 9, 290, folder)
+    network = build_model({**SHAPE, "vocab_size": len(load_tokenizer(folder))}, "eager", seed=1)
+    with torch.no_grad():
+        network.get_input_embeddings().get_parameter("weight").mul_(8)
+    network.save_pretrained(folder)
+    greedy = {"do_sample": True, "top_k": 1, "repetition_penalty": 9.0, "max_new_tokens": 3}
+    (folder / "generation_config.json").write_text(json.dumps(greedy))
+    return folder
+
+
+def written(folder: Path, model: Path, log: Callable[[str], object] = lambda line: None, **keys: Any) -> Manifest:
+    how = Generation(**{"model": str(model), **SMALL, **keys})
+    source = Source("generated", path=str(folder / "texts"), generated=how)
+    choice = TokenizerChoice(path=str(model))
+    return prepare({"general": source}, choice, folder / "data", validation_ratio=0.2, progress=log)
+
+
+def samples(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("texts/*/*.jsonl")}
+
+
+def test_a_model_writes_a_corpus_once(model: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    corpus = written(tmp_path, model, lines.append).corpora["general"]
+    assert any("loading" in line for line in lines)
+    assert corpus.documents["train"] > 10
+    assert corpus.documents["validation"] > 0
+    rows = [json.loads(line) for _, content in sorted(samples(tmp_path).items()) for line in content.splitlines()]
+    kept = [row for row in rows if row["text"].strip() and row["repetition"] <= 0.3]
+    tokens = [row["tokens"] for row in kept]
+    read = sum(corpus.documents.values())
+    assert sum(tokens[: read - 1]) < 600 <= sum(tokens[:read])
+    assert sum(corpus.bytes.values()) == sum(len(row["text"].encode()) for row in kept[:read])
+    before = samples(tmp_path)
+    lines.clear()
+    assert written(tmp_path, model, lines.append).corpora["general"] == corpus
+    assert not any("loading" in line for line in lines)
+    assert samples(tmp_path) == before
+
+
+def test_more_tokens_add_batches(model: Path, tmp_path: Path) -> None:
+    written(tmp_path, model)
+    fewer, few = samples(tmp_path), Manifest.open(tmp_path / "data").corpora["general"]
+    more = written(tmp_path, model, tokens=1200).corpora["general"]
+    assert len(samples(tmp_path)) > len(fewer)
+    assert samples(tmp_path).items() > fewer.items()
+    assert more.source != few.source
+    assert more.tokens["train"] > few.tokens["train"]
+
+
+def test_after_a_kill_the_bytes_are_the_same(model: Path, tmp_path: Path) -> None:
+    keys = {**SMALL, "tokens": 2500, "model": str(model)}
+    command = [sys.executable, "-c", PREPARE, str(tmp_path / "killed"), json.dumps(keys)]
+    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
+    wait_until(lambda: len(samples(tmp_path / "killed")) >= 3)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    before = samples(tmp_path / "killed")
+    assert not (tmp_path / "killed" / "data" / "manifest.json").exists()
+    again = written(tmp_path / "killed", model, tokens=2500)
+    undisturbed = written(tmp_path / "undisturbed", model, tokens=2500)
+    assert again.corpora == undisturbed.corpora
+    assert samples(tmp_path / "killed") == samples(tmp_path / "undisturbed")
+    assert samples(tmp_path / "killed").items() > before.items()
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, None), (0.5, None), (1.0, 0.8)])
+def test_the_first_token_has_the_models_distribution(model: Path, temperature: float, top_p: float | None) -> None:
+    how = Generation(str(model), max_tokens=1, batch=4000, temperature=temperature, top_p=top_p)
+    sampler = TextSampler(how, 1)
+    texts = Counter(row["text"] for row in sampler.sample(0, lambda tokens: None))
+    tokenizer = load_tokenizer(model)
+    network = sampler._network
+    with torch.no_grad():
+        logits = network(input_ids=torch.tensor([[tokenizer.eos_token_id]])).logits[0, -1].double()
+    chances = torch.softmax(logits / temperature, 0)
+    ordered, places = chances.sort(descending=True)
+    if top_p is not None:
+        ordered[ordered.cumsum(0) - ordered >= top_p] = 0
+    expected: Counter[str] = Counter()
+    for chance, place in zip((ordered / ordered.sum()).tolist(), places.tolist(), strict=True):
+        text = "" if place == tokenizer.eos_token_id else str(tokenizer.decode([place])).rstrip("\ufffd")
+        expected[text] += chance
+    distance = sum(abs(texts[text] / 4000 - expected[text]) for text in texts | expected) / 2
+    spread = sum((chance / (2 * torch.pi * 4000)) ** 0.5 for chance in expected.values())
+    assert distance < 1.5 * spread
+
+
+def test_an_end_and_a_cut_character_are_no_text(model: Path) -> None:
+    sampler = TextSampler(Generation(str(model), max_tokens=60, batch=200), 1)
+    rows = sampler.sample(3, lambda tokens: None)
+    assert any(row["tokens"] <= 60 for row in rows)
+    assert not any("<|endoftext|>" in row["text"] or row["text"].endswith("\ufffd") for row in rows)
+    assert rows == sampler.sample(3, lambda tokens: None)
+    assert rows != sampler.sample(4, lambda tokens: None)
+
+
+def test_text_that_repeats_itself_is_dropped(model: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    corpus = written(tmp_path, model, lines.append, max_repetition=0.3, temperature=0.4, max_tokens=60)
+    dropped = corpus.corpora["general"].dropped["repetition"]
+    assert dropped > 0
+    assert any(line.startswith("general: kept ") and f"{dropped} repetition" in line for line in lines)
+    rows = [json.loads(line) for content in samples(tmp_path).values() for line in content.splitlines()]
+    assert sum(row["repetition"] > 0.3 for row in rows) >= dropped
+
+
+def test_a_model_that_only_repeats_itself_is_refused(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        CorpusError,
+        match=r"^corpora.general: \d of 6[4-8] sampled documents are kept \(empty dropped \d+, repetition dropped \d",
+    ):
+        written(tmp_path, model, temperature=0.3, max_repetition=0.0, tokens=10**6)
+    lines: list[str] = []
+    with pytest.raises(CorpusError, match=r"raise generated.temperature"):
+        written(tmp_path, model, lines.append, temperature=0.3, max_repetition=0.0, tokens=10**6)
+    assert not any("loading" in line for line in lines)
+
+
+def test_reading_goes_on_from_any_place(model: Path, tmp_path: Path) -> None:
+    how = Generation(str(model), **SMALL)
+    sample_missing("general", tmp_path / "s", how, Filters(), lambda line: None)
+    reading = GeneratedReading(tmp_path / "s", how)
+    documents, places = [], []
+    for document in reading:
+        documents.append(document)
+        places.append(reading.place())
+    for number in (0, 3, 4, 5, len(documents) - 1):
+        rest = GeneratedReading(tmp_path / "s", how, position=places[number][0])
+        assert list(rest) == documents[number + 1 :]
+    assert outlook(tmp_path / "s", how, Filters()) == ""
+    more = outlook(tmp_path / "s", replace(how, tokens=10**6), Filters())
+    assert "tokens/s, about" in more
+    (tmp_path / "s" / "000001.jsonl").write_text("{}\n")
+    with pytest.raises(CorpusError, match=r"000001.jsonl: damaged; remove it"):
+        list(GeneratedReading(tmp_path / "s", how))
+
+
+def test_the_fingerprint_knows_the_model_and_all_keys(model: Path, tmp_path: Path) -> None:
+    how = Generation(str(model))
+    copy = shutil.copytree(model, tmp_path / "copy")
+    assert replace(how, model=str(copy)).fingerprint() == how.fingerprint()
+    other: list[dict[str, Any]] = [
+        {"tokens": 9},
+        {"max_tokens": 9},
+        {"temperature": 0.9},
+        {"top_p": 0.9},
+        {"seed": 1},
+        {"batch": 9},
+    ]
+    other += [{"max_repetition": 0.2}, {"separator": str(load_tokenizer(model).convert_ids_to_tokens(9))}]
+    prints = [replace(how, **keys).fingerprint() for keys in [{}, *other]]
+    build_model({**SHAPE, "vocab_size": len(load_tokenizer(model))}, "eager", seed=2).save_pretrained(copy)
+    prints.append(replace(how, model=str(copy)).fingerprint())
+    assert len(set(prints)) == len(other) + 2
+    # What selects among samples does not sample again.
+    assert replace(how, tokens=9, max_repetition=0.2).sampling_fingerprint() == how.sampling_fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"temperature": 0.0}, "generated.temperature: 0.0; allowed: above 0, 1 is the model's distribution"),
+        ({"temperature": -1.0}, "generated.temperature: -1.0; allowed: above 0"),
+        ({"temperature": float("nan")}, "generated.temperature: nan; allowed: above 0"),
+        ({"top_p": 0.0}, "generated.top_p: 0.0; allowed: above 0, at most 1"),
+        ({"tokens": 0}, "generated.tokens: 0; allowed: 1 or more"),
+        ({"batch": 0}, "generated.batch: 0; allowed: 1 or more"),
+        ({"max_repetition": 1.5}, "generated.max_repetition: 1.5; allowed: 0 to 1"),
+        ({"max_tokens": 64}, "generated.max_tokens: 64; allowed: 1 to 63, which the model can read"),
+        ({"model": "/none"}, "generated.model: /none: no config.json"),
+        ({"separator": "<none>"}, "'<none>' is not a token; allowed: <|endoftext|>"),
+    ],
+)
+def test_a_mistake_is_one_line(model: Path, tmp_path: Path, keys: dict[str, Any], line: str) -> None:
+    how = Generation(**{"model": str(model), **SMALL, **keys})
+    source = Source("generated", path=str(tmp_path / "texts"), generated=how)
+    with pytest.raises(CorpusError) as error:
+        prepare({"general": source}, TokenizerChoice(path=str(model)), tmp_path / "data", progress=lambda line: None)
+    assert line in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_model_with_nan_is_refused(model: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(model, tmp_path / "copy")
+    network = build_model({**SHAPE, "vocab_size": len(load_tokenizer(model))}, "eager", seed=2)
+    with torch.no_grad():
+        network.get_input_embeddings().get_parameter("weight")[3, 3] = torch.nan
+    network.save_pretrained(copy)
+    with pytest.raises(CorpusError, match=r"embed_tokens.weight: 1 of [\d,]+ values are NaN or infinite; give an und"):
+        written(tmp_path, copy)
