@@ -17,7 +17,7 @@ from pipeline.plan.write import add_to_plan, current_plan, write_plan
 from pipeline.question.goal import Output, goal_of
 from pipeline.question.schema import Question
 from pipeline.report.terminal_tables import cost_table
-from pipeline.study.folder import study_of
+from pipeline.study.folder import PlannedRun, Study, study_of
 from pipeline.tracking.mirror import track_answer
 from training.corpora.manifest import Manifest
 from training.run import Exit
@@ -184,9 +184,10 @@ def confirm(question: Question, console: Console) -> Exit:
     """Train runs that the fit has not seen, at the answer and around it, and compare."""
     goal, study = goal_of(question), study_of(question)
     if goal.staged(question) and question.launcher.kind == "slurm":
-        waiting = [run for run in study.read_plan() if run.role == "fit" and study.state(run) == "open"]
+        # Short runs of a next round may be done before the job of this round comes here.
+        waiting = [run for run in study.read_plan() if run.role == "fit" and not _in_answer(study, run)]
         if waiting:
-            console.print(f"not confirmed yet: {len(waiting)} runs for the fit are not done", highlight=False)
+            console.print(f"not confirmed yet: {len(waiting)} runs for the fit are not in the answer", highlight=False)
             return Exit.DONE
     manifest = Manifest.open(data_folder(question))
     runs = goal.confirmation_runs(question, study, manifest, known_precision(question, study) or "fp32")
@@ -200,6 +201,14 @@ def confirm(question: Question, console: Console) -> Exit:
         if code != Exit.DONE or not ended():
             return code  # DONE: they are queued, and behind them the job that compares.
     return _show(goal.confirm(question, study, runs), console)
+
+
+def _in_answer(study: Study, run: PlannedRun) -> bool:
+    """Whether a run had ended when points were collected, or has failed."""
+    points, done = study.folder / "points.parquet", study.runs / run.name / "DONE"
+    if not done.exists():
+        return study.state(run) == "failed"
+    return points.exists() and done.stat().st_mtime_ns <= points.stat().st_mtime_ns
 
 
 def report(question: Question, console: Console) -> Exit:

@@ -226,12 +226,15 @@ def test_rounds_of_an_active_design_follow_each_other(words, study, slurm, capsy
     assert submitted() == first
     # Not confirmed before the last round is done.
     assert run(["confirm", str(study.folder)]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "not confirmed yet: 2 runs for the fit are not done"
+    assert capsys.readouterr().out.splitlines()[-1] == "not confirmed yet: 2 runs for the fit are not in the answer"
     for planned in study.read_plan():
         ratio = float(Fraction(planned.spec.mixture["domain"]))
         shift = {"general": 0.3 * ratio, "domain": -ratio}
         ends = [0, 6, 12, planned.spec.steps]
         write_losses(study, planned, [(at, name, 4 + by * at / 48) for at in ends for name, by in shift.items()])
+    # Nor when its runs have ended, but after the points of the answer were collected.
+    assert run(["confirm", str(study.folder)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "not confirmed yet: 2 runs for the fit are not in the answer"
     # As the job does it, in which the study has a question already.
     assert len(submitted(str(study.folder)) - first) in (1, 2)
     assert len([job for job in read_jobs(study) if job.kind == "recommend"]) == 2
