@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,9 @@ from pipeline.question.schema import LawConfig
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import read_points, schedules
 from pipeline.study.fits import SPLITS, back_test, fit_all, read_fits, selected, shared_folds, spread, trust, weights
+from pipeline.study.folder import Study
 from tests.fitting.given import given
-from tests.pipeline.report.report_study import make_study
+from tests.pipeline.report.report_study import make_study, whole_study
 
 
 def test_trust_is_told_for_each_corpus_and_split() -> None:
@@ -53,17 +55,20 @@ def test_runs_of_one_size_are_answered_though_a_law_needs_two(tmp_path: Path) ->
     assert "dcpt on general: not in the average, since no run could be held out of them" in again.warnings
 
 
-def test_what_a_model_from_elsewhere_was_trained_on_is_fitted(tmp_path: Path) -> None:
-    study, question = make_study(tmp_path, until="fits", bootstrap=0)
+def test_what_a_model_from_elsewhere_was_trained_on_is_fitted(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made, question = whole_study(tmp_path_factory.getbasetemp() / "report")
+    study, domain = Study(shutil.copytree(made.folder, tmp_path / "study")), question.corpora.domain
     assert "rho" not in read_fits(study, question)["general"]["transfer-anchored"].params
-    mine = dataclasses.replace(question, model=dataclasses.replace(question.model, path="somewhere"))
+    mine = dataclasses.replace(question, model=dataclasses.replace(question.model, path="somewhere"), bootstrap=0)
     points = read_points(study).assign(rho=0.5)
     rates = schedules(study.read_plan())
     fits = fit_all(study, mine, points, rates, str)
-    # The losses were made with rho = 1 on general and 0 on code, whatever the column says.
+    # The losses were made with rho = 1 on general and 0 on the domain, whatever the column says.
     assert fits["general"]["transfer-anchored"].params["rho"] > 0.9
-    assert fits["code"]["transfer-anchored"].params["rho"] < 0.01
-    assert "rho" not in fits["code"]["dcpt"].params
+    assert fits[domain]["transfer-anchored"].params["rho"] < 0.01
+    assert "rho" not in fits[domain]["dcpt"].params
     tested = back_test(study, mine, points, rates)
     assert tested.loc[tested["law"] == "transfer-anchored", "relative_error"].abs().mean() < 0.01
     assert read_fits(study, mine)["general"]["transfer-anchored"].params == pytest.approx(
