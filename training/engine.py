@@ -46,6 +46,8 @@ COMPILE_SECONDS = 30.0
 LONGEST_EAGER = 512
 # Fewer bytes of logits are computed at once: chunks had 0.2 to 0.6 times the speed on a CPU.
 LARGEST_LOGITS = 2**32
+PROBE_SECONDS = 6.0
+"""About how long an engine that is not compiled is measured: large models with fewer sequences, and fewer passes."""
 
 
 def ready(
@@ -194,23 +196,36 @@ def tokens_per_second(
     threads: int,
     objective: str = "causal",
 ) -> float:
-    """Tokens a second of an engine, forward and backward: the best of four passes after two warm-up passes."""
+    """Tokens a second of an engine, forward and backward: the best of four passes after two warm-up passes.
+
+    Of a slow one the best of the passes that PROBE_SECONDS leaves time for, of as many sequences as that allows.
+    """
     network, losses = ready(model, engine, precision, threads, objective=objective)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network.to(device)  # pyright: ignore[reportArgumentType]
     generator = torch.Generator().manual_seed(0)
     size = (batch, sequence_length + 1) if objective == "causal" else (batch, 2, sequence_length)
     tokens = torch.randint(0, network.config.vocab_size, size, generator=generator).to(device)
-    best = float("inf")
-    for number in range(6):
+
+    def seconds(sequences: int) -> float:
         start = time.perf_counter()
-        (losses(tokens).sum() / tokens.numel()).backward()
+        (losses(tokens[:sequences]).sum() / tokens.numel()).backward()
         network.zero_grad(set_to_none=True)
         if device.type == "cuda":
             torch.cuda.synchronize()
-        if number >= 2:
-            best = min(best, time.perf_counter() - start)
-    return batch * sequence_length / best
+        return time.perf_counter() - start
+
+    # Compiled code is made for one shape; it is measured only where training takes far longer.
+    if ENGINES[engine].compiled:
+        seconds(batch)
+        sequences = batch
+    else:
+        sequences = min(batch, max(1, round(PROBE_SECONDS / 6 / seconds(1))))
+    end = time.perf_counter() + PROBE_SECONDS
+    times = [seconds(sequences)]
+    while len(times) < 5 and time.perf_counter() < end:
+        times.append(seconds(sequences))
+    return sequences * sequence_length / min(times[1:] or times)
 
 
 def faster_precision(

@@ -99,7 +99,7 @@ def train(
         domains = GroupDro(spec, folder, reference, training_corpora(stores, spec, done + 1), group, done, extra)
     predictions = spec.objective.predictions(spec.sequence_length)
     telemetry = telemetry_of(spec, folder, group, log)
-    gradient_norm = 0.0
+    gradient_norm, last_save = 0.0, time.monotonic()
     with contextlib.ExitStack() as at_end:
         at_end.callback(devices.release)
         states = at_end.enter_context(StateWriter(folder, execution.keep_last, execution.kept_states))
@@ -152,16 +152,24 @@ def train(
                     group.broadcast(
                         partial(checkpoint.save_weights, folder, step, network, manifest.tokenizer_path, weights)
                     )
-                regular = execution.resume_every and step % execution.resume_every == 0 and step < spec.steps
+                regular = execution.resume_every and step % execution.resume_every == 0
+                regular = step < spec.steps and (regular or _is_due(execution.resume_minutes, last_save, group))
                 if step > done and (regular or step in execution.kept_states):
                     check()
                     states.write(step, checkpoint.full_state(devices, group.first, domains and domains.tensors()))
-                    in_state = step
+                    in_state, last_save = step, time.monotonic()
         except StopRequestedError:
             if finished > in_state:
                 states.write(finished, checkpoint.full_state(devices, group.first, domains and domains.tensors()))
             group.broadcast(states.wait)
             raise
+
+
+def _is_due(minutes: float, last_save: float, group: Group) -> bool:
+    """Whether that many minutes have passed since the last saved state, by the clock of rank 0."""
+    if not minutes:
+        return False
+    return group.sum(float(group.first and time.monotonic() - last_save >= 60 * minutes)) > 0
 
 
 def _first_weights(spec: RunSpec, start: Path | None, network: PreTrainedModel) -> None:

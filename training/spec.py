@@ -221,7 +221,9 @@ class Execution:
     threads: int = 1
     """CPU threads of the process."""
     resume_every: int = 200
-    """Steps between resume states; 0: save only on a stop request."""
+    """Steps between resume states; 0: none by steps."""
+    resume_minutes: float = 10.0
+    """Minutes after which a resume state is written whatever the steps; 0: none by time."""
     keep_last: int = 2
     """Number of resume states kept."""
     kept_states: tuple[int, ...] = ()

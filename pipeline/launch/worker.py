@@ -159,8 +159,8 @@ def _execution(question: Question, run: PlannedRun, plan: list[PlannedRun]) -> E
     checkpoints, states = kept_steps(question, run, plan)
     return Execution(
         micro_batch=launcher.micro_batch, engine=question.engine, threads=launcher.threads,
-        resume_every=launcher.resume_every, checkpoints=tuple(checkpoints), kept_states=tuple(states),
-        parallel=question.parallel,
+        resume_every=launcher.resume_every, resume_minutes=launcher.resume_minutes, checkpoints=tuple(checkpoints),
+        kept_states=tuple(states), parallel=question.parallel,
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
             *("seed", "bootstrap", "law.*.from_step", "tables.from_step", "model.hidden_size"),
             *("model.num_hidden_layers", "model.num_attention_heads", "model.num_key_value_heads"),
             *("model.intermediate_size", "optimizer.weight_decay", "optimizer.clip", "launcher.workers"),
-            *("launcher.micro_batch", "launcher.resume_every", "launcher.retries"),
+            *("launcher.micro_batch", "launcher.resume_every", "launcher.resume_minutes", "launcher.retries"),
             *("launcher.slurm.gpus", "launcher.slurm.limit"),
         ),
     ),

@@ -59,6 +59,16 @@ def test_a_stop_that_was_heard_between_runs_stops_the_next(manifest, spec, tmp_p
     assert not (places.folder / "DONE").exists()
 
 
+def test_states_are_saved_by_time_where_steps_are_slow(manifest, spec, tmp_path):
+    def saved(minutes: float) -> list[int]:
+        options = {"resume_every": 0, "resume_minutes": minutes, "keep_last": 100}
+        folder = trained(spec, manifest, tmp_path / str(minutes), **options)
+        return sorted(int(state.name.removeprefix("step-")) for state in folder.glob("resume/step-*"))
+
+    assert saved(1e-9) == list(range(1, spec.steps))
+    assert saved(60.0) == saved(0.0) == []
+
+
 @pytest.mark.parametrize(
     ("execution", "tolerance"),
     [({"micro_batch": 2}, 1e-6), ({"micro_batch": 1}, 1e-6), ({"engine": "sdpa"}, 1e-5)],

@@ -52,7 +52,10 @@ class LauncherConfig:
     micro_batch: int = 0
     """Sequences per forward pass; 0: all that a process has of a step. Must divide them."""
     resume_every: int = 200
-    """Steps between saved states to resume from; 0: save only when asked to stop."""
+    """Steps between saved states to resume from; 0: none by steps."""
+    resume_minutes: float = 10.0
+    """Minutes after which a state is saved whatever the steps, so that a kill costs no more; 0: none by time. A run
+    that is asked to stop saves in any case."""
     retries: int = 2
     """How often a run whose process died is started again without progress before it counts as failed."""
     stale_after: float = 60.0
