@@ -7,9 +7,15 @@ the continual mixture; further training. `transfer-anchored` starts from the mea
 exact at S1 = 0; `transfer` fits L0 + F N^-g instead; `transfer-scaled` lets the height of the shift go with a power
 of N; `transfer-rate` lets its speed depend on r; `transfer-saturating` lets it saturate; `transfer-replay` lets eps
 fall as training goes on, so that the loss at r = 0 follows from runs at r > 0.
+
+`transfer-open` is for a model that was pre-trained elsewhere, on text of which the general corpus is no sample. What
+ratio of its pre-training text was like a corpus is not a number between 0 and 1 there: such a model may gain on both
+corpora at every ratio, because it learns how they are written. So the height of the shift is free (A), and the term of
+further training, which one could not tell from it at S1 far below S1_pretrain, is left out.
 """
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -20,7 +26,10 @@ _C = Parameter("C", "nats per token")
 _G = Parameter("G", "nats per token")
 _EPS = ratio_offset("eps", low=1e-6, start=(1e-3, 0.3))
 _E = Parameter("E", "per unit of S1", 1e-4, 1e8, linear=False, start=(1e-1, 1e4), scale="log")
+_A = Parameter("A", "nats per token", low=-inf)
+_BETA = Parameter("beta", "exponent of 1 + E S1; 0: a logarithm", 0.0, 5.0, linear=False, start=(0.0, 1.0))
 _SOURCE = "cptlaw (docs/transfer-law.md); the areas S1 and S2 are those of Wang et al., ICML 2025, eq. 1"
+_OPEN_COLUMNS = ("loss_before", "r", "s1", "s2")
 _COLUMNS = ("rho", "r", "s1", "s2", "s1_pretrain")
 
 
@@ -66,6 +75,20 @@ def _log_to_power(steps: np.ndarray, beta: float) -> tuple[np.ndarray, np.ndarra
         return series, -(steps**2) / 2 + beta * steps**3 / 3
     height = -np.expm1(-beta * steps) / beta
     return height, (steps * left - height) / beta
+
+
+def _open(x: Columns, psi: np.ndarray) -> np.ndarray:
+    eps, E = psi
+    return _open_terms(x, eps, np.log1p(E * x["s1"]))
+
+
+def _open_saturating(x: Columns, psi: np.ndarray) -> np.ndarray:
+    eps, E, beta = psi
+    return _open_terms(x, eps, _log_to_power(np.log1p(E * x["s1"]), beta)[0])
+
+
+def _open_terms(x: Columns, eps: float, shift: np.ndarray) -> np.ndarray:
+    return np.column_stack([-x["s2"], shift, -np.log(x["r"] + eps) * shift])
 
 
 def _replayed(x: Columns, psi: np.ndarray) -> np.ndarray:
@@ -158,6 +181,26 @@ TRANSFER = (
         offset=_before,
     ),
     Law(
+        name="transfer-open",
+        equation=r"L = L_{before} - C_2 S_2 + \left(A - C \log(r+\epsilon)\right)\log(1+E S_1)",
+        source=_SOURCE,
+        parameters=(_C2, _A, _C, _EPS, _E),
+        columns=_OPEN_COLUMNS,
+        varies={"r": "eps", "s1": "E"},
+        basis=_open,
+        offset=_before,
+    ),
+    Law(
+        name="transfer-open-saturating",
+        equation=r"L = L_{before} - C_2 S_2 + \left(A - C \log(r+\epsilon)\right)\frac{1-(1+E S_1)^{-\beta}}{\beta}",
+        source=_SOURCE,
+        parameters=(_C2, _A, _C, _EPS, _E, _BETA),
+        columns=_OPEN_COLUMNS,
+        varies={"r": "eps", "s1": "E"},
+        basis=_open_saturating,
+        offset=_before,
+    ),
+    Law(
         name="transfer-replay",
         equation=r"L = L_{before} - C_2 S_2 + C N^{\rho\nu} \log\frac{\rho+\epsilon}{r+\epsilon}\,"
         r"\frac{1-(1+E S_1)^{-\beta}}{\beta} - \rho\,G N^{1/3} \log\left(1+S_1/S_1^{pt}\right),"
@@ -169,7 +212,7 @@ TRANSFER = (
             Parameter("K", "per unit of S1", 1e-4, 1e8, linear=False, start=(1e0, 1e6), scale="log"),
             Parameter("b", "exponent of K S1", 0.1, 3.0, linear=False, start=(0.1, 1.5)),
             _E,
-            Parameter("beta", "exponent of 1 + E S1; 0: a logarithm", 0.0, 5.0, linear=False, start=(0.0, 1.0)),
+            _BETA,
             Parameter("nu", "exponent of N where rho = 1", -2.0, 2.0, linear=False, start=(-0.3, 0.3)),
         ),
         columns=("loss_before", *_COLUMNS, "N"),

@@ -16,6 +16,7 @@ OF_SHIFT = {"E": 20.0, "beta": 0.35}
 DYNAMICS = {"L0": 2.6, "A": 0.9, "C1": 0.5, "C2": 0.6, "B": 0.5, "alpha": 0.45, **OF_SHIFT}
 DCPT = {"E": 0.9, "A": 0.45, "B": 0.05, "C": 0.8, "alpha": 0.35, "beta": 0.25, "gamma": 0.2, "eta": 1.4, "eps": 0.08}
 CROSS = {**DCPT, "F": 0.4, "mu": 0.8}
+OPEN = {"C2": 0.3, "A": -0.1, "C": 0.05, "eps": 0.04, "E": 50.0}
 ANCHORED = {"C2": 0.3, "C": 0.08, "G": 0.4, "eps": 0.02, "E": 50.0}
 TRUTH: dict[str, dict[str, float]] = {
     "openai": {"A": 2.2, "aN": 0.15, "aD": 0.2, "d": 0.5},
@@ -48,6 +49,8 @@ TRUTH: dict[str, dict[str, float]] = {
     "transfer-scaled": {**ANCHORED, "nu": -0.2},
     "transfer-rate": {**ANCHORED, "kappa": 0.4},
     "transfer-saturating": {**ANCHORED, "C": 0.3, "beta": 0.5},
+    "transfer-open": OPEN,
+    "transfer-open-saturating": {**OPEN, "beta": 0.3},
     "transfer-replay": {"C2": 0.3, "C": 0.08, "G": 0.4, "K": 60.0, "b": 0.8, "E": 50.0, "beta": 0.3, "nu": -0.2},
     "ddo": {"c": 0.4, "a": 2.0, "b": 1.2},
     "data-mixing": {"c": 1.5, "k": 2.0, "t.first": -1.5, "t.second": -0.6},
