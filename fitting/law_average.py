@@ -16,6 +16,8 @@ from fitting.points import PointsError
 
 AVERAGE = "average"
 """What stands for the weighted mean where the name of a law is asked."""
+LEAST_LOSS = 0.01
+"""Nats a token: far from few points a law may predict less than nothing, which has no logarithm."""
 AREAS = ("s2", "s2_pretrain")
 """Columns that depend on a law's lambda: a frame for several laws holds them once for each, as <law>.<column>."""
 FLOOR = 0.012
@@ -135,7 +137,8 @@ class LawAverage:
         return np.array([self.weights[law] for law in self.fits])
 
     def _logs(self, frame: pd.DataFrame) -> np.ndarray:
-        return np.log([fit.predict(own_frame(law, frame)) for law, fit in self.fits.items()])
+        losses = [fit.predict(own_frame(law, frame)) for law, fit in self.fits.items()]
+        return np.log(np.maximum(losses, LEAST_LOSS))
 
 
 def own_column(law: str, name: str) -> str:

@@ -56,7 +56,9 @@ def sandwich(problem: Problem, theta: np.ndarray, runs: np.ndarray) -> Sandwich:
     weighted = jacobian * root[:, None]
     size = np.linalg.norm(weighted, axis=0)
     active = np.flatnonzero(size > 0)
-    _, singular, right = np.linalg.svd(np.linalg.qr(weighted[:, active] / size[active], mode="r"))
+    # Of fewer points than parameters the triangle is wide.
+    triangle = np.linalg.qr(weighted[:, active] / size[active], mode="r")
+    _, singular, right = np.linalg.svd(triangle, full_matrices=False)
     strong = singular > 1e-8 * singular[0] if len(singular) else np.zeros(0, dtype=bool)
     # d theta = back @ d (coordinates along left)
     back = np.zeros((len(theta), int(strong.sum())))

@@ -88,6 +88,8 @@ class LawGoal(Goal):
         content = Recommendation.read(study)
         if content.mixture is None or content.low is None or content.high is None:
             return None
+        if not any(row.split == "ratio" for row in content.held_out):
+            return None  # The law is not tested at a ratio that it was not fitted to: more ratios are needed.
         return content.mixture[question.corpora.domain], (content.high - content.low) / 2
 
     def add_round(self, question: Question, study: Study) -> str:
@@ -112,11 +114,11 @@ class LawGoal(Goal):
     def fit(self, question: Question, study: Study, log: Log) -> Output:
         from pipeline.report.terminal_tables import held_out_table
         from pipeline.study.collect import of_domain, read_points, schedules
-        from pipeline.study.fits import back_test, fit_all, trust
+        from pipeline.study.fits import back_test, fit_all, trust, with_fitted_laws
 
         points, rates = of_domain(read_points(study), question), schedules(study.read_plan())
-        fit_all(study, question, points, rates, log)
-        tested = back_test(study, question, points, rates)
+        fits = fit_all(study, question, points, rates, log)
+        tested = back_test(study, with_fitted_laws(question, fits), points, rates)
         return Output([held_out_table(tested), *trust(tested)])
 
     def recommend(self, question: Question, study: Study, log: Log) -> Output:

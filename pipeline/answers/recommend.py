@@ -13,7 +13,7 @@ from fitting.uncertainty.misfit import extrapolation
 from pipeline.answers.solvers import Asked, Solve
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import HeldOutError, Interval, LawAnswer, PredictedLoss, Recommendation, RecommendedRun
-from pipeline.study.fits import read_back_test, weights, with_average
+from pipeline.study.fits import read_back_test, weights, with_average, with_fitted_laws
 from pipeline.study.folder import Study
 from pipeline.study.target import find_target
 
@@ -31,6 +31,8 @@ def recommend(
         PointsError: the laws that answer cannot be asked this.
     """
     general, domain = question.corpora.general, question.corpora.domain
+    unfitted = [name for name in question.law if name not in fits[general]]
+    question = with_fitted_laws(question, fits)
     tested = read_back_test(study)
     target = find_target(question, points)
     kinds = {
@@ -47,6 +49,8 @@ def recommend(
     warnings = _by_corpus(answer.warnings, {"general": general, "domain": domain, "fit": domain})
     if not answer.identified:
         warnings.insert(0, "the points do not say where the optimum is: its interval is all that was asked")
+    if unfitted:
+        warnings.append(f"{', '.join(unfitted)}: left out, cptlaw fit says why")
     if tested.empty:
         warnings.append("no law could be tested on held-out runs; the first one was taken")
     for corpus in corpora:
@@ -77,6 +81,7 @@ def recommend(
         warnings=warnings,
         held_out=[HeldOutError(**row) for row in errors.reset_index().to_dict("records")],  # pyright: ignore
         answers=alone,
+        peak_learning_rate=answer.peak,
     )
     recommendation.write(study)
     return recommendation

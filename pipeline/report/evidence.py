@@ -9,14 +9,15 @@ import numpy as np
 import pandas as pd
 
 from fitting import LAWS, Fit, LawAverage, PointsError, with_areas
-from fitting.law_average import AVERAGE
+from fitting.law_average import AVERAGE, LEAST_LOSS
 from fitting.schedule import Schedules
+from pipeline.question.design import with_peak
 from pipeline.question.goal import goal_of
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation
 from pipeline.study.collect import of_domain, read_points, schedules
 from pipeline.study.design_history import DesignRound, read_rounds
-from pipeline.study.fits import read_back_test, read_fits
+from pipeline.study.fits import fit_file, read_back_test, read_fits
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from pipeline.study.target import Target, find_target, lasting, target_columns
 
@@ -125,6 +126,7 @@ def read_evidence(study: Study, question: Question) -> Evidence:
     corpora = {*evidence.corpora}
     if exists(study.answer("recommendation.json"), "There is no recommendation yet: run cptlaw recommend."):
         recommendation = Recommendation.read(study)
+        question = with_peak(question, recommendation.peak_learning_rate)
         law, before = recommendation.law, recommendation.loss_before
         used = {*law.values(), *(name for of_law in recommendation.weights.values() for name in of_law)}
         if not (corpora <= {*law} and corpora <= {*before} and used <= {*question.law, AVERAGE}):
@@ -148,7 +150,7 @@ def read_evidence(study: Study, question: Question) -> Evidence:
     answers = {"recommendation": recommendation, "confirmations": rows, "outcome": outcome, "missing": missing}
     planned = {run.name for run in plan}
     rounds = [one for one in read_rounds(study) if planned.issuperset(run.run for run in one.chosen)]
-    known = {"points": points, "fits": fits, "tested": tested, "target": target, "rounds": rounds}
+    known = {"points": points, "fits": fits, "tested": tested, "target": target, "rounds": rounds, "question": question}
     evidence = dataclasses.replace(evidence, **known, **answers)
     # Confirmation runs of an earlier answer do not confirm this one.
     return evidence if evidence.answered or recommendation is None else dataclasses.replace(evidence, outcome=None)
@@ -157,8 +159,8 @@ def read_evidence(study: Study, question: Question) -> Evidence:
 def predicted(evidence: Evidence, fit: Fit | LawAverage, frame: pd.DataFrame) -> np.ndarray:
     """Loss (n,), nats a token, at rows with a run and a step; NaN where the law reads what is not known."""
     if isinstance(fit, LawAverage):
-        logs = [fit.weights[law] * np.log(predicted(evidence, one, frame)) for law, one in fit.fits.items()]
-        return np.exp(np.sum(logs, axis=0))
+        losses = {law: np.maximum(predicted(evidence, one, frame), LEAST_LOSS) for law, one in fit.fits.items()}
+        return np.exp(np.sum([fit.weights[law] * np.log(losses[law]) for law in losses], axis=0))
     memory = fit.params.get("lambda", 0.999)
     frame = with_areas(frame, evidence.schedules, memory, LAWS[fit.law].rate_power)
     columns = frame[fit.columns].to_numpy(float)
@@ -202,11 +204,11 @@ def _fits(study: Study, question: Question, missing: list[str]) -> dict[str, dic
     fits: dict[str, dict[str, Fit | LawAverage]] = {}
     absent = []
     for law, own in question.law.items():
-        if all((study.folder / study.fitted("fits") / f"{corpus}-{law}.json").exists() for corpus in corpora):
+        if all(fit_file(study, corpus, law).exists() for corpus in corpora):
             of_corpus = read_fits(study, dataclasses.replace(question, law={law: own}))
             fits[law] = {corpus: of_corpus[corpus][law] for corpus in corpora}
         else:
             absent.append(law)
     if absent:
-        missing.append(f"Not fitted yet: {', '.join(absent)}; run cptlaw fit.")
+        missing.append(f"Not fitted: {', '.join(absent)}; cptlaw fit fits them, or says why it cannot.")
     return fits

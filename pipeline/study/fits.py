@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from fitting import LAWS, Fit, Fold, LawAverage, PointsError, advise, fit, folds, held_out, law_weights
 from fitting.law_average import AVERAGE
+from fitting.parallel import over_cores
 from fitting.schedule import Schedules
 from fitting.uncertainty.misfit import (
     AVERAGE_FACTORS,
@@ -47,55 +51,85 @@ def fit_all(
 ) -> dict[str, dict[str, Fit]]:
     """Fit each law to each corpus and write fits/<corpus>-<law>.json.
 
-    The runs may be of one size, or fewer than a law has parameters: the prior decides the rest.
+    The runs may be of one size, or fewer than a law has parameters: the prior decides the rest. A law that cannot be
+    fitted to both corpora is left out, with a line that says why.
 
     Returns:
         corpus -> law -> fit.
 
     Raises:
-        StudyError: a law cannot be fitted to a corpus; one line for each that cannot.
+        StudyError: no law can be fitted to both corpora; one line for each law and corpus that cannot.
     """
-    count, seed = question.bootstrap, question.seed
-    fits: dict[str, dict[str, Fit]] = {}
-    problems = []
-    for corpus in (question.corpora.general, question.corpora.domain):
-        fits[corpus] = {}
-        for name, law in question.law.items():
-            chosen = selected(points, corpus, law)
-            try:
-                unknown = open_columns(question, name)
-                fitted = fit(chosen, name, seed=seed, schedules=schedules, bootstrap=count, unknown=unknown, few=True)
-            except PointsError as error:
-                problems.append(f"{name} on {corpus} ({len(chosen)} points): {error}")
-                continue
-            fits[corpus][name] = fitted
-            (study.folder / study.fitted("fits")).mkdir(parents=True, exist_ok=True)
-            write_whole(study.folder / study.fitted("fits") / f"{corpus}-{name}.json", fitted.to_json() + "\n")
-            quality = f"R2 {fitted.metrics['r2']:.4f}, mean error {fitted.metrics['mae']:.4f} nats"
-            log(f"{name} on {corpus}: {quality}, {fitted.n_points} points of {fitted.n_runs} runs")
-            for warning in fitted.warnings:
-                log(f"  {warning}")
-    if problems:
-        raise StudyError("\n".join(problems))
+    corpora = (question.corpora.general, question.corpora.domain)
+    fits: dict[str, dict[str, Fit]] = {corpus: {} for corpus in corpora}
+    problems: dict[str, list[str]] = {}
+
+    def fit_one(corpus_and_law: tuple[str, str]) -> tuple[str, str, str]:
+        """Corpus, law, and its fit as JSON, which goes between processes as laws do not; or why there is none."""
+        corpus, name = corpus_and_law
+        chosen = selected(points, corpus, question.law[name])
+        unknown = open_columns(question, name)
+        options = {"seed": question.seed, "bootstrap": question.bootstrap, "unknown": unknown, "few": True}
+        try:
+            return corpus, name, fit(chosen, name, schedules=schedules, **options).to_json()
+        except PointsError as error:
+            return corpus, name, f"{name} on {corpus} ({len(chosen)} points): {error}"
+
+    def keep(result: tuple[str, str, str]) -> None:
+        corpus, name, text = result
+        if not text.startswith("{"):
+            problems.setdefault(name, []).append(text)
+            return
+        fitted = fits[corpus][name] = Fit.from_json(text)
+        path = fit_file(study, corpus, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text + "\n")
+        quality = f"R2 {fitted.metrics['r2']:.4f}, mean error {fitted.metrics['mae']:.4f} nats"
+        log(f"{name} on {corpus}: {quality}, {fitted.n_points} points of {fitted.n_runs} runs")
+        for warning in fitted.warnings:
+            log(f"  {warning}")
+
+    over_cores(fit_one, itertools.product(corpora, question.law), each=keep)
+    if problems.keys() >= question.law.keys():
+        raise StudyError("\n".join(itertools.chain(*problems.values())))
+    for name, lines in problems.items():
+        log(f"left out: {'; '.join(lines)}")
+        for corpus in corpora:
+            fits[corpus].pop(name, None)
+            fit_file(study, corpus, name).unlink(missing_ok=True)
     return fits
 
 
+def fit_file(study: Study, corpus: str, law: str) -> Path:
+    """Where the fit of a law to a corpus is."""
+    return study.folder / study.fitted("fits") / f"{corpus}-{law}.json"
+
+
+def with_fitted_laws(question: Question, fits: Mapping[str, Mapping[str, Fit]]) -> Question:
+    """The question with those of its laws that are fitted to every corpus."""
+    law = {name: section for name, section in question.law.items() if all(name in of for of in fits.values())}
+    return dataclasses.replace(question, law=law)
+
+
 def read_fits(study: Study, question: Question) -> dict[str, dict[str, Fit]]:
-    """The fits on disk, corpus -> law -> fit.
+    """The fits on disk, corpus -> law -> fit, of the laws that are fitted to both corpora.
 
     Raises:
-        StudyError: one is missing or of another schema.
+        StudyError: there is none, or one is of another schema.
     """
-    fits: dict[str, dict[str, Fit]] = {}
-    for corpus in (question.corpora.general, question.corpora.domain):
-        for name in question.law:
-            path = study.folder / study.fitted("fits") / f"{corpus}-{name}.json"
+    corpora = (question.corpora.general, question.corpora.domain)
+    fits: dict[str, dict[str, Fit]] = {corpus: {} for corpus in corpora}
+    for name in question.law:
+        paths = {corpus: fit_file(study, corpus, name) for corpus in corpora}
+        if not all(path.exists() for path in paths.values()):
+            continue
+        for corpus, path in paths.items():
             try:
-                fits.setdefault(corpus, {})[name] = Fit.from_json(path.read_text())
-            except FileNotFoundError:
-                raise StudyError(f"{path}: missing; run cptlaw fit first") from None
+                fits[corpus][name] = Fit.from_json(path.read_text())
             except (PointsError, ValueError, KeyError, TypeError) as error:
                 raise StudyError(f"{path}: {error}; run cptlaw fit again") from None
+    if not fits[corpora[0]]:
+        raise StudyError(f"{fit_file(study, corpora[0], next(iter(question.law)))}: missing; run cptlaw fit first")
     return fits
 
 
@@ -108,25 +142,28 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
     Returns:
         A row a held-out point: law, corpus, split, run, step, predicted, measured, relative_error.
     """
-    parts = []
-    for corpus in (question.corpora.general, question.corpora.domain):
-        sections = question.law.values()
-        least_step = max((law.from_step for law in sections), default=0)
-        shared = LawConfig(least_step, max((law.min_ratio for law in sections), default=0.0))
-        shared_points = selected(points, corpus, shared)
+    sections = question.law.values()
+    least_step = max((law.from_step for law in sections), default=0)
+    shared = LawConfig(least_step, max((law.min_ratio for law in sections), default=0.0))
+
+    def test_one(of: tuple[str, str, str]) -> pd.DataFrame | None:
+        corpus, split, name = of
+        own, shared_points = (selected(points, corpus, section) for section in (question.law[name], shared))
+        try:
+            split_folds = shared_folds(own, shared_points, split)
+            unknown = open_columns(question, name)
+            rows = held_out(own, name, split_folds, schedules, question.seed, unknown=unknown, few=True)
+        except PointsError:
+            return None
         judged = pd.MultiIndex.from_frame(shared_points[["run", "step"]])
-        for split in SPLITS:
-            for name, law in question.law.items():
-                own = selected(points, corpus, law)
-                try:
-                    split_folds = shared_folds(own, shared_points, split)
-                    unknown = open_columns(question, name)
-                    rows = held_out(own, name, split_folds, schedules, question.seed, unknown=unknown, few=True)
-                except PointsError:
-                    continue
-                rows = rows[pd.MultiIndex.from_frame(rows[["run", "step"]]).isin(judged)]
-                rows = rows[["run", "step", "predicted", "measured", "relative_error"]]
-                parts.append(rows.assign(law=name, corpus=corpus, split=split))
+        rows = rows[pd.MultiIndex.from_frame(rows[["run", "step"]]).isin(judged)]
+        return rows[["run", "step", "predicted", "measured", "relative_error"]].assign(
+            law=name, corpus=corpus, split=split
+        )
+
+    corpora = (question.corpora.general, question.corpora.domain)
+    tables = over_cores(test_one, itertools.product(corpora, SPLITS, question.law))
+    parts = [table for table in tables if table is not None]
     columns = ["run", "step", "predicted", "measured", "relative_error", "law", "corpus", "split"]
     tested = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
     (study.folder / study.fitted("fits")).mkdir(parents=True, exist_ok=True)

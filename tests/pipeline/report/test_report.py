@@ -197,7 +197,7 @@ ROAD = ["confirmation.json", "recommendation.json", "fits", "points.parquet", "r
     [
         (1, ["The answer is not confirmed yet: run cptlaw confirm.", "not yet"]),
         (2, ["There is no recommendation yet: run cptlaw recommend."]),
-        (3, ["Not fitted yet: dcpt, transfer-anchored; run cptlaw fit."]),
+        (3, ["Not fitted: dcpt, transfer-anchored; cptlaw fit fits them, or says why it cannot."]),
         (4, ["No points are collected yet: run cptlaw train, then cptlaw collect.", "Nothing to draw yet."]),
         (5, ["No run has been started"]),
     ],
@@ -308,7 +308,7 @@ def _drop_a_model_from_the_plan(study):
 @pytest.mark.parametrize(
     ("change", "said", "unsaid"),
     [
-        (_drop_a_law, ["Not fitted yet: dcpt; run cptlaw fit.", "Parameters of the laws"], []),
+        (_drop_a_law, ["Not fitted: dcpt; cptlaw fit fits them, or says why it cannot.", "Parameters of the laws"], []),
         (_drop_the_draws, ["no bootstrap"], []),
         (_find_no_mixture, ["No mixture keeps qwen2-0.7m within the tolerance", "infeasible even at r_d=0"], []),
         (
