@@ -191,7 +191,10 @@ def most_telling(setting: Setting, study: Study) -> str:
 
 
 def _next_runs(one: DesignRound) -> str:
-    runs = ", ".join(f"{run.model} at {run.domain_ratio:g} for {run.steps} steps" for run in one.chosen)
+    runs = ", ".join(
+        f"{run.model} at {run.domain_ratio:g} for {run.steps} steps{f', peak {run.peak:g}' if run.peak else ''}"
+        for run in one.chosen
+    )
     expected = one.chosen[-1].half_width if one.chosen else None
     return runs + (f"; expected ± {expected:.3f}" if expected is not None else "")
 
@@ -201,7 +204,8 @@ def plan_lines(question: Question, study: Study, manifest: Manifest, precision: 
     setting = Setting(question, manifest, precision)
     chosen, design_ = chosen_runs(setting, study), question.design
     begun = f"{len(chosen.rounds)} rounds chosen so far, {chosen.spent:.2g} FLOPs" if chosen.rounds else "first round"
-    limits = f"at most {setting.budget:.2g} FLOPs beside the target's pre-training"
+    beside = "" if question.model.path else " beside the target's pre-training"
+    limits = f"at most {setting.budget:.2g} FLOPs{beside}"
     return [f"{begun}; more rounds follow until the domain ratio is known within {design_.tolerance:g}, {limits}"]
 
 
@@ -303,7 +307,8 @@ def _empty_round(setting: Setting, chosen: Chosen, known: Collection[str]) -> De
 def _chosen(setting: Setting, run: PlannedRun, half_width: float | None, pretrained: Collection[str]) -> ChosenRun:
     ratio = float(Fraction(run.spec.mixture.get(setting.question.corpora.domain, "0")))
     cost = setting.flops(run, pretrained)
-    return ChosenRun(run.name, run.model, ratio, run.spec.steps, run.spec.seed, cost, half_width)
+    peak = setting.peaks.get(run.spec.schedule)
+    return ChosenRun(run.name, run.model, ratio, run.spec.steps, run.spec.seed, cost, half_width, peak)
 
 
 def _laws(question: Question) -> tuple[str, list[Law], LawConfig]:

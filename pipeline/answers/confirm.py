@@ -12,6 +12,7 @@ import pandas as pd
 from fitting import Fit
 from pipeline.plan.runs import continual_run, pretraining_run
 from pipeline.plan.token_supply import supply_problems
+from pipeline.question.design import with_peak
 from pipeline.question.messages import ConfigError
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
@@ -59,6 +60,7 @@ def confirmation_plan(
         raise StudyError(f"nothing to confirm: {recommendation.binding}; ask for a larger goal.tolerance")
     if question.corpora.domain not in recommendation.mixture:
         raise StudyError(f"{path}: of another question; run cptlaw recommend again")
+    question = with_peak(question, recommendation.peak_learning_rate)
     fitted = {run.spec.hash for run in study.read_plan() if run.role == "fit"} if study.plan_file.exists() else set()
     return confirmation_runs(question, places(question, recommendation), manifest, precision, fitted)
 
@@ -111,6 +113,7 @@ def compare(
 ) -> Confirmation:
     """Every law's prediction for the end of each place beside the mean over its seeds; writes confirmation.json."""
     recommendation = Recommendation.read(study)
+    question = with_peak(question, recommendation.peak_learning_rate)
     tested = read_back_test(study)
     answering = with_average(fits, recommendation.weights)
     by_place: dict[tuple, list[PlannedRun]] = {}

@@ -13,8 +13,9 @@ import pandas as pd
 from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import continual_run, planned_runs, pretraining_run
 from pipeline.plan.token_supply import supply_problems
-from pipeline.question.design import candidate_steps, is_active, target_steps
+from pipeline.question.design import candidate_peaks, candidate_steps, is_active, target_steps, with_peak
 from pipeline.question.messages import ConfigError
+from pipeline.question.phases import pieces
 from pipeline.question.presets import models
 from pipeline.question.schema import LawConfig, ModelConfig, Question
 from pipeline.study.collect import with_specs
@@ -23,6 +24,7 @@ from pipeline.study.fits import selected
 from pipeline.study.folder import PlannedRun
 from training.corpora.manifest import Manifest
 from training.evaluation_steps import evaluation_steps
+from training.schedule import Piece
 
 UNKNOWN_LOSS = 3.0
 """Loss before CPT, nats a token, as long as no model is measured."""
@@ -52,6 +54,12 @@ class Setting:
         return {model.name: pretraining_run(self.question, model, self.manifest, self.precision) for model in own}
 
     @functools.cached_property
+    def peaks(self) -> dict[tuple[Piece, ...], float]:
+        """Schedule of a continual run -> its peak learning rate; none where runs may be chosen with one peak only."""
+        peaks = candidate_peaks(self.question)
+        return {pieces(with_peak(self.question, peak).continual): peak for peak in peaks} if len(peaks) > 1 else {}
+
+    @functools.cached_property
     def budget(self) -> float:
         """`design.budget`, or the FLOPs of the grid; the target's pre-training is in neither, as every study has it."""
         if self.question.design.budget is not None:
@@ -72,16 +80,24 @@ class Setting:
         parent = None if run.model in pretrained else self.pretraining.get(run.model)
         return run_flops(run.spec) + (run_flops(parent.spec) if parent else 0.0)
 
-    def run(self, model: str, domain_ratio: float, steps: int, seed: int, role: str = "fit") -> PlannedRun:
-        """A continual run."""
+    def run(
+        self,
+        model: str,
+        domain_ratio: float,
+        steps: int,
+        seed: int,
+        role: str = "fit",
+        peak: float | None = None,
+    ) -> PlannedRun:
+        """A continual run; without a peak learning rate with that of the question."""
         return continual_run(
-            self.question, self.models[model], domain_ratio, steps, seed, role, self.pretraining, self.manifest,
-            self.precision,
+            with_peak(self.question, peak), self.models[model], domain_ratio, steps, seed, role, self.pretraining,
+            self.manifest, self.precision,
         )  # fmt: skip
 
 
 def candidate_runs(setting: Setting) -> list[PlannedRun]:
-    """The runs that can be chosen: each model, length and ratio of `design` for which the corpora have enough text.
+    """The runs that can be chosen: each model, length, peak and ratio of `design` that the text is enough for.
 
     Raises:
         ConfigError: the corpora are too short for every one of them; a line for each.
@@ -91,9 +107,10 @@ def candidate_runs(setting: Setting) -> list[PlannedRun]:
     if question.design.target_size and question.model.name not in names:
         names.append(question.model.name)
     runs = [
-        setting.run(model, ratio, steps, question.seed)
+        setting.run(model, ratio, steps, question.seed, peak=peak)
         for model in names
         for steps in candidate_steps(question)
+        for peak in candidate_peaks(question)
         for ratio in dict.fromkeys(question.design.ratios)
     ]
     enough = [run for run in runs if not any(supply_problems([run], setting.manifest, question))]
@@ -175,5 +192,5 @@ def planned_again(setting: Setting, chosen: ChosenRun, confirmed: bool) -> Plann
     if chosen.model not in setting.models:
         return None
     role = "confirm" if confirmed else "fit"
-    run = setting.run(chosen.model, chosen.domain_ratio, chosen.steps, chosen.seed, role)
+    run = setting.run(chosen.model, chosen.domain_ratio, chosen.steps, chosen.seed, role, chosen.peak)
     return dataclasses.replace(run, role="fit") if run.name == chosen.run else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pandas as pd
 from scipy.interpolate import PchipInterpolator
 
 from fitting import Estimate, Fit, LawAverage, TradeOff, compute_optimal, limited_data, trade_off
+from pipeline.question.design import candidate_peaks, with_peak
 from pipeline.question.goal import tokens_per_step
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
@@ -48,6 +49,10 @@ class Asked:
         """The fit that answers for a corpus."""
         return self.fits[corpus][self.law[corpus]]
 
+    def at_peak(self, peak: float) -> Asked:
+        """The same for a run with another peak learning rate."""
+        return replace(self, question=with_peak(self.question, peak))
+
     def spread(self, corpus: str, N: float, D: float) -> np.ndarray | None:
         """Log errors of that law's prediction for a run, by what it was missed by on held-out runs."""
         return spread(self.tested, corpus, self.fit(corpus), N, D)
@@ -80,10 +85,23 @@ class Found:
     """Of compute: N and D, billions, of the best size whether or not there is a model of it."""
     candidates: list[Candidate] = field(default_factory=list)
     """Of compute: what each model is predicted to do."""
+    peak: float | None = None
+    """Peak learning rate; None: that of the question."""
 
 
 def within_tolerance(asked: Asked) -> Found:
-    """Usage 1: the largest domain ratio at which the general loss stays within `goal.tolerance`."""
+    """Usage 1: the largest domain ratio at which the general loss stays within `goal.tolerance`.
+
+    Of several peak learning rates in `design`, the one whose answer has the smallest domain loss.
+    """
+    peaks, domain = candidate_peaks(asked.question), asked.question.corpora.domain
+    if len(peaks) == 1:
+        return _at_one_peak(asked)
+    answers = [replace(_at_one_peak(asked.at_peak(peak)), peak=peak) for peak in peaks]
+    return min(answers, key=lambda answer: answer.predicted[domain][0] if answer.predicted else math.inf)
+
+
+def _at_one_peak(asked: Asked) -> Found:
     target = find_target(asked.question, asked.points)
     answer = _trade_off(asked, target)
     predicted = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipeline.plan.base_model import PACKAGES, bring_model
+from pipeline.plan.base_model import PACKAGES, BaseModel, bring_model
 from pipeline.question.messages import ConfigError
 from training.corpora.tokenizer import declared_separator
 from training.run import Exit
@@ -46,12 +46,16 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     folder, model = bring_model(names[0], Path(keys.get("data", "data")), log)
     for line in model.lines():
         log(f"  {line}")
-    chosen = [f"model={names[0]}"] if folder.name in PACKAGES else ["model=local", f"model.path={folder}"]
-    if folder.name in PACKAGES and "data" in keys:
-        chosen.append(f"data={keys['data']}")
+    data = [f"data={keys['data']}"] if folder.name in PACKAGES and "data" in keys else []
+    line = shlex.join(["cptlaw", "plan", "experiment=base-model", *overrides(names[0], folder, model), *data])
+    log(f"use it: {line} and your corpora")
+    return Exit.DONE
+
+
+def overrides(name: str, folder: Path, model: BaseModel) -> list[str]:
+    """The overrides with which a question uses a model that `bring_model` brought."""
+    chosen = [f"model={name}"] if folder.name in PACKAGES else ["model=local", f"model.path={folder}"]
     if model.separator != (declared_separator(folder) or model.end_of_text):
         # Hydra reads quotes of its own.
         chosen.append(f'corpora.tokenizer.separator="{model.separator}"')
-    line = shlex.join(["cptlaw", "plan", "experiment=own", *chosen, "ladder=[]"])
-    log(f"use it: {line} and your corpora")
-    return Exit.DONE
+    return chosen

@@ -28,6 +28,7 @@ class Verb(NamedTuple):
 VERBS = {
     "quickstart": Verb("all steps from prepare to report, on this machine"),
     "model": Verb("fetch and convert a base model; say what it is: smollm2-135m or a PATH", module="base_model"),
+    "advise": Verb("all steps for a base model and your corpora: which domain ratio and peak", module="advise"),
     "prepare": Verb("tokenise the corpora, train the tokenizer, measure the precision"),
     "prepare validation": Verb("choose validation documents; validation.models=[A,B] corpora.validation=FOLDER"),
     "plan": Verb("print runs, tokens, FLOPs, time and disk; trains nothing"),
@@ -67,7 +68,7 @@ examples:
   cptlaw quickstart                              the built-in example, 12 minutes on two cores
   cptlaw plan experiment=quickstart 'mixture.domain_ratio=[0.1,0.5,0.9]'
   cptlaw plan experiment=own corpora.sources.general.path=prose/ corpora.sources.domain.path=law.jsonl.gz
-  cptlaw model smollm2-135m                      a base model to continue, converted for model=smollm2-135m
+  cptlaw advise smollm2-135m corpora.sources.domain.path=law.jsonl.gz corpora.sources.general.path=prose/
   cptlaw report studies/quickstart               the report of an existing study
   cptlaw export studies/quickstart format=trl    the recommended run as the configuration of another trainer
   cptlaw tables tables.run=true                  train every study that the papers' tables need, then make the tables

@@ -58,6 +58,8 @@ def plan(question: Question, console: Console) -> Exit:
     machine = read_machine(study)
     speed = machine.flops_per_second if machine else None
     console.print(cost_table(cost.costs(runs, speed, question), question))
+    if note := cost.evaluation_note(runs):
+        console.print(note, highlight=False, soft_wrap=True)
     if not prepared:
         line = "the corpora are not prepared: this is an estimate, nothing is written"
         console.print(f"{line}; run cptlaw prepare, then plan again")
@@ -246,11 +248,16 @@ def track_sync(question: Question, console: Console) -> Exit:
 
 
 def quickstart(question: Question, console: Console) -> Exit:
+    """All steps of the built-in example."""
+    return all_steps(question, console)
+
+
+def all_steps(question: Question, console: Console) -> Exit:
     """Prepare, plan, train, collect, fit, recommend, confirm, report."""
     start = time.perf_counter()
     slurm = question.launcher.kind == "slurm"
     # On a cluster, what comes after training is queued behind it.
-    for name in QUICKSTART[:3] if slurm else QUICKSTART:
+    for name in STEPS[:3] if slurm else STEPS:
         console.rule(f"{name} [dim]{time.perf_counter() - start:.0f} s[/]", align="left")
         if (code := carry_out(name, question, console)) != Exit.DONE:
             return code
@@ -273,5 +280,5 @@ def _show(output: Output, console: Console) -> Exit:
     return Exit.DONE if output.answered else Exit.CRASH
 
 
-QUICKSTART = ("prepare", "plan", "train", "collect", "fit", "recommend", "confirm", "report")
-"""Verbs of the quickstart."""
+STEPS = ("prepare", "plan", "train", "collect", "fit", "recommend", "confirm", "report")
+"""Verbs from text to report."""

@@ -13,6 +13,8 @@ from training.evaluation_steps import EvaluationPolicy, evaluation_steps
 from training.parameters import model_size
 from training.spec import RunSpec
 
+LARGEST_EVALUATION = 0.25
+"""Part of the FLOPs that evaluation may take without a word."""
 _BYTES_A_POINT = 170
 
 
@@ -62,10 +64,26 @@ def costs(runs: Sequence[PlannedRun], flops_per_second: float | None, question: 
 
 def run_flops(spec: RunSpec) -> float:
     """FLOPs of a run's training and evaluations; a forward pass, also of a reference model, is a third of a step."""
-    evaluations = _evaluations(spec.evaluation, spec.steps)
-    evaluated = evaluations * len(spec.corpora) * spec.validation_windows * spec.sequence_length
     referenced = spec.tokens if spec.reweighting else 0
-    return model_size(spec.model, spec.sequence_length).flops_per_token * (spec.tokens + (evaluated + referenced) / 3)
+    per_token = model_size(spec.model, spec.sequence_length).flops_per_token
+    return per_token * (spec.tokens + (_evaluated(spec) + referenced) / 3)
+
+
+def evaluation_note(runs: Sequence[PlannedRun]) -> str:
+    """A line where evaluation takes more than LARGEST_EVALUATION of the FLOPs of the continual runs; else empty."""
+    specs = [run.spec for run in runs if run.role != "pretrain"]
+    tokens, evaluated = sum(spec.tokens for spec in specs), sum(map(_evaluated, specs)) / 3
+    ratio = evaluated / (evaluated + tokens) if specs else 0.0
+    if ratio <= LARGEST_EVALUATION:
+        return ""
+    less = "a smaller validation_windows or a larger continual.evaluation.every makes it less"
+    return f"evaluation takes {ratio:.0%} of the FLOPs of the continual runs: {less}"
+
+
+def _evaluated(spec: RunSpec) -> int:
+    """Tokens of a run's evaluations."""
+    evaluations = _evaluations(spec.evaluation, spec.steps)
+    return evaluations * len(spec.corpora) * spec.validation_windows * spec.sequence_length
 
 
 @functools.lru_cache(maxsize=64)

@@ -27,6 +27,24 @@ def candidate_steps(question: Question) -> list[int]:
     return sorted({max(1, round(part * target_steps(question))) for part in question.design.lengths})
 
 
+def candidate_peaks(question: Question) -> list[float]:
+    """Peak learning rates that runs may be chosen with, distinct, in increasing order.
+
+    >>> from pipeline.question.loading import read_question
+    >>> candidate_peaks(read_question(["continual.peak_learning_rate=2e-4", "design.peaks=[0.5,1]"]))
+    [0.0001, 0.0002]
+    """
+    peak = question.continual.peak_learning_rate
+    return sorted({float(f"{factor * peak:.12g}") for factor in question.design.peaks})
+
+
+def with_peak(question: Question, peak: float | None) -> Question:
+    """The same question with another peak learning rate of the continual phase; None: its own."""
+    if peak is None:
+        return question
+    return dataclasses.replace(question, continual=dataclasses.replace(question.continual, peak_learning_rate=peak))
+
+
 def is_active(question: Question) -> bool:
     """Whether the runs for the fit are chosen round by round, rather than a grid.
 
@@ -51,6 +69,11 @@ def design_problems(question: Question) -> Iterator[str]:
     parts = "allowed: parts of continual.steps * confirm.tokens_factor, above 0, up to 1, like [0.25,0.5,1]"
     if not design.lengths:
         yield f"design.lengths: empty; {parts}"
+    if not design.peaks:
+        yield "design.peaks: empty; allowed: multiples of continual.peak_learning_rate, above 0, like [0.5,1,2]"
+    for factor in design.peaks:
+        if not factor > 0:
+            yield f"design.peaks: {factor}; allowed: multiples of continual.peak_learning_rate, above 0, like [0.5,1,2]"
     wrong = [part for part in design.lengths if not 0 < part <= 1]
     yield from (f"design.lengths: {part}; {parts}" for part in wrong)
     if not is_active(question):

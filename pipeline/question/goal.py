@@ -196,8 +196,8 @@ def goal_problems(question: Question) -> Iterator[str]:
     goal = question.goal
     if goal.kind not in GOALS:
         yield f"goal.kind: {goal.kind!r}; allowed: {', '.join(GOALS)}"
-    if not 0 < goal.tolerance < 10:
-        yield f"goal.tolerance: {goal.tolerance}; allowed: above 0, 0.03 is 3%"
+    if not -1 < goal.tolerance < 10:
+        yield f"goal.tolerance: {goal.tolerance}; allowed: above -1, 0.03 is 3%, -0.03 a loss that falls by 3%"
     if goal.domain_ratio is not None and not 0 < goal.domain_ratio <= 1:
         yield f"goal.domain_ratio: {goal.domain_ratio}; allowed: above 0, up to 1, or null: goal.tolerance decides"
     if goal.kind in GOALS:

@@ -64,9 +64,12 @@ def recommendation_table(content: Recommendation, question: Question) -> Table:
         table.add_column(name, justify="left" if not name else "right")
     domain, general = question.corpora.domain, question.corpora.general
     if content.mixture:
-        interval = "given" if content.low == content.high else f"{content.low:.3f} to {content.high:.3f}"
+        given = content.low == content.high == question.goal.domain_ratio
+        interval = "given" if given else f"{content.low:.3f} to {content.high:.3f}"
         table.add_row(f"domain ratio, {domain}", f"{content.mixture[domain]:.3f}", interval)
         table.add_row(f"replay ratio, {general}", f"{content.mixture[general]:.3f}", "")
+        if content.peak_learning_rate is not None:
+            table.add_row("peak learning rate", f"{content.peak_learning_rate:g}", "")
         for corpus, loss in content.predicted.items():
             table.add_row(f"loss on {corpus}", f"{loss.loss:.4f}", f"{loss.low:.4f} to {loss.high:.4f}")
     for name, words in (("N", "best size"), ("D", "its tokens")):

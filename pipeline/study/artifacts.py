@@ -247,6 +247,8 @@ class Recommendation(Artifact):
     """A row a corpus, split and law."""
     answers: dict[str, LawAnswer]
     """Law -> what it recommends alone."""
+    peak_learning_rate: Number | None = None
+    """That of the run it is for; None: that of the question."""
 
 
 @dataclass(frozen=True)

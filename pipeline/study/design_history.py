@@ -35,6 +35,8 @@ class ChosenRun:
     """FLOPs, with the pre-training of its model where no run before it had one; that of the target is never in it."""
     half_width: Number | None
     """That the answer is expected to have after it and those before it; None: it was not chosen for that."""
+    peak: Number | None = None
+    """Peak learning rate; None: that of the question."""
 
 
 @dataclass(frozen=True)

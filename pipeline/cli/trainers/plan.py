@@ -10,6 +10,7 @@ from pathlib import Path
 from pipeline.plan.machine import known_precision
 from pipeline.plan.prepare import sources_of
 from pipeline.plan.runs import data_folder
+from pipeline.question.design import with_peak
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import pieces
 from pipeline.question.schema import Question
@@ -114,7 +115,8 @@ def training_plan(question: Question, study: Study, devices: int, micro_batch: i
         StudyError: no recommendation, or one without a mixture.
         ConfigError: a schedule of other pieces than warm-up, constant and one decay; a batch that does not divide.
     """
-    answer, phase = Recommendation.read(study), question.continual
+    answer = Recommendation.read(study)
+    phase = with_peak(question, answer.peak_learning_rate).continual
     if answer.mixture is None:
         raise StudyError(f"{study.folder}: no mixture meets the goal ({answer.binding}); nothing to export")
     if phase.global_batch % (devices * micro_batch):

@@ -50,6 +50,9 @@ class DesignConfig:
     """Domain ratios that runs may be chosen at, 0 to 1."""
     lengths: list[float] = field(default_factory=lambda: [0.25, 0.5, 1.0])
     """Lengths that runs may be chosen of, as parts of continual.steps * confirm.tokens_factor, above 0, up to 1."""
+    peaks: list[float] = field(default_factory=lambda: [1.0])
+    """Peak learning rates that runs may be chosen with, as multiples of continual.peak_learning_rate, above 0. Of
+    several the answer has the one with the smallest predicted domain loss."""
     target_size: bool = True
     """Whether runs of `model`, the target model, may be chosen beside those of the ladder."""
 

@@ -13,7 +13,7 @@ from pipeline.answers.active_design import (
     first_round,
     next_round,
 )
-from pipeline.answers.design_candidates import Setting, candidate_runs, target_row
+from pipeline.answers.design_candidates import Setting, candidate_runs, planned_again, target_row
 from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import planned_runs
 from pipeline.question.goal import goal_of
@@ -39,6 +39,20 @@ def test_candidates_are_models_lengths_and_ratios(tmp_path: Path) -> None:
     small = candidate_runs(asking(setting, target_size=False, lengths=[0.5, 0.5001]))
     assert {run.model for run in small} == {*setting.question.ladder}
     assert len(small) == 2 * 5
+
+
+def test_candidates_at_several_peaks_are_runs_of_their_own(tmp_path: Path) -> None:
+    setting = asking(setting_of(tmp_path), peaks=[0.5, 1.0, 1.0], ratios=[0.5], lengths=[1.0])
+    peak = setting.question.continual.peak_learning_rate
+    runs = candidate_runs(setting)
+    assert {run.spec.schedule[0].start for run in runs} == {0.5 * peak, peak}
+    assert len(runs) == len({run.name for run in runs}) == 3 * 2
+    first = first_round(setting)
+    assert {run.peak for run in first.chosen} <= {0.5 * peak, peak}
+    # What design.jsonl keeps plans the same runs again.
+    assert [planned_again(setting, run, False) for run in first.chosen] == [
+        next(run for run in runs if run.name == chosen.run) for chosen in first.chosen
+    ]
 
 
 def test_the_target_is_the_end_of_the_run_that_the_answer_is_for(tmp_path: Path) -> None:

@@ -96,6 +96,19 @@ def test_an_optimum_at_the_longest_run_that_may_be_had_says_so() -> None:
     assert found.binding.startswith("most_tokens = 2e-05: a longer run")
 
 
+def test_of_several_peaks_the_one_with_the_least_domain_loss_answers() -> None:
+    asked = _asked(kind="trade-off", tolerance=0.01)
+    peak = asked.question.continual.peak_learning_rate
+    design = dataclasses.replace(asked.question.design, peaks=[1.0, 0.3, 3.0])
+    found = _answer(dataclasses.replace(asked, question=dataclasses.replace(asked.question, design=design)))
+    alone = {peak * factor: _answer(asked.at_peak(peak * factor)) for factor in (0.3, 1.0, 3.0)}
+    best = min(alone, key=lambda one: alone[one].predicted["code"][0])
+    assert found.peak == pytest.approx(best)
+    assert found.domain_ratio == alone[best].domain_ratio
+    assert len({round(answer.domain_ratio or 0, 3) for answer in alone.values()}) == 3
+    assert _answer(asked).peak is None
+
+
 def test_points_that_do_not_say_where_are_told() -> None:
     asked = _asked(draws=60, wobble=1.5, kind="limited-data", domain_tokens=3e5, most_tokens=6e5)
     assert not _answer(asked).identified

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
 from pipeline.cli.main import run
 from pipeline.plan.base_model import NOTE, PACKAGES, download
@@ -19,38 +19,19 @@ from pipeline.plan.runs import data_folder, planned_runs
 from pipeline.question.loading import read_question
 from pipeline.question.presets import preset
 from tests.pipeline.small import refused, small_words
+from tests.pipeline.tiny_model import END_OF_TURN, tiny_model
 from training.base_model.examination import PLAIN_ENGLISH, examine
 from training.corpora.tokenizer import END_OF_TEXT, load_tokenizer, train_tokenizer
-from training.model import build_model, model_from_directory
+from training.model import model_from_directory
 from training.spec import SpecError
 
-END_OF_TURN = "<|im_end|>"
 gguf = pytest.importorskip("gguf")
 
 
 @pytest.fixture(scope="module")
 def brought(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Hugging Face directory: a model that reads text after END_OF_TEXT, and noise after its declared end."""
-    folder = tmp_path_factory.mktemp("brought")
-    tokenizer = AutoTokenizer.from_pretrained(train_tokenizer(PLAIN_ENGLISH, 300, folder / "bpe"))
-    tokenizer.add_special_tokens({"eos_token": END_OF_TURN, "bos_token": END_OF_TURN})
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    shape = {"model_type": "qwen2", "num_key_value_heads": 2, "max_position_embeddings": 512, "bos_token_id": 300}
-    model = build_model({**shape, **sizes, "vocab_size": 301, "eos_token_id": 300}, "eager", seed=0).train()
-    texts = [tokenizer(text, add_special_tokens=False)["input_ids"][:60] for text in PLAIN_ENGLISH]
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
-    draw = torch.Generator().manual_seed(0)
-    for _ in range(200):
-        noise = torch.randint(0, 300, (4, 60), generator=draw)
-        batch = torch.cat(
-            [torch.tensor([[0, *text] for text in texts]), torch.nn.functional.pad(noise, (1, 0), value=300)]
-        )
-        model(input_ids=batch, labels=batch).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    model.save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
-    return folder / "model"
+    """A Hugging Face directory."""
+    return tiny_model(tmp_path_factory.mktemp("brought"))
 
 
 def write_gguf(path: Path, model: PreTrainedModel, tokenizer_folder: Path) -> None:

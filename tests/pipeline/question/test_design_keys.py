@@ -17,6 +17,8 @@ BAD_KEYS = {
     ("design.ratios=[]",): "design.ratios: empty",
     ("design.lengths=[0]",): "design.lengths: 0.0; allowed: parts of",
     ("design.lengths=[]",): "design.lengths: empty",
+    ("design.peaks=[0.5,0]",): "design.peaks: 0.0; allowed: multiples of continual.peak_learning_rate, above 0",
+    ("design.peaks=[]",): "design.peaks: empty",
     ("design.kind=grid",): "mixture.domain_ratio: empty with design.kind=grid and goal.kind=trade-off; allowed: ratios",
     ("mixture.replicate_at=0.5",): "mixture.replicate_at: 0.5; allowed: one of mixture.domain_ratio",
     ("variants.a={continual: {steps: 9}}",): "variants: given with runs chosen round by round; allowed: none, or a "
@@ -44,7 +46,7 @@ def test_a_wrong_key_is_named_with_what_is_allowed(words: tuple[str, ...], line:
 def test_all_mistakes_are_named_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         read_question(
-            ["design=active", "design.batch=0", "design.ratios=[2]", "design.lengths=[3]", "goal.tolerance=0"]
+            ["design=active", "design.batch=0", "design.ratios=[2]", "design.lengths=[3]", "goal.tolerance=-1"]
         )
     assert len(caught.value.lines) == 4
 

@@ -92,7 +92,7 @@ OF_A_STUDY = {
     "precision=fp8": ["precision: 'fp8'; allowed: auto, fp32, bf16"],
     "evaluate.role=proof": ["evaluate.role: 'proof'; allowed: empty, pretrain, fit, confirm"],
     "name='../out'": ["name: '../out'; allowed: letters"],
-    "goal.tolerance=0": ["goal.tolerance: 0"],
+    "goal.tolerance=-1": ["goal.tolerance: -1"],
     "parallel.kind=tensor": ["parallel.kind: 'tensor'; allowed: single, ddp"],
     "parallel.processes=2": ["parallel.processes: 2 with parallel.kind=single; allowed: 1"],
     "continual.checkpoints.steps=[9999]": ["continual.checkpoints.steps: 9999 is not in the run"],
@@ -153,7 +153,7 @@ def test_all_numbers_out_of_range_are_named_at_once() -> None:
 
 CHECKED_ELSEWHERE = (
     *("corpora.sources.*", "validation.*", "weights.*", "goal.*", "confirm.around", "parallel.processes"),
-    *("design.ratios", "design.lengths"),
+    *("design.ratios", "design.lengths", "design.peaks"),
     *("*.evaluation.*", "*.checkpoints.*", "*.schedule.*", "*.branches.*", "objective.mask_token", "transfer_steps"),
 )
 """Keys whose checks need more than a range: of a source, a goal, a policy, a schedule or a branch."""

@@ -1,0 +1,65 @@
+"""cptlaw advise: from a base model and corpora to a confirmed domain ratio and peak learning rate, in one command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from pipeline.cli import base_model, verbs
+from pipeline.plan.base_model import PACKAGES, bring_model
+from pipeline.question.loading import read_question
+from pipeline.question.messages import ConfigError
+from training.run import Exit
+
+HELP = f"""usage: cptlaw advise MODEL corpora.sources.domain.path=TEXT [corpora.sources.general.path=TEXT] [key=value]
+
+  MODEL        {", ".join(PACKAGES)}, a GGUF file, a Hugging Face directory or a hub name, as cptlaw model takes it
+  general      text to replay and to measure forgetting on; left out: the model writes it, which takes hours on a CPU
+  key=value    keys of experiment=base-model; cptlaw plan --help lists them
+
+It says what the model is, tokenises the corpora, chooses short runs of the model round by round, fits, recommends a
+domain ratio and a peak learning rate for a run of continual.steps * confirm.tokens_factor steps, trains that run to
+confirm it, and writes a report. Kill it at any moment and give the same command again.
+
+  cptlaw advise MODEL ... dry_run=true           stop before training: the model, the first runs, tokens, FLOPs, time
+  cptlaw advise MODEL ... goal.tolerance=0.01    the general loss may increase by 1%; -0.05: it must fall by 5%
+  cptlaw advise MODEL ... continual.steps=1000 continual.global_batch=64 sequence_length=2048   a longer question
+"""
+DRY_RUN = "dry_run=true"
+GENERAL = ("corpora=", *(f"corpora.sources.general.{key}=" for key in ("kind", "path", "name")))
+"""Words that say where general text comes from."""
+
+
+def carry_out(words: Sequence[str], console: Console) -> Exit:
+    """Bring the model of the first word, then take every step of a study of it.
+
+    Raises:
+        ConfigError: not one model, or a mistake in the keys; a line for each.
+        SpecError, CorpusError: as `bring_model`.
+    """
+    names = [word for word in words if "=" not in word or Path(word).exists()]
+    given = [word for word in words if word not in names]
+    if len(names) != 1:
+        raise ConfigError([f"cptlaw advise: {len(names)} models; allowed: one, see cptlaw advise --help"])
+    # Of the local launcher the cost of a plan is the dry run.
+    dry = DRY_RUN in given and "launcher=slurm" not in given
+    given = [word for word in given if not (dry and word == DRY_RUN)]
+    data = next((word.removeprefix("data=") for word in given if word.startswith("data=")), "data")
+    if not any(word.startswith(GENERAL) for word in given):
+        given.append("corpora.sources.general.kind=generated")
+    # The keys are checked before a model is fetched and measured, which takes a minute.
+    read_question(["experiment=base-model", *given])
+
+    def log(line: str) -> None:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    folder, model = bring_model(names[0], Path(data), log)
+    for line in model.lines():
+        log(f"  {line}")
+    question = read_question(["experiment=base-model", *base_model.overrides(names[0], folder, model), *given])
+    if not dry:
+        return verbs.all_steps(question, console)
+    code = verbs.prepare(question, console)
+    return code if code != Exit.DONE else verbs.plan(question, console)

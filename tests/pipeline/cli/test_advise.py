@@ -1,0 +1,80 @@
+"""cptlaw advise: one command from a base model to a confirmed answer, safe to repeat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.main import run
+from pipeline.study.artifacts import Confirmation, Recommendation
+from pipeline.study.design_history import read_rounds
+from tests.pipeline.small import refused, small_words, study_in
+from tests.pipeline.tiny_model import tiny_model
+
+KEYS = (
+    *("design.ratios=[0.2,0.5,0.8]", "design.peaks=[1,4]", "design.batch=3", "design.tolerance=0.3", "bootstrap=4"),
+    *("continual.peak_learning_rate=1e-3", "continual.evaluation.every=4", "confirm.neighbour=0"),
+    *("law=transfer-anchored", "design.lengths=[0.5,1]", "confirm.tokens_factor=1", "design.budget=1e10"),
+)
+WITHOUT = (
+    *("experiment=", "model=", "ladder=", "corpora.tokenizer", "law", "pretrain.", "mixture.", "continual.eval"),
+    *("continual.checkpoints", "bootstrap"),
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("base"))
+
+
+@pytest.mark.slow
+def test_from_a_model_to_a_confirmed_answer(
+    model: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = small_words(texts, tmp_path, *KEYS, without=WITHOUT)
+    study = study_in(words)
+    assert run(["advise", str(model), *words, "dry_run=true"]) == 0
+    shown = capsys.readouterr().out
+    assert "documents are preceded by <|endoftext|>" in shown
+    assert "first round" in shown
+    assert not list(study.folder.glob("runs/*/DONE"))
+
+    assert run(["advise", str(model), *words]) == 0
+    answer, shown = Recommendation.read(study), capsys.readouterr().out
+    assert "peak learning rate" in shown
+    assert answer.peak_learning_rate in (1e-3, 4e-3)
+    assert (study.folder / "report.html").exists()
+    confirmed = [planned for planned in study.read_plan() if planned.role == "confirm"]
+    assert [planned.spec.steps for planned in confirmed] == [24]
+    assert max(piece.end or 0.0 for piece in confirmed[0].spec.schedule) == answer.peak_learning_rate
+    chosen = [one for around in read_rounds(study) for one in around.chosen]
+    assert {one.steps for one in chosen} <= {12, 24}
+    assert {one.peak for one in chosen} == {1e-3, 4e-3}
+    rows = [row for row in Confirmation.read(study).confirmations if row.recommended]
+    assert max(abs(row.relative_error) for row in rows) < 0.2
+
+    ends = {path: path.stat().st_mtime_ns for path in study.folder.glob("runs/*/DONE")}
+    assert run(["advise", str(model), *words]) == 0
+    assert {path: path.stat().st_mtime_ns for path in study.folder.glob("runs/*/DONE")} == ends
+
+
+def test_without_general_text_the_model_writes_it(
+    model: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = small_words(texts, tmp_path, *KEYS, "name=replay", without=WITHOUT)
+    words = [word for word in words if not word.startswith("corpora.sources.general")]
+    few = [f"corpora.sources.general.generated.{key}" for key in ("tokens=3000", "max_tokens=40", "max_repetition=1")]
+    assert run(["advise", str(model), *words, *few, "continual.steps=8", "dry_run=true"]) == 0
+    assert "first round" in capsys.readouterr().out
+    assert list((tmp_path / "data" / "generated").glob("*/*.jsonl"))
+
+
+def test_mistakes_are_one_line_before_a_model_is_read(
+    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = small_words(texts, tmp_path, without=WITHOUT)
+    assert "0 models; allowed: one" in refused(["advise", *words], capsys, 2)
+    assert "2 models; allowed: one" in refused(["advise", "a", "b", *words], capsys, 2)
+    assert "did you mean continual.steps" in refused(["advise", "absent", *words, "continual.stps=3"], capsys, 2)
+    assert "absent" in refused(["advise", "absent", *words], capsys, 3)
