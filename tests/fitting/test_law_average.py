@@ -6,7 +6,7 @@ import pytest
 
 import fitting
 from fitting import LawAverage, PointsError, trade_off
-from fitting.law_average import APART
+from fitting.law_average import APART, LEAST_LOSS
 from tests.fitting.given import given
 
 PARAMS = {"C2": 2.0, "C": 0.08, "G": 0.4, "eps": 0.02, "E": 500.0, "lambda": 0.99}
@@ -24,6 +24,14 @@ def test_the_prediction_is_the_weighted_mean_of_log_losses():
     one, other = (fit.predict(frame.assign(s2=0.02)) for fit in average.fits.values())
     assert average.predict(frame) == pytest.approx(one**0.25 * other**0.75)
     assert average.disagreement(frame) == pytest.approx(np.sqrt(0.25 * 0.75) * np.abs(np.log(one / other)))
+
+
+def test_a_law_that_predicts_less_than_nothing_counts_as_nearly_nothing():
+    average = _average(C2=1000.0)
+    frame = pd.DataFrame({"r": [0.5], "a.s2": 0.02, "b.s2": 0.02, **AT})
+    one, other = (fit.predict(frame.assign(s2=0.02))[0] for fit in average.fits.values())
+    assert other < 0
+    assert average.predict(frame)[0] == pytest.approx(one**0.25 * LEAST_LOSS**0.75)
 
 
 def test_each_law_reads_the_area_of_its_own_memory():

@@ -96,6 +96,8 @@ def test_few_points_need_a_word():
     fit = fitting.fit(table, POWER, bootstrap=0, few=True)
     assert fit.predict(table) == pytest.approx(table["loss"], rel=1e-3)
     assert fit.warnings[0] == "2 points are too few: power has 3 parameters"
+    # Its covariance and intervals exist too.
+    assert len(fitting.fit(table, POWER, bootstrap=3, few=True).draws) == 3
     with pytest.raises(fitting.PointsError, match="few=True needs the prior"):
         fitting.fit(table, POWER, bootstrap=0, few=True, prior=False)
     with pytest.raises(fitting.PointsError, match="0 points are too few"):

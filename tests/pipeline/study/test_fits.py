@@ -19,8 +19,19 @@ from pipeline.answers.trade_off import GOAL
 from pipeline.question.schema import LawConfig
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import read_points, schedules
-from pipeline.study.fits import SPLITS, back_test, fit_all, read_fits, selected, shared_folds, spread, trust, weights
-from pipeline.study.folder import Study
+from pipeline.study.fits import (
+    SPLITS,
+    back_test,
+    fit_all,
+    read_fits,
+    selected,
+    shared_folds,
+    spread,
+    trust,
+    weights,
+    with_fitted_laws,
+)
+from pipeline.study.folder import Study, StudyError
 from tests.fitting.given import given
 from tests.pipeline.report.report_study import make_study, whole_study
 
@@ -53,6 +64,30 @@ def test_runs_of_one_size_are_answered_though_a_law_needs_two(tmp_path: Path) ->
     tested[tested["law"] != "dcpt"].to_parquet(file)
     again = recommend(study, question, read_points(study), read_fits(study, question), GOAL.solve)
     assert "dcpt on general: not in the average, since no run could be held out of them" in again.warnings
+
+
+def test_a_law_that_cannot_be_fitted_is_left_out_with_its_reason(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made, question = whole_study(tmp_path_factory.getbasetemp() / "report")
+    study = Study(shutil.copytree(made.folder, tmp_path / "study"))
+    # No run has so much of a corpus.
+    law = {**question.law, "dcpt": LawConfig(min_ratio=1.0)}
+    mine = dataclasses.replace(question, law=law, bootstrap=2)
+    points, rates, lines = read_points(study), schedules(study.read_plan()), []
+    points = points[points["r"] < 1]
+    fits = fit_all(study, mine, points, rates, lines.append)
+    assert {law for of in fits.values() for law in of} == {"transfer-anchored"}
+    assert any(line.startswith("left out: dcpt on general (0 points): 0 points are too few") for line in lines)
+    assert {*read_fits(study, mine)["general"]} == {"transfer-anchored"}
+    back_test(study, with_fitted_laws(mine, fits), points, rates)
+    answer = recommend(study, mine, read_points(study), fits, GOAL.solve)
+    assert "dcpt: left out, cptlaw fit says why" in answer.warnings
+    alone = dataclasses.replace(mine, law={"dcpt": law["dcpt"]})
+    with pytest.raises(StudyError, match=r"dcpt on general \(0 points\).*\ndcpt on"):
+        fit_all(study, alone, points, rates, str)
+    with pytest.raises(StudyError, match=r"general-dcpt.json: missing; run cptlaw fit first"):
+        read_fits(study, alone)
 
 
 def test_what_a_model_from_elsewhere_was_trained_on_is_fitted(
