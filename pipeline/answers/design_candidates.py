@@ -13,7 +13,7 @@ import pandas as pd
 from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import continual_run, planned_runs, pretraining_run
 from pipeline.plan.token_supply import supply_problems
-from pipeline.question.design import candidate_peaks, candidate_steps, is_active, target_steps, with_peak
+from pipeline.question.design import candidate_peaks, candidate_steps, is_active, peak_of, target_steps, with_peak
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import pieces
 from pipeline.question.presets import models
@@ -55,9 +55,11 @@ class Setting:
 
     @functools.cached_property
     def peaks(self) -> dict[tuple[Piece, ...], float]:
-        """Schedule of a continual run -> its peak learning rate; none where runs may be chosen with one peak only."""
+        """Schedule of a continual run -> its peak learning rate; none where all have that of the question."""
         peaks = candidate_peaks(self.question)
-        return {pieces(with_peak(self.question, peak).continual): peak for peak in peaks} if len(peaks) > 1 else {}
+        if peaks == [peak_of(self.question, 1.0)]:
+            return {}
+        return {pieces(with_peak(self.question, peak).continual): peak for peak in peaks}
 
     @functools.cached_property
     def budget(self) -> float:

@@ -11,11 +11,14 @@ from fitting import Fit, PointsError
 from fitting.law_average import AVERAGE
 from fitting.uncertainty.misfit import extrapolation
 from pipeline.answers.solvers import Asked, Solve
+from pipeline.question.design import peak_of, with_peak
+from pipeline.question.phases import pieces
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import HeldOutError, Interval, LawAnswer, PredictedLoss, Recommendation, RecommendedRun
 from pipeline.study.fits import read_back_test, weights, with_average, with_fitted_laws
 from pipeline.study.folder import Study
 from pipeline.study.target import find_target
+from training.schedule import Piece
 
 
 def recommend(
@@ -32,7 +35,7 @@ def recommend(
     """
     general, domain = question.corpora.general, question.corpora.domain
     unfitted = [name for name in question.law if name not in fits[general]]
-    question = with_fitted_laws(question, fits)
+    question = with_tried_peaks(with_fitted_laws(question, fits), study)
     tested = read_back_test(study)
     target = find_target(question, points)
     kinds = {
@@ -85,6 +88,18 @@ def recommend(
     )
     recommendation.write(study)
     return recommendation
+
+
+def with_tried_peaks(question: Question, study: Study) -> Question:
+    """The question with those of `design.peaks` that a run for the fit has, so that no answer is at an untried one."""
+    plan = study.read_plan() if study.plan_file.exists() else []
+    schedules = {run.spec.schedule for run in plan if run.role == "fit"}
+
+    def schedule(factor: float) -> tuple[Piece, ...]:
+        return pieces(with_peak(question, peak_of(question, factor)).continual)
+
+    tried = [factor for factor in question.design.peaks if schedule(factor) in schedules]
+    return replace(question, design=replace(question.design, peaks=tried)) if tried else question
 
 
 def _alone(asked: Asked, solve: Solve) -> LawAnswer:

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy.interpolate import PchipInterpolator
 
 from fitting import Estimate, Fit, LawAverage, TradeOff, compute_optimal, limited_data, trade_off
-from pipeline.question.design import candidate_peaks, with_peak
+from pipeline.question.design import candidate_peaks, peak_of, with_peak
 from pipeline.question.goal import tokens_per_step
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
@@ -95,7 +95,7 @@ def within_tolerance(asked: Asked) -> Found:
     Of several peak learning rates in `design`, the one whose answer has the smallest domain loss.
     """
     peaks, domain = candidate_peaks(asked.question), asked.question.corpora.domain
-    if len(peaks) == 1:
+    if peaks == [peak_of(asked.question, 1.0)]:
         return _at_one_peak(asked)
     answers = [replace(_at_one_peak(asked.at_peak(peak)), peak=peak) for peak in peaks]
     return min(answers, key=lambda answer: answer.predicted[domain][0] if answer.predicted else math.inf)

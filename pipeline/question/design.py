@@ -34,8 +34,12 @@ def candidate_peaks(question: Question) -> list[float]:
     >>> candidate_peaks(read_question(["continual.peak_learning_rate=2e-4", "design.peaks=[0.5,1]"]))
     [0.0001, 0.0002]
     """
-    peak = question.continual.peak_learning_rate
-    return sorted({float(f"{factor * peak:.12g}") for factor in question.design.peaks})
+    return sorted({peak_of(question, factor) for factor in question.design.peaks})
+
+
+def peak_of(question: Question, factor: float) -> float:
+    """A multiple of the question's peak learning rate, rounded to 12 digits, so that it names runs on every machine."""
+    return float(f"{factor * question.continual.peak_learning_rate:.12g}")
 
 
 def with_peak(question: Question, peak: float | None) -> Question:

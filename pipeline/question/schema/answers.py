@@ -52,7 +52,7 @@ class DesignConfig:
     """Lengths that runs may be chosen of, as parts of continual.steps * confirm.tokens_factor, above 0, up to 1."""
     peaks: list[float] = field(default_factory=lambda: [1.0])
     """Peak learning rates that runs may be chosen with, as multiples of continual.peak_learning_rate, above 0. Of
-    several the answer has the one with the smallest predicted domain loss."""
+    several that runs were chosen with, the answer has the one with the smallest predicted domain loss."""
     target_size: bool = True
     """Whether runs of `model`, the target model, may be chosen beside those of the ladder."""
 

@@ -14,6 +14,7 @@ from pipeline.answers.active_design import (
     next_round,
 )
 from pipeline.answers.design_candidates import Setting, candidate_runs, planned_again, target_row
+from pipeline.answers.recommend import with_tried_peaks
 from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import planned_runs
 from pipeline.question.goal import goal_of
@@ -53,6 +54,23 @@ def test_candidates_at_several_peaks_are_runs_of_their_own(tmp_path: Path) -> No
     assert [planned_again(setting, run, False) for run in first.chosen] == [
         next(run for run in runs if run.name == chosen.run) for chosen in first.chosen
     ]
+
+
+def test_one_peak_that_is_not_the_question_s_own_names_its_runs(tmp_path: Path) -> None:
+    setting = asking(setting_of(tmp_path), peaks=[0.5], ratios=[0.5], lengths=[1.0])
+    chosen = first_round(setting).chosen[0]
+    assert chosen.peak == 0.5 * setting.question.continual.peak_learning_rate
+    assert planned_again(setting, chosen, False) in candidate_runs(setting)
+
+
+def test_an_answer_is_at_a_peak_that_a_run_was_made_with(tmp_path: Path) -> None:
+    setting = asking(setting_of(tmp_path), peaks=[0.5, 1.0, 2.0, 4.0])
+    study, peak = train(setting), setting.question.continual.peak_learning_rate
+    chosen = {peak * factor for factor in with_tried_peaks(setting.question, study).design.peaks}
+    assert chosen == {run.peak for run in first_round(setting).chosen}
+    assert len(chosen) < 4
+    untried = study_of(dataclasses.replace(setting.question, name="another"))
+    assert with_tried_peaks(setting.question, untried) is setting.question
 
 
 def test_the_target_is_the_end_of_the_run_that_the_answer_is_for(tmp_path: Path) -> None:

@@ -107,6 +107,9 @@ def test_of_several_peaks_the_one_with_the_least_domain_loss_answers() -> None:
     assert found.domain_ratio == alone[best].domain_ratio
     assert len({round(answer.domain_ratio or 0, 3) for answer in alone.values()}) == 3
     assert _answer(asked).peak is None
+    low = dataclasses.replace(design, peaks=[0.3])
+    only = _answer(dataclasses.replace(asked, question=dataclasses.replace(asked.question, design=low)))
+    assert (only.peak, only.domain_ratio) == (pytest.approx(0.3 * peak), alone[0.3 * peak].domain_ratio)
 
 
 def test_points_that_do_not_say_where_are_told() -> None:
