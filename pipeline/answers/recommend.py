@@ -47,7 +47,8 @@ def recommend(
     corpora = (general, domain)
     law = {corpus: AVERAGE if weight.get(corpus) else next(iter(question.law)) for corpus in corpora}
     answer = solve(asked := Asked(question, points, with_average(fits, weight), law, tested))
-    alone = {name: _alone(replace(asked, law=dict.fromkeys(law, name)), solve) for name in question.law}
+    at_answer = asked if answer.peak is None else asked.at_peak(answer.peak)
+    alone = {name: _alone(replace(at_answer, law=dict.fromkeys(law, name)), solve) for name in question.law}
     run = answer.target
     warnings = _by_corpus(answer.warnings, {"general": general, "domain": domain, "fit": domain})
     if not answer.identified:

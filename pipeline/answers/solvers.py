@@ -50,8 +50,9 @@ class Asked:
         return self.fits[corpus][self.law[corpus]]
 
     def at_peak(self, peak: float) -> Asked:
-        """The same for a run with another peak learning rate."""
-        return replace(self, question=with_peak(self.question, peak))
+        """The same for a run with this peak learning rate alone."""
+        design = replace(self.question.design, peaks=[1.0])
+        return replace(self, question=replace(with_peak(self.question, peak), design=design))
 
     def spread(self, corpus: str, N: float, D: float) -> np.ndarray | None:
         """Log errors of that law's prediction for a run, by what it was missed by on held-out runs."""

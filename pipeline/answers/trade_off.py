@@ -36,7 +36,9 @@ class TradeOffGoal(LawGoal):
         return tolerance_outcome(question, recommendation, rows)
 
     def constraint(self, question: Question) -> str:
-        return f"The loss on {question.corpora.general} may rise by {100 * question.goal.tolerance:.3g}%."
+        tolerance = 100 * question.goal.tolerance
+        asked = f"has to fall by {-tolerance:.3g}%" if tolerance < 0 else f"may rise by {tolerance:.3g}%"
+        return f"The loss on {question.corpora.general} {asked}."
 
 
 GOAL = TradeOffGoal()

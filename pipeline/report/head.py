@@ -40,8 +40,9 @@ def answer_sentence(evidence: Evidence) -> str:
     run = f"{target.model} for {quantity(target.D * 1e9)} tokens"
     if evidence.domain_ratio is None:
         return f"No domain ratio of {domain} is feasible for {run} by {law}: {content.binding}. {asked}"
+    peak = f" at a peak learning rate of {content.peak_learning_rate:g}" if content.peak_learning_rate else ""
     words = [
-        f"Train {run} on {_mixture(evidence, evidence.domain_ratio)} "
+        f"Train {run} on {_mixture(evidence, evidence.domain_ratio)}{peak} "
         f"(90% interval of the domain ratio: {content.low:.1%} to {content.high:.1%}).",
         f"{asked} Binding constraint: {content.binding}.",
     ]

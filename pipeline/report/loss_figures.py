@@ -126,21 +126,30 @@ def _fitted_size_panels(evidence: Evidence, corpus: str) -> Iterator[Panel]:
     own = fitted.loc[fitted["variant"] == ""]
     for model, rows in _by_size(own if len(own) else fitted):
         ends = rows.loc[rows["step"] == rows["step"].max()]
-        frame = pd.DataFrame({**ends.iloc[0].to_dict(), "r": _own_ratios(evidence, corpus)})
-        traces = [line([0, 100], [ends["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)]
-        curves = []
-        laws = sorted(evidence.laws, key=lambda law: law != evidence.law_of(corpus))
-        for law in laws:
-            losses = predicted(evidence, evidence.fits[law][corpus], frame)
-            traces[1:1] = _law_lines(evidence, law, corpus, losses)
-            curves.append(losses)
-        hover = "measured: %{y:.4f} at %{x:.1f}%"
-        traces.append(dots(100 * ends["ratio"], ends["loss"], GREY, 8, hover=hover))
-        seen = curves[0][_seen(evidence, laws[0], corpus)]
-        bounds = value_range([*ends["loss"], *ends["loss_before"], *seen], *curves)
-        y = axis("loss, nats a token", range=bounds)
+        # Runs with another peak learning rate end elsewhere too.
+        by_schedule = [of for _, of in ends.groupby(ends["s1"].round(9), dropna=False)]
         title = f"{model}, {quantity(ends['tokens'].max())} tokens"
-        yield panel(f"Loss on {corpus}", title, traces, ratio_axis(evidence.domain), y)
+        for of in by_schedule:
+            named = f"{title}, S1 = {of['s1'].iloc[0]:.3g}" if len(by_schedule) > 1 else title
+            yield _fitted_panel(evidence, corpus, named, of)
+
+
+def _fitted_panel(evidence: Evidence, corpus: str, title: str, ends: pd.DataFrame) -> Panel:
+    """The last points of fitted runs that differ in their ratio and seed, beside what the laws say of such runs."""
+    frame = pd.DataFrame({**ends.iloc[0].to_dict(), "r": _own_ratios(evidence, corpus)})
+    traces = [line([0, 100], [ends["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)]
+    curves = []
+    laws = sorted(evidence.laws, key=lambda law: law != evidence.law_of(corpus))
+    for law in laws:
+        losses = predicted(evidence, evidence.fits[law][corpus], frame)
+        traces[1:1] = _law_lines(evidence, law, corpus, losses)
+        curves.append(losses)
+    hover = "measured: %{y:.4f} at %{x:.1f}%"
+    traces.append(dots(100 * ends["ratio"], ends["loss"], GREY, 8, hover=hover))
+    seen = curves[0][_seen(evidence, laws[0], corpus)]
+    bounds = value_range([*ends["loss"], *ends["loss_before"], *seen], *curves)
+    y = axis("loss, nats a token", range=bounds)
+    return panel(f"Loss on {corpus}", title, traces, ratio_axis(evidence.domain), y)
 
 
 def _fitted_curves(
