@@ -1,4 +1,4 @@
-"""cptlaw advise: one command from a base model to a confirmed answer, safe to repeat."""
+"""cptlaw advise: one command from a base model to a confirmed answer."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.pipeline.small import refused, small_words, study_in
 from tests.pipeline.tiny_model import tiny_model
 
 KEYS = (
-    *("design.ratios=[0.2,0.5,0.8]", "design.peaks=[1,4]", "design.batch=3", "design.tolerance=0.3", "bootstrap=4"),
+    *("design.ratios=[0.2,0.5,0.8]", "design.peaks=[1,4]", "design.batch=4", "design.tolerance=0.01", "bootstrap=4"),
     *("continual.peak_learning_rate=1e-3", "continual.evaluation.every=4", "confirm.neighbour=0"),
-    *("law=transfer-anchored", "design.lengths=[0.5,1]", "confirm.tokens_factor=1", "design.budget=1e10"),
+    *("law=transfer-anchored", "design.lengths=[0.5,1]", "confirm.tokens_factor=1", "design.budget=1e9"),
 )
 WITHOUT = (
     *("experiment=", "model=", "ladder=", "corpora.tokenizer", "law", "pretrain.", "mixture.", "continual.eval"),
@@ -53,10 +53,6 @@ def test_from_a_model_to_a_confirmed_answer(
     assert {one.peak for one in chosen} == {1e-3, 4e-3}
     rows = [row for row in Confirmation.read(study).confirmations if row.recommended]
     assert max(abs(row.relative_error) for row in rows) < 0.2
-
-    ends = {path: path.stat().st_mtime_ns for path in study.folder.glob("runs/*/DONE")}
-    assert run(["advise", str(model), *words]) == 0
-    assert {path: path.stat().st_mtime_ns for path in study.folder.glob("runs/*/DONE")} == ends
 
 
 def test_without_general_text_the_model_writes_it(
