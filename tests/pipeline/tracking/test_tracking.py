@@ -70,7 +70,7 @@ def records(path: Path) -> Iterator[Any]:
     from wandb.proto.wandb_internal_pb2 import Record
 
     data, at, parts = path.read_bytes(), 7, b""
-    assert data[:4] == b":W&B"
+    assert data[:4] == b":W&B"[: len(data)]
     while at + 7 <= len(data):
         if (left := 32768 - at % 32768) < 7:
             at += left
@@ -86,8 +86,13 @@ def records(path: Path) -> Iterator[Any]:
 
 
 def stored(study: Study) -> dict[str, Any]:
-    """wandb's id -> run, of all offline runs of a study."""
-    runs = {}
+    """wandb's id -> run, of all offline runs of a study; wandb's service writes their last records a moment later."""
+    wait_until(lambda: all(hasattr(one, "run") and hasattr(one, "exit_code") for one in written(study)))
+    return {one.run.run_id: one for one in written(study)}
+
+
+def written(study: Study) -> Iterator[Any]:
+    """What the files of a study's offline runs hold so far."""
     for path in sorted((study.folder / "wandb").glob("offline-run-*/*.wandb")):
         one = SimpleNamespace(config={}, summary={}, history=[], axes={}, artifacts=[], folder=path.parent)
         for record in records(path):
@@ -107,8 +112,7 @@ def stored(study: Study) -> dict[str, Any]:
                     one.exit_code = record.exit.exit_code
                 case "artifact":
                     one.artifacts.append(record.artifact.type)
-        runs[one.run.run_id] = one
-    return runs
+        yield one
 
 
 def test_a_run_an_attempt_in_the_group_of_the_study(tracked: Study) -> None:
