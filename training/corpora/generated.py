@@ -1,4 +1,4 @@
-"""Text that a base model writes itself, in place of the pre-training corpus that nobody published.
+"""Text that a base model writes itself, in place of a pre-training corpus that is not published.
 
 Documents are sampled from the token between documents alone, without a prompt. A batch of them is one file, written
 whole, whose content follows from the model, the keys and the number of the batch: a killed process goes on with the
