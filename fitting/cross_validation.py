@@ -10,8 +10,8 @@ import pandas as pd
 
 from fitting.estimation import fit
 from fitting.fitted import Fit
-from fitting.laws import LAWS
-from fitting.points import PointsError, columns_of, law_named, numbers_of, with_value
+from fitting.laws import Law
+from fitting.points import PointsError, columns_of, numbers_of, resolve_law, with_value
 from fitting.schedule import Schedules, with_areas
 from fitting.solver.multi_start import local_minima
 
@@ -65,7 +65,7 @@ def folds(points: pd.DataFrame, by: str, domain: str = "domain") -> list[Fold]:
 
 def held_out(
     points: pd.DataFrame,
-    law: str,
+    law: str | Law,
     by: str | Sequence[Fold],
     schedules: Schedules | None = None,
     seed: int = 0,
@@ -89,7 +89,8 @@ def held_out(
 
     Source: the splits of Que et al. 2024, sec. 4.2 and 4.4; rolling origins and size-and-tokens are ours.
     """
-    usable = with_value(points, law_named(law, LAWS))
+    known = resolve_law(law)
+    usable = with_value(points, known)
     points = points.loc[usable]
     if "run" not in points.columns:
         points = points.assign(run=np.arange(len(points)))
@@ -109,7 +110,7 @@ def held_out(
         else:
             decay = fitted.params.get("lambda", (options.get("fix") or {}).get("lambda"))
             parts.append(_judged(fitted, points.loc[fold.judged], schedules, decay).assign(split=fold.label))
-            line = f"{law}, {fold.label} held out: mean error {parts[-1]['relative_error'].abs().mean():.2%}"
+            line = f"{known.name}, {fold.label} held out: mean error {parts[-1]['relative_error'].abs().mean():.2%}"
         if log is not None:
             log(line)
     if not parts:
@@ -122,7 +123,7 @@ def held_out(
 def _judged(fitted: Fit, rest: pd.DataFrame, schedules: Schedules | None, decay: float | None) -> pd.DataFrame:
     if schedules is not None and decay is not None:
         rest = with_areas(rest, schedules, decay, fitted.equation.rate_power)
-    predicted, measured = fitted.predict(rest), columns_of(rest, ["loss"])["loss"]
+    predicted, measured = fitted.predict(rest), columns_of(rest, ["loss"], fitted.equation)["loss"]
     return rest.assign(predicted=predicted, measured=measured, relative_error=predicted / measured - 1)
 
 

@@ -12,7 +12,7 @@ from training.corpora.manifest import Manifest
 from training.corpora.store import TokenStore
 from training.devices.group import ALONE, Group
 from training.objectives import mask_tokens
-from training.sampling import Sampler
+from training.sampling import Sampler, sampler_of
 from training.spec import RunSpec
 
 
@@ -67,7 +67,7 @@ def validation_windows(store: TokenStore, spec: RunSpec) -> torch.Tensor:
 
 def _sampler(stores: Mapping[str, TokenStore], spec: RunSpec) -> Sampler:
     windows = {corpus: stores[corpus].windows("train", spec.sequence_length) for corpus in spec.mixture}
-    return Sampler(spec.mixture, windows, spec.seed)
+    return sampler_of(spec, windows)
 
 
 def _blocks(spec: RunSpec, first_step: int, block: int = 32) -> Iterator[np.ndarray]:

@@ -132,6 +132,13 @@ def saved_states(folder: Path) -> list[Path]:
     return sorted((folder / "resume").glob("step-*"), key=step_of, reverse=True)
 
 
+def drop_states(folder: Path, kept: Collection[int]) -> None:
+    """Delete the states of a run that is done, but those of the steps in `kept`: one is three times the weights."""
+    for state in saved_states(folder):
+        if step_of(state) not in kept:
+            shutil.rmtree(state, ignore_errors=True)
+
+
 def save_weights(
     folder: Path, step: int, model: PreTrainedModel, tokenizer: Path, weights: dict[str, torch.Tensor] | None = None
 ) -> None:

@@ -60,6 +60,7 @@ def ready(
     end_of_text: int | None = None,
     by_token: bool = False,
     second: bool = False,
+    cached: bool = True,
 ) -> tuple[PreTrainedModel, Losses]:
     """A model of a shape and its loss function, cached for the runs of this process; load its weights before use.
 
@@ -69,10 +70,12 @@ def ready(
         end_of_text: token id after each document, which ends attention; None: attention sees the whole sequence.
         by_token: whether the losses are (n, T), of each token, 0 where nothing is predicted.
         second: whether to use a second model with weights of its own.
+        cached: False: a model that the cache does not know, whose memory is free when the caller drops it.
     """
     torch.set_num_threads(threads)
     shape = json.dumps(dict(model), sort_keys=True)
-    return _ready(shape, engine, precision, objective, end_of_text, by_token, second)
+    build = _ready if cached else _ready.__wrapped__
+    return build(shape, engine, precision, objective, end_of_text, by_token, second)
 
 
 @functools.lru_cache(maxsize=4)
@@ -200,7 +203,9 @@ def tokens_per_second(
 
     Of a slow one the best of the passes that PROBE_SECONDS leaves time for, of as many sequences as that allows.
     """
-    network, losses = ready(model, engine, precision, threads, objective=objective)
+    # Of a large model each engine that is measured would keep a copy; only compiled code is worth keeping.
+    compiled = ENGINES[engine].compiled
+    network, losses = ready(model, engine, precision, threads, objective=objective, cached=compiled)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network.to(device)  # pyright: ignore[reportArgumentType]
     generator = torch.Generator().manual_seed(0)
@@ -216,7 +221,7 @@ def tokens_per_second(
         return time.perf_counter() - start
 
     # Compiled code is made for one shape; it is measured only where training takes far longer.
-    if ENGINES[engine].compiled:
+    if compiled:
         seconds(batch)
         sequences = batch
     else:

@@ -53,7 +53,7 @@ class GroupDro:
         saved: result of `tensors` after that step; empty at the start.
 
     Raises:
-        SpecError: a domain has ratio 0 in the mixture.
+        SpecError: a domain has ratio 0 in the mixture, or the mixture changes.
     """
 
     def __init__(
@@ -72,6 +72,8 @@ class GroupDro:
         self._ratios = np.array([float(Fraction(spec.mixture[name])) for name in self._names])
         if unread := [name for name in self._names if not Fraction(spec.mixture[name])]:
             raise SpecError(f"mixture.{unread[0]}: 0 in a run with reweighting; allowed: above 0")
+        if spec.phases:
+            raise SpecError(f"phases: {len(spec.phases)} in a run with reweighting; allowed: one mixture")
         self._path, self._reference, self._domains, self._group = folder / PATH, reference, domains, group
         self._logged = logged_steps(spec.steps)
         self._excess: list[torch.Tensor] = []

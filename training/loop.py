@@ -30,6 +30,9 @@ from training.spec import Execution, RunSpec
 from training.stop import StopRequestedError
 from training.telemetry import telemetry_of
 
+METRICS_MINUTES = 0.5
+"""Minutes after which a line of metrics is written whatever the steps, so that a large model is seen to go on."""
+
 
 class NonFiniteLossError(RuntimeError):
     """The training loss became infinite or not a number; the message names the step."""
@@ -99,7 +102,7 @@ def train(
         domains = GroupDro(spec, folder, reference, training_corpora(stores, spec, done + 1), group, done, extra)
     predictions = spec.objective.predictions(spec.sequence_length)
     telemetry = telemetry_of(spec, folder, group, log)
-    gradient_norm, last_save = 0.0, time.monotonic()
+    gradient_norm, last_save, last_metrics = 0.0, time.monotonic(), time.monotonic()
     with contextlib.ExitStack() as at_end:
         at_end.callback(devices.release)
         states = at_end.enter_context(StateWriter(folder, execution.keep_last, execution.kept_states))
@@ -142,8 +145,10 @@ def train(
                     check()
                     group.broadcast(partial(append_flushed, points, "".join(lines)))
 
-                if step > done and (step % execution.metrics_every == 0 or step == spec.steps):
+                noted = step % execution.metrics_every == 0 or _is_due(METRICS_MINUTES, last_metrics, group)
+                if step > done and (noted or step == spec.steps):
                     telemetry.write(step, rates[step - 1], gradient_norm)
+                    last_metrics = time.monotonic()
 
                 if step in kept:
                     check()
@@ -157,6 +162,9 @@ def train(
                 if step > done and (regular or step in execution.kept_states):
                     check()
                     states.write(step, checkpoint.full_state(devices, group.first, domains and domains.tensors()))
+                    if group.device.type == "cpu":
+                        # The copies would lie beside the activations of the next step, in the same memory.
+                        group.broadcast(states.wait)
                     in_state, last_save = step, time.monotonic()
         except StopRequestedError:
             if finished > in_state:
@@ -165,11 +173,11 @@ def train(
             raise
 
 
-def _is_due(minutes: float, last_save: float, group: Group) -> bool:
-    """Whether that many minutes have passed since the last saved state, by the clock of rank 0."""
+def _is_due(minutes: float, since: float, group: Group) -> bool:
+    """Whether that many minutes have passed since a time, by the clock of rank 0."""
     if not minutes:
         return False
-    return group.sum(float(group.first and time.monotonic() - last_save >= 60 * minutes)) > 0
+    return group.sum(float(group.first and time.monotonic() - since >= 60 * minutes)) > 0
 
 
 def _first_weights(spec: RunSpec, start: Path | None, network: PreTrainedModel) -> None:

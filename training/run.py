@@ -199,6 +199,7 @@ def run_once(
         LeaseLostError: another process took the run over.
     """
     load_transformers()  # late imports: reading the state of runs must not load torch
+    from training.checkpoint import drop_states
     from training.engine import forget
     from training.loop import NonFiniteLossError, train
 
@@ -227,6 +228,7 @@ def run_once(
                     forget()
             if run.attempt is not None:
                 write_whole(folder / "DONE", json.dumps({"attempt": run.attempt.number, "steps": spec.steps}) + "\n")
+                drop_states(folder, execution.kept_states)
             return run.end(Exit.DONE)
     except StopRequestedError:
         return run.end(Exit.RUN_ME_AGAIN, "asked to stop; saved")

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+
+from training.spec import RunSpec
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _ROUNDS = 8
@@ -26,14 +29,16 @@ class Sampler:
     """The order of a run's sequences.
 
     In every prefix of n sequences the count of each of m corpora is within log2(m) + 1 of n times its ratio, and within
-    1 for two corpora. Each corpus is read in epochs; an epoch has every window once, in a random order that depends on
-    the seed, the corpus' name and the epoch's number.
+    1 for two corpora. Where the mixture changes, this holds in every prefix of each phase, and each corpus is read on
+    from where the phase before left it. Each corpus is read in epochs; an epoch has every window once, in a random
+    order that depends on the seed, the corpus' name and the epoch's number.
 
     Args:
         mixture: corpus -> ratio of the sequences, each 0 to 1, with sum 1. A Fraction or a string ("1/3", "0.25") is
             exact; a float means the short decimal or fraction that it stands for.
         windows: corpus -> number of its windows; needed where the ratio is above 0.
         seed: of the order within the corpora; the order of the corpora depends on the ratios only.
+        later: (index of its first sequence, mixture) of each further phase, in increasing order.
 
     Raises:
         ValueError: impossible ratios, or a corpus with a ratio above 0 but no window; one line with the key and its
@@ -44,23 +49,29 @@ class Sampler:
     ['law', 'general', 'law', 'law']
     >>> sampler.counts(10**12)
     {'general': 250000000000, 'law': 750000000000}
+    >>> Sampler({"general": 1}, {"general": 5, "law": 9}, 0, [(8, {"general": "1/2", "law": "1/2"})]).counts(12)
+    {'general': 10, 'law': 2}
     """
 
     corpora: tuple[str, ...]
     """Names of the corpora, sorted; `sample` returns indices into this tuple."""
 
-    def __init__(self, mixture: Mapping[str, Fraction | str | float], windows: Mapping[str, int], seed: int) -> None:
-        self.corpora = tuple(sorted(mixture))
-        weights = _weights({name: mixture[name] for name in self.corpora})
-        for name, weight in weights.items():
-            if weight and not 0 < windows.get(name, 0) < 2**62:
-                raise ValueError(
-                    f"mixture.{name}: its ratio is {mixture[name]} and it has {windows.get(name, 0)} windows; "
-                    "allowed: at least one window, or ratio 0"
-                )
+    def __init__(
+        self,
+        mixture: Mapping[str, Fraction | str | float],
+        windows: Mapping[str, int],
+        seed: int,
+        later: Sequence[tuple[int, Mapping[str, Fraction | str | float]]] = (),
+    ) -> None:
+        self.corpora = tuple(sorted({name for _, one in [(0, mixture), *later] for name in one}))
         self._windows = [int(windows.get(name, 0)) for name in self.corpora]
         self._keys = [_corpus_key(seed, name) for name in self.corpora]
-        self._tree = _tree([(place, weights[name]) for place, name in enumerate(self.corpora) if weights[name]])
+        self._phases: list[_Phase] = []
+        for start, one in [(0, mixture), *later]:
+            if self._phases and start <= self._phases[-1].start:
+                raise ValueError(f"mixture: a phase at sequence {start}; allowed: above {self._phases[-1].start}")
+            before = self._counts(start) if self._phases else [0] * len(self.corpora)
+            self._phases.append(_Phase(start, before, self._tree(one)))
 
     def sample(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Corpus, window and epoch of the sequences with these indices.
@@ -85,34 +96,75 @@ class Sampler:
         position, epoch = np.empty((2, indices.size), dtype=np.int64)
         for start in range(0, indices.size, _BLOCK):
             places = np.arange(start, min(start + _BLOCK, indices.size))
-            self._fill(self._tree, indices[places], places, (corpus, position, epoch))
+            phases = np.searchsorted([phase.start for phase in self._phases], indices[places], side="right") - 1
+            for number in range(phases.min(), phases.max() + 1):
+                phase, here = self._phases[number], places[phases == number]
+                self._fill(phase.tree, indices[here] - phase.start, here, phase.before, (corpus, position, epoch))
         return corpus, position, epoch
 
     def counts(self, sequences: int) -> dict[str, int]:
         """How many of the first `sequences` sequences each corpus has."""
-        counts = dict.fromkeys(self.corpora, 0)
-        waiting = [(self._tree, sequences)]
+        return dict(zip(self.corpora, self._counts(sequences)))
+
+    def _counts(self, sequences: int) -> list[int]:
+        phase = self._phases[bisect_right([phase.start for phase in self._phases], sequences) - 1]
+        counts = [*phase.before]
+        waiting = [(phase.tree, sequences - phase.start)]
         while waiting:
             node, count = waiting.pop()
             if isinstance(node, int):
-                counts[self.corpora[node]] = count
+                counts[node] += count
             else:
                 left = (count * node.part + node.whole // 2) // node.whole
                 waiting += [(node.left, left), (node.right, count - left)]
         return counts
 
-    def _fill(self, node: _Split | int, ranks: np.ndarray, places: np.ndarray, filled: tuple[np.ndarray, ...]) -> None:
-        """Fill in corpus, position and epoch at `places` for the sequences with these ranks at a node of the tree."""
+    def _tree(self, mixture: Mapping[str, Fraction | str | float]) -> _Split | int:
+        weights = _weights({name: mixture.get(name, 0) for name in self.corpora})
+        for (name, weight), windows in zip(weights.items(), self._windows):
+            if weight and not 0 < windows < 2**62:
+                raise ValueError(
+                    f"mixture.{name}: its ratio is {mixture[name]} and it has {windows} windows; "
+                    "allowed: at least one window, or ratio 0"
+                )
+        return _tree([(place, weights[name]) for place, name in enumerate(self.corpora) if weights[name]])
+
+    def _fill(
+        self,
+        node: _Split | int,
+        ranks: np.ndarray,
+        places: np.ndarray,
+        before: Sequence[int],
+        filled: tuple[np.ndarray, ...],
+    ) -> None:
+        """Fill in corpus, position and epoch at `places` for the sequences with these ranks at a node of the tree.
+
+        `before`: sequences of each corpus in the phases before.
+        """
         if isinstance(node, int):
-            epochs, within = np.divmod(ranks, self._windows[node])
+            epochs, within = np.divmod(ranks + before[node], self._windows[node])
             keys = _mixed(self._keys[node] + _GOLDEN * epochs.astype(np.uint64))
             values = (node, permuted(within, self._windows[node], keys), epochs)
             for array, value in zip(filled, values, strict=True):
                 array[places] = value
             return
         lefts, is_left = _left_counts(ranks, node.part, node.whole)
-        self._fill(node.left, lefts[is_left], places[is_left], filled)
-        self._fill(node.right, (ranks - lefts)[~is_left], places[~is_left], filled)
+        self._fill(node.left, lefts[is_left], places[is_left], before, filled)
+        self._fill(node.right, (ranks - lefts)[~is_left], places[~is_left], before, filled)
+
+
+def sampler_of(spec: RunSpec, windows: Mapping[str, int]) -> Sampler:
+    """The order of the sequences of a run, whose corpora have these numbers of windows."""
+    return Sampler(spec.mixture, windows, spec.seed, [(phase.first_sequence, phase.mixture) for phase in spec.phases])
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """Sequences from index `start` on, drawn by a tree; each corpus has `before` in the phases before."""
+
+    start: int
+    before: list[int]
+    tree: _Split | int
 
 
 @dataclass(frozen=True)

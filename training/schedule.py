@@ -87,25 +87,36 @@ def piece_lengths(pieces: Sequence[Piece], steps: int) -> list[int]:
     """
     for number, piece in enumerate(pieces):
         _check_piece(f"schedule[{number}]", piece)
+    return part_lengths([(piece.steps, piece.share) for piece in pieces], steps, "schedule", "piece")
+
+
+def part_lengths(parts: Sequence[tuple[int | None, float | None]], steps: int, key: str, part: str) -> list[int]:
+    """Number of steps of each part of a chain; their sum is `steps`.
+
+    Args:
+        parts: (steps, share) of each, one of them or neither given; as `Piece.steps` and `Piece.share`.
+        steps: length of the run.
+        key, part: the list's name, and what one of it is called, in messages.
+
+    Raises:
+        ValueError: the parts do not sum to the run; one line with the key and its value.
+    """
     # Through repr, so that 0.1 means exactly one tenth.
-    quotas = [
-        Fraction(piece.steps or 0) if piece.share is None else Fraction(repr(float(piece.share))) * steps
-        for piece in pieces
-    ]
+    quotas = [Fraction(given or 0) if share is None else Fraction(repr(float(share))) * steps for given, share in parts]
     taken = sum(quotas, Fraction(0))
-    opened = [number for number, piece in enumerate(pieces) if piece.steps is None and piece.share is None]
+    opened = [number for number, (given, share) in enumerate(parts) if given is None and share is None]
     if len(opened) > 1:
-        keys = ", ".join(f"schedule[{number}]" for number in opened)
-        raise ValueError(f"{keys}: without steps and share; allowed: one piece that takes the rest")
+        keys = ", ".join(f"{key}[{number}]" for number in opened)
+        raise ValueError(f"{keys}: without steps and share; allowed: one {part} that takes the rest")
     # Shares may miss a number of steps that they do not divide by less than one step.
     if taken > steps if opened else abs(steps - taken) >= 1:
         plain = str(taken) if taken.denominator == 1 else f"{float(taken):.6g}"
         allowed = f"at most {steps}" if opened else f"{steps}, the run's"
-        raise ValueError(f"schedule: its pieces take {plain} steps; allowed: {allowed}")
+        raise ValueError(f"{key}: its {part}s take {plain} steps; allowed: {allowed}")
     if opened:
         quotas[opened[0]] = steps - taken
     lengths = [math.floor(quota) for quota in quotas]
-    flexible = [number for number, piece in enumerate(pieces) if piece.steps is None]
+    flexible = [number for number, (given, _) in enumerate(parts) if given is None]
     flexible.sort(key=lambda number: (lengths[number] - quotas[number], number))
     for number in flexible[: steps - sum(lengths)]:
         lengths[number] += 1

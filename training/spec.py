@@ -85,6 +85,16 @@ class Reweighting:
 
 
 @dataclass(frozen=True)
+class MixturePhase:
+    """A part of a run with a mixture of its own, up to the next one's first sequence."""
+
+    first_sequence: int
+    """Index of its first sequence, counted as `RunSpec.first_sequence` is: a branch keeps the phases of its trunk."""
+    mixture: dict[str, str]
+    """Corpus -> ratio of the training tokens, as an exact decimal or fraction; the corpora of the run's mixture."""
+
+
+@dataclass(frozen=True)
 class RunSpec:
     """All that decides a run's losses. Paths, launcher, tracking and the number of devices stay out."""
 
@@ -126,6 +136,17 @@ class RunSpec:
     """Index of the first sequence read: a run that continues another starts at the next one."""
     reweighting: Reweighting | None = None
     """How the losses of the corpora are weighted; None: equally. The mixture decides what is read."""
+    phases: tuple[MixturePhase, ...] = ()
+    """The mixtures that follow `mixture`, in order."""
+
+    @property
+    def mixtures(self) -> list[tuple[int, int, dict[str, str]]]:
+        """(index of the first sequence, that behind the last one, mixture) of each phase, from 0 to the run's end."""
+        end = self.first_sequence + self.steps * self.global_batch
+        starts = [0, *(min(phase.first_sequence, end) for phase in self.phases), end]
+        return list(
+            zip(starts[:-1], starts[1:], [self.mixture, *(phase.mixture for phase in self.phases)], strict=True)
+        )
 
     @property
     def tokens_per_step(self) -> int:
@@ -168,6 +189,7 @@ class RunSpec:
             values["evaluation"] = EvaluationPolicy(**values["evaluation"])
             if values.get("reweighting") is not None:
                 values["reweighting"] = Reweighting(**values["reweighting"])
+            values["phases"] = tuple(MixturePhase(**phase) for phase in values.get("phases", ()))
             return cls(**values)
         except (TypeError, KeyError) as error:
             raise SpecError(f"run spec: {error}") from None
@@ -179,6 +201,8 @@ def _fields(value: Any) -> dict[str, Any]:
     # Added later: omitted where unused, so that the hashes of other runs stay.
     if fields.get("reweighting", True) is None:
         del fields["reweighting"]
+    if fields.get("phases") == ():
+        del fields["phases"]
     return fields
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
+from fitting.laws.law import Law
 from fitting.schedule import Schedules
 from fitting.solver.newton import refine
 from fitting.solver.prepare import prepare
@@ -51,7 +52,7 @@ class Minimum:
 
 def local_minima(
     points: pd.DataFrame,
-    law: str,
+    law: str | Law,
     *,
     searches: int = 3,
     first_guesses: int = 0,

@@ -57,6 +57,11 @@ def prepare(
         chosen = with_unknown(chosen, name)
     if line := duplicated(points):
         raise PointsError(line)
+    if "mixture_phase" in points and (later := int((numbers_of(points, ["mixture_phase"])["mixture_phase"] > 1).sum())):
+        raise PointsError(
+            f"mixture_phase: {later} of {len(points)} points come after a change of their run's mixture, which no law "
+            "knows; keep those where it is 1"
+        )
     notes: list[str] = []
     if chosen.whole_schedule:
         points = _with_own_s1(points, chosen, schedules)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pipeline.question.goal import Goal, Log, Output, TrackedAnswer
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 
 if TYPE_CHECKING:
@@ -60,6 +61,11 @@ class LawGoal(Goal):
     ) -> Sequence[RenderableType]:
         from pipeline.answers.active_design import plan_lines
 
+        if question.continual.phases:
+            return [
+                "the laws know runs of one mixture: fit reads each run up to its first change, recommend needs "
+                "continual.phases=[]"
+            ]
         return plan_lines(question, study, manifest, precision) if self.staged(question) else []
 
     def collect_stage(self, question: Question, study: Study, log: Log) -> str:
@@ -97,6 +103,7 @@ class LawGoal(Goal):
 
         if not self.design_question:
             return super().add_round(question, study)
+        _refuse_phases(question)
         setting = _setting(question, study)
         if not is_answered(setting, study):
             return ""
@@ -114,9 +121,15 @@ class LawGoal(Goal):
     def fit(self, question: Question, study: Study, log: Log) -> Output:
         from pipeline.report.terminal_tables import held_out_table
         from pipeline.study.collect import of_domain, read_points, schedules
-        from pipeline.study.fits import back_test, fit_all, trust, with_fitted_laws
+        from pipeline.study.fits import back_test, first_mixture, fit_all, trust, with_fitted_laws
 
         points, rates = of_domain(read_points(study), question), schedules(study.read_plan())
+        own = points[points["role"] == "fit"]
+        if later := len(own) - len(first_mixture(own)):
+            log(
+                f"left out of every fit: {later} of {len(own)} points, measured after the mixture of their run had "
+                "changed (mixture_phase 2 or more); the laws know runs of one mixture"
+            )
         fits = fit_all(study, question, points, rates, log)
         tested = back_test(study, with_fitted_laws(question, fits), points, rates)
         return Output([held_out_table(tested), *trust(tested)])
@@ -127,6 +140,7 @@ class LawGoal(Goal):
         from pipeline.study.collect import of_domain, read_points
         from pipeline.study.fits import read_fits
 
+        _refuse_phases(question)
         points = of_domain(read_points(study), question)
         content = recommend(study, question, points, read_fits(study, question), self.solve)
         notes = [
@@ -161,6 +175,7 @@ class LawGoal(Goal):
     ) -> list[PlannedRun]:
         from pipeline.answers.confirm import confirmation_plan
 
+        _refuse_phases(question)
         return confirmation_plan(question, study, manifest, precision, self.keys, self.places)
 
     def confirm(self, question: Question, study: Study, runs: list[PlannedRun]) -> Output:
@@ -188,6 +203,16 @@ class LawGoal(Goal):
         from pipeline.answers.tracked import tracked_answer
 
         return tracked_answer(question, study)
+
+
+def _refuse_phases(question: Question) -> None:
+    if question.continual.phases:
+        raise ConfigError(
+            [
+                f"continual.phases: {len(question.continual.phases)}, but the laws know runs of one mixture; "
+                "allowed: continual.phases=[], with the phases in a variant"
+            ]
+        )
 
 
 def _setting(question: Question, study: Study) -> Setting:

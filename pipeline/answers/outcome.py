@@ -38,8 +38,12 @@ def tolerance_outcome(question: Question, recommendation: Recommendation, rows: 
         verdict = CONFIRMED
     elif met is not None and met.low <= high and low <= met.high:
         verdict = NEARBY
-    where = f"At {percent(answer.domain_ratio)} {question.corpora.domain} the loss on {answer.corpus} increased by "
-    parts = [f"{where}{increase.value:.2%}{_between(increase, '.2%')}", f"the tolerance is {100 * tolerance:.3g}%"]
+    where = f"At {percent(answer.domain_ratio)} {question.corpora.domain} the loss on {answer.corpus}"
+    verb = "increased" if increase.value >= 0 else "changed"
+    parts = [
+        f"{where} {verb} by {increase.value:.2%}{_between(increase, '.2%')}",
+        f"the tolerance is {100 * tolerance:.3g}%",
+    ]
     if met is not None:
         measured = f"{met.value:.1%}{_between(met, '.1%')}"
         parts.append(f"measured, it is reached at {measured}, predicted {low:.1%} to {high:.1%}")

@@ -130,7 +130,7 @@ class _ProgressDisplay:
         self._console = console
         self._tokens = sum(run.spec.tokens for run in plan)
         self._shown: set[str] = set()
-        self._last_line = 0.0
+        self._last_time, self._last_line = 0.0, ""
         self._first = True
         columns = (
             *(TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn("runs")),
@@ -160,11 +160,13 @@ class _ProgressDisplay:
                 self._shown.add(row.run.name)
                 if not self._first or row.state == "failed":
                     self._console.print(f"{row.state:7} {row.run.name}  {row.detail}", highlight=False)
-        if not self._console.is_terminal and time.monotonic() - self._last_line > _LINE_SECONDS:
-            self._last_line = time.monotonic()
+        if not self._console.is_terminal and time.monotonic() - self._last_time > _LINE_SECONDS:
+            self._last_time = time.monotonic()
             done = sum(row.state == "done" for row in rows)
             line = f"{done}/{len(rows)} runs, {trained:.0%} of the tokens; {'; '.join(running)}"
-            self._console.print(line, highlight=False, soft_wrap=True)
+            if line != self._last_line:
+                self._console.print(line, highlight=False, soft_wrap=True)
+            self._last_line = line
         self._first = False
 
 

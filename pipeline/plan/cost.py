@@ -16,6 +16,8 @@ from training.spec import RunSpec
 LARGEST_EVALUATION = 0.25
 """Part of the FLOPs that evaluation may take without a word."""
 _BYTES_A_POINT = 170
+_STATES_IN_TRAINING = 3
+"""The two newest, and the one that is being written."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Cost:
     seconds: float | None
     """Seconds with one worker; None without a measured speed."""
     disk: int
-    """Bytes of kept weights and points, and of resume states while the runs train."""
+    """Bytes of kept weights, states and points, and of the resume states of one run while it trains."""
 
 
 def costs(runs: Sequence[PlannedRun], flops_per_second: float | None, question: Question) -> list[Cost]:
@@ -58,6 +60,7 @@ def costs(runs: Sequence[PlannedRun], flops_per_second: float | None, question: 
         tokens = sum(run.spec.tokens for run in members)
         seconds = flops / flops_per_second if flops_per_second else None
         disk = sum(_disk(run.spec, *kept_steps(question, run, children.get(run.spec.hash, []))) for run in members)
+        disk += _STATES_IN_TRAINING * _state_bytes(members[0].spec)
         rows.append(Cost(role, model, non_embedding, len(members), tokens, flops, seconds, disk))
     return rows
 
@@ -93,8 +96,10 @@ def _evaluations(policy: EvaluationPolicy, steps: int) -> int:
 
 
 def _disk(spec: RunSpec, checkpoints: list[int], states: list[int]) -> int:
-    weights = 4 * model_size(spec.model, spec.sequence_length).total
     points = _evaluations(spec.evaluation, spec.steps) * len(spec.corpora) * _BYTES_A_POINT
-    # A state holds weights and both moments. Beside those for branches, a run that trains has its two newest states and
-    # the one that is being written.
-    return weights * len(checkpoints) + 3 * weights * (len(states) + 3) + points
+    return _state_bytes(spec) // 3 * len(checkpoints) + _state_bytes(spec) * len(states) + points
+
+
+def _state_bytes(spec: RunSpec) -> int:
+    """Of weights and both moments."""
+    return 12 * model_size(spec.model, spec.sequence_length).total

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -13,8 +11,9 @@ from typing import Any
 
 from pipeline.plan.model_shape import configuration_of, directory_of, objective_of, with_rope_theta
 from pipeline.plan.token_supply import supply_problems
+from pipeline.question.data import data_folder
 from pipeline.question.messages import ConfigError
-from pipeline.question.phases import branch_phase, pieces, replicated
+from pipeline.question.phases import branch_phase, mixtures_of, pieces, replicated
 from pipeline.question.presets import models
 from pipeline.question.schema import ModelConfig, PhaseConfig, Question
 from pipeline.question.schema.training import BranchConfig
@@ -25,29 +24,7 @@ from training.corpora.tokenizer import vocabulary_problem
 from training.evaluation_steps import evaluation_steps
 from training.parameters import model_size
 from training.schedule import learning_rates
-from training.spec import Initial, RunSpec
-
-
-def data_folder(question: Question) -> Path:
-    """Folder of the prepared corpora of a question; questions with the same corpora share it."""
-    parts = dataclasses.asdict(question.corpora)
-    if domains := parts.pop("domains"):
-        # The text is the same whichever of several domains the question is about.
-        parts["domain"] = domains[0]
-    for key in ("revision", "separator"):
-        # Folders of questions without this key keep their names.
-        if parts["tokenizer"][key] is None:
-            del parts["tokenizer"][key]
-    for source in parts["sources"].values():
-        if source["kind"] != "generated":
-            del source["generated"]
-    generated = any(source["kind"] == "generated" for source in parts["sources"].values())
-    if question.model.path and (generated or not question.corpora.tokenizer.path):
-        # The model's tokenizer gives other tokens, and the model may write text.
-        parts |= {"model": [question.model.path, question.model.revision]}
-    corpora = json.dumps(parts, sort_keys=True)
-    digest = hashlib.blake2b(corpora.encode(), digest_size=4).hexdigest()
-    return Path(question.data) / f"{parts['general']}-{parts['domain']}-{digest}"
+from training.spec import Initial, MixturePhase, RunSpec
 
 
 def placeholder_manifest(question: Question) -> Manifest:
@@ -126,14 +103,18 @@ def continual_run(
     ratio = Fraction(str(domain_ratio))
     shape, initial, start, before = _initial_weights(model, pretraining.get(model.name), transfer, manifest)
     phase = dataclasses.replace(question.continual, steps=steps)
-    shared = bool(corpora.domains) and not ratio
+    (_, mixture), *later = mixtures_of(phase, corpora, ratio)
+    shared = bool(corpora.domains) and not later and mixture[corpora.general] == 1
     domains = corpora.domains if shared else [corpora.domain]
-    mixture = {corpora.general: str(1 - ratio), **dict.fromkeys(domains, str(ratio))}
+    mixture = {corpora.general: mixture[corpora.general], **dict.fromkeys(domains, mixture[corpora.domain]), **mixture}
     if role == "fit" and any(question.dense.get(name) == model.name for name in domains):
         phase.evaluation = dataclasses.replace(phase.evaluation, policy="dense")
-    spec = _spec(question, "continual", phase, shape, initial, mixture, before, seed, manifest, precision)
+    spec = _spec(question, "continual", phase, shape, initial, _plain(mixture), before, seed, manifest, precision)
+    phases = tuple(MixturePhase(first * phase.global_batch, _plain(other)) for first, other in later)
+    spec = dataclasses.replace(spec, phases=phases) if phases else spec
     at = f"-from{initial.step}" if transfer else ""
-    mixed = f"{corpora.general}1" if shared else f"{corpora.domain}{domain_ratio:g}"
+    ratios = "to".join(f"{float(other[corpora.domain]):g}" for other in (mixture, *(other for _, other in later)))
+    mixed = f"{corpora.general}1" if shared else f"{corpora.domain}{ratios}"
     slug = f"continual-{model.name}-{mixed}{at}-{steps}-seed{seed}"
     return PlannedRun(f"{slug}-{spec.hash[:8]}", role, model.name, start, spec)
 
@@ -209,6 +190,10 @@ def kept_steps(question: Question, run: PlannedRun, plan: Sequence[PlannedRun]) 
     starts = [other.spec.initial for other in plan if other.parent == run.spec.hash]
     weights = policy_steps | {start.step for start in starts if not start.moments} | {run.spec.steps}
     return sorted(weights - {0}), sorted({start.step for start in starts if start.moments})
+
+
+def _plain(mixture: Mapping[str, Fraction]) -> dict[str, str]:
+    return {corpus: str(ratio) for corpus, ratio in mixture.items()}
 
 
 def by_domain(question: Question) -> Iterator[Question]:

@@ -31,4 +31,6 @@ def supply_problems(runs: list[PlannedRun], manifest: Manifest, question: Questi
 
 
 def _demand(run: PlannedRun, corpus: str) -> int:
-    return math.ceil(Fraction(run.spec.mixture[corpus]) * run.spec.tokens)
+    """Tokens that a run reads of a corpus in all its phases, whole sequences; a branch with those of its trunk."""
+    sequences = (math.ceil(Fraction(mixture[corpus]) * (end - first)) for first, end, mixture in run.spec.mixtures)
+    return sum(sequences) * run.spec.sequence_length

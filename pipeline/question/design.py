@@ -95,7 +95,7 @@ def design_problems(question: Question) -> Iterator[str]:
         yield f"law: {list(question.law)} with design.kind=active; allowed: at least one that reads D, like dcpt"
     if not (question.ladder or design.target_size):
         yield "design.target_size: false with ladder=[]; allowed: true, or models in ladder=[...]"
-    for key in ("variants", "transfer_steps", "continual.branches"):
+    for key in ("variants", "transfer_steps", "continual.branches", "continual.phases"):
         section = question.continual if key.startswith("continual") else question
         if getattr(section, key.rpartition(".")[2]):
             yield f"{key}: given with runs chosen round by round; allowed: none, or a grid: mixture=ratios"

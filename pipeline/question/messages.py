@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
+from hydra.errors import OverrideParseException
 from rich.table import Table
 
 from conf import options
@@ -37,6 +38,10 @@ class ConfigError(ValueError):
 def one_line(error: Exception, schema: type = Question) -> str:
     """A message of Hydra or OmegaConf as one line: the key, the value, what is allowed."""
     text, cause = str(error), str(error.__cause__ or error)
+    if isinstance(error, OverrideParseException):
+        key, _, value = error.override.partition("=")
+        quoted = value.replace('"', '\\"')
+        return f"{error.override}: cannot be read as key=value; quote the value: '{key}=\"{quoted}\"'"
     full = re.search(r"full_key: (\S+)", cause)
     key = full.group(1) if full else ""
     if re.search(r"Key '[^']+' (is )?not in", cause):

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 
-from pipeline.question.schema.training import BranchConfig, MixtureConfig, PhaseConfig
-from training.schedule import Piece
+from pipeline.question.schema.training import (
+    BranchConfig,
+    CorporaConfig,
+    MixtureConfig,
+    MixturePhaseConfig,
+    PhaseConfig,
+)
+from training.schedule import Piece, part_lengths, piece_lengths
 
 
 def pieces(phase: PhaseConfig) -> tuple[Piece, ...]:
@@ -15,12 +23,56 @@ def pieces(phase: PhaseConfig) -> tuple[Piece, ...]:
         # Rounded to 12 digits, so that 0.1 x 3e-3 gives the same hash on every machine.
         return None if relative is None else float(f"{relative * phase.peak_learning_rate:.12g}")
 
-    return tuple(replace(piece, start=rate(piece.start), end=rate(piece.end)) for piece in phase.schedule.pieces)
+    chain = phase.schedule.pieces
+    if any(part.schedule.pieces for part in phase.phases):
+        chain = [
+            replace(piece, steps=length, share=None)
+            for part, steps in zip(phase.phases, phase_lengths(phase.phases, phase.steps))
+            for piece, length in zip(part.schedule.pieces, piece_lengths(part.schedule.pieces, steps))
+        ]
+    return tuple(replace(piece, start=rate(piece.start), end=rate(piece.end)) for piece in chain)
+
+
+def phase_lengths(parts: Sequence[MixturePhaseConfig], steps: int) -> list[int]:
+    """Steps of each part of the mixture along the schedule of a run.
+
+    Raises:
+        ValueError: they do not sum to the run; one line with the key and its value.
+    """
+    return part_lengths([(part.steps, part.share) for part in parts], steps, "phases", "phase")
+
+
+def mixtures_of(
+    phase: PhaseConfig, corpora: CorporaConfig, domain_ratio: Fraction, lengths: Sequence[int] | None = None
+) -> list[tuple[int, dict[str, Fraction]]]:
+    """(steps before, mixture) of each part of a run that reads a mixture of its own, at the domain ratio of the run.
+
+    Parts of no steps are left out, neighbours of one mixture are one. `lengths`: of the parts; None: as they say.
+
+    >>> halves = [MixturePhaseConfig(share=0.5), MixturePhaseConfig(domain_ratio=0.5)]
+    >>> phase, corpora = PhaseConfig(steps=10, phases=halves), CorporaConfig("prose", "law")
+    >>> [(first, str(mixture["law"])) for first, mixture in mixtures_of(phase, corpora, Fraction(1, 4))]
+    [(0, '1/4'), (5, '1/2')]
+    """
+    parts = phase.phases or [MixturePhaseConfig()]
+    lengths = lengths or phase_lengths(parts, phase.steps)
+    names = dict.fromkeys([corpora.general, corpora.domain, *(name for part in parts for name in part.mixture)])
+    found: list[tuple[int, dict[str, Fraction]]] = []
+    first = 0
+    for part, length in zip(parts, lengths, strict=True):
+        ratio = domain_ratio if part.domain_ratio is None else Fraction(str(part.domain_ratio))
+        own = {name: Fraction(str(value)) for name, value in part.mixture.items()}
+        own = own or {corpora.general: 1 - ratio, corpora.domain: ratio}
+        mixture = {name: own.get(name, Fraction(0)) for name in names}
+        if length and (not found or mixture != found[-1][1]):
+            found.append((first, mixture))
+        first += length
+    return found
 
 
 def branch_phase(phase: PhaseConfig, branch: BranchConfig) -> PhaseConfig:
-    """A branch as a phase of its own."""
-    return replace(phase, steps=branch.steps, schedule=branch.schedule, branches=[])
+    """A branch as a phase of its own; it reads on in the mixtures of its trunk."""
+    return replace(phase, steps=branch.steps, schedule=branch.schedule, phases=[], branches=[])
 
 
 def replicated(mixture: MixtureConfig) -> list[float]:

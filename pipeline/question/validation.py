@@ -12,6 +12,7 @@ import numpy as np
 from pipeline.question.design import design_problems, is_active
 from pipeline.question.goal import GOALS, goal_of, goal_problems, steps_of
 from pipeline.question.messages import ConfigError, nearest
+from pipeline.question.phase_problems import phase_problems
 from pipeline.question.phases import branch_phase, pieces, replicated
 from pipeline.question.presets import models
 from pipeline.question.ranges import PHASE_RANGES, RANGES, choice_problems, range_problems
@@ -91,6 +92,9 @@ def _phase_problems(name: str, question: Question) -> Iterator[str]:
             yield problem.replace("global_batch", f"{name}.global_batch")
     if phase.steps < 1:
         return
+    if lines := list(phase_problems(name, phase, question)):
+        yield from lines
+        phase = dataclasses.replace(phase, phases=[])
     try:
         rates = learning_rates(pieces(phase), phase.steps)
     except ValueError as error:

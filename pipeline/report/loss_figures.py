@@ -28,7 +28,7 @@ from pipeline.report.marks import (
     value_range,
 )
 from pipeline.report.number_format import label, percent, quantity
-from pipeline.study.fits import spread
+from pipeline.study.fits import first_mixture, spread
 
 RATIOS = np.linspace(0.0, 1.0, 51)
 """Domain ratios at which curves are drawn."""
@@ -121,7 +121,7 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
 
 def _fitted_size_panels(evidence: Evidence, corpus: str) -> Iterator[Panel]:
     points = _continual(evidence)
-    fitted = points.loc[(points["corpus"] == corpus) & (points["role"] == "fit")]
+    fitted = first_mixture(points.loc[(points["corpus"] == corpus) & (points["role"] == "fit")])
     # Variants end elsewhere than the question's own runs, of which the curves speak.
     own = fitted.loc[fitted["variant"] == ""]
     for model, rows in _by_size(own if len(own) else fitted):
@@ -156,7 +156,7 @@ def _fitted_curves(
     evidence: Evidence, law: str, corpus: str, rows: pd.DataFrame
 ) -> Iterator[tuple[float, list[float], list[float]]]:
     """Ratio, tokens and predicted losses of the runs of a panel; runs of one ratio are one line with gaps."""
-    admitted = section(evidence.question, law)
+    admitted, rows = section(evidence.question, law), first_mixture(rows)
     last = rows.loc[rows["step"] == rows.groupby("run")["step"].transform("max")]
     last = last[(last["step"] > admitted.from_step) & (last["r"] >= admitted.min_ratio)]
     if last.empty:

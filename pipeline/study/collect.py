@@ -22,6 +22,7 @@ from pipeline.study.artifacts import Corpora
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from training.durable import read_lines_whole, write_whole
 from training.parameters import model_size
+from training.sampling import sampler_of
 from training.schedule import learning_rates
 from training.spec import RunSpec
 
@@ -34,7 +35,9 @@ COLUMNS = (
     *("study", "run", "phase", "role", "model", *POINT.names, "s1_pretrain", "s2_pretrain", "s1", "s2", "ratio"),
     *("replay", "n_params", "n_params_non_embedding", "seed", "loss_before", "bits_per_byte", "N", "D", "r", "rho"),
 )
-"""Of points.parquet, and a column mixture.<corpus> for each corpus; with variants also variant, a name.
+"""Of points.parquet, and a column mixture.<corpus> for each corpus; with variants also variant, a name. Where a mixture
+changes along the schedule also mixture_phase, 1 up to the last step of the first phase, and tokens.<corpus>, the tokens
+of each corpus so far, counted as tokens are; ratio, replay, r and mixture.<corpus> are then those of the point's phase.
 
 ratio: share of the domain; replay: share of general. N: non-embedding parameters in billions; D: tokens in billions;
 r, rho: share of the row's corpus in the run's mixture and in that of the run it continued (NaN: not known). s1, s2:
@@ -75,9 +78,10 @@ def measured_points(study: Study, plan: list[PlannedRun], general: str, decay: f
     table = with_specs(points, plan, general, decay)
     table["study"] = study.folder.name
     table["bits_per_byte"] = table["loss"] / math.log(2) * table["corpus"].map(_tokens_per_byte(study))
-    mixtures = sorted(column for column in map(str, table.columns) if column.startswith("mixture."))
+    mixtures = sorted(column for column in map(str, table.columns) if column.startswith(("mixture.", "tokens.")))
     variant = ["variant"] if table["variant"].any() else []
-    return table[[*COLUMNS, *variant, *mixtures]]
+    phase = ["mixture_phase"] if "mixture_phase" in table else []
+    return table[[*COLUMNS, *variant, *phase, *mixtures]]
 
 
 def with_specs(points: pd.DataFrame, plan: list[PlannedRun], general: str, decay: float = 0.999) -> pd.DataFrame:
@@ -93,6 +97,8 @@ def with_specs(points: pd.DataFrame, plan: list[PlannedRun], general: str, decay
     behind = {run.name: _behind(run, by_hash) for run in plan if run.spec.initial.moments}
     table["step"] += table["run"].map({name: steps for name, (steps, _) in behind.items()}).fillna(0).astype(int)
     table["tokens"] += table["run"].map({name: tokens for name, (_, tokens) in behind.items()}).fillna(0).astype(int)
+    if any(run.spec.phases for run in plan):
+        table = _with_phases(table, plan, general)
     table = with_areas(table, schedules(plan), decay)
     before = table[table["step"] == 0].drop_duplicates(["run", "corpus"]).set_index(["run", "corpus"])["loss"]
     firsts = {name: trunk.name for name, trunk in trunks.items()}
@@ -281,6 +287,31 @@ def _with_shares(
                 rho = float(corpus == general) if run.spec.initial.kind == "directory" else np.nan
             rows.append((run.name, corpus, float(Fraction(run.spec.mixture.get(corpus, "0"))), rho))
     return table.merge(pd.DataFrame(rows, columns=["run", "corpus", "r", "rho"]), on=["run", "corpus"], how="left")
+
+
+def _with_phases(table: pd.DataFrame, plan: list[PlannedRun], general: str) -> pd.DataFrame:
+    """The table with the mixture of each point's phase, and the tokens of each corpus so far."""
+    by_name = {run.name: run.spec for run in plan}
+    corpora = sorted({corpus for spec in by_name.values() for corpus in spec.mixture})
+    table = table.assign(mixture_phase=1, **{f"tokens.{corpus}": 0 for corpus in corpora})
+    for name, rows in table.groupby("run").groups.items():
+        spec = by_name[str(name)]
+        # A branch's tokens count from the start of the phase, as the indices of its sequences do.
+        read = table.loc[rows, "tokens"] // spec.sequence_length
+        sampler = sampler_of(spec, dict.fromkeys(spec.mixture, 1))
+        counts = pd.DataFrame([sampler.counts(sequences) for sequences in read.tolist()], index=rows)
+        table.loc[rows, [f"tokens.{corpus}" for corpus in counts]] = counts.to_numpy() * spec.sequence_length
+        for number, phase in enumerate(spec.phases, start=2):
+            # A point belongs to the phase of the last sequence that was read.
+            later = rows[(read > phase.first_sequence).to_numpy()]
+            ratios = {corpus: float(Fraction(ratio)) for corpus, ratio in phase.mixture.items()}
+            table.loc[later, "mixture_phase"] = number
+            table.loc[later, "ratio"] = float(1 - Fraction(phase.mixture.get(general, "0")))
+            table.loc[later, "replay"] = ratios.get(general, 0.0)
+            table.loc[later, "r"] = table.loc[later, "corpus"].map(ratios)
+            for corpus, ratio in ratios.items():
+                table.loc[later, f"mixture.{corpus}"] = ratio
+    return table
 
 
 def _write(table: pd.DataFrame, path: Path, decay: float) -> None:

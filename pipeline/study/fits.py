@@ -41,9 +41,15 @@ def open_columns(question: Question, law: str) -> tuple[str, ...]:
 
 def selected(points: pd.DataFrame, corpus: str, law: LawConfig) -> pd.DataFrame:
     """The points that a law is fitted to: of the corpus, of runs planned for fitting, as the law's section says."""
+    points = first_mixture(points)
     own = points[(points["role"] == "fit") & (points["corpus"] == corpus)]
     first = min(law.from_step, own["step"].max() // 4) if len(own) else 0
     return own[(own["step"] >= max(first, 1)) & (own["r"] >= law.min_ratio)]
+
+
+def first_mixture(points: pd.DataFrame) -> pd.DataFrame:
+    """The points before their run's mixture has changed: what was read before a change is nothing that laws know."""
+    return points[points["mixture_phase"] == 1] if "mixture_phase" in points else points
 
 
 def fit_all(

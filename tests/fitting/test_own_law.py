@@ -52,6 +52,14 @@ def test_losses_of_any_sign_are_fitted(c):
     assert high[0] - low[0] < 0.02
 
 
+@pytest.mark.parametrize("count", [1, 11])
+def test_points_are_held_out_of_a_law_of_ones_own(count):
+    table = points(POWER, {"c": -2.0, "k": 3.0, "a": 0.5})
+    last = np.arange(len(table)) == len(table) - 1
+    held = fitting.held_out(table, POWER, [fitting.Fold(str(number), ~last, last) for number in range(count)])
+    assert held["predicted"].to_numpy() == pytest.approx(held["measured"].to_numpy(), abs=1e-4)
+
+
 def test_the_unit_of_the_loss_does_not_matter():
     table = points(POWER, {"c": -2.0, "k": 3.0, "a": 0.5}, noise=0.01)
     one = fitting.fit(table, POWER, bootstrap=0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from pipeline.study.artifacts import Recommendation
 from pipeline.study.design_history import BUDGET, CONFIRMATION, TOLERANCE, read_rounds
 from pipeline.study.folder import Study
 from tests.pipeline.small import CPTLAW, refused, small_words, study_in, wait_until
+from tests.processes import Forked
 
 DESIGN = (
     *("design=active", "design.ratios=[0.2,0.5,0.8]", "design.lengths=[0.5,1]", "design.batch=2"),
@@ -40,7 +40,7 @@ def test_rounds_a_kill_an_answer_and_one_more_round(words: list[str], capsys: py
     first = _fit_runs(study)
     assert len(first) == 2
     assert read_rounds(study) == []
-    driver = subprocess.Popen([*CPTLAW, "train", *words], stdout=subprocess.DEVNULL)
+    driver = Forked([*CPTLAW, "train", *words])
     wait_until(lambda: len(read_rounds(study)) > 1)
     driver.send_signal(signal.SIGKILL)
     driver.wait()

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.training.runs import diverging, losses_of, points_of, train_run, trained
+from training import checkpoint
 from training.attempt import attempts
+from training.durable import read_lines_whole
 from training.run import Exit, Places, run_once
 from training.spec import Execution, Initial
 from training.stop import StopRequest
@@ -59,7 +61,10 @@ def test_a_stop_that_was_heard_between_runs_stops_the_next(manifest, spec, tmp_p
     assert not (places.folder / "DONE").exists()
 
 
-def test_states_are_saved_by_time_where_steps_are_slow(manifest, spec, tmp_path):
+def test_states_are_saved_by_time_where_steps_are_slow(manifest, spec, tmp_path, monkeypatch):
+    # A run that is done keeps none.
+    monkeypatch.setattr(checkpoint, "drop_states", lambda *_: None)
+
     def saved(minutes: float) -> list[int]:
         options = {"resume_every": 0, "resume_minutes": minutes, "keep_last": 100}
         folder = trained(spec, manifest, tmp_path / str(minutes), **options)
@@ -67,6 +72,13 @@ def test_states_are_saved_by_time_where_steps_are_slow(manifest, spec, tmp_path)
 
     assert saved(1e-9) == list(range(1, spec.steps))
     assert saved(60.0) == saved(0.0) == []
+
+
+def test_metrics_are_written_by_time_where_steps_are_slow(manifest, spec, run, tmp_path, monkeypatch):
+    monkeypatch.setattr("training.loop.METRICS_MINUTES", 1e-9)
+    steps = [line["step"] for line in read_lines_whole(trained(spec, manifest, tmp_path) / "metrics.jsonl")]
+    assert steps == list(range(1, spec.steps + 1))
+    assert [line["step"] for line in read_lines_whole(run / "metrics.jsonl")] == [20]
 
 
 @pytest.mark.parametrize(

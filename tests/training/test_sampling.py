@@ -85,7 +85,7 @@ def test_a_sequence_takes_as_many_splits_as_the_logarithm_of_the_corpora(corpora
         return 0 if isinstance(node, int) else 1 + max(depth(node.left), depth(node.right))
 
     _, sampler = sampler_of([1] * corpora)
-    assert depth(sampler._tree) == math.ceil(math.log2(corpora))
+    assert depth(sampler._phases[0].tree) == math.ceil(math.log2(corpora))
 
 
 @quick

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from training.schedule import Piece
-from training.spec import Initial, Objective, Reweighting, RunSpec, SpecError
+from training.spec import Initial, MixturePhase, Objective, Reweighting, RunSpec, SpecError
 
 
 def test_every_field_changes_the_hash(spec):
@@ -30,6 +30,7 @@ def test_every_field_changes_the_hash(spec):
         "boundaries": "documents",
         "first_sequence": 8,
         "reweighting": Reweighting("ab"),
+        "phases": (MixturePhase(8, {"general": "1", "code": "0"}),),
     }
     assert set(changed) == {field.name for field in dataclasses.fields(RunSpec)}
     hashes = {dataclasses.replace(spec, **{name: value}).hash for name, value in changed.items()}

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from training.loading import absent
 from training.spec import SpecError
 
 
@@ -81,7 +82,8 @@ def convert_gguf(path: Path, folder: Path) -> None:
         plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     plain.load_state_dict(quantised.state_dict(), assign=True)
     plain.tie_weights()
-    with _quiet():
+    # transformers lets accelerate unwrap the model, which would import deepspeed.
+    with _quiet(), absent("deepspeed"):
         plain.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 

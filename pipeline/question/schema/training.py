@@ -107,6 +107,22 @@ class ScheduleConfig:
 
 
 @dataclass
+class MixturePhaseConfig:
+    steps: int | None = None
+    """Length, optimizer steps; null: see share."""
+    share: float | None = None
+    """Length as a ratio of the run's steps, above 0, up to 1; one phase may have neither steps nor share and takes the
+    rest."""
+    domain_ratio: float | None = None
+    """Domain ratio, 0 to 1; null: the run's, of mixture.domain_ratio."""
+    mixture: dict[str, float] = field(default_factory=dict)
+    """In place of domain_ratio: corpus -> ratio, with sum 1; other corpora are not read."""
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    """Learning rate over the phase, from the last rate of the phase before on, in place of continual.schedule. All
+    phases have one, or none."""
+
+
+@dataclass
 class BranchConfig:
     step: int = MISSING
     """Step of the phase after which the branch starts; it continues weights, moments and the order of sequences."""
@@ -130,6 +146,8 @@ class PhaseConfig:
     """Base of the rotary position embedding in this phase; null: the model's."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     """Learning rate over the phase."""
+    phases: list[MixturePhaseConfig] = field(default_factory=list)
+    """Of continual: the mixture along the schedule; empty: one mixture. [{share: 0.8}, {domain_ratio: 0.7}]"""
     branches: list[BranchConfig] = field(default_factory=list)
     """Runs that branch off the phase's runs at a step, like several decays from one constant learning rate."""
     evaluation: EvaluationPolicy = field(default_factory=lambda: EvaluationPolicy("decay", every=5, decay=0.05))

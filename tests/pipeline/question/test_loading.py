@@ -76,6 +76,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 MISTAKES = {
+    "corpora.tokenizer.separator=<|end|>": ["quote the value: 'corpora.tokenizer.separator=\"<|end|>\"'"],
     "mixture.domian=0.3": ["mixture.domian: no such key", "mixture.domain_ratio"],
     "continual.steps=many": ["continual.steps", "many", "Integer"],
     "model=qwen9": ["model: 'qwen9' does not exist; allowed:", "qwen2-0.3m"],
@@ -153,10 +154,10 @@ def test_all_numbers_out_of_range_are_named_at_once() -> None:
 
 CHECKED_ELSEWHERE = (
     *("corpora.sources.*", "validation.*", "weights.*", "goal.*", "confirm.around", "parallel.processes"),
-    *("design.ratios", "design.lengths", "design.peaks"),
+    *("design.ratios", "design.lengths", "design.peaks", "*.phases.*"),
     *("*.evaluation.*", "*.checkpoints.*", "*.schedule.*", "*.branches.*", "objective.mask_token", "transfer_steps"),
 )
-"""Keys whose checks need more than a range: of a source, a goal, a policy, a schedule or a branch."""
+"""Keys whose checks need more than a range: of a source, a goal, a policy, a schedule, a branch or a phase."""
 
 
 def numbers(schema: type, prefix: str = "") -> Iterator[str]:

@@ -31,7 +31,7 @@ CHAIN = [("ddp", 10), ("zero1", 15), ("fsdp2", 20), ("zero3", 30), ("zero2", 35)
 
 
 def _run(group: Group, spec: RunSpec, folder: Path, manifest: Path, kind: str, **options: object) -> object:
-    settings = {"resume_every": 5, "keep_last": 100, "metrics_every": 1, **options}
+    settings = {"resume_every": 0, "kept_states": tuple(range(5, STEPS, 5)), "metrics_every": 1, **options}
     checkpointing = bool(settings.pop("activation_checkpointing", False))
     parallel = Parallel(kind, group.count, checkpointing, timeout=60.0, deepspeed=DEEPSPEED)
     try:
@@ -72,8 +72,8 @@ def _all_jobs(rank: int, spec: RunSpec, base: Path, manifest: Path) -> None:
     outcomes["wild"] = _run(group, diverging(spec), base / "wild", manifest, "ddp")
     if rank == 1:
         _when(base / "stopped" / "points.jsonl", lambda: os.kill(os.getpid(), signal.SIGTERM))
-    outcomes["stopped"] = _run(group, spec, base / "stopped", manifest, "ddp", resume_every=0)
-    outcomes["resumed"] = _run(group, spec, base / "stopped", manifest, "ddp", resume_every=0)
+    outcomes["stopped"] = _run(group, spec, base / "stopped", manifest, "ddp", kept_states=())
+    outcomes["resumed"] = _run(group, spec, base / "stopped", manifest, "ddp", kept_states=())
     if rank == 0:
         lost = base / "lost" / "attempts" / "002.json"
         _when(base / "lost" / "points.jsonl", lambda: shutil.copy(lost.with_name("001.json"), lost))
