@@ -11,6 +11,7 @@ import pandas as pd
 
 from pipeline.paper_tables.catalogue import READINGS, TABLES
 from pipeline.paper_tables.show import Result
+from pipeline.paper_tables.table import judged
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -18,8 +19,10 @@ CLAIMS = Path(__file__).parent / "claims.csv"
 MEASURED = RESULTS / "reproduction.csv"
 TENTH = 0.1
 """Share of a corpus below which the D-CPT paper says that its law fails."""
-TENTH_VERDICTS = "dcpt-six-small/verdicts-from-a-tenth.csv"
-"""Below the results: verdicts of the tables made without the runs below that share."""
+LATE = "dcpt-six-small/from-step-120"
+"""Below the results: cells of the six-domain tables from LATE_POINTS of the same runs."""
+LATE_POINTS = {"from_step": 120, "min_ratio": TENTH}
+"""After the first transient of the runs of 400 steps, and where the paper says that its law holds."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,10 @@ class Book:
         return pd.read_csv(file).set_index("name")["value"].to_dict() if file.exists() else {}
 
     @functools.cached_property
-    def from_a_tenth(self) -> dict[str, str]:
-        """Name of TABLES -> verdict without the runs that have less than a tenth of the corpus that is predicted."""
-        if not (file := self.results / TENTH_VERDICTS).exists():
-            return {}
-        return pd.read_csv(file).set_index("table")["verdict"].to_dict()
+    def late(self) -> dict[str, tuple[str, str]]:
+        """Name of TABLES -> verdict and reason from the points of LATE_POINTS."""
+        files = (self.results / LATE).glob("*.csv")
+        return {file.stem: judged(TABLES[file.stem], pd.read_csv(file)) for file in files}
 
     @functools.cached_property
     def transfer(self) -> pd.DataFrame:

@@ -8,7 +8,6 @@ and the papers' numbers in CPTLAW_PAPER_TABLES.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from itertools import product
@@ -17,16 +16,23 @@ import numpy as np
 import pandas as pd
 
 import fitting
-from docs.reproduction.book import MEASURED, RESULTS, TENTH, TENTH_VERDICTS
+from docs.reproduction.book import LATE, LATE_POINTS, MEASURED, RESULTS
+from docs.reproduction.tested_causes import (
+    constraint,
+    later_inflection,
+    schedules,
+    search_power,
+    seed_noise,
+    seed_ties,
+    six_domains,
+    transient,
+)
 from docs.studies.transfer_points import DATA
 from pipeline.paper_tables.catalogue import READINGS, TABLES
 from pipeline.paper_tables.dcpt.fits import FORMS
-from pipeline.paper_tables.dcpt.points import CORPORA, DomainPoints
+from pipeline.paper_tables.dcpt.points import CORPORA
 from pipeline.paper_tables.make import tables_of
-from pipeline.paper_tables.show import verdicts
-from pipeline.paper_tables.table import PAPERS_VARIABLE, Source, paper_folder
-from pipeline.question.loading import question_of_study
-from pipeline.study.folder import Study
+from pipeline.paper_tables.table import PAPERS_VARIABLE, paper_folder
 from tests.fitting.test_public_bars import TRAIN, annealed, errors_on_other_schedules
 
 
@@ -50,38 +56,22 @@ def published_optima() -> dict[str, float]:
     return {"log-log R2": float(np.median(r2)), "log-log R2, least": float(min(r2)), "0.6B share": float(missed)}
 
 
-def kept(**changes: float) -> DomainPoints:
-    """The points of the kept six-domain study, with changed fields."""
-    folder = RESULTS / READINGS["six"].experiment
-    return dataclasses.replace(READINGS["six"].read(Source(Study(folder), question_of_study(folder, []))), **changes)
-
-
 def epsilon() -> dict[str, float]:
     """The median eps of L3 over the domains and corpora of the kept six-domain study."""
-    points = kept()
+    points = six_domains()
     fits = (fitting.fit(points.fitted(*cell), FORMS["L3"], bootstrap=0) for cell in product(points.domains, CORPORA))
     return {"epsilon": float(np.median([fit.params["eps"] for fit in fits]))}
 
 
-def constraint() -> dict[str, float]:
-    """Mean R2 of L3 over the domains with its constraint (eq. 26) and without; all runs, and those with a tenth."""
-    means = {}
-    laws = {"dcpt": FORMS["L3"], "dcpt-free": "dcpt-free"}
-    for least, law, corpus in product((0.0, TENTH), laws, CORPORA):
-        points = kept(min_ratio=least)
-        fits = (fitting.fit(points.fitted(domain, corpus), laws[law], bootstrap=0) for domain in points.domains)
-        means[f"{law} {corpus} {least:g}"] = float(np.mean([fit.metrics["r2"] for fit in fits]))
-    return means
-
-
-def judge_without_near_zero() -> None:
-    """Write the verdicts of the six-domain tables from runs with a tenth or more of the corpus that is predicted."""
+def make_late_tables(*names: str) -> None:
+    """Write the cells of the six-domain tables, or those named, from the points of LATE_POINTS, as each is made."""
     if (papers := paper_folder(None)) is None:
         sys.exit(f"{PAPERS_VARIABLE}: give the folder of the papers' numbers")
-    names = [name for name, table in TABLES.items() if READINGS[table.reads] is READINGS["six"]]
-    reads = {TABLES[name].reads for name in names}
-    results = tables_of(dict.fromkeys(reads, kept(min_ratio=TENTH)), names, papers, print)
-    verdicts(results).to_csv(RESULTS / TENTH_VERDICTS, index=False)
+    points = six_domains(**LATE_POINTS)
+    (RESULTS / LATE).mkdir(exist_ok=True)
+    for name in names or [name for name, table in TABLES.items() if READINGS[table.reads] is READINGS["six"]]:
+        (result,) = tables_of({TABLES[name].reads: points}, [name], papers, print)
+        result.cells.to_csv(RESULTS / LATE / f"{name}.csv", index=False)
 
 
 PARTS = (("lr_schedules_25m", annealing), ("autoscale_gpt2_large", published_optima))
@@ -94,7 +84,10 @@ if __name__ == "__main__":
             numbers |= measure()
         else:
             print(f"no {folder}: {measure.__name__} is left as it was")
-    numbers |= epsilon() | constraint()
+    numbers |= seed_noise()
+    numbers |= seed_ties(numbers["seed sd"])
+    for test in (epsilon, transient, constraint, schedules, later_inflection, search_power):
+        numbers |= test()
     pd.DataFrame(numbers.items(), columns=["name", "value"]).to_csv(MEASURED, index=False, float_format="%.6g")
     print(f"{len(numbers)} numbers in {MEASURED}")
-    judge_without_near_zero()
+    make_late_tables()

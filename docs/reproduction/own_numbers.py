@@ -11,6 +11,7 @@ from docs.reproduction.book import Book
 from pipeline.paper_tables.autoscale import MEANS
 from pipeline.paper_tables.catalogue import TABLES
 from pipeline.paper_tables.table import paper_numbers
+from pipeline.paper_tables.verdict import compared
 
 CELL = ["parameterization", "corpus", "metric"]
 BY_DOMAIN = {"dcpt-1": (14, 15), "dcpt-2": (16, 17), "dcpt-3": (18, 19), "dcpt-4": (20, 21)}
@@ -19,12 +20,31 @@ BY_DOMAIN = {"dcpt-1": (14, 15), "dcpt-2": (16, 17), "dcpt-3": (18, 19), "dcpt-4
 
 def sentences(book: Book) -> Iterator[str]:
     """One a finding; D-CPT first, then the dynamics, then AutoScale."""
-    for of_paper in (_means, _best_forms, _usages, _dynamics, _autoscale):
+    for of_paper in (_own_rule, _means, _best_forms, _usages, _dynamics, _autoscale):
         yield from of_paper(book)
 
 
 def _read(book: Book, table: str) -> pd.DataFrame:
     return book.csv(TABLES[table].file)
+
+
+def _own_rule(book: Book) -> Iterator[str]:
+    """How many stated pairs are as stated with the mean of the other domains in the place of each, and the reverse."""
+    beside, reverse = [], []
+    for number in range(14, 22):
+        table = TABLES[f"dcpt-{number}"]
+        cells = _read(book, f"dcpt-{number}")[[*table.keys, "value"]]
+        by_cell = cells.groupby(["parameterization", "corpus"])["value"]
+        others = (by_cell.transform("sum") - cells["value"]) / (by_cell.transform("size") - 1)
+        for counts, paper, ours in ((beside, cells["value"], others), (reverse, others, cells["value"])):
+            rows = cells[[*table.keys]].assign(paper=paper, ours=ours)
+            answers = [at for said in table.states for at in compared(rows, table.subject, said) if at is not None]
+            counts.append(f"{sum(answers)} of {len(answers)}")
+    yield (
+        "By the rule of the verdicts D-CPT tables 14 to 21 hold with the mean of the other five domains in the place "
+        f"of each domain's numbers: {', '.join(beside)} stated pairs. The reverse, one domain where the mean of the "
+        f"others shows a pair: {', '.join(reverse)}."
+    )
 
 
 def _means(book: Book) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Write docs/reproduction.md: every table and every claim of the three papers, ours beside it, and a verdict.
+"""Write docs/reproduction.md, every table and claim of the papers beside ours with a verdict; and docs/findings.md.
 
     CPTLAW_PAPER_TABLES=FOLDER python -m docs.reproduction.page
 
@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from docs.reproduction.book import ROOT, TENTH, Book
+from docs.reproduction.book import LATE, LATE_POINTS, ROOT, TENTH, Book
+from docs.reproduction.causes import cause
 from docs.reproduction.facts import facts
+from docs.reproduction.findings import FINDINGS, findings
 from docs.reproduction.own_numbers import sentences
 from pipeline.paper_tables.catalogue import READINGS, TABLES
 from pipeline.paper_tables.show import PAPERS, numbered, pipes, side_by_side
@@ -48,12 +50,22 @@ def page(book: Book) -> str:
         raise ValueError(f"{', '.join(forgotten)}: neither made nor in claims.csv")
     tables = {name: _of_table(book, name) for name in TABLES}
     claims = {claim: _of_claim(book, claim) for claim in map(str, book.claims.index)}
-    parts = [_HEAD, _summary(tables, claims), _from_where(book)]
+    parts = [_HEAD, _summary(book, tables, claims), _COUNTED, _from_where(book)]
     for paper, title in FULL.items():
         names = [name for name in tables if name.startswith(paper)]
-        rows = [(numbered(name), TABLES[name].title, tables[name].verdict, tables[name].why) for name in names]
-        parts += [f"## {title}", "### Tables", pipes(rows, ["table", "what it shows", "verdict", "why"])]
-        parts += _from_a_tenth(book, names)
+        rows = [
+            (
+                numbered(name),
+                TABLES[name].title,
+                verdict,
+                tables[name].why,
+                cause(book, name) if verdict == NOT_HERE else "",
+            )
+            for name in names
+            for verdict in [tables[name].verdict]
+        ]
+        parts += [f"## {title}", "### Tables", pipes(rows, ["table", "what it shows", "verdict", "why", "cause"])]
+        parts += _late_points(book, names)
         parts += [part for name in names for part in _numbers(book, name)]
         parts += ["### Claims in the text", *_claims(book, claims, paper)]
         parts += ["Other tables of the paper:", _table_of_rest(book, claims, paper)]
@@ -68,15 +80,19 @@ _HEAD = f"""<!-- Written by docs/reproduction/page.py: do not edit. -->
 
 Every table and every number that the texts of three papers state, ours beside it, and a verdict:
 
-- **{HOLDS}**: the same order, and sizes within the factor that the rule names; or the same number.
-- **{IN_ORDER}**: the same order, other sizes.
-- **{NOT_HERE}**: another order or outcome, on models of less than a million parameters.
-- **{UNKNOWN}**: a setting, or something that is not printed or not here; the sentence says which.
+- **{HOLDS}**: what the paper states, at the level that it states; or the same number.
+- **{IN_ORDER}**: what the paper states, at another level.
+- **{NOT_HERE}**: something else; the last column names the cause that was tested. All models here have less than a
+  million parameters, and no change of size was tried: where size is the cause, nothing on this page shows it.
+- **{UNKNOWN}**: a setting, something that is not printed or not here, or points that do not decide it.
 - **{NOT_YET}**: the study that measures it has not been kept yet.
 
 The verdicts of tables are reached by a rule in code (`pipeline/paper_tables/verdict.py`), all numbers below are
-generated, and what the papers print is quoted. Ours come from the folders of [results](results), each made
-by one command; a study of your own gives the same tables: `cptlaw tables STUDY tables.papers=FOLDER`."""
+generated, and what the papers print is quoted. [Findings](findings.md) is the short page. Ours come from the folders of
+[results](results), each made by one command; a study of your own gives the same tables: `cptlaw tables STUDY
+tables.papers=FOLDER`."""
+_COUNTED = """One finding is counted once: a number of the text that a table answers is counted with that table, and
+numbers that one fact answers alike are one."""
 
 
 def _of_table(book: Book, name: str) -> Verdict:
@@ -103,11 +119,27 @@ def _of_claim(book: Book, claim: str) -> Verdict:
     return Verdict(fact.here, {True: HOLDS, False: NOT_HERE, None: UNKNOWN}[fact.agrees], words or fact.why)
 
 
-def _summary(tables: dict[str, Verdict], claims: dict[str, Verdict]) -> str:
+def _findings(book: Book, judged: dict[str, Verdict], of_claims: bool) -> list[str]:
+    """Names of tables and claims that are counted: one finding once.
+
+    A claim that a table answers is that table; claims that one fact answers alike are one.
+    """
+    counted = {}
+    for name in judged:
+        how = str(book.claims.loc[name, "how"]) if of_claims else ""
+        if not how.startswith("table "):
+            single = how in ("", "none") or judged[name].verdict == UNKNOWN
+            counted.setdefault(name if single else (how, judged[name].verdict), name)
+    return list(counted.values())
+
+
+def _summary(book: Book, tables: dict[str, Verdict], claims: dict[str, Verdict]) -> str:
     rows = []
     for paper in FULL:
         for what, judged in (("tables", tables), ("claims in the text", claims)):
-            counts = Counter(verdict.verdict for name, verdict in judged.items() if name.startswith(paper))
+            counts = Counter(
+                judged[name].verdict for name in _findings(book, judged, judged is claims) if name.startswith(paper)
+            )
             rows.append([f"{PAPERS[paper]}, {what}", *(counts[verdict] or "" for verdict in VERDICTS)])
     return pipes(rows, ["", *VERDICTS])
 
@@ -122,28 +154,42 @@ def _from_where(book: Book) -> str:
     return "\n".join(["Kept studies:", "", *notes])
 
 
-def _from_a_tenth(book: Book, names: list[str]) -> Iterator[str]:
-    """Verdicts without the runs where the paper says that its law fails, and R2 with and without its constraint."""
-    other = book.from_a_tenth
-    if not any(name in other for name in names) or "dcpt D 0" not in book.measured:
+def _late_points(book: Book, names: list[str]) -> Iterator[str]:
+    """Verdicts from all points and after the first transient, and R2 of L3 with and without its constraint."""
+    late = [name for name in names if name in book.late and name in book.tables]
+    if not late or "dcpt D 0 40" not in book.measured:
         return
-    changed = [name for name in names if name in other and book.tables[name][0].verdict != other[name]]
-    differing = [f"{numbered(name)} ({other[name]})" for name in changed]
+    step, least = LATE_POINTS["from_step"], LATE_POINTS["min_ratio"]
     yield (
-        "The paper says that its law fails below a ratio of a tenth. From runs with at least that ratio "
-        f"of the corpus that is predicted (`tables.min_ratio={TENTH:g}`), {len(other) - len(changed)} of "
-        f"{len(other)} verdicts are the same; otherwise: {', '.join(differing) or 'none'}."
+        f"The first transient. On code the smallest model has a loss of {book.measured['code at 0']:.2f} nats before "
+        f"continual pre-training, which falls by {book.measured['code fall, least']:.2f} to "
+        f"{book.measured['code fall, most']:.2f} by step 40 of 400 at ratios of {TENTH:g} and more. The kept tables "
+        f"are fitted from step 40 on, at all ratios. The same runs from step {step} on, and at ratios of {least:g} and "
+        f"more, below which the paper says that its law fails ([cells](results/{LATE}), `python -m "
+        "docs.reproduction.measured`, or `cptlaw tables docs/results/dcpt-six-small "
+        f"tables.from_step={step:g} tables.min_ratio={least:g}`):"
     )
+    rows = [(numbered(name), book.tables[name][0].verdict, *book.late[name]) for name in late]
+    yield pipes(rows, ["table", "from step 40", f"from step {step:g}, ratio {least:g}", "why"])
     yield (
-        "By eq. 26 (monotone in r) L3 falls with the ratio everywhere. Mean R2 "
-        "over the domains with that constraint and without (`dcpt-free`):"
+        "Which of the two matters: by eq. 26 (monotone in r) L3 falls with the ratio everywhere, from the smallest D "
+        "that is fitted on. Mean R2 over the domains with that constraint and without (`dcpt-free`):"
     )
     rows = [
-        (runs, corpus, *(f"{book.measured[f'{law} {corpus} {least:g}']:.4f}" for law in ("dcpt", "dcpt-free")))
-        for least, runs in ((0.0, "all"), (TENTH, f"{TENTH:g} or more of the corpus"))
+        (
+            runs,
+            first,
+            corpus,
+            *(f"{book.measured[f'{law} {corpus} {least:g} {first}']:.4f}" for law in ("dcpt", "dcpt-free")),
+        )
+        for least, first, runs in (
+            (0.0, 40, "all"),
+            (TENTH, 40, f"{TENTH:g} and more"),
+            (TENTH, step, f"{TENTH:g} and more"),
+        )
         for corpus in ("G", "D")
     ]
-    yield pipes(rows, ["runs", "corpus", "with", "without"])
+    yield pipes(rows, ["ratios", "from step", "corpus", "with", "without"])
 
 
 def _numbers(book: Book, name: str) -> Iterator[str]:
@@ -212,4 +258,5 @@ if __name__ == "__main__":
     if not (folder := Path(os.environ.get(PAPERS_VARIABLE, ""))).joinpath("intext.csv").exists():
         sys.exit(f"{PAPERS_VARIABLE}: give the folder of the papers' numbers, with intext.csv")
     PAGE.write_text(page(Book(folder)), encoding="utf-8")
-    print(f"{PAGE}: {len(TABLES)} tables")
+    FINDINGS.write_text(findings(Book(folder)), encoding="utf-8")
+    print(f"{PAGE}: {len(TABLES)} tables; {FINDINGS}")

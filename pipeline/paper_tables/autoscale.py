@@ -91,6 +91,7 @@ def steps_saved(weighed: Weighed) -> pd.DataFrame:
     if row is None or comparison.reference != "uniform":
         raise PointsError("autoscale and uniform are not both among the methods")
     speed = row.speed
+    assert row.difference is not None
     saved = 100 * (1 - 1 / speed.speed_up) if speed.speed_up is not None else 0.0
     table = pd.DataFrame([(comparison.target.steps, "percent saved", saved)], columns=["scale", "metric", "value"])
     ends = [100 * (1 - 1 / end) for end in (speed.speed_up_low, speed.speed_up_high) if end]
@@ -99,6 +100,8 @@ def steps_saved(weighed: Weighed) -> pd.DataFrame:
         f"Here: {speed.reached} of {comparison.seeds} seeds reached the loss of equal weights within the "
         f"{comparison.target.steps:,} steps{interval}; mean loss {row.difference:+.4f} nats beside them."
     )
+    if row.low is not None and row.high is not None and row.low < 0 < row.high:
+        table.attrs["verdict"] = UNKNOWN, f"Its difference to equal weights ({row.difference:+.4f} nats) may be chance."
     return table
 
 
@@ -201,15 +204,21 @@ READING = Reading(
 TABLES = {
     "autoscale-1": Table(
         *("Down-stream accuracy by method", "autoscale_table01_downstream_3B.csv", scores),
-        *(("method", "task"), "method", "weights", ("task",), False, _ours, judge_scores),
+        *(("method", "task"), "method", "weights", ("task",)),
+        prints=_ours,
+        judge=judge_scores,
     ),
     "autoscale-6": Table(
         *("Perplexity of each domain by method", "autoscale_table06_domain_perplexity_3B.csv", perplexities),
-        *(("domain", "method"), "method", "weights", ("method",), False, _printed_perplexities, judge_perplexities),
+        *(("domain", "method"), "method", "weights", ("method",)),
+        prints=_printed_perplexities,
+        judge=judge_perplexities,
     ),
     "autoscale-7": Table(
         *("Steps that AutoScale saves relative to equal weights", "autoscale_table07_bert_steps_saved.csv"),
-        *(steps_saved, ("scale", "metric"), "scale", "weights", ("metric",), False, _printed_saved, judge_saved),
+        *(steps_saved, ("scale", "metric"), "scale", "weights", ("metric",)),
+        prints=_printed_saved,
+        judge=judge_saved,
     ),
 }
 """Name -> table."""

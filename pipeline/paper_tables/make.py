@@ -13,8 +13,8 @@ from rich.console import Console
 from fitting import PointsError
 from pipeline.paper_tables.catalogue import READINGS, TABLES
 from pipeline.paper_tables.show import Result, markdown, print_tables, tables_page, verdicts
-from pipeline.paper_tables.table import PAPERS_VARIABLE, Source, paper_folder, paper_numbers
-from pipeline.paper_tables.verdict import UNKNOWN, judge
+from pipeline.paper_tables.table import PAPERS_VARIABLE, Source, judged, paper_folder, paper_numbers
+from pipeline.paper_tables.verdict import UNKNOWN
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.folder import Study, StudyError
@@ -83,7 +83,7 @@ def tables_of(
         elif "verdict" in ours.attrs:
             verdict, why = ours.attrs["verdict"]
         else:
-            verdict, why = table.judge(cells) if table.judge else judge(cells, table.subject, table.alike)
+            verdict, why = judged(table, cells)
         results.append(Result(name, table, cells, verdict, why, ours.attrs.get("note", "")))
         if (seconds := time.perf_counter() - start) > 2:
             log(f"{name}: {seconds:.0f} s")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from pipeline.paper_tables.verdict import Statement, judge
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.folder import Study, StudyError
@@ -80,13 +81,20 @@ class Table:
     """Name of its input in READINGS."""
     across: tuple[str, ...] = ("corpus", "metric")
     """Keys whose values are columns when it is shown; the values of the others are rows."""
-    alike: bool = False
-    """Whether the paper claims that all subjects perform alike (`pipeline.paper_tables.verdict`)."""
+    states: tuple[Statement, ...] = ()
+    """What the paper states of the subjects (`pipeline.paper_tables.verdict`)."""
+    level: float | None = None
+    """R2 that the paper states of those that it calls better; None: it states none."""
     prints: Callable[[pd.DataFrame], pd.DataFrame] | None = None
     """Convert the paper's file to columns `keys` and value; None: it has them."""
     judge: Callable[[pd.DataFrame], tuple[str, str]] | None = None
     """Return verdict and reason from the cells (`keys`, paper, ours; NaN: no number); None: the common rule,
-    `pipeline.paper_tables.verdict.judge`, for which lower is better, except for R2."""
+    `pipeline.paper_tables.verdict.judge`, by what the paper states."""
+
+
+def judged(table: Table, cells: pd.DataFrame) -> tuple[str, str]:
+    """Verdict and reason of a table's cells (`keys`, paper, ours), by its own rule or the common one."""
+    return table.judge(cells) if table.judge else judge(cells, table.subject, table.states, table.level)
 
 
 def paper_folder(given: str | None) -> Path | None:

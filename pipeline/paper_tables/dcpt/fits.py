@@ -21,6 +21,7 @@ from pipeline.paper_tables.dcpt.points import (
     scores,
     summary,
 )
+from pipeline.paper_tables.dcpt.statements import LEVEL, STATEMENTS
 from pipeline.paper_tables.table import Reading, Table
 from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
@@ -67,7 +68,7 @@ def by_domain(study: DomainPoints, split: str) -> pd.DataFrame:
             mean = f"mean R2 {np.mean(r2):.4f}" if r2 else "none could be fitted"
             study.log(f"{form} ({FORMS[form]}), {judged}: {len(cells)} cells, {mean}")
 
-    over_cores(lambda job: _score(study.fitted(*job[1:]), FORMS[job[0]], split), jobs, each=log)
+    over_cores(lambda job: score_form(study.fitted(*job[1:]), FORMS[job[0]], split), jobs, each=log)
     return score_table(jobs, results, ("parameterization", "domain", "corpus"))
 
 
@@ -85,7 +86,8 @@ def one_metric(study: DomainPoints, split: str, metric: str) -> pd.DataFrame:
     return table[table["metric"] == metric].reset_index(drop=True)
 
 
-def _score(points: pd.DataFrame, law: str, split: str) -> Scores | str:
+def score_form(points: pd.DataFrame, law: str, split: str) -> Scores | str:
+    """Scores of a law on points under a split of SPLITS, or the reason why there are none."""
     try:
         if split == "all":
             return scores(points["loss"].to_numpy(float), fit(points, law, bootstrap=0).predict(points))
@@ -102,7 +104,7 @@ def cross_domain(study: DomainPoints, split: str) -> pd.DataFrame:
     """
     jobs = list(product(REPRESENTATIONS, CORPORA))
     points = {corpus: _all_domains(study, corpus) for corpus in CORPORA}
-    results = over_cores(lambda job: _score(points[job[1]], REPRESENTATIONS[job[0]], split), jobs)
+    results = over_cores(lambda job: score_form(points[job[1]], REPRESENTATIONS[job[0]], split), jobs)
     table = score_table(jobs, results, ("representation", "corpus"))
     k2 = ", ".join(f"{domain} {learnability(study, domain)['k2']:.3f}" for domain in study.domains)
     note = f"k2, nats per token, of each domain: {k2}. General is fitted with its domain's K."
@@ -150,7 +152,7 @@ def without_ratio(study: DomainPoints) -> pd.DataFrame:
         points = study.fitted(domain, corpus)
         ratio = min(points["r"].unique(), key=lambda r: abs(r - 0.5))
         ratios.add(f"{ratio:g}")
-        result = _score(points[points["r"] == ratio], law, "all")
+        result = score_form(points[points["r"] == ratio], law, "all")
         rows += [(law, corpus, *item) for item in result.items()] if isinstance(result, dict) else []
     table = pd.DataFrame(rows, columns=["law", "corpus", "metric", "value"])
     table.attrs["note"] = f"Domain {domain}, ratio {', '.join(sorted(ratios))} of the corpus that is predicted."
@@ -219,11 +221,14 @@ def _of_split(number: int, split: str) -> dict[int, Table]:
     name, title = SPLITS[split]
     keys, form = ("corpus", "metric"), "parameterization"
     file, mean = f"dcpt_table{number:02d}_{name}.csv", partial(over_domains, split=split)
-    tables = {number: Table(f"{title}, mean over domains", file, mean, (form, *keys), form)}
+    states, level = STATEMENTS[number], LEVEL.get(number)
+    title_of_means = f"{title}, mean over domains"
+    tables = {number: Table(title_of_means, file, mean, (form, *keys), form, states=states, level=level)}
     for place, (metric, label) in enumerate({"huber": "Huber loss", "r2": "R2"}.items(), start=12 + 2 * number):
         make = partial(one_metric, split=split, metric=metric)
         file = f"dcpt_table{place:02d}_{name}_{metric}_by_domain.csv"
-        tables[place] = Table(f"{title}, {label} by domain", file, make, (form, "domain", *keys), form)
+        states = STATEMENTS[place]
+        tables[place] = Table(f"{title}, {label} by domain", file, make, (form, "domain", *keys), form, states=states)
     return tables
 
 
@@ -235,7 +240,12 @@ TABLES = {
     f"dcpt-{number}": table for split in enumerate(SPLITS, start=1) for number, table in _of_split(*split).items()
 } | {
     f"dcpt-{number}": Table(
-        title, f"dcpt_table{number:02d}_{file}.csv", make, (subject, "corpus", "metric"), subject, alike=number == 13
+        title,
+        f"dcpt_table{number:02d}_{file}.csv",
+        make,
+        (subject, "corpus", "metric"),
+        subject,
+        states=STATEMENTS[number],
     )
     for number, title, file, make, subject in (
         (7, _DOMAINS, "cross_domain_effectiveness", _ALL, "representation"),

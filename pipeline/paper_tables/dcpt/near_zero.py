@@ -1,7 +1,7 @@
 """Figure 12 and app. I.3 of the D-CPT paper: the inflection ratio, below which training raises the loss on a corpus.
 
 Verdicts. "holds": in every domain the 90% interval of general's inflection ratio lies above 0 and up to CLAIMED, as
-the paper claims. "does not hold at this scale": in one domain it lies beyond, or the loss on general falls without any
+the paper claims. "does not hold": in one domain it lies beyond, or the loss on general falls without any
 general text in the mixture. "cannot be judged": an interval contains an end.
 """
 

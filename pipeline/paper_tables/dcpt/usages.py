@@ -1,8 +1,8 @@
 """Tables 5, 6 and 12 of the D-CPT paper: its three uses, from the confirmation runs around each predicted optimum.
 
 Verdicts are those of `pipeline.answers.outcome`: confirmed, "holds"; within its interval, "holds in order"; not
-confirmed, "does not hold at this scale"; one seed, or places that do not differ, "cannot be judged". The paper
-ran one seed of each, so that its own numbers say nothing of noise.
+confirmed, "does not hold"; one seed, places that do not differ, or an optimum at a bound of the search, "cannot be
+judged". The paper ran one seed of each, so that its own numbers say nothing of noise.
 """
 
 from __future__ import annotations
@@ -62,7 +62,13 @@ def compute(used: Used) -> pd.DataFrame:
     """Domain losses by size for the same compute, and the answer beside the best (table 12)."""
     cells = _losses(used, lambda row: _size(row.N, row.D))
     cells += _interval("N, predicted", "D", used.recommendation.optimum["N"])
-    return _table(cells + _beside_best(used, "N", "N"), used.outcome)
+    table = _table(cells + _beside_best(used, "N", "N"), used.outcome)
+    sizes, best = {row.N for row in used.rows}, used.recommendation.optimum["N"].value
+    if table.attrs["verdict"][0] in (HOLDS, IN_ORDER) and best in (min(sizes), max(sizes)):
+        # The paper's own optimum (15.54 billion) is no bound of its search.
+        why = f"The predicted optimum is a bound of the sizes that were searched. {used.outcome.sentence}"
+        table.attrs["verdict"] = UNKNOWN, why
+    return table
 
 
 def _domain_ratio(used: Used) -> Interval:

@@ -16,7 +16,7 @@ from fitting.answers.loss_potential import with_potential
 from fitting.answers.turning_point import return_steps
 from pipeline.paper_tables.dynamics.fits import REPLAY
 from pipeline.paper_tables.dynamics.points import CORPORA, FitRequest, ScheduleStudy, fitted, lambda_of, predicted
-from pipeline.paper_tables.verdict import IN_ORDER, MOST, NOT_HERE, UNKNOWN
+from pipeline.paper_tables.verdict import DECIDED, IN_ORDER, MOST, NOT_HERE, SEED_TIE, UNKNOWN
 
 SIDES = ("measured", "predicted")
 OVERLAP = 1.25
@@ -203,24 +203,33 @@ def _pairs(cells: pd.DataFrame, by: str, within: list[str]) -> Iterator[tuple[fl
 def _judge_sides(
     cells: pd.DataFrame, by: str, within: list[str], claims: Sequence[tuple[str, int, str]]
 ) -> tuple[str, str]:
-    """Whether the loss on a corpus rises (1) or falls (-1) with `by`, as each claim says: corpus, sign, words."""
+    """Whether the loss on a corpus rises (1) or falls (-1) with `by`, as each claim says: corpus, sign, words.
+
+    Losses within SEED_TIE nats tie: another seed may turn them round.
+    """
     verdicts, texts = [], []
     for corpus, sign, claim in claims:
         rows = cells[cells["corpus"] == corpus]
         pairs = {side: list(_pairs(rows[rows["side"] == side], by, within)) for side in SIDES}
-        verdict, why = _judge_pairs((sign * (after - before) > 0 for before, after in pairs["measured"]), claim)
+        changes = [sign * (after - before) for before, after in pairs["measured"]]
+        verdict, why = _judge_pairs((change > 0 if abs(change) > SEED_TIE else None for change in changes), claim)
         agree = sum((a - b > 0) == (c - d > 0) for (b, a), (d, c) in zip(pairs["measured"], pairs["predicted"]))
         verdicts.append(verdict)
         texts.append(f"{why} Eq. 4 orders {agree} of {len(pairs['measured'])} pairs as the runs do.")
     return next(verdict for verdict in (UNKNOWN, NOT_HERE, IN_ORDER) if verdict in verdicts), " ".join(texts)
 
 
-def _judge_pairs(pairs: Iterable[bool], claim: str) -> tuple[str, str]:
-    right = list(pairs)
-    if not right:
+def _judge_pairs(pairs: Iterable[bool | None], claim: str) -> tuple[str, str]:
+    """Verdict and reason of a claim on pairs; None: a tie within the noise of a seed."""
+    every = list(pairs)
+    if not every:
         return UNKNOWN, f"Nothing to compare: {claim}."
-    verdict = IN_ORDER if sum(right) >= MOST * len(right) else NOT_HERE
-    return verdict, f"{claim[0].upper()}{claim[1:]}: so in {sum(right)} of {len(right)} pairs (required: {MOST:.0%})."
+    right = [pair for pair in every if pair is not None]
+    tied = f"; {len(every) - len(right)} more tie within {SEED_TIE:g} nats" if len(right) < len(every) else ""
+    why = f"{claim[0].upper()}{claim[1:]}: so in {sum(right)} of {len(right)} pairs (required: {MOST:.0%}{tied})."
+    if len(right) < max(1.0, DECIDED * len(every)):
+        return UNKNOWN, why
+    return (IN_ORDER if sum(right) >= MOST * len(right) else NOT_HERE), why
 
 
 judge_potentials = partial(

@@ -194,16 +194,19 @@ def printed_coefficients(file: pd.DataFrame) -> pd.DataFrame:
 
 
 def judge_coefficients(cells: pd.DataFrame) -> tuple[str, str]:
-    """Whether eq. 8 holds: the signs of its shift, and the ratio that was left out."""
+    """Whether eq. 8 follows all replay ratios, with a shift up on D_pt and down on D_cpt (app. H, figure 19).
+
+    The paper holds out no ratio: the error at the one that is left out here is reported, and not judged.
+    """
     at = cells.set_index(["coefficient", "corpus"])["ours"]
     of_old, of_new = float(at[SHIFT, "D_pt"]), float(at[SHIFT, "D_cpt"])
     error, r2 = at[LEFT_OUT].dropna(), at["R2"].dropna()
     why = (
         f"Without replay the shift is {of_old:+.3g} on D_pt and {of_new:+.3g} on D_cpt (the paper: up and down). "
-        f"R2 is {r2.min():.4f} to {r2.max():.4f}; the error at the ratio left out is {error.max():.2%} at most "
-        f"(required: {ACCURATE:.0%})."
+        f"R2 is {r2.min():.4f} to {r2.max():.4f} (required: {CLOSE:g}); the error at a ratio left out, which the paper "
+        f"does not try, is {error.max():.2%} at most."
     )
-    return (IN_ORDER if of_old > 0 > of_new and error.max() <= ACCURATE else NOT_HERE), why
+    return (IN_ORDER if of_old > 0 > of_new and r2.min() >= CLOSE else NOT_HERE), why
 
 
 def open_model(study: ScheduleStudy) -> pd.DataFrame:

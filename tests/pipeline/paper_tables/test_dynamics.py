@@ -122,11 +122,23 @@ def test_a_model_from_a_directory_has_no_past_at_all(schedules: ScheduleStudy) -
     assert len(orphans.on("D_pt", orphans.fitted_runs(MODEL), pretraining=True)) > 0
 
 
+def _of_eq_8(r2: float, left_out: float) -> list[tuple[str, str, float]]:
+    of_both = ((fits.SHIFT, {"D_pt": 0.3, "D_cpt": -0.5}), ("R2", r2), (fits.LEFT_OUT, left_out))
+    return [
+        (name, corpus, value[corpus] if isinstance(value, dict) else value)
+        for name, value in of_both
+        for corpus in ("D_pt", "D_cpt")
+    ]
+
+
 CELLS: list[tuple[Callable[[pd.DataFrame], tuple[str, str]], list[str], list[tuple], str]] = [
     (facts.judge_potentials, ["setting", "model", "potential", "corpus", "side"],
      [("w", "a", p, "D_cpt", side, 3 - p) for p in (0.1, 0.5, 1.0) for side in ("measured", "predicted")], IN_ORDER),
     (facts.judge_potentials, ["setting", "model", "potential", "corpus", "side"],
      [("w", "a", p, "D_cpt", side, 3 + p) for p in (0.1, 0.5, 1.0) for side in ("measured", "predicted")], NOT_HERE),
+    (facts.judge_potentials, ["setting", "model", "potential", "corpus", "side"],
+     [("w", "a", p, "D_cpt", side, 3 - p / 100) for p in (0.1, 0.5, 1.0) for side in ("measured", "predicted")],
+     UNKNOWN),
     (facts.judge_turning, ["model", "replay", "transfer", "side"],
      [("a", 0.5, t, "measured", v) for t, v in ((1, 20.0), (2, 90.0), (3, float("inf")))], IN_ORDER),
     (facts.judge_turning, ["model", "replay", "transfer", "side"],
@@ -144,6 +156,8 @@ CELLS: list[tuple[Callable[[pd.DataFrame], tuple[str, str]], list[str], list[tup
     (fits.judge_curves, ["law", "model", "corpus", "metric"],
      [("eq. 4", "a", "D_pt", "r2", 0.995), ("eq. 4, 0.999", "a", "D_pt", "r2", 0.9)], HOLDS),
     (fits.judge_curves, ["law", "model", "corpus", "metric"], [("eq. 4", "a", "D_pt", "r2", 0.95)], NOT_HERE),
+    (fits.judge_coefficients, ["coefficient", "corpus"], _of_eq_8(0.991, 0.02), IN_ORDER),
+    (fits.judge_coefficients, ["coefficient", "corpus"], _of_eq_8(0.98, 0.002), NOT_HERE),
 ]  # fmt: skip
 
 

@@ -79,6 +79,19 @@ def test_usage_3_by_size(tmp_path: Path) -> None:
     assert at["N that may be best, smallest"] == 3e-4
 
 
+@pytest.mark.parametrize(("sizes", "verdict"), [((5e-5, 1.5e-4, 3e-4), HOLDS), ((1.5e-4, 3e-4, 6e-4), UNKNOWN)])
+def test_an_optimum_at_a_bound_of_the_search_is_not_judged(
+    tmp_path: Path, sizes: tuple[float, ...], verdict: str
+) -> None:
+    # The recommended size is 1.5e-4; it comes first.
+    order = sorted(sizes, key=lambda N: (N != 1.5e-4, N))
+    losses = ([1.9, 1.91], [2.1, 2.11], [2.2, 2.21])
+    rows = [confirmation_row("code", 0.5, loss, model=f"m{N}", N=N, run=f"{N}") for N, loss in zip(order, losses)]
+    twelve = _table(tmp_path, "compute", rows, "dcpt-12")
+    assert twelve.verdict == verdict
+    assert ("is a bound of the sizes" in twelve.why) == (verdict == UNKNOWN)
+
+
 def test_what_is_not_confirmed_yet_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match=r"limited-data/confirmation\.json: missing; run cptlaw confirm first"):
         READINGS["limited-data"].read(Source(Study(tmp_path), _question()))

@@ -1,0 +1,166 @@
+"""Tests of why a table does not hold, on kept points: numbers of docs/results/reproduction.csv.
+
+python -m docs.reproduction.measured runs them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import combinations, product
+
+import numpy as np
+import pandas as pd
+from scipy.stats import f as f_distribution
+
+import fitting
+from docs.reproduction.book import RESULTS, TENTH
+from pipeline.paper_tables.catalogue import READINGS
+from pipeline.paper_tables.dcpt.fits import FORMS, score_form
+from pipeline.paper_tables.dcpt.points import CORPORA, METRICS, DomainPoints
+from pipeline.paper_tables.dynamics.fits import ACCURATE
+from pipeline.paper_tables.dynamics.points import CORPORA as SIDES
+from pipeline.paper_tables.dynamics.points import ScheduleStudy, fit_to, predicted
+from pipeline.paper_tables.table import Source
+from pipeline.question.loading import question_of_study
+from pipeline.study.folder import Study
+
+DRAWS = 5
+"""Draws of seed noise."""
+
+
+def read(name: str) -> DomainPoints | ScheduleStudy:
+    """The points of a kept study, by the name of its input."""
+    folder = RESULTS / READINGS[name].experiment
+    return READINGS[name].read(Source(Study(folder), question_of_study(folder, [])))
+
+
+def six_domains(**changes: float) -> DomainPoints:
+    """The points of the kept six-domain study, with changed fields."""
+    return dataclasses.replace(read("six"), **changes)  # pyright: ignore[reportArgumentType]
+
+
+def seed_noise() -> dict[str, float]:
+    """Standard deviation over seeds of a final loss, from the 67 pairs of runs of near-zero that differ in it alone."""
+    points = pd.read_parquet(RESULTS / "near-zero" / "points.parquet")
+    points = points[points["phase"] == "continual"]
+    last = points[points["step"] == points.groupby("run")["step"].transform("max")]
+    mixture = [name for name in last if name.startswith("mixture.")]
+    losses = last.fillna(dict.fromkeys(mixture, -1.0)).groupby(["model", "corpus", *mixture])["loss"]
+    return {"seed sd": float(np.sqrt(losses.var().mean())), "seed pairs": float((losses.size() > 1).sum())}
+
+
+def seed_ties(sd: float) -> dict[str, float]:
+    """How far the ratio of two forms' misfits moves with the seed: the standard deviation of its logarithm.
+
+    Every run of law gets an offset of `sd` nats per token (one seed of each was trained); all points are fitted.
+    """
+    points, rng, draws = six_domains().fitted("law", "D"), np.random.default_rng(0), []
+    for _ in range(DRAWS):
+        runs = points["run"].unique()
+        offsets = dict(zip(runs, rng.normal(0, sd, len(runs))))
+        moved = points.assign(loss=points["loss"] + points["run"].map(offsets))
+        fits = {form: score_form(moved, law, "all") for form, law in FORMS.items()}
+        misfit = {
+            form: {"r2": 1 - fit["r2"], "huber": fit["huber"]} for form, fit in fits.items() if not isinstance(fit, str)
+        }
+        draws.append([
+            np.log(misfit[one][metric] / misfit[other][metric])
+            for (one, other), metric in product(combinations(FORMS, 2), METRICS)
+        ])  # fmt: skip
+    spread = np.std(draws, axis=0, ddof=1)
+    return {"seed ratio, median": float(np.median(spread)), "seed ratio, largest": float(spread.max())}
+
+
+def transient() -> dict[str, float]:
+    """Loss on code of the smallest model before continual pre-training, and its fall until step 40, by ratio."""
+    points = six_domains(min_ratio=TENTH).measured("code", "D")
+    points = points[(points["N"] == points["N"].min()) & (points["r"] >= TENTH)]
+    at = points.pivot_table(index="run", columns="step", values="loss")
+    fall = at[0] - at[40]
+    return {
+        "code at 0": float(at[0].mean()),
+        "code fall, least": float(fall.min()),
+        "code fall, most": float(fall.max()),
+    }
+
+
+def constraint() -> dict[str, float]:
+    """Mean R2 of L3 over the domains with its constraint (eq. 26) and without, by ratio and first step."""
+    means, laws = {}, {"dcpt": FORMS["L3"], "dcpt-free": "dcpt-free"}
+    for (least, first), law, corpus in product(((0.0, 40), (TENTH, 40), (TENTH, 120)), laws, CORPORA):
+        points = six_domains(min_ratio=least, from_step=first)
+        fits = (fitting.fit(points.fitted(domain, corpus), laws[law], bootstrap=0) for domain in points.domains)
+        means[f"{law} {corpus} {least:g} {first}"] = float(np.mean([fit.metrics["r2"] for fit in fits]))
+    return means
+
+
+def schedules() -> dict[str, float]:
+    """Eq. 4 on the held-out schedules of figure 10: as it predicts them, fitted to them too, and from step 64 on.
+
+    Curves within 1%, of 16 a corpus (8 schedules, 2 models), and their mean relative error.
+    """
+    study, found = read("dynamics"), {}
+    assert isinstance(study, ScheduleStudy)
+    cases = {"predicted": (study, False), "fitted": (study, True)}
+    cases["late"] = (dataclasses.replace(study, from_step=64, cache={}), False)
+    for (case, (points, every)), corpus in product(cases.items(), SIDES):
+        errors = []
+        for model in points.models:
+            runs = points.runs if every else points.fitted_runs()
+            runs = runs[(runs["model"] == model) & np.isclose(runs["ratio"], 1.0)]
+            law = fit_to(points, points.on(corpus, runs), "dynamics")
+            held_out = points.runs[(points.runs["model"] == model) & (points.runs["role"] == "confirm")]
+            judged = points.on(corpus, held_out, pretraining=False)
+            error = (predicted(law, judged, points.schedules) / judged["loss"] - 1).abs()
+            errors.append(error.groupby(judged["run"]).mean())
+        curves = pd.concat(errors)
+        found[f"schedules {case} {corpus} near"] = float((curves <= ACCURATE).sum())
+        found[f"schedules {case} {corpus} error"] = float(curves.mean())
+    return found
+
+
+def later_inflection() -> dict[str, float]:
+    """The inflection ratio of general from all points, and from the second half of the steps."""
+    study, found = read("near-zero"), {}
+    assert isinstance(study, DomainPoints)
+    for first, domain in product((study.from_step, 100), study.domains):
+        points = dataclasses.replace(study, from_step=first).fitted(domain, "G")
+        answer = fitting.inflection_ratio(points, bootstrap=0)
+        found[f"inflection {domain} {first}"] = answer.values["inflection_ratio"].value
+    return found
+
+
+def search_power() -> dict[str, float]:
+    """p of the effect on the mean loss of which domain's tokens were changed, in the search of autoscale-small.
+
+    Two-way analysis of variance, domain and seed, at each number of steps; and without code at the last one.
+    """
+    points = pd.read_parquet(RESULTS / "autoscale-small" / "points.parquet").query("role == 'fit'")
+    last = points[points["step"] == points.groupby("run")["step"].transform("max")]
+    mixture = [name for name in last if name.startswith("mixture.")]
+    runs = last.groupby("run").agg(
+        {"step": "first", "seed": "first", "loss": "mean", **dict.fromkeys(mixture, "first")}
+    )
+    ratios = runs[mixture]
+    # All domains but the changed one have one ratio.
+    changed = ratios.sub(ratios.median(axis=1), axis=0).abs()
+    runs = runs[changed.max(axis=1) > 1e-6].assign(domain=changed.idxmax(axis=1))
+    found = {}
+    for steps, rows in runs.groupby("step"):
+        if rows.duplicated(["domain", "seed"]).any():
+            # Random mixtures, of another method.
+            continue
+        losses = rows.pivot(index="domain", columns="seed", values="loss")
+        found[f"autoscale p {steps}"] = _p_of_rows(losses)
+        found["autoscale p without code"] = _p_of_rows(losses.drop(index="mixture.code"))
+    return found
+
+
+def _p_of_rows(losses: pd.DataFrame) -> float:
+    """p of the rows of a table (k, n) without repeats, the columns being blocks."""
+    values = losses.to_numpy()
+    rows, columns = values.mean(axis=1, keepdims=True), values.mean(axis=0, keepdims=True)
+    k, n = values.shape
+    residual = ((values - rows - columns + values.mean()) ** 2).sum() / ((k - 1) * (n - 1))
+    between = n * ((rows - values.mean()) ** 2).sum() / (k - 1)
+    return float(f_distribution.sf(between / residual, k - 1, (k - 1) * (n - 1)))
