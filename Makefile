@@ -12,6 +12,8 @@ quickstart: setup
 test: setup
 	$(BIN)/python -m pytest -m 'not slow' $(TESTS)
 
+# Only tests/ has slow ones: not to import all modules for their doctests saves half a minute.
+test-slow: TESTS ?= tests
 test-slow: setup
 	$(BIN)/python -m pytest -m slow $(TESTS)
 

@@ -85,9 +85,9 @@ def test_the_whole_study(cluster: Cluster, words: list[str], studies: Path, tmp_
     question = [word for word in words if not word.startswith("studies=")]
     job = cluster.submit("--nodes=2", SLURM / "study.sbatch", folder, *question, *more, folder=tmp_path)
     runs = folder / "runs"
-    wait_until(lambda: any(path.stat().st_size for path in runs.glob("*/points.jsonl")), 180)
+    wait_until(lambda: any(path.stat().st_size for path in runs.glob("*/points.jsonl")), 400)
     subprocess.run(["scancel", "--batch", "--signal=USR1", job], check=True)
-    state = cluster.wait(job, seconds=180)
+    state = cluster.wait(job, seconds=400)
     log = "".join(path.read_text() for path in tmp_path.glob("cptlaw-study-*.log"))
     assert (state["JobState"], state["Restarts"]) == ("COMPLETED", "1"), log
     assert (folder / "report.html").exists()
