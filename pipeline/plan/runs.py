@@ -160,11 +160,11 @@ def branch_run(trunk: PlannedRun, phase: PhaseConfig, branch: BranchConfig) -> P
 
 
 def pretraining_run(question: Question, model: ModelConfig, manifest: Manifest, precision: str) -> PlannedRun:
-    """The pre-training run of a model on general text."""
+    """The pre-training run of a model on general text, with `pretrain.domain_ratio` of each domain."""
     shape = shape_of(question, model, manifest)
-    corpora = question.corpora
-    mixture = {corpora.general: "1", **dict.fromkeys(corpora.domains or [corpora.domain], "0")}
-    phase = question.pretrain
+    corpora, phase = question.corpora, question.pretrain
+    domains, ratio = corpora.domains or [corpora.domain], Fraction(str(phase.domain_ratio))
+    mixture = _plain({corpora.general: 1 - ratio * len(domains), **dict.fromkeys(domains, ratio)})
     spec = _spec(question, "pretrain", phase, shape, Initial(), mixture, 0.0, question.seed, manifest, precision)
     name = f"pretrain-{model.name}-{spec.steps}-seed{spec.seed}-{spec.hash[:8]}"
     return PlannedRun(name, "pretrain", model.name, "", spec)

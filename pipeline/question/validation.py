@@ -90,6 +90,7 @@ def _phase_problems(name: str, question: Question) -> Iterator[str]:
         batch = question.launcher.micro_batch
         if problem := spread_problem(question.parallel, question.engine, phase.global_batch, batch):
             yield problem.replace("global_batch", f"{name}.global_batch")
+    yield from _pretraining_problems(name, phase, question.corpora)
     if phase.steps < 1:
         return
     if lines := list(phase_problems(name, phase, question)):
@@ -106,6 +107,14 @@ def _phase_problems(name: str, question: Question) -> Iterator[str]:
             evaluation_steps(policy, phase.steps)
         except ValueError as error:
             yield f"{name}.{str(error).replace('evaluation.', f'{key}.')}"
+
+
+def _pretraining_problems(name: str, phase: PhaseConfig, corpora: CorporaConfig) -> Iterator[str]:
+    count = len(corpora.domains or [corpora.domain])
+    if name != "pretrain" and phase.domain_ratio:
+        yield f"{name}.domain_ratio: {phase.domain_ratio}; allowed: 0, the ratios of its runs are mixture.domain_ratio"
+    elif not 0 <= phase.domain_ratio <= 1 / count:
+        yield f"{name}.domain_ratio: {phase.domain_ratio}; allowed: 0 to {1 / count:.4g}, of each of {count} domains"
 
 
 def _branch_problems(name: str, phase: PhaseConfig, rates: np.ndarray) -> Iterator[str]:

@@ -138,14 +138,15 @@ def points_of(path: Path) -> pd.DataFrame:
 def of_domain(points: pd.DataFrame, question: Question) -> pd.DataFrame:
     """The points on general and on `corpora.domain`, of runs that read no other domain of `corpora.domains`.
 
-    Runs on general text alone, pre-training too, are every domain's. A study of one domain keeps all its points.
+    Pre-training and runs on general text alone are every domain's. A study of one domain keeps all its points.
     """
     corpora = question.corpora
     columns = [f"mixture.{domain}" for domain in corpora.domains if domain != corpora.domain]
     if not columns:
         return points
     elsewhere = (points.reindex(columns=columns).fillna(0.0) > 0.0).any(axis=1)
-    return points[~elsewhere & points["corpus"].isin([corpora.general, corpora.domain])]
+    own = ~elsewhere | (points["phase"] == "pretrain")
+    return points[own & points["corpus"].isin([corpora.general, corpora.domain])]
 
 
 def schedules(plan: list[PlannedRun]) -> dict[Hashable, Schedule]:

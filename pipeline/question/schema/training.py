@@ -146,6 +146,8 @@ class PhaseConfig:
     """Base of the rotary position embedding in this phase; null: the model's."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     """Learning rate over the phase."""
+    domain_ratio: float = 0.0
+    """Of pretrain: the ratio of each domain of the study, 0 to 1 in sum; general takes the rest."""
     phases: list[MixturePhaseConfig] = field(default_factory=list)
     """Of continual: the mixture along the schedule; empty: one mixture. [{share: 0.8}, {domain_ratio: 0.7}]"""
     branches: list[BranchConfig] = field(default_factory=list)
