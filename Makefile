@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: quickstart test test-slow test-kernels check bench setup golden clean
+.PHONY: quickstart test test-slow test-kernels lint check bench setup golden clean
 
 quickstart: setup
 	$(BIN)/cptlaw quickstart
@@ -24,11 +24,14 @@ test-kernels: setup
 	OPENBLAS_CORETYPE=SkylakeX $(BIN)/python -m pytest -m 'not slow' -p no:cacheprovider $(TESTS); skylake=$$?; \
 	wait $$haswell && exit $$skylake
 
-check: setup
+# Style, types and layers: seconds.
+lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+check: lint
 	$(BIN)/python -m pytest
 
 bench: setup

@@ -101,11 +101,11 @@ def _compared(table: pd.DataFrame, subject: str, statement: Statement) -> Iterat
     for key, cell in named.groupby(keys, sort=False):
         r2 = dict(zip(keys, key))["metric"] == "r2"  # pyright: ignore[reportArgumentType, reportCallIssue]
         at = cell.set_index(subject)
-        misfit = (1 - at[["paper", "ours"]]) if r2 else at[["paper", "ours"]]
+        misfit = ((1 - at[["paper", "ours"]]) if r2 else at[["paper", "ours"]]).to_dict()
         for better, worse in product(statement.better, statement.worse):
             if not {better, worse} <= {*at.index}:
                 continue
-            paper, ours = ((misfit.at[better, side], misfit.at[worse, side]) for side in ("paper", "ours"))
+            paper, ours = ((misfit[side][better], misfit[side][worse]) for side in ("paper", "ours"))
             if statement.kind == "comparable":
                 if better < worse:
                     yield better, worse, max(ours) <= COMPARABLE * min(ours) or ties(*ours, r2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,7 +37,7 @@ class Evidence:
     """Run -> learning rates."""
     points: pd.DataFrame | None = None
     """Collected points of the planned runs."""
-    fits: dict[str, dict[str, Fit | LawAverage]] = field(default_factory=dict)
+    fits: dict[str, Mapping[str, Fit | LawAverage]] = field(default_factory=dict)
     """Law, or average, -> corpus -> fit, of the laws that are fitted to both corpora."""
     tested: pd.DataFrame | None = None
     """Predictions of held-out points, as `pipeline.study.fits.back_test` gives them."""
@@ -192,16 +193,16 @@ def at_target(evidence: Evidence, law: str, corpus: str, ratios: np.ndarray) -> 
 
 
 def _with_average(
-    fits: dict[str, dict[str, Fit | LawAverage]], weights: dict[str, dict[str, float]]
-) -> dict[str, dict[str, Fit | LawAverage]]:
+    fits: Mapping[str, Mapping[str, Fit]], weights: Mapping[str, Mapping[str, float]]
+) -> dict[str, Mapping[str, Fit | LawAverage]]:
     """Law -> corpus -> fit, the average among them where every corpus has one."""
     averages = {corpus: LawAverage({law: fits[law][corpus] for law in of}, of) for corpus, of in weights.items() if of}
-    return {**fits, AVERAGE: averages} if averages and len(averages) == len(weights) else fits
+    return {**fits, AVERAGE: averages} if averages and len(averages) == len(weights) else {**fits}
 
 
-def _fits(study: Study, question: Question, missing: list[str]) -> dict[str, dict[str, Fit | LawAverage]]:
+def _fits(study: Study, question: Question, missing: list[str]) -> dict[str, dict[str, Fit]]:
     corpora = (question.corpora.general, question.corpora.domain)
-    fits: dict[str, dict[str, Fit | LawAverage]] = {}
+    fits: dict[str, dict[str, Fit]] = {}
     absent = []
     for law, own in question.law.items():
         if all(fit_file(study, corpus, law).exists() for corpus in corpora):

@@ -172,7 +172,7 @@ def _of_kind(
     evidence: Evidence, fits: dict[str, Fit | LawAverage], role: str, kind: str
 ) -> tuple[Fit | LawAverage, np.ndarray | None]:
     """The fit, or average of the laws, that answers on a corpus for a kind of extrapolation, and its spread."""
-    corpus, fit = dict(zip(ROLES, evidence.corpora))[role], fits[role]
+    corpus, fit = evidence.corpora[ROLES.index(role)], fits[role]
     if evidence.tested is None:
         return fit, None
     if isinstance(fit, LawAverage):
@@ -194,8 +194,9 @@ def _answers(
         given[f"{role}_spread"] = spread
         columns = {name: value for name, value in length["at"][role].items() if name not in ("N", "D")}
         given[f"{role}_at"] = {**columns, "loss_before": size["before"][role]}
-    asked = size["N"], length["D"], np.array(tolerances), size["before"]["general"]
-    answers = trade_offs(*(judged[role][0] for role in ROLES), *asked, _CURVE, **given)
+    (general, _), (domain, _) = (judged[role] for role in ROLES)
+    at_most = np.array(tolerances), size["before"]["general"]
+    answers = trade_offs(general, domain, size["N"], length["D"], *at_most, _CURVE, **given)
     ratios = [np.floor(1000 * answers.domain_ratio), np.round(1000 * answers.low), np.round(1000 * answers.high)]
     n = len(tolerances)
     return {

@@ -35,6 +35,7 @@ NEEDED = {
     "compute": ["goal.flops=1e12", "ladder=[qwen2-0.05m]"],
     "dcpt-six": ["corpora.folder=there"],
     "dcpt-six-small": ["corpora.folder=there"],
+    "dcpt-six-long": ["corpora.folder=there"],
     "dynamics-open": ["model.path=there"],
     "hub": ["corpora.sources.general.name=a/b", "corpora.sources.domain.name=c/d"],
     "hf": ["model.path=some/model"],
@@ -156,6 +157,7 @@ CHECKED_ELSEWHERE = (
     *("corpora.sources.*", "validation.*", "weights.*", "goal.*", "confirm.around", "parallel.processes"),
     *("design.ratios", "design.lengths", "design.peaks", "*.phases.*"),
     *("*.evaluation.*", "*.checkpoints.*", "*.schedule.*", "*.branches.*", "objective.mask_token", "transfer_steps"),
+    "*.domain_ratio",
 )
 """Keys whose checks need more than a range: of a source, a goal, a policy, a schedule, a branch or a phase."""
 
