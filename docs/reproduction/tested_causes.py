@@ -10,10 +10,10 @@ from itertools import combinations, product
 
 import numpy as np
 import pandas as pd
-from scipy.stats import f as f_distribution
 
 import fitting
 from docs.reproduction.book import RESULTS, TENTH
+from fitting.mixtures.ddo import domain_effect
 from pipeline.paper_tables.catalogue import READINGS
 from pipeline.paper_tables.dcpt.fits import FORMS, score_form
 from pipeline.paper_tables.dcpt.points import CORPORA, METRICS, DomainPoints
@@ -151,16 +151,6 @@ def search_power() -> dict[str, float]:
             # Random mixtures, of another method.
             continue
         losses = rows.pivot(index="domain", columns="seed", values="loss")
-        found[f"autoscale p {steps}"] = _p_of_rows(losses)
-        found["autoscale p without code"] = _p_of_rows(losses.drop(index="mixture.code"))
+        found[f"autoscale p {steps}"] = domain_effect(losses.to_numpy().T)
+        found["autoscale p without code"] = domain_effect(losses.drop(index="mixture.code").to_numpy().T)
     return found
-
-
-def _p_of_rows(losses: pd.DataFrame) -> float:
-    """p of the rows of a table (k, n) without repeats, the columns being blocks."""
-    values = losses.to_numpy()
-    rows, columns = values.mean(axis=1, keepdims=True), values.mean(axis=0, keepdims=True)
-    k, n = values.shape
-    residual = ((values - rows - columns + values.mean()) ** 2).sum() / ((k - 1) * (n - 1))
-    between = n * ((rows - values.mean()) ** 2).sum() / (k - 1)
-    return float(f_distribution.sf(between / residual, k - 1, (k - 1) * (n - 1)))

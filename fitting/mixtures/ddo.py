@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 from scipy.optimize import root_scalar
+from scipy.special import fdtrc
 
 from fitting.answers.answer import Estimate, estimate
 from fitting.mixtures.ddo_curves import fit_curves
@@ -25,7 +26,8 @@ class DDO:
     run's total. `coefficients`: a row a domain, columns a, b, c of L / L_base = (x + a)^-b + c. `base`: loss of the
     base run; `predicted`: mean loss of runs at the optimum. `held`: domains at a bound, and `binding` says on
     which. `flat`: domains whose tokens do not lower the loss. `warnings`: one line each. `draws` (draws, m): weights
-    by the noise between seeds.
+    by the noise between seeds. `p_value`: of no difference between domains in what their tokens are worth
+    (`domain_effect` of the change of loss from the smallest to the largest factor), NaN without two seeds.
     """
 
     names: tuple[str, ...]
@@ -42,6 +44,7 @@ class DDO:
     flat: list[str]
     warnings: list[str]
     draws: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    p_value: float = float("nan")
 
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
         return np.array(self.weights, dtype=dtype)
@@ -134,7 +137,25 @@ def ddo(
         flat=flat,
         warnings=warnings,
         draws=draws,
+        p_value=domain_effect(seeds[..., np.argmax(factors)] - seeds[..., np.argmin(factors)]),
     )
+
+
+def domain_effect(values: np.ndarray) -> float:
+    """p value of no difference between the domains of values (seeds, m): two-way analysis of variance, F-test.
+
+    NaN with one seed or one domain, since nothing then tells the effect of a domain from noise.
+
+    >>> round(domain_effect(np.array([[1.0, 2.0, 3.0], [1.1, 2.2, 3.0]])), 4)
+    0.0026
+    """
+    n, k = values.shape
+    if n < 2 or k < 2:
+        return float("nan")
+    domains, seeds = values.mean(axis=0, keepdims=True), values.mean(axis=1, keepdims=True)
+    residual = ((values - domains - seeds + values.mean()) ** 2).sum() / ((k - 1) * (n - 1))
+    between = n * ((domains - values.mean()) ** 2).sum() / (k - 1)
+    return float(fdtrc(k - 1, (k - 1) * (n - 1), between / residual)) if residual > 0 else 0.0
 
 
 def water_filling(a: np.ndarray, b: np.ndarray, shares: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.mixture_weights.artifacts import Details, PathPoint, Proposal
-from pipeline.mixture_weights.method import Method, proposal_of
+from pipeline.mixture_weights.method import Method, proposal_of, within_text
 from pipeline.mixture_weights.methods import ddo
 from pipeline.mixture_weights.setting import (
     Measured,
@@ -26,6 +26,10 @@ Fits = tuple[Any, ...]
 """`fitting.DDO`, or tokens a domain, of the smaller and of the larger scale."""
 Offsets = dict[str, float] | float
 """As `fitting.autoscale` takes them."""
+_UNTOLD = (
+    f"no path is extrapolated where p is {ddo.SIGNIFICANT:g} or more at a scale: the base weights are proposed; more "
+    "seeds (weights.seeds), more steps (weights.scales) or more validation_windows would tell"
+)
 PATH = 25
 """Scales at which the report draws the weights."""
 
@@ -53,6 +57,13 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
         for line in _lines(setting, design, fit)
     ]
     target = target_tokens(setting)
+    # A search with one seed cannot be tested, and is believed.
+    if any(fit.p_value >= ddo.SIGNIFICANT for fit in fits):
+        weights, limited = within_text(setting, {domain: float(weight) for domain, weight in setting.base.items()})
+        details = Details(designs=[ddo.design_fit(setting, measured, *one) for one in zip(designs, fits)])
+        lines = (*of_scales, _UNTOLD, *limited)
+        names = ("autoscale", "autoscale-offsets")
+        return [proposal_of(name, weights, _runs(setting, measured), lines=lines, details=details) for name in names]
     most = largest_weights(setting, setting.question.weights.target)
     limits = {domain: weight * target for domain, weight in most.items()}
     proposals = []
@@ -78,7 +89,7 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
 
 def _lines(setting: Setting, design: ddo.Design, fit: DDO) -> list[str]:
     held = [f"{fit.binding}; such an optimum need not lie on AutoScale's path"] if fit.held else []
-    return [*fit.warnings, *held, *ddo.missed_factors(setting, design)]
+    return [*ddo.effect(fit), *fit.warnings, *held, *ddo.missed_factors(setting, design)]
 
 
 def _offsets(setting: Setting, designs: tuple[ddo.Design, ...], fits: tuple[DDO, ...]) -> dict[str, float]:

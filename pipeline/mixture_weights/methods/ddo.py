@@ -17,6 +17,8 @@ from pipeline.study.folder import PlannedRun
 if TYPE_CHECKING:
     from fitting import DDO
 
+SIGNIFICANT = 0.05
+"""p value of the effect of the domains below which they differ."""
 FAR = 0.02
 """Relative error of a factor, from rounding to whole steps, above which the proposal has a note."""
 
@@ -141,6 +143,14 @@ def whole_step_weights(weights: Mapping[str, float], steps: int, factors: list[F
     return shares
 
 
+def effect(fit: DDO) -> list[str]:
+    """How sure it is that the domains differ in what their tokens are worth, a line; none with one seed."""
+    if math.isnan(fit.p_value):
+        return []
+    told = "tell" if fit.p_value < SIGNIFICANT else "cannot tell"
+    return [f"the losses {told} the domains apart by what their tokens are worth (F-test: p = {fit.p_value:.2g})"]
+
+
 def missed_factors(setting: Setting, design: Design) -> list[str]:
     """A line for each factor that rounding to whole steps has changed."""
     lines = []
@@ -190,7 +200,7 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
     ends = (fit.low, fit.high) if len(fit.draws) > 0 else ((), ())
     low, high = (dict(zip(fit.names, map(float, end))) for end in ends)
     binding = [fit.binding] if fit.held else []
-    lines = (*fit.warnings, *missed_factors(setting, design), *binding, *limited)
+    lines = (*effect(fit), *fit.warnings, *missed_factors(setting, design), *binding, *limited)
     details = Details(designs=[design_fit(setting, measured, one, made) for one, made in rounds if made])
     runs = runs_of(setting, measured, _scale(setting))
     return [proposal_of("ddo", weights, runs, low=low, high=high, lines=lines, details=details)]

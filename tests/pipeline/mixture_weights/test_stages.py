@@ -15,6 +15,7 @@ from pipeline.mixture_weights.setting import Measured, measured_of
 from pipeline.mixture_weights.stages import confirmation_runs, propose_all, search_runs, stages
 from pipeline.question.messages import ConfigError
 from pipeline.study.folder import StudyError
+from tests.pipeline.mixture_weights import weights_study
 from tests.pipeline.mixture_weights.weights_study import DOMAINS, compared, loss, make_study, recommended, trained
 from training.evaluation_steps import evaluation_steps
 
@@ -133,6 +134,18 @@ def test_a_known_law_is_found_and_continued(tmp_path: Path) -> None:
         assert row.loss == pytest.approx(np.mean(row.values))
         assert row.worst_perplexity == pytest.approx(np.exp(max(row.losses.values())))
     assert uniform.search_tokens == 0 < ddo.search_tokens < autoscale.search_tokens
+
+
+def test_without_an_effect_of_the_domains_no_path_is_extrapolated(tmp_path: Path, monkeypatch) -> None:
+    for domain in DOMAINS:
+        monkeypatch.setitem(weights_study.USEFUL, domain, 1.0)
+    study, setting = make_study(tmp_path)
+    rows = {row.method: row for row in recommended(study, setting).proposals}
+    for name in ("autoscale", "autoscale-offsets"):
+        assert rows[name].weights == pytest.approx(dict.fromkeys(DOMAINS, 1 / 3))
+        assert any(line.startswith("at 90 steps: the losses cannot tell") for line in rows[name].lines)
+        assert any(line.startswith("no path is extrapolated where p is 0.05 or more") for line in rows[name].lines)
+    assert any("cannot tell the domains apart" in line for line in rows["ddo"].lines)
 
 
 def test_perplexities_are_averaged_where_they_are_asked_for(tmp_path: Path) -> None:
