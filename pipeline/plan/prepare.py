@@ -19,6 +19,7 @@ from training.corpora.generation import Generation
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, prepare
 from training.corpora.source import Source
+from training.corpora.text_files import is_url, location
 from training.spec import SpecError
 
 
@@ -59,14 +60,14 @@ def sources_of(question: Question, with_validation: bool = True) -> dict[str, So
     sources = {}
     for name, given in corpora.sources.items():
         key = f"corpora.sources.{name}"
-        path = str(Path(corpora.folder) / given.path) if given.path else ""
+        path = _below(corpora.folder, given.path) if given.path else ""
         generated = given.generated
         if given.kind == "generated":
             path = path or str(Path(question.data) / "generated")
             generated, line = _writer(question, given.generated, f"{key}.generated.model")
             problems += [line] if line else []
-        if given.kind == "files" and path and not Path(path).exists():
-            problems.append(f"{key}.path: {path!r} does not exist; give a file or folder of text")
+        if given.kind == "files" and path:
+            problems += [f"{key}.path: {line}" for line in _unreadable(path)]
         validation = validation_set(question, name) if with_validation else None
         if validation is not None and not validation.exists():
             where = f"{key}.validation" if given.validation else "corpora.validation"
@@ -80,6 +81,21 @@ def sources_of(question: Question, with_validation: bool = True) -> dict[str, So
     if problems:
         raise CorpusError("\n".join(problems))
     return sources
+
+
+def _below(folder: str, path: str) -> str:
+    """A path below a folder, both local or URLs."""
+    if is_url(path):
+        return path
+    return f"{folder.rstrip('/')}/{path}" if is_url(folder) else str(Path(folder) / path)
+
+
+def _unreadable(path: str) -> list[str]:
+    """Why a file or folder cannot be read, a line."""
+    try:
+        return [] if location(path).exists() else [f"{path!r} does not exist; give a file or folder of text"]
+    except (CorpusError, ImportError, OSError, ValueError) as error:
+        return [f"{path!r} cannot be read ({error})"]
 
 
 def _writer(question: Question, given: Generation, key: str) -> tuple[Generation, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -74,7 +75,10 @@ def parquet_rows(
     columns = list(dict.fromkeys([*needed, *optional]))
     number = 0
     try:
-        with parquet.ParquetFile(file.path) as table:
+        with contextlib.ExitStack() as opened:
+            # A local file by its path is mapped into memory.
+            place = file.path if isinstance(file.path, Path) else opened.enter_context(file.path.open("rb"))
+            table = opened.enter_context(parquet.ParquetFile(place))
             check_columns(str(file.path), columns, table.schema_arrow.names)
             groups = [table.metadata.row_group(index).num_rows for index in range(table.num_row_groups)]
             first = 0

@@ -29,8 +29,9 @@ class Source:
     """files, hub (a data set of the Hugging Face hub, streamed), installed-python (text that every machine has), or
     generated (text that the base model writes)."""
     path: str = ""
-    """Of files: a file or folder of .jsonl(.gz|.zst), .parquet or .txt; relative to corpora.folder, if that is set. Of
-    generated: the folder that keeps the samples, empty: data/generated."""
+    """Of files: a file or folder of .jsonl(.gz|.zst), .parquet or .txt; relative to corpora.folder, if that is set; or
+    the URL of one, like s3://bucket/texts, on any file system that fsspec knows (s3 needs the package s3fs, gs gcsfs).
+    Of generated: the folder that keeps the samples, empty: data/generated."""
     name: str = ""
     """Of hub: owner/name, or a local folder of data files that `datasets` opens."""
     subset: str | None = None

@@ -1,4 +1,4 @@
-"""Corpora from local files: documents of JSON lines, parquet and plain text, resumable at any row."""
+"""Corpora from files, local or by URL: documents of JSON lines, parquet and plain text, resumable at any row."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from training.corpora.documents import CorpusError
 from training.corpora.file_rows import OpenFile, first_line, json_rows, parquet_rows, text_lines
 from training.corpora.filters import Chooser, Reading
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".txt")
+
+
+_VERSION = ("size", "ETag", "Content-MD5", "Digest", "Last-Modified")
+"""What file systems say of a file that changes with its content."""
 
 
 class FileReading(Reading):
@@ -43,10 +47,11 @@ class FileReading(Reading):
         position: list[Any] | None = None,
     ) -> None:
         super().__init__(chooser)
-        self._path, self._column, self._group = Path(path), column, group
+        self._path, self._column, self._group = location(path), column, group
         self.position = self._start = position
         self._open: OpenFile | None = None
         self._passed = self._total = 0
+        self._folder = False
 
     def progress(self) -> float:
         """Fraction of the files' bytes that has been read, 0 to 1."""
@@ -54,11 +59,11 @@ class FileReading(Reading):
         return min((self._passed + here) / self._total, 1.0) if self._total else 0.0
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        files = _files(self._path)
-        self._total = file_bytes(self._path)
+        files, self._folder = _files(self._path), self._path.is_dir()
+        sizes = [file.stat().st_size for _, file in files]
+        self._total = sum(sizes)
         found = self._start is not None
-        for name, file in files:
-            size = file.stat().st_size
+        for (name, file), size in zip(files, sizes, strict=True):
             # Earlier files are not opened.
             if self._start is None or name >= self._start[0]:
                 after = self._start[1] if self._start and name == self._start[0] else 0
@@ -81,9 +86,9 @@ class FileReading(Reading):
     def _documents(self, name: str, file: OpenFile, after: int) -> Iterator[tuple[int, str, str]]:
         column, group, chooser = self._column, self._group, self.chooser
         if file.path.name.endswith(".txt"):
-            for number, text in _paragraphs(file, whole=self._path.is_dir()):
+            for number, text in _paragraphs(file, whole=self._folder):
                 if number > after and chooser.takes(text, {column: text}, f"{file.path} line {number}"):
-                    yield number, name if self._path.is_dir() else f"{name}:{number}", text
+                    yield number, name if self._folder else f"{name}:{number}", text
             return
         rows = parquet_rows if file.path.name.endswith(".parquet") else json_rows
         needed = (column,) if group is None else (column, group)
@@ -111,15 +116,46 @@ def row_document(row: dict[str, Any], column: str, group: str | None, name: str,
     return (name if key is None else str(key).replace("#", "%23") + "#" + name), text
 
 
+def location(path: str | os.PathLike[str]) -> Path:
+    """A local path, or the place of a URL like s3://bucket/texts, on any file system that fsspec knows.
+
+    Raises:
+        CorpusError: a URL of an unknown file system, or of one whose package is missing.
+    """
+    if not is_url(path):
+        return Path(path)
+    from upath import UPath
+
+    try:
+        # It has what is used here of a path, but is none by its type.
+        return cast(Path, UPath(path))
+    except ValueError as error:
+        raise CorpusError(f"{path}: {first_line(error)}") from error
+
+
+def is_url(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a URL.
+
+    >>> is_url("s3://bucket/texts"), is_url("texts")
+    (True, False)
+    """
+    return "://" in str(path)
+
+
 def file_fingerprint(path: str | os.PathLike[str], column: str = "text", group: str | None = None) -> str:
     """Hash of the files' names below the path, all their bytes, and the columns; 32 hexadecimal digits.
+
+    Of a URL not the bytes, which would all be fetched, but what its file system says of each version of a file: the
+    ETag of S3, the checksum of Google Cloud, else size and time.
 
     Raises:
         CorpusError: a missing path, an unknown ending, a file that cannot be read.
     """
-    whole = hashlib.blake2b(json.dumps([column, group, Path(path).is_dir()]).encode(), digest_size=16)
-    for name, file in _files(Path(path)):
-        whole.update(json.dumps([name, content_hash(file)]).encode())
+    place = location(path)
+    files = _files(place)
+    whole = hashlib.blake2b(json.dumps([column, group, place.is_dir()]).encode(), digest_size=16)
+    for name, file in files:
+        whole.update(json.dumps([name, _version(file) if is_url(path) else content_hash(file)]).encode())
     return whole.hexdigest()
 
 
@@ -129,7 +165,7 @@ def file_bytes(path: str | os.PathLike[str]) -> int:
     Raises:
         CorpusError: a missing path, an unknown ending.
     """
-    return sum(file.stat().st_size for _, file in _files(Path(path)))
+    return sum(file.stat().st_size for _, file in _files(location(path)))
 
 
 def content_hash(file: Path) -> str:
@@ -145,7 +181,25 @@ def content_hash(file: Path) -> str:
         raise CorpusError(f"{file}: cannot be read ({first_line(error)})") from error
 
 
+def _version(file: Any) -> str:
+    """What changes with the content of a file of a URL: HTTP takes it for constant, so its headers are asked too."""
+    try:
+        facts = file.fs.info(file.path)
+        return json.dumps([file.fs.ukey(file.path), *(str(facts.get(name)) for name in _VERSION)])
+    except OSError as error:
+        raise CorpusError(f"{file}: cannot be read ({first_line(error)})") from error
+
+
 def _files(path: Path) -> list[tuple[str, Path]]:
+    try:
+        return _files_below(path)
+    except CorpusError:
+        raise
+    except (ImportError, OSError, ValueError) as error:
+        raise CorpusError(f"{path}: cannot be read ({first_line(error)})") from error
+
+
+def _files_below(path: Path) -> list[tuple[str, Path]]:
     if path.is_file():
         if not path.name.endswith(ENDINGS):
             raise CorpusError(f"{path}: unknown kind of file; allowed: {', '.join(ENDINGS)}")
