@@ -1,8 +1,8 @@
 """Attempts: the lease of one process on a run, its start and its end.
 
 A process takes the lease by creating the next `attempts/NNN.json`, which only one process can do; it then touches a
-heartbeat file. An attempt is dead if it has no end and its heartbeat is old, or its process is gone from this host; the
-next number may then be taken. A holder that was only suspended sees the higher number and stops.
+heartbeat file. An attempt without an end is dead if its process is gone from this host or, on another host, its
+heartbeat is old; the next number may then be taken. A holder that was only suspended sees the higher number and stops.
 """
 
 from __future__ import annotations

@@ -133,10 +133,13 @@ def saved_states(folder: Path) -> list[Path]:
 
 
 def drop_states(folder: Path, kept: Collection[int]) -> None:
-    """Delete the states of a run that is done, but those of the steps in `kept`: one is three times the weights."""
-    for state in saved_states(folder):
-        if step_of(state) not in kept:
-            shutil.rmtree(state, ignore_errors=True)
+    """Delete the states of a run that is done, but those of the steps in `kept`: one is three times the weights.
+
+    Those that a kill left half written, of states and of checkpoints, go too.
+    """
+    dropped = [state for state in saved_states(folder) if step_of(state) not in kept]
+    for path in (*dropped, *folder.glob("*/.step-*.part")):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def save_weights(

@@ -19,10 +19,8 @@ CLAIMS = Path(__file__).parent / "claims.csv"
 MEASURED = RESULTS / "reproduction.csv"
 TENTH = 0.1
 """Share of a corpus below which the D-CPT paper says that its law fails."""
-LATE = "dcpt-six-small/from-step-120"
-"""Below the results: cells of the six-domain tables from LATE_POINTS of the same runs."""
-LATE_POINTS = {"from_step": 120, "min_ratio": TENTH}
-"""After the first transient of the runs of 400 steps, and where the paper says that its law holds."""
+FIRST_DESIGN = "dcpt-six-small"
+"""The six-domain study before its second design, which the tables are made from now."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +79,11 @@ class Book:
         return pd.read_csv(file).set_index("name")["value"].to_dict() if file.exists() else {}
 
     @functools.cached_property
-    def late(self) -> dict[str, tuple[str, str]]:
-        """Name of TABLES -> verdict and reason from the points of LATE_POINTS."""
-        files = (self.results / LATE).glob("*.csv")
-        return {file.stem: judged(TABLES[file.stem], pd.read_csv(file)) for file in files}
+    def first_design(self) -> dict[str, str]:
+        """Name of TABLES -> verdict by the six-domain study of FIRST_DESIGN."""
+        tables = self.results / FIRST_DESIGN / "tables"
+        names = [file.stem for file in tables.glob("*.csv") if file.stem in TABLES]
+        return {name: judged(TABLES[name], pd.read_csv(tables / f"{name}.csv"))[0] for name in names}
 
     @functools.cached_property
     def transfer(self) -> pd.DataFrame:

@@ -6,27 +6,30 @@ from collections.abc import Callable
 
 from docs.reproduction.book import Book
 from pipeline.paper_tables.dynamics.facts import judge_potentials
-from pipeline.paper_tables.verdict import HOLDS, IN_ORDER, UNKNOWN
 
-NOT_TESTED = "No cause was tested yet: `python -m docs.reproduction.measured` makes it from later points."
+NOT_TESTED = "No cause was tested yet."
 
 
 def cause(book: Book, name: str) -> str:
     """The cause that was tested for a table that does not hold, and the outcome; a sentence or two."""
-    if name in book.late:
-        return _late(book, name)
     test = _TESTS.get(name)
     return test(book) if test and book.measured else NOT_TESTED
 
 
-def _late(book: Book, name: str) -> str:
-    verdict, why = book.late[name]
-    counted = why.split(" (required")[0].split("; ")[0].rstrip(".")
-    if verdict in (HOLDS, IN_ORDER):
-        return f"Early points: from step 120 of 400 and ratios of .1 on it {verdict} ({counted})."
-    if verdict == UNKNOWN:
-        return f"Early points in part: from step 120 of 400 and ratios of .1 on it {verdict} ({counted})."
-    return f"Not early points alone: from step 120 and ratios of .1 on it {verdict} ({counted})."
+def _second_design(name: str) -> Callable[[Book], str]:
+    """The outcome of `tested_causes.second_design` for a table."""
+    cases = {"free": "without the constraint of eq. 26", "late": "from step 600 of 1,200 on"}
+
+    def test(book: Book) -> str:
+        counted, causes = [], []
+        for case, words in cases.items():
+            if f"{name} {case} decided" in book.measured:
+                right, decided = (book.measured[f"{name} {case} {what}"] for what in ("right", "decided"))
+                counted.append(f"{words} {right:.0f} of {decided:.0f} decided pairs are as stated")
+                causes += ["The constraint" if case == "free" else "Early points"] if right >= 0.8 * decided else []
+        return f"{' and '.join(causes) or 'Neither of what was tried'}: {', '.join(counted)}."
+
+    return test
 
 
 def _potentials(book: Book) -> str:
@@ -81,6 +84,7 @@ _TESTS: dict[str, Callable[[Book], str]] = {
     "dynamics-figure-10": _held_out,
     "dynamics-figure-18": _open_model,
     "dcpt-figure-12": _inflection,
+    **{name: _second_design(name) for name in (f"dcpt-{number}" for number in (3, 4, 13, *range(18, 22)))},
     **dict.fromkeys(("autoscale-1", "autoscale-6", "autoscale-7"), _search),
 }
 """Name of TABLES -> the outcome of its test, from docs/results/reproduction.csv."""

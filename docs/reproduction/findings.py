@@ -43,7 +43,7 @@ _HEAD = """<!-- Written by docs/reproduction/page.py: do not edit. -->
 # What did the three papers' statements come to here?
 
 For readers of D-CPT Law (Que et al., 2024), Learning Dynamics in CPT (Wang et al., 2025) and AutoScale (Kang et al.,
-2024). All numbers are from kept runs of models of .05 to .33 million parameters; where the size of the models is the
+2024). All numbers are from kept runs of models of .025 to .33 million parameters; where the size of the models is the
 cause, nothing here shows it. A row names its kept study: `cptlaw tables docs/results/STUDY tables.papers=FOLDER` gives
 its numbers, `python -m docs.reproduction.measured` those of the tests. [All tables](reproduction.md), with the
 [rule](../pipeline/paper_tables/verdict.py) of the verdicts."""
@@ -81,7 +81,7 @@ def _depends(book: Book) -> list[str]:
     measured = book.measured
     r2 = {
         points: " and ".join(f"{measured[f'{law} D {points}']:.4f}" for law in ("dcpt", "dcpt-free"))
-        for points in ("0 40", "0.1 40", "0.1 120")
+        for points in ("0 40", "0.1 40", "0.1 120", "0 300")
     }
     near = {
         at: " and ".join(f"{measured[f'schedules {at} {corpus} near']:.0f}" for corpus in ("D_cpt", "D_pt"))
@@ -89,8 +89,9 @@ def _depends(book: Book) -> list[str]:
     }
     lines = [
         "Early points: the mean R2 of L3 on the domains, with its constraint (eq. 26) and without, is "
-        f"{r2['0 40']} from step 40 of 400, {r2['0.1 40']} at ratios of .1 and more, {r2['0.1 120']} at those from "
-        "step 120 on. The constraint counts from the smallest D that is fitted: it costs most where that is early.",
+        f"{r2['0 40']} from step 40 of 400 in the first design, {r2['0.1 40']} at ratios of .1 and more, "
+        f"{r2['0.1 120']} at those from step 120 on, and {r2['0 300']} in the second design, all ratios from step 300 "
+        "of 1,200. The constraint counts from the smallest D that is fitted: it costs most where that is early.",
         f"Noise: the standard deviation over seeds of a final loss is {measured['seed sd']:.4f} nats; two losses of "
         f"one seed within {SEED_TIE:g} tie. Such noise moves the ratio of two forms' misfits by at most "
         f"{measured['seed ratio, largest']:.0%} (standard deviation, on law): they tie within a tenth.",

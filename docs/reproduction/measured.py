@@ -9,30 +9,28 @@ and the papers' numbers in CPTLAW_PAPER_TABLES.
 from __future__ import annotations
 
 import json
-import sys
 from itertools import product
 
 import numpy as np
 import pandas as pd
 
 import fitting
-from docs.reproduction.book import LATE, LATE_POINTS, MEASURED, RESULTS
+from docs.reproduction.book import MEASURED
 from docs.reproduction.tested_causes import (
     constraint,
     later_inflection,
     schedules,
     search_power,
+    second_design,
     seed_noise,
     seed_ties,
     six_domains,
     transient,
 )
 from docs.studies.transfer_points import DATA
-from pipeline.paper_tables.catalogue import READINGS, TABLES
+from pipeline.paper_tables.catalogue import READINGS
 from pipeline.paper_tables.dcpt.fits import FORMS
 from pipeline.paper_tables.dcpt.points import CORPORA
-from pipeline.paper_tables.make import tables_of
-from pipeline.paper_tables.table import PAPERS_VARIABLE, paper_folder
 from tests.fitting.test_public_bars import TRAIN, annealed, errors_on_other_schedules
 
 
@@ -57,21 +55,10 @@ def published_optima() -> dict[str, float]:
 
 
 def epsilon() -> dict[str, float]:
-    """The median eps of L3 over the domains and corpora of the kept six-domain study."""
-    points = six_domains()
+    """The median eps of L3 over the domains and corpora of the second six-domain study."""
+    points = six_domains(READINGS["six"].experiment)
     fits = (fitting.fit(points.fitted(*cell), FORMS["L3"], bootstrap=0) for cell in product(points.domains, CORPORA))
     return {"epsilon": float(np.median([fit.params["eps"] for fit in fits]))}
-
-
-def make_late_tables(*names: str) -> None:
-    """Write the cells of the six-domain tables, or those named, from the points of LATE_POINTS, as each is made."""
-    if (papers := paper_folder(None)) is None:
-        sys.exit(f"{PAPERS_VARIABLE}: give the folder of the papers' numbers")
-    points = six_domains(**LATE_POINTS)
-    (RESULTS / LATE).mkdir(exist_ok=True)
-    for name in names or [name for name, table in TABLES.items() if READINGS[table.reads] is READINGS["six"]]:
-        (result,) = tables_of({TABLES[name].reads: points}, [name], papers, print)
-        result.cells.to_csv(RESULTS / LATE / f"{name}.csv", index=False)
 
 
 PARTS = (("lr_schedules_25m", annealing), ("autoscale_gpt2_large", published_optima))
@@ -86,8 +73,7 @@ if __name__ == "__main__":
             print(f"no {folder}: {measure.__name__} is left as it was")
     numbers |= seed_noise()
     numbers |= seed_ties(numbers["seed sd"])
-    for test in (epsilon, transient, constraint, schedules, later_inflection, search_power):
+    for test in (epsilon, transient, constraint, second_design, schedules, later_inflection, search_power):
         numbers |= test()
     pd.DataFrame(numbers.items(), columns=["name", "value"]).to_csv(MEASURED, index=False, float_format="%.6g")
     print(f"{len(numbers)} numbers in {MEASURED}")
-    make_late_tables()

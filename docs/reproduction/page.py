@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from docs.reproduction.book import LATE, LATE_POINTS, ROOT, TENTH, Book
+from docs.reproduction.book import FIRST_DESIGN, ROOT, TENTH, Book
 from docs.reproduction.causes import cause
 from docs.reproduction.facts import facts
 from docs.reproduction.findings import FINDINGS, findings
@@ -65,7 +65,7 @@ def page(book: Book) -> str:
             for verdict in [tables[name].verdict]
         ]
         parts += [f"## {title}", "### Tables", pipes(rows, ["table", "what it shows", "verdict", "why", "cause"])]
-        parts += _late_points(book, names)
+        parts += _two_designs(book, names)
         parts += [part for name in names for part in _numbers(book, name)]
         parts += ["### Claims in the text", *_claims(book, claims, paper)]
         parts += ["Other tables of the paper:", _table_of_rest(book, claims, paper)]
@@ -87,10 +87,10 @@ Every table and every number that the texts of three papers state, ours beside i
 - **{UNKNOWN}**: a setting, something that is not printed or not here, or points that do not decide it.
 - **{NOT_YET}**: the study that measures it has not been kept yet.
 
-The verdicts of tables are reached by a rule in code (`pipeline/paper_tables/verdict.py`), all numbers below are
-generated, and what the papers print is quoted. [Findings](findings.md) is the short page. Ours come from the folders of
-[results](results), each made by one command; a study of your own gives the same tables: `cptlaw tables STUDY
-tables.papers=FOLDER`."""
+The verdicts of tables are reached in code, by a general rule (`pipeline/paper_tables/verdict.py`) or by a table's own
+`judge` beside it. All numbers below are generated, and what the papers print is quoted. [Findings](findings.md) is the
+short page. Ours come from the folders of [results](results), each made by one command; a study of your own gives the
+same tables: `cptlaw tables STUDY tables.papers=FOLDER`."""
 _COUNTED = """One finding is counted once: a number of the text that a table answers is counted with that table, and
 numbers that one fact answers alike are one."""
 
@@ -154,42 +154,42 @@ def _from_where(book: Book) -> str:
     return "\n".join(["Kept studies:", "", *notes])
 
 
-def _late_points(book: Book, names: list[str]) -> Iterator[str]:
-    """Verdicts from all points and after the first transient, and R2 of L3 with and without its constraint."""
-    late = [name for name in names if name in book.late and name in book.tables]
-    if not late or "dcpt D 0 40" not in book.measured:
+def _two_designs(book: Book, names: list[str]) -> Iterator[str]:
+    """Verdicts by the first and the second six-domain study, and R2 of L3 with and without its constraint."""
+    both = [name for name in names if name in book.first_design and name in book.tables]
+    second = READINGS["six"].experiment
+    if not both or "dcpt D 0 300" not in book.measured or book.tables[both[0]][1].name != second:
         return
-    step, least = LATE_POINTS["from_step"], LATE_POINTS["min_ratio"]
     yield (
-        f"The first transient. On code the smallest model has a loss of {book.measured['code at 0']:.2f} nats before "
-        f"continual pre-training, which falls by {book.measured['code fall, least']:.2f} to "
-        f"{book.measured['code fall, most']:.2f} by step 40 of 400 at ratios of {TENTH:g} and more. The kept tables "
-        f"are fitted from step 40 on, at all ratios. The same runs from step {step} on, and at ratios of {least:g} and "
-        f"more, below which the paper says that its law fails ([cells](results/{LATE}), `python -m "
-        "docs.reproduction.measured`, or `cptlaw tables docs/results/dcpt-six-small "
-        f"tables.from_step={step:g} tables.min_ratio={least:g}`):"
+        f"Two designs. The tables come from [{second}](results/{second}), which was registered before its first run. "
+        f"In the first study, [{FIRST_DESIGN}](results/{FIRST_DESIGN}), the models had never read the domains, the "
+        "continual peak was twice the last rate of pre-training, and a size held out left two. On code its smallest "
+        f"model had a loss of {book.measured['code at 0']:.2f} nats before continual pre-training, which fell by "
+        f"{book.measured['code fall, least']:.2f} to {book.measured['code fall, most']:.2f} by step 40 of 400 at "
+        f"ratios of {TENTH:g} and more; its tables were fitted from there on."
     )
-    rows = [(numbered(name), book.tables[name][0].verdict, *book.late[name]) for name in late]
-    yield pipes(rows, ["table", "from step 40", f"from step {step:g}, ratio {least:g}", "why"])
+    rows = [(numbered(name), book.first_design[name], book.tables[name][0].verdict) for name in both]
+    yield pipes(rows, ["table", "first design, from step 40 of 400", "second, from step 300 of 1,200"])
     yield (
-        "Which of the two matters: by eq. 26 (monotone in r) L3 falls with the ratio everywhere, from the smallest D "
+        "What the constraint costs: by eq. 26 (monotone in r) L3 falls with the ratio everywhere, from the smallest D "
         "that is fitted on. Mean R2 over the domains with that constraint and without (`dcpt-free`):"
     )
+    cases = (
+        ("first", 0.0, 40, "all"),
+        ("first", TENTH, 40, f"{TENTH:g} and more"),
+        ("first", TENTH, 120, f"{TENTH:g} and more"),
+        ("second", 0.0, 300, "all"),
+    )
     rows = [
-        (
-            runs,
-            first,
-            corpus,
-            *(f"{book.measured[f'{law} {corpus} {least:g} {first}']:.4f}" for law in ("dcpt", "dcpt-free")),
-        )
-        for least, first, runs in (
-            (0.0, 40, "all"),
-            (TENTH, 40, f"{TENTH:g} and more"),
-            (TENTH, step, f"{TENTH:g} and more"),
-        )
+        (design, runs, first, corpus, *(f"{book.measured[f'{law} {corpus} {least:g} {first}']:.4f}" for law in _L3))
+        for design, least, first, runs in cases
         for corpus in ("G", "D")
     ]
-    yield pipes(rows, ["ratios", "from step", "corpus", "with", "without"])
+    yield pipes(rows, ["design", "ratios", "from step", "corpus", "with", "without"])
+
+
+_L3 = ("dcpt", "dcpt-free")
+"""L3 with its constraint and without."""
 
 
 def _numbers(book: Book, name: str) -> Iterator[str]:

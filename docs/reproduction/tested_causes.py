@@ -12,15 +12,19 @@ import numpy as np
 import pandas as pd
 
 import fitting
-from docs.reproduction.book import RESULTS, TENTH
+from docs.reproduction.book import FIRST_DESIGN, RESULTS, TENTH
 from fitting.mixtures.ddo import domain_effect
-from pipeline.paper_tables.catalogue import READINGS
+from fitting.parallel import over_cores
+from pipeline.paper_tables.catalogue import READINGS, TABLES
 from pipeline.paper_tables.dcpt.fits import FORMS, score_form
 from pipeline.paper_tables.dcpt.points import CORPORA, METRICS, DomainPoints
+from pipeline.paper_tables.dcpt.statements import STATEMENTS
 from pipeline.paper_tables.dynamics.fits import ACCURATE
 from pipeline.paper_tables.dynamics.points import CORPORA as SIDES
 from pipeline.paper_tables.dynamics.points import ScheduleStudy, fit_to, predicted
-from pipeline.paper_tables.table import Source
+from pipeline.paper_tables.make import tables_of
+from pipeline.paper_tables.table import Source, paper_folder
+from pipeline.paper_tables.verdict import compared
 from pipeline.question.loading import question_of_study
 from pipeline.study.folder import Study
 
@@ -34,9 +38,11 @@ def read(name: str) -> DomainPoints | ScheduleStudy:
     return READINGS[name].read(Source(Study(folder), question_of_study(folder, [])))
 
 
-def six_domains(**changes: float) -> DomainPoints:
-    """The points of the kept six-domain study, with changed fields."""
-    return dataclasses.replace(read("six"), **changes)  # pyright: ignore[reportArgumentType]
+def six_domains(study: str = FIRST_DESIGN, **changes: float) -> DomainPoints:
+    """The points of a kept six-domain study, with changed fields."""
+    folder = RESULTS / study
+    points = READINGS["six"].read(Source(Study(folder), question_of_study(folder, [])))
+    return dataclasses.replace(points, **changes)
 
 
 def seed_noise() -> dict[str, float]:
@@ -87,11 +93,52 @@ def transient() -> dict[str, float]:
 def constraint() -> dict[str, float]:
     """Mean R2 of L3 over the domains with its constraint (eq. 26) and without, by ratio and first step."""
     means, laws = {}, {"dcpt": FORMS["L3"], "dcpt-free": "dcpt-free"}
-    for (least, first), law, corpus in product(((0.0, 40), (TENTH, 40), (TENTH, 120)), laws, CORPORA):
-        points = six_domains(min_ratio=least, from_step=first)
+    second = (READINGS["six"].experiment, 0.0, 300)
+    cases = (*((FIRST_DESIGN, least, first) for least, first in ((0.0, 40), (TENTH, 40), (TENTH, 120))), second)
+    for (study, least, first), law, corpus in product(cases, laws, CORPORA):
+        points = six_domains(study, min_ratio=least, from_step=first)
         fits = (fitting.fit(points.fitted(domain, corpus), laws[law], bootstrap=0) for domain in points.domains)
         means[f"{law} {corpus} {least:g} {first}"] = float(np.mean([fit.metrics["r2"] for fit in fits]))
     return means
+
+
+def second_design() -> dict[str, float]:
+    """Pairs as the paper states and pairs decided, of tables that the second six-domain study does not show.
+
+    free: L3 without its constraint (eq. 26) in the place of L3. late: all forms, from half of the steps on.
+    """
+    study, found = READINGS["six"].experiment, {}
+    points, late = six_domains(study), six_domains(study, from_step=600)
+    for split, numbers in {"step-thirds": (3, 18, 19), "ratio-pairs": (4, 20, 21)}.items():
+        cells = list(product(points.domains, CORPORA))
+        scored = over_cores(lambda cell, split=split: score_form(points.fitted(*cell), "dcpt-free", split), cells)
+        free = pd.DataFrame(dict(zip(cells, scored)))
+        for number in numbers:
+            table = pd.read_csv(RESULTS / study / "tables" / f"dcpt-{number}.csv")
+            means = {(corpus, metric): free.xs(corpus, axis=1, level=1).loc[metric].mean()
+                     for corpus, metric in product(CORPORA, METRICS)}  # fmt: skip
+            metric = "huber" if number in (18, 20) else "r2"
+            rows = table["parameterization"] == "L3"
+            table.loc[rows, "ours"] = [
+                free.loc[metric, (row.domain, row.corpus)] if "domain" in table else means[row.corpus, row.metric]
+                for row in table[rows].itertuples()
+            ]
+            found |= _pairs(f"dcpt-{number} free", number, table)
+    names = [f"dcpt-{number}" for number in (3, 4, 13, *range(18, 22))]
+    for result in tables_of({"six": late}, names, paper_folder(None), print):
+        found |= _pairs(f"{result.name} late", int(result.name.removeprefix("dcpt-")), result.cells)
+    return found
+
+
+def _pairs(key: str, number: int, table: pd.DataFrame) -> dict[str, float]:
+    """How many pairs of a table's cells are as the paper states, and how many do not tie."""
+    answers = [
+        answer
+        for statement in STATEMENTS[number]
+        for answer in compared(table, TABLES[f"dcpt-{number}"].subject, statement)
+        if answer is not None
+    ]
+    return {f"{key} right": sum(answers), f"{key} decided": len(answers)}
 
 
 def schedules() -> dict[str, float]:

@@ -65,7 +65,10 @@ def test_an_incomplete_state_falls_back_to_the_one_before(spec, manifest, undist
     # An incomplete line of points is written again, too.
     points = tmp_path / "points.jsonl"
     os.truncate(points, points.stat().st_size - 40)
+    # What a kill while a state is written leaves.
+    (tmp_path / "resume" / ".step-17.0123.part").mkdir()
     assert attempt(spec, tmp_path, manifest) == 0
+    assert not list(tmp_path.glob("*/.step-*.part"))
     assert points.read_bytes() == undisturbed[0]
 
 

@@ -39,7 +39,7 @@ class Question:
     sequence_length: int = 128
     """Predictions per sequence, tokens."""
     validation_windows: int = 96
-    """Fixed validation sequences per corpus."""
+    """Fixed validation sequences per corpus; a shorter corpus has fewer."""
     objective: Objective = field(default_factory=Objective)
     """Which tokens are predicted."""
     boundaries: str = "none"
