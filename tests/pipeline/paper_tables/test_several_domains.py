@@ -74,10 +74,17 @@ def test_points_of_a_domain() -> None:
     nan = float("nan")
     rows = [("a", "general", 0.5, nan), ("a", "code", 0.5, nan), ("b", "general", nan, 0.5)]
     rows += [("c", "general", 0.0, 0.0), ("c", "law", 0.0, 0.0)]
-    points = pd.DataFrame(rows, columns=["run", "corpus", "mixture.code", "mixture.law"])
+    points = pd.DataFrame(rows, columns=["run", "corpus", "mixture.code", "mixture.law"]).assign(phase="continual")
+    # Pre-training is every domain's, whatever it read.
+    points.loc[len(points)] = ["d", "law", 0.03, 0.03, "pretrain"]
     question = read_question([*SIX, "corpora.domain=law"])
     of_law = of_domain(points, question)
-    assert list(zip(of_law["run"], of_law["corpus"])) == [("b", "general"), ("c", "general"), ("c", "law")]
+    assert list(zip(of_law["run"], of_law["corpus"])) == [
+        ("b", "general"),
+        ("c", "general"),
+        ("c", "law"),
+        ("d", "law"),
+    ]
     assert of_domain(points, read_question(["experiment=quickstart"])) is points
 
 
