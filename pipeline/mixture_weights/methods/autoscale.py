@@ -26,7 +26,7 @@ Fits = tuple[Any, ...]
 """`fitting.DDO`, or tokens a domain, of the smaller and of the larger scale."""
 Offsets = dict[str, float] | float
 """As `fitting.autoscale` takes them."""
-_UNTOLD = (
+_NO_EFFECT = (
     f"no path is extrapolated where p is {ddo.SIGNIFICANT:g} or more at a scale: the base weights are proposed; more "
     "seeds (weights.seeds), more steps (weights.scales) or more validation_windows would tell"
 )
@@ -61,7 +61,7 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
     if any(fit.p_value >= ddo.SIGNIFICANT for fit in fits):
         weights, limited = within_text(setting, {domain: float(weight) for domain, weight in setting.base.items()})
         details = Details(designs=[ddo.design_fit(setting, measured, *one) for one in zip(designs, fits)])
-        lines = (*of_scales, _UNTOLD, *limited)
+        lines = (*of_scales, _NO_EFFECT, *limited)
         names = ("autoscale", "autoscale-offsets")
         return [proposal_of(name, weights, _runs(setting, measured), lines=lines, details=details) for name in names]
     most = largest_weights(setting, setting.question.weights.target)

@@ -147,8 +147,8 @@ def effect(fit: DDO) -> list[str]:
     """How sure it is that the domains differ in what their tokens are worth, a line; none with one seed."""
     if math.isnan(fit.p_value):
         return []
-    told = "tell" if fit.p_value < SIGNIFICANT else "cannot tell"
-    return [f"the losses {told} the domains apart by what their tokens are worth (F-test: p = {fit.p_value:.2g})"]
+    verb = "tell" if fit.p_value < SIGNIFICANT else "cannot tell"
+    return [f"the losses {verb} the domains apart by what their tokens are worth (F-test: p = {fit.p_value:.2g})"]
 
 
 def missed_factors(setting: Setting, design: Design) -> list[str]:
