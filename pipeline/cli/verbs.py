@@ -85,16 +85,16 @@ def train(question: Question, console: Console) -> Exit:
         return show(study, question, current_plan(question, study, manifest), "recommend", console)
     if question.run is not None and study.plan_file.exists():
         return launch(question, study, console)
-    trained: set[str] = set()
+    trained: set[str] | None = None
     while True:
         # Before planning, so that a command that was stopped between the end of a run and this goes on from here.
         line = goal.collect_stage(question, study, console.print)
         names = {run.name for run in write_plan(question, study) if run.role != "confirm"}
         if line:
             console.print(line, highlight=False, soft_wrap=True)
-        if trained and names <= trained:
+        if trained is not None and names <= trained:
             return Exit.DONE
-        if trained and not line:
+        if trained is not None and not line:
             console.print(f"next round: {len(names - trained)} more runs", highlight=False)
         code = launch(question, study, console)
         if code != Exit.DONE or not goal.staged(question) or question.run is not None:
