@@ -163,6 +163,9 @@ def collect(question: Question, console: Console) -> Exit:
     from pipeline.study.collect import collect as collect_points
 
     study = study_of(question)
+    if not study.read_plan():
+        console.print("nothing to collect: the plan has no runs, because no method of weights.methods needs one")
+        return Exit.DONE
     table = collect_points(study, question.corpora.general)
     line = f"{len(table):,} points of {table['run'].nunique()} runs in {study.folder / 'points.parquet'}"
     console.print(line, highlight=False)

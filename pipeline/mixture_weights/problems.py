@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from typing import Any
 
 from pipeline.mixture_weights.methods.registry import METHODS
 from pipeline.question.messages import nearest
@@ -60,16 +61,18 @@ def weights_problems(question: Question) -> Iterator[str]:
     yield from _length_problems(question)
 
 
-def _weight_problems(key: str, weights: Mapping[str, float], domains: list[str], above: bool) -> Iterator[str]:
+def _weight_problems(key: str, weights: Mapping[str, Any], domains: list[str], above: bool) -> Iterator[str]:
     for name, weight in weights.items():
         if name not in domains:
             yield f"{key}: {name!r} is no source; allowed: {', '.join(domains)}{nearest(name, domains)}"
-        elif not 0 <= weight <= 1 or (above and weight == 0):
-            yield f"{key}.{name}: {weight}; allowed: {'above 0' if above else '0'} to 1"
+        elif not isinstance(weight, (int, float)) or not 0 <= weight <= 1 or (above and weight == 0):
+            # OmegaConf does not convert the numbers of a mapping in a mapping.
+            yield f"{key}.{name}: {weight!r}; allowed: a number, {'above 0' if above else '0'} to 1"
     if missing := [name for name in domains if name not in weights]:
         yield f"{key}: has no weight of {', '.join(missing)}; allowed: one for every source"
-    elif abs((total := sum(weights.values())) - 1) > SUM_MISS:
-        yield f"{key}: its weights sum to {total:.6g}; allowed: 1"
+    elif all(isinstance(weight, (int, float)) for weight in weights.values()):
+        if abs((total := sum(weights.values())) - 1) > SUM_MISS:
+            yield f"{key}: its weights sum to {total:.6g}; allowed: 1"
 
 
 def _factor_problems(factors: list[str]) -> Iterator[str]:

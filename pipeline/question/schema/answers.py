@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
@@ -89,7 +90,7 @@ class WeightsConfig:
     """pretrain: weights of a training from scratch; continual: of the phase after a pre-training on general."""
     base: dict[str, float] = field(default_factory=dict)
     """Domain -> weight of the base run, sum 1; empty: uniform weights."""
-    given: dict[str, dict[str, float]] = field(default_factory=dict)
+    given: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Of given: name -> (domain -> weight, sum 1), weights that are only compared, like published ones."""
     factors: list[str] = field(default_factory=lambda: ["1/3", "1", "3"])
     """Of ddo: factors for the tokens of one domain in the runs around the base run: three or more, one of them 1.

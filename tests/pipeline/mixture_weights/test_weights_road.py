@@ -54,6 +54,14 @@ def test_the_whole_road(compared: Study, words: list[str], capsys: pytest.Captur
     assert answers == [(compared.folder / name).read_bytes() for name in ("recommendation.json", "confirmation.json")]
 
 
+def test_weights_that_need_no_search_are_compared(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["weights.methods=[uniform,given]", "weights.given.mine={general: 1, domain: 0, third: 0}", "weights.target=9"]
+    assert run(["quickstart", *words, *given, "weights.confirm_seeds=1", "name=given"]) == 0
+    assert "nothing to collect: the plan has no runs" in capsys.readouterr().out
+    rows = WeightsConfirmation.read(study_of(read_question([*words, *given, "name=given"]))).methods
+    assert {row.method for row in rows} == {"uniform", "mine"}
+
+
 def test_a_recommendation_of_another_question_is_not_confirmed(
     compared: Study, capsys: pytest.CaptureFixture[str]
 ) -> None:
