@@ -62,17 +62,17 @@ def weights_problems(question: Question) -> Iterator[str]:
 
 
 def _weight_problems(key: str, weights: Mapping[str, Any], domains: list[str], above: bool) -> Iterator[str]:
+    # OmegaConf does not convert the numbers of a mapping in a mapping.
+    numbers = all(isinstance(weight, (int, float)) for weight in weights.values())
     for name, weight in weights.items():
         if name not in domains:
             yield f"{key}: {name!r} is no source; allowed: {', '.join(domains)}{nearest(name, domains)}"
         elif not isinstance(weight, (int, float)) or not 0 <= weight <= 1 or (above and weight == 0):
-            # OmegaConf does not convert the numbers of a mapping in a mapping.
             yield f"{key}.{name}: {weight!r}; allowed: a number, {'above 0' if above else '0'} to 1"
     if missing := [name for name in domains if name not in weights]:
         yield f"{key}: has no weight of {', '.join(missing)}; allowed: one for every source"
-    elif all(isinstance(weight, (int, float)) for weight in weights.values()):
-        if abs((total := sum(weights.values())) - 1) > SUM_MISS:
-            yield f"{key}: its weights sum to {total:.6g}; allowed: 1"
+    elif numbers and abs((total := sum(weights.values())) - 1) > SUM_MISS:
+        yield f"{key}: its weights sum to {total:.6g}; allowed: 1"
 
 
 def _factor_problems(factors: list[str]) -> Iterator[str]:

@@ -55,10 +55,11 @@ def test_the_whole_road(compared: Study, words: list[str], capsys: pytest.Captur
 
 
 def test_weights_that_need_no_search_are_compared(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["weights.methods=[uniform,given]", "weights.given.mine={general: 1, domain: 0, third: 0}", "weights.target=9"]
-    assert run(["quickstart", *words, *given, "weights.confirm_seeds=1", "name=given"]) == 0
+    given = ["weights.methods=[uniform,given]", "weights.given.mine={general: 1, domain: 0, third: 0}", "name=given"]
+    given += ["weights.target=9", "weights.confirm_seeds=1"]
+    assert run(["quickstart", *words, *given]) == 0
     assert "nothing to collect: the plan has no runs" in capsys.readouterr().out
-    rows = WeightsConfirmation.read(study_of(read_question([*words, *given, "name=given"]))).methods
+    rows = WeightsConfirmation.read(study_of(read_question([*words, *given]))).methods
     assert {row.method for row in rows} == {"uniform", "mine"}
 
 

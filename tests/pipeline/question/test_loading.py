@@ -31,6 +31,7 @@ GROUPS = sorted(
     if path.parent.name not in ("schedule", "evaluation", "wandb_sweeps")
 )
 NEEDED = {
+    "autoscale-unequal": ["corpora.folder=there", "corpora.sources.noise.path=a"],
     "bert-base": ["objective.kind=masked"],
     "compute": ["goal.flops=1e12", "ladder=[qwen2-0.05m]"],
     "dcpt-six": ["corpora.folder=there"],
@@ -43,6 +44,7 @@ NEEDED = {
     "local": ["model.path=there", "corpora.sources.general.path=a", "corpora.sources.domain.path=b"],
     "own": ["corpora.sources.general.path=a", "corpora.sources.domain.path=b"],
     "redpajama-like": ["corpora.folder=there"],
+    "unequal-five": ["corpora.folder=there", "corpora.sources.noise.path=a"],
 }
 
 
