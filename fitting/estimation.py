@@ -80,27 +80,34 @@ def fit(
     if few and (not prior or method != "varpro"):
         raise PointsError("few=True needs the prior of method='varpro': points alone do not decide this fit")
     ready = prepare(points, law, weights, schedules, delta, fix or {}, unknown, few)
-    problem, rng = ready.problem, np.random.default_rng(seed)
     if method == "varpro":
-        minimum = minima.best(problem) if minima else minimise(problem, prior, first_guesses)
+        minimum = minima.best(ready.problem) if minima else minimise(ready.problem, prior, first_guesses)
     else:
-        minimum = Minimum(problem, *lbfgs_grid(problem, grid or {}, screened))
-    problem, theta = minimum.problem, minimum.theta
+        minimum = Minimum(ready.problem, *lbfgs_grid(ready.problem, grid or {}, screened))
+    optimum = Optimum(minimum.problem, minimum.theta, minimum.objective, ready.runs, ready.names)
+    result = replace(_at(optimum, ready, law), unknown=list(unknown), schedules=schedules)
+    if not bootstrap:
+        return result
+    rng = np.random.default_rng(seed)
+    draws = resample(optimum.problem, optimum.theta, optimum.spread, ready.runs, bootstrap, rng, workers)
+    return _with_uncertainty(result, ready, optimum, draws, workers)
+
+
+def _at(optimum: Optimum, ready: Ready, law: str | Law) -> Fit:
+    """The fit at an optimum, without its uncertainty."""
+    problem, theta = optimum.problem, optimum.theta
     params = problem.parameters(theta)
     x = {**problem.x, **(problem.curve(problem.nonlinear[-1].coordinate(params["lambda"])) if problem.curve else {})}
     n_runs = int(ready.runs.max()) + 1
-    optimum = Optimum(problem, theta, minimum.objective, ready.runs, ready.names)
     predicted = problem.law.loss(x, params)
-    own = law if isinstance(law, Law) and LAWS.get(law.name) is not law else None
-    result = Fit(
+    return Fit(
         law=law if isinstance(law, str) else law.name,
-        own_law=own,
+        own_law=law if isinstance(law, Law) and LAWS.get(law.name) is not law else None,
         scale=problem.scale,
-        unknown=list(unknown),
         columns=list(problem.law.columns),
         params=params,
         metrics=metrics(problem, predicted),
-        objective=minimum.objective - problem.prior_at(theta)[0],
+        objective=optimum.objective - problem.prior_at(theta)[0],
         n_points=len(problem.loss),
         n_runs=n_runs,
         ranges=ranges(x, ready.points),
@@ -109,12 +116,7 @@ def fit(
         warnings=ready.notes + few_runs(n_runs),
         residuals=pd.Series(-problem.residuals(predicted), index=ready.rows, name="log_residual"),
         optimum=optimum,
-        schedules=schedules,
     )
-    if not bootstrap:
-        return result
-    draws = resample(problem, theta, optimum.spread, ready.runs, bootstrap, rng, workers)
-    return _with_uncertainty(result, ready, optimum, draws, workers)
 
 
 def _with_uncertainty(result: Fit, ready: Ready, optimum: Optimum, draws: np.ndarray, workers: int | None) -> Fit:

@@ -24,10 +24,11 @@ class DDO:
     `weights` (m,), of the training tokens, sum 1; `low`, `high` (m,): their interval, NaN without two seeds.
     `multiples` (m,): tokens at the optimum over those of the base run; `tokens` (m,): the same in the unit of the base
     run's total. `coefficients`: a row a domain, columns a, b, c of L / L_base = (x + a)^-b + c. `base`: loss of the
-    base run; `predicted`: mean loss of runs at the optimum. `held`: domains at a bound, and `binding` says on
-    which. `flat`: domains whose tokens do not lower the loss. `warnings`: one line each. `draws` (draws, m): weights
-    by the noise between seeds. `p_value`: of no difference between domains in what their tokens are worth
-    (`domain_effect` of the change of loss from the smallest to the largest factor), NaN without two seeds.
+    base run; `base_tokens` (m,): its tokens, in the same unit. `predicted`: mean loss of runs at the optimum. `held`:
+    domains at a bound, and `binding` says on which. `flat`: domains whose tokens do not lower the loss. `warnings`: one
+    line each. `draws` (draws, m): weights by the noise between seeds. `p_value`: of no difference between domains in
+    what their tokens are worth (`domain_effect` of the change of loss from the smallest to the largest factor), NaN
+    without two seeds.
     """
 
     names: tuple[str, ...]
@@ -43,8 +44,22 @@ class DDO:
     binding: str
     flat: list[str]
     warnings: list[str]
+    base_tokens: np.ndarray
     draws: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     p_value: float = float("nan")
+
+    def loss_at(self, tokens) -> float:
+        """The predicted loss of a run with `tokens` (m,) of the domains, in the unit of `base_tokens`.
+
+        Beyond the smallest and the largest factor, and at other totals, it is the curves that are extrapolated.
+
+        >>> answer = ddo([[1.25, 1.0, 0.85], [1.05, 1.0, 0.98]], factors=[1 / 3, 1, 3], tokens=100)
+        >>> round(answer.loss_at([150, 50]), 3)
+        0.85
+        """
+        a, b = self.coefficients["a"].to_numpy(), self.coefficients["b"].to_numpy()
+        change = (np.asarray(tokens, dtype=float) / self.base_tokens + a) ** -b - (1 + a) ** -b
+        return self.base * float(1 + np.sum(change))
 
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
         return np.array(self.weights, dtype=dtype)
@@ -136,6 +151,7 @@ def ddo(
         binding="; ".join(f"{name} {line}" for name, line in at_bound.items()) or "nothing: no domain is on a bound",
         flat=flat,
         warnings=warnings,
+        base_tokens=shares * tokens,
         draws=draws,
         p_value=domain_effect(seeds[..., np.argmax(factors)] - seeds[..., np.argmin(factors)]),
     )

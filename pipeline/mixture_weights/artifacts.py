@@ -124,7 +124,7 @@ class Proposal:
     high: dict[str, Ratio] = field(default_factory=dict)
     """Domain -> upper end."""
     predicted: dict[str, Number] = field(default_factory=dict)
-    """"mean" or a domain -> predicted loss at the weights, nats a token, where the method predicts one."""
+    """"mean" or a domain -> loss at the target that the method predicts of its weights, nats a token; empty: none."""
     runs: tuple[str, ...] = ()
     """Names of the runs that it read."""
     tokens: int = 0
@@ -205,6 +205,8 @@ class MethodResult:
     speed: SpeedUp
     search_tokens: int
     """Tokens of the runs that the method read."""
+    predicted: Number | None = None
+    """Loss that the method predicted of its weights; None: it predicts none."""
 
 
 @dataclass(frozen=True)

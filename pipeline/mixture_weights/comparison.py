@@ -91,6 +91,7 @@ def compare(
                 general_change=_general_change(setting, measured, runs[at], losses),
                 speed=SpeedUp() if at == base else _speed(setting, measured, runs[at], values[base]),
                 search_tokens=proposal.tokens,
+                predicted=proposal.predicted.get("mean"),
             )
         )
     confirmation = WeightsConfirmation(

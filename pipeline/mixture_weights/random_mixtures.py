@@ -80,6 +80,12 @@ def weights_and_losses(points: pd.DataFrame, domains: tuple[str, ...]) -> tuple[
     return weights.loc[losses.index].to_numpy(dtype=float), losses.to_numpy(dtype=float)
 
 
+def at_target(setting: Setting, predicted: Mapping[str, float]) -> dict[str, float]:
+    """Losses that a method without run length predicts, where its runs are as long as the target; else nothing."""
+    weights = setting.question.weights
+    return dict(predicted) if weights.scales[0] == weights.target else {}
+
+
 def law_proposal(
     method: str,
     setting: Setting,

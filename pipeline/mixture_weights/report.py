@@ -20,6 +20,7 @@ from pipeline.mixture_weights.terminal_tables import (
     better_reference,
     difference,
     notes,
+    prediction,
     reference_warning,
     saved,
     speed_up,
@@ -161,13 +162,13 @@ def _comparison(comparison: WeightsConfirmation) -> Markup:
     measure = "mean loss" if comparison.average == "loss" else "mean perplexity"
     columns = [
         *("method", measure, f"less {comparison.reference}", "above the best", "perplexity", "worst domain"),
-        *("its perplexity", "speed-up", "tokens searched", "tokens saved"),
+        *("its perplexity", "speed-up", "tokens searched", "tokens saved", "predicted loss (measured beside it)"),
     ]
     rows = [
         [
             *(row.method, f"{row.value:.4f}", difference(row), f"{row.above_best:+.2%}"),
             *(f"{row.perplexity:.2f}", row.worst, f"{row.worst_perplexity:.2f}", speed_up(row, comparison)),
-            *(quantity(row.search_tokens), saved(row.speed)),
+            *(quantity(row.search_tokens), saved(row.speed), prediction(row)),
         ]
         for row in comparison.ranked
     ]

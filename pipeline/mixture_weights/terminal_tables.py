@@ -49,13 +49,16 @@ def comparison_tables(comparison: WeightsConfirmation) -> list[Table]:
     target, reference = comparison.target, comparison.reference
     measure = "mean loss" if comparison.average == "loss" else "mean perplexity"
     continued = any(row.general_change is not None for row in comparison.methods)
+    predicted = any(row.predicted is not None for row in comparison.methods)
     results = Table(
         title=f"measured at {target.steps} steps, {quantity(target.tokens)} tokens, {comparison.seeds} seeds",
         caption=f"* recommended; differences to {reference} are paired by seed, with 90% intervals"
+        + ("; predicted: by the method, and how far the measured mean loss is from it" if predicted else "")
         + ("; general: increase of its loss" if continued else ""),
         box=SIMPLE_HEAD,
     )
-    names = (measure, f"less {reference}'s", "above best", *(["general"] if continued else []))
+    names = (measure, f"less {reference}'s", "above best", *(["predicted"] if predicted else []))
+    names += ("general",) if continued else ()
     cost = Table(
         caption=f"worst: perplexity of the domain with the highest loss; speed-up: steps of {reference} over the steps "
         "to its last loss; searched: tokens of the search; saved: tokens by stopping there",
@@ -67,8 +70,9 @@ def comparison_tables(comparison: WeightsConfirmation) -> list[Table]:
             table.add_column(name, justify="right")
     for row in comparison.ranked:
         method = row.method + (" *" if row.recommended else "")
-        general = [f"{row.general_change:+.1%}"] if continued else []
-        results.add_row(method, f"{row.value:.4f}", difference(row), f"{row.above_best:+.2%}", *general)
+        more = [prediction(row)] if predicted else []
+        more += [f"{row.general_change:+.1%}"] if continued else []
+        results.add_row(method, f"{row.value:.4f}", difference(row), f"{row.above_best:+.2%}", *more)
         searched = quantity(row.search_tokens) if row.search_tokens else "none"
         worst = f"{row.worst_perplexity:.1f} {row.worst}"
         cost.add_row(method, worst, speed_up(row, comparison), searched, saved(row.speed))
@@ -107,6 +111,11 @@ def notes(content: WeightsRecommendation) -> list[str]:
         for line in row.lines:
             methods_of.setdefault(line, []).append(row.method)
     return [f"{', '.join(dict.fromkeys(methods))}: {line}" for line, methods in methods_of.items()]
+
+
+def prediction(row: MethodResult) -> str:
+    """The predicted mean loss and how far the measured one is from it, formatted."""
+    return "" if row.predicted is None else f"{row.predicted:.4f} ({row.loss / row.predicted - 1:+.2%})"
 
 
 def difference(row: MethodResult) -> str:

@@ -114,32 +114,22 @@ def prepare(
                 validation = None if path is None else FileReading(path)
                 store = make_store(place, name, reader, validation, how, unfinished)
             stores[name] = store
-        manifest = Manifest(
-            folder=folder,
-            tokenizer_folder=tokenizer_folder.name,
-            tokenizer=fingerprint,
-            tokenizer_revision=tokenizer.revision,
-            vocabulary=next(iter(stores.values())).vocabulary,
-            validation_ratio=float(validation_ratio),
-            corpora={
-                name: PreparedCorpus(
-                    folder=store.folder.name,
-                    fingerprint=store.fingerprint,
-                    source=origins[name],
-                    tokens=store.meta.tokens,
-                    documents=store.meta.documents,
-                    bytes=store.meta.bytes,
-                    revision=sources[name].revision,
-                    dropped=store.meta.dropped,
-                )
-                for name, store in stores.items()
-            },
-        )
+        prepared = {name: _prepared(store, origins[name], sources[name].revision) for name, store in stores.items()}
+        vocabulary, revision = next(iter(stores.values())).vocabulary, tokenizer.revision
+        ratio = float(validation_ratio)
+        manifest = Manifest(folder, tokenizer_folder.name, fingerprint, vocabulary, ratio, prepared, revision)
         manifest.write()
         if locked:
             for left in folder.glob("*.unfinished"):
                 shutil.rmtree(left, ignore_errors=True)
     return manifest
+
+
+def _prepared(store: TokenStore, origin: str, revision: str | None) -> PreparedCorpus:
+    folder, meta = store.folder.name, store.meta
+    return PreparedCorpus(
+        folder, store.fingerprint, origin, meta.tokens, meta.documents, meta.bytes, revision, meta.dropped
+    )
 
 
 def _identified(sources: Mapping[str, Source], folder: Path, progress: Log) -> tuple[dict[str, Source], dict[str, str]]:

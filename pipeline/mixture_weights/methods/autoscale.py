@@ -81,9 +81,10 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
         low, high = (_shares(setting, end, target) if known else {} for end in (answer.low, answer.high))
         lines = (*of_scales, *warnings, *held, *spread)
         weights = _shares(setting, tokens, target)
-        proposals.append(
-            proposal_of(name, weights, _runs(setting, measured), low=low, high=high, lines=lines, details=details)
-        )
+        fields: dict[str, Any] = {"low": low, "high": high, "lines": lines, "details": details}
+        # By the larger scale, from which the target is the shorter way.
+        fields["predicted"] = ddo.predicted_at_target(setting, fits[-1], weights)
+        proposals.append(proposal_of(name, weights, _runs(setting, measured), **fields))
     return proposals
 
 

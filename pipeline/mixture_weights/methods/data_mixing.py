@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from pipeline.mixture_weights.artifacts import Proposal
 from pipeline.mixture_weights.method import Method
 from pipeline.mixture_weights.random_mixtures import (
+    at_target,
     finished_mixtures,
     last_points,
     law_proposal,
@@ -29,7 +32,8 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
     high = largest_weights(setting, question.weights.target)
     answer = best_mixture(fits, domain_values(question), high=high, average=question.weights.average)
     numbers = {"steps": question.weights.scales[0]}
-    return [law_proposal("data-mixing", setting, runs, fits, answer, [], numbers)]
+    proposal = law_proposal("data-mixing", setting, runs, fits, answer, [], numbers)
+    return [dataclasses.replace(proposal, predicted=at_target(setting, proposal.predicted))]
 
 
 DATA_MIXING = Method(lambda setting, measured: random_runs(setting), _propose, random_count)

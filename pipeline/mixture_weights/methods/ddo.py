@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 from pipeline.mixture_weights.artifacts import Coefficients, DesignFit, Details, Proposal
 from pipeline.mixture_weights.method import Method, proposal_of, within_text
-from pipeline.mixture_weights.setting import Measured, Setting, average, mixture_run, tokens_per_step
+from pipeline.mixture_weights.setting import (
+    Measured,
+    Setting,
+    average,
+    mixture_run,
+    target_tokens,
+    tokens_per_step,
+)
 from pipeline.study.folder import PlannedRun
 
 if TYPE_CHECKING:
@@ -202,8 +209,17 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
     binding = [fit.binding] if fit.held else []
     lines = (*effect(fit), *fit.warnings, *missed_factors(setting, design), *binding, *limited)
     details = Details(designs=[design_fit(setting, measured, one, made) for one, made in rounds if made])
-    runs = runs_of(setting, measured, _scale(setting))
-    return [proposal_of("ddo", weights, runs, low=low, high=high, lines=lines, details=details)]
+    runs, predicted = runs_of(setting, measured, _scale(setting)), predicted_at_target(setting, fit, weights)
+    return [proposal_of("ddo", weights, runs, low=low, high=high, predicted=predicted, lines=lines, details=details)]
+
+
+def predicted_at_target(setting: Setting, fit: DDO, weights: Mapping[str, float]) -> dict[str, float]:
+    """The mean loss at the target by the curves of a scale, as `Proposal.predicted`; empty where they give none."""
+    if setting.question.weights.average != "loss":
+        return {}
+    target = target_tokens(setting)
+    loss = fit.loss_at([weights[name] * target for name in fit.names])
+    return {"mean": loss} if math.isfinite(loss) else {}
 
 
 def _scale(setting: Setting) -> int:

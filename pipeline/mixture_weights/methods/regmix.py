@@ -11,6 +11,7 @@ import pandas as pd
 from pipeline.mixture_weights.artifacts import Details, Proposal
 from pipeline.mixture_weights.method import Method, proposal_of
 from pipeline.mixture_weights.random_mixtures import (
+    at_target,
     finished_mixtures,
     last_points,
     points_of,
@@ -96,7 +97,8 @@ def _propose(setting: Setting, measured: Measured) -> list[Proposal]:
     lines = (f"Spearman correlation of the trees on held-out mixtures: {rank:.2f}",)
     details = Details(numbers={"spearman": rank, "steps": question.weights.scales[0]})
     weights = dict(zip(domains, best.weights.tolist(), strict=True))
-    return [proposal_of("regmix", weights, runs, predicted={"mean": best.loss}, lines=lines, details=details)]
+    predicted = at_target(setting, {"mean": best.loss})
+    return [proposal_of("regmix", weights, runs, predicted=predicted, lines=lines, details=details)]
 
 
 REGMIX = Method(lambda setting, measured: random_runs(setting), _propose, random_count)

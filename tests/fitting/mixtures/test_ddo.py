@@ -111,6 +111,8 @@ def test_predicted_loss_is_the_sum_of_the_curves():
     change = (answer.multiples + a) ** -b - (1 + a) ** -b
     assert answer.base == 5.0
     assert answer.predicted.value == pytest.approx(5 * (1 + change.sum()))
+    assert answer.loss_at(answer.tokens) == pytest.approx(answer.predicted.value)
+    assert answer.loss_at(answer.base_tokens) == answer.base
 
 
 @pytest.mark.parametrize("losses_of_flat", [[3.0, 3.0, 3.0], [2.9, 3.0, 3.1]])

@@ -133,6 +133,9 @@ def test_a_known_law_is_found_and_continued(tmp_path: Path) -> None:
     for row in rows.values():
         assert row.loss == pytest.approx(np.mean(row.values))
         assert row.worst_perplexity == pytest.approx(np.exp(max(row.losses.values())))
+    # The curves of the larger scale, a quarter of the target.
+    assert autoscale.predicted == pytest.approx(autoscale.loss, rel=0.01)
+    assert uniform.predicted is None
     assert uniform.search_tokens == 0 < ddo.search_tokens < autoscale.search_tokens
 
 
@@ -154,6 +157,7 @@ def test_perplexities_are_averaged_where_they_are_asked_for(tmp_path: Path) -> N
     for row in compared(study, setting).methods:
         assert row.value == pytest.approx(np.mean([np.exp(value) for value in row.losses.values()]), rel=1e-3)
         assert row.value > row.perplexity == pytest.approx(np.exp(row.loss))
+        assert row.predicted is None
 
 
 def test_domains_count_by_their_value(tmp_path: Path) -> None:
