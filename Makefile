@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: quickstart test test-slow test-kernels lint check bench setup golden clean
+.PHONY: quickstart test test-slow test-kernels lint check bench setup clean
 
 quickstart: setup
 	$(BIN)/cptlaw quickstart

@@ -131,8 +131,9 @@ class Fit:
     def identified(self) -> dict[str, bool]:
         """Name -> whether the points identify the parameter.
 
-        False if the 90% interval of its profile likelihood is open on a side, touches a bound of the law, or is wider
-        than the estimate is large, and if the weak prior gives more of what is known than the points do. A parameter
+        False if any of these holds: the 90% interval of its profile likelihood is open on a side, touches a bound of
+        the law, or is wider than the estimate is large; the weak prior gives more of what is known than the points
+        do (`prior_shares`). A parameter
         that is not identified may still predict well inside the fitted ranges; its value must not be interpreted.
         Raises PointsError for a fit without bootstrap.
         """

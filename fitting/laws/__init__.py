@@ -1,4 +1,4 @@
-"""The laws by name. A new law is one file beside this one and one entry in the list below."""
+"""The laws by name. A new law is a file beside this one, an entry in `LAWS`, and a conf/law/<name>.yaml."""
 
 from fitting.laws.annealing import ANNEALING
 from fitting.laws.chinchilla import CHINCHILLA

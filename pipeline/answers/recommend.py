@@ -8,6 +8,7 @@ from dataclasses import replace
 import pandas as pd
 
 from fitting import Fit, PointsError
+from fitting.fitted import BY_PRIOR
 from fitting.law_average import AVERAGE
 from fitting.uncertainty.misfit import extrapolation
 from pipeline.answers.solvers import Asked, Solve
@@ -63,9 +64,8 @@ def recommend(
                 f"{', '.join(left)} on {corpus}: not in the average, since no run could be held out of them"
             )
         for name in weight.get(corpus) or [law[corpus]]:
-            unknown = [parameter for parameter, known in fits[corpus][name].identified.items() if not known]
-            if unknown:
-                warnings.append(f"{name} on {corpus}: the points do not fix {', '.join(unknown)}")
+            if lines := _not_identified(fits[corpus][name]):
+                warnings.append(f"{name} on {corpus}: {lines} (docs/identifiability.md)")
     # Down, so that the mixture that is run stays within the tolerance.
     ratio = None if answer.domain_ratio is None else math.floor(answer.domain_ratio * 1000) / 1000
     recommendation = Recommendation(
@@ -89,6 +89,17 @@ def recommend(
     )
     recommendation.write(study)
     return recommendation
+
+
+def _not_identified(fit: Fit) -> str:
+    """The parameters that the points leave open, and those of them that the prior decides; empty: none."""
+    left = [name for name, known in fit.identified.items() if not known]
+    by_prior = [name for name in left if fit.prior_shares.get(name, 0.0) >= BY_PRIOR]
+    return "; ".join(
+        f"{words}: {', '.join(names)}"
+        for words, names in (("not identified", left), ("of these decided by the prior", by_prior))
+        if names
+    )
 
 
 def with_tried_peaks(question: Question, study: Study) -> Question:

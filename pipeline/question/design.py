@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from pipeline.question.goal import GOALS, goal_of
+from pipeline.question.goal import GOALS, designable, goal_of
 from pipeline.question.phases import pieces
 from pipeline.question.schema import PhaseConfig, Question
 from training.evaluation_steps import evaluation_steps
@@ -85,8 +85,8 @@ def design_problems(question: Question) -> Iterator[str]:
     if not wrong and question.continual.steps >= 1 and question.confirm.tokens_factor > 0:
         yield from _length_problems(question)
     if question.goal.kind in GOALS and not goal_of(question).design_question:
-        able = ", ".join(kind for kind in GOALS if goal_of(_asking(question, kind)).design_question)
-        yield f"design.kind: 'active' with goal.kind={question.goal.kind}; allowed: auto, grid, or goal.kind of {able}"
+        able = f"allowed: auto, grid, or goal.kind of {designable()}"
+        yield f"design.kind: 'active' with goal.kind={question.goal.kind}; {able}"
     from fitting import LAWS  # Loads scipy for half a second, which a grid does not need.
 
     known = [LAWS[law] for law in question.law if law in LAWS]
@@ -118,7 +118,3 @@ def _fits(phase: PhaseConfig, steps: int) -> ValueError | None:
         evaluation_steps(phase.evaluation, steps)
     except ValueError as error:
         return error
-
-
-def _asking(question: Question, kind: str) -> Question:
-    return dataclasses.replace(question, goal=dataclasses.replace(question.goal, kind=kind))

@@ -120,7 +120,7 @@ class Goal(ABC):
         Raises:
             ConfigError: the goal has no such runs.
         """
-        raise ConfigError([f"goal.kind: {question.goal.kind!r} cannot be refined; allowed: trade-off, limited-data"])
+        raise ConfigError([f"goal.kind: {question.goal.kind!r} cannot be refined; allowed: {designable()}"])
 
     def answer_line(self, question: Question, study: Study) -> str:
         """The answer of recommendation.json in a few words; empty without one."""
@@ -189,6 +189,11 @@ def goal_of(question: Question) -> Goal:
         KeyError: goal.kind is not in GOALS, which `goal_problems` reports.
     """
     return importlib.import_module(GOALS[question.goal.kind]).GOAL
+
+
+def designable() -> str:
+    """The goals that runs can be chosen for one after another, for a message."""
+    return ", ".join(kind for kind, module in GOALS.items() if importlib.import_module(module).GOAL.design_question)
 
 
 def goal_problems(question: Question) -> Iterator[str]:

@@ -23,7 +23,7 @@ def cost_table(rows: list[Cost], question: Question) -> Table:
     count = workers(question)
     table = Table(
         caption=f"N: non-embedding parameters. Time: {count} workers of {question.launcher.threads} thread, at the "
-        "speed that prepare measured; compiling makes it less. Disk: while training"
+        "speed that prepare measured here; compiling makes it less. Disk: while training"
     )
     for name in ("role", "model", "N", "runs", "tokens", "FLOPs", "time", "disk"):
         table.add_column(name, justify="left" if name in ("role", "model") else "right", no_wrap=True)

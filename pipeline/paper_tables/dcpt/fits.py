@@ -217,7 +217,10 @@ def _has_sizes(question: Question) -> bool:
 
 
 def _of_split(number: int, split: str) -> dict[int, Table]:
-    """The table of means of a split, and the two tables by domain, Huber loss and R2; by their numbers."""
+    """The table of means of a split, and the two tables by domain, Huber loss and R2; by their numbers.
+
+    Of means: tables 1 to 4; by domain: 14 and 15 of split 1, 16 and 17 of split 2, to 20 and 21 of split 4.
+    """
     name, title = SPLITS[split]
     keys, form = ("corpus", "metric"), "parameterization"
     file, mean = f"dcpt_table{number:02d}_{name}.csv", partial(over_domains, split=split)

@@ -96,6 +96,6 @@ class Question:
     retry_failed: bool = False
     """Of train: train runs again that are marked FAILED."""
     dry_run: bool = False
-    """Of train with launcher=slurm: print scripts and commands, submit nothing."""
+    """Of advise, and of train with launcher=slurm: print scripts and commands, submit nothing."""
     experiment: Any = None
     """Complete questions, files of conf/experiment."""

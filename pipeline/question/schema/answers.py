@@ -43,7 +43,7 @@ class DesignConfig:
     """Of active: half-width of the 90% interval of the domain ratio at which no further runs are chosen."""
     budget: float | None = None
     """Of active: upper limit of the FLOPs of all chosen runs and of the pre-training of their models but the target;
-    null: the cost of the grid."""
+    null: the cost of the grid. Confirmation runs come on top."""
     batch: int | None = None
     """Runs chosen at once; null: as in the round before, or at first one a worker, on Slurm launcher.slurm.limit, or 8
     without a limit."""
