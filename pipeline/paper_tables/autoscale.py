@@ -198,7 +198,8 @@ def _summary(source: Source) -> str:
 
 
 READING = Reading(
-    "autoscale-small", lambda question: goal_of(question).many_domains, _read, _summary, ("recommend", "confirm")
+    *("autoscale-unequal", lambda question: goal_of(question).many_domains, _read, _summary, ("recommend", "confirm")),
+    fallback="autoscale-small",
 )
 """The comparison of weights at the target."""
 TABLES = {
