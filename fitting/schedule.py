@@ -144,7 +144,7 @@ def _annealing(rates: np.ndarray, decay: float, before: float, rate_power: float
         return np.zeros(0)
     # Not scipy.signal.lfilter, which has the same bits: its import takes half of the time of a plan.
     falls = (-np.diff(rates, prepend=before)).tolist()
-    memory = np.fromiter(accumulate(falls, lambda memory, fall: fall + decay * memory), np.float64, len(falls))
+    memory = [*accumulate(falls, lambda memory, fall: fall + decay * memory, initial=0.0)][1:]
     return np.cumsum(memory * rates**rate_power if rate_power else memory)
 
 

@@ -49,16 +49,13 @@ def comparison_tables(comparison: WeightsConfirmation) -> list[Table]:
     target, reference = comparison.target, comparison.reference
     measure = "mean loss" if comparison.average == "loss" else "mean perplexity"
     continued = any(row.general_change is not None for row in comparison.methods)
-    predicted = any(row.predicted is not None for row in comparison.methods)
     results = Table(
         title=f"measured at {target.steps} steps, {quantity(target.tokens)} tokens, {comparison.seeds} seeds",
         caption=f"* recommended; differences to {reference} are paired by seed, with 90% intervals"
-        + ("; predicted: by the method, and how far the measured mean loss is from it" if predicted else "")
         + ("; general: increase of its loss" if continued else ""),
         box=SIMPLE_HEAD,
     )
-    names = (measure, f"less {reference}'s", "above best", *(["predicted"] if predicted else []))
-    names += ("general",) if continued else ()
+    names = (measure, f"less {reference}'s", "above best", *(["general"] if continued else []))
     cost = Table(
         caption=f"worst: perplexity of the domain with the highest loss; speed-up: steps of {reference} over the steps "
         "to its last loss; searched: tokens of the search; saved: tokens by stopping there",
@@ -70,9 +67,8 @@ def comparison_tables(comparison: WeightsConfirmation) -> list[Table]:
             table.add_column(name, justify="right")
     for row in comparison.ranked:
         method = row.method + (" *" if row.recommended else "")
-        more = [prediction(row)] if predicted else []
-        more += [f"{row.general_change:+.1%}"] if continued else []
-        results.add_row(method, f"{row.value:.4f}", difference(row), f"{row.above_best:+.2%}", *more)
+        general = [f"{row.general_change:+.1%}"] if continued else []
+        results.add_row(method, f"{row.value:.4f}", difference(row), f"{row.above_best:+.2%}", *general)
         searched = quantity(row.search_tokens) if row.search_tokens else "none"
         worst = f"{row.worst_perplexity:.1f} {row.worst}"
         cost.add_row(method, worst, speed_up(row, comparison), searched, saved(row.speed))
@@ -80,8 +76,10 @@ def comparison_tables(comparison: WeightsConfirmation) -> list[Table]:
 
 
 def comparison_output(comparison: WeightsConfirmation) -> list[Table | str]:
-    """The comparison as the verbs print it: tables, and a warning where the reference was better."""
-    return [*comparison_tables(comparison), *filter(None, [reference_warning(comparison)])]
+    """The comparison as the verbs print it: tables, predicted losses, a warning where the reference was better."""
+    predicted = [f"{row.method} {prediction(row)}" for row in comparison.ranked if row.predicted is not None]
+    line = f"predicted mean loss, and the measured one beside it: {'; '.join(predicted)}" if predicted else ""
+    return [*comparison_tables(comparison), *filter(None, [line, reference_warning(comparison)])]
 
 
 def better_reference(comparison: WeightsConfirmation) -> MethodResult | None:

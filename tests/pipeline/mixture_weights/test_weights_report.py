@@ -11,7 +11,13 @@ from pipeline.mixture_weights.artifacts import WeightsConfirmation, WeightsRecom
 from pipeline.mixture_weights.report import write_weights_report
 from pipeline.mixture_weights.setting import Measured
 from pipeline.mixture_weights.stages import search_runs
-from pipeline.mixture_weights.terminal_tables import comparison_tables, difference, reference_warning, weights_table
+from pipeline.mixture_weights.terminal_tables import (
+    comparison_output,
+    comparison_tables,
+    difference,
+    reference_warning,
+    weights_table,
+)
 from tests.pipeline.mixture_weights.weights_study import HOSTILE_DOMAIN, make_study, recommended, whole_study
 from tests.pipeline.report.page_scripts import marks_drawn, opened, touching
 from tests.pipeline.report.test_browser import browser as browser
@@ -69,6 +75,9 @@ def test_tables_of_the_terminal_hold_every_method(tmp_path_factory: pytest.TempP
     for row in comparison.methods:
         assert f"{row.value:.4f}" in shown.get()
         assert difference(row) in shown.get()
+    (line,) = (one for one in comparison_output(comparison) if isinstance(one, str))
+    autoscale = next(row for row in comparison.methods if row.method == "autoscale")
+    assert f"autoscale {autoscale.predicted:.4f} ({autoscale.loss / autoscale.predicted - 1:+.2%})" in line
 
 
 @pytest.mark.browser
