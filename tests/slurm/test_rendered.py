@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -41,3 +43,17 @@ def test_a_script_equals_its_snapshot(name: str) -> None:
         path.write_text(text)
     assert text == path.read_text()
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+def test_a_container_starts_python_in_both_scripts() -> None:
+    container = ["apptainer", "exec", "--nv", "--bind", "/data of the lab:/data", "/images/cptlaw 1.sif", "python"]
+    question = read_question([*WORDS, f"launcher.slurm.python={json.dumps(shlex.join(container))}"])
+    for text, module in (
+        (train_script(STUDY, question, "0123abcd"), "pipeline.launch.worker"),
+        (driver_script(STUDY, question, ["collect"]), "pipeline.cli.main"),
+    ):
+        lines = [shlex.split(line) for line in text.splitlines() if module in line]
+        assert lines
+        for words in lines:
+            assert words[words.index("apptainer") : words.index(module)] == [*container, "-m"]
+        subprocess.run(["bash", "-n"], input=text, text=True, check=True)
