@@ -16,7 +16,9 @@ ALLOWED = {
     "D": ("above 0, in billions of tokens", lambda v: v > 0),
     "r": ("in [0, 1]", lambda v: (v >= 0) & (v <= 1)),
     "rho": ("in [0, 1]", lambda v: (v >= 0) & (v <= 1)),
+    "r_first": ("in [0, 1]", lambda v: (v >= 0) & (v <= 1)),
     "s1": ("0 or more", lambda v: v >= 0),
+    "s1_first": ("0 or more", lambda v: v >= 0),
     "s1_pretrain": ("above 0", lambda v: v > 0),
     "k1": ("above 0", lambda v: v > 0),
     "k2": ("above 0", lambda v: v > 0),
@@ -29,7 +31,7 @@ LARGEST = {"N": (1e4, "parameters"), "D": (1e5, "tokens")}
 """Ten trillion parameters, a hundred trillion tokens: beyond them the column holds raw counts."""
 LARGEST_LOSS = 1e3
 """Nats a token. Bits and perplexities are often below it, so they cannot be recognised."""
-RATIOS = ("r", "rho")
+RATIOS = ("r", "rho", "r_first")
 POINT_KEYS = ("run", "step", "corpus", "domain")
 """Columns that identify a point, where the table has them."""
 

@@ -8,7 +8,6 @@ prints the tables of docs/midtraining.md; STUDY is docs/results/midtraining-smal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -32,11 +31,6 @@ def _distance(a: np.ndarray, b: np.ndarray, eps: float) -> np.ndarray:
     return np.log((a + eps) / (b + eps))
 
 
-def _restart(x: Columns, eps: float, E: float) -> np.ndarray:
-    again = _distance(x["r_first"], x["r"], eps) * np.log1p(E * (x["s1"] - x["s1_first"]))
-    return _distance(x["rho"], x["r_first"], eps) * np.log1p(E * x["s1"]) + again
-
-
 def _path(x: Columns, eps: float, E: float) -> np.ndarray:
     at_change, now = np.log1p(E * x["s1_first"]), np.log1p(E * x["s1"])
     return _distance(x["rho"], x["r_first"], eps) * at_change + _distance(x["rho"], x["r"], eps) * (now - at_change)
@@ -51,24 +45,27 @@ def _last(x: Columns, eps: float, E: float) -> np.ndarray:
     return _distance(x["rho"], x["r"], eps) * np.log1p(E * x["s1"])
 
 
-FORMS: dict[str, Callable[[Columns, float, float], np.ndarray]] = {
-    "restart": _restart,
+OTHERS: dict[str, Callable[[Columns, float, float], np.ndarray]] = {
     "path": _path,
     "mean": _mean,
     "last": _last,
 }
+FORMS = ("restart", *OTHERS)
+REFITTED = "restart, fitted to all runs"
+"""Not a prediction: whether the form could follow the losses that it misses."""
 
 
 def predicted(fit: fitting.Fit, form: str, points: pd.DataFrame) -> np.ndarray:
     """Losses (n,), in nats per token, after a change, by a fit of `transfer-anchored` and a form of its shift."""
-    law = LAWS["transfer-anchored"]
+    law = LAWS["transfer-switched"]
+    if form == "restart":
+        return replace(fit, law=law.name).predict(points)
 
     def basis(x: Columns, psi: np.ndarray) -> np.ndarray:
         further = -np.log1p(x["s1"] / x["s1_pretrain"])
-        return np.column_stack([-x["s2"], FORMS[form](x, *psi), further])
+        return np.column_stack([-x["s2"], OTHERS[form](x, *psi), further])
 
-    switched = replace(law, columns=(*law.columns, "r_first", "s1_first"), basis=basis)
-    return replace(fit, own_law=switched).predict(points)
+    return replace(fit, own_law=replace(law, basis=basis)).predict(points)
 
 
 def errors(study: Study) -> pd.DataFrame:
@@ -76,23 +73,21 @@ def errors(study: Study) -> pd.DataFrame:
     plan = study.read_plan()
     points, rates = read_points(study), schedules(plan)
     points = points[(points["phase"] == "continual") & (points["step"] >= FIRST_STEP)]
-    changes = {run.name: (run.spec.phases[0].first_sequence, run.spec) for run in plan if run.spec.phases}
     rows = []
     for (model, corpus), own in points.groupby(["model", "corpus"]):
         fitted = own[own["role"] == "fit"]
         fit = fitting.fit(fitted, "transfer-anchored", schedules=rates, bootstrap=0)
         after = fitting.with_areas(own[own["mixture_phase"] == 2], rates, fit.params["lambda"])
-        at_change = {name: sequence // spec.global_batch for name, (sequence, spec) in changes.items()}
-        after = after.assign(
-            r_first=[float(Fraction(changes[run][1].mixture.get(corpus, "0"))) for run in after["run"]],
-            s1_first=[float(np.sum(rates[run].rates[: at_change[run]])) for run in after["run"]],
-        )
         within = np.abs(fit.predict(fitting.with_areas(fitted, rates, fit.params["lambda"])) / fitted["loss"] - 1)
-        for form in FORMS:
-            off = predicted(fit, form, after) / after["loss"] - 1
-            for run, part in off.groupby(after["run"]):
+        again = fitting.fit(own, "transfer-switched", schedules=rates, bootstrap=0)
+        refitted = again.predict(fitting.with_areas(after, rates, again.params["lambda"]))
+        losses = {form: predicted(fit, form, after) for form in FORMS} | {REFITTED: refitted}
+        for form, loss in losses.items():
+            off = loss / after["loss"] - 1
+            for _, part in off.groupby(after["run"]):
                 end = part.iloc[int(np.argmax(after.loc[part.index, "step"]))]
-                facts = {"model": model, "corpus": corpus, "form": form, "run": run}
+                change = after.loc[part.index[0], "r"] - after.loc[part.index[0], "r_first"]
+                facts = {"model": model, "corpus": corpus, "form": form, "more": bool(change > 0)}
                 rows.append({**facts, "error": part.abs().mean(), "end": abs(end), "fitted": within.mean()})
     return pd.DataFrame(rows)
 
@@ -101,9 +96,9 @@ def advantages(study: Study) -> pd.DataFrame:
     """A row for each two-phase run: its domain loss less that of constant ratios at its general loss, in nats."""
     points = read_points(study)
     points = points[points["phase"] == "continual"]
-    last = points[points["step"] == 600]
+    last = points[points["step"] == 600].fillna({"variant": ""})
     facts = ["model", "seed", "run", "variant", "role"]
-    final = last.pivot_table(index=facts, columns="corpus", values="loss", dropna=False).dropna().reset_index()
+    final = last.pivot_table(index=facts, columns="corpus", values="loss").reset_index()
     first = points.groupby("run")["ratio"].agg(["first", "last"])
     final = final.merge(first, left_on="run", right_index=True)
     rows = []
@@ -129,12 +124,27 @@ def interval(values: pd.Series) -> str:
 def lines(study: Study) -> Iterator[str]:
     """The tables, in Markdown."""
     table = errors(study)
-    yield "| size, corpus | fitted runs | " + " | ".join(f"{form}: mean / last loss" for form in FORMS) + " |"
-    yield "| --- " * (len(FORMS) + 2) + "|"
+    shown = [*FORMS, REFITTED]
+    yield "| size, corpus | fitted runs | " + " | ".join(shown) + " |"
+    yield "| --- " * (len(shown) + 2) + "|"
     for (model, corpus), own in table.groupby(["model", "corpus"]):
         by_form = own.groupby("form")[["error", "end"]].mean()
-        cells = [f"{by_form.loc[form, 'error']:.2%} / {by_form.loc[form, 'end']:.2%}" for form in FORMS]
+        cells = [f"{by_form.loc[form, 'error']:.2%} / {by_form.loc[form, 'end']:.2%}" for form in shown]
         yield f"| {model}, {corpus} | {own['fitted'].iloc[0]:.2%} | {' | '.join(cells)} |"
+    yield ""
+    yield (
+        "| size, corpus | runs that read more of it after the change: "
+        + " | ".join(shown)
+        + " | less: "
+        + " | ".join(shown)
+        + " |"
+    )
+    yield "| --- " * (2 * len(shown) + 1) + "|"
+    for (model, corpus), own in table.groupby(["model", "corpus"]):
+        by = own.groupby(["more", "form"])["error"].mean()
+        yield (
+            f"| {model}, {corpus} | " + " | ".join(f"{by[more, f]:.2%}" for more in (True, False) for f in shown) + " |"
+        )
     yield ""
     found = advantages(study)
     yield "| size | domain ratio | change at | general loss | code loss | difference (90% interval) |"

@@ -12,6 +12,8 @@ fall as training goes on, so that the loss at r = 0 follows from runs at r > 0.
 ratio of its pre-training text was like a corpus is not a number between 0 and 1 there: such a model may gain on both
 corpora at every ratio, because it learns how they are written. So the height of the shift is free (A), and the term of
 further training, which one could not tell from it at S1 far below S1_pretrain, is left out.
+
+`transfer-switched` is for runs whose mixture changes once: the change is a shift of its own, which starts anew.
 """
 
 from dataclasses import replace
@@ -65,6 +67,13 @@ def _rate(x: Columns, psi: np.ndarray) -> np.ndarray:
 def _saturating(x: Columns, psi: np.ndarray) -> np.ndarray:
     eps, E, beta = psi
     return _terms(x, eps, -np.expm1(-beta * np.log1p(E * x["s1"])))
+
+
+def _switched(x: Columns, psi: np.ndarray) -> np.ndarray:
+    eps, E = psi
+    columns = _terms({**x, "r": x["r_first"]}, eps, np.log1p(E * x["s1"]))
+    columns[:, 1] += np.log((x["r_first"] + eps) / (x["r"] + eps)) * np.log1p(E * (x["s1"] - x["s1_first"]))
+    return columns
 
 
 def _log_to_power(steps: np.ndarray, beta: float) -> tuple[np.ndarray, np.ndarray]:
@@ -178,6 +187,18 @@ TRANSFER = (
         columns=("loss_before", *_COLUMNS),
         varies={"r": "eps", "s1": "E"},
         basis=_saturating,
+        offset=_before,
+    ),
+    Law(
+        name="transfer-switched",
+        equation=r"L = L_{before} - C_2 S_2 + C \left[\log\frac{\rho+\epsilon}{r_1+\epsilon}\,\log(1+E S_1)"
+        r" + \log\frac{r_1+\epsilon}{r+\epsilon}\,\log\left(1+E (S_1-S_1^a)\right)\right]"
+        rf"{_FURTHER}",
+        source="cptlaw (docs/midtraining.md); the areas S1 and S2 are those of Wang et al., ICML 2025, eq. 1",
+        parameters=(_C2, _C, _G, _EPS, _E),
+        columns=("loss_before", *_COLUMNS, "r_first", "s1_first"),
+        varies={"r": "eps", "s1": "E"},
+        basis=_switched,
         offset=_before,
     ),
     Law(

@@ -57,10 +57,13 @@ def prepare(
         chosen = with_unknown(chosen, name)
     if line := duplicated(points):
         raise PointsError(line)
-    if "mixture_phase" in points and (later := int((numbers_of(points, ["mixture_phase"])["mixture_phase"] > 1).sum())):
+    known = 2 if "r_first" in chosen.columns else 1
+    phases = numbers_of(points, ["mixture_phase"])["mixture_phase"] if "mixture_phase" in points else np.ones(1)
+    if later := int((phases > known).sum()):
+        keep, whole = ("1 or 2", "") if known == 2 else ("1", ", or fit transfer-switched to the first two")
         raise PointsError(
-            f"mixture_phase: {later} of {len(points)} points come after a change of their run's mixture, which no law "
-            "knows; keep those where it is 1"
+            f"mixture_phase: {later} of {len(points)} points come after a change of their run's mixture that "
+            f"{chosen.name} does not know; keep those where it is {keep}{whole}"
         )
     notes: list[str] = []
     if chosen.whole_schedule:

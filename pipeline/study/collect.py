@@ -37,7 +37,8 @@ COLUMNS = (
 )
 """Of points.parquet, and a column mixture.<corpus> for each corpus; with variants also variant, a name. Where a mixture
 changes along the schedule also mixture_phase, 1 up to the last step of the first phase, and tokens.<corpus>, the tokens
-of each corpus so far, counted as tokens are; ratio, replay, r and mixture.<corpus> are then those of the point's phase.
+of each corpus so far, counted as tokens are; ratio, replay, r and mixture.<corpus> are then those of the point's phase,
+r_first is r of the first phase, and s1_first is S1 at its end, or at the point if that is earlier.
 
 ratio: share of the domain; replay: share of general. N: non-embedding parameters in billions; D: tokens in billions;
 r, rho: share of the row's corpus in the run's mixture and in that of the run it continued (NaN: not known). s1, s2:
@@ -80,7 +81,7 @@ def measured_points(study: Study, plan: list[PlannedRun], general: str, decay: f
     table["bits_per_byte"] = table["loss"] / math.log(2) * table["corpus"].map(_tokens_per_byte(study))
     mixtures = sorted(column for column in map(str, table.columns) if column.startswith(("mixture.", "tokens.")))
     variant = ["variant"] if table["variant"].any() else []
-    phase = ["mixture_phase"] if "mixture_phase" in table else []
+    phase = ["mixture_phase", "r_first", "s1_first"] if "mixture_phase" in table else []
     return table[[*COLUMNS, *variant, *phase, *mixtures]]
 
 
@@ -99,7 +100,9 @@ def with_specs(points: pd.DataFrame, plan: list[PlannedRun], general: str, decay
     table["tokens"] += table["run"].map({name: tokens for name, (_, tokens) in behind.items()}).fillna(0).astype(int)
     if any(run.spec.phases for run in plan):
         table = _with_phases(table, plan, general)
-    table = with_areas(table, schedules(plan), decay)
+    table = with_areas(table, rates := schedules(plan), decay)
+    if "mixture_phase" in table:
+        table["s1_first"] = _area_of_the_first_mixture(table, plan, rates)
     before = table[table["step"] == 0].drop_duplicates(["run", "corpus"]).set_index(["run", "corpus"])["loss"]
     firsts = {name: trunk.name for name, trunk in trunks.items()}
     keys = pd.MultiIndex.from_arrays([table["run"].map(firsts), table["corpus"]])
@@ -294,7 +297,7 @@ def _with_phases(table: pd.DataFrame, plan: list[PlannedRun], general: str) -> p
     """The table with the mixture of each point's phase, and the tokens of each corpus so far."""
     by_name = {run.name: run.spec for run in plan}
     corpora = sorted({corpus for spec in by_name.values() for corpus in spec.mixture})
-    table = table.assign(mixture_phase=1, **{f"tokens.{corpus}": 0 for corpus in corpora})
+    table = table.assign(mixture_phase=1, r_first=table["r"], **{f"tokens.{corpus}": 0 for corpus in corpora})
     for name, rows in table.groupby("run").groups.items():
         spec = by_name[str(name)]
         # A branch's tokens count from the start of the phase, as the indices of its sequences do.
@@ -313,6 +316,13 @@ def _with_phases(table: pd.DataFrame, plan: list[PlannedRun], general: str) -> p
             for corpus, ratio in ratios.items():
                 table.loc[later, f"mixture.{corpus}"] = ratio
     return table
+
+
+def _area_of_the_first_mixture(table: pd.DataFrame, plan: list[PlannedRun], rates: Mapping[Hashable, Schedule]):
+    """S1 (n,) of each point's run up to the end of its first mixture, or to the point, if that is earlier."""
+    changed = {run.name: run.spec.phases[0].first_sequence // run.spec.global_batch for run in plan if run.spec.phases}
+    at_change = {name: float(np.sum(rates[name].rates[:step])) for name, step in changed.items()}
+    return np.where(table["mixture_phase"] > 1, table["run"].map(at_change), table["s1"])
 
 
 def _write(table: pd.DataFrame, path: Path, decay: float) -> None:

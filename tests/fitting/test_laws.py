@@ -49,6 +49,7 @@ TRUTH: dict[str, dict[str, float]] = {
     "transfer-scaled": {**ANCHORED, "nu": -0.2},
     "transfer-rate": {**ANCHORED, "kappa": 0.4},
     "transfer-saturating": {**ANCHORED, "C": 0.3, "beta": 0.5},
+    "transfer-switched": ANCHORED,
     "transfer-open": OPEN,
     "transfer-open-saturating": {**OPEN, "beta": 0.3},
     "transfer-replay": {"C2": 0.3, "C": 0.08, "G": 0.4, "K": 60.0, "b": 0.8, "E": 50.0, "beta": 0.3, "nu": -0.2},
@@ -82,7 +83,7 @@ def plan(law: Law) -> pd.DataFrame:
             "D": rng.uniform(0.5, 30, n),
             "r": rng.choice([0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0], n),
             "rho": 1.0,
-            "s1": rng.uniform(0.0, 3.0, n),
+            "s1": (s1 := rng.uniform(0.0, 3.0, n)),
             "s2": rng.uniform(-0.1, 0.5, n),
             "s1_pretrain": rng.uniform(0.5, 6.0, n),
             "s2_pretrain": rng.uniform(0.0, 0.5, n),
@@ -91,6 +92,8 @@ def plan(law: Law) -> pd.DataFrame:
             "k2": rng.choice([0.2, 0.4, 0.7, 1.0], n),
             "k3": rng.choice([0.01, 0.02, 0.05], n),
             "x": rng.uniform(0.2, 4.0, n),
+            "r_first": rng.choice([0.0, 0.1, 0.5, 1.0], n),
+            "s1_first": s1 * rng.uniform(0.2, 0.9, n),
             **{f"mixture.{name}": shares[:, j] for j, name in enumerate(("first", "second", "third"))},
         }
     )

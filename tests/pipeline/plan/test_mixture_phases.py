@@ -246,6 +246,8 @@ def test_the_areas_are_those_of_the_whole_schedule(switched: list[str]) -> None:
     s1, s2 = areas(learning_rates(run.spec.schedule, 30, before), 0.9, before)
     assert rows["s1"].loc[[24, 30]].tolist() == pytest.approx([s1[23], s1[29]])
     assert rows["s2"].loc[[24, 30]].tolist() == pytest.approx([s2[23], s2[29]])
+    assert rows["s1_first"].loc[[3, 24, 27, 30]].tolist() == pytest.approx([s1[2], s1[23], s1[23], s1[23]])
+    assert rows["r_first"].tolist() == [0.1] * len(rows)
 
 
 def test_a_study_of_one_mixture_has_the_columns_of_before(switched: list[str], tmp_path: Path) -> None:
@@ -255,7 +257,7 @@ def test_a_study_of_one_mixture_has_the_columns_of_before(switched: list[str], t
     for run in study.read_plan():
         write_losses(study, run, [(0, name, 4.0) for name in run.spec.corpora])
     added = {*read_points(study_of(switched)).columns} - {*collect(study, "general").columns}
-    assert added == {"mixture_phase", "tokens.general", "tokens.code"} | {"variant"}
+    assert added == {"mixture_phase", "r_first", "s1_first", "tokens.general", "tokens.code"} | {"variant"}
 
 
 def test_laws_read_each_run_up_to_its_change_and_fit_says_so(switched: list[str], capsys) -> None:
@@ -264,8 +266,13 @@ def test_laws_read_each_run_up_to_its_change_and_fit_says_so(switched: list[str]
     fitted = selected(table, "code", read_question(QUESTION).law["chinchilla"])
     assert fitted.groupby(fitted["run"].str.contains("to0.7"))["step"].max().to_dict() == {False: 30, True: 24}
     of_code = table[(table["corpus"] == "code") & (table["role"] == "fit") & (table["step"] > 0)]
-    with pytest.raises(PointsError, match="mixture_phase: 4 of 40 points come after a change of their run's mixture"):
+    line = "mixture_phase: {} of 40 points come after a change of their run's mixture that {} does not know"
+    with pytest.raises(PointsError, match=line.format(4, "chinchilla")):
         fit(of_code, "chinchilla", few=True, bootstrap=0)
+    assert fit(of_code, "transfer-switched", few=True, bootstrap=0).n_points == 40
+    third = of_code["mixture_phase"] + (of_code["mixture_phase"] == 2)
+    with pytest.raises(PointsError, match=line.format(4, "transfer-switched")):
+        fit(of_code.assign(mixture_phase=third), "transfer-switched", few=True, bootstrap=0)
     assert cptlaw(["fit", *switched]) == 0
     assert "left out of every fit: 8 of 88 points, measured after the mixture" in capsys.readouterr().out
 
