@@ -58,7 +58,7 @@ def plan(question: Question, console: Console) -> Exit:
     machine = read_machine(study)
     speed = machine.flops_per_second if machine else None
     console.print(cost_table(cost.costs(runs, speed, question), question))
-    if note := cost.evaluation_note(runs):
+    if note := cost.evaluation_note(runs, question):
         console.print(note, highlight=False, soft_wrap=True)
     if not prepared:
         line = "the corpora are not prepared: this is an estimate, nothing is written"

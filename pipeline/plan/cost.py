@@ -13,8 +13,6 @@ from training.evaluation_steps import EvaluationPolicy, evaluation_steps
 from training.parameters import model_size
 from training.spec import RunSpec
 
-LARGEST_EVALUATION = 0.25
-"""Part of the FLOPs that evaluation may take without a word."""
 _BYTES_A_POINT = 170
 _STATES_IN_TRAINING = 3
 """The two newest, and the one that is being written."""
@@ -72,15 +70,20 @@ def run_flops(spec: RunSpec) -> float:
     return per_token * (spec.tokens + (_evaluated(spec) + referenced) / 3)
 
 
-def evaluation_note(runs: Sequence[PlannedRun]) -> str:
-    """A line where evaluation takes more than LARGEST_EVALUATION of the FLOPs of the continual runs; else empty."""
+def evaluation_note(runs: Sequence[PlannedRun], question: Question) -> str:
+    """A line on what `evaluation_budget` left out, or on what exceeds it all the same; else empty."""
     specs = [run.spec for run in runs if run.role != "pretrain"]
     tokens, evaluated = sum(spec.tokens for spec in specs), sum(map(_evaluated, specs)) / 3
     ratio = evaluated / (evaluated + tokens) if specs else 0.0
-    if ratio <= LARGEST_EVALUATION:
+    line = f"evaluation takes {ratio:.0%} of the FLOPs of the continual runs"
+    budget = question.evaluation_budget
+    if ratio > budget:
+        fewer = int(question.validation_windows * tokens * budget / (1 - budget) / evaluated)
+        return f"{line}, more than evaluation_budget={budget:g}: validation_windows={max(fewer, 1)} keeps to it"
+    thinned = sum(spec.evaluation.policy == "explicit" for spec in specs)
+    if not thinned or question.continual.evaluation.policy == "explicit":
         return ""
-    less = "a smaller validation_windows or a larger continual.evaluation.every makes it less"
-    return f"evaluation takes {ratio:.0%} of the FLOPs of the continual runs: {less}"
+    return f"{line}: {thinned} of {len(specs)} runs skip steps of their policy, to keep to evaluation_budget={budget:g}"
 
 
 def _evaluated(spec: RunSpec) -> int:

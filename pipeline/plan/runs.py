@@ -12,6 +12,7 @@ from typing import Any
 from pipeline.plan.model_shape import configuration_of, directory_of, objective_of, with_rope_theta
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.data import data_folder
+from pipeline.question.evaluation_budget import within_budget
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import branch_phase, mixtures_of, pieces, replicated
 from pipeline.question.presets import models
@@ -75,7 +76,7 @@ def _runs(question: Question, role: str, manifest: Manifest, precision: str) -> 
         for ratio, seed in _cells(question)
     ]
     branches = [
-        branch_run(run, phase, branch)
+        branch_run(run, phase, branch, question.evaluation_budget)
         for phase, trunks in ((question.pretrain, pretraining.values()), (question.continual, continual))
         for run in trunks
         for branch in phase.branches
@@ -109,6 +110,7 @@ def continual_run(
     mixture = {corpora.general: mixture[corpora.general], **dict.fromkeys(domains, mixture[corpora.domain]), **mixture}
     if role == "fit" and any(question.dense.get(name) == model.name for name in domains):
         phase.evaluation = dataclasses.replace(phase.evaluation, policy="dense")
+        question = dataclasses.replace(question, evaluation_budget=1.0)
     spec = _spec(question, "continual", phase, shape, initial, _plain(mixture), before, seed, manifest, precision)
     phases = tuple(MixturePhase(first * phase.global_batch, _plain(other)) for first, other in later)
     spec = dataclasses.replace(spec, phases=phases) if phases else spec
@@ -145,8 +147,9 @@ def mixture_spec(
     return _spec(question, name, phase, shape, initial, mixture, before, seed, manifest, precision), start
 
 
-def branch_run(trunk: PlannedRun, phase: PhaseConfig, branch: BranchConfig) -> PlannedRun:
+def branch_run(trunk: PlannedRun, phase: PhaseConfig, branch: BranchConfig, budget: float) -> PlannedRun:
     """A run that starts from a step of another one, with its weights, moments and order of sequences."""
+    of_trunk = trunk.spec.evaluation
     spec = dataclasses.replace(
         trunk.spec,
         initial=Initial("run", run=trunk.spec.hash, step=branch.step, moments=True),
@@ -154,7 +157,10 @@ def branch_run(trunk: PlannedRun, phase: PhaseConfig, branch: BranchConfig) -> P
         schedule=pieces(branch_phase(phase, branch)),
         learning_rate_before=_rate_at(trunk.spec, branch.step),
         first_sequence=trunk.spec.first_sequence + branch.step * trunk.spec.global_batch,
+        # Of the trunk's steps, where it could not afford all, those beyond the branch would be none of it.
+        evaluation=phase.evaluation if of_trunk.policy == "explicit" else of_trunk,
     )
+    spec = within_budget(spec, budget)
     name = f"{trunk.name[:-9]}-branch{branch.step}-{branch.steps}-{spec.hash[:8]}"
     return PlannedRun(name, trunk.role, trunk.model, f"runs/{trunk.name}/resume/step-{branch.step}", spec)
 
@@ -255,7 +261,7 @@ def _spec(
     manifest: Manifest,
     precision: str,
 ) -> RunSpec:
-    return RunSpec(
+    spec = RunSpec(
         phase=phase_name,
         model=shape if phase.rope_theta is None else with_rope_theta(shape, phase.rope_theta),
         initial=initial,
@@ -274,3 +280,4 @@ def _spec(
         objective=objective_of(question, manifest),
         boundaries=question.boundaries,
     )
+    return within_budget(spec, question.evaluation_budget)

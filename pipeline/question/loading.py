@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from conf import CONF
+from pipeline.question.evaluation_budget import affordable_windows
 from pipeline.question.messages import ConfigError, one_line
 from pipeline.question.presets import goal_section, law_sections
 from pipeline.question.schema import Question
@@ -92,6 +93,7 @@ def checked(composed: Any) -> Question:
     question = _question(composed)
     if lines := list(dict.fromkeys(problems(question))):
         raise ConfigError(lines)
+    question.validation_windows = question.validation_windows or affordable_windows(question)
     return question
 
 

@@ -13,7 +13,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
     "1 or more": (
         lambda value: value >= 1,
         (
-            *("sequence_length", "validation_windows", "mixture.replicates", "launcher.threads"),
+            *("sequence_length", "mixture.replicates", "launcher.threads"),
             *("launcher.slurm.nodes", "launcher.slurm.cpus", "launcher.slurm.signal"),
             *("model.head_dim", "model.vocab_size", "evaluate.batch", "evaluate.limit", "confirm.seeds"),
             "design.batch",
@@ -23,7 +23,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
     "0 or more": (
         lambda value: value >= 0,
         (
-            *("seed", "bootstrap", "law.*.from_step", "tables.from_step", "model.hidden_size"),
+            *("seed", "bootstrap", "validation_windows", "law.*.from_step", "tables.from_step", "model.hidden_size"),
             *("model.num_hidden_layers", "model.num_attention_heads", "model.num_key_value_heads"),
             *("model.intermediate_size", "optimizer.weight_decay", "optimizer.clip", "launcher.workers"),
             *("launcher.micro_batch", "launcher.resume_every", "launcher.resume_minutes", "launcher.retries"),
@@ -39,6 +39,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
     "above 0, below 86400, seconds": (lambda value: 0 < value < 86400, ("tracking.every", "tracking.wait")),
     "0 to 1": (lambda value: 0 <= value <= 1, ("law.*.min_ratio", "tables.min_ratio")),
     "0 or more, below 1": (lambda value: 0 <= value < 1, ("optimizer.beta1", "optimizer.beta2", "confirm.neighbour")),
+    "above 0, up to 1": (lambda value: 0 < value <= 1, ("evaluation_budget",)),
     "above 0, below 1": (
         lambda value: 0 < value < 1,
         ("corpora.validation_ratio", "objective.mask_share", "design.tolerance"),

@@ -21,6 +21,7 @@ SMALL = [
     "launcher.workers=1",
     *("law=transfer-anchored", "law.transfer-anchored.from_step=2", "goal.tolerance=0.5", "bootstrap=8"),
     *("pretrain.steps=30", "pretrain.global_batch=4", "continual.steps=24", "continual.global_batch=4"),
+    "evaluation_budget=1",
     *("continual.evaluation.every=2", "continual.checkpoints.steps=[6,12]"),
 ]
 CPTLAW = [sys.executable, "-m", "pipeline.cli.main"]

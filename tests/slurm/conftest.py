@@ -29,7 +29,8 @@ SMALL = [
     *("experiment=own", "model=qwen2-0.05m", "ladder=[]", "mixture.domain_ratio=[0.2,0.5]", "mixture.replicates=1"),
     *("corpora.tokenizer.vocabulary=300", "corpora.validation_ratio=0.1", "precision=fp32", "engine=eager"),
     # Long evaluations, so that a test can stop the run between two steps; more steps would let rounding grow.
-    *("sequence_length=16", "validation_windows=32", "pretrain.steps=60", "pretrain.global_batch=4"),
+    *("sequence_length=16", "validation_windows=32", "evaluation_budget=1", "pretrain.steps=60"),
+    "pretrain.global_batch=4",
     *("pretrain.evaluation.every=1", "continual.steps=20", "continual.global_batch=4", "launcher.resume_every=5"),
 ]
 

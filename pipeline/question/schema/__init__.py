@@ -38,8 +38,12 @@ class Question:
     once per shape."""
     sequence_length: int = 128
     """Predictions per sequence, tokens."""
-    validation_windows: int = 96
-    """Fixed validation sequences per corpus; a shorter corpus has fewer."""
+    validation_windows: int = 0
+    """Fixed validation sequences per corpus; a shorter corpus has fewer. 0: as many as evaluation_budget allows, 16 to
+    96."""
+    evaluation_budget: float = 0.2
+    """Largest part of a run's FLOPs that its evaluations take, above 0: of the policy's steps as many are evaluated as
+    it allows, first and last always. A list of steps (policy explicit) and runs of `dense` keep theirs. 1: no limit."""
     objective: Objective = field(default_factory=Objective)
     """Which tokens are predicted."""
     boundaries: str = "none"

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from pipeline.cli import main as cli
-from pipeline.plan.cost import costs, evaluation_note
+from pipeline.plan.cost import costs
 from pipeline.plan.runs import kept_steps, placeholder_manifest, planned_runs
 from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
@@ -99,19 +99,6 @@ def test_checkpoints_for_other_runs_are_kept_and_counted() -> None:
     # Kept weights and kept states of the trunk and its two decays, and three states of one run while it trains.
     assert 0 < pretraining.disk - weights * ((2 + 2 * 3) + 2 + 9) < 100_000
     assert 0 < fitting.disk - weights * (2 * (2 + 3) + 2 + 9) < 100_000
-
-
-@pytest.mark.parametrize(("windows", "note"), [(64, ""), (640, "evaluation takes 44% of the FLOPs")])
-def test_evaluation_that_takes_more_than_training_is_said(windows: int, note: str) -> None:
-    short = ["experiment=quickstart", "mixture=ratios", "continual.steps=100", "continual.evaluation.policy=dense"]
-    question = read_question([*short, "continual.evaluation.every=50", f"validation_windows={windows}"])
-    plan = planned_runs(question, placeholder_manifest(question), "fp32")
-    # Three evaluations of two corpora; a forward pass is a third of a step of 16 sequences.
-    evaluated = 3 * 2 * windows / 3
-    expected = evaluated / (evaluated + 100 * 16)
-    assert evaluation_note(plan).startswith(note)
-    assert bool(evaluation_note(plan)) == (expected > 0.25)
-    assert f"{expected:.0%}" in (evaluation_note(plan) or f"{expected:.0%}")
 
 
 def test_phases_may_change_batch_length_and_rope_base() -> None:

@@ -34,7 +34,7 @@ QUESTION = [
     *("experiment=quickstart", "mixture=ratios", "ladder=[qwen2-0.05m]", "model=qwen2-0.05m", "law=chinchilla"),
     *("mixture.domain_ratio=[0.1,0.5]", "mixture.replicates=1", "pretrain.steps=40", "continual.steps=30"),
     *("schedule@continual.schedule=wsd", "continual.evaluation.policy=dense", "continual.evaluation.every=3"),
-    "law.chinchilla.from_step=0",
+    *("evaluation_budget=1", "law.chinchilla.from_step=0"),
 ]
 SWITCH = "[{share: 0.8}, {domain_ratio: 0.7}]"
 """The run's domain ratio for 24 of 30 steps, then 70%."""

@@ -126,7 +126,8 @@ def test_a_mistake_in_the_question_of_a_study_is_one_line(override: str, stored:
 
 OUT_OF_RANGE = {
     "sequence_length=0": "1 or more",
-    "validation_windows=0": "1 or more",
+    "validation_windows=-1": "0 or more",
+    "evaluation_budget=0.0": "above 0, up to 1",
     "confirm.seeds=0": "1 or more",
     "bootstrap=-1": "0 or more",
     "seed=-1": "0 or more",
