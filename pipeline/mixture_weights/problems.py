@@ -56,8 +56,6 @@ def weights_problems(question: Question) -> Iterator[str]:
         yield f"weights.doremi.smoothing: {weights.doremi.smoothing}; allowed: 0 or more, below 1"
     if question.ladder:
         yield f"ladder: {question.ladder} with goal.kind=weights; allowed: [], the search trains the model itself"
-    if question.launcher.kind == "slurm":
-        yield "launcher.kind: slurm with goal.kind=weights; allowed: local, because one process decides on each stage"
     yield from _length_problems(question)
 
 

@@ -78,7 +78,7 @@ class Goal(ABC):
         return self.folder if question.corpora.domains or not self.folder else f"answers/{self.folder}"
 
     def staged(self, question: Question) -> bool:
-        """Whether results of runs decide on further runs, so that one process must train them all."""
+        """Whether results of runs decide on further runs."""
         return False
 
     @abstractmethod

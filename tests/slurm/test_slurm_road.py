@@ -10,14 +10,27 @@ import pytest
 
 from pipeline.cli.main import run
 from pipeline.launch.slurm.jobs import read_jobs
+from pipeline.mixture_weights.artifacts import WeightsConfirmation
 from pipeline.study.artifacts import Confirmation
 from pipeline.study.design_history import read_rounds
 from pipeline.study.folder import Study
+from tests.pipeline.mixture_weights.conftest import SMALL as WEIGHTS
 from tests.pipeline.small import CPTLAW, wait_until
-from tests.slurm.conftest import Cluster
+from tests.slurm.conftest import Cluster, prepare_words
 from training.attempt import attempts
 
 pytestmark = pytest.mark.slow
+
+
+def _ended(cluster: Cluster, study: Study) -> bool:
+    """Whether the last job of a study has ended, or one behind its runs has failed."""
+    jobs = [job for job in read_jobs(study) if not job.tasks]
+    states = [cluster.job(job.number or "").get("JobState") for job in jobs if job.number]
+    return (jobs[-1].kind, states[-1]) == ("confirm", "COMPLETED") or "FAILED" in states or "CANCELLED" in states
+
+
+def _logs(study: Study) -> str:
+    return "".join(path.read_text() for path in sorted((study.folder / "logs").iterdir()))
 
 
 def test_from_one_command_in_rounds_to_a_confirmed_answer(
@@ -36,18 +49,10 @@ def test_from_one_command_in_rounds_to_a_confirmed_answer(
     assert [job.kind for job in read_jobs(study)] == ["train", "train", "recommend"]
     assert {study.state(planned) for planned in study.read_plan()} == {"open"}
 
-    def ended() -> bool:
-        jobs = [job for job in read_jobs(study) if not job.tasks]
-        states = [cluster.job(job.number or "").get("JobState") for job in jobs if job.number]
-        return (jobs[-1].kind, states[-1]) == ("confirm", "COMPLETED") or "FAILED" in states or "CANCELLED" in states
-
-    def logs() -> str:
-        return "".join(path.read_text() for path in sorted((study.folder / "logs").iterdir()))
-
-    wait_until(ended, 600, logs)
+    wait_until(lambda: _ended(cluster, study), 600, lambda: _logs(study))
     # A round after the other, and no confirmation before the last.
     kinds = [job.kind for job in read_jobs(study)]
-    assert kinds == ["train", "train", "recommend", "train", "recommend", "train", "confirm"], logs()
+    assert kinds == ["train", "train", "recommend", "train", "recommend", "train", "confirm"], _logs(study)
     assert [len(one.chosen) for one in read_rounds(study)] == [2, 1, 0]
     assert len(Confirmation.read(study).confirmations) == 2
     assert "confirmation" in (study.folder / "report.html").read_text()
@@ -58,6 +63,36 @@ def test_from_one_command_in_rounds_to_a_confirmed_answer(
     assert "done and confirmed" in capsys.readouterr().out
     assert len(read_jobs(study)) == len(kinds)
     assert not [path for path in (*tmp_path.rglob("evil"), *Path.cwd().glob("evil"))]
+
+
+def test_the_stages_of_a_search_for_weights_follow_each_other(
+    cluster: Cluster, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search = ["weights.methods=[ddo,uniform]", "weights.rounds=2", "weights.scales=[24]", "weights.target=30"]
+    # Far from the optimum, so that there is a second round.
+    search.append("weights.base={general: 0.75, domain: 0.25}")
+    local = [word for word in WEIGHTS if not word.startswith("launcher")] + ["launcher=slurm", "name=weights"]
+    words = prepare_words([*local, *search, "weights.confirm_seeds=1"], texts, tmp_path)
+    words.append(f"studies={tmp_path}")
+    study = Study(tmp_path / "weights")
+    capsys.readouterr()
+    assert run(["train", *words, "dry_run=true"]) == 0
+    assert "the stage job plans and submits the runs of the next stage" in capsys.readouterr().out
+    assert not (study.folder / "jobs.jsonl").exists()
+    subprocess.run([*CPTLAW, "train", *words], check=True)
+    assert [job.kind for job in read_jobs(study)] == ["train", "stage"]
+    first = {planned.name for planned in study.read_plan()}
+    # The same again submits nothing: the stage job waits.
+    assert run(["train", *words]) == 0
+    assert "nothing to submit" in capsys.readouterr().out
+    wait_until(lambda: _ended(cluster, study), 600, lambda: _logs(study))
+    kinds = [job.kind for job in read_jobs(study)]
+    assert kinds == ["train", "stage", "train", "stage", "recommend", "train", "confirm"], _logs(study)
+    roles = [planned.role for planned in study.read_plan()]
+    assert roles.count("fit") > len(first)
+    rows = {row.method for row in WeightsConfirmation.read(study).methods}
+    assert {"ddo", "uniform"} <= rows
+    assert all(len(attempts(study.runs / planned.name)) == 1 for planned in study.read_plan())
 
 
 def test_a_requeued_job_continues_and_a_cancelled_one_does_not(

@@ -24,7 +24,8 @@ class Job:
     token: str
     """Random name of the job, in its comment and in the names of its files in jobs/."""
     kind: str
-    """train (runs), recommend (collect, fit, recommend, submit confirmation runs) or confirm (compare, report)."""
+    """train (runs), stage (plan and submit further runs), recommend (collect, fit, recommend, submit confirmation
+    runs) or confirm (compare, report)."""
     number: str | None = None
     """Job number from sbatch; None: sbatch was called and its answer is unknown."""
     after: str = ""

@@ -3,7 +3,8 @@
     pretrain -> continual -> branches -> recommend (collect, fit, recommend) -> confirmation runs -> confirm (report)
 
 Where runs are chosen round by round, the recommend job submits the next round and another recommend job behind it,
-until choosing stops; only then it confirms.
+until choosing stops; only then it confirms. Where results decide on further runs without an answer in between, as in
+the search for mixture weights, a stage job stands in its place until no run is left to plan.
 
 Plain sbatch, not submitit: users read these scripts and submit them by hand, and a task can wait for the single run
 that it starts from. No process of the user stays alive. Runs that are done, running or queued are not submitted again,
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import re
 import secrets
 import shlex
@@ -28,18 +30,26 @@ from pipeline.launch.slurm.client import MARK, Queue, Scheduler, SchedulerError
 from pipeline.launch.slurm.jobs import Job, read_jobs, submitting, task_states, with_known_numbers, write_jobs
 from pipeline.launch.slurm.script import driver_script, train_script
 from pipeline.question.design import is_active
+from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun, Study
 from pipeline.study.status import print_failed
 from training.durable import write_whole
 from training.run import Exit
 
-CLOSING_VERBS = {"recommend": ("collect", "fit", "recommend", "confirm", "report"), "confirm": ("confirm", "report")}
+CLOSING_VERBS = {
+    "stage": ("train",),
+    "recommend": ("collect", "fit", "recommend", "confirm", "report"),
+    "confirm": ("confirm", "report"),
+}
 """Kind of a job behind the runs -> the verbs that it runs."""
 
 
 def submit(study: Study, question: Question, plan: Sequence[PlannedRun], last: str, console: Console) -> Exit:
-    """Submit the open runs of a plan and, behind them, the job that continues the study, of kind recommend or confirm.
+    """Submit the open runs of a plan and, behind them, the job that continues the study.
+
+    Args:
+        last: its kind, recommend or confirm; a stage job comes before a recommend job, where the goal has stages.
 
     Returns:
         DONE when every run is done or queued; CRASH when one has failed: the runs that need it are not submitted.
@@ -47,7 +57,7 @@ def submit(study: Study, question: Question, plan: Sequence[PlannedRun], last: s
     Raises:
         SchedulerError: a Slurm command failed; the jobs submitted before it stay recorded.
     """
-    scheduler = Scheduler(question.launcher.slurm.patience)
+    scheduler, last = Scheduler(question.launcher.slurm.patience), _closing_kind(study, question, plan, last)
     with submitting(study, console.print):
         queue, known = scheduler.queue(), read_jobs(study)
         jobs = with_known_numbers(known, queue)
@@ -87,7 +97,7 @@ def submit(study: Study, question: Question, plan: Sequence[PlannedRun], last: s
 
 def show(study: Study, question: Question, plan: Sequence[PlannedRun], last: str, console: Console) -> Exit:
     """Print the scripts and commands of `submit`; writes and submits nothing."""
-    scheduler = Scheduler(question.launcher.slurm.patience)
+    scheduler, last = Scheduler(question.launcher.slurm.patience), _closing_kind(study, question, plan, last)
     line = functools.partial(console.print, highlight=False, markup=False, soft_wrap=True)
     try:
         queue, size_limit = scheduler.queue(), scheduler.largest_array
@@ -114,7 +124,9 @@ def show(study: Study, question: Question, plan: Sequence[PlannedRun], last: str
     _send_all(study, plan, last, jobs, queue, lambda: size_limit, send, cancel)
     if last == "recommend" and is_active(question):
         line("the recommend job chooses and submits the next round, until the answer is sharp enough")
-    if last == "recommend":
+    if last == "stage":
+        line("the stage job plans and submits the runs of the next stage; after the last stage, the recommend job")
+    else:
         line("the recommend job submits the confirmation runs and, behind them, the confirm job")
     return Exit.DONE
 
@@ -202,10 +214,21 @@ def _is_alive(job: Job, queue: Queue) -> bool:
     return any(state.alive for state in queue.get(job.token, {}).values())
 
 
+def _closing_kind(study: Study, question: Question, plan: Sequence[PlannedRun], last: str) -> str:
+    """The kind of the job behind the runs: `last`, or a stage job where open runs decide on runs not planned yet."""
+    staged = goal_of(question).staged(question) and not is_active(question)
+    return "stage" if staged and last == "recommend" and any(study.state(run) == "open" for run in plan) else last
+
+
 def _alive_closing_jobs(jobs: Iterable[Job], queue: Queue, last: str) -> list[Job]:
-    # The recommend job submits the confirm job, and must not count itself then.
-    kinds = CLOSING_VERBS if last == "recommend" else ("confirm",)
-    return [job for job in jobs if job.kind in kinds and _is_alive(job, queue)]
+    # The recommend job submits the confirm job, and a stage job the recommend job: neither must count itself then.
+    kinds = ("confirm",) if last == "confirm" else CLOSING_VERBS
+    own = os.environ.get("SLURM_JOB_ID")
+    return [
+        job
+        for job in jobs
+        if job.kind in kinds and _is_alive(job, queue) and not (job.kind == "stage" and job.number == own)
+    ]
 
 
 def _is_confirmed(study: Study, plan: Sequence[PlannedRun]) -> bool:
