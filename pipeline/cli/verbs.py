@@ -12,7 +12,7 @@ from pipeline.launch.launcher import launch
 from pipeline.plan import cost
 from pipeline.plan.machine import decide_precision, known_precision, read_machine
 from pipeline.plan.prepare import generation_lines, prepare_corpora
-from pipeline.plan.runs import data_folder, placeholder_manifest
+from pipeline.plan.runs import by_domain, data_folder, placeholder_manifest
 from pipeline.plan.write import add_to_plan, current_plan, write_plan
 from pipeline.question.goal import Output, goal_of
 from pipeline.question.schema import Question
@@ -256,21 +256,24 @@ def quickstart(question: Question, console: Console) -> Exit:
 
 
 def all_steps(question: Question, console: Console) -> Exit:
-    """Prepare, plan, train, collect, fit, recommend, confirm, report."""
+    """Prepare, plan, train, collect; fit, recommend, confirm, report for each domain."""
     start = time.perf_counter()
     slurm = question.launcher.kind == "slurm"
+    answered = [question] if goal_of(question).many_domains else [*by_domain(question)]
     # On a cluster, what comes after training is queued behind it.
-    for name in STEPS[:3] if slurm else STEPS:
-        console.rule(f"{name} [dim]{time.perf_counter() - start:.0f} s[/]", align="left")
-        if (code := carry_out(name, question, console)) != Exit.DONE:
+    steps = [(name, question) for name in STEPS[: 3 if slurm else 4]]
+    steps += [(name, single) for single in answered * (not slurm) for name in STEPS[4:]]
+    for name, single in steps:
+        about = f" {single.corpora.domain}" * (len(answered) > 1 and name in STEPS[4:])
+        console.rule(f"{name}{about} [dim]{time.perf_counter() - start:.0f} s[/]", align="left")
+        if (code := carry_out(name, single, console)) != Exit.DONE:
             return code
-    if slurm:
-        return Exit.DONE
-    console.rule(f"answer [dim]{time.perf_counter() - start:.0f} s[/]", align="left")
-    study = study_of(question)
-    _show(goal_of(question).answer(question, study), console)
-    path = (study.folder / study.answer("report.html")).resolve()
-    console.print(f"{time.perf_counter() - start:.0f} s; open {path}", highlight=False, soft_wrap=True)
+    for single in answered * (not slurm):
+        study = study_of(single)
+        console.rule(f"answer [dim]{time.perf_counter() - start:.0f} s[/]", align="left")
+        _show(goal_of(single).answer(single, study), console)
+        path = (study.folder / study.answer("report.html")).resolve()
+        console.print(f"{time.perf_counter() - start:.0f} s; open {path}", highlight=False, soft_wrap=True)
     return Exit.DONE
 
 

@@ -45,6 +45,23 @@ def test_a_script_equals_its_snapshot(name: str) -> None:
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
 
 
+def test_a_driver_answers_for_each_domain_whatever_becomes_of_another(tmp_path: Path) -> None:
+    program, log = tmp_path / "python", tmp_path / "log"
+    program.write_text(f'#!/bin/bash\necho "$3 ${{@:5}}" >> {log}\n[[ "$3 $5" != "recommend corpora.domain=law" ]]\n')
+    program.chmod(0o755)
+    words = ["experiment=dcpt-six-small", "corpora.folder=there", "corpora.domains=[law,music]", "corpora.domain=law"]
+    words.append("~dense.code")
+    question = read_question([*words, "launcher=slurm", f"launcher.slurm.python={program}"])
+    script = driver_script(STUDY, question, ["collect", "fit", "recommend", "confirm", "report"])
+    assert subprocess.run(["bash"], input=script, text=True).returncode == 1
+    law = [f"{verb} corpora.domain=law" for verb in ("fit", "recommend", "report")]
+    music = [f"{verb} corpora.domain=music" for verb in ("fit", "recommend", "confirm", "report")]
+    assert log.read_text().splitlines() == ["collect ", *law, *music]
+    # Behind the confirmation runs there is nothing to collect first.
+    assert subprocess.run(["bash"], input=driver_script(STUDY, question, ["confirm"]), text=True).returncode == 0
+    assert log.read_text().splitlines()[-2:] == ["confirm corpora.domain=law", "confirm corpora.domain=music"]
+
+
 def test_a_container_starts_python_in_both_scripts() -> None:
     container = ["apptainer", "exec", "--nv", "--bind", "/data of the lab:/data", "/images/cptlaw 1.sif", "python"]
     question = read_question([*WORDS, f"launcher.slurm.python={json.dumps(shlex.join(container))}"])

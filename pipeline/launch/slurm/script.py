@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
 from pipeline.question.slurm_options import driver_options, train_options
 
@@ -43,6 +44,22 @@ for verb in {verbs}; do
   }}
 done
 """
+# What fails for one domain leaves the others their answers.
+_DRIVER_OF_DOMAINS = """\
+code=0
+for domain in {domains}; do
+  for verb in {verbs}; do
+    {python} -m pipeline.cli.main $verb {folder} "corpora.domain=$domain" || {{
+      code=$?
+      [ $verb = report ] || {python} -m pipeline.cli.main report {folder} "corpora.domain=$domain"
+      break
+    }}
+  done
+done
+exit $code
+"""
+OF_STUDY = ("train", "collect")
+"""Verbs that are about all domains of a study; the others are about one."""
 
 
 def train_script(study: Path, question: Question, token: str) -> str:
@@ -55,9 +72,17 @@ def train_script(study: Path, question: Question, token: str) -> str:
 
 
 def driver_script(study: Path, question: Question, verbs: Sequence[str]) -> str:
-    """The script of a job that runs verbs in order; when one fails it still writes the report."""
-    words = {"folder": shlex.quote(str(study.resolve())), "python": _python(question), "verbs": " ".join(verbs)}
-    return _head(question, driver_options(question)) + _DRIVER.format(**words)
+    """The script of a job that runs verbs in order, those of an answer for each domain of the study.
+
+    When one fails it still writes the report.
+    """
+    words = {"folder": shlex.quote(str(study.resolve())), "python": _python(question)}
+    domains = [] if goal_of(question).many_domains else question.corpora.domains
+    first = [verb for verb in verbs if verb in OF_STUDY or not domains]
+    script = _DRIVER.format(verbs=" ".join(first), **words) if first else ""
+    if rest := [verb for verb in verbs if verb not in first]:
+        script += _DRIVER_OF_DOMAINS.format(verbs=" ".join(rest), domains=shlex.join(domains), **words)
+    return _head(question, driver_options(question)) + script
 
 
 def _head(question: Question, options: Sequence[str]) -> str:

@@ -33,7 +33,8 @@ class CorporaConfig:
     """Name of the source that is the domain corpus."""
     domains: list[str] = field(default_factory=list)
     """Several domains in one study, each mixed with general in runs of its own. fit, recommend, confirm and report are
-    about one of them, `domain`: cptlaw recommend studies/six corpora.domain=law. Empty: `domain` alone."""
+    about one of them, `domain`: cptlaw recommend studies/six corpora.domain=law. quickstart and the jobs on Slurm
+    answer for each. Empty: `domain` alone."""
     sources: dict[str, Source] = field(default_factory=dict)
     """Corpus name -> where its text comes from."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)

@@ -102,24 +102,21 @@ def test_from_text_to_tables_and_an_answer_a_domain(
         *(f"corpora.sources.general.path={texts / 'general'}", f"corpora.sources.law.path={texts / 'code'}"),
         *(f"corpora.sources.music.path={tmp_path / 'music'}", "ladder=[qwen2-0.05m,qwen2-0.15m]"),
         *("mixture.domain_ratio=[0.0,0.33,0.67,1.0]", "law=[transfer-anchored]", "+dense.law=qwen2-0.05m"),
-        "continual.evaluation.every=1",
+        *("continual.evaluation.every=1", "confirm.tokens_factor=1.5", "confirm.neighbour=0"),
     ]
-    for verb in ("prepare", "plan", "train", "collect"):
-        assert run([verb, *words]) == 0, verb
+    assert run(["quickstart", *words]) == 0
+    printed = capsys.readouterr().out
+    assert [line.split()[1] for line in printed.splitlines() if line.startswith("fit ")] == ["music", "law"]
     study = Study(tmp_path / "studies" / "small")
-    assert Counter(planned.role for planned in study.read_plan()) == {"pretrain": 2, "fit": 14}
+    assert Counter(planned.role for planned in study.read_plan()) == {"pretrain": 2, "fit": 14, "confirm": 2}
     for domain in ("music", "law"):
-        for verb in ("fit", "recommend", "report"):
-            assert run([verb, str(study.folder), f"corpora.domain={domain}"]) == 0, verb
         folder = study.folder / "answers" / domain
         assert set(json.loads((folder / "recommendation.json").read_text())["mixture"]) == {"general", domain}
         assert json.loads((folder / "fits/general-transfer-anchored.json").read_text())["n_runs"] == 8
         assert (folder / "report.html").exists()
         assert f"answers/{domain}/report.html" in (study.folder / "report.html").read_text()
-    assert run(["confirm", str(study.folder), "corpora.domain=law", "confirm.tokens_factor=1.5"]) == 0
-    rows = json.loads((study.folder / "answers/law/confirmation.json").read_text())["confirmations"]
-    assert {row["corpus"] for row in rows} == {"general", "law"}
-    capsys.readouterr()
+        rows = json.loads((folder / "confirmation.json").read_text())["confirmations"]
+        assert {row["corpus"] for row in rows} == {"general", domain}
     assert run(["tables", str(study.folder), "tables.names=[dcpt-1,dcpt-13]"]) == 0
     printed = capsys.readouterr().out
     assert "D-CPT table 1: Fitted to all points, mean over domains" in printed
