@@ -82,11 +82,6 @@ def full_weights(devices: Devices, first: bool) -> dict[str, torch.Tensor]:
     return {name: weight.detach().cpu().contiguous() for name, weight in gathered if first}
 
 
-def newest_state(folder: Path) -> Path | None:
-    """The newest complete state of a run; None: there is none."""
-    return next((path for path in saved_states(folder) if is_whole(path)), None)
-
-
 def whole_state(path: Path) -> Path:
     """The path of a state, checked to be complete.
 
@@ -140,6 +135,13 @@ def drop_states(folder: Path, kept: Collection[int]) -> None:
     dropped = [state for state in saved_states(folder) if step_of(state) not in kept]
     for path in (*dropped, *folder.glob("*/.step-*.part")):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def drop_later_states(folder: Path, step: int) -> None:
+    """Delete the states after a step: a run that resumes before them would take them for the newest of its own."""
+    for state in saved_states(folder):
+        if step_of(state) > step:
+            shutil.rmtree(state)
 
 
 def save_weights(

@@ -8,7 +8,8 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -79,17 +80,45 @@ def read_lines_whole(path: str | os.PathLike[str]) -> list[Any]:
 
 
 def cut_lines(path: str | os.PathLike[str], before_step: int) -> None:
-    """Remove the lines with `step` of `before_step` or later, and an incomplete last line, from a file of JSON lines.
+    """Keep the leading lines of a file of JSON lines with `step` below `before_step`; a line that is damaged ends them.
 
     A missing file is not an error.
     """
     path = Path(path)
     if not path.exists():
         return
-    lines = path.read_bytes().splitlines(keepends=True)
-    known = read_lines_whole(path)
-    kept = [line for line, values in zip(lines, known, strict=False) if values["step"] < before_step]
-    write_whole(path, b"".join(kept))
+    kept = takewhile(lambda line: _step(line, before_step) < before_step, path.read_bytes().splitlines(keepends=True))
+    write_whole(path, b"".join([*kept]))
+
+
+def leading_lines(path: str | os.PathLike[str], expected: Iterable[Mapping[str, Any]]) -> int:
+    """How many of the expected lines a file of JSON lines begins with: whole lines that have the expected items.
+
+    0 for a missing file. Lines beyond the expected ones do not count.
+    """
+    path = Path(path)
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    count = 0
+    for line, items in zip(lines, expected, strict=False):
+        values = _values(line)
+        if any(key not in values or values[key] != value for key, value in items.items()):
+            break
+        count += 1
+    return count
+
+
+def _step(line: bytes, default: int) -> int:
+    step = _values(line).get("step")
+    return step if isinstance(step, int) else default
+
+
+def _values(line: bytes) -> dict[str, Any]:
+    """What a line of JSON holds; nothing for one that is damaged or has no newline."""
+    try:
+        values = json.loads(line) if line.endswith(b"\n") else {}
+    except (ValueError, RecursionError):
+        values = {}
+    return values if isinstance(values, dict) else {}
 
 
 @contextlib.contextmanager

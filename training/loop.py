@@ -25,6 +25,7 @@ from training.evaluation_steps import evaluation_steps
 from training.group_dro import GroupDro
 from training.model import build_model, model_from_directory
 from training.objectives import Losses
+from training.resume import resumable_state
 from training.schedule import learning_rates
 from training.spec import Execution, RunSpec
 from training.stop import StopRequestedError
@@ -52,7 +53,7 @@ def train(
     group: Group = ALONE,
     log: Callable[[str], object] = print,
 ) -> None:
-    """Train a run to its end, starting from its newest state if there is one.
+    """Train a run to its end, starting from its newest state with all points before it, if there is one.
 
     Args:
         spec, folder: the run, and its folder: points.jsonl, metrics.jsonl, resume/ and checkpoints/.
@@ -78,7 +79,7 @@ def train(
     stores = {corpus: store_of(manifest, corpus, fingerprint) for corpus, fingerprint in spec.corpora.items()}
     validation = {corpus: validation_windows(store, spec) for corpus, store in stores.items()}
 
-    saved = group.broadcast(partial(checkpoint.newest_state, folder))
+    saved = group.broadcast(partial(resumable_state, spec, folder))
     state = saved or (checkpoint.whole_state(start) if start is not None and spec.initial.moments else None)
     if state is None:
         _first_weights(spec, start, network)
@@ -91,6 +92,7 @@ def train(
     if state is not None:
         checkpoint.load_state_moments(state, devices)
     finished = in_state = done = step_of(saved) if saved is not None else 0
+    group.broadcast(partial(checkpoint.drop_later_states, folder, done))
     # The evaluation at the step of the state may be incomplete: it is repeated, and gives the same bytes.
     points = folder / "points.jsonl"
     group.broadcast(partial(cut_lines, points, before_step=done))

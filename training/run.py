@@ -245,12 +245,13 @@ def run_once(
 
 def _facts(spec: RunSpec, execution: Execution, folder: Path, group: Group) -> dict[str, Any]:
     """Facts about an attempt beside its engine."""
-    from training.checkpoint import newest_state, step_of
+    from training.checkpoint import step_of
+    from training.resume import resumable_state
 
     return {
         "parallel": execution.parallel.kind,
         "processes": group.count,
         "threads": execution.threads,
-        "from_step": step_of(state) if group.first and (state := newest_state(folder)) else 0,
+        "from_step": step_of(state) if group.first and (state := resumable_state(spec, folder)) else 0,
         "precision": spec.precision,
     }

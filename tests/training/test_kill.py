@@ -72,6 +72,41 @@ def test_an_incomplete_state_falls_back_to_the_one_before(spec, manifest, undist
     assert points.read_bytes() == undisturbed[0]
 
 
+# Steps 0, 1, 7, 14 and 20 are evaluated on two corpora; the states are those of steps 15 and 18.
+@pytest.mark.parametrize("kept", [7, 3, 0], ids=lambda kept: f"{kept} lines")
+def test_points_that_were_cut_after_a_state_are_trained_again(kept, spec, manifest, undisturbed, tmp_path):
+    attempt(spec, tmp_path, manifest, die_at=("weights", 1))
+    points = tmp_path / "points.jsonl"
+    lines = points.read_bytes().splitlines(keepends=True)
+    points.write_bytes(b"".join(lines[:kept]) + lines[kept][:40])
+    assert attempt(spec, tmp_path, manifest, die_at=("evaluation", 2)) == -signal.SIGKILL
+    assert not list(tmp_path.glob("resume/step-1*"))
+    assert attempt(spec, tmp_path, manifest) == 0
+    assert points.read_bytes() == undisturbed[0]
+
+
+@pytest.mark.parametrize(
+    "damage", [b"\0" * 60 + b"\n", b"[" * 20000 + b"\n", b"3\n"], ids=["zeros", "brackets", "number"]
+)
+def test_points_behind_a_damaged_line_are_trained_again(damage, spec, manifest, undisturbed, tmp_path):
+    attempt(spec, tmp_path, manifest, die_at=("weights", 1))
+    points = tmp_path / "points.jsonl"
+    lines = points.read_bytes().splitlines(keepends=True)
+    points.write_bytes(b"".join([*lines[:4], damage, *lines[5:]]))
+    assert attempt(spec, tmp_path, manifest) == 0
+    assert points.read_bytes() == undisturbed[0]
+
+
+@pytest.mark.slow
+def test_domain_weights_that_were_cut_after_a_state_are_trained_again(proxy, manifest, reference, proxy_run, tmp_path):
+    assert attempt(proxy, tmp_path, manifest, reference, ("points", 4)) == -signal.SIGKILL
+    lines = (tmp_path / PATH).read_bytes().splitlines(keepends=True)
+    assert len(lines) == 14
+    (tmp_path / PATH).write_bytes(b"".join(lines[:5]))
+    assert attempt(proxy, tmp_path, manifest, reference) == 0
+    assert_same(tmp_path, proxy_run)
+
+
 DRO_INSIDE = [("before a line", 5), ("after a line", 7), ("points", 3), ("state written", 2)]
 
 

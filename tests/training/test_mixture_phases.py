@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.training.runs import attempt, points_of, train_run, trained
 from training import checkpoint
 from training.evaluation_steps import EvaluationPolicy
+from training.resume import resumable_state
 from training.sampling import Sampler
 from training.schedule import Piece
 from training.spec import Initial, MixturePhase, RunSpec, SpecError
@@ -139,7 +140,7 @@ def test_killed_in_each_phase_and_at_each_change_the_bytes_are_the_same(changing
     for step, state in ((5, 3), (7, 6), (10, 9), (13, 12), (16, 15)):
         first = max(state - 3, 0)
         assert attempt(changing, tmp_path, manifest, die_at=("points", step - first + 1)) == -signal.SIGKILL
-        newest = checkpoint.newest_state(tmp_path)
+        newest = resumable_state(changing, tmp_path)
         assert newest is not None
         assert newest.name == f"step-{state}"
         assert points_of(tmp_path)[-1]["step"] == step - 1
