@@ -227,7 +227,10 @@ def run_once(
                 if execution.parallel.kind != "single":
                     forget()
             if run.attempt is not None:
-                write_whole(folder / "DONE", json.dumps({"attempt": run.attempt.number, "steps": spec.steps}) + "\n")
+                # So that a file which loses lines later is not taken for the whole of the run.
+                points = (folder / "points.jsonl").read_bytes().count(b"\n")
+                done = {"attempt": run.attempt.number, "steps": spec.steps, "points": points}
+                write_whole(folder / "DONE", json.dumps(done) + "\n")
                 drop_states(folder, execution.kept_states)
             return run.end(Exit.DONE)
     except StopRequestedError:

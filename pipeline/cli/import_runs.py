@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -297,6 +298,6 @@ def write_study(
         folder.mkdir(parents=True, exist_ok=True)
         columns = ["step", "tokens", "corpus", "loss", "loss_stderr", "learning_rate"]
         write_whole(folder / "points.jsonl", table[columns].to_json(orient="records", lines=True, double_precision=15))
-        write_whole(folder / "DONE", "{}\n")
+        write_whole(folder / "DONE", json.dumps({"points": len(table)}) + "\n")
     write_whole(study.folder / "study.yaml", question_yaml(question))
     study.write_plan({run.name: run for run in [*known, *runs]}.values())

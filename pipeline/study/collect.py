@@ -20,6 +20,7 @@ from fitting.schedule import Schedule
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Corpora
 from pipeline.study.folder import PlannedRun, Study, StudyError
+from pipeline.study.point_counts import refuse_lost_points
 from training.durable import read_lines_whole, write_whole
 from training.parameters import model_size
 from training.sampling import sampler_of
@@ -60,7 +61,7 @@ def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:
     Runs without points yet are passed over; decay: lambda of S2.
 
     Raises:
-        StudyError: no plan, no points at all, or a damaged line in a points file.
+        StudyError: no plan, no points at all, a damaged line in a points file, or a finished run that lost points.
     """
     table = measured_points(study, study.read_plan(), general, decay)
     _write(table, study.folder / "points.parquet", decay)
@@ -71,9 +72,10 @@ def measured_points(study: Study, plan: list[PlannedRun], general: str, decay: f
     """The table of `collect` for the runs of a plan, as far as they are trained; writes nothing.
 
     Raises:
-        StudyError: no points at all, or a damaged line in a points file.
+        StudyError: no points at all, a damaged line in a points file, or a finished run that lost points.
     """
     points = _read_points([(run.name, study.runs / run.name / "points.jsonl") for run in plan])
+    refuse_lost_points(study, plan, points["run"].value_counts().to_dict())
     if points.empty:
         raise StudyError(f"{study.folder}: no points yet; run cptlaw train first")
     table = with_specs(points, plan, general, decay)

@@ -23,6 +23,8 @@ from tests.processes import Forked, run_forked
 from training.corpora.manifest import Manifest
 from training.durable import read_lines_whole
 
+NEWLINE = b"\n"
+
 
 @pytest.fixture(scope="module")
 def words(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
@@ -237,11 +239,32 @@ def copy(trained: Study, tmp_path: Path) -> Study:
     return Study(tmp_path / "copy")
 
 
+def test_a_run_that_lost_points_is_not_collected_and_trained_again(copy: Study, capsys) -> None:
+    points = sorted(copy.runs.glob("continual*/points.jsonl"))[0]
+    whole = points.read_bytes()
+    done = points.with_name("DONE")
+    remedy = f"delete {done} and run cptlaw train again, which gives the same points"
+    for left in (whole[:-30], whole[:-1], b"".join(whole.splitlines(keepends=True)[:7]), b""):
+        points.write_bytes(left)
+        lost = f"{points}: {left.count(NEWLINE)} points, but the run ended with {whole.count(NEWLINE)}; {remedy}"
+        assert refused(["collect", str(copy.folder)], capsys, 3) == lost
+    points.unlink()
+    assert refused(["collect", str(copy.folder)], capsys, 3).startswith(f"{points}: 0 points")
+    for damaged in ("", "[]"):
+        done.write_text(damaged)
+        assert refused(["collect", str(copy.folder)], capsys, 3).startswith(f"{done}: damaged, so ")
+    done.unlink()
+    assert run_forked(worker(copy)).returncode == 0
+    assert points.read_bytes() == whole
+    assert run(["collect", str(copy.folder)]) == 0
+
+
 def test_points_cut_in_a_line_and_a_points_table_of_another_schema(copy: Study) -> None:
     import pandas as pd
 
     points = sorted(copy.runs.glob("continual*/points.jsonl"))[0]
     points.write_text(points.read_text()[:-30])
+    points.with_name("DONE").unlink()
     assert run(["collect", str(copy.folder)]) == 0
     table = read_points(copy)
     assert len(table) > 0
