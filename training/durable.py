@@ -79,6 +79,31 @@ def read_lines_whole(path: str | os.PathLike[str]) -> list[Any]:
     return values
 
 
+def as_counted_lines(lines: Iterable[Mapping[str, Any]]) -> str:
+    """JSON lines of a file that is written whole, each with the number of all as `lines`; no lines are one blank line.
+
+    `read_counted_lines` then knows whether lines were lost.
+    """
+    lines = list(lines)
+    return "".join(json.dumps({**line, "lines": len(lines)}, allow_nan=False) + "\n" for line in lines) or "\n"
+
+
+def read_counted_lines(path: str | os.PathLike[str]) -> list[Any]:
+    """Read a file of `as_counted_lines`; a file of objects without `lines` need only end in a newline.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: lines were lost, or one is not JSON; the message names the file.
+    """
+    if not (data := Path(path).read_bytes()).endswith(b"\n"):
+        raise ValueError(f"{path}: cut off, {f'its last line ends in {data[-20:]!r}' if data else 'it is empty'}")
+    lines = read_lines_whole(path)
+    counts = {line.pop("lines", len(lines)) for line in lines if isinstance(line, dict)}
+    if counts - {len(lines)}:
+        raise ValueError(f"{path}: {len(lines)} of {max(counts)} lines are left")
+    return lines
+
+
 def cut_lines(path: str | os.PathLike[str], before_step: int) -> None:
     """Keep the leading lines of a file of JSON lines with `step` below `before_step`; a line that is damaged ends them.
 

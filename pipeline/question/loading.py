@@ -30,6 +30,8 @@ FREE_NAMES = (
     *(r"corpora\.sources", r"weights\.base", r"weights\.value", r"weights\.given(\.[^=.]+)?", r"variants(\.[^=]+)?"),
 )
 """Keys, as expressions, below which the user chooses the names."""
+START, END = "---\n", "...\n"
+"""First and last line of a study.yaml; one of an earlier version, or written by a person, need not have them."""
 ConfigStore.instance().store(name="schema", node=Question)
 
 
@@ -106,7 +108,11 @@ def load_question(path: Path, overrides: Sequence[str] = (), *, again: bool = Tr
         ConfigError: the file is of another version, or an override selects another group or no key.
     """
     try:
-        stored = OmegaConf.merge(OmegaConf.structured(Question), OmegaConf.load(path))
+        text = path.read_text()
+        # The keys that a file which was cut lacks would else have their defaults.
+        if not text.strip() or (text.startswith(START) and not text.endswith(END)):
+            raise ValueError(f"it was cut off, {f'its last line must be {END.strip()}' if text else 'it is empty'}")
+        stored = OmegaConf.merge(OmegaConf.structured(Question), OmegaConf.create(text))
     except (OmegaConfBaseException, YAMLError, ValueError, OSError) as error:
         raise ConfigError([f"{path}: cannot be read as a question ({one_line(error)}); plan again"]) from None
     lines = []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipeline.study.artifacts import Number, Ratio, Steps, adapter, first_problem
 from pipeline.study.folder import Study, StudyError
-from training.durable import read_lines_whole, write_whole
+from training.durable import as_counted_lines, read_counted_lines, write_whole
 
 SCHEMA = 1
 NAME = "design.jsonl"
@@ -78,13 +78,13 @@ def read_rounds(study: Study) -> list[DesignRound]:
     """The rounds of a study, in order; none without a file.
 
     Raises:
-        StudyError: a line that is damaged or of another schema.
+        StudyError: lines are missing, or one is damaged or of another schema.
     """
     from pydantic import ValidationError
 
     path = history_file(study)
     try:
-        lines = read_lines_whole(path)
+        lines = read_counted_lines(path)
     except FileNotFoundError:
         return []
     except ValueError as error:
@@ -109,7 +109,7 @@ def write_rounds(study: Study, rounds: Sequence[DesignRound]) -> None:
     path = history_file(study)
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ({"schema": SCHEMA, **dataclasses.asdict(one)} for one in rounds)
-    write_whole(path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines))
+    write_whole(path, as_counted_lines(lines))
 
 
 _REMEDY = "delete the file to choose anew, the finished runs are kept"

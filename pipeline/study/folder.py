@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from pipeline.question.goal import goal_of
+from pipeline.question.loading import END, START
 from pipeline.question.schema import ROLES, Question
-from training.durable import read_lines_whole, write_whole
+from training.durable import as_counted_lines, read_counted_lines, write_whole
 from training.run import state_of
 from training.spec import RunSpec, SpecError
 
@@ -50,11 +50,11 @@ class PlannedRun:
         """Hash of the run to be done before this one: its parent, or its reference, which has the same parent."""
         return self.spec.reweighting.reference if self.spec.reweighting else self.parent
 
-    def to_json(self) -> str:
-        """One line."""
+    def to_dict(self) -> dict[str, Any]:
+        """What a line holds."""
         spec, variant = self.spec, {"variant": self.variant} if self.variant else {}
         line = {"schema": SCHEMA, "run": self.name, "role": self.role, "model": self.model, "start": self.start}
-        return json.dumps({**line, "hash": spec.hash, "spec": spec.to_dict(), **variant})
+        return {**line, "hash": spec.hash, "spec": spec.to_dict(), **variant}
 
 
 @dataclass(frozen=True)
@@ -99,14 +99,18 @@ class Study:
         if not self.plan_file.exists():
             raise StudyError(f"{self.plan_file}: missing; run cptlaw plan with the question of this study first")
         try:
-            return [_planned(line, self.plan_file) for line in read_lines_whole(self.plan_file)]
+            lines = read_counted_lines(self.plan_file)
+        except ValueError as error:
+            raise StudyError(f"{error}; {_REMEDY}") from None
+        try:
+            return [_planned(line) for line in lines]
         except (KeyError, TypeError, SpecError, ValueError) as error:
-            raise StudyError(f"{self.plan_file}: {error}; plan again, the finished runs are kept") from None
+            raise StudyError(f"{self.plan_file}: {error}; {_REMEDY}") from None
 
     def write_plan(self, runs: Iterable[PlannedRun]) -> None:
         """Replace plan.jsonl."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(self.plan_file, "".join(run.to_json() + "\n" for run in runs))
+        write_whole(self.plan_file, as_counted_lines(run.to_dict() for run in runs))
 
 
 def study_of(question: Question) -> Study:
@@ -117,11 +121,11 @@ def study_of(question: Question) -> Study:
 
 
 def question_yaml(question: Question) -> str:
-    """The resolved question, as study.yaml holds it."""
-    return OmegaConf.to_yaml(OmegaConf.structured(question))
+    """The resolved question, as study.yaml holds it: a YAML document with a start and an end."""
+    return f"{START}{OmegaConf.to_yaml(OmegaConf.structured(question))}{END}"
 
 
-def _planned(line: dict[str, Any], path: Path) -> PlannedRun:
+def _planned(line: dict[str, Any]) -> PlannedRun:
     if line["schema"] != SCHEMA:
         raise StudyError(f"schema {line['schema']!r}; this version reads {SCHEMA}")
     spec = RunSpec.from_dict(line["spec"])
@@ -135,3 +139,6 @@ def _planned(line: dict[str, Any], path: Path) -> PlannedRun:
     if spec.initial.kind == "run" and (Path(start).is_absolute() or ".." in Path(start).parts):
         raise StudyError(f"{name} starts from {start!r}, which is no run of this study")
     return PlannedRun(name, line["role"], line["model"], start, spec, str(line.get("variant", "")))
+
+
+_REMEDY = "delete it and run cptlaw plan again, with the question of this study; the finished runs are kept"

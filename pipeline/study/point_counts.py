@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.study.folder import PlannedRun, Study, StudyError
 
 
-def refuse_lost_points(study: Study, plan: Sequence[PlannedRun], present: Mapping[str, int]) -> None:
+def refuse_lost_points(study: Study, plan: Sequence[PlannedRun], present: Mapping[Hashable, int]) -> None:
     """Check that no finished run of the plan has other than the points that it ended with.
 
     Args:

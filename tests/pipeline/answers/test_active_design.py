@@ -266,18 +266,35 @@ def test_rounds_of_another_question_are_kept_and_not_counted(copied: tuple[Setti
     ("line", "problem"),
     [
         ("{", "line 2: not a JSON line"),
-        ('{"schema": 7}', "line 2: schema 7; this version reads 1"),
-        ('{"schema": 1, "round": "two"}', "line 2: round = 'two'"),
+        ('{"schema": 7, "lines": 2}', "line 2: schema 7; this version reads 1"),
+        ('{"schema": 1, "round": "two", "lines": 2}', "line 2: round = 'two'"),
     ],
 )
 def test_a_damaged_line_is_one_error(copied: tuple[Setting, Study], line: str, problem: str) -> None:
     setting, study = copied
     file = history_file(study)
+    write_rounds(study, read_rounds(study)[:2])
     file.write_text(file.read_text().splitlines()[0] + "\n" + line + "\n")
     with pytest.raises(StudyError, match=problem) as caught:
         next_round(setting, study)
     assert str(caught.value).startswith(str(file))
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_file_that_lost_rounds_is_refused(copied: tuple[Setting, Study]) -> None:
+    setting, study = copied
+    file = history_file(study)
+    whole = file.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for left in (b"", whole[:-1], whole[:100], lines[0] + lines[1][:50]):
+        file.write_bytes(left)
+        with pytest.raises(
+            StudyError, match=r"cut off, .*; delete the file to choose anew, the finished runs are kept"
+        ):
+            next_round(setting, study)
+    file.write_bytes(lines[0])
+    with pytest.raises(StudyError, match=f": 1 of {len(lines)} lines are left; delete the file to choose anew"):
+        next_round(setting, study)
 
 
 def test_spent_is_the_cost_of_all_chosen_runs(ended: tuple[Setting, Study]) -> None:

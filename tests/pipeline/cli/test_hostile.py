@@ -113,9 +113,29 @@ def test_a_plan_of_a_stranger(study: Study, capsys: pytest.CaptureFixture[str]) 
     errors |= {verb: error_of(PLANNED["no spec"], verb) for verb in ("collect", "report", "track sync")}
     for name, error in errors.items():
         assert error.startswith(f"{study.plan_file}: "), name
-        assert error.endswith("; plan again, the finished runs are kept"), name
+        assert error.endswith("with the question of this study; the finished runs are kept"), name
     study.plan_file.write_text(planned)
     assert everything(study.folder.parent) == before
+
+
+def test_a_plan_that_lost_lines_is_refused(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = study.plan_file.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    assert len(lines) > 2
+    remedy = "delete it and run cptlaw plan again, with the question of this study; the finished runs are kept"
+    for left, problem in (
+        (b"", "cut off, it is empty"),
+        (whole[:-1], "cut off, its last line ends in "),
+        (whole[:40], "cut off, its last line ends in "),
+        (b"".join(lines[:-1]), f"{len(lines) - 1} of {len(lines)} lines are left"),
+    ):
+        study.plan_file.write_bytes(left)
+        for verb in ("status", "collect"):
+            error = refused([verb, str(study.folder)], capsys, 3)
+            assert error.startswith(f"{study.plan_file}: {problem}")
+            assert error.endswith(f"; {remedy}")
+    study.write_plan([])
+    assert study.read_plan() == []
 
 
 def test_a_plan_whose_lines_are_no_runs(study: Study, capsys: pytest.CaptureFixture[str]) -> None:

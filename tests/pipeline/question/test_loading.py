@@ -246,6 +246,20 @@ def test_study_yaml_gives_the_question_back(stored: Path, tmp_path: Path) -> Non
         load_question(damaged)
 
 
+def test_a_study_yaml_that_was_cut_is_refused(stored: Path, tmp_path: Path) -> None:
+    whole, cut = stored.read_text(), tmp_path / "study.yaml"
+    for end in (*range(0, len(whole), 97), len(whole) - 1):
+        cut.write_text(whole[:end])
+        with pytest.raises(ConfigError) as error:
+            load_question(cut, again=False)
+        (line,) = error.value.lines
+        assert line.startswith(f"{cut}: cannot be read as a question (")
+        assert line.endswith("; plan again")
+    # As an earlier version wrote it, or a person.
+    cut.write_text(whole.removeprefix("---\n").removesuffix("...\n"))
+    assert load_question(cut) == load_question(stored)
+
+
 @pytest.mark.parametrize(
     "words",
     [
