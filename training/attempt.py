@@ -108,15 +108,15 @@ def is_live(folder: Path, record: dict[str, Any], stale_after: float = 60.0) -> 
         return False
     if record["host"] == socket.gethostname() and record["boot"] == _boot():
         try:
-            # Not exactly equal: the start time is relative to a boot time that clock corrections move.
-            return abs(psutil.Process(record["pid"]).create_time() - record["process_start"]) < 2.0
+            return abs(_process_start(record["pid"]) - record["process_start"]) < 2.0
         except psutil.NoSuchProcess:
             return False
     try:
         beat = _heartbeat(folder, record["attempt"]).stat().st_mtime
     except FileNotFoundError:
         return False
-    return _file_system_now(folder) - beat < stale_after
+    # A beat from the future is of a clock that was set back since: a live holder corrects it with its next one.
+    return abs(_file_system_now(folder) - beat) < stale_after
 
 
 def _file_system_now(folder: Path) -> float:
@@ -133,7 +133,7 @@ def _surroundings() -> dict[str, Any]:
         "host": socket.gethostname(),
         "boot": _boot(),
         "pid": os.getpid(),
-        "process_start": psutil.Process().create_time(),
+        "process_start": _process_start(os.getpid()),
         "start": _now(),
         "python": platform.python_version(),
         "packages": _versions(),
@@ -163,6 +163,11 @@ def _revision() -> str:
 def _boot() -> str:
     path = Path("/proc/sys/kernel/random/boot_id")
     return path.read_text().strip() if path.exists() else f"{sys.platform}-{psutil.boot_time():.0f}"
+
+
+def _process_start(pid: int) -> float:
+    """When a process started, seconds after the boot: a clock that is set changes the time of both."""
+    return psutil.Process(pid).create_time() - psutil.boot_time()
 
 
 def _now() -> str:

@@ -160,12 +160,22 @@ def learn_from_confirmation(setting: Setting, study: Study) -> list[PlannedRun]:
 
 
 def is_answered(setting: Setting, study: Study) -> bool:
-    """Whether recommendation.json is newer than the runs of the last round, if cptlaw refine chose that."""
+    """Whether recommendation.json is of fits to the points of all runs, if cptlaw refine chose the last of them."""
     rounds = [one for one in chosen_runs(setting, study).rounds if one.chosen and one.reason != CONFIRMATION]
     if not rounds or not rounds[-1].more:
         return True
-    answer, ends = Recommendation.path(study), [study.runs / run.run / "DONE" for run in rounds[-1].chosen]
-    return answer.exists() and all(end.exists() and end.stat().st_mtime <= answer.stat().st_mtime for end in ends)
+    question = setting.question
+    plan = goal_of(question).runs(question, study, setting.manifest, setting.precision)
+    if not Recommendation.path(study).exists() or any(study.state(run) != "done" for run in plan):
+        return False
+    points = of_domain(measured_points(study, plan, question.corpora.general), question)
+    # By counts: clocks of two hosts differ, and a copied study has other times.
+    fitted = Recommendation.read(study).fit_points
+    return bool(fitted) and all(
+        name in question.law and count == len(selected(points, corpus, question.law[name]))
+        for corpus, of_law in fitted.items()
+        for name, count in of_law.items()
+    )
 
 
 def round_line(one: DesignRound) -> str:

@@ -19,6 +19,7 @@ from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation
 from pipeline.study.fits import read_back_test, spread, with_average
 from pipeline.study.folder import PlannedRun, Study, StudyError
+from pipeline.study.point_counts import ended_points
 from pipeline.study.target import find_target, lasting, target_columns
 from training.corpora.manifest import Manifest
 
@@ -147,7 +148,8 @@ def compare(
                         relative_error=predicted / measured - 1, inside=low <= measured <= high, **seen,
                     )
                 )  # fmt: skip
-    confirmation = Confirmation(0.9, rows, outcome(question, recommendation, rows))
+    known = sum(ended_points(study, study.read_plan()).values())
+    confirmation = Confirmation(0.9, rows, outcome(question, recommendation, rows), points=known)
     confirmation.write(study)
     return confirmation
 

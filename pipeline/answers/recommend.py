@@ -86,6 +86,7 @@ def recommend(
         held_out=[HeldOutError(**row) for row in errors.reset_index().to_dict("records")],  # pyright: ignore
         answers=alone,
         peak_learning_rate=answer.peak,
+        fit_points={corpus: {name: fit.n_points for name, fit in of_law.items()} for corpus, of_law in fits.items()},
     )
     recommendation.write(study)
     return recommendation

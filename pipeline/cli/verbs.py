@@ -190,7 +190,7 @@ def confirm(question: Question, console: Console) -> Exit:
     goal, study = goal_of(question), study_of(question)
     if goal.staged(question) and question.launcher.kind == "slurm":
         # Short runs of a next round may be done before the job of this round comes here.
-        waiting = [run for run in study.read_plan() if run.role == "fit" and not _in_answer(study, run)]
+        waiting = _not_in_answer(study)
         if waiting:
             console.print(f"not confirmed yet: {len(waiting)} runs for the fit are not in the answer", highlight=False)
             return Exit.DONE
@@ -208,12 +208,15 @@ def confirm(question: Question, console: Console) -> Exit:
     return _show(goal.confirm(question, study, runs), console)
 
 
-def _in_answer(study: Study, run: PlannedRun) -> bool:
-    """Whether a run had ended when points were collected, or has failed."""
-    points, done = study.folder / "points.parquet", study.runs / run.name / "DONE"
-    if not done.exists():
-        return study.state(run) == "failed"
-    return points.exists() and done.stat().st_mtime_ns <= points.stat().st_mtime_ns
+def _not_in_answer(study: Study) -> list[PlannedRun]:
+    """The runs for the fit that have not failed, and whose points were not all collected."""
+    from pipeline.study.collect import read_points
+    from pipeline.study.point_counts import ended_points
+
+    plan = [run for run in study.read_plan() if run.role == "fit" and study.state(run) != "failed"]
+    ended = ended_points(study, plan)
+    collected = read_points(study)["run"].value_counts() if (study.folder / "points.parquet").exists() else {}
+    return [run for run in plan if run.name not in ended or ended[run.name] != collected.get(run.name, 0)]
 
 
 def report(question: Question, console: Console) -> Exit:

@@ -227,6 +227,8 @@ class WeightsConfirmation(Artifact):
     target: WeightsTarget
     seeds: int
     methods: list[MethodResult]
+    points: int | None = None
+    """Number of points of all runs of the plan when they were compared; None: not known."""
 
     def __post_init__(self) -> None:
         if self.reference not in {row.method for row in self.methods}:

@@ -19,6 +19,7 @@ from pipeline.mixture_weights.artifacts import (
 from pipeline.mixture_weights.setting import Measured, Setting, average, domain_values, target_tokens
 from pipeline.mixture_weights.stages import confirmation_runs, propose_all
 from pipeline.study.folder import PlannedRun, Study
+from pipeline.study.point_counts import ended_points
 
 LEVEL = 0.9
 
@@ -102,6 +103,7 @@ def compare(
         target=recommendation.target,
         seeds=setting.question.weights.confirm_seeds,
         methods=rows,
+        points=sum(ended_points(study, study.read_plan()).values()),
     )
     confirmation.write(study)
     return confirmation

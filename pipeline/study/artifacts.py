@@ -249,6 +249,8 @@ class Recommendation(Artifact):
     """Law -> what it recommends alone."""
     peak_learning_rate: Number | None = None
     """That of the run it is for; None: that of the question."""
+    fit_points: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Corpus -> law -> number of points that it was fitted to."""
 
 
 @dataclass(frozen=True)
@@ -346,3 +348,5 @@ class Confirmation(Artifact):
     """A row a place, corpus and law."""
     outcome: Outcome
     """What the runs say of the predicted optimum."""
+    points: int | None = None
+    """Number of points of all runs of the plan when they were compared; None: not known."""

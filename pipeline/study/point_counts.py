@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +35,22 @@ def refuse_lost_points(study: Study, plan: Sequence[PlannedRun], present: Mappin
     if lines:
         more = f"; so do {len(lines) - 1} more runs" if lines[1:] else ""
         raise StudyError(lines[0] + more)
+
+
+def ended_points(study: Study, plan: Sequence[PlannedRun]) -> dict[str, int]:
+    """Run -> number of its points, of the runs of the plan that are done."""
+    ended = {}
+    for run in plan:
+        folder = study.runs / run.name
+        if not (folder / "DONE").exists():
+            continue
+        with contextlib.suppress(ValueError):
+            if (recorded := _recorded(folder / "DONE")) is not None:
+                ended[run.name] = recorded
+                continue
+        points = folder / "points.jsonl"
+        ended[run.name] = points.read_bytes().count(b"\n") if points.exists() else 0
+    return ended
 
 
 def _recorded(done: Path) -> int | None:

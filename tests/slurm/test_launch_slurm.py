@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from pipeline.cli.main import run
+from pipeline.cli.verbs import _not_in_answer
 from pipeline.launch.launcher import launch
 from pipeline.launch.slurm.client import Scheduler, SchedulerError
 from pipeline.launch.slurm.jobs import read_jobs
@@ -235,9 +237,35 @@ def test_rounds_of_an_active_design_follow_each_other(words, study, slurm, capsy
     # Nor when its runs have ended, but after the points of the answer were collected.
     assert run(["confirm", str(study.folder)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "not confirmed yet: 2 runs for the fit are not in the answer"
+    # Of a host whose clock is years ahead of the other's, or behind it.
+    plan = study.read_plan()
+    for date in (1, 2_000_000_000):
+        for collected, missing in ((plan[:-2], plan[-2:]), (plan, [])):
+            study.write_plan(collected)
+            assert run(["collect", str(study.folder)]) == 0
+            study.write_plan(plan)
+            os.utime(study.folder / "points.parquet", (date, date))
+            assert _not_in_answer(study) == missing
+    (study.folder / "points.parquet").unlink()
     # As the job does it, in which the study has a question already.
     assert len(submitted(str(study.folder)) - first) in (1, 2)
     assert len([job for job in read_jobs(study) if job.kind == "recommend"]) == 2
+
+
+@pytest.mark.parametrize("date", [1, 2_000_000_000])
+def test_what_is_compared_counts_points_and_asks_no_clock(words, study, slurm, capsys, date: int) -> None:
+    assert run(["plan", *words]) == 0
+    plan = study.read_plan()
+    for planned in plan:
+        write_losses(study, planned, [(0, "general", 4.0), (planned.spec.steps, "general", 3.0)])
+    confirmation = study.folder / "confirmation.json"
+    for points, submitted in ((2 * len(plan), False), (2 * len(plan) - 2, True)):
+        confirmation.write_text(json.dumps({"schema": 1, "points": points}))
+        os.utime(confirmation, (date, date))
+        capsys.readouterr()
+        assert run(["train", *words]) == 0
+        assert ("done and confirmed" not in capsys.readouterr().out) == submitted
+        assert len(slurm.jobs()) == submitted
 
 
 def test_without_slurm(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

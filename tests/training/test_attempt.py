@@ -7,6 +7,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import psutil
 import pytest
 
 from training.attempt import LeaseLostError, attempts, claim, is_live
@@ -44,11 +45,25 @@ def test_a_holder_on_another_host_is_alive_while_its_heart_beats(tmp_path, monke
     old = right() - 10
     os.utime(tmp_path / "attempts" / "001.heartbeat", (old, old))
     assert not is_live(tmp_path, record, stale_after=5.0)
+    # From before the clock was set back by a day.
+    os.utime(tmp_path / "attempts" / "001.heartbeat", (right() + 86400, right() + 86400))
+    assert not is_live(tmp_path, record, stale_after=5.0)
     successor = claim(tmp_path, stale_after=5.0)
     with pytest.raises(LeaseLostError, match="taken over"):
         attempt.check()
     successor.check()
     successor.end(0)
+
+
+@pytest.mark.parametrize("hours", [-30, 30])
+def test_a_clock_that_is_set_kills_no_holder_on_this_host(tmp_path, monkeypatch, hours):
+    attempt = claim(tmp_path)
+    boot = psutil._pslinux.boot_time()
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: boot + 3600 * hours)
+    assert is_live(tmp_path, attempt.record)
+    assert claim(tmp_path) is None
+    monkeypatch.undo()
+    attempt.end(0)
 
 
 def test_the_heart_beats(tmp_path):

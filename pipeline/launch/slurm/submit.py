@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import os
 import re
 import secrets
@@ -33,6 +34,7 @@ from pipeline.question.design import is_active
 from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun, Study
+from pipeline.study.point_counts import ended_points
 from pipeline.study.status import print_failed
 from training.durable import write_whole
 from training.run import Exit
@@ -232,10 +234,12 @@ def _alive_closing_jobs(jobs: Iterable[Job], queue: Queue, last: str) -> list[Jo
 
 
 def _is_confirmed(study: Study, plan: Sequence[PlannedRun]) -> bool:
-    """Whether confirmation.json is newer than the end of every run."""
-    confirmation = study.folder / study.answer("confirmation.json")
-    ends = [study.runs / run.name / "DONE" for run in plan]
-    return confirmation.exists() and all(end.stat().st_mtime <= confirmation.stat().st_mtime for end in ends)
+    """Whether confirmation.json is a comparison of as many points as the runs have now."""
+    try:
+        known = json.loads((study.folder / study.answer("confirmation.json")).read_text()).get("points")
+    except (OSError, ValueError, AttributeError):
+        return False
+    return known is not None and known == sum(ended_points(study, plan).values())
 
 
 def _what(question: Question, job: Job) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 from pathlib import Path
 
@@ -36,7 +37,8 @@ from pipeline.study.design_history import (
     read_rounds,
     write_rounds,
 )
-from pipeline.study.folder import Study, StudyError, study_of
+from pipeline.study.fits import selected
+from pipeline.study.folder import PlannedRun, Study, StudyError, study_of
 from tests.pipeline.answers.active_study import all_rounds, asking, setting_of, train
 from tests.pipeline.answers.examples import recommendation
 from tests.pipeline.report.report_study import write_runs
@@ -226,8 +228,28 @@ def test_more_is_chosen_beyond_tolerance_and_budget(copied: tuple[Setting, Study
     assert not is_answered(setting, study)
     train(setting)
     assert not is_answered(setting, study)
-    recommendation().write(study)
-    assert is_answered(setting, study)
+    fitted = _fitted(setting, study, study.read_plan())
+    for counts in ({}, {"code": {"dcpt": 3}}, {name: {"transfer-anchored": 9} for name in fitted}):
+        recommendation(fit_points=counts).write(study)
+        assert not is_answered(setting, study)
+    # Whatever the clocks of two hosts make of the dates of the files.
+    for date in (1, 2_000_000_000):
+        path = recommendation(fit_points=fitted).write(study)
+        os.utime(path, (date, date))
+        assert is_answered(setting, study)
+        recommendation(fit_points={**fitted, "general": {"transfer-anchored": 9}}).write(study)
+        os.utime(path, (date, date))
+        assert not is_answered(setting, study)
+
+
+def _fitted(setting: Setting, study: Study, plan: list[PlannedRun]) -> dict[str, dict[str, int]]:
+    """The points of each fit to the runs of a plan."""
+    points = measured_points(study, plan, setting.question.corpora.general)
+    laws = setting.question.law
+    return {
+        corpus: {name: len(selected(points, corpus, section)) for name, section in laws.items()}
+        for corpus in setting.question.corpora.sources
+    }
 
 
 def test_finished_confirmation_runs_become_points(copied: tuple[Setting, Study]) -> None:
