@@ -98,15 +98,24 @@ def claim(folder: Path, *, stale_after: float = 60.0, heartbeat_seconds: float =
 
 
 def attempts(folder: Path) -> list[dict[str, Any]]:
-    """Records of all attempts on a run, oldest first."""
-    return [json.loads(path.read_text()) for path in sorted((folder / "attempts").glob("[0-9]*.json"))]
+    """Records of all attempts on a run, oldest first; of a file that is damaged only the attempt's number."""
+    return [_record(path) for path in sorted((folder / "attempts").glob("[0-9]*.json"))]
+
+
+def _record(path: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(path.read_text())
+    except (OSError, ValueError):
+        record = None
+    # A run can go on without knowing how it began; its number is in the name of the file.
+    return record if isinstance(record, dict) and "attempt" in record else {"attempt": int(path.stem)}
 
 
 def is_live(folder: Path, record: dict[str, Any], stale_after: float = 60.0) -> bool:
     """Whether the process of an attempt still works on the run, as seen from this host."""
     if "end" in record:
         return False
-    if record["host"] == socket.gethostname() and record["boot"] == _boot():
+    if record.get("host") == socket.gethostname() and record["boot"] == _boot():
         try:
             return abs(_process_start(record["pid"]) - record["process_start"]) < 2.0
         except psutil.NoSuchProcess:

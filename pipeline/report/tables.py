@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from importlib.metadata import version
@@ -214,11 +213,7 @@ def _counted(values: Counter[str]) -> str:
 
 
 def _attempts(evidence: Evidence, run: str) -> Iterable[dict[str, Any]]:
-    try:
-        return attempts(evidence.study.runs / run)
-    except (OSError, json.JSONDecodeError):
-        # A record of how a run was made, not of what it found: no reason to have no report.
-        return []
+    return attempts(evidence.study.runs / run)
 
 
 def _seconds(record: dict[str, Any]) -> float:

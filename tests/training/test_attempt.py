@@ -66,6 +66,21 @@ def test_a_clock_that_is_set_kills_no_holder_on_this_host(tmp_path, monkeypatch,
     attempt.end(0)
 
 
+@pytest.mark.parametrize("left", ["", '{"attempt": 1, "ho', "\0\0\0\0", "[1]", "{}"])
+def test_a_damaged_record_is_read_past(tmp_path, left):
+    attempt = claim(tmp_path, heartbeat_seconds=1000)
+    (tmp_path / "attempts" / "001.json").write_text(left)
+    assert attempts(tmp_path) == [{"attempt": 1}]
+    # Its heart still beats: whose it is cannot be known.
+    assert claim(tmp_path) is None
+    os.utime(tmp_path / "attempts" / "001.heartbeat", (0, 0))
+    second = claim(tmp_path)
+    assert second.number == 2
+    second.end(0)
+    assert [record["attempt"] for record in attempts(tmp_path)] == [1, 2]
+    attempt.end(0)
+
+
 def test_the_heart_beats(tmp_path):
     attempt = claim(tmp_path, heartbeat_seconds=0.05)
     heart = tmp_path / "attempts" / "001.heartbeat"
