@@ -20,7 +20,7 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
         *("pytest", "training.loop", "training.run", "training.devices.accelerated", "deepspeed"),
-        *("transformers.models.qwen2.modeling_qwen2", "pipeline.launch.worker", "pipeline.cli.verbs"),
+        *("transformers.models.qwen2.modeling_qwen2", "pipeline.launch.work", "pipeline.cli.verbs"),
     ]
 )
 

@@ -2,12 +2,54 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from pathlib import Path
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+_received: list[int] = []
+
+
+def leave_on_signals(line: str) -> None:
+    """From now on a signal ends this process with a line on stderr and exit code 75.
+
+    For the time in which a process loads and has written nothing: an exception in the middle of an import may come out
+    as any other.
+    """
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        os.write(sys.stderr.fileno(), f"{line}; run the same command again\n".encode())
+        os._exit(75)
+
+    for number in SIGNALS:
+        signal.signal(number, leave)
+
+
+def interrupt_on_signals() -> None:
+    """From now on a signal raises KeyboardInterrupt in the main thread."""
+    for number in SIGNALS:
+        signal.signal(number, _interrupt)
+
+
+def ignore_signals() -> None:
+    """From now on signals do nothing: the work is done, and its exit code is known."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def was_interrupted() -> bool:
+    """Whether a signal raised KeyboardInterrupt, which a library may have turned into another error."""
+    return bool(_received)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    _received.append(number)
+    raise KeyboardInterrupt
 
 
 class StopRequestedError(Exception):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
-import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from training.stop import SIGNALS
+from training.stop import ignore_signals, interrupt_on_signals, leave_on_signals, was_interrupted
 
 
 class Verb(NamedTuple):
@@ -56,6 +55,9 @@ _HYDRA_FLAGS = (
 _OF_A_STUDY = ("experiment", "name", "points", "tables.points", "corpora")
 """Keys that name the study of `cptlaw tables`."""
 
+_STOPPED = 75
+"""Exit code of a command that a signal stopped; `training.run.Exit`, which this module does not load."""
+
 HELP = """cptlaw: find the data mixture and learning-rate schedule for continual pre-training, from a few small runs.
 
 It trains small models, fits a scaling law with intervals, recommends a mixture, and confirms it with held-out runs.
@@ -81,16 +83,20 @@ exit codes: 0 done, 1 crash or a failed run, 2 bad configuration, 3 input missin
 
 def main() -> None:
     """Entry of the command line."""
-    for number in SIGNALS:
-        # As Ctrl-C: runs save their state, and the exit code is 75.
-        signal.signal(number, signal.default_int_handler)
+    leave_on_signals("stopped before anything was written")
     # Imported objects stay alive: collecting garbage among them took a third of the time of `cptlaw plan`.
     gc.set_threshold(100_000, 20, 20)
-    sys.exit(run(sys.argv[1:]))
+    try:
+        # Then as Ctrl-C: runs save their state, and the exit code is 75.
+        code = run(sys.argv[1:], loaded=interrupt_on_signals)
+    except KeyboardInterrupt:  # a second signal
+        code = _STOPPED
+    ignore_signals()
+    sys.exit(code)
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Carry out a command line; returns the exit code."""
+def run(arguments: Sequence[str], loaded: Callable[[], object] = lambda: None) -> int:
+    """Carry out a command line; returns the exit code. `loaded` is called before anything is written."""
     words = [word for word in arguments if word != "--debug"]
     if not words or words[0] in ("-h", "--help", "help"):
         width = max(map(len, VERBS))
@@ -119,10 +125,10 @@ def run(arguments: Sequence[str]) -> int:
         else:
             _print_keys(verb)
         return 0
-    return _carry_out(verb, rest, debug="--debug" in arguments)
+    return _carry_out(verb, rest, "--debug" in arguments, loaded)
 
 
-def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
+def _carry_out(verb: str, rest: list[str], debug: bool, loaded: Callable[[], object]) -> int:
     from rich.console import Console
 
     from pipeline.cli import verbs
@@ -135,32 +141,40 @@ def _carry_out(verb: str, rest: list[str], debug: bool) -> int:
     errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     try:
         if verb == "train" and any(word.split("=")[0] in _HYDRA_FLAGS for word in rest):
+            loaded()
             return _hydra_app(rest)
         if verb == "fit" and any(word.startswith("points=") for word in rest):
             from pipeline.cli.fit_table import fit_table
 
+            loaded()
             return int(fit_table(rest, console))
         if verb == "tables" and not any("=" not in word or word.split("=")[0] in _OF_A_STUDY for word in rest):
             from pipeline.cli.table_studies import make_all_tables
 
+            loaded()
             return int(make_all_tables(rest, console, verbs.carry_out))
         if VERBS[verb].module:
-            return int(import_module(f"pipeline.cli.{VERBS[verb].module}").carry_out(rest, console))
+            module = import_module(f"pipeline.cli.{VERBS[verb].module}")
+            loaded()
+            return int(module.carry_out(rest, console))
         question = _question(verb, rest)
+        loaded()
         return int(verbs.carry_out(verb, question, console))
     except (ConfigError, *_of_fitting()) as error:
         code, lines = 2, str(error)
     except (CorpusError, StudyError, SpecError) as error:
         code, lines = 3, str(error)
     except KeyboardInterrupt:
-        code, lines = 75, "stopped; run the same command again to continue"
+        code, lines = _STOPPED, "stopped; run the same command again to continue"
     except Exception as error:
-        from pipeline.launch.worker import DISK_ERRORS, disk_message
+        from pipeline.launch.work import DISK_ERRORS, disk_message
 
         if debug:
             raise
         code, lines = 1, f"{type(error).__name__}: {error} (--debug shows where)"
-        if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+        if was_interrupted():
+            code, lines = _STOPPED, "stopped; run the same command again to continue"
+        elif isinstance(error, OSError) and error.errno in DISK_ERRORS:
             code, lines = 3, disk_message(error, "disk")
     if debug:
         import traceback

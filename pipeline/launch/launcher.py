@@ -25,7 +25,7 @@ def launch(question: Question, study: Study, console: Console, last: str = "reco
             if study.state(run) == "failed":
                 (study.runs / run.name / "FAILED").unlink()
     if question.run is not None:
-        from pipeline.launch.worker import run_worker
+        from pipeline.launch.work import run_worker
 
         names = [run.name for run in plan if question.run in (run.name, run.spec.hash, run.spec.hash[:8])]
         if not names:

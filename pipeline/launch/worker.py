@@ -3,165 +3,43 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
-from functools import partial
 from pathlib import Path
 
-from pipeline.launch.ranks import rank_environment, run_ranks
-from pipeline.launch.run_queue import next_runs, select_runs
-from pipeline.plan.runs import data_folder, kept_steps
-from pipeline.question.loading import load_question
-from pipeline.question.schema import Question
-from pipeline.study.folder import PlannedRun, Study, question_yaml
-from pipeline.tracking.mirror import NO_MIRROR, Mirror, mirrored
-from training.attempt import LeaseLostError
-from training.corpora.documents import CorpusError
-from training.corpora.manifest import Manifest
-from training.devices.group import ALONE, Group, join, leave
-from training.run import Exit, Places, run_once
-from training.spec import Execution, SpecError
-from training.stop import StopRequest
-
-MIRROR_SECONDS = 5.0
-"""Longest wait for wandb, seconds, in a process that was asked to stop."""
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-"""Errors that the user corrects at the disk: no space, or no right to write."""
+from training.stop import ignore_signals, leave_on_signals
 
 
-def work(
-    study: Study,
-    question: Question,
-    stop: StopRequest,
-    *,
-    only: str | None = None,
-    number: int = 0,
-    group: Group = ALONE,
-    mirror: Mirror = NO_MIRROR,
-) -> Exit:
-    """Train the open runs of the plan until this process can train no more of them.
+def main() -> None:
+    """Entry point of the worker process."""
+    leave_on_signals("stopped before the first run")
+    arguments = _arguments()
+    # Late, because they take most of a second, in which signals are answered.
+    from pipeline.launch.work import run_worker
+    from pipeline.question.loading import load_question
+    from pipeline.study.folder import Study
+    from training.run import Exit
 
-    Runs start in the plan's order, except that runs of the model trained last come first: its compiled code is in
-    memory. Workers of different numbers begin with different models. `only` are the names or hashes of the runs to
-    train, with commas between them. Of a group of processes the first one chooses the run that all of them train.
-
-    Returns:
-        DONE when all runs are done; CRASH when one failed; RUN_ME_AGAIN when asked to stop.
-
-    Raises:
-        CorpusError, SpecError, OSError: as `run_once`.
-    """
-    plan = study.read_plan()
-    manifest = Manifest.open(data_folder(question))
-    by_name = {run.name: run for run in plan}
-    selected = select_runs(study, plan, only)
-    done_before = {run.spec.hash for run in selected if study.state(run) == "done"}
-    last_model = None
-    while not group.maximum(int(stop.requested)):
-        names = group.broadcast(partial(next_runs, study, question, plan, selected, number, last_model))
-        if isinstance(names, Exit):
-            return names
-        for run in (by_name[name] for name in names):
-            code = run_once(
-                run.spec, _places(study, run, manifest, plan), _execution(question, run, plan),
-                tokens_ahead=_tokens_of_shape(plan, run, done_before),
-                stale_after=question.launcher.stale_after,
-                log=partial(print, file=sys.stderr, flush=True),
-                group=group, stop=stop, claimed_as=partial(mirror.begin, run),
-            )  # fmt: skip
-            if code == Exit.RUN_ME_AGAIN:
-                return code
-            if code is not None:
-                last_model = run.model
-                break
-        else:
-            # Other processes have every run that could start.
-            time.sleep(0.5)
-    return Exit.RUN_ME_AGAIN
-
-
-def run_worker(study: Study, question: Question, only: str | None, number: int = 0) -> Exit:
-    """Exit code of `work`; a user's mistake and a full disk are one line on stderr.
-
-    A run of several processes starts them here, unless this is one of them, started by torchrun, Slurm or this
-    function.
-    """
-    parallel = question.parallel
+    if arguments.parent:
+        _stop_with_parent(arguments.parent)
+    study = Study(arguments.study)
     try:
-        os.environ.update(rank_environment(parallel.kind, parallel.processes))
-    except SpecError as error:
-        print(error, file=sys.stderr)
-        return Exit.INPUT_MISSING
-    if parallel.kind != "single" and "RANK" not in os.environ:
-        return _start_ranks(study, question, only, number)
-    group = ALONE
-    try:
-        with StopRequest(study.folder / "STOP") as stop:
-            group = join(parallel)
-            with mirrored(study, question, group.first) as mirror:
-                code = work(study, question, stop, only=only, number=number, group=group, mirror=mirror)
-                leave(group)
-                if code == Exit.RUN_ME_AGAIN:
-                    mirror.end(min(MIRROR_SECONDS, question.tracking.wait))
-            return code
-    except (CorpusError, SpecError, LeaseLostError) as error:
-        if group.first:
-            print(error, file=sys.stderr)
-        return Exit.CRASH if isinstance(error, LeaseLostError) else Exit.INPUT_MISSING
-    except OSError as error:
-        if error.errno not in DISK_ERRORS:
-            raise
-        if group.first:
-            print(disk_message(error, study.folder), file=sys.stderr)
-        return Exit.INPUT_MISSING
-
-
-def disk_message(error: OSError, place: object) -> str:
-    """One line about an error of DISK_ERRORS: the place, the error, what to do."""
-    remedy = "make it writable" if error.errno == errno.EROFS else "make room"
-    return f"{error.filename or place}: {error.strerror}; {remedy} and give the same command again"
-
-
-def _start_ranks(study: Study, question: Question, only: str | None, number: int) -> Exit:
-    command = [sys.executable, "-m", "pipeline.launch.worker", str(study.folder), "--number", str(number)]
-    command += ["--parent", str(os.getpid()), *(["--only", only] if only else [])]
-    # A file of its own, since the command line of a single run may differ from study.yaml.
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        file.write(question_yaml(question))
-        file.flush()
-        return run_ranks([*command, "--question", file.name], question.parallel.processes, question.launcher.threads)
-
-
-def _tokens_of_shape(plan: list[PlannedRun], run: PlannedRun, done: set[str]) -> int:
-    """Tokens left to train for all runs with the model of this one, which decide whether compiling pays off."""
-    return sum(
-        other.spec.tokens for other in plan if other.spec.model == run.spec.model and other.spec.hash not in done
-    )
-
-
-def _places(study: Study, run: PlannedRun, manifest: Manifest, plan: list[PlannedRun]) -> Places:
-    reference = None
-    if run.spec.reweighting:
-        after = next((other for other in plan if other.spec.hash == run.after), None)
-        reference = after and study.runs / after.name / "checkpoints" / f"step-{after.spec.steps}"
-    start = study.folder / run.start if run.start else None
-    return Places(study.runs / run.name, manifest, study.folder / "engines", start, reference)
-
-
-def _execution(question: Question, run: PlannedRun, plan: list[PlannedRun]) -> Execution:
-    launcher = question.launcher
-    checkpoints, states = kept_steps(question, run, plan)
-    return Execution(
-        micro_batch=launcher.micro_batch, engine=question.engine, threads=launcher.threads,
-        resume_every=launcher.resume_every, resume_minutes=launcher.resume_minutes, checkpoints=tuple(checkpoints),
-        kept_states=tuple(states), parallel=question.parallel,
-    )  # fmt: skip
+        question = load_question(arguments.question or study.folder / "study.yaml", again=False)
+        code = run_worker(study, question, arguments.only, arguments.number)
+    except Exception:
+        traceback.print_exc()
+        code = Exit.UNEXPECTED
+    ignore_signals()
+    if "RANK" in os.environ:
+        # All files are written. The interpreter's shutdown after a process group aborted in one of six exits.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _stop_with_parent(parent: int) -> None:
@@ -182,26 +60,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--question", type=Path, help="file of the question, if not study.yaml")
     parser.add_argument("--parent", type=int, help="save and exit when the process of this id is gone")
     return parser.parse_args()
-
-
-def main() -> None:
-    """Entry point of the worker process."""
-    arguments = _arguments()
-    if arguments.parent:
-        _stop_with_parent(arguments.parent)
-    study = Study(arguments.study)
-    try:
-        question = load_question(arguments.question or study.folder / "study.yaml", again=False)
-        code = run_worker(study, question, arguments.only, arguments.number)
-    except Exception:
-        traceback.print_exc()
-        code = Exit.UNEXPECTED
-    if "RANK" in os.environ:
-        # All files are written. The interpreter's shutdown after a process group aborted in one of six exits.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -338,7 +338,7 @@ def test_a_deleted_checkpoint_is_made_again_as_the_line_says(copy: Study, words:
 
 
 def test_a_run_that_dies_too_often_fails_with_the_reason(copy: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    from pipeline.launch.worker import run_worker
+    from pipeline.launch.work import run_worker
     from pipeline.question.loading import question_of_study
 
     planned = next(planned for planned in copy.read_plan() if planned.role == "fit")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.launch import worker
+from pipeline.launch import work
 from pipeline.launch.ranks import rank_environment
 from pipeline.launch.run_queue import fail_after_retries
 from pipeline.question.loading import load_question
@@ -80,7 +80,7 @@ def test_deaths_count_from_the_last_progress(planned: Planned) -> None:
 def test_a_run_outside_the_plan_is_refused(planned: Planned, capfd: pytest.CaptureFixture[str]) -> None:
     study = planned("unplanned")
     question = load_question(study.folder / "study.yaml", again=False)
-    assert worker.run_worker(study, question, "pretrain-1") == Exit.INPUT_MISSING
+    assert work.run_worker(study, question, "pretrain-1") == Exit.INPUT_MISSING
     assert capfd.readouterr().err == f"run: 'pretrain-1' is not in {study.plan_file}; see cptlaw status\n"
 
 

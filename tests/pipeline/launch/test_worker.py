@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from pipeline.launch import worker
+from pipeline.launch import work
 from pipeline.launch.run_queue import next_runs
 from pipeline.study.folder import PlannedRun
 from tests.pipeline.report.report_study import make_study
@@ -26,10 +26,10 @@ def test_a_single_run_counts_the_tokens_of_all_runs_of_its_shape(tmp_path: Path,
         arguments.update(keywords)
         return Exit.RUN_ME_AGAIN
 
-    monkeypatch.setattr(worker, "run_once", run_once)
-    monkeypatch.setattr(worker.Manifest, "open", lambda folder: None)
+    monkeypatch.setattr(work, "run_once", run_once)
+    monkeypatch.setattr(work.Manifest, "open", lambda folder: None)
     with StopRequest() as stop:
-        assert worker.work(study, question, stop, only=first.name) == Exit.RUN_ME_AGAIN
+        assert work.work(study, question, stop, only=first.name) == Exit.RUN_ME_AGAIN
     same = [run.spec.tokens for run in plan if run.spec.model == first.spec.model]
     assert len(same) > 1
     assert arguments["tokens_ahead"] == sum(same)

@@ -154,7 +154,7 @@ def test_only_the_mirror_loads_wandb(tracked: Study, words: list[str]) -> None:
     code = (
         "import sys; from pipeline.cli.main import run; "
         f"assert run(['train', *{words!r}]) == 0; "
-        "import pipeline.launch.worker; assert 'wandb' not in sys.modules and 'torch' not in sys.modules"
+        "import pipeline.launch.work; assert 'wandb' not in sys.modules and 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
