@@ -1,4 +1,8 @@
-"""A plan of ten thousand runs: built, submitted to a Slurm that only answers, looked at and collected."""
+"""A plan of ten thousand runs whose mixture changes, on a Slurm that only answers.
+
+Built, submitted, looked at and collected; then a twentieth of the runs failed with their nodes, another was preempted,
+the queue is empty, and what is missing is submitted again.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pipeline.launch.slurm.jobs import read_jobs
 from pipeline.study.folder import PlannedRun, Study
 from tests.benchmarks import Row, row
 from tests.benchmarks.collect import write_points
@@ -20,7 +25,7 @@ from tests.slurm.fake_slurm import FakeSlurm
 from training.evaluation_steps import evaluation_steps
 
 RUNS = 10_000
-BARS = {"plan": 5.0, "submit": None, "status": 3.0, "collect": 10.0}
+BARS = {"plan": 5.0, "submit": None, "status": 3.0, "collect": 10.0, "submit again": None}
 """Verb -> seconds it may take; to submit takes a second a job, since the scheduler is asked no more often."""
 
 
@@ -63,11 +68,17 @@ def simulate(folder: Path, runs: int = RUNS, points: int = 100) -> dict[str, Any
     before = len(slurm.jobs())
     _timed(slurm, "train", words)
     assert len(slurm.jobs()) == before, "what is queued was submitted again"
-    # As it is in the middle of a study: most are done, some run, the others wait.
-    for number, run in enumerate(plan):
-        _write(study, run, points, "done" if number < len(plan) * 0.9 else "running" if number % 10 == 0 else "waiting")
+    states = {run.name: _state_of(run, number, len(plan)) for number, run in enumerate(plan)}
+    for run in plan:
+        _write(study, run, points, states[run.name])
     found["status"] = _timed(slurm, "status", [str(study.folder)])
     found["collect"] = _timed(slurm, "collect", [str(study.folder)])
+    for job in slurm.jobs():
+        slurm.change(job["id"], "GONE", "NODE_FAIL")
+    known = len(read_jobs(study))
+    found["submit again"] = _timed(slurm, "train", [*words, "retry_failed=true"])
+    again = [run for job in read_jobs(study)[known:] for run in job.tasks]
+    assert sorted(again) == sorted(run.spec.hash for run in plan if states[run.name] != "done")
     calls = slurm.calls()
     # A verb is a process, and knows nothing of how soon the next one is called.
     gaps = [after[0] - before[0] for before, after in itertools.pairwise(calls) if before[2] == after[2]]
@@ -76,12 +87,20 @@ def simulate(folder: Path, runs: int = RUNS, points: int = 100) -> dict[str, Any
     return {"verbs": found, "runs": len(plan), "jobs": slurm.jobs(), "interval": interval, "calls": calls}
 
 
+def _state_of(run: PlannedRun, number: int, runs: int) -> str:
+    """As it is in the middle of a study: most runs are done, some run, the others wait; a tenth met a bad node."""
+    if run.role != "pretrain" and number % 20 < 2:
+        return ("failed", "preempted")[number % 20]
+    return "done" if number < runs * 0.9 else "running" if number % 10 == 2 else "waiting"
+
+
 def words_of(folder: Path, runs: int) -> list[str]:
-    """A question of so many runs: three models at many shares, ten seeds each."""
+    """A question of so many runs: three models at many ratios, ten seeds each."""
     count = max(2, round(runs / 30))
     listed = ",".join(f"{(number + 1) / (count + 1):.4f}" for number in range(count))
     return [
-        *("experiment=own", "name=scale", "launcher=slurm", "model=qwen2-0.7m", "allow_repeats=true", "precision=fp32"),
+        *("continual.phases=[{share: 0.8}, {domain_ratio: 0.5}]", "experiment=own", "name=scale"),
+        *("launcher=slurm", "model=qwen2-0.7m", "allow_repeats=true", "precision=fp32"),
         *("ladder=[qwen2-0.05m,qwen2-0.15m,qwen2-0.3m]", "corpora.tokenizer.vocabulary=300"),
         *(f"mixture.domain_ratio=[{listed}]", f"mixture.replicate_at=[{listed}]", "mixture.replicates=10"),
         *(f"studies={folder / 'studies'}", f"data={folder / 'data'}"),
@@ -118,10 +137,14 @@ def _write(study: Study, run: PlannedRun, points: int, state: str) -> None:
         return
     folder, spec = study.runs / run.name, run.spec
     (folder / "attempts").mkdir(parents=True)
-    record = {"attempt": 1, "host": "elsewhere", "boot": "x", "pid": 1, "process_start": 0.0}
+    record: dict[str, Any] = {"attempt": 1, "host": "elsewhere", "boot": "x", "pid": 1, "process_start": 0.0}
+    if state != "running":
+        codes = {"done": 0, "failed": 1, "preempted": 75}
+        record |= {"end": "2026-01-01T00:00:30+00:00", "exit_code": codes[state]}
     if state == "done":
-        record |= {"end": "2026-01-01T00:00:30+00:00", "exit_code": 0}
         (folder / "DONE").write_text('{"attempt": 1}\n')
+    if state == "failed":
+        (folder / "FAILED").write_text("its node failed\n")
     (folder / "attempts" / "001.heartbeat").touch()
     (folder / "attempts" / "001.json").write_text(json.dumps(record))
     steps = evaluation_steps(spec.evaluation, spec.steps)[: points // 2]
