@@ -60,9 +60,6 @@ def run_forked(command: Sequence[str], env: Mapping[str, str] | None = None) -> 
 
 
 def _run(command: list[str], environment: dict[str, str], options: dict[str, Any]) -> None:
-    import pipeline.launch.local
-    import pipeline.launch.ranks
-
     if options.get("start_new_session"):
         os.setsid()
     for number, name in ((1, "stdout"), (2, "stderr")):
@@ -73,7 +70,14 @@ def _run(command: list[str], environment: dict[str, str], options: dict[str, Any
         signal.signal(number, signal.SIG_DFL)
     os.environ.clear()
     os.environ.update(environment)
-    # Workers of a driver, and ranks of a worker: forked from it.
+    run_command(command)
+
+
+def run_command(command: list[str]) -> None:
+    """Be the process of `python -m COMMAND`, whose workers and ranks fork from it."""
+    import pipeline.launch.local
+    import pipeline.launch.ranks
+
     for launcher in (pipeline.launch.local, pipeline.launch.ranks):
         launcher.Popen = functools.partial(Forked, context=multiprocessing.get_context("fork"))
     module, *sys.argv[1:] = command
