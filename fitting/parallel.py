@@ -3,13 +3,16 @@
 Not joblib: docs/negative-results.md has the measurement.
 """
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -43,24 +46,50 @@ def over_cores(
         left = len(items) - len(results)
         seconds = (time.perf_counter() - start) / len(results)
         if left > 1 and seconds * left > WORTH_FORKING and workers > 1 and _may_fork():
-            _WORK.append(work)
+            # Long items one by one, so that no process is left with several when the others are done.
+            together = max(1, min(left // (4 * workers), int(AT_ONCE / max(seconds, 1e-9))))
             try:
-                with multiprocessing.get_context("fork").Pool(min(workers, left), _default_signals) as pool:
-                    # Long items one by one, so that no process is left with several when the others are done.
-                    together = max(1, min(left // (4 * workers), int(AT_ONCE / max(seconds, 1e-9))))
-                    for result in pool.imap(_forked, items[-left:], chunksize=together):
+                with contextlib.closing(_in_forks(work, items[-left:], min(workers, left), together)) as forked:
+                    for result in forked:
                         results.append(result)
                         each(result)
-            finally:
-                _WORK.pop()
+            except BrokenProcessPool:
+                # One of them was killed, as when memory runs out: this process goes on alone.
+                workers = 1
     return results
 
 
-def _default_signals() -> None:
-    # The pool ends its processes by SIGTERM, and a terminal sends Ctrl-C to all processes: an inherited handler would
-    # print a traceback for each.
+def _in_forks(
+    work: Callable[[Item], Result], items: list[Item], workers: int, together: int
+) -> Generator[Result, None, None]:
+    # Not multiprocessing.Pool, which waits forever for a process that was killed.
+    others = {*multiprocessing.active_children()}
+    _WORK.append(work)
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _begin, (os.getpid(),))
+    try:
+        yield from pool.map(_forked, items, chunksize=together)
+    except BaseException:
+        # Else the pool would wait for what they are doing.
+        for process in {*multiprocessing.active_children()} - others:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown()
+        _WORK.pop()
+
+
+def _begin(parent: int) -> None:
+    # A terminal sends Ctrl-C to all processes: an inherited handler would print a traceback for each.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    # Each fork holds the pipe of the others open, so that none sees when the parent was killed.
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
 
 
 def _forked(item):

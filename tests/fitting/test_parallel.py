@@ -1,11 +1,13 @@
 """A parallel map gives the results of a serial one."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 
+import psutil
 import pytest
 
 import fitting
@@ -39,6 +41,42 @@ found = parallel.over_cores(lambda item: signal.getsignal(signal.SIGTERM), range
 assert found[-1] == signal.SIG_DFL, found
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+KILLED = """
+import os, signal, sys, time
+from pathlib import Path
+from fitting import parallel
+parallel.WORTH_FORKING, parent, folder = 0.0, os.getpid(), Path(sys.argv[1])
+
+def work(item):
+    if os.getpid() != parent:
+        (folder / str(os.getpid())).touch()
+        time.sleep(0.02)
+        if item == int(sys.argv[2]):
+            os.kill(os.getpid() if sys.argv[3] == "fork" else parent, signal.SIGKILL)
+            time.sleep(0.1)
+    return 2 * item
+
+assert parallel.over_cores(work, range(40), workers=2) == [2 * item for item in range(40)]
+"""
+
+
+@pytest.mark.parametrize("at", [5, 38])
+def test_work_goes_on_when_a_fork_is_killed(at, tmp_path):
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(at), "fork"], check=True, timeout=60)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_no_fork_outlives_its_parent(tmp_path):
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), "5", "parent"], check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    forks = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(forks) == 2
+    deadline = time.monotonic() + 10
+    while left := [pid for pid in forks if psutil.pid_exists(pid)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
 
 
 def test_short_work_and_one_worker_stay_in_this_process():
