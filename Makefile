@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: quickstart test test-slow test-kernels lint check bench setup clean
+.PHONY: quickstart test test-slow test-kernels lint check bench chaos setup clean
 
 quickstart: setup
 	$(BIN)/cptlaw quickstart
@@ -36,6 +36,11 @@ check: lint
 
 bench: setup
 	$(BIN)/python -m tests.benchmarks
+
+# An hour for 1000 kills. Stopped and given again, it goes on behind the last cycle of studies/chaos/ledger.jsonl.
+KILLS ?= 1000
+chaos: setup
+	$(BIN)/python -m tests.chaos --kills $(KILLS)
 
 setup: $(STAMP)
 

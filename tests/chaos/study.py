@@ -61,6 +61,9 @@ class Reference:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.seconds: dict[str, float] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        # The first process waits until the one that it forks from has loaded everything.
+        Command((CLI, "--version"), folder).wait()
         for name, stage in STAGES.items():
             self._make(stage, folder / name)
 
