@@ -20,8 +20,8 @@ KINDS = {"kill": 16, "life": 1, "disk": 1, "cut": 2, "clock": 1, "skewed": 1}
 """Kind of a cycle -> how often it is drawn."""
 MOST_TRIES = 30
 """Times that a command is repeated before the cycle is a failure."""
-HANG = 60
-"""Seconds after a signal from which a command that still runs is a failure."""
+HANG = 600
+"""Seconds from which a command that still runs is a failure: hundreds of times what it takes, on a busy machine."""
 _KILLED_STAGES = ("prepare", "train", "train", "train", "worker", "collect", "fit", "recommend", "refine")
 _ALLOWED = {0, 1, 2, 3, 75, -signal.SIGKILL}
 
@@ -100,10 +100,14 @@ class Cycle:
             if self._is_answered(stage):
                 break
             command = Command(STAGES[stage].words, self.place)
-            code = command.wait(300)
+            start = time.monotonic()
+            code = command.wait(HANG)
             if code is None:
-                self.record["problems"].append(f"{stage}: runs for more than 300 s")
+                self.record["problems"].append(f"{stage}: runs for more than {HANG} s")
                 command.kill(signal.SIGKILL, "group", self.draw)
+            elif code == 0:
+                # How long it takes now, so that the next kills come before the end on a machine that is less busy.
+                self.reference.seconds[stage] = (self.reference.seconds[stage] + time.monotonic() - start) / 2
             command.end_group()
             self._note(stage, code, command.output)
             if code == 0:
@@ -202,7 +206,7 @@ class Cycle:
         for name in CHAIN:
             for _ in range(MOST_TRIES):
                 command = Command(STAGES[name].words, self.place)
-                code = command.wait(300)
+                code = command.wait(HANG)
                 command.end_group()
                 self._note(name, code, command.output, **({"refused": command.output[-300:]} if code else {}))
                 if code == 0:
@@ -241,7 +245,7 @@ class Cycle:
 
     def _again(self, verb: str) -> None:
         command = Command((CLI, verb, *(WORDS if verb in ("plan", "train", "prepare") else (FOLDER,))), self.place)
-        code = command.wait(300)
+        code = command.wait(HANG)
         command.end_group()
         self._note(verb, code, command.output)
 

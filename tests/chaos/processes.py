@@ -62,7 +62,7 @@ class Command:
 
     def end_group(self) -> None:
         """Wait until no process of the group is left; those of a killed driver see within a second that it is gone."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while (left := _group(self.pid)) and time.monotonic() < deadline:
             time.sleep(0.05)
         for pid in left:
