@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import re
 import shutil
@@ -197,8 +198,10 @@ def _tokenizer_folder(
 
 def _holds_tokenizer(place: Path) -> bool:
     """Whether a place holds a complete tokenizer; a damaged one is removed."""
-    with contextlib.suppress(CorpusError):
+    with contextlib.suppress(ValueError):
         tokenizer_fingerprint(place)
+        for file in place.glob("*.json"):
+            json.loads(file.read_bytes())
         return True
     shutil.rmtree(place, ignore_errors=True)
     return False

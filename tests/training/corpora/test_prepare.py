@@ -110,6 +110,19 @@ def test_what_changed_is_done_again_and_the_rest_is_not(sources, brought, tmp_pa
     assert fourth.corpora["general"].fingerprint != first.corpora["general"].fingerprint
 
 
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_damaged_file_of_the_tokenizer_is_made_again(name, sources, tmp_path):
+    for choice in (
+        TokenizerChoice(290),
+        TokenizerChoice(path=str(train_tokenizer(["a b"] * 9, 260, tmp_path / "own"))),
+    ):
+        place = prepare(sources, choice, tmp_path / "out", progress=quiet).tokenizer_path
+        whole = (place / name).read_bytes()
+        (place / name).write_bytes(whole[:50])
+        prepare(sources, choice, tmp_path / "out", progress=quiet)
+        assert (place / name).read_bytes() == whole
+
+
 def test_a_folder_is_complete_in_itself_and_can_be_moved(sources, brought, tmp_path):
     before = prepare(sources, brought, tmp_path / "out", progress=quiet)
     shutil.rmtree(tmp_path / "brought")
