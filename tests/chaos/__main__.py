@@ -46,7 +46,7 @@ def table(lines: list[dict]) -> Table:
     cells: dict[tuple[str, str], Counter] = defaultdict(Counter)
     for line in lines:
         for key in ((line["kind"], line["stage"]), ("~", "all")):
-            cells[key].update(cycles=1, kills=line["kills"], seconds=line["seconds"], wrong=bool(line["problems"]))
+            cells[key].update(cycles=1, kills=line["kills"], seconds=line["seconds"], wrong=int(bool(line["problems"])))
     for (kind, stage), count in sorted(cells.items()):
         seconds = f"{count['seconds']:.0f}"
         kind = "total" if kind == "~" else kind
