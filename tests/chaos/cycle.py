@@ -131,7 +131,7 @@ class Cycle:
 
     def _note(self, stage: str, code: int | None, output: str, **facts: Any) -> None:
         self.record["events"].append({"stage": stage, "code": code, **facts})
-        # A signal within Python's own callbacks around a fork, which a user's driver does not do, is printed and lost.
+        # An interrupt within Python's own callbacks around a fork is printed and lost (docs/chaos.md).
         output = output if "Exception ignored in: <function _releaseLock" not in output else ""
         if "Traceback" in output or "--debug" in output or code not in _ALLOWED:
             self.record["problems"].append(f"{stage}: exit code {code}: {output[-1500:]}")
