@@ -21,7 +21,6 @@ from training.corpora.documents import json_hash
 from training.durable import write_whole
 from training.model import build_model, has_linear_head
 from training.objectives import Losses
-from training.parameters import model_size
 
 
 @dataclass(frozen=True)
@@ -164,8 +163,8 @@ def choose_engine(
         folder: where choices are kept, one file per shape and machine.
 
     Returns:
-        A record: engine, measured (engine -> tokens a second), precision, device. The same for every caller: a resumed
-        run must not change its arithmetic.
+        A record: engine, shape (hash of the model), measured (engine -> tokens a second), precision, device. The same
+        for every caller: a resumed run must not change its arithmetic.
     """
     key = [dict(model), precision, batch, sequence_length, threads, device_name(), torch.__version__]
     path = folder / f"{json_hash(key, digest_size=8)}.json"
@@ -184,10 +183,16 @@ def choose_engine(
         if pays and logits <= LARGEST_LOGITS and shutil.which(os.environ.get("CXX", "g++")):
             compiled = "eager-compiled" if "eager" in measured else "sdpa-compiled"
             measured[compiled] = speed(compiled)
-        record = {"engine": max(measured, key=measured.__getitem__), **_record(precision, measured)}
+        record = {"engine": max(measured, key=measured.__getitem__), "shape": shape_hash(model)}
+        record |= _record(precision, measured)
         folder.mkdir(parents=True, exist_ok=True)
         _write_once(path, record)
     return json.loads(path.read_text())
+
+
+def shape_hash(model: Mapping[str, Any]) -> str:
+    """The name of a model's shape in the records of engines."""
+    return json_hash(dict(model), digest_size=8)
 
 
 def tokens_per_second(
@@ -239,15 +244,14 @@ def faster_precision(
     """The precision in which this machine trains a shape faster: fp32 or bf16 autocast, on one thread, not compiled.
 
     Returns:
-        A record: precision, flops_per_second, measured (precision -> tokens a second), device.
+        A record: precision, measured (precision -> tokens a second), device.
     """
     measured = {
         precision: tokens_per_second(model, "eager", precision, batch, sequence_length, 1, objective)
         for precision in ("fp32", "bf16")
     }
     fastest = max(measured, key=measured.__getitem__)
-    flops = measured[fastest] * model_size(model, sequence_length).flops_per_token
-    return {"flops_per_second": flops, **_record(fastest, measured)}
+    return _record(fastest, measured)
 
 
 def device_name() -> str:

@@ -28,7 +28,7 @@ from pipeline.answers.design_candidates import (
     planned_again,
     target_row,
 )
-from pipeline.launch.local import workers
+from pipeline.plan.machine import workers
 from pipeline.plan.runs import by_domain, planned_runs, starting_order
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.design import is_active

@@ -11,7 +11,7 @@ from rich.console import Console
 from pipeline.paper_tables.catalogue import READINGS, TABLES
 from pipeline.paper_tables.table import Reading, Source
 from pipeline.plan import cost
-from pipeline.plan.machine import read_machine
+from pipeline.plan.machine import speed_of
 from pipeline.question.loading import load_question, question_of_study, read_question
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
@@ -130,9 +130,7 @@ def _print_cost(study: Study, question: Question, console: Console, carry_out: C
     if not study.plan_file.exists():
         carry_out("plan", question, console)
     elif runs := [run for run in study.read_plan() if study.state(run) != "done"]:
-        machine = read_machine(study)
-        speed = machine.flops_per_second if machine else None
-        console.print(cost_table(cost.costs(runs, speed, question), question))
+        console.print(cost_table(cost.costs(runs, speed_of(study), question), question))
 
 
 def _question(reading: Reading, overrides: Sequence[str]) -> Question:

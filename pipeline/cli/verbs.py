@@ -10,7 +10,7 @@ from rich.text import Text
 
 from pipeline.launch.launcher import launch
 from pipeline.plan import cost
-from pipeline.plan.machine import decide_precision, known_precision, read_machine
+from pipeline.plan.machine import decide_precision, known_precision, speed_of
 from pipeline.plan.prepare import generation_lines, prepare_corpora
 from pipeline.plan.runs import by_domain, data_folder, placeholder_manifest
 from pipeline.plan.write import add_to_plan, current_plan, write_plan
@@ -55,9 +55,7 @@ def plan(question: Question, console: Console) -> Exit:
     else:
         manifest = placeholder_manifest(question)
         runs = goal.runs(question, study, manifest, known_precision(question, study) or "fp32")
-    machine = read_machine(study)
-    speed = machine.flops_per_second if machine else None
-    console.print(cost_table(cost.costs(runs, speed, question), question))
+    console.print(cost_table(cost.costs(runs, speed_of(study), question), question))
     if note := cost.evaluation_note(runs, question):
         console.print(note, highlight=False, soft_wrap=True)
     if not prepared:

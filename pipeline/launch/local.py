@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection
@@ -13,6 +11,7 @@ from subprocess import DEVNULL, Popen
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from pipeline.plan.machine import gpus, workers
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun, Study
 from pipeline.study.status import RunStatus, statuses
@@ -80,32 +79,13 @@ def _watch(
         display.show(statuses(study, plan))
 
 
-def workers(question: Question) -> int:
-    """Number of runs that train in parallel: as configured, else as many as there are GPUs or cores for."""
-    processes, threads = question.parallel.processes, question.launcher.threads
-    possible = len(_gpus()) // processes if _gpus() else len(os.sched_getaffinity(0)) // (threads * processes)
-    return question.launcher.workers or max(1, possible)
-
-
-@functools.cache
-def _gpus() -> list[str]:
-    """The GPUs in CUDA_VISIBLE_DEVICES, or all of this machine; does not load torch."""
-    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return [name for name in visible.split(",") if name.strip()]
-    try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [str(number) for number in range(listed.count("GPU "))]
-
-
 def _gpu_environment(number: int, processes: int) -> dict[str, str]:
     """CUDA_VISIBLE_DEVICES of a worker; with more workers than GPUs several workers use one."""
-    gpus = _gpus()
-    if len(gpus) <= processes:
+    visible = gpus()
+    if len(visible) <= processes:
         return {}
-    first = number % (len(gpus) // processes) * processes
-    return {"CUDA_VISIBLE_DEVICES": ",".join(gpus[first : first + processes])}
+    first = number % (len(visible) // processes) * processes
+    return {"CUDA_VISIBLE_DEVICES": ",".join(visible[first : first + processes])}
 
 
 def _died(process: Popen[bytes]) -> bool:

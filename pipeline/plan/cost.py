@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.plan.runs import kept_steps
@@ -40,10 +40,12 @@ class Cost:
     """Bytes of kept weights, states and points, and of the resume states of one run while it trains."""
 
 
-def costs(runs: Sequence[PlannedRun], flops_per_second: float | None, question: Question) -> list[Cost]:
+def costs(
+    runs: Sequence[PlannedRun], speed: Callable[[PlannedRun], float | None] | None, question: Question
+) -> list[Cost]:
     """Costs by role and model, in the plan's order.
 
-    Without `flops_per_second`, the speed of one worker, the time is not known.
+    `speed`: training tokens a second of one worker in a run; without it the time is not known.
     """
     children: dict[str | None, list[PlannedRun]] = {}
     for run in runs:
@@ -56,7 +58,8 @@ def costs(runs: Sequence[PlannedRun], flops_per_second: float | None, question: 
         flops = sum(run_flops(run.spec) for run in members)
         non_embedding = model_size(members[0].spec.model, members[0].spec.sequence_length).non_embedding
         tokens = sum(run.spec.tokens for run in members)
-        seconds = flops / flops_per_second if flops_per_second else None
+        times = [_seconds(run.spec, speed(run) if speed else None) for run in members]
+        seconds = None if None in times else sum(filter(None, times))
         disk = sum(_disk(run.spec, *kept_steps(question, run, children.get(run.spec.hash, []))) for run in members)
         disk += _STATES_IN_TRAINING * _state_bytes(members[0].spec)
         rows.append(Cost(role, model, non_embedding, len(members), tokens, flops, seconds, disk))
@@ -64,10 +67,18 @@ def costs(runs: Sequence[PlannedRun], flops_per_second: float | None, question: 
 
 
 def run_flops(spec: RunSpec) -> float:
-    """FLOPs of a run's training and evaluations; a forward pass, also of a reference model, is a third of a step."""
+    """FLOPs of a run's training and evaluations."""
+    return model_size(spec.model, spec.sequence_length).flops_per_token * _worked(spec)
+
+
+def _worked(spec: RunSpec) -> float:
+    """Tokens of a run in units of training; a forward pass, also of a reference model, is a third of a step."""
     referenced = spec.tokens if spec.reweighting else 0
-    per_token = model_size(spec.model, spec.sequence_length).flops_per_token
-    return per_token * (spec.tokens + (_evaluated(spec) + referenced) / 3)
+    return spec.tokens + (_evaluated(spec) + referenced) / 3
+
+
+def _seconds(spec: RunSpec, tokens_per_second: float | None) -> float | None:
+    return _worked(spec) / tokens_per_second if tokens_per_second else None
 
 
 def evaluation_note(runs: Sequence[PlannedRun], question: Question) -> str:

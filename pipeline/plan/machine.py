@@ -2,14 +2,57 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import json
+import os
+import subprocess
 from collections.abc import Callable
 
 from pipeline.plan.runs import shape_of
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Machine
-from pipeline.study.folder import Study, StudyError
+from pipeline.study.folder import PlannedRun, Study, StudyError
+from training.corpora.documents import json_hash
 from training.corpora.manifest import Manifest
+
+
+def workers(question: Question) -> int:
+    """Number of runs that train in parallel: as configured, else as many as there are GPUs or cores for."""
+    processes, threads = question.parallel.processes, question.launcher.threads
+    possible = len(gpus()) // processes if gpus() else len(os.sched_getaffinity(0)) // (threads * processes)
+    return question.launcher.workers or max(1, possible)
+
+
+@functools.cache
+def gpus() -> list[str]:
+    """The GPUs in CUDA_VISIBLE_DEVICES, or all of this machine; does not load torch."""
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [name for name in visible.split(",") if name.strip()]
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [str(number) for number in range(listed.count("GPU "))]
+
+
+def speed_of(study: Study) -> Callable[[PlannedRun], float | None]:
+    """Training tokens a second of one worker in a run, as far as this machine has measured it.
+
+    Of the engine that runs of its shape have chosen, where one has begun; else of the plain one that prepare measured.
+    """
+    machine, chosen = read_machine(study), {}
+    for path in (study.folder / "engines").glob("**/*.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            record = json.loads(path.read_text())
+            chosen[record["shape"], record["precision"]] = record["measured"][record["engine"]]
+
+    def speed(run: PlannedRun) -> float | None:
+        known = chosen.get((json_hash(run.spec.model, digest_size=8), run.spec.precision)) if chosen else None
+        return known or (machine.speeds.get(run.model) if machine else None)
+
+    return speed
 
 
 def required_precision(question: Question, study: Study) -> str:
@@ -33,11 +76,18 @@ def decide_precision(question: Question, study: Study, manifest: Manifest, log: 
     if (known := known_precision(question, study)) is not None:
         return known
     from training.engine import faster_precision
+    from training.speed import speeds_beside_others
 
-    _, target = models(question)
+    ladder, target = models(question)
+    shapes = {model.name: shape_of(question, model, manifest) for model in [*ladder, target]}
     batch = question.parallel.micro_batch(question.continual.global_batch, question.launcher.micro_batch)
-    shape = shape_of(question, target, manifest)
-    machine = Machine(**faster_precision(shape, batch, question.sequence_length, question.objective.kind))
+    settings = {"batch": batch, "sequence_length": question.sequence_length, "objective": question.objective.kind}
+    record = faster_precision(shapes[target.name], **settings)
+    log(f"measuring the speed of {len(shapes)} models with {workers(question)} workers")
+    speeds = speeds_beside_others(
+        shapes, workers(question), question.launcher.threads, precision=record["precision"], **settings
+    )
+    machine = Machine(speeds={name: round(speed) for name, speed in speeds.items()}, **record)
     machine.write(study)
     speeds = ", ".join(f"{name} {value:,} tokens/s" for name, value in machine.measured.items())
     log(f"precision: {machine.precision} ({speeds} on one thread, {target.name}, not compiled)")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from pipeline.launch.local import workers
 from pipeline.plan.cost import Cost
+from pipeline.plan.machine import workers
 from pipeline.question.schema import Question
 from pipeline.report.number_format import duration, laws_used, quantity, weights_used
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Recommendation
@@ -23,7 +23,7 @@ def cost_table(rows: list[Cost], question: Question) -> Table:
     count = workers(question)
     table = Table(
         caption=f"N: non-embedding parameters. Time: {count} workers of {question.launcher.threads} thread, at the "
-        "speed that prepare measured here; compiling makes it less. Disk: while training"
+        "speed measured here; before the first run of a model without compiling. Disk: while training"
     )
     for name in ("role", "model", "N", "runs", "tokens", "FLOPs", "time", "disk"):
         table.add_column(name, justify="left" if name in ("role", "model") else "right", no_wrap=True)

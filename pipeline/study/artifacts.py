@@ -128,8 +128,8 @@ class Machine(Artifact):
 
     precision: str
     """fp32 or bf16: the faster one."""
-    flops_per_second: Number
-    """Of one worker, at that precision."""
+    speeds: dict[str, Number]
+    """Model -> training tokens a second of one worker while all workers train, at that precision, not compiled."""
     measured: dict[str, int]
     """Precision -> training tokens a second on one thread."""
     device: str
