@@ -1,4 +1,7 @@
-"""The fastest engine for a model shape on this machine: attention, compilation and precision, measured and kept."""
+"""The fastest engine for a model shape on this machine: attention, compilation and precision, measured and kept.
+
+`python -m training.engine` reads the arguments of `plain_speeds` as JSON and prints its result as JSON.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import json
 import os
 import platform
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -254,6 +259,49 @@ def faster_precision(
     return _record(fastest, measured)
 
 
+def speeds_beside_others(
+    shapes: Mapping[str, Mapping[str, Any]], processes: int, threads: int, **settings: Any
+) -> dict[str, float]:
+    """Name of a shape -> training tokens a second of one of `processes` that train at once on this machine.
+
+    They share its caches and its memory, so that each is slower than one alone. On GPUs each has its own: one process
+    is measured. `settings`: precision, batch, sequence_length and objective of `plain_speeds`.
+    """
+    request = {"shapes": {name: dict(shape) for name, shape in shapes.items()}, "threads": threads, **settings}
+    if processes == 1 or torch.cuda.is_available():
+        return plain_speeds(**request)
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads)}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+    started = [subprocess.Popen([sys.executable, "-m", "training.engine"], **pipes) for _ in range(processes)]
+    for process in started:
+        assert process.stdin
+        process.stdin.write(json.dumps(request))
+        process.stdin.close()
+        process.stdin = None
+    measured = [json.loads(process.communicate()[0] or "null") for process in started]
+    if not all(measured):
+        # Memory was too short for all of them, as it may be for the runs.
+        return plain_speeds(**request)
+    return {name: sum(one[name] for one in measured) / processes for name in shapes}
+
+
+def plain_speeds(
+    shapes: Mapping[str, Mapping[str, Any]],
+    threads: int,
+    precision: str,
+    batch: int,
+    sequence_length: int,
+    objective: str = "causal",
+) -> dict[str, float]:
+    """Name of a shape -> training tokens a second on these threads, without compiling."""
+    engine = "eager" if sequence_length <= LONGEST_EAGER else "sdpa"
+    return {
+        name: tokens_per_second(shape, engine, precision, batch, sequence_length, threads, objective)
+        for name, shape in shapes.items()
+    }
+
+
 def device_name() -> str:
     """Name of the GPU, or of the CPU where there is none."""
     if torch.cuda.is_available():
@@ -278,3 +326,7 @@ def _write_once(path: Path, record: dict[str, Any]) -> None:
         pass
     finally:
         part.unlink()
+
+
+if __name__ == "__main__":
+    print(json.dumps(plain_speeds(**json.load(sys.stdin))))

@@ -55,9 +55,9 @@ def trade_off(
     parameters, `D` billions of tokens of the run to be made; `tolerance`, relative (0.03 is 3%); `general_before`,
     general loss before the run in nats per token. `general_at`, `domain_at`: further columns that a law reads at the
     end of the run (s1, s2, s1_pretrain, loss_before, rho); the general loss_before is `general_before` unless
-    said otherwise. `level`: of all intervals; that of the ratio is over the bootstrap of the general fit, or over the
-    errors of `general_spread` when given. `general_spread`, `domain_spread`: log errors of predictions, as in
-    `Fit.predict_interval`.
+    said otherwise. `level`: of all intervals; that of the ratio is over the errors of `general_spread`, which a study
+    gives, and without it over the draws of the general fit; errors of the domain fit do not enter. `general_spread`,
+    `domain_spread`: log errors of predictions, as in `Fit.predict_interval`.
 
     Raises PointsError for missing columns, and for impossible values.
 

@@ -16,6 +16,12 @@ def launch(question: Question, study: Study, console: Console, last: str = "reco
 
     On a cluster a job of the kind `last`, recommend or confirm, follows the runs.
 
+    What a launcher must do, as `launch.slurm` does: start `python -m pipeline.launch.worker STUDY --only RUN` for each
+    open run, in the study's folder on a shared disk, parents before children; pass SIGTERM on, so that the run saves;
+    start it again after exit code 75, 70 or a signal, and not after 2 or 3; submit nothing twice, also after a kill
+    in between; and put behind the runs what continues the study: `cptlaw train` where the goal is staged, else collect,
+    fit, recommend, confirm, report. A host must not be named as another one: leases compare host, boot and process.
+
     Raises:
         ConfigError: question.run is not in the plan.
     """

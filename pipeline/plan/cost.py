@@ -94,7 +94,8 @@ def evaluation_note(runs: Sequence[PlannedRun], question: Question) -> str:
     thinned = sum(spec.evaluation.policy == "explicit" for spec in specs)
     if not thinned or question.continual.evaluation.policy == "explicit":
         return ""
-    return f"{line}: {thinned} of {len(specs)} runs skip steps of their policy, to keep to evaluation_budget={budget:g}"
+    limit = f"to keep to evaluation_budget={budget:g} (1: no limit)"
+    return f"{line}: {thinned} of {len(specs)} runs skip steps of their policy, {limit}"
 
 
 def _evaluated(spec: RunSpec) -> int:

@@ -75,8 +75,7 @@ def decide_precision(question: Question, study: Study, manifest: Manifest, log: 
     """fp32 or bf16 for the whole study: the configured one, or the faster one on this machine, measured once."""
     if (known := known_precision(question, study)) is not None:
         return known
-    from training.engine import faster_precision
-    from training.speed import speeds_beside_others
+    from training.engine import faster_precision, speeds_beside_others
 
     ladder, target = models(question)
     shapes = {model.name: shape_of(question, model, manifest) for model in [*ladder, target]}

@@ -1,6 +1,7 @@
 """What a question can ask for: one interface, and the registry of the goals that implement it.
 
-Nothing else asks for the kind of a goal. A new goal is a module with a `GOAL` and a line in `GOALS`.
+Beside it only the active design and the papers' tables tell goals apart. A new goal is a module with a `GOAL` and a
+line in `GOALS`.
 """
 
 from __future__ import annotations

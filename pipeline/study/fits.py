@@ -99,7 +99,7 @@ def fit_all(
     if problems.keys() >= question.law.keys():
         raise StudyError("\n".join(itertools.chain(*problems.values())))
     for name, lines in problems.items():
-        log(f"left out: {'; '.join(lines)}")
+        log(f"left out: {'; '.join(lines)}; the other laws answer, for both corpora")
         for corpus in corpora:
             fits[corpus].pop(name, None)
             fit_file(study, corpus, name).unlink(missing_ok=True)

@@ -62,7 +62,7 @@ def test_the_note_names_a_number_of_windows_that_keeps_to_the_budget() -> None:
 def test_plan_says_how_many_runs_skip_steps() -> None:
     question = read_question([*DENSE, "continual.evaluation.every=5"])
     note = evaluation_note(runs_of(question), question)
-    assert note.endswith("24 of 24 runs skip steps of their policy, to keep to evaluation_budget=0.25")
+    assert note.endswith("24 of 24 runs skip steps of their policy, to keep to evaluation_budget=0.25 (1: no limit)")
     few = read_question([*DENSE, "continual.evaluation.every=50"])
     assert evaluation_note(runs_of(few), few) == ""
 
