@@ -21,7 +21,7 @@ def _second_design(name: str) -> Callable[[Book], str]:
     """The outcome of `tested_causes.second_design` for a table."""
     cases = {
         "eta": ("The bound eta > 1", "with eq. 26 and without eta > 1"),
-        "free": ("The constraints", "without both, gamma and eps bounded less"),
+        "free": ("The constraints", "without both (gamma and eps bounded less, too)"),
         "late": ("Early points", "from step 600 of 1,200 on"),
     }
 
