@@ -56,7 +56,7 @@ def plan(question: Question, console: Console) -> Exit:
         manifest = placeholder_manifest(question)
         runs = goal.runs(question, study, manifest, known_precision(question, study) or "fp32")
     console.print(cost_table(cost.costs(runs, speed_of(study), question), question))
-    if note := cost.evaluation_note(runs, question):
+    for note in filter(None, (cost.evaluation_note(runs, question), cost.variant_note(runs, question))):
         console.print(note, highlight=False, soft_wrap=True)
     if not prepared:
         line = "the corpora are not prepared: this is an estimate, nothing is written"

@@ -98,6 +98,15 @@ def evaluation_note(runs: Sequence[PlannedRun], question: Question) -> str:
     return f"{line}: {thinned} of {len(specs)} runs skip steps of their policy, {limit}"
 
 
+def variant_note(runs: Sequence[PlannedRun], question: Question) -> str:
+    """A line on variants of whose runs each is one of the question or of a variant before; else empty."""
+    known = {run.variant for run in runs}
+    same = [name for name in question.variants if name not in known]
+    if not same:
+        return ""
+    return f"variants: nothing is trained for {', '.join(same)}: each run is one of the question or of another variant"
+
+
 def _evaluated(spec: RunSpec) -> int:
     """Tokens of a run's evaluations."""
     evaluations = _evaluations(spec.evaluation, spec.steps)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from pipeline.cli import main as cli
-from pipeline.plan.cost import costs
+from pipeline.plan.cost import costs, variant_note
 from pipeline.plan.runs import kept_steps, placeholder_manifest, planned_runs
 from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
@@ -154,3 +154,14 @@ def test_trunks_branches_and_transfer_points_train_end_to_end(texts: Path, tmp_p
     begins = branches[branches["step"] == 24].set_index(["s1_pretrain", "corpus"])["loss"]
     assert len(begins) == 4
     assert (begins.sort_index() == ends.sort_index()).all()
+
+
+def test_a_variant_that_trains_nothing_of_its_own_is_named() -> None:
+    same = "variants.same={continual: {steps: 300}}"
+    question = read_question(
+        ["experiment=quickstart", "mixture=ratios", same, "variants.short={continual: {steps: 60}}"]
+    )
+    plan = planned_runs(question, placeholder_manifest(question), "fp32")
+    assert variant_note(plan, question).startswith("variants: nothing is trained for same: each run is one of")
+    without = read_question(["experiment=quickstart", "mixture=ratios", "variants.short={continual: {steps: 60}}"])
+    assert variant_note(planned_runs(without, placeholder_manifest(without), "fp32"), without) == ""
