@@ -50,6 +50,7 @@ COMPILE_SECONDS = 30.0
 LONGEST_EAGER = 512
 # Fewer bytes of logits are computed at once: chunks had 0.2 to 0.6 times the speed on a CPU.
 LARGEST_LOGITS = 2**32
+PRECISIONS = ("fp32", "bf16")
 PROBE_SECONDS = 6.0
 """About how long an engine that is not compiled is measured: large models with fewer sequences, and fewer passes."""
 
@@ -243,29 +244,13 @@ def tokens_per_second(
     return sequences * sequence_length / min(times[1:] or times)
 
 
-def faster_precision(
-    model: Mapping[str, Any], batch: int, sequence_length: int, objective: str = "causal"
-) -> dict[str, Any]:
-    """The precision in which this machine trains a shape faster: fp32 or bf16 autocast, on one thread, not compiled.
-
-    Returns:
-        A record: precision, measured (precision -> tokens a second), device.
-    """
-    measured = {
-        precision: tokens_per_second(model, "eager", precision, batch, sequence_length, 1, objective)
-        for precision in ("fp32", "bf16")
-    }
-    fastest = max(measured, key=measured.__getitem__)
-    return _record(fastest, measured)
-
-
-def speeds_beside_others(
+def measured_speeds(
     shapes: Mapping[str, Mapping[str, Any]], processes: int, threads: int, **settings: Any
-) -> dict[str, float]:
-    """Name of a shape -> training tokens a second of one of `processes` that train at once on this machine.
+) -> dict[str, dict[str, float]]:
+    """Speed of one of `processes` that train at once on this machine, by precision and shape.
 
     They share its caches and its memory, so that each is slower than one alone. On GPUs each has its own: one process
-    is measured. `settings`: precision, batch, sequence_length and objective of `plain_speeds`.
+    is measured. `settings`: batch, sequence_length and objective of `plain_speeds`, whose result this is the mean of.
     """
     request = {"shapes": {name: dict(shape) for name, shape in shapes.items()}, "threads": threads, **settings}
     if processes == 1 or torch.cuda.is_available():
@@ -283,23 +268,22 @@ def speeds_beside_others(
     if not all(measured):
         # Memory was too short for all of them, as it may be for the runs.
         return plain_speeds(**request)
-    return {name: sum(one[name] for one in measured) / processes for name in shapes}
+    return {
+        precision: {name: sum(one[precision][name] for one in measured) / processes for name in shapes}
+        for precision in PRECISIONS
+    }
 
 
 def plain_speeds(
-    shapes: Mapping[str, Mapping[str, Any]],
-    threads: int,
-    precision: str,
-    batch: int,
-    sequence_length: int,
-    objective: str = "causal",
-) -> dict[str, float]:
-    """Name of a shape -> training tokens a second on these threads, without compiling."""
+    shapes: Mapping[str, Mapping[str, Any]], threads: int, batch: int, sequence_length: int, objective: str = "causal"
+) -> dict[str, dict[str, float]]:
+    """Precision -> name of a shape -> training tokens a second on these threads, without compiling."""
     engine = "eager" if sequence_length <= LONGEST_EAGER else "sdpa"
-    return {
-        name: tokens_per_second(shape, engine, precision, batch, sequence_length, threads, objective)
-        for name, shape in shapes.items()
-    }
+
+    def speed(shape: Mapping[str, Any], precision: str) -> float:
+        return tokens_per_second(shape, engine, precision, batch, sequence_length, threads, objective)
+
+    return {precision: {name: speed(shape, precision) for name, shape in shapes.items()} for precision in PRECISIONS}
 
 
 def device_name() -> str:

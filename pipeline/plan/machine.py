@@ -75,21 +75,23 @@ def decide_precision(question: Question, study: Study, manifest: Manifest, log: 
     """fp32 or bf16 for the whole study: the configured one, or the faster one on this machine, measured once."""
     if (known := known_precision(question, study)) is not None:
         return known
-    from training.engine import faster_precision, speeds_beside_others
+    from training.engine import device_name, measured_speeds
 
     ladder, target = models(question)
     shapes = {model.name: shape_of(question, model, manifest) for model in [*ladder, target]}
-    batch = question.parallel.micro_batch(question.continual.global_batch, question.launcher.micro_batch)
+    parallel, launcher = question.parallel, question.launcher
+    batch = parallel.micro_batch(question.continual.global_batch, launcher.micro_batch)
     settings = {"batch": batch, "sequence_length": question.sequence_length, "objective": question.objective.kind}
-    record = faster_precision(shapes[target.name], **settings)
-    log(f"measuring the speed of {len(shapes)} models with {workers(question)} workers")
-    speeds = speeds_beside_others(
-        shapes, workers(question), question.launcher.threads, precision=record["precision"], **settings
-    )
-    machine = Machine(speeds={name: round(speed) for name, speed in speeds.items()}, **record)
+    together = workers(question) * parallel.processes
+    log(f"measuring the speed of {len(shapes)} models, {together} at once")
+    speeds = measured_speeds(shapes, together, launcher.threads, **settings)
+    measured = {precision: round(of[target.name]) for precision, of in speeds.items()}
+    precision = max(measured, key=measured.__getitem__)
+    of_worker = {name: round(speed * parallel.processes) for name, speed in speeds[precision].items()}
+    machine = Machine(precision, of_worker, measured, device_name())
     machine.write(study)
-    speeds = ", ".join(f"{name} {value:,} tokens/s" for name, value in machine.measured.items())
-    log(f"precision: {machine.precision} ({speeds} on one thread, {target.name}, not compiled)")
+    listed = ", ".join(f"{name} {value:,} tokens/s" for name, value in measured.items())
+    log(f"precision: {precision} ({listed} on {launcher.threads} thread, {target.name}, not compiled)")
     return machine.precision
 
 

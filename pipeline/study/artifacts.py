@@ -128,10 +128,10 @@ class Machine(Artifact):
 
     precision: str
     """fp32 or bf16: the faster one."""
-    speeds: dict[str, Number]
+    speeds: dict[str, int]
     """Model -> training tokens a second of one worker while all workers train, at that precision, not compiled."""
     measured: dict[str, int]
-    """Precision -> training tokens a second on one thread."""
+    """Precision -> training tokens a second of the target model in one process."""
     device: str
     """Name of the GPU or processor."""
 

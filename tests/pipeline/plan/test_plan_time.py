@@ -23,7 +23,7 @@ def test_each_model_takes_the_time_of_its_own_speed(tmp_path: Path) -> None:
     question, study = read_question(WORDS), Study(tmp_path)
     plan = planned_runs(question, placeholder_manifest(question), "bf16")
     assert {row.seconds for row in costs(plan, speed_of(study), question)} == {None}
-    Machine("bf16", {"qwen2-0.05m": 1000.0, "qwen2-0.15m": 100.0}, {}, "a processor").write(study)
+    Machine("bf16", {"qwen2-0.05m": 1000, "qwen2-0.15m": 100}, {}, "a processor").write(study)
     times = {row.model: row.seconds for row in costs(plan, speed_of(study), question) if row.role == "fit"}
     fitted = [planned.spec for planned in plan if planned.role == "fit" and planned.model == "qwen2-0.05m"]
     windows = sum(len(evaluation_steps(spec.evaluation, spec.steps)) for spec in fitted) * 2 * 64 * 128
@@ -37,7 +37,7 @@ def test_each_model_takes_the_time_of_its_own_speed(tmp_path: Path) -> None:
 def test_an_engine_that_runs_have_chosen_is_faster_than_the_plain_one(tmp_path: Path) -> None:
     question, study = read_question(WORDS), Study(tmp_path)
     plan = planned_runs(question, placeholder_manifest(question), "bf16")
-    Machine("bf16", {"qwen2-0.05m": 1000.0, "qwen2-0.15m": 100.0}, {}, "a processor").write(study)
+    Machine("bf16", {"qwen2-0.05m": 1000, "qwen2-0.15m": 100}, {}, "a processor").write(study)
     small = next(planned for planned in plan if planned.model == "qwen2-0.05m")
     record = {"engine": "eager-compiled", "shape": shape_hash(small.spec.model), "precision": "bf16"}
     folder = study.folder / "engines"
@@ -58,6 +58,5 @@ def test_prepare_measures_every_model_with_all_workers(texts: Path, tmp_path: Pa
     machine = read_machine(Study(tmp_path / "studies" / "small"))
     assert machine is not None
     assert set(machine.speeds) == {"qwen2-0.05m", "qwen2-0.15m"}
-    # Two threads beside each other measured it, one alone the precision: no speed is far above that.
-    assert machine.speeds["qwen2-0.05m"] > machine.speeds["qwen2-0.15m"] > 0
-    assert machine.speeds["qwen2-0.15m"] < 1.5 * machine.measured[machine.precision]
+    # Of the target, by precision; its speed is the faster one.
+    assert machine.speeds["qwen2-0.15m"] == machine.measured[machine.precision] == max(machine.measured.values())
