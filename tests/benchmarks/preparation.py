@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 
 from tests.benchmarks import Row, row
-from training.corpora.parallel_tokens import CHUNK_CHARACTERS
 from training.corpora.prepare import TokenizerChoice, prepare
+from training.corpora.shards import CHUNK_CHARACTERS
 from training.corpora.source import Source, SourceReader
 from training.corpora.tokenizer import load_tokenizer, train_tokenizer
 

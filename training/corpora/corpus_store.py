@@ -1,27 +1,24 @@
-"""Make the token store of one corpus: tokenised on all cores, resumed from the last mark after a kill."""
+"""Make the token store of one corpus: its shards tokenised on all cores, then merged; resumed after a kill."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from training.corpora.documents import CorpusError, in_validation
-from training.corpora.near_duplicates import KEPT
-from training.corpora.parallel_tokens import CHUNK_CHARACTERS, Chunk, encode_chunks
-from training.corpora.source import Reading, SourceReader
-from training.corpora.store import TokenStore
-from training.corpora.store_writer import EncodedDocument, StoreWriter
-from training.durable import flush_folder
+from training.corpora.documents import CorpusError
+from training.corpora.near_duplicates import Screen
+from training.corpora.shards import ShardedCorpus, missing_shards, run_shards, shard_folder
+from training.corpora.source import Source, SourceReader
+from training.corpora.store import SPLITS, TokenStore
+from training.corpora.store_writer import merge_shards, shard_counts
+from training.corpora.text_files import nothing_found
+from training.durable import flush_folder, write_whole
 
-MARK_BYTES = 64_000_000
-"""Bytes of text between two marks: the most that a kill loses."""
 _REPORT_SECONDS = 30.0
 
 Log = Callable[[str], object]
@@ -43,8 +40,8 @@ class Tokenisation:
     """Token id that follows every document."""
     validation_ratio: float
     """Ratio of the documents held out, where no validation set is given."""
-    screen: Path | None = None
-    """Folder of the saved screen against the validation sets; None: no sets."""
+    screen: Screen | None = None
+    """Of the validation sets; None: no sets."""
     workers: int | None = None
     """Processes; None: one per core."""
     progress: Log = print
@@ -62,22 +59,39 @@ def existing_store(place: Path) -> TokenStore | None:
     return None
 
 
+def begin_store(name: str, source: Source, reader: SourceReader, how: Tokenisation, unfinished: Path) -> ShardedCorpus:
+    """Plan the shards of a corpus in a folder, from which any process can tokenise them; complete ones stay.
+
+    Args:
+        name, source, reader: of the corpus, and what reads its documents. Documents of its validation set become its
+            validation split; without a set it is a ratio of its documents, by a hash of their ids.
+        how: tokenizer and split.
+        unfinished: the folder; made if missing.
+
+    Raises:
+        CorpusError: the source cannot be used.
+    """
+    rules = (how.vocabulary, how.end_of_text, how.validation_ratio, how.screen is not None)
+    corpus = ShardedCorpus(name, source, *rules, reader.shards(name))
+    with contextlib.suppress(CorpusError):
+        if replace(ShardedCorpus.read(unfinished), source=source) != corpus:
+            shutil.rmtree(unfinished)
+    (unfinished / "screen").mkdir(parents=True, exist_ok=True)
+    write_whole(unfinished / "tokenizer.json", how.tokenizer)
+    if how.screen:
+        how.screen.save(unfinished / "screen")
+    corpus.write(unfinished)
+    return corpus
+
+
 def make_store(
-    place: Path,
-    name: str,
-    reader: SourceReader,
-    validation: Iterable[tuple[str, str]] | None,
-    how: Tokenisation,
-    unfinished: Path,
+    place: Path, name: str, source: Source, reader: SourceReader, how: Tokenisation, unfinished: Path
 ) -> TokenStore:
-    """Make the token store of a corpus.
+    """Make the token store of a corpus, which does not depend on the number of processes.
 
     Args:
         place: folder of the store; appears when it is complete.
-        name, reader: of the corpus, and what reads its documents.
-        validation: documents of its validation set, which become its validation split; None: a ratio of its documents,
-            by a hash of their ids.
-        how: tokenizer and split.
+        name, source, reader, how: as those of `begin_store`.
         unfinished: folder in which the store is written; what a killed process left there is continued.
 
     Raises:
@@ -85,14 +99,15 @@ def make_store(
     """
     start = time.monotonic()
     try:
-        unfinished.mkdir(parents=True, exist_ok=True)
-        with StoreWriter(unfinished, how.vocabulary, how.end_of_text) as writer:
-            place_read, screened = writer.place or (None, {})
-            if writer.documents:
-                how.progress(f"{name}: resumes after {writer.documents:,} documents, {writer.bytes / 1e6:,.1f} MB")
-            reading = reader.reading(name, place_read)
-            dropped = _write(writer, name, reading, Counter(screened), validation, how)
-            writer.complete(how.fingerprint, how.validation_ratio, dropped)
+        # A killed process may have merged the shards and begun to remove them.
+        if not (unfinished / "meta.json").exists():
+            corpus = begin_store(name, source, reader, how, unfinished)
+            progress = _Progress(corpus, how, unfinished)
+            run_shards(unfinished, corpus, reader, how.workers, missing_shards(unfinished, corpus), progress)
+            _merge(unfinished, corpus, how)
+        for left in unfinished.iterdir():
+            if left.name not in ("meta.json", *(f"{split}.bin" for split in SPLITS)):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
         unfinished.rename(place)
         flush_folder(place.parent)
     except CorpusError as error:
@@ -130,52 +145,47 @@ def dropped_line(dropped: dict[str, int], kept: int) -> str:
     return f"kept {kept:,} of {kept + sum(dropped.values()):,} documents; dropped: {reasons}"
 
 
-def _write(
-    writer: StoreWriter,
-    name: str,
-    reading: Reading,
-    screened: Counter[str],
-    validation: Iterable[tuple[str, str]] | None,
-    how: Tokenisation,
-) -> dict[str, int]:
-    """Write all documents; returns reason -> documents dropped."""
-    if validation is not None and writer.place is None:
-        for chunk, encoded in encode_chunks(_chunks(validation, lambda: None), how.tokenizer, how.workers):
-            for document in map(EncodedDocument, chunk.names, encoded.tokens, encoded.sizes):
-                writer.add(document, "validation")
-    chunks = _chunks(reading, lambda: (reading.place(), reading.progress()))
-    marked, reported = writer.bytes, time.monotonic()
-    for chunk, encoded in encode_chunks(chunks, how.tokenizer, how.workers, how.screen):
-        documents = map(EncodedDocument, chunk.names, encoded.tokens, encoded.sizes)
-        for document, verdict in zip(documents, encoded.verdicts, strict=True):
-            if verdict != KEPT:
-                screened[f"validation.{verdict}"] += 1
-            else:
-                held_out = validation is None and in_validation(document.name, how.validation_ratio)
-                writer.add(document, "validation" if held_out else "train")
-        place_read, fraction = chunk.note
-        if writer.bytes - marked >= MARK_BYTES:
-            writer.mark([place_read, dict(screened)])
-            marked = writer.bytes
-        if how.bar:
-            how.bar(name, writer.bytes, fraction)
-        elif time.monotonic() - reported >= _REPORT_SECONDS:
-            reported = time.monotonic()
+def _merge(folder: Path, corpus: ShardedCorpus, how: Tokenisation) -> None:
+    shards = [shard_folder(folder, number) for number in range(len(corpus.sizes))]
+    counts = [shard_counts(shard, how.vocabulary) for shard in shards[-len(corpus.shards) :]]
+    if not any(sum([*one["documents"].values(), *one["screened"].values()]) for one in counts):
+        raise nothing_found(corpus.source.path, sum((Counter(one["dropped"]) for one in counts), Counter[str]()))
+    merge_shards(folder, shards, how.vocabulary, how.end_of_text, how.fingerprint, how.validation_ratio)
+
+
+class _Progress:
+    """Passes the progress of all shards of a corpus on, to the bar or every half minute to `progress`."""
+
+    def __init__(self, corpus: ShardedCorpus, how: Tokenisation, folder: Path) -> None:
+        self._corpus, self._how = corpus, how
+        self._reported = time.monotonic()
+        self._shards: dict[int, tuple[int, int, float | None]] = {}
+        for number in range(len(corpus.sizes)):
+            complete = (place := shard_folder(folder, number)).exists()
+            place = place if complete else shard_folder(folder, number, complete=False)
+            if begun := shard_counts(place, how.vocabulary):
+                size, documents = (sum(begun[unit].values()) for unit in ("bytes", "documents"))
+                self._shards[number] = size, documents, 1.0 if complete else 0.0
+        size, documents, _ = self._sums()
+        if documents:
+            how.progress(f"{corpus.name}: resumes after {documents:,} documents, {size / 1e6:,.1f} MB")
+
+    def __call__(self, number: int, size: int, documents: int, fraction: float | None) -> None:
+        self._shards[number] = size, documents, fraction
+        size, documents, fraction = self._sums()
+        name = self._corpus.name
+        if self._how.bar:
+            self._how.bar(name, size, fraction)
+        elif time.monotonic() - self._reported >= _REPORT_SECONDS:
+            self._reported = time.monotonic()
             of_source = "" if fraction is None else f", {fraction:.0%} of the source"
-            how.progress(f"{name}: {writer.bytes / 1e6:,.0f} MB tokenised, {writer.documents:,} documents{of_source}")
-    return dict(Counter(reading.chooser.dropped) + screened)
+            self._how.progress(f"{name}: {size / 1e6:,.0f} MB tokenised, {documents:,} documents{of_source}")
 
-
-def _chunks(documents: Iterable[tuple[str, str]], note: Callable[[], Any]) -> Iterator[Chunk]:
-    """Chunks of a megabyte of documents; `note` is called when the last document of a chunk has been read."""
-    chunk, characters = Chunk([], []), 0
-    for name, text in documents:
-        chunk.names.append(name)
-        chunk.texts.append(text)
-        characters += len(text)
-        if characters >= CHUNK_CHARACTERS:
-            # A copy, through JSON as it will be read back: the reader changes what it returned.
-            yield chunk._replace(note=json.loads(json.dumps(note())))
-            chunk, characters = Chunk([], []), 0
-    if chunk.names:
-        yield chunk._replace(note=json.loads(json.dumps(note())))
+    def _sums(self) -> tuple[int, int, float | None]:
+        """Bytes of text, documents, and fraction of the source."""
+        sizes, counts, fractions = zip(*self._shards.values(), strict=True) if self._shards else ((), (), ())
+        weights = self._corpus.sizes
+        if None in fractions:
+            return sum(sizes), sum(counts), None
+        read = sum(weights[number] * fraction for number, fraction in zip(self._shards, fractions, strict=True))
+        return sum(sizes), sum(counts), read / max(sum(weights), 1)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import itertools
 import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from training.corpora.documents import CorpusError
+
+if TYPE_CHECKING:
+    from pyarrow import parquet
 
 _ROWS_AT_ONCE = 512
 _BYTES_AT_ONCE = 1 << 20
@@ -29,6 +33,12 @@ class OpenFile:
     """Of text: stream of the bytes on disk."""
     rows: float = 0.0
     """Of parquet: fraction of the rows that has been read."""
+    before: int = 0
+    """Rows, or lines, before the part that is read."""
+    offset: int = 0
+    """Bytes before it."""
+    end: int | None = None
+    """Last row of the part; None: the file's last."""
 
     def progress(self) -> float:
         """Fraction that has been read, 0 to 1."""
@@ -80,12 +90,11 @@ def parquet_rows(
             place = file.path if isinstance(file.path, Path) else opened.enter_context(file.path.open("rb"))
             table = opened.enter_context(parquet.ParquetFile(place))
             check_columns(str(file.path), columns, table.schema_arrow.names)
-            groups = [table.metadata.row_group(index).num_rows for index in range(table.num_row_groups)]
-            first = 0
-            while first < len(groups) and number + groups[first] <= after:
-                number += groups[first]
-                first += 1
-            for batch in table.iter_batches(_ROWS_AT_ONCE, row_groups=range(first, len(groups)), columns=columns):
+            ends = [0, *row_group_ends(table)]
+            after, last = max(after, file.before), ends[-1] if file.end is None else file.end
+            groups = [index for index, end in enumerate(ends[1:]) if end > after and ends[index] < last]
+            number = ends[groups[0]] if groups else 0
+            for batch in table.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=columns):
                 for row in batch.to_pylist():
                     number += 1
                     file.rows = number / table.metadata.num_rows
@@ -102,10 +111,14 @@ def text_lines(file: OpenFile, after: int = 0) -> Iterator[tuple[int, str]]:
     Raises:
         CorpusError: not UTF-8, or a damaged file.
     """
-    offset = 0
+    offset = file.offset
     try:
         with _opened(file) as stream:
-            for number, line in enumerate(stream, start=1):
+            if offset:
+                stream.seek(offset)
+            for number, line in enumerate(stream, start=file.before + 1):
+                if file.end is not None and number > file.end:
+                    return
                 if number > after:
                     try:
                         # A byte-order mark is not part of the text.
@@ -122,6 +135,11 @@ def text_lines(file: OpenFile, after: int = 0) -> Iterator[tuple[int, str]]:
     finally:
         if file.raw is not None:
             file.raw.close()
+
+
+def row_group_ends(table: parquet.ParquetFile) -> list[int]:
+    """Number of the last row of each row group, from 1."""
+    return list(itertools.accumulate(table.metadata.row_group(index).num_rows for index in range(table.num_row_groups)))
 
 
 def check_columns(place: str, needed: Sequence[str], columns: Sequence[str]) -> None:

@@ -8,9 +8,8 @@ import json
 import os
 import re
 import shutil
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,8 +81,7 @@ def prepare(
     folder.mkdir(parents=True, exist_ok=True)
     reader = SourceReader(sources, progress, bar)
     stores: dict[str, TokenStore] = {}
-    with contextlib.ExitStack() as opened:
-        locked = opened.enter_context(locked_folder(folder))
+    with locked_folder(folder) as locked:
         tokenizer_folder = _tokenizer_folder(tokenizer, folder, origins, reader, progress)
         fingerprint = tokenizer_fingerprint(tokenizer_folder)
         separator = tokenizer.separator or declared_separator(tokenizer_folder)
@@ -96,7 +94,6 @@ def prepare(
                 progress(f"{name}: prepared already, {store_summary(store)}")
             else:
                 if how is None:
-                    screen = opened.enter_context(_saved_screen(sources, folder))
                     loaded = load_tokenizer(tokenizer_folder)
                     how = Tokenisation(
                         loaded.backend_tokenizer.to_str(),
@@ -104,16 +101,14 @@ def prepare(
                         len(loaded),
                         end_of_text_id(loaded, separator),
                         validation_ratio,
-                        screen,
+                        _screen(sources),
                         workers,
                         progress,
                         bar,
                     )
                 # Without a lock another process may write the same store.
                 unfinished = folder / (f"{place.name}.unfinished" if locked else f".{place.name}.{os.getpid()}.part")
-                path = sources[name].validation
-                validation = None if path is None else FileReading(path)
-                store = make_store(place, name, reader, validation, how, unfinished)
+                store = make_store(place, name, sources[name], reader, how, unfinished)
             stores[name] = store
         prepared = {name: _prepared(store, origins[name], sources[name].revision) for name, store in stores.items()}
         vocabulary, revision = next(iter(stores.values())).vocabulary, tokenizer.revision
@@ -235,13 +230,7 @@ def _validation_fingerprint(sources: Mapping[str, Source]) -> str | None:
     return json_hash([RULES, sets]) if sets else None
 
 
-@contextlib.contextmanager
-def _saved_screen(sources: Mapping[str, Source], folder: Path) -> Iterator[Path | None]:
-    """A temporary folder with the screen of all validation sets; None without sets."""
+def _screen(sources: Mapping[str, Source]) -> Screen | None:
+    """The screen of all validation sets; None without sets."""
     sets = [source.validation for source in sources.values() if source.validation]
-    if not sets:
-        yield None
-        return
-    with tempfile.TemporaryDirectory(prefix=".screen.", suffix=".part", dir=folder) as place:
-        Screen.of(text for path in sets for _, text in FileReading(path)).save(Path(place))
-        yield Path(place)
+    return Screen.of(text for path in sets for _, text in FileReading(path)) if sets else None

@@ -15,7 +15,7 @@ from training.corpora.generated import GeneratedReading, sample_missing
 from training.corpora.generation import Generation
 from training.corpora.hub_text import HubReading, folder_fingerprint, pinned_revision
 from training.corpora.installed_python import installed_documents, installed_fingerprint
-from training.corpora.text_files import FileReading, file_bytes, file_fingerprint
+from training.corpora.text_files import FileReading, Shard, file_bytes, file_fingerprint, shards_of
 
 KINDS = ("installed-python", "files", "hub", "generated")
 
@@ -181,8 +181,22 @@ class SourceReader:
             return self._parsed(corpus, source)
         return self.reading(corpus)
 
-    def reading(self, corpus: str, place: Any = None) -> Reading:
-        """The documents after a `Reading.place` (None: from the first one), with progress; errors as `documents`."""
+    def shards(self, corpus: str) -> list[Shard | None]:
+        """The documents in shards, which follow from the source alone; None: all, errors as `documents`.
+
+        Of a source that is a stream or has an upper limit of all its documents there is one.
+        """
+        source = self._sources[corpus]
+        shards = shards_of(source.path) if source.kind == "files" and source.max_bytes is None else []
+        return list(shards) if len(shards) > 1 else [None]
+
+    def reading(self, corpus: str, place: Any = None, shard: Shard | None = None) -> Reading:
+        """The documents of a shard, or all, with progress; errors as `documents`.
+
+        Args:
+            corpus, shard: which documents.
+            place: a `Reading.place` after which they are read; None: from the first one.
+        """
         source = self._sources[corpus]
         position, dropped = place or (None, None)
         if source.kind == "hub":
@@ -193,7 +207,8 @@ class SourceReader:
             sample_missing(corpus, folder, source.generated, source.filters, self._log, self._bar)
             return GeneratedReading(folder, source.generated, Chooser(source.filters, dropped), position)
         if source.kind == "files" and source.max_bytes is None:
-            return FileReading(source.path, source.column, source.group, Chooser(source.filters, dropped), position)
+            chooser = Chooser(source.filters, dropped)
+            return FileReading(source.path, source.column, source.group, chooser, position, shard)
         # These are read from the first document, and count dropped documents again.
         chooser = Chooser(source.filters)
         if source.kind == "installed-python":

@@ -6,19 +6,37 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from training.corpora.documents import CorpusError
-from training.corpora.file_rows import OpenFile, first_line, json_rows, parquet_rows, text_lines
+from training.corpora.file_rows import OpenFile, first_line, json_rows, parquet_rows, row_group_ends, text_lines
 from training.corpora.filters import Chooser, Reading
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".txt")
-
-
+SHARD_BYTES = (4_000_000, 1_000_000_000)
+"""Smallest and largest aim for the bytes on disk of a shard."""
+SHARDS = 1000
+"""Number of shards of a corpus between the two."""
+_READ_BYTES = 1 << 22
 _VERSION = ("size", "ETag", "Content-MD5", "Digest", "Last-Modified")
 """What file systems say of a file that changes with its content."""
+
+
+class Shard(NamedTuple):
+    """A part of the documents below a path, in their order: whole files, or consecutive rows of one file."""
+
+    files: list[tuple[str, int]]
+    """Name below the path and bytes on disk of each file."""
+    size: int
+    """Bytes on disk of the part."""
+    before: int = 0
+    """Rows of the file before the part."""
+    offset: int = 0
+    """Bytes of the file before the part."""
+    end: int | None = None
+    """Last row of the part; None: the file's last."""
 
 
 class FileReading(Reading):
@@ -32,6 +50,7 @@ class FileReading(Reading):
         path, column, group: as the fields of `Source`.
         chooser: which documents are kept.
         position: continue after this [file, row]; None: at the first document.
+        shard: read this part only, and none in it is no error; None: read all.
 
     Raises:
         CorpusError: a missing or empty path, an unknown ending, no such column, a value that is not
@@ -45,9 +64,10 @@ class FileReading(Reading):
         group: str | None = None,
         chooser: Chooser | None = None,
         position: list[Any] | None = None,
+        shard: Shard | None = None,
     ) -> None:
         super().__init__(chooser)
-        self._path, self._column, self._group = location(path), column, group
+        self._path, self._column, self._group, self._shard = location(path), column, group, shard
         self.position = self._start = position
         self._open: OpenFile | None = None
         self._passed = self._total = 0
@@ -55,33 +75,27 @@ class FileReading(Reading):
 
     def progress(self) -> float:
         """Fraction of the files' bytes that has been read, 0 to 1."""
-        here = self._open.progress() * self._open.size if self._open else 0
-        return min((self._passed + here) / self._total, 1.0) if self._total else 0.0
+        here = self._open.progress() * self._open.size - self._open.offset if self._open else 0
+        return min(max(self._passed + here, 0) / self._total, 1.0) if self._total else 0.0
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        files, self._folder = _files(self._path), self._path.is_dir()
-        sizes = [file.stat().st_size for _, file in files]
-        self._total = sum(sizes)
+        shard, self._folder = self._shard or whole(self._path), self._path.is_dir()
+        self._total = shard.size
         found = self._start is not None
-        for (name, file), size in zip(files, sizes, strict=True):
+        for name, size in shard.files:
             # Earlier files are not opened.
             if self._start is None or name >= self._start[0]:
                 after = self._start[1] if self._start and name == self._start[0] else 0
-                self._open = OpenFile(file, size)
+                file = self._path / name if self._folder else self._path
+                self._open = OpenFile(file, size, before=shard.before, offset=shard.offset, end=shard.end)
                 for number, document, text in self._documents(name, self._open, after):
                     self.position = [name, number]
                     found = True
                     yield document, text
             self._open = None
             self._passed += size
-        if not found:
-            dropped = {rule: count for rule, count in self.chooser.dropped.items() if rule != "empty"}
-            rules = ", ".join(f"{rule} dropped {count:,}" for rule, count in dropped.items())
-            raise CorpusError(
-                f"{self._path}: no document passes the filters ({rules})"
-                if rules
-                else f"{self._path}: no text in it; allowed: at least one document that is not empty"
-            )
+        if not found and self._shard is None:
+            raise nothing_found(self._path, self.chooser.dropped)
 
     def _documents(self, name: str, file: OpenFile, after: int) -> Iterator[tuple[int, str, str]]:
         column, group, chooser = self._column, self._group, self.chooser
@@ -114,6 +128,91 @@ def row_document(row: dict[str, Any], column: str, group: str | None, name: str,
     key = None if group is None else row[group]
     # A '#' inside the key would end the group there.
     return (name if key is None else str(key).replace("#", "%23") + "#" + name), text
+
+
+def nothing_found(path: str | os.PathLike[str], dropped: Mapping[str, int]) -> CorpusError:
+    """The error of files without a document that is kept, with the documents that each rule dropped."""
+    rules = ", ".join(f"{rule} dropped {count:,}" for rule, count in dropped.items() if rule != "empty")
+    return CorpusError(
+        f"{path}: no document passes the filters ({rules})"
+        if rules
+        else f"{path}: no text in it; allowed: at least one document that is not empty"
+    )
+
+
+def whole(path: str | os.PathLike[str]) -> Shard:
+    """All documents below a path, as one shard. Errors as `file_bytes`."""
+    files = [(name, file.stat().st_size) for name, file in _files(location(path))]
+    return Shard(files, sum(size for _, size in files))
+
+
+def shards_of(path: str | os.PathLike[str]) -> list[Shard]:
+    """The documents below a path in shards, which follow from the files alone.
+
+    A large .jsonl is cut at line ends, which reads it once to number the rows, a large .parquet between row groups;
+    small files come together.
+
+    Raises:
+        CorpusError: a missing path, an unknown ending, a file that cannot be read.
+    """
+    place, (files, total, *_) = location(path), whole(path)
+    aim = min(max(total // SHARDS, SHARD_BYTES[0]), SHARD_BYTES[1])
+    folder = place.is_dir()
+    shards: list[Shard] = []
+    together = Shard([], 0)
+    for name, size in files:
+        parts = _parts(place / name if folder else place, name, size, aim) if size >= 2 * aim else []
+        if not parts:
+            together = Shard([*together.files, (name, size)], together.size + size)
+        if together.files and (parts or together.size >= aim):
+            shards.append(together)
+            together = Shard([], 0)
+        shards += parts
+    return [*shards, together] if together.files else shards
+
+
+def _parts(file: Path, name: str, size: int, aim: int) -> list[Shard]:
+    """The parts of a large file, near `aim` bytes each; empty: it cannot be cut."""
+    cut = _row_group_cuts if name.endswith(".parquet") else _line_cuts if name.endswith(".jsonl") else None
+    if cut is None:
+        return []
+    try:
+        cuts = [(0, 0), *cut(file, size, aim)]
+    except (OSError, ValueError) as error:
+        raise CorpusError(f"{file}: cannot be read ({first_line(error)})") from error
+    ends = [*cuts[1:], (None, size)]
+    pairs = zip(cuts, ends, strict=True)
+    return [Shard([(name, size)], last - offset, rows, offset, end) for (rows, offset), (end, last) in pairs]
+
+
+def _line_cuts(file: Path, size: int, aim: int) -> Iterator[tuple[int, int]]:
+    """(lines, bytes) before each part but the first."""
+    lines = offset = 0
+    with file.open("rb") as stream:
+        while True:
+            wanted = offset + aim
+            while offset < wanted and (block := stream.read(min(_READ_BYTES, wanted - offset))):
+                lines += block.count(b"\n")
+                offset += len(block)
+            # To the end of the line, or of the next one.
+            lines, offset = lines + 1, offset + len(stream.readline())
+            if offset >= size:
+                return
+            yield lines, offset
+
+
+def _row_group_cuts(file: Path, size: int, aim: int) -> Iterator[tuple[int, int]]:
+    """(rows, bytes) before each part but the first; the bytes are those of the columns."""
+    from pyarrow import parquet
+
+    with file.open("rb") as stream, parquet.ParquetFile(stream) as table:
+        passed = offset = 0
+        for index, end in enumerate(row_group_ends(table)[:-1]):
+            group = table.metadata.row_group(index)
+            passed += sum(group.column(column).total_compressed_size for column in range(group.num_columns))
+            if passed - offset >= aim:
+                offset = passed
+                yield end, offset
 
 
 def location(path: str | os.PathLike[str]) -> Path:

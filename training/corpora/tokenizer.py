@@ -1,17 +1,24 @@
-"""Tokenizers: a byte-level BPE trained on the corpora, or one from a Hugging Face directory."""
+"""Tokenizers: a byte-level BPE trained on the corpora, or one from a Hugging Face directory; texts become tokens."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from training.corpora.documents import CorpusError, json_hash
+from training.corpora.near_duplicates import KEPT, Screen
 from training.durable import whole_folder, write_whole
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
 END_OF_TEXT = "<|endoftext|>"
@@ -166,3 +173,86 @@ def vocabulary_problem(token_ids: int, rows: int) -> str:
         return ""
     numbers = f"the tokenizer has {token_ids:,} token ids, the embedding {rows:,} rows"
     return f"{numbers}: the tokenizer does not belong to the model; give the model's own"
+
+
+class Chunk(NamedTuple):
+    """Documents to tokenise, and a note of their reader after the last one."""
+
+    names: list[str]
+    texts: list[str]
+    note: Any = None
+
+
+class Encoded(NamedTuple):
+    """The tokenised documents of a chunk, in their order."""
+
+    tokens: list[np.ndarray]
+    """(n,) uint32 token ids of each, without the end of text; empty for a dropped document."""
+    sizes: list[int]
+    """Bytes of each text, UTF-8."""
+    verdicts: list[str]
+    """Verdict of the screen on each: near_duplicates.KEPT, SAME or NEAR."""
+
+
+class Encoder:
+    """Tokenises texts without special tokens or truncation.
+
+    Args:
+        tokenizer: a tokenizers-library tokenizer as JSON.
+        screen: folder of a saved `Screen` that drops documents; None: all are kept.
+    """
+
+    def __init__(self, tokenizer: str, screen: Path | None = None) -> None:
+        self._backend = _backend(tokenizer)
+        self._screen = Screen.open(screen) if screen else None
+
+    def encode(
+        self, chunks: Iterable[Chunk], screened: bool = True, wide: bool = False
+    ) -> Iterator[tuple[Chunk, Encoded]]:
+        """Each chunk with its tokens, in the order given; `wide` uses all threads of the tokenizers library."""
+        if not wide:
+            with _one_thread():
+                for chunk in chunks:
+                    yield chunk, self._encoded(chunk.texts, screened)
+            return
+        # The next chunk is read, and the last one written, meanwhile.
+        waiting: deque[tuple[Chunk, Future[Encoded]]] = deque()
+        with ThreadPoolExecutor(2) as pool:
+            for chunk in chunks:
+                waiting.append((chunk, pool.submit(self._encoded, chunk.texts, screened)))
+                if len(waiting) > 2:
+                    chunk, answer = waiting.popleft()
+                    yield chunk, answer.result()
+            for chunk, answer in waiting:
+                yield chunk, answer.result()
+
+    def _encoded(self, texts: list[str], screened: bool) -> Encoded:
+        verdicts = self._screen.verdicts(texts) if self._screen and screened else [KEPT] * len(texts)
+        kept = [text for text, verdict in zip(texts, verdicts, strict=True) if verdict == KEPT]
+        encodings = iter(self._backend.encode_batch_fast(kept, add_special_tokens=False))
+        nothing = np.empty(0, dtype=np.uint32)
+        tokens = [np.array(next(encodings).ids, dtype=np.uint32) if one == KEPT else nothing for one in verdicts]
+        return Encoded(tokens, [len(text.encode()) for text in texts], verdicts)
+
+
+def _backend(tokenizer: str) -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    backend = Tokenizer.from_str(tokenizer)
+    backend.no_truncation()
+    backend.no_padding()
+    # A special token written in a text is text: a page about <|endoftext|> does not end there.
+    backend.encode_special_tokens = True
+    return backend
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Keep the tokenizers library to the calling thread."""
+    before = os.environ.get("TOKENIZERS_PARALLELISM")
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    try:
+        yield
+    finally:
+        os.environ.pop("TOKENIZERS_PARALLELISM")
+        os.environ |= {} if before is None else {"TOKENIZERS_PARALLELISM": before}

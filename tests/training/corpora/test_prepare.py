@@ -15,7 +15,7 @@ import pytest
 
 from tests.processes import FORKS
 from tests.training.corpora.rows import as_lines, write
-from training.corpora import corpus_store
+from training.corpora import shards, text_files
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, prepare
@@ -85,7 +85,7 @@ def test_a_second_time_nothing_is_done(sources, tmp_path, monkeypatch):
     def never(*_, **__):
         raise AssertionError("done again")
 
-    for name in ("make_store", "train_tokenizer", "load_tokenizer", "_saved_screen"):
+    for name in ("make_store", "train_tokenizer", "load_tokenizer", "_screen"):
         monkeypatch.setattr(f"training.corpora.prepare.{name}", never)
     lines = []
     assert prepare(sources, TokenizerChoice(vocabulary=300), out, progress=lines.append) == first
@@ -215,8 +215,10 @@ def all_bytes(folder):
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    monkeypatch.setattr("training.corpora.corpus_store.CHUNK_CHARACTERS", 4000)
-    monkeypatch.setattr("training.corpora.corpus_store.MARK_BYTES", 10_000)
+    monkeypatch.setattr("training.corpora.shards.CHUNK_CHARACTERS", 4000)
+    monkeypatch.setattr("training.corpora.shards.MARK_BYTES", 10_000)
+    # Every file is cut.
+    monkeypatch.setattr("training.corpora.text_files.SHARD_BYTES", (20_000, 20_000))
 
 
 def test_any_number_of_corpora_and_workers_gives_the_same_bytes(many, brought, tmp_path, small_chunks, monkeypatch):
@@ -234,7 +236,7 @@ def test_any_number_of_corpora_and_workers_gives_the_same_bytes(many, brought, t
 
 
 def _prepare_many(folder, moment, after):
-    corpus_store.CHUNK_CHARACTERS, corpus_store.MARK_BYTES = 4000, 10_000
+    shards.CHUNK_CHARACTERS, shards.MARK_BYTES, text_files.SHARD_BYTES = 4000, 10_000, (20_000, 20_000)
     inner, calls = getattr(StoreWriter, moment), itertools.count(1)
 
     def dying(*arguments):
@@ -292,12 +294,12 @@ def test_killed_again_and_again_it_goes_on_and_ends_with_the_same_bytes(many, br
 
 @pytest.mark.parametrize("fault", ["the corpus has changed", "a file is shorter than its mark"])
 def test_what_was_begun_is_not_continued_where_it_does_not_fit(many, brought, tmp_path, small_chunks, fault):
-    killed(tmp_path, "mark", 4)
+    killed(tmp_path, "add", 40)
     (begun,) = (tmp_path / "out").glob("*.unfinished")
     if fault == "the corpus has changed":
         write(tmp_path / "c0" / "part-9.jsonl", as_lines([{"text": "one more", "n": 1}]))
     else:
-        os.truncate(begun / "train.bin", 100)
+        os.truncate(begun / "00000.part" / "train.bin", 100)
     lines = []
     prepare(many, brought, tmp_path / "out", workers=1, progress=lines.append)
     assert not any("resumes after" in line for line in lines)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from training.corpora.documents import CorpusError, in_validation
 from training.corpora.store import TokenStore
-from training.corpora.store_writer import EncodedDocument, StoreWriter
+from training.corpora.store_writer import EncodedDocument, StoreWriter, merge_shards
 
 END = 0
 
@@ -28,12 +28,24 @@ def split_of(doc, ratio=0.2):
 
 
 def write(folder, docs=None, vocabulary=1000, end_of_text=END, tokenizer="t", validation_ratio=0.2):
-    folder.mkdir()
-    with StoreWriter(folder, vocabulary, end_of_text) as writer:
-        for doc in documents() if docs is None else docs:
-            writer.add(doc, split_of(doc, validation_ratio))
-        writer.complete(tokenizer, validation_ratio)
+    """A store of two shards."""
+    docs = documents() if docs is None else docs
+    half = len(docs) // 2
+    shards = [
+        write_shard(folder / name, some, vocabulary, end_of_text, validation_ratio)
+        for name, some in (("0", docs[:half]), ("1", docs[half:]))
+    ]
+    merge_shards(folder, shards, vocabulary, end_of_text, tokenizer, validation_ratio)
     return TokenStore.open(folder)
+
+
+def write_shard(folder, docs, vocabulary=1000, end_of_text=END, validation_ratio=0.2):
+    folder.mkdir(parents=True)
+    with StoreWriter(folder, vocabulary, end_of_text) as writer:
+        for doc in docs:
+            writer.add(doc, split_of(doc, validation_ratio))
+        writer.complete()
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -131,10 +143,11 @@ def test_what_cannot_be_stored_is_refused_and_leaves_no_store(tmp_path, changes,
 def test_a_writer_goes_on_from_its_last_mark(tmp_path):
     docs = documents()
     whole = write(tmp_path / "whole")
-    (tmp_path / "a").mkdir()
+    shard = tmp_path / "a" / "0"
+    shard.mkdir(parents=True)
     number = 0
     for end in (30, 90, len(docs)):
-        with StoreWriter(tmp_path / "a", 1000, END) as writer:
+        with StoreWriter(shard, 1000, END) as writer:
             number = writer.place or 0
             assert writer.documents == number == {30: 0, 90: 20, len(docs): 80}[end]
             assert writer.bytes == 7 * number
@@ -143,12 +156,33 @@ def test_a_writer_goes_on_from_its_last_mark(tmp_path):
                 if place + 1 in (10, 20, 80):
                     writer.mark(place + 1)
             if end == len(docs):
-                writer.complete("t", 0.2)
+                writer.complete()
             for file in writer._files.values():
                 # What was written after the mark is cut off.
                 file.flush()
+    assert not (shard / "marks.jsonl").exists()
+    merge_shards(tmp_path / "a", [shard], 1000, END, "t", 0.2)
     assert TokenStore.open(tmp_path / "a").meta == whole.meta
-    assert not (tmp_path / "a" / "marks.jsonl").exists()
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_a_killed_merge_goes_on(tmp_path, monkeypatch, kept):
+    """Shards that were appended are gone; the rest of the file may hold anything."""
+    docs = documents()
+    expected = write(tmp_path / "whole", docs)
+    folder = tmp_path / "a"
+    shards = [write_shard(folder / str(n), docs[n::3]) for n in range(3)]
+    whole = write(tmp_path / "whole-2", [*docs[0::3], *docs[1::3], *docs[2::3]])
+    assert whole.fingerprint != expected.fingerprint
+    with (folder / "train.bin").open("wb") as stream:
+        for shard in shards[:kept]:
+            stream.write((shard / "train.bin").read_bytes())
+            (shard / "train.bin").unlink()
+        stream.write(b"half of the next shard, or more" * 999)
+    merge_shards(folder, shards, 1000, END, "t", 0.2)
+    assert TokenStore.open(folder).meta == whole.meta
+    assert (folder / "train.bin").read_bytes() == (whole.folder / "train.bin").read_bytes()
+    assert not list(folder.glob("*/*.bin"))
 
 
 def test_damage_is_refused_in_one_clear_line(tmp_path):

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.corpora.documents import CorpusError
-from training.corpora.parallel_tokens import Chunk, encode_chunks
 from training.corpora.tokenizer import (
     END_OF_TEXT,
+    Chunk,
+    Encoder,
     copy_tokenizer,
     end_of_text_id,
     load_tokenizer,
@@ -36,7 +37,7 @@ def tokenizer(folder):
 
 def encode(tokenizer, *texts):
     chunk = Chunk(["d"] * len(texts), list(texts))
-    (answer,) = encode_chunks([chunk], tokenizer.backend_tokenizer.to_str())
+    (answer,) = Encoder(tokenizer.backend_tokenizer.to_str()).encode([chunk])
     return answer[1].tokens
 
 

@@ -1,0 +1,266 @@
+"""Shards: they follow from the files, hold every document once, and are tokenised by any processes that may die."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+from upath import UPath
+
+from tests.training.corpora.rows import as_lines, write
+from training.corpora.corpus_store import Tokenisation, begin_store, make_store
+from training.corpora.documents import CorpusError
+from training.corpora.near_duplicates import KEPT, SAME, Screen
+from training.corpora.shards import core_count, missing_shards, shard_folder
+from training.corpora.source import Source, SourceReader
+from training.corpora.text_files import FileReading, shards_of
+from training.corpora.tokenizer import Chunk, Encoder, load_tokenizer, train_tokenizer
+
+DRAW = random.Random(0)
+TEXTS = [
+    f"{' '.join(''.join(DRAW.choices('abcdefgh', k=5)) for _ in range(8))} of {n}, thé, isn't it? <|endoftext|>\n"
+    for n in range(80)
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = train_tokenizer(TEXTS, 300, tmp_path_factory.mktemp("tokenizer") / "bpe")
+    return load_tokenizer(folder).backend_tokenizer.to_str()
+
+
+@pytest.fixture
+def small_shards(monkeypatch):
+    monkeypatch.setattr("training.corpora.text_files.SHARD_BYTES", (2000, 2000))
+
+
+def chunks(size=7):
+    texts = [*TEXTS, "", "x" * 5000]
+    for first in range(0, len(texts), size):
+        names = [f"d{number}" for number in range(first, min(first + size, len(texts)))]
+        yield Chunk(names, texts[first : first + size], first)
+
+
+def test_tokens_sizes_and_order_do_not_depend_on_threads_and_chunks(tokenizer):
+    alone = list(Encoder(tokenizer).encode(chunks()))
+    assert [name for chunk, _ in alone for name in chunk.names] == [f"d{n}" for n in range(82)]
+    assert [size for _, encoded in alone for size in encoded.sizes][:2] == [len(text.encode()) for text in TEXTS[:2]]
+    for other in (list(Encoder(tokenizer).encode(chunks(), wide=True)), list(Encoder(tokenizer).encode(chunks(82)))):
+        assert [chunk for chunk, _ in other] == [chunk for chunk, _ in alone] or len(other) == 1
+        for one, two in zip(
+            (tokens for _, encoded in alone for tokens in encoded.tokens),
+            (tokens for _, encoded in other for tokens in encoded.tokens),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_screened_document_has_no_tokens(tokenizer, tmp_path, wide):
+    Screen.of([TEXTS[3], TEXTS[44]]).save(tmp_path)
+    verdicts, tokens = [], []
+    for _, encoded in Encoder(tokenizer, tmp_path).encode(chunks(), wide=wide):
+        verdicts += encoded.verdicts
+        tokens += encoded.tokens
+    assert [place for place, verdict in enumerate(verdicts) if verdict != KEPT] == [3, 44]
+    assert verdicts[3] == verdicts[44] == SAME
+    assert [len(tokens[place]) > 0 for place in (2, 3, 44, 45)] == [True, False, False, True]
+
+
+def test_it_reads_a_little_ahead_and_no_more(tokenizer):
+    read = 0
+
+    def counted():
+        nonlocal read
+        for number in range(100):
+            read += 1
+            yield Chunk([str(number)], [TEXTS[number % 80]])
+
+    answers = Encoder(tokenizer).encode(counted(), wide=True)
+    for taken in range(1, 20):
+        next(answers)
+        assert read <= taken + 3
+
+
+def test_cores_are_those_of_the_process_or_as_the_tokenizers_library_is_told(monkeypatch):
+    monkeypatch.delenv("RAYON_NUM_THREADS", raising=False)
+    assert core_count() == len(os.sched_getaffinity(0))
+    monkeypatch.setenv("RAYON_NUM_THREADS", "3")
+    assert core_count() == 3
+
+
+def mixed(folder):
+    """Files of every kind, large and small, with blank lines, a byte-order mark, and no newline at an end."""
+    folder.mkdir(exist_ok=True)
+    rows = [{"text": text} for text in TEXTS]
+    lines = as_lines(rows).replace(b"}\n", b"}\r\n\n").removesuffix(b"\r\n\n")
+    for name, content in (
+        ("a.jsonl", b"\xef\xbb\xbf" + lines),
+        ("b.jsonl.gz", as_lines(rows)),
+        ("c.parquet", as_lines(rows * 40)),
+        ("d.jsonl", as_lines([{"text": "x" * 9000}, *rows, {"text": "y" * 9000}])),
+        *((f"e{number}.txt", TEXTS[number].encode()) for number in range(30)),
+        ("f.jsonl", b"\n" * 5000),
+    ):
+        write(folder / name, content)
+    return folder
+
+
+@pytest.mark.parametrize("where", ["folder", "memory"])
+def test_shards_follow_from_the_files_and_hold_every_document_once(tmp_path, small_shards, where):
+    path = mixed(tmp_path / "texts")
+    if where == "memory":
+        for file in path.iterdir():
+            UPath("memory://shards", file.name).write_bytes(file.read_bytes())
+        path = "memory://shards"
+    shards = shards_of(path)
+    assert shards == shards_of(path)
+    names = ["+".join(name for name, _ in shard.files) for shard in shards]
+    # Large files are cut, but not a compressed one; small ones come together.
+    assert [names.count(f"{name}") > 2 for name in ("a.jsonl", "b.jsonl.gz", "c.parquet", "d.jsonl")] == [1, 0, 1, 1]
+    assert any(name.count("+") > 10 for name in names)
+    whole = list(FileReading(path))
+    assert [document for shard in shards for document in FileReading(path, shard=shard)] == whole
+    assert len(whole) == 80 + 80 + 3200 + 82 + 30
+    # From any place in a shard the rest of it is read.
+    for shard in shards:
+        reading = FileReading(path, shard=shard)
+        documents = [(document, reading.position) for document in reading]
+        assert 0.9 < reading.progress() <= 1.0 or not documents or "parquet" in shard.files[0][0]
+        for place in range(0, len(documents), 40):
+            rest = FileReading(path, position=documents[place][1], shard=shard)
+            assert list(rest) == [document for document, _ in documents[place + 1 :]]
+    # One file by itself has the same shards.
+    assert shards_of(f"{path}/d.jsonl") == [
+        shard for shard, name in zip(shards, names, strict=True) if name == "d.jsonl"
+    ]
+
+
+def test_an_error_in_a_shard_names_line_and_byte_of_the_file(tmp_path, small_shards):
+    content = as_lines({"text": text} for text in TEXTS)
+    path = write(tmp_path / "a.jsonl", content + b'{"text": "\xff"}\n')
+    message = rf"a\.jsonl line 81: not UTF-8 at byte {len(content) + 10} of the file"
+    with pytest.raises(CorpusError, match=message):
+        list(FileReading(path, shard=shards_of(path)[-1]))
+
+
+@pytest.fixture
+def making(tmp_path, tokenizer, small_shards, monkeypatch):
+    """A corpus of some fifty shards, and a function that makes its store."""
+    monkeypatch.setattr("training.corpora.shards.CHUNK_CHARACTERS", 500)
+    rows = [{"text": TEXTS[row % 80] * (row % 7)} for row in range(400)]
+    path = write(tmp_path / "a.jsonl", as_lines(rows))
+
+    def make(out, workers, lines=None, path=path):
+        log = (lines if lines is not None else []).append
+        how = Tokenisation(tokenizer, "t", 300, 0, 0.1, None, workers, log, None)
+        source = Source("files", path=str(path))
+        return make_store(tmp_path / out, "a", source, SourceReader({"a": source}), how, tmp_path / f"{out}.unfinished")
+
+    return make
+
+
+def children():
+    return set(psutil.Process().children())
+
+
+def test_any_number_of_processes_and_shards_gives_the_same_bytes(making, tmp_path, monkeypatch):
+    stores = [making(f"w{workers}", workers) for workers in (1, 2, 5)]
+    monkeypatch.undo()
+    stores.append(making("whole", 2))
+    for store in stores:
+        assert store.meta == stores[0].meta
+        assert sorted(path.name for path in store.folder.iterdir()) == ["meta.json", "train.bin", "validation.bin"]
+        for name in ("train.bin", "validation.bin"):
+            assert (store.folder / name).read_bytes() == (stores[0].folder / name).read_bytes()
+    assert stores[0].meta.dropped == {"empty": 58}
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [("line", "a.jsonl line 300: not JSON"), ("worker", r"a tokenising process ended with -9 .*RAYON_NUM_THREADS=1")],
+)
+def test_an_error_or_a_dead_worker_comes_through_leaves_no_process_and_goes_on(making, tmp_path, fault, message):
+    others, path = children(), tmp_path / "a.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    if fault == "line":
+        path.write_bytes(b"".join([*lines[:299], b"{" + b" " * (len(lines[299]) - 2) + b"\n", *lines[300:]]))
+
+    def kill():
+        while not (workers := children() - others):
+            time.sleep(0.01)
+        for worker in workers:
+            worker.kill()
+
+    killer = threading.Thread(target=kill)
+    if fault == "worker":
+        killer.start()
+    with pytest.raises(CorpusError, match=rf"corpora\.a: .*{message}"):
+        making("out", 2)
+    assert children() == others
+    path.write_bytes(b"".join(lines))
+    assert making("out", 2).meta == making("clean", 1).meta
+
+
+def test_shards_that_are_there_are_not_made_again_and_a_merge_goes_on(making, tmp_path, monkeypatch):
+    lines, clean = [], making("clean", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("training.corpora.corpus_store.merge_shards", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            making("out", 2)
+    monkeypatch.setattr("training.corpora.shards.tokenise_shard", None)
+    monkeypatch.setattr("training.corpora.shards.subprocess", None)
+    with monkeypatch.context() as patch:
+        # Killed after the merge, while the shards are removed.
+        patch.setattr("training.corpora.corpus_store.shutil.rmtree", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            making("out", 2, lines)
+    assert f"a: resumes after {sum(clean.meta.documents.values()):,} documents" in lines[0]
+    shutil.rmtree(shard_folder(tmp_path / "out.unfinished", 0))
+    assert making("out", 2).meta == clean.meta
+
+
+def begin(tmp_path, tokenizer, path):
+    """The folder of a corpus' shards, planned and no more."""
+    how, source = Tokenisation(tokenizer, "t", 300, 0, 0.1), Source("files", path=str(path), where={"n": [1, 2]})
+    folder = tmp_path / "out.unfinished"
+    return folder, begin_store("a", source, SourceReader({"a": source}), how, folder)
+
+
+def test_tasks_of_an_array_make_every_shard_once(tmp_path, tokenizer, small_shards):
+    rows = [{"text": text, "n": number % 3} for number, text in enumerate(TEXTS)]
+    folder, corpus = begin(tmp_path, tokenizer, write(tmp_path / "a.jsonl", as_lines(rows)))
+    everything = missing_shards(folder, corpus)
+    command = [sys.executable, "-m", "training.corpora.shards"]
+    for task in ("1", "0"):
+        done = subprocess.run([*command, task, "2", folder], capture_output=True, text=True, check=True)
+        assert done.stdout == f"a: {len(everything[int(task) :: 2])} of {len(everything)} shards to tokenise\n"
+        assert set(everything[int(task) :: 2]).isdisjoint(missing_shards(folder, corpus))
+    again = subprocess.run([*command, "1", "2", folder], capture_output=True, text=True, check=True)
+    assert again.stdout == f"a: 0 of {len(everything)} shards to tokenise\n"
+    missing = subprocess.run([*command, "1", "2", tmp_path], capture_output=True, text=True)
+    assert (missing.returncode, "no shards to tokenise here" in missing.stderr) == (1, True)
+
+
+def test_workers_end_with_the_one_they_work_for(tmp_path, tokenizer, small_shards):
+    rows = [{"text": TEXTS[row % 80] * 200, "n": 1} for row in range(3000)]
+    folder, _ = begin(tmp_path, tokenizer, write(tmp_path / "a.jsonl", as_lines(rows)))
+    environment = os.environ | {"RAYON_NUM_THREADS": "2"}
+    command = [sys.executable, "-m", "training.corpora.shards", "0", "1", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        while len(workers := psutil.Process(process.pid).children()) < 2 or not list(folder.glob("*/train.bin")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    until = time.monotonic() + 20
+    while any(psutil.pid_exists(worker.pid) for worker in workers):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert json.loads((folder / "job.json").read_text())["source"]["where"] == {"n": [1, 2]}
