@@ -11,7 +11,7 @@ from rich.text import Text
 from pipeline.launch.launcher import launch
 from pipeline.plan import cost
 from pipeline.plan.machine import decide_precision, known_precision, speed_of
-from pipeline.plan.prepare import generation_lines, prepare_corpora
+from pipeline.plan.prepare import begin_corpora, generation_lines, prepare_corpora
 from pipeline.plan.runs import by_domain, data_folder, placeholder_manifest
 from pipeline.plan.write import add_to_plan, current_plan, write_plan
 from pipeline.question.goal import Output, goal_of
@@ -33,6 +33,11 @@ def prepare(question: Question, console: Console) -> Exit:
     """Tokenise the corpora and measure the precision."""
     study = study_of(question)
     study.folder.mkdir(parents=True, exist_ok=True)
+    if question.launcher.kind == "slurm" and question.launcher.slurm.prepare_tasks:
+        from pipeline.launch.slurm.preparation import submit_preparation
+
+        if folders := begin_corpora(question, console.print):
+            return submit_preparation(study, question, folders, console)
     manifest = prepare_corpora(question, console.print, console)
     decide_precision(question, study, manifest, console.print)
     return Exit.DONE

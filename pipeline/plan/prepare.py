@@ -17,7 +17,7 @@ from training.corpora.documents import CorpusError
 from training.corpora.generated import outlook
 from training.corpora.generation import Generation
 from training.corpora.manifest import Manifest
-from training.corpora.prepare import TokenizerChoice, prepare
+from training.corpora.prepare import TokenizerChoice, begin, prepare
 from training.corpora.source import Source
 from training.corpora.text_files import is_url, location
 from training.spec import SpecError
@@ -34,6 +34,16 @@ def prepare_corpora(question: Question, log: Callable[[str], object], console: C
     sources, choice, ratio = sources_of(question), _tokenizer(question), question.corpora.validation_ratio
     with progress_bar(console) as bar:
         return prepare(sources, choice, data_folder(question), validation_ratio=ratio, progress=log, bar=bar)
+
+
+def begin_corpora(question: Question, log: Callable[[str], object]) -> list[Path]:
+    """Plan the shards of the question's corpora that are not prepared; returns the folder of each corpus' shards.
+
+    Raises:
+        CorpusError: a corpus or the tokenizer cannot be used.
+    """
+    sources, ratio = sources_of(question), question.corpora.validation_ratio
+    return begin(sources, _tokenizer(question), data_folder(question), validation_ratio=ratio, progress=log)
 
 
 def _tokenizer(question: Question) -> TokenizerChoice:

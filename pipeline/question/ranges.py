@@ -27,7 +27,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
             *("model.num_hidden_layers", "model.num_attention_heads", "model.num_key_value_heads"),
             *("model.intermediate_size", "optimizer.weight_decay", "optimizer.clip", "launcher.workers"),
             *("launcher.micro_batch", "launcher.resume_every", "launcher.resume_minutes", "launcher.retries"),
-            *("launcher.slurm.gpus", "launcher.slurm.limit"),
+            *("launcher.slurm.gpus", "launcher.slurm.limit", "launcher.slurm.prepare_tasks"),
         ),
     ),
     "above 0": (lambda value: value > 0, ("optimizer.epsilon", "model.rope_theta", "confirm.tokens_factor")),

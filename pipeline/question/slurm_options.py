@@ -31,6 +31,14 @@ def train_options(question: Question) -> list[str]:
     ]
 
 
+def prepare_options(question: Question) -> list[str]:
+    """Options of sbatch for the jobs that tokenise."""
+    slurm = question.launcher.slurm
+    size = ("--nodes=1", "--ntasks=1", f"--cpus-per-task={slurm.cpus or question.launcher.threads}")
+    limits = (*_named(slurm, "mem", "time"), f"--signal=B:USR1@{slurm.signal}")
+    return [*_named(slurm, "partition", "account", "qos"), *size, *limits, *_RESTART, *slurm.driver]
+
+
 def driver_options(question: Question) -> list[str]:
     """Options of sbatch for the small jobs that fit, recommend and submit."""
     slurm = question.launcher.slurm

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.launch.slurm.script import driver_script, train_script
+from pipeline.launch.slurm.script import driver_script, merge_script, prepare_script, train_script
 from pipeline.question.loading import read_question
 
 RENDERED = Path(__file__).with_name("rendered")
@@ -31,6 +31,11 @@ SCRIPTS = {
     "ranks": lambda: train_script(
         STUDY, read_question([*WORDS, "parallel=ddp", "parallel.processes=4", "launcher.slurm.nodes=2"]), "0123abcd"
     ),
+    "prepare": lambda: prepare_script(
+        read_question([*WORDS, "launcher.slurm.prepare_tasks=40", "launcher.slurm.cpus=16"]),
+        [Path("/data/general-1.unfinished"), Path("/data of law/law-2.unfinished")],
+    ),
+    "merge": lambda: merge_script(STUDY, read_question(WORDS)),
     "driver": lambda: driver_script(STUDY, read_question(WORDS), ["collect", "fit", "recommend", "confirm"]),
 }
 

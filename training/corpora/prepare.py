@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.corpora.corpus_store import Bar, Log, Tokenisation, existing_store, make_store, store_summary
+from training.corpora.corpus_store import (
+    Bar,
+    Log,
+    Tokenisation,
+    begin_store,
+    existing_store,
+    make_store,
+    store_summary,
+)
 from training.corpora.documents import CorpusError, json_hash
 from training.corpora.manifest import Manifest, PreparedCorpus
 from training.corpora.near_duplicates import RULES, Screen
@@ -75,50 +84,121 @@ def prepare(
     Raises:
         CorpusError: a source, a name or the tokenizer cannot be used; one line per mistake.
     """
-    _check(sources, tokenizer, validation_ratio)
-    sources, origins = _identified(sources, folder := Path(folder), progress)
-    validation_sets = _validation_fingerprint(sources)
-    folder.mkdir(parents=True, exist_ok=True)
-    reader = SourceReader(sources, progress, bar)
     stores: dict[str, TokenStore] = {}
-    with locked_folder(folder) as locked:
-        tokenizer_folder = _tokenizer_folder(tokenizer, folder, origins, reader, progress)
-        fingerprint = tokenizer_fingerprint(tokenizer_folder)
-        separator = tokenizer.separator or declared_separator(tokenizer_folder)
-        how: Tokenisation | None = None
-        for name, origin in origins.items():
-            parts: list[object] = [SCHEMA, origin, fingerprint, float(validation_ratio)]
-            parts += [{"separator": separator}] if separator else []
-            place = folder / f"{name}-{json_hash([*parts, validation_sets] if validation_sets else parts)[:12]}"
+    with _preparation(sources, tokenizer, folder, validation_ratio, workers, progress, bar) as corpora:
+        for name, place in corpora.places.items():
             if store := existing_store(place):
                 progress(f"{name}: prepared already, {store_summary(store)}")
             else:
-                if how is None:
-                    loaded = load_tokenizer(tokenizer_folder)
-                    how = Tokenisation(
-                        loaded.backend_tokenizer.to_str(),
-                        fingerprint,
-                        len(loaded),
-                        end_of_text_id(loaded, separator),
-                        validation_ratio,
-                        _screen(sources),
-                        workers,
-                        progress,
-                        bar,
-                    )
-                # Without a lock another process may write the same store.
-                unfinished = folder / (f"{place.name}.unfinished" if locked else f".{place.name}.{os.getpid()}.part")
-                store = make_store(place, name, sources[name], reader, how, unfinished)
+                unfinished = corpora.unfinished(name)
+                store = make_store(place, name, corpora.sources[name], corpora.reader, corpora.how, unfinished)
             stores[name] = store
-        prepared = {name: _prepared(store, origins[name], sources[name].revision) for name, store in stores.items()}
+        origins, ratio = corpora.origins, float(validation_ratio)
+        prepared = {
+            name: _prepared(store, origins[name], corpora.sources[name].revision) for name, store in stores.items()
+        }
         vocabulary, revision = next(iter(stores.values())).vocabulary, tokenizer.revision
-        ratio = float(validation_ratio)
-        manifest = Manifest(folder, tokenizer_folder.name, fingerprint, vocabulary, ratio, prepared, revision)
+        folder, place = corpora.folder, corpora.tokenizer
+        manifest = Manifest(folder, place.name, corpora.fingerprint, vocabulary, ratio, prepared, revision)
         manifest.write()
-        if locked:
+        if corpora.locked:
             for left in folder.glob("*.unfinished"):
                 shutil.rmtree(left, ignore_errors=True)
     return manifest
+
+
+def begin(
+    sources: Mapping[str, Source],
+    tokenizer: TokenizerChoice,
+    folder: str | os.PathLike[str],
+    *,
+    validation_ratio: float = 0.05,
+    progress: Log = print,
+) -> list[Path]:
+    """Plan the shards of the corpora that are not prepared, so that other processes can tokenise them.
+
+    They do so by `python -m training.corpora.shards TASK TASKS FOLDER...`; `prepare` then merges the shards, and
+    tokenises what is missing.
+
+    Returns:
+        The folder of each corpus' shards.
+
+    Raises:
+        CorpusError: as `prepare`.
+    """
+    begun = []
+    with _preparation(sources, tokenizer, folder, validation_ratio, None, progress, None) as corpora:
+        for name, place in corpora.places.items():
+            if not existing_store(place):
+                unfinished = corpora.folder / f"{place.name}.unfinished"
+                begin_store(name, corpora.sources[name], corpora.reader, corpora.how, unfinished)
+                begun.append(unfinished)
+    return begun
+
+
+@dataclass(frozen=True)
+class _Preparation:
+    """Corpora that are being prepared in a locked folder."""
+
+    folder: Path
+    locked: bool
+    """Whether its file system has locks."""
+    sources: dict[str, Source]
+    origins: dict[str, str]
+    """Name -> fingerprint of the source."""
+    reader: SourceReader
+    tokenizer: Path
+    """Its directory."""
+    fingerprint: str
+    """Of the tokenizer."""
+    places: dict[str, Path]
+    """Name -> folder of the token store, in the order of names."""
+    make_how: Callable[[], Tokenisation]
+
+    @functools.cached_property
+    def how(self) -> Tokenisation:
+        return self.make_how()
+
+    def unfinished(self, name: str) -> Path:
+        """The folder in which the store of a corpus is written."""
+        place = self.places[name]
+        begun = self.folder / f"{place.name}.unfinished"
+        # Without a lock another process may write the same store.
+        return begun if self.locked or begun.exists() else self.folder / f".{place.name}.{os.getpid()}.part"
+
+
+@contextlib.contextmanager
+def _preparation(
+    given: Mapping[str, Source],
+    choice: TokenizerChoice,
+    folder: str | os.PathLike[str],
+    ratio: float,
+    workers: int | None,
+    progress: Log,
+    bar: Bar | None,
+) -> Iterator[_Preparation]:
+    """Check the arguments of `prepare`, lock the folder and make the tokenizer."""
+    _check(given, choice, ratio)
+    sources, origins = _identified(given, folder := Path(folder), progress)
+    validation_sets = _validation_fingerprint(sources)
+    folder.mkdir(parents=True, exist_ok=True)
+    reader = SourceReader(sources, progress, bar)
+    with locked_folder(folder) as locked:
+        tokenizer = _tokenizer_folder(choice, folder, origins, reader, progress)
+        fingerprint = tokenizer_fingerprint(tokenizer)
+        separator = choice.separator or declared_separator(tokenizer)
+        places = {}
+        for name, origin in origins.items():
+            parts: list[object] = [SCHEMA, origin, fingerprint, float(ratio)]
+            parts += [{"separator": separator}] if separator else []
+            places[name] = folder / f"{name}-{json_hash([*parts, validation_sets] if validation_sets else parts)[:12]}"
+
+        def how() -> Tokenisation:
+            loaded = load_tokenizer(tokenizer)
+            text, end = loaded.backend_tokenizer.to_str(), end_of_text_id(loaded, separator)
+            return Tokenisation(text, fingerprint, len(loaded), end, ratio, _screen(sources), workers, progress, bar)
+
+        yield _Preparation(folder, locked, sources, origins, reader, tokenizer, fingerprint, places, how)
 
 
 def _prepared(store: TokenStore, origin: str, revision: str | None) -> PreparedCorpus:

@@ -25,17 +25,17 @@ class Job:
     """Random name of the job, in its comment and in the names of its files in jobs/."""
     kind: str
     """train (runs), stage (plan and submit further runs), recommend (collect, fit, recommend, submit confirmation
-    runs) or confirm (compare, report)."""
+    runs), confirm (compare, report), or of cptlaw prepare: tokenise (shards) and merge."""
     number: str | None = None
     """Job number from sbatch; None: sbatch was called and its answer is unknown."""
     after: str = ""
     """Its dependency in sbatch's syntax; empty: none."""
     tasks: dict[str, int] = field(default_factory=dict)
-    """Of kind train: hash of a run -> index in the array."""
+    """Of kind train: hash of a run -> index in the array; of kind tokenise: a name for each index."""
 
     def log(self, index: int) -> str:
         """Log file, relative to the study's folder."""
-        return f"logs/slurm-{self.number}_{index}.out" if self.kind == "train" else f"logs/slurm-{self.number}.out"
+        return f"logs/slurm-{self.number}_{index}.out" if self.tasks else f"logs/slurm-{self.number}.out"
 
 
 def read_jobs(study: Study) -> list[Job]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
-from pipeline.question.slurm_options import driver_options, train_options
+from pipeline.question.slurm_options import driver_options, prepare_options, train_options
 
 # As slurm/*.sbatch. Slurm signals the time limit to the shell only; TERM (cancelled, preempted) goes to all processes.
 # A cancelled run exits with 75 too, so the script requeues its job only while Slurm calls it RUNNING. Slurm itself
@@ -35,6 +35,15 @@ _RANKS = """\
 export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
 """
+# At the time limit the task is queued again; complete shards stay.
+_PREPARE = """\
+trap 'scontrol requeue "$SLURM_JOB_ID"' USR1
+{python} -m training.corpora.shards "$SLURM_ARRAY_TASK_ID" {tasks} {folders} &
+step=$!
+while wait "$step"; code=$?; kill -0 "$step" 2> /dev/null; do :; done
+exit "$code"
+"""
+_MERGE = "{python} -m pipeline.cli.main prepare {folder} launcher.slurm.prepare_tasks=0\n"
 _DRIVER = """\
 for verb in {verbs}; do
   {python} -m pipeline.cli.main $verb {folder} || {{
@@ -69,6 +78,20 @@ def train_script(study: Path, question: Question, token: str) -> str:
     body = _TRAIN.format(python=_python(question), **{name: shlex.quote(str(path)) for name, path in places.items()})
     ranks = _RANKS if question.parallel.kind != "single" else ""
     return _head(question, train_options(question)) + ranks + body
+
+
+def prepare_script(question: Question, folders: Sequence[Path]) -> str:
+    """The script of an array: task i tokenises every so-many-th shard of the corpora in these folders."""
+    words = {"python": _python(question), "folders": shlex.join(str(folder.resolve()) for folder in folders)}
+    threads = 'export RAYON_NUM_THREADS="$SLURM_CPUS_PER_TASK" TOKENIZERS_PARALLELISM=1\n'
+    body = _PREPARE.format(tasks=question.launcher.slurm.prepare_tasks, **words)
+    return _head(question, prepare_options(question)) + threads + body
+
+
+def merge_script(study: Path, question: Question) -> str:
+    """The script of the job that merges the shards; it tokenises what is missing."""
+    words = {"folder": shlex.quote(str(study.resolve())), "python": _python(question)}
+    return _head(question, driver_options(question)) + _MERGE.format(**words)
 
 
 def driver_script(study: Path, question: Question, verbs: Sequence[str]) -> str:

@@ -69,16 +69,7 @@ def submit(study: Study, question: Question, plan: Sequence[PlannedRun], last: s
 
         def send(kind: str, tasks: dict[str, int], after: str) -> str:
             job = Job(secrets.token_hex(6), kind, None, after, tasks)
-            path, options = _command(study, question, job)
-            path.parent.mkdir(exist_ok=True)
-            (study.folder / "logs").mkdir(exist_ok=True)
-            write_whole(path, _script(study, question, job))
-            write_whole(path.with_suffix(".tasks"), "".join(f"{index} {run}\n" for run, index in tasks.items()))
-            # Recorded before the call: after a kill in between, the job is found by its token.
-            jobs.append(job)
-            write_jobs(study, jobs)
-            jobs[-1] = dataclasses.replace(job, number=scheduler.submit(options, path))
-            write_jobs(study, jobs)
+            send_job(study, question, job, _script(study, question, job), jobs, scheduler)
             return jobs[-1].number or ""
 
         try:
@@ -89,12 +80,26 @@ def submit(study: Study, question: Question, plan: Sequence[PlannedRun], last: s
             raise SchedulerError(f"{error}{before}; the same command submits what is missing") from None
         _print_jobs(jobs[first:], study, question, console)
         if not jobs[first:] and not failed:
-            numbers = ", ".join(job.number or "" for job in jobs if _is_alive(job, queue))
+            numbers = ", ".join(job.number or "" for job in jobs if is_alive(job, queue))
             line = f"nothing to submit: jobs {numbers} run or wait; cptlaw status shows why"
             done = f"all {len(plan)} runs of the plan are done and confirmed; cptlaw report shows the result"
             console.print(line if numbers else done, highlight=False)
         print_failed(study, failed, console)
     return Exit.CRASH if failed else Exit.DONE
+
+
+def send_job(study: Study, question: Question, job: Job, script: str, jobs: list[Job], scheduler: Scheduler) -> None:
+    """Write the script of a job and submit it; `jobs` are those of the study, to which it is added."""
+    path, options = job_command(study, question, job)
+    path.parent.mkdir(exist_ok=True)
+    (study.folder / "logs").mkdir(exist_ok=True)
+    write_whole(path, script)
+    write_whole(path.with_suffix(".tasks"), "".join(f"{index} {run}\n" for run, index in job.tasks.items()))
+    # Recorded before the call: after a kill in between, the job is found by its token.
+    jobs.append(job)
+    write_jobs(study, jobs)
+    jobs[-1] = dataclasses.replace(job, number=scheduler.submit(options, path))
+    write_jobs(study, jobs)
 
 
 def show(study: Study, question: Question, plan: Sequence[PlannedRun], last: str, console: Console) -> Exit:
@@ -110,7 +115,7 @@ def show(study: Study, question: Question, plan: Sequence[PlannedRun], last: str
 
     def send(kind: str, tasks: dict[str, int], after: str) -> str:
         job = Job(f"EXAMPLE{len(shown) + 1}", kind, f"JOB{len(shown) + 1}", after, tasks)
-        path, options = _command(study, question, job)
+        path, options = job_command(study, question, job)
         if kind not in shown:
             console.rule(f"{path}", align="left")
             line(_script(study, question, job))
@@ -137,7 +142,7 @@ def cancel(study: Study, question: Question, console: Console) -> Exit:
     """Cancel all running and waiting jobs of a study."""
     scheduler = Scheduler(question.launcher.slurm.patience)
     queue = scheduler.queue()
-    jobs = [job for job in with_known_numbers(read_jobs(study), queue) if _is_alive(job, queue)]
+    jobs = [job for job in with_known_numbers(read_jobs(study), queue) if is_alive(job, queue)]
     scheduler.cancel([job.number or "" for job in jobs])
     for job in jobs:
         console.print(f"cancelled job {job.number}: {_what(question, job)}", highlight=False)
@@ -181,7 +186,7 @@ def _send_all(
     return []
 
 
-def _command(study: Study, question: Question, job: Job) -> tuple[Path, list[str]]:
+def job_command(study: Study, question: Question, job: Job) -> tuple[Path, list[str]]:
     """The script's path, and the options of sbatch that belong to this submission and not to the script."""
     folder = study.folder.resolve()
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", folder.name)
@@ -212,7 +217,7 @@ def _closing_verbs(question: Question, job: Job) -> list[str]:
     return [*rounds, *CLOSING_VERBS[job.kind]]
 
 
-def _is_alive(job: Job, queue: Queue) -> bool:
+def is_alive(job: Job, queue: Queue) -> bool:
     return any(state.alive for state in queue.get(job.token, {}).values())
 
 
@@ -229,7 +234,7 @@ def _alive_closing_jobs(jobs: Iterable[Job], queue: Queue, last: str) -> list[Jo
     return [
         job
         for job in jobs
-        if job.kind in kinds and _is_alive(job, queue) and not (job.kind == "stage" and job.number == own)
+        if job.kind in kinds and is_alive(job, queue) and not (job.kind == "stage" and job.number == own)
     ]
 
 
@@ -245,8 +250,10 @@ def _is_confirmed(study: Study, plan: Sequence[PlannedRun]) -> bool:
 def _what(question: Question, job: Job) -> str:
     if job.kind == "train":
         work = f"{len(job.tasks)} runs"
-    else:
+    elif job.kind in CLOSING_VERBS:
         work = f"{job.kind}: {', '.join(_closing_verbs(question, job))}"
+    else:
+        work = f"prepare: {job.kind}"
     return work + (f", after {job.after}" if job.after else "")
 
 

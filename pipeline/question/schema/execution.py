@@ -27,6 +27,8 @@ class SlurmConfig:
     """Time limit of a job, as 30 (minutes), 4:00:00 or 2-00:00:00. A longer run continues in the next job."""
     limit: int = 0
     """Upper limit of tasks of an array that run at once; 0: none."""
+    prepare_tasks: int = 0
+    """Tasks of the array by which cptlaw prepare tokenises, with `cpus` cores each; 0: it tokenises where it runs."""
     signal: int = 120
     """Seconds before the time limit at which a run is asked to save."""
     setup: list[str] = field(default_factory=list)

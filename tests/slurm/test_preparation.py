@@ -1,0 +1,74 @@
+"""cptlaw prepare as an array of a real Slurm: a task is killed and repeated, and the bytes are those of one process."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.main import run
+from pipeline.launch.slurm.jobs import read_jobs
+from pipeline.study.folder import Study
+from tests.pipeline.small import SMALL, wait_until
+from tests.slurm.conftest import Cluster
+from tests.training.corpora.rows import as_lines, write
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    """A question with a corpus of six shards, and one of a single shard."""
+    rows = [{"text": f"The case {number % 99} was heard by the court of {number}. " * 30} for number in range(18_000)]
+    files = {
+        "general": write(tmp_path / "g.jsonl", as_lines(rows)),
+        "domain": write(tmp_path / "d.jsonl", as_lines(rows[:500])),
+    }
+    assert files["general"].stat().st_size > 5 * 4_000_000
+    places = [f"corpora.sources.{name}.path={file}" for name, file in files.items()]
+    return [*SMALL, *places, f"studies={tmp_path}", "launcher=slurm", "launcher.slurm.prepare_tasks=2", "name=one"]
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.suffix in (".bin", ".json")
+    }
+
+
+def test_a_dry_run_prints_both_scripts_and_submits_nothing(words: list[str], tmp_path: Path, capsys) -> None:
+    assert run(["prepare", *words, f"data={tmp_path / 'data'}", "dry_run=true"]) == 0
+    out = capsys.readouterr().out
+    folders = sorted((tmp_path / "data").glob("*/*.unfinished"))
+    assert len(folders) == 2
+    assert f'-m training.corpora.shards "$SLURM_ARRAY_TASK_ID" 2 {" ".join(map(str, folders))} &' in out
+    assert "--array=0-1 " in out
+    assert "--dependency=afterok:JOB1 --kill-on-invalid-dep=yes" in out
+    assert not (tmp_path / "one" / "jobs.jsonl").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.slurm
+def test_a_task_is_killed_and_repeated(cluster: Cluster, words: list[str], tmp_path: Path, capsys) -> None:
+    data, study = tmp_path / "data", Study(tmp_path / "one")
+    assert run(["prepare", *words, f"data={data}"]) == 0
+    tokenise, merge = read_jobs(study)
+    assert (tokenise.kind, merge.kind, merge.after) == ("tokenise", "merge", f"afterok:{tokenise.number}")
+    wait_until(lambda: list(data.glob("*/general*.unfinished/0000[135]*")))
+    subprocess.run(["scontrol", "requeue", f"{tokenise.number}_1"], check=True)
+    # The same command submits nothing twice.
+    assert run(["prepare", *words, f"data={data}"]) == 0
+    assert len(read_jobs(study)) == 2
+    assert cluster.wait(merge.number or "", seconds=300)["JobState"] == "COMPLETED"
+    log = (study.folder / merge.log(0)).read_text()
+    assert "general: resumes after 18,000 documents" in log
+    assert "domain: resumes after 500 documents" in log
+    assert (study.folder / tokenise.log(1)).read_text().count("general: ") == 2
+    assert not list(data.glob("*/*.unfinished"))
+    # On one process of this machine it gives the same bytes; and again there is nothing to do.
+    assert run(["prepare", *words, f"data={tmp_path / 'alone'}", "launcher=local"]) == 0
+    assert _files(data) == _files(tmp_path / "alone")
+    capsys.readouterr()
+    assert run(["prepare", *words, f"data={data}"]) == 0
+    assert "general: prepared already" in capsys.readouterr().out
+    assert len(read_jobs(study)) == 2
