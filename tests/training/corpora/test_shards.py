@@ -210,17 +210,22 @@ def test_an_error_or_a_dead_worker_comes_through_leaves_no_process_and_goes_on(m
     assert making("out", 2).meta == making("clean", 1).meta
 
 
+def interrupted(*_: object) -> None:
+    # Not by a signal: a process in the background of a script ignores SIGINT.
+    raise KeyboardInterrupt
+
+
 def test_shards_that_are_there_are_not_made_again_and_a_merge_goes_on(making, tmp_path, monkeypatch):
     lines, clean = [], making("clean", 1)
     with monkeypatch.context() as patch:
-        patch.setattr("training.corpora.corpus_store.merge_shards", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        patch.setattr("training.corpora.corpus_store.merge_shards", interrupted)
         with pytest.raises(KeyboardInterrupt):
             making("out", 2)
     monkeypatch.setattr("training.corpora.shards.tokenise_shard", None)
     monkeypatch.setattr("training.corpora.shards.subprocess", None)
     with monkeypatch.context() as patch:
         # Killed after the merge, while the shards are removed.
-        patch.setattr("training.corpora.corpus_store.shutil.rmtree", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        patch.setattr("training.corpora.corpus_store.shutil.rmtree", interrupted)
         with pytest.raises(KeyboardInterrupt):
             making("out", 2, lines)
     assert f"a: resumes after {sum(clean.meta.documents.values()):,} documents" in lines[0]
