@@ -68,12 +68,11 @@ def _in_forks(
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _begin, (os.getpid(),))
     try:
         yield from pool.map(_forked, items, chunksize=together)
-    except BaseException:
-        # Else the pool would wait for what they are doing.
-        for process in {*multiprocessing.active_children()} - others:
-            process.terminate()
-        raise
     finally:
+        # What they did is here, or not wanted. Asked to end they might wait forever: for a lock that one of them held
+        # when it was killed.
+        for process in {*multiprocessing.active_children()} - others:
+            process.kill()
         pool.shutdown()
         _WORK.pop()
 

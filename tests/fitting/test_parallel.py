@@ -68,6 +68,26 @@ def test_work_goes_on_when_a_fork_is_killed(at, tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+STOPPED = """
+import multiprocessing, os, signal
+from fitting import parallel
+parallel.WORTH_FORKING = 0.0
+
+def stop(result):
+    if result == 39:
+        for process in multiprocessing.active_children():
+            os.kill(process.pid, signal.SIGSTOP)
+
+assert parallel.over_cores(int, range(40), workers=2, each=stop) == [*range(40)]
+assert not multiprocessing.active_children()
+"""
+
+
+def test_forks_that_do_not_answer_once_all_is_done_are_not_waited_for():
+    # As those that wait for a lock which one that was killed held.
+    subprocess.run([sys.executable, "-c", STOPPED], check=True, timeout=20)
+
+
 def test_no_fork_outlives_its_parent(tmp_path):
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), "5", "parent"], check=False, timeout=60)
     assert killed.returncode == -signal.SIGKILL
