@@ -278,13 +278,14 @@ def _serve(folder: Path) -> None:
     """A worker process: read numbers of shards until the input ends; write a line for each report, null after each."""
     # Ctrl-C reaches the whole process group; the parent decides, and kills.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent, corpus = os.getppid(), ShardedCorpus.read(folder)
+    corpus = ShardedCorpus.read(folder)
     reader, encoder = SourceReader({corpus.name: corpus.source}), _encoder(folder, corpus)
 
     def send(message: Any) -> None:
-        if os.getppid() != parent:
-            os._exit(1)
-        print(json.dumps(message), flush=True)
+        try:
+            print(json.dumps(message), flush=True)
+        except BrokenPipeError:
+            os._exit(1)  # the parent is gone
 
     for line in sys.stdin:
         number, wide = json.loads(line)

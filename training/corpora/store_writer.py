@@ -219,7 +219,6 @@ def _merge_split(folder: Path, split: str, parts: Sequence[tuple[Path, int]], dt
     with path.open("r+b") as whole:
         for shard, tokens in parts:
             part = shard / f"{split}.bin"
-            end = whole.tell() + tokens * dtype.itemsize
             with contextlib.ExitStack() as opened:
                 # A file that is gone was appended and flushed before it was removed.
                 source = opened.enter_context(part.open("rb")) if part.exists() else whole
@@ -230,7 +229,6 @@ def _merge_split(folder: Path, split: str, parts: Sequence[tuple[Path, int]], dt
                         whole.write(data)
             _flush(whole)
             part.unlink(missing_ok=True)
-            whole.seek(end)
         whole.truncate()
         _flush(whole)
     return digest.hexdigest()
