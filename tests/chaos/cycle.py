@@ -40,6 +40,8 @@ class Cycle:
         kind = self.draw.choices([*KINDS], [*KINDS.values()])[0]
         stage = self.draw.choice(_KILLED_STAGES)
         self.record |= {"kind": kind, "stage": stage if kind in ("kill", "disk", "clock", "skewed") else "all"}
+        if os.path.ismount(self.place):  # of a campaign that was stopped
+            subprocess.run(["umount", "--lazy", str(self.place)], check=True)
         shutil.rmtree(self.place, ignore_errors=True)
         self.place.mkdir(parents=True)
         try:
