@@ -300,24 +300,30 @@ def _with_phases(table: pd.DataFrame, plan: list[PlannedRun], general: str) -> p
     by_name = {run.name: run.spec for run in plan}
     corpora = sorted({corpus for spec in by_name.values() for corpus in spec.mixture})
     table = table.assign(mixture_phase=1, r_first=table["r"], **{f"tokens.{corpus}": 0 for corpus in corpora})
-    for name, rows in table.groupby("run").groups.items():
+    # As arrays, written run by run: an assignment to a part of a table takes a millisecond.
+    mixtures = [name for name in map(str, table) if name.startswith("mixture.")]
+    written = ["mixture_phase", "ratio", "replay", "r", *mixtures, *(f"tokens.{corpus}" for corpus in corpora)]
+    columns = {name: table[name].to_numpy(copy=True) for name in written}
+    tokens, measured_on = table["tokens"].to_numpy(), table["corpus"].to_numpy()
+    for name, rows in table.groupby("run").indices.items():
         spec = by_name[str(name)]
         # A branch's tokens count from the start of the phase, as the indices of its sequences do.
-        read = table.loc[rows, "tokens"] // spec.sequence_length
+        read = tokens[rows] // spec.sequence_length
         sampler = sampler_of(spec, dict.fromkeys(spec.mixture, 1))
-        counts = pd.DataFrame([sampler.counts(sequences) for sequences in read.tolist()], index=rows)
-        table.loc[rows, [f"tokens.{corpus}" for corpus in counts]] = counts.to_numpy() * spec.sequence_length
+        counts = [sampler.counts(sequences) for sequences in read.tolist()]
+        for corpus in counts[0]:
+            columns[f"tokens.{corpus}"][rows] = [of[corpus] * spec.sequence_length for of in counts]
         for number, phase in enumerate(spec.phases, start=2):
             # A point belongs to the phase of the last sequence that was read.
-            later = rows[(read > phase.first_sequence).to_numpy()]
+            later = rows[read > phase.first_sequence]
             ratios = {corpus: float(Fraction(ratio)) for corpus, ratio in phase.mixture.items()}
-            table.loc[later, "mixture_phase"] = number
-            table.loc[later, "ratio"] = float(1 - Fraction(phase.mixture.get(general, "0")))
-            table.loc[later, "replay"] = ratios.get(general, 0.0)
-            table.loc[later, "r"] = table.loc[later, "corpus"].map(ratios)
+            columns["mixture_phase"][later] = number
+            columns["ratio"][later] = float(1 - Fraction(phase.mixture.get(general, "0")))
+            columns["replay"][later] = ratios.get(general, 0.0)
+            columns["r"][later] = [ratios.get(corpus, np.nan) for corpus in measured_on[later]]
             for corpus, ratio in ratios.items():
-                table.loc[later, f"mixture.{corpus}"] = ratio
-    return table
+                columns[f"mixture.{corpus}"][later] = ratio
+    return table.assign(**columns)
 
 
 def _area_of_the_first_mixture(table: pd.DataFrame, plan: list[PlannedRun], rates: Mapping[Hashable, Schedule]):
