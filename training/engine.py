@@ -249,8 +249,9 @@ def measured_speeds(
 ) -> dict[str, dict[str, float]]:
     """Speed of one of `processes` that train at once on this machine, by precision and shape.
 
-    They share its caches and its memory, so that each is slower than one alone. On GPUs each has its own: one process
-    is measured. `settings`: batch, sequence_length and objective of `plain_speeds`, whose result this is the mean of.
+    They compete for its caches and its memory, so that each is slower than one alone. On GPUs each has its own: one
+    process is measured. `settings`: batch, sequence_length and objective of `plain_speeds`; this is the mean of its
+    results.
     """
     request = {"shapes": {name: dict(shape) for name, shape in shapes.items()}, "threads": threads, **settings}
     if processes == 1 or torch.cuda.is_available():

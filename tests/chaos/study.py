@@ -1,4 +1,4 @@
-"""The study of the campaign: its commands in order, and what it holds when nobody disturbs it."""
+"""The study of the campaign: its commands in order, and what it holds when nothing disturbs it."""
 
 from __future__ import annotations
 

@@ -218,6 +218,7 @@ def _closing_verbs(question: Question, job: Job) -> list[str]:
 
 
 def is_alive(job: Job, queue: Queue) -> bool:
+    """Whether any task of a job waits or runs."""
     return any(state.alive for state in queue.get(job.token, {}).values())
 
 
