@@ -26,6 +26,7 @@ from training.corpora.documents import json_hash
 from training.durable import write_whole
 from training.model import build_model, has_linear_head
 from training.objectives import Losses
+from training.parameters import compiling_pays
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,6 @@ ENGINES = {
     "eager-compiled": Engine("eager", True),
     "sdpa-chunked": Engine("sdpa", False, chunked=True),
 }
-# Compiling one shape took 20 to 30 s on the slowest core tried; shapes with less work left are not compiled.
-COMPILE_SECONDS = 30.0
 # Eager attention stores each layer's (T, T) scores, too much memory for longer sequences.
 LONGEST_EAGER = 512
 # Fewer bytes of logits are computed at once: chunks had 0.2 to 0.6 times the speed on a CPU.
@@ -169,8 +168,8 @@ def choose_engine(
         folder: where choices are kept, one file per shape and machine.
 
     Returns:
-        A record: engine, shape (hash of the model), measured (engine -> tokens a second), precision, device. The same
-        for every caller: a resumed run must not change its arithmetic.
+        A record: engine, shape (hash of the model), measured (engine -> tokens a second of training), evaluation (of
+        the engine), precision, device. The same for every caller: a resumed run must not change its arithmetic.
     """
     key = [dict(model), precision, batch, sequence_length, threads, device_name(), torch.__version__]
     path = folder / f"{json_hash(key, digest_size=8)}.json"
@@ -179,18 +178,24 @@ def choose_engine(
         logits = 4 * batch * sequence_length * model.get("vocab_size", 0)
         names = ["sdpa", "eager"] if sequence_length <= LONGEST_EAGER else ["sdpa"]
 
-        def speed(engine: str) -> float:
-            return tokens_per_second(model, engine, precision, batch, sequence_length, threads, objective)
+        def speed(engine: str) -> dict[str, float]:
+            return measured_speed(model, engine, precision, batch, sequence_length, threads, objective)
 
         measured = {name: speed(name) for name in (names if logits <= LARGEST_LOGITS else ["sdpa-chunked"])}
-        plain = max(measured.values())
-        # Compiled code had 1.5 to 2.2 times the speed of plain code at the sizes where it matters.
-        pays = tokens_ahead / plain * 0.3 > COMPILE_SECONDS
-        if pays and logits <= LARGEST_LOGITS and shutil.which(os.environ.get("CXX", "g++")):
+        plain = max(each["training"] for each in measured.values())
+        pays = compiling_pays(tokens_ahead, plain) and logits <= LARGEST_LOGITS
+        if pays and shutil.which(os.environ.get("CXX", "g++")):
             compiled = "eager-compiled" if "eager" in measured else "sdpa-compiled"
             measured[compiled] = speed(compiled)
-        record = {"engine": max(measured, key=measured.__getitem__), "shape": shape_hash(model)}
-        record |= _record(precision, measured)
+        fastest = max(measured, key=lambda name: measured[name]["training"])
+        record = {
+            "engine": fastest,
+            "shape": shape_hash(model),
+            "measured": {name: round(each["training"]) for name, each in measured.items()},
+            "evaluation": round(measured[fastest]["evaluation"]),
+            "precision": precision,
+            "device": device_name(),
+        }
         folder.mkdir(parents=True, exist_ok=True)
         _write_once(path, record)
     return json.loads(path.read_text())
@@ -201,7 +206,7 @@ def shape_hash(model: Mapping[str, Any]) -> str:
     return json_hash(dict(model), digest_size=8)
 
 
-def tokens_per_second(
+def measured_speed(
     model: Mapping[str, Any],
     engine: str,
     precision: str,
@@ -209,10 +214,11 @@ def tokens_per_second(
     sequence_length: int,
     threads: int,
     objective: str = "causal",
-) -> float:
-    """Tokens a second of an engine, forward and backward: the best of four passes after two warm-up passes.
+) -> dict[str, float]:
+    """Tokens a second of an engine: `training`, a step with its update, and `evaluation`, a forward pass.
 
-    Of a slow one the best of the passes that PROBE_SECONDS leaves time for, of as many sequences as that allows.
+    Each is the best of four passes after one or two to warm up; of a slow engine the best of the passes that
+    PROBE_SECONDS leaves time for, of as many sequences as that allows.
     """
     # Of a large model each engine that is measured would keep a copy; only compiled code is worth keeping.
     compiled = ENGINES[engine].compiled
@@ -222,32 +228,55 @@ def tokens_per_second(
     generator = torch.Generator().manual_seed(0)
     size = (batch, sequence_length + 1) if objective == "causal" else (batch, 2, sequence_length)
     tokens = torch.randint(0, network.config.vocab_size, size, generator=generator).to(device)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=0.0, weight_decay=0.0, fused=True)
 
-    def seconds(sequences: int) -> float:
-        start = time.perf_counter()
+    def learn(sequences: int) -> None:
+        optimizer.zero_grad(set_to_none=True)
         (losses(tokens[:sequences]).sum() / tokens.numel()).backward()
-        network.zero_grad(set_to_none=True)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter() - start
+
+    def update() -> None:
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+
+    def look(sequences: int) -> None:
+        with torch.no_grad():
+            losses(tokens[:sequences])
 
     # Compiled code is made for one shape; it is measured only where training takes far longer.
-    if compiled:
-        seconds(batch)
-        sequences = batch
-    else:
-        sequences = min(batch, max(1, round(PROBE_SECONDS / 6 / seconds(1))))
-    end = time.perf_counter() + PROBE_SECONDS
-    times = [seconds(sequences)]
+    sequences = batch
+    if not compiled:
+        sequences = min(batch, max(1, round(PROBE_SECONDS / 8 / _seconds(device, learn, 1))))
+    learning = _best(device, learn, sequences)
+    # Of a step, however many sequences it has.
+    updating = _best(device, update)
+    looking = _best(device, look, sequences)
+    optimizer.zero_grad(set_to_none=True)
+    each = sequence_length * sequences
+    training = batch * sequence_length / (learning * batch / sequences + updating)
+    return {"training": training, "evaluation": each / looking}
+
+
+def _best(device: torch.device, work: Callable[..., None], *arguments: int) -> float:
+    """Seconds of the fastest of four calls after a first one, of fewer where they take long."""
+    end = time.perf_counter() + PROBE_SECONDS / 3
+    times = [_seconds(device, work, *arguments)]
     while len(times) < 5 and time.perf_counter() < end:
-        times.append(seconds(sequences))
-    return sequences * sequence_length / min(times[1:] or times)
+        times.append(_seconds(device, work, *arguments))
+    return min(times[1:] or times)
+
+
+def _seconds(device: torch.device, work: Callable[..., None], *arguments: int) -> float:
+    start = time.perf_counter()
+    work(*arguments)
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
 
 
 def measured_speeds(
     shapes: Mapping[str, Mapping[str, Any]], processes: int, threads: int, **settings: Any
-) -> dict[str, dict[str, float]]:
-    """Speed of one of `processes` that train at once on this machine, by precision and shape.
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Speeds of one of `processes` that train at once on this machine: precision -> shape -> as `measured_speed`.
 
     They compete for its caches and its memory, so that each is slower than one alone. On GPUs each has its own: one
     process is measured. `settings`: batch, sequence_length and objective of `plain_speeds`; this is the mean of its
@@ -269,20 +298,22 @@ def measured_speeds(
     if not all(measured):
         # Memory was too short for all of them, as it may be for the runs.
         return plain_speeds(**request)
-    return {
-        precision: {name: sum(one[precision][name] for one in measured) / processes for name in shapes}
-        for precision in PRECISIONS
-    }
+
+    def mean(precision: str, name: str) -> dict[str, float]:
+        each = [one[precision][name] for one in measured]
+        return {kind: sum(speed[kind] for speed in each) / processes for kind in each[0]}
+
+    return {precision: {name: mean(precision, name) for name in shapes} for precision in PRECISIONS}
 
 
 def plain_speeds(
     shapes: Mapping[str, Mapping[str, Any]], threads: int, batch: int, sequence_length: int, objective: str = "causal"
-) -> dict[str, dict[str, float]]:
-    """Precision -> name of a shape -> training tokens a second on these threads, without compiling."""
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Precision -> name of a shape -> `measured_speed` on these threads, without compiling."""
     engine = "eager" if sequence_length <= LONGEST_EAGER else "sdpa"
 
-    def speed(shape: Mapping[str, Any], precision: str) -> float:
-        return tokens_per_second(shape, engine, precision, batch, sequence_length, threads, objective)
+    def speed(shape: Mapping[str, Any], precision: str) -> dict[str, float]:
+        return measured_speed(shape, engine, precision, batch, sequence_length, threads, objective)
 
     return {precision: {name: speed(shape, precision) for name, shape in shapes.items()} for precision in PRECISIONS}
 
@@ -295,11 +326,6 @@ def device_name() -> str:
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return next(iter(names), platform.processor() or platform.machine())
-
-
-def _record(precision: str, measured: dict[str, float]) -> dict[str, Any]:
-    rounded = {name: round(value) for name, value in measured.items()}
-    return {"measured": rounded, "precision": precision, "device": device_name()}
 
 
 def _write_once(path: Path, record: dict[str, Any]) -> None:

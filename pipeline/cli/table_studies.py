@@ -10,8 +10,6 @@ from rich.console import Console
 
 from pipeline.paper_tables.catalogue import READINGS, TABLES
 from pipeline.paper_tables.table import Reading, Source
-from pipeline.plan import cost
-from pipeline.plan.machine import speed_of
 from pipeline.question.loading import load_question, question_of_study, read_question
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
@@ -130,7 +128,7 @@ def _print_cost(study: Study, question: Question, console: Console, carry_out: C
     if not study.plan_file.exists():
         carry_out("plan", question, console)
     elif runs := [run for run in study.read_plan() if study.state(run) != "done"]:
-        console.print(cost_table(cost.costs(runs, speed_of(study), question), question))
+        console.print(cost_table(study, question, runs))
 
 
 def _question(reading: Reading, overrides: Sequence[str]) -> Question:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from pipeline.launch.launcher import launch
 from pipeline.plan import cost
-from pipeline.plan.machine import decide_precision, known_precision, speed_of
+from pipeline.plan.machine import decide_precision, known_precision
 from pipeline.plan.prepare import begin_corpora, generation_lines, prepare_corpora
 from pipeline.plan.runs import by_domain, data_folder, placeholder_manifest
 from pipeline.plan.write import add_to_plan, current_plan, write_plan
@@ -60,7 +60,7 @@ def plan(question: Question, console: Console) -> Exit:
     else:
         manifest = placeholder_manifest(question)
         runs = goal.runs(question, study, manifest, known_precision(question, study) or "fp32")
-    console.print(cost_table(cost.costs(runs, speed_of(study), question), question))
+    console.print(cost_table(study, question, runs))
     for note in filter(None, (cost.evaluation_note(runs, question), cost.variant_note(runs, question))):
         console.print(note, highlight=False, soft_wrap=True)
     if not prepared:

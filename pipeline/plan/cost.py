@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pipeline.plan.runs import kept_steps
 from pipeline.question.schema import Question
+from pipeline.study.artifacts import Speed
 from pipeline.study.folder import PlannedRun
 from training.evaluation_steps import EvaluationPolicy, evaluation_steps
 from training.parameters import model_size
@@ -35,17 +36,17 @@ class Cost:
     flops: float
     """Floating-point operations of training and evaluation."""
     seconds: float | None
-    """Seconds with one worker; None without a measured speed."""
+    """Seconds of training and evaluation with one worker; None without a measured speed."""
     disk: int
     """Bytes of kept weights, states and points, and of the resume states of one run while it trains."""
 
 
 def costs(
-    runs: Sequence[PlannedRun], speed: Callable[[PlannedRun], float | None] | None, question: Question
+    runs: Sequence[PlannedRun], speed: Callable[[PlannedRun], Speed | None] | None, question: Question
 ) -> list[Cost]:
     """Costs by role and model, in the plan's order.
 
-    `speed`: training tokens a second of one worker in a run; without it the time is not known.
+    `speed`: tokens a second of one worker in a run; None, for all or for one: the time is not known.
     """
     children: dict[str | None, list[PlannedRun]] = {}
     for run in runs:
@@ -58,7 +59,7 @@ def costs(
         flops = sum(run_flops(run.spec) for run in members)
         non_embedding = model_size(members[0].spec.model, members[0].spec.sequence_length).non_embedding
         tokens = sum(run.spec.tokens for run in members)
-        times = [_seconds(run.spec, speed(run) if speed else None) for run in members]
+        times = [run_seconds(run.spec, speed(run) if speed else None) for run in members]
         seconds = None if None in times else sum(filter(None, times))
         disk = sum(_disk(run.spec, *kept_steps(question, run, children.get(run.spec.hash, []))) for run in members)
         disk += _STATES_IN_TRAINING * _state_bytes(members[0].spec)
@@ -67,18 +68,18 @@ def costs(
 
 
 def run_flops(spec: RunSpec) -> float:
-    """FLOPs of a run's training and evaluations."""
-    return model_size(spec.model, spec.sequence_length).flops_per_token * _worked(spec)
+    """FLOPs of a run's training and evaluations; a forward pass is a third of a step."""
+    return model_size(spec.model, spec.sequence_length).flops_per_token * (spec.tokens + _looked_at(spec) / 3)
 
 
-def _worked(spec: RunSpec) -> float:
-    """Tokens of a run in units of training; a forward pass, also of a reference model, is a third of a step."""
-    referenced = spec.tokens if spec.reweighting else 0
-    return spec.tokens + (_evaluated(spec) + referenced) / 3
+def _looked_at(spec: RunSpec) -> int:
+    """Tokens of a run's forward passes without a backward pass, also of a reference model."""
+    return _evaluated(spec) + (spec.tokens if spec.reweighting else 0)
 
 
-def _seconds(spec: RunSpec, tokens_per_second: float | None) -> float | None:
-    return _worked(spec) / tokens_per_second if tokens_per_second else None
+def run_seconds(spec: RunSpec, speed: Speed | None) -> float | None:
+    """Seconds of training and evaluation at a speed."""
+    return speed and spec.tokens / speed.training + _looked_at(spec) / speed.evaluation
 
 
 def evaluation_note(runs: Sequence[PlannedRun], question: Question) -> str:

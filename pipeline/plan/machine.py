@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -12,9 +10,8 @@ from collections.abc import Callable
 from pipeline.plan.runs import shape_of
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import Machine
-from pipeline.study.folder import PlannedRun, Study, StudyError
-from training.corpora.documents import json_hash
+from pipeline.study.artifacts import Machine, Speed
+from pipeline.study.folder import Study, StudyError
 from training.corpora.manifest import Manifest
 
 
@@ -35,24 +32,6 @@ def gpus() -> list[str]:
     except (OSError, subprocess.SubprocessError):
         return []
     return [str(number) for number in range(listed.count("GPU "))]
-
-
-def speed_of(study: Study) -> Callable[[PlannedRun], float | None]:
-    """Training tokens a second of one worker in a run, as far as this machine has measured it.
-
-    Of the engine that runs of its shape have chosen, where one has begun; else of the plain one that prepare measured.
-    """
-    machine, chosen = read_machine(study), {}
-    for path in (study.folder / "engines").glob("**/*.json"):
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            record = json.loads(path.read_text())
-            chosen[record["shape"], record["precision"]] = record["measured"][record["engine"]]
-
-    def speed(run: PlannedRun) -> float | None:
-        known = chosen.get((json_hash(run.spec.model, digest_size=8), run.spec.precision)) if chosen else None
-        return known or (machine.speeds.get(run.model) if machine else None)
-
-    return speed
 
 
 def required_precision(question: Question, study: Study) -> str:
@@ -85,9 +64,12 @@ def decide_precision(question: Question, study: Study, manifest: Manifest, log: 
     together = workers(question) * parallel.processes
     log(f"measuring the speed of {len(shapes)} models, {together} at once")
     speeds = measured_speeds(shapes, together, launcher.threads, **settings)
-    measured = {precision: round(of[target.name]) for precision, of in speeds.items()}
+    measured = {precision: round(of[target.name]["training"]) for precision, of in speeds.items()}
     precision = max(measured, key=measured.__getitem__)
-    of_worker = {name: round(speed * parallel.processes) for name, speed in speeds[precision].items()}
+    of_worker = {
+        name: Speed(**{kind: round(each * parallel.processes) for kind, each in speed.items()})
+        for name, speed in speeds[precision].items()
+    }
     machine = Machine(precision, of_worker, measured, device_name())
     machine.write(study)
     listed = ", ".join(f"{name} {value:,} tokens/s" for name, value in measured.items())

@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from pipeline.plan.cost import Cost
+from pipeline.plan.cost import Cost, costs
+from pipeline.plan.duration import speed_of, wall_seconds
 from pipeline.plan.machine import workers
 from pipeline.question.schema import Question
 from pipeline.report.number_format import duration, laws_used, quantity, weights_used
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Recommendation
-from pipeline.study.folder import Study
+from pipeline.study.folder import PlannedRun, Study
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def cost_table(rows: list[Cost], question: Question) -> Table:
+def cost_table(study: Study, question: Question, runs: Sequence[PlannedRun]) -> Table:
     """What a plan costs, by role and model."""
-    count = workers(question)
+    count, rows = workers(question), costs(runs, speed_of(study, question, runs), question)
     table = Table(
         caption=f"N: non-embedding parameters. Time: {count} workers of {question.launcher.threads} thread, at the "
-        "speed measured here; before the first run of a model without compiling. Disk: while training"
+        "speed measured here; all: with starts, compiling, and runs that wait for another. Disk: while training"
     )
     for name in ("role", "model", "N", "runs", "tokens", "FLOPs", "time", "disk"):
         table.add_column(name, justify="left" if name in ("role", "model") else "right", no_wrap=True)
 
-    def add(role: str, model: str, size: str, parts: list[Cost]) -> None:
-        seconds = [row.seconds for row in parts if row.seconds is not None]
+    def add(role: str, model: str, size: str, parts: list[Cost], seconds: float | None) -> None:
         tokens, flops, disk = (sum(getattr(row, name) for row in parts) for name in ("tokens", "flops", "disk"))
         # "7.9e14": two characters less than Python writes, and the table fits a terminal of 80.
         work = (str(sum(row.runs for row in parts)), quantity(tokens), f"{flops:.1e}".replace("e+", "e"))
-        table.add_row(role, model, size, *work, duration(sum(seconds) / count) if seconds else "?", _bytes(disk))
+        table.add_row(role, model, size, *work, "?" if seconds is None else duration(seconds), _bytes(disk))
 
     for row in rows:
-        add(row.role, row.model, quantity(row.non_embedding), [row])
+        add(row.role, row.model, quantity(row.non_embedding), [row], row.seconds and row.seconds / count)
     table.add_section()
-    add("all", "", "", rows)
+    add("all", "", "", rows, wall_seconds(study, question, runs))
     return table
 
 

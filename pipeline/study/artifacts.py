@@ -120,6 +120,16 @@ class Corpora(Artifact):
 
 
 @dataclass(frozen=True)
+class Speed:
+    """Tokens a second of one worker."""
+
+    training: int
+    """Of training."""
+    evaluation: int
+    """Of validation text."""
+
+
+@dataclass(frozen=True)
 class Machine(Artifact):
     """The training speed of a machine, measured once for a study."""
 
@@ -128,8 +138,8 @@ class Machine(Artifact):
 
     precision: str
     """fp32 or bf16: the faster one."""
-    speeds: dict[str, int]
-    """Model -> training tokens a second of one worker while all workers train, at that precision, not compiled."""
+    speeds: dict[str, Speed]
+    """Model -> its speed while all workers train, at that precision, not compiled."""
     measured: dict[str, int]
     """Precision -> training tokens a second of the target model in one process."""
     device: str

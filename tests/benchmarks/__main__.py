@@ -25,6 +25,7 @@ BENCHMARKS = (
     "training",
     "memory",
     "startup",
+    "plan_time",
     "sweep",
     "scale",
 )

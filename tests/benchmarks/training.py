@@ -26,7 +26,7 @@ from training.corpora.manifest import Manifest
 from training.engine import forget
 from training.evaluation_steps import EvaluationPolicy
 from training.parameters import model_size
-from training.spec import RunSpec
+from training.spec import MixturePhase, RunSpec
 
 SIZES = {"0.1M": (64, 2, 176, 16, 5), "1M": (192, 2, 608, 16, 2), "10M": (512, 3, 1472, 4, 1)}
 """Non-embedding parameters -> width, layers, width inside the MLP, sequences a step, steps a block. Few layers, since
@@ -43,8 +43,12 @@ def measure(
     precisions: Sequence[str] = tuple(PRECISIONS),
     engines: Sequence[str] = ENGINES,
     rounds: int = 3,
+    changes: int = 0,
 ) -> list[Row]:
-    """Rows of the chosen cells; the ratio is the median over rounds, in each of which the loops ran within seconds."""
+    """Rows of the chosen cells; the ratio is the median over rounds, in each of which the loops ran within seconds.
+
+    `changes`: how often the mixture of two corpora changes during a run; 0: one corpus.
+    """
     question = read_question(["experiment=quickstart", "precision=bf16"])
     manifest = prepare_corpora(question, lambda _: None)
     like = next(run.spec for run in planned_runs(question, manifest, "bf16") if run.role == "pretrain")
@@ -56,7 +60,15 @@ def measure(
         torch.compiler.reset()
         peaks[precision] = max(peaks[precision], gemm_peak(PRECISIONS[precision]))
         spec = _spec(like, size, precision)
-        cells.append((f"{size} {precision} {engine}", spec, *_cell(spec, manifest, engine, SIZES[size][-1], rounds)))
+        if changes:
+            spec = _changing(spec, manifest, changes)
+        cells.append(
+            (
+                f"{size} {precision} {engine}{f' {changes} changes' if changes else ''}",
+                spec,
+                *_cell(spec, manifest, engine, SIZES[size][-1], rounds),
+            )
+        )
     rows = []
     for name, spec, speeds, wait in cells:
         ours = statistics.median(speeds["ours"])
@@ -90,6 +102,19 @@ def _spec(like: RunSpec, size: str, precision: str) -> RunSpec:
         evaluation=EvaluationPolicy("explicit"),
         validation_windows=batch,
     )
+
+
+def _changing(spec: RunSpec, manifest: Manifest, changes: int) -> RunSpec:
+    """The run with two corpora, whose mixture changes after equal parts of it."""
+    corpora = {name: corpus.fingerprint for name, corpus in manifest.corpora.items()}
+    first, second = corpora
+    up, down = ({first: ratio, second: other} for ratio, other in (("0.25", "0.75"), ("0.75", "0.25")))
+    sequences = spec.steps * spec.global_batch
+    phases = tuple(
+        MixturePhase(sequences * number // (changes + 1), down if number % 2 else up)
+        for number in range(1, changes + 1)
+    )
+    return dataclasses.replace(spec, corpora=corpora, mixture=up, phases=phases)
 
 
 def _cell(

@@ -1,52 +1,100 @@
 """The time that plan prints: each model's speed, measured beside as many others as will train."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from pipeline.cli.main import run
-from pipeline.plan.cost import costs
-from pipeline.plan.machine import read_machine, speed_of
+from pipeline.plan.cost import costs, run_seconds
+from pipeline.plan.duration import COMPILED_GAIN, PROBE_SECONDS, START_SECONDS, speed_of, wall_seconds
+from pipeline.plan.machine import read_machine
 from pipeline.plan.runs import placeholder_manifest, planned_runs
 from pipeline.question.loading import read_question
-from pipeline.study.artifacts import Machine
-from pipeline.study.folder import Study
+from pipeline.question.schema import Question
+from pipeline.study.artifacts import Machine, Speed
+from pipeline.study.folder import PlannedRun, Study
 from tests.pipeline.small import small_words
 from training.engine import shape_hash
 from training.evaluation_steps import evaluation_steps
+from training.parameters import COMPILE_SECONDS
 
 WORDS = ["experiment=quickstart", "mixture=ratios", "ladder=[qwen2-0.05m,qwen2-0.15m]"]
 
 
+SPEEDS = {"qwen2-0.05m": Speed(1000, 4000), "qwen2-0.15m": Speed(100, 300)}
+
+
+def planned(
+    folder: Path, *words: str, speeds: Mapping[str, Speed] = SPEEDS
+) -> tuple[Question, Study, list[PlannedRun]]:
+    """A question, its study with measured speeds, and its runs."""
+    question, study = read_question([*WORDS, *words]), Study(folder)
+    Machine("bf16", dict(speeds), {}, "a processor").write(study)
+    return question, study, planned_runs(question, placeholder_manifest(question), "bf16")
+
+
+def wall_of(plan: tuple[Question, Study, list[PlannedRun]]) -> float:
+    """Its wall time, which is known."""
+    question, study, runs = plan
+    seconds = wall_seconds(study, question, runs)
+    assert seconds is not None
+    return seconds
+
+
 def test_each_model_takes_the_time_of_its_own_speed(tmp_path: Path) -> None:
-    question, study = read_question(WORDS), Study(tmp_path)
-    plan = planned_runs(question, placeholder_manifest(question), "bf16")
-    assert {row.seconds for row in costs(plan, speed_of(study), question)} == {None}
-    Machine("bf16", {"qwen2-0.05m": 1000, "qwen2-0.15m": 100}, {}, "a processor").write(study)
-    times = {row.model: row.seconds for row in costs(plan, speed_of(study), question) if row.role == "fit"}
-    fitted = [planned.spec for planned in plan if planned.role == "fit" and planned.model == "qwen2-0.05m"]
-    windows = sum(len(evaluation_steps(spec.evaluation, spec.steps)) for spec in fitted) * 2 * 64 * 128
-    expected = sum(spec.tokens for spec in fitted) + windows / 3
-    assert times["qwen2-0.05m"] == pytest.approx(expected / 1000)
-    assert times["qwen2-0.15m"] == pytest.approx(expected / 100)
-    # The target's speed is not known, so neither is its time.
-    assert [row.seconds for row in costs(plan, speed_of(study), question) if row.model == "qwen2-0.7m"] == [None]
+    question, study, plan = planned(tmp_path, "engine=eager")
+    rows = costs(plan, speed_of(study, question, plan), question)
+    times = {row.model: row.seconds for row in rows if row.role == "fit"}
+    for model, speed in SPEEDS.items():
+        fitted = [run.spec for run in plan if run.role == "fit" and run.model == model]
+        validation = sum(len(evaluation_steps(spec.evaluation, spec.steps)) for spec in fitted) * 2 * 64 * 128
+        trained = sum(spec.tokens for spec in fitted)
+        assert times[model] == pytest.approx(trained / speed.training + validation / speed.evaluation)
+    # The target's speed is not known, so neither is its time, nor that of the whole.
+    assert [row.seconds for row in rows if row.model == "qwen2-0.7m"] == [None]
+    assert wall_seconds(study, question, plan) is None
 
 
 def test_an_engine_that_runs_have_chosen_is_faster_than_the_plain_one(tmp_path: Path) -> None:
-    question, study = read_question(WORDS), Study(tmp_path)
-    plan = planned_runs(question, placeholder_manifest(question), "bf16")
-    Machine("bf16", {"qwen2-0.05m": 1000, "qwen2-0.15m": 100}, {}, "a processor").write(study)
+    question, study, plan = planned(tmp_path, "engine=eager")
     small = next(planned for planned in plan if planned.model == "qwen2-0.05m")
     record = {"engine": "eager-compiled", "shape": shape_hash(small.spec.model), "precision": "bf16"}
+    record |= {"measured": {"eager": 900, "eager-compiled": 1500}, "evaluation": 6000}
     folder = study.folder / "engines"
     folder.mkdir()
-    (folder / "one.json").write_text(json.dumps(record | {"measured": {"eager": 900.0, "eager-compiled": 1500.0}}))
+    (folder / "one.json").write_text(json.dumps(record))
     (folder / "cut.json").write_text('{"engine": "ea')
-    speed = speed_of(study)
-    assert speed(small) == 1500.0
-    assert speed(next(planned for planned in plan if planned.model == "qwen2-0.15m")) == 100.0
+    speed = speed_of(study, question, plan)
+    assert speed(small) == Speed(1500, 6000)
+    assert speed(next(planned for planned in plan if planned.model == "qwen2-0.15m")) == Speed(100, 300)
+
+
+ONE_MODEL = ["ladder=[]", "model=qwen2-0.05m", "mixture.domain_ratio=[0.25,0.5,1]", "launcher.workers=2"]
+
+
+def test_two_workers_wait_for_the_pre_training_and_share_the_rest(tmp_path: Path) -> None:
+    question, study, plan = planned(tmp_path, *ONE_MODEL, "engine=eager", "mixture.replicates=1")
+    speed = speed_of(study, question, plan)
+    seconds = {run.name: run_seconds(run.spec, speed(run)) for run in plan}
+    (pretraining,) = (seconds[run.name] for run in plan if run.role == "pretrain")
+    continual = [seconds[run.name] for run in plan if run.role == "fit"]
+    assert len(continual) == 3
+    # Three equal runs on two workers take the time of two.
+    assert wall_seconds(study, question, plan) == pytest.approx(START_SECONDS + pretraining + 2 * max(continual))
+
+
+def test_a_plan_that_pays_for_compiling_counts_it_and_its_gain(tmp_path: Path) -> None:
+    question, study, plan = planned(tmp_path, *ONE_MODEL)
+    plain = planned(tmp_path, *ONE_MODEL, "engine=eager")
+    uncompiled = wall_of(plain) - START_SECONDS
+    expected = START_SECONDS + PROBE_SECONDS + COMPILE_SECONDS + uncompiled / COMPILED_GAIN
+    assert wall_seconds(study, question, plan) == pytest.approx(expected, rel=1e-3)
+    # At this speed the whole plan takes some seconds, and compiling would not pay.
+    fast = planned(tmp_path, *ONE_MODEL, speeds={"qwen2-0.05m": Speed(10**6, 3 * 10**6)})
+    eager = planned(tmp_path, *ONE_MODEL, "engine=eager", speeds={"qwen2-0.05m": Speed(10**6, 3 * 10**6)})
+    assert wall_of(fast) == pytest.approx(PROBE_SECONDS + wall_of(eager))
 
 
 @pytest.mark.slow
@@ -59,4 +107,8 @@ def test_prepare_measures_every_model_with_all_workers(texts: Path, tmp_path: Pa
     assert machine is not None
     assert set(machine.speeds) == {"qwen2-0.05m", "qwen2-0.15m"}
     # Of the target, by precision; its speed is the faster one.
-    assert machine.speeds["qwen2-0.15m"] == machine.measured[machine.precision] == max(machine.measured.values())
+    assert (
+        machine.speeds["qwen2-0.15m"].training == machine.measured[machine.precision] == max(machine.measured.values())
+    )
+    # A forward pass is a part of a step.
+    assert all(speed.evaluation > speed.training for speed in machine.speeds.values())

@@ -1,0 +1,120 @@
+"""How long a plan takes here: its runs at measured speeds, their starts, compiling, and waiting for parents."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import json
+import os
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
+
+from pipeline.plan.cost import run_seconds
+from pipeline.plan.machine import read_machine, workers
+from pipeline.question.schema import Question
+from pipeline.study.artifacts import Speed
+from pipeline.study.folder import PlannedRun, Study
+from training.corpora.documents import json_hash
+from training.devices.group import SHARDED
+from training.parameters import COMPILE_SECONDS, compiling_pays
+
+COMPILED_GAIN = 1.4
+"""Speed of compiled code over that of plain code: 1.3 to 2 was measured below two million parameters on a CPU."""
+WIDE, WIDE_GAIN = 256, 1.05
+"""Hidden size above which products of matrices take nearly all the time, and the gain there."""
+START_SECONDS = 5.0
+"""Of a worker, until it trains."""
+PROBE_SECONDS = 8.0
+"""Of measuring the engines of a shape that are not compiled."""
+
+Speeds = Callable[[PlannedRun], Speed | None]
+
+
+def speed_of(study: Study, question: Question, runs: Sequence[PlannedRun]) -> Speeds:
+    """Tokens a second of one worker in a run of a plan, as far as this machine has measured it.
+
+    Of the engine that runs of its shape have chosen, where one has begun; else of the plain one that prepare measured,
+    times what compiling should gain where the plan is long enough for it.
+    """
+    machine, chosen, compiled = read_machine(study), _chosen(study), _to_compile(study, question, runs)
+
+    def speed(run: PlannedRun) -> Speed | None:
+        shape = _shape(run)
+        if known := chosen.get((shape, run.spec.precision)):
+            return known
+        plain = machine.speeds.get(run.model) if machine else None
+        if plain is None or shape not in compiled:
+            return plain
+        gain = COMPILED_GAIN if run.spec.model.get("hidden_size", 0) <= WIDE else WIDE_GAIN
+        return Speed(round(plain.training * gain), round(plain.evaluation * gain))
+
+    return speed
+
+
+def wall_seconds(study: Study, question: Question, runs: Sequence[PlannedRun]) -> float | None:
+    """Seconds until the workers of this machine have trained all runs; None where a speed is not known.
+
+    Each worker takes the first run of the plan whose parent is done; the first run of a shape measures engines and
+    compiles.
+    """
+    if not runs:
+        return 0.0
+    speed, chosen = speed_of(study, question, runs), _chosen(study)
+    compiled = _to_compile(study, question, runs)
+    seconds, begun = [], set(shape for shape, _ in chosen)
+    for run in runs:
+        takes, shape = run_seconds(run.spec, speed(run)), _shape(run)
+        if takes is None:
+            return None
+        if shape not in begun and question.engine == "auto":
+            takes += PROBE_SECONDS + (COMPILE_SECONDS if shape in compiled else 0.0)
+        begun.add(shape)
+        seconds.append(takes)
+    return START_SECONDS + _makespan(runs, seconds, workers(question))
+
+
+def _makespan(runs: Sequence[PlannedRun], seconds: Sequence[float], count: int) -> float:
+    """Time at which the last run ends, in seconds, if `count` workers each take the first one that can start."""
+    planned, behind = {run.spec.hash for run in runs}, defaultdict[str, list[int]](list)
+    for number, run in enumerate(runs):
+        behind[run.after if run.after in planned else ""].append(number)
+    ready, training, now = behind[""], list[tuple[float, int]](), 0.0
+    heapq.heapify(ready)
+    while ready or training:
+        while ready and len(training) < count:
+            number = heapq.heappop(ready)
+            heapq.heappush(training, (now + seconds[number], number))
+        now, number = heapq.heappop(training)
+        for released in behind[runs[number].spec.hash]:
+            heapq.heappush(ready, released)
+    return now
+
+
+def _to_compile(study: Study, question: Question, runs: Sequence[PlannedRun]) -> Collection[str]:
+    """The shapes for which a worker will try a compiled engine, as `training.engine.choose_engine` does."""
+    machine = read_machine(study)
+    plain_only = question.engine != "auto" or question.parallel.kind in SHARDED
+    if machine is None or plain_only or not shutil.which(os.environ.get("CXX", "g++")):
+        return ()
+    tokens, plain = Counter[str](), dict[str, int]()
+    for run in runs:
+        if known := machine.speeds.get(run.model):
+            tokens[_shape(run)] += run.spec.tokens
+            plain[_shape(run)] = known.training
+    return {shape for shape, count in tokens.items() if compiling_pays(count, plain[shape])}
+
+
+def _chosen(study: Study) -> dict[tuple[str, str], Speed]:
+    """Shape and precision -> speed of the engine that a run chose."""
+    chosen = {}
+    for path in (study.folder / "engines").glob("**/*.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            record = json.loads(path.read_text())
+            measured = Speed(record["measured"][record["engine"]], record["evaluation"])
+            chosen[record["shape"], record["precision"]] = measured
+    return chosen
+
+
+def _shape(run: PlannedRun) -> str:
+    return json_hash(run.spec.model, digest_size=8)

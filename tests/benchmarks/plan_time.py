@@ -1,0 +1,56 @@
+"""Is the time that `plan` says the time that `train` takes? Before and after engines were measured and compiled."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tempfile
+import time
+from unittest import mock
+
+from rich.console import Console
+
+from pipeline.cli import verbs
+from pipeline.plan.duration import wall_seconds
+from pipeline.plan.write import write_plan
+from pipeline.question.loading import read_question
+from pipeline.study.folder import study_of
+from tests.benchmarks import Row, row
+from training.run import Exit
+
+MODELS = {
+    "0.05M": (["model=qwen2-0.05m"], 1200),
+    "0.7M": (["model=qwen2-0.7m"], 400),
+    "12M": (
+        ["model=qwen2-0.7m", "model.hidden_size=384", "model.intermediate_size=1024", "model.num_hidden_layers=8"],
+        30,
+    ),
+    "106M": (["model=llama-106m"], 6),
+}
+"""Name -> overrides of the model, and steps of its pre-training."""
+MEANING = "what plan said of pre-training and four continual runs; peer: what train took; bar .8 to 1.25"
+
+
+def measure() -> list[Row]:
+    """Pre-training and four continual runs of each model, on all workers."""
+    console, rows = Console(stderr=True), []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, (overrides, steps) in MODELS.items():
+            question = read_question([
+                "experiment=quickstart", *overrides, "ladder=[]", "mixture.domain_ratio=[0.25,0.5,0.75,1]",
+                "mixture.replicates=1", f"pretrain.steps={steps}", f"continual.steps={steps // 2}",
+                f"studies={folder}/studies", f"name=plan-{name}",
+            ])  # fmt: skip
+            study = study_of(question)
+            verbs.prepare(question, Console(file=io.StringIO()))
+            for engines in ("unknown", "known"):
+                said = wall_seconds(study, question, write_plan(question, study)) or 0.0
+                start = time.perf_counter()
+                with mock.patch.dict(os.environ, {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/compiled"}):
+                    assert verbs.launch(question, study, console) == Exit.DONE
+                took = time.perf_counter() - start
+                console.print(f"{name}, engines {engines}: {took:.0f} s, planned {said:.0f} s", highlight=False)
+                rows.append(row(f"plan-time-{name}-{engines}", said, "s", MEANING, took))
+                shutil.rmtree(study.runs)
+    return rows
