@@ -51,6 +51,8 @@ OTHERS: dict[str, Callable[[Columns, float, float], np.ndarray]] = {
     "last": _last,
 }
 FORMS = ("restart", *OTHERS)
+REMEMBERED = "two mixtures"
+"""`transfer-two-mixtures`, whose delta and eta its prior decides where no fitted run changes its mixture."""
 REFITTED = "restart, fitted to all runs"
 """Not a prediction: whether the form could follow the losses that it misses."""
 
@@ -82,6 +84,8 @@ def errors(study: Study) -> pd.DataFrame:
         again = fitting.fit(own, "transfer-switched", schedules=rates, bootstrap=0)
         refitted = again.predict(fitting.with_areas(after, rates, again.params["lambda"]))
         losses = {form: predicted(fit, form, after) for form in FORMS} | {REFITTED: refitted}
+        two = fitting.fit(fitted, "transfer-two-mixtures", schedules=rates, bootstrap=0)
+        losses[REMEMBERED] = two.predict(fitting.with_areas(after, rates, two.params["lambda"]))
         for form, loss in losses.items():
             off = loss / after["loss"] - 1
             for _, part in off.groupby(after["run"]):
@@ -124,7 +128,7 @@ def interval(values: pd.Series) -> str:
 def lines(study: Study) -> Iterator[str]:
     """The tables, in Markdown."""
     table = errors(study)
-    shown = [*FORMS, REFITTED]
+    shown = [REMEMBERED, *FORMS, REFITTED]
     yield "| size, corpus | fitted runs | " + " | ".join(shown) + " |"
     yield "| --- " * (len(shown) + 2) + "|"
     for (model, corpus), own in table.groupby(["model", "corpus"]):

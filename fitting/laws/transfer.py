@@ -13,7 +13,9 @@ ratio of its pre-training text was like a corpus is not a number between 0 and 1
 corpora at every ratio, because it learns how they are written. So the height of the shift is free (A), and the term of
 further training, which one could not tell from it at S1 far below S1_pretrain, is left out.
 
-`transfer-switched` is for runs whose mixture changes once: the change is a shift of its own, which starts anew.
+`transfer-switched` is for runs whose mixture changes once: the change is a shift of its own, which starts anew. In
+`transfer-two-mixtures` the first mixture is remembered: what is read less is forgotten towards delta, not eps, and what
+is read more is learned the more slowly, the more of it was read.
 """
 
 from dataclasses import replace
@@ -74,6 +76,17 @@ def _switched(x: Columns, psi: np.ndarray) -> np.ndarray:
     columns = _terms({**x, "r": x["r_first"]}, eps, np.log1p(E * x["s1"]))
     columns[:, 1] += np.log((x["r_first"] + eps) / (x["r"] + eps)) * np.log1p(E * (x["s1"] - x["s1_first"]))
     return columns
+
+
+def _two_mixtures(x: Columns, psi: np.ndarray) -> np.ndarray:
+    eps, E, beta, delta, eta = psi
+    before, now, s1 = x["r_first"], x["r"], np.maximum(x["s1"] - x["s1_first"], 0.0)
+    first = np.log((x["rho"] + eps) / (before + eps)) * _log_to_power(np.log1p(E * x["s1"]), beta)[0]
+    forgotten = np.log((before + delta) / (now + delta)) * _log_to_power(np.log1p(E * s1), beta)[0]
+    slower = E / (1 + before / eta)
+    learned = np.log((before + eps) / (now + eps)) * _log_to_power(np.log1p(slower * s1), beta)[0]
+    shift = first + np.where(now < before, forgotten, learned)
+    return np.column_stack([-x["s2"], shift, -x["rho"] * np.log1p(x["s1"] / x["s1_pretrain"])])
 
 
 def _log_to_power(steps: np.ndarray, beta: float) -> tuple[np.ndarray, np.ndarray]:
@@ -199,6 +212,23 @@ TRANSFER = (
         columns=("loss_before", *_COLUMNS, "r_first", "s1_first"),
         varies={"r": "eps", "s1": "E"},
         basis=_switched,
+        offset=_before,
+    ),
+    Law(
+        name="transfer-two-mixtures",
+        equation=r"L = L_{before} - C_2 S_2 + C \left[\log\frac{\rho+\epsilon}{r_1+\epsilon}\,h(E S_1) + s\right]"
+        r" - \rho\,G \log\left(1+S_1/S_1^{pt}\right),\quad h(z) = \frac{1-(1+z)^{-\beta}}{\beta},\quad s ="
+        r"\begin{cases}\log\frac{r_1+\delta}{r+\delta}\,h\left(E (S_1-S_1^a)\right) & r < r_1\\"
+        r"\log\frac{r_1+\epsilon}{r+\epsilon}\,h\left(\frac{E}{1+r_1/\eta} (S_1-S_1^a)\right) & r \ge r_1\end{cases}",
+        source="cptlaw (docs/midtraining.md); the areas S1 and S2 are those of Wang et al., ICML 2025, eq. 1",
+        parameters=(
+            *(_C2, _C, _G, _EPS, _E, _BETA),
+            replace(ratio_offset("delta", 1e-4, (0.02, 0.8)), prior=(0.12, 0.24)),
+            replace(ratio_offset("eta", 1e-4, (0.01, 0.5)), prior=(0.035, 0.07)),
+        ),
+        columns=("loss_before", *_COLUMNS, "r_first", "s1_first"),
+        varies={"r": "eps", "s1": "E"},
+        basis=_two_mixtures,
         offset=_before,
     ),
     Law(

@@ -50,6 +50,7 @@ TRUTH: dict[str, dict[str, float]] = {
     "transfer-rate": {**ANCHORED, "kappa": 0.4},
     "transfer-saturating": {**ANCHORED, "C": 0.3, "beta": 0.5},
     "transfer-switched": ANCHORED,
+    "transfer-two-mixtures": {**ANCHORED, "beta": 0.3, "delta": 0.2, "eta": 0.08},
     "transfer-open": OPEN,
     "transfer-open-saturating": {**OPEN, "beta": 0.3},
     "transfer-replay": {"C2": 0.3, "C": 0.08, "G": 0.4, "K": 60.0, "b": 0.8, "E": 50.0, "beta": 0.3, "nu": -0.2},
