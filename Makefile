@@ -8,9 +8,11 @@ STAMP := .venv/.installed
 quickstart: setup
 	$(BIN)/cptlaw quickstart
 
-# TESTS: arguments of pytest in place of all tests.
+# TESTS: arguments of pytest in place of all tests. A file's tests stay in one process, since they share fixtures;
+# PROCESSES=0: all in pytest's own.
+PROCESSES ?= $(shell nproc)
 test: setup
-	$(BIN)/python -m pytest -m 'not slow' $(TESTS)
+	$(BIN)/python -m pytest -m 'not slow' --numprocesses $(PROCESSES) --dist loadfile $(TESTS)
 
 # Only tests/ has slow ones: not to import all modules for their doctests saves half a minute.
 test-slow: TESTS ?= tests
