@@ -257,12 +257,13 @@ def measured_speed(
 
 
 def _best(device: torch.device, work: Callable[..., None], *arguments: int) -> float:
-    """Seconds of the fastest of four calls after a first one, of fewer where they take long."""
-    end = time.perf_counter() + PROBE_SECONDS / 3
+    """Seconds of the fastest of four calls after a first one, which may compile; of fewer where they take long."""
+    _seconds(device, work, *arguments)
+    end = time.perf_counter() + PROBE_SECONDS / 4
     times = [_seconds(device, work, *arguments)]
-    while len(times) < 5 and time.perf_counter() < end:
+    while len(times) < 4 and time.perf_counter() < end:
         times.append(_seconds(device, work, *arguments))
-    return min(times[1:] or times)
+    return min(times)
 
 
 def _seconds(device: torch.device, work: Callable[..., None], *arguments: int) -> float:

@@ -1,12 +1,15 @@
 """Compiled engines: the losses of plain code, within documents and with several processes."""
 
 import dataclasses
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.training.runs import all_done, in_process, losses_of, together, train_run
 from training.devices.group import ALONE, Group, Parallel, join, leave
+from training.engine import choose_engine
 from training.run import Exit
 from training.spec import RunSpec
 
@@ -55,3 +58,16 @@ def test_compiled_engines_attend_within_documents_alone(engine, base):
 def test_two_processes_of_compiled_code_give_the_losses_of_one(apart, manifest, base):
     assert all_done(together(_of_two, apart, base / "ddp", manifest.folder, "eager-compiled"))
     assert losses_of(base / "ddp") == pytest.approx(losses_of(base / "eager"), abs=1e-5)
+
+
+def _choose(model: dict[str, Any], folder: Path) -> None:
+    choose_engine(model, "fp32", 4, 128, threads=1, tokens_ahead=10**12, folder=folder)
+
+
+def test_compiling_is_no_part_of_a_compiled_engines_speed(apart, tmp_path):
+    assert in_process(_choose, apart.model, tmp_path) == 0
+    (file,) = tmp_path.glob("*.json")
+    record = json.loads(file.read_text())
+    # It takes seconds, a thousand times a step.
+    assert record["measured"]["eager-compiled"] > record["measured"]["eager"] / 10
+    assert record["evaluation"] > record["measured"][record["engine"]]
