@@ -218,8 +218,8 @@ TRANSFER = (
         name="transfer-two-mixtures",
         equation=r"L = L_{before} - C_2 S_2 + C \left[\log\frac{\rho+\epsilon}{r_1+\epsilon}\,h(E S_1) + s\right]"
         r" - \rho\,G \log\left(1+S_1/S_1^{pt}\right),\quad h(z) = \frac{1-(1+z)^{-\beta}}{\beta},\quad s ="
-        r"\begin{cases}\log\frac{r_1+\delta}{r+\delta}\,h\left(E (S_1-S_1^a)\right) & r < r_1\\"
-        r"\log\frac{r_1+\epsilon}{r+\epsilon}\,h\left(\frac{E}{1+r_1/\eta} (S_1-S_1^a)\right) & r \ge r_1\end{cases}",
+        r"\begin{cases}\log\frac{r_1+\delta}{r+\delta}\,h\left(E (S_1-S_1^a)\right) & r \lt r_1\cr"
+        r" \log\frac{r_1+\epsilon}{r+\epsilon}\,h\left(\frac{E}{1+r_1/\eta} (S_1-S_1^a)\right) & r \ge r_1\end{cases}",
         source="cptlaw (docs/midtraining.md); the areas S1 and S2 are those of Wang et al., ICML 2025, eq. 1",
         parameters=(
             *(_C2, _C, _G, _EPS, _E, _BETA),
