@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from fitting.laws import LAWS, Law, with_unknown
-from fitting.points import PointsError, columns_of, missing
+from fitting.points import PointsError, columns_of, missing, with_one_mixture
 from fitting.schedule import LAMBDA, Schedules, whole_schedules
 from fitting.uncertainty.bootstrap import with_errors
 from fitting.uncertainty.profile import Optimum, Profile, profile
@@ -90,7 +90,7 @@ class Fit:
 
     def _columns(self, law: Law, frame: pd.DataFrame, schedules: Schedules | None = None) -> dict[str, np.ndarray]:
         if not law.whole_schedule:
-            return columns_of(frame, law.columns, law)
+            return columns_of(with_one_mixture(frame, law.columns), law.columns, law)
         schedules = self.schedules if schedules is None else schedules
         if schedules is None:
             raise PointsError(f"{law.name} reads the learning rate of every step: give schedules={{run: Schedule}}")

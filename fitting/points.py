@@ -36,6 +36,10 @@ POINT_KEYS = ("run", "step", "corpus", "domain")
 """Columns that identify a point, where the table has them."""
 
 
+ONE_MIXTURE = {"r_first": "r", "s1_first": "s1"}
+"""Columns of a change of the mixture -> the column that they are in a run without one."""
+
+
 class PointsError(ValueError):
     """Points or arguments that cannot be used. One line says why and what to do."""
 
@@ -96,6 +100,12 @@ def numbers_of(frame: pd.DataFrame, names: Iterable[str]) -> dict[str, np.ndarra
         else:
             x[name] = column.to_numpy(dtype=float)
     return x
+
+
+def with_one_mixture(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """The frame with those of the named columns of `ONE_MIXTURE` that it lacks: its runs do not change their mixture."""
+    same = {name: frame[ONE_MIXTURE[name]] for name in {*names} & {*ONE_MIXTURE} if ONE_MIXTURE[name] in frame}
+    return frame.assign(**{name: column for name, column in same.items() if name not in frame})
 
 
 def missing(frame: pd.DataFrame, names: Iterable[str]) -> str | None:

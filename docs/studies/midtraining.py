@@ -103,24 +103,27 @@ def advantages(study: Study) -> pd.DataFrame:
     last = points[points["step"] == 600].fillna({"variant": ""})
     facts = ["model", "seed", "run", "variant", "role"]
     final = last.pivot_table(index=facts, columns="corpus", values="loss").reset_index()
+    (domain,) = {*last["corpus"]} - {"general"}
     first = points.groupby("run")["ratio"].agg(["first", "last"])
     final = final.merge(first, left_on="run", right_index=True)
     rows = []
     for _, own in final.groupby("model"):
         constant = own[(own["role"] == "fit") & (own["variant"] == "")].sort_values("general")
         zero = constant[constant["seed"] == 0]
-        curve = PchipInterpolator(zero["general"].to_numpy(), zero["code"].to_numpy(), extrapolate=False)
-        shared = constant[constant["first"].isin(SHARED_RATIOS)].set_index(["seed", "first"])[["general", "code"]]
+        curve = PchipInterpolator(zero["general"].to_numpy(), zero[domain].to_numpy(), extrapolate=False)
+        shared = constant[constant["first"].isin(SHARED_RATIOS)].set_index(["seed", "first"])[["general", domain]]
         moved = {seed: (shared.loc[seed] - shared.loc[0]).mean() for seed in constant["seed"].unique()}
         for _, run in own[own["role"] == "confirm"].iterrows():
             by = moved[run["seed"]]
-            gain = run["code"] - by["code"] - curve(run["general"] - by["general"])
-            rows.append({**run[[*facts, "first", "last", "general", "code"]], "difference": float(gain)})
+            gain = run[domain] - by[domain] - curve(run["general"] - by["general"])
+            rows.append({**run[[*facts, "first", "last", "general"]], "domain": run[domain], "difference": float(gain)})
     return pd.DataFrame(rows)
 
 
 def interval(values: pd.Series) -> str:
-    """Mean and 90% t interval."""
+    """Mean and 90% t interval, which one seed does not have."""
+    if len(values) == 1:
+        return f"{values.iloc[0]:+.4f}"
     half = t.ppf(0.95, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     return f"{values.mean():+.4f} ({values.mean() - half:+.4f} to {values.mean() + half:+.4f})"
 
@@ -136,31 +139,25 @@ def lines(study: Study) -> Iterator[str]:
         cells = [f"{by_form.loc[form, 'error']:.2%} / {by_form.loc[form, 'end']:.2%}" for form in shown]
         yield f"| {model}, {corpus} | {own['fitted'].iloc[0]:.2%} | {' | '.join(cells)} |"
     yield ""
-    yield (
-        "| size, corpus | runs that read more of it after the change: "
-        + " | ".join(shown)
-        + " | less: "
-        + " | ".join(shown)
-        + " |"
-    )
-    yield "| --- " * (2 * len(shown) + 1) + "|"
-    for (model, corpus), own in table.groupby(["model", "corpus"]):
-        by = own.groupby(["more", "form"])["error"].mean()
-        yield (
-            f"| {model}, {corpus} | " + " | ".join(f"{by[more, f]:.2%}" for more in (True, False) for f in shown) + " |"
-        )
-    yield ""
+    shown = [REMEMBERED, "restart", "mean"]
+    for heading, more in (("more", True), ("less", False)):
+        yield f"| size, corpus: {heading} of it after the change | {' | '.join(shown)} |"
+        yield "| --- " * (len(shown) + 1) + "|"
+        for (model, corpus), own in table[table["more"] == more].groupby(["model", "corpus"]):
+            by = own.groupby("form")["error"].mean()
+            yield f"| {model}, {corpus} | {' | '.join(f'{by[form]:.2%}' for form in shown)} |"
+        yield ""
     found = advantages(study)
-    yield "| size | domain ratio | change at | general loss | code loss | difference (90% interval) |"
+    yield "| size | domain ratio | change at | general loss | domain loss | difference (90% interval) |"
     yield "| --- " * 6 + "|"
     for (model, variant, first, last), own in found.groupby(["model", "variant", "first", "last"]):
-        means = f"{own['general'].mean():.4f} | {own['code'].mean():.4f}"
+        means = f"{own['general'].mean():.4f} | {own['domain'].mean():.4f}"
         changed = f"{first} to {last} | {str(variant).split('-')[0]}"
         yield f"| {model} | {changed} | {means} | {interval(own['difference'])} |"
     upward = found[found["variant"].str.startswith("decay") & (found["last"] > found["first"])]
     for model, own in upward.groupby("model"):
         seeds = own.dropna(subset=["difference"]).groupby("seed")["difference"].mean()
-        yield f"\nupward changes at the decay, {model}: {interval(seeds)} over {len(seeds)} seeds"
+        yield f"\nupward changes at the decay, {model}: {interval(seeds)}, seeds: {len(seeds)}"
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pandas as pd
 
 from fitting.fitted import Fit
 from fitting.law_average import LawAverage
-from fitting.points import PointsError
+from fitting.points import ONE_MIXTURE, PointsError
 
 EXTRAPOLATED = ("N", "D", "r", "s1", "s2", "s1_pretrain", "s2_pretrain")
 """Columns whose range is compared with that of the fitted points."""
@@ -79,6 +79,7 @@ def implied(
 
 def question(fit: Fit | LawAverage, name: str, columns: Mapping, where: str = "at") -> pd.DataFrame:
     """The columns as a frame. Raises PointsError for those that the fit's law reads and that are not there."""
+    columns = {new: columns[old] for new, old in ONE_MIXTURE.items() if old in columns} | {**columns}
     missing = [column for column in fit.columns if column not in columns]
     if missing:
         raise PointsError(f"the {name} law {fit.law} reads {', '.join(missing)}: give them in {where}")

@@ -18,6 +18,7 @@ from fitting.points import (
     not_enough,
     numbers_of,
     resolve_law,
+    with_one_mixture,
     with_value,
 )
 from fitting.schedule import Schedules, annealing_curve, whole_schedules, with_areas
@@ -57,6 +58,7 @@ def prepare(
         chosen = with_unknown(chosen, name)
     if line := duplicated(points):
         raise PointsError(line)
+    points = with_one_mixture(points, chosen.columns)
     known = 2 if "r_first" in chosen.columns else 1
     phases = numbers_of(points, ["mixture_phase"])["mixture_phase"] if "mixture_phase" in points else np.ones(1)
     if later := int((phases > known).sum()):

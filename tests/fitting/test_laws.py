@@ -194,3 +194,12 @@ def test_openais_law_is_finite_for_small_models_at_its_steepest():
     assert np.isfinite(law.basis(x, np.array([3.0, 0.01, 1e-8]))).all()
     plain = (x["N"] ** -0.75 + 0.5 / x["D"]) ** 0.2
     np.testing.assert_allclose(law.basis(x, np.array([0.15, 0.2, 0.5]))[:, 0], plain, rtol=1e-12)
+
+
+def test_runs_of_one_mixture_need_no_columns_of_a_change():
+    points = with_loss("transfer-anchored", noise=0.003)
+    plain = points.drop(columns=["r_first", "s1_first"])
+    same = plain.assign(r_first=plain["r"], s1_first=plain["s1"])
+    fits = [fitting.fit(frame, "transfer-two-mixtures", bootstrap=0) for frame in (plain, same)]
+    assert fits[0].params == fits[1].params
+    np.testing.assert_array_equal(fits[0].predict(plain), fits[1].predict(same))
