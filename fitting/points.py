@@ -103,7 +103,7 @@ def numbers_of(frame: pd.DataFrame, names: Iterable[str]) -> dict[str, np.ndarra
 
 
 def with_one_mixture(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
-    """The frame with those of the named columns of `ONE_MIXTURE` that it lacks: its runs do not change their mixture."""
+    """The frame with those named columns of `ONE_MIXTURE` that it lacks: its runs do not change their mixture."""
     same = {name: frame[ONE_MIXTURE[name]] for name in {*names} & {*ONE_MIXTURE} if ONE_MIXTURE[name] in frame}
     return frame.assign(**{name: column for name, column in same.items() if name not in frame})
 
