@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from training.checkpoint import load_weights
+from training.checkpoints.weights import load_weights
 from training.devices.group import Group
 from training.domain_weights import PATH, DomainWeights, as_line, equal_weights, excess_losses, logged_steps, updated
 from training.durable import append_flushed, cut_lines

@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedModel
 
-from training import checkpoint
 from training.batches import store_of, training_batches, training_corpora, validation_windows
-from training.checkpoint import StateWriter, step_of
+from training.checkpoints import states, weights
+from training.checkpoints.state_writer import StateWriter
+from training.checkpoints.states import step_of
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group
 from training.devices.placement import place_model
@@ -80,19 +81,21 @@ def train(
     validation = {corpus: validation_windows(store, spec) for corpus, store in stores.items()}
 
     saved = group.broadcast(partial(resumable_state, spec, folder))
-    state = saved or (checkpoint.whole_state(start) if start is not None and spec.initial.moments else None)
+    state = saved
+    if saved is None and start is not None and spec.initial.moments:
+        state = group.broadcast(partial(states.whole_state, start))
     if state is None:
         _first_weights(spec, start, network)
     else:
-        checkpoint.load_state_weights(state, network)
+        states.load_state_weights(state, network)
     network.train()
     # The model is shared: a run that failed during a step left its gradient there.
     network.zero_grad(set_to_none=True)
     devices = place_model(network, losses, spec, execution.parallel, group)
     if state is not None:
-        checkpoint.load_state_moments(state, devices)
+        states.load_state_moments(state, devices)
     finished = in_state = done = step_of(saved) if saved is not None else 0
-    group.broadcast(partial(checkpoint.drop_later_states, folder, done))
+    group.broadcast(partial(states.drop_later_states, folder, done))
     # The evaluation at the step of the state may be incomplete: it is repeated, and gives the same bytes.
     points = folder / "points.jsonl"
     group.broadcast(partial(cut_lines, points, before_step=done))
@@ -100,14 +103,21 @@ def train(
     batches = training_batches(stores, spec, done + 1, group)
     domains = None
     if reference is not None:
-        extra = checkpoint.load_state_extra(saved) if saved is not None else {}
+        extra = states.load_state_extra(saved) if saved is not None else {}
         domains = GroupDro(spec, folder, reference, training_corpora(stores, spec, done + 1), group, done, extra)
     predictions = spec.objective.predictions(spec.sequence_length)
     telemetry = telemetry_of(spec, folder, group, log)
     gradient_norm, last_save, last_metrics = 0.0, time.monotonic(), time.monotonic()
     with contextlib.ExitStack() as at_end:
         at_end.callback(devices.release)
-        states = at_end.enter_context(StateWriter(folder, execution.keep_last, execution.kept_states))
+        writers = at_end.enter_context(group.apart()) if devices.sharded else ALONE
+        writer = at_end.enter_context(StateWriter(folder, execution.keep_last, execution.kept_states, writers))
+
+        def save_state(step: int) -> None:
+            # The first process waits for the files of all, and its error is that of all.
+            group.broadcast(writer.wait)
+            writer.write(step, states.held_state(devices, group, domains and domains.tensors()))
+
         try:
             for step in range(done, spec.steps + 1):
                 if step > done:
@@ -154,24 +164,22 @@ def train(
 
                 if step in kept:
                     check()
-                    group.broadcast(states.wait)
-                    weights = None if devices.whole else checkpoint.full_weights(devices, group.first)
-                    group.broadcast(
-                        partial(checkpoint.save_weights, folder, step, network, manifest.tokenizer_path, weights)
-                    )
+                    group.broadcast(writer.wait)
+                    full = None if devices.whole else weights.full_weights(devices, group.first)
+                    group.broadcast(partial(weights.save_weights, folder, step, network, manifest.tokenizer_path, full))
                 regular = execution.resume_every and step % execution.resume_every == 0
                 regular = step < spec.steps and (regular or _is_due(execution.resume_minutes, last_save, group))
                 if step > done and (regular or step in execution.kept_states):
                     check()
-                    states.write(step, checkpoint.full_state(devices, group.first, domains and domains.tensors()))
+                    save_state(step)
                     if group.device.type == "cpu":
                         # The copies would lie beside the activations of the next step, in the same memory.
-                        group.broadcast(states.wait)
+                        group.broadcast(writer.wait)
                     in_state, last_save = step, time.monotonic()
         except StopRequestedError:
             if finished > in_state:
-                states.write(finished, checkpoint.full_state(devices, group.first, domains and domains.tensors()))
-            group.broadcast(states.wait)
+                save_state(finished)
+            group.broadcast(writer.wait)
             raise
 
 
@@ -184,13 +192,13 @@ def _is_due(minutes: float, since: float, group: Group) -> bool:
 
 def _first_weights(spec: RunSpec, start: Path | None, network: PreTrainedModel) -> None:
     if spec.initial.kind == "scratch":
-        checkpoint.copy_weights(build_model(spec.model, "eager", spec.seed), network)
+        weights.copy_weights(build_model(spec.model, "eager", spec.seed), network)
         return
     assert start is not None
     if spec.initial.kind == "run":
-        checkpoint.load_weights(start, network)
+        weights.load_weights(start, network)
     else:
-        checkpoint.copy_weights(model_from_directory(start, "eager"), network)
+        weights.copy_weights(model_from_directory(start, "eager"), network)
 
 
 def _point(spec: RunSpec, step: int, corpus: str, loss: float, stderr: float, rates: np.ndarray) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from training import domain_weights
-from training.checkpoint import is_whole, saved_states, step_of
+from training.checkpoints.folder import is_whole
+from training.checkpoints.states import saved_states, step_of
 from training.durable import leading_lines
 from training.evaluation_steps import evaluation_steps
 from training.spec import RunSpec

@@ -199,7 +199,7 @@ def run_once(
         LeaseLostError: another process took the run over.
     """
     load_transformers()  # late imports: reading the state of runs must not load torch
-    from training.checkpoint import drop_states
+    from training.checkpoints.states import drop_states
     from training.engine import forget
     from training.loop import NonFiniteLossError, train
 
@@ -248,7 +248,7 @@ def run_once(
 
 def _facts(spec: RunSpec, execution: Execution, folder: Path, group: Group) -> dict[str, Any]:
     """Facts about an attempt beside its engine."""
-    from training.checkpoint import step_of
+    from training.checkpoints.states import step_of
     from training.resume import resumable_state
 
     return {

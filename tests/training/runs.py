@@ -147,18 +147,20 @@ def _train(spec: RunSpec, folder: Path, manifest: Path, reference: Path | None, 
 
 def _die_inside(place: str, call: int) -> None:
     """Kill this process at its n-th call of a function, before or after the call."""
-    import training.checkpoint
+    import training.checkpoints.folder
+    import training.checkpoints.pieces
+    import training.checkpoints.weights
     import training.group_dro
     import training.loop
 
     module, name, after = {
         "evaluation": (training.loop, "evaluate", False),
         "points": (training.loop, "append_flushed", False),
-        "weights": (training.checkpoint, "save_weights", False),
-        "state": (training.checkpoint, "save_file", False),
-        "state written": (training.checkpoint, "save_file", True),
-        "state rename": (training.checkpoint.os, "rename", False),
-        "checkpoint marker": (training.checkpoint, "write_whole", False),
+        "weights": (training.checkpoints.weights, "save_weights", False),
+        "state": (training.checkpoints.pieces, "save_file", False),
+        "state written": (training.checkpoints.pieces, "save_file", True),
+        "state rename": (training.checkpoints.folder.os, "rename", False),
+        "checkpoint marker": (training.checkpoints.folder, "write_whole", False),
         "before a line": (training.group_dro, "append_flushed", False),
         "after a line": (training.group_dro, "append_flushed", True),
         "cut": (training.group_dro, "cut_lines", True),

@@ -9,7 +9,7 @@ import torch
 
 from tests.training.runs import all_done, assert_close, in_process, masked, together, train_run, trained
 from training.batches import store_of, training_batches, training_corpora
-from training.checkpoint import load_weights
+from training.checkpoints.weights import load_weights
 from training.devices.group import ALONE, Parallel, join, leave
 from training.domain_weights import equal_weights, read_path, updated
 from training.group_dro import GroupDro

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.training.runs import diverging, losses_of, points_of, train_run, trained
-from training import checkpoint
 from training.attempt import attempts
+from training.checkpoints import states
 from training.durable import read_lines_whole
 from training.run import Exit, Places, run_once
 from training.spec import Execution, Initial
@@ -63,7 +63,7 @@ def test_a_stop_that_was_heard_between_runs_stops_the_next(manifest, spec, tmp_p
 
 def test_states_are_saved_by_time_where_steps_are_slow(manifest, spec, tmp_path, monkeypatch):
     # A run that is done keeps none.
-    monkeypatch.setattr(checkpoint, "drop_states", lambda *_: None)
+    monkeypatch.setattr(states, "drop_states", lambda *_: None)
 
     def saved(minutes: float) -> list[int]:
         options = {"resume_every": 0, "resume_minutes": minutes, "keep_last": 100}

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.runs import attempt, points_of, train_run, trained
-from training import checkpoint
+from training.checkpoints import states
 from training.evaluation_steps import EvaluationPolicy
 from training.resume import resumable_state
 from training.sampling import Sampler
@@ -109,7 +109,7 @@ def whole(changing, manifest, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         # A run that is done keeps none.
-        patch.setattr(checkpoint, "drop_states", lambda *_: None)
+        patch.setattr(states, "drop_states", lambda *_: None)
         return trained(changing, manifest, folder, keep_last=100, kept_states=(9,))
 
 

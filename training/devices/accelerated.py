@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import warnings
 from collections.abc import Iterator
@@ -23,12 +24,14 @@ from accelerate.utils import (
     DistributedType,
     FullyShardedDataParallelPlugin,
 )
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from transformers import PreTrainedModel
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from training.devices.group import Group, Parallel
-from training.devices.single import Devices, Moments, adamw, one_device
+from training.devices.single import Devices, Moments, Piece, adamw, one_device
+from training.devices.zero_pieces import KEYS, fragment, partition, set_fragment, set_partition
 from training.objectives import Losses
 from training.spec import RunSpec
 
@@ -77,14 +80,24 @@ def fsdp2(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Par
     optimizer = adamw(network, spec)
     model, _ = accelerator.prepare(_WithLoss(network, losses), optimizer)
 
+    def piece(parameter: torch.nn.Parameter) -> Piece:
+        assert isinstance(parameter, DTensor)
+        assert parameter.placements == (Shard(0),)
+        shape = parameter.shape
+        _, offset = compute_local_shape_and_global_offset(shape, parameter.device_mesh, parameter.placements)
+        moments = {key: _local(value) for key, value in optimizer.state.get(parameter, {}).items()}
+        return Piece(tuple(shape), offset[0] * math.prod(shape[1:]), _local(parameter.detach()), moments)
+
     def set_moments(parameter: torch.nn.Parameter, moments: Moments) -> None:
         assert isinstance(parameter, DTensor)
-        mesh = parameter.device_mesh
+        local = parameter.to_local().shape
+        whole = {"shape": parameter.shape, "stride": parameter.stride()}
         optimizer.state[parameter] = {
             key: value.to(group.device)
             if value.ndim == 0
-            # Every process has read the full tensor and takes its shard; nothing is sent.
-            else distribute_tensor(value.to(group.device), mesh, parameter.placements, src_data_rank=None)
+            else DTensor.from_local(
+                value.to(group.device).view(local), parameter.device_mesh, parameter.placements, **whole
+            )
             for key, value in moments.items()
         }
 
@@ -94,10 +107,11 @@ def fsdp2(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Par
         evaluation=model,
         accumulate=_synchronising(accelerator, model),
         backward=lambda loss: (loss * group.count).backward(),
-        weight=lambda parameter: _whole(parameter.detach()),
-        moments=lambda parameter: {key: _whole(value) for key, value in optimizer.state.get(parameter, {}).items()},
+        weight=lambda parameter: parameter.detach().full_tensor(),  # pyright: ignore[reportCallIssue]
+        piece=piece,
         set_moments=set_moments,
         whole=False,
+        sharded=True,
         release=lambda: _release(accelerator),
     )
 
@@ -105,7 +119,7 @@ def fsdp2(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Par
 def zero(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Parallel, group: Group) -> Devices:
     """DeepSpeed with sharded moments (stage 1), gradients (2) and weights (3)."""
     import deepspeed
-    from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state, safe_set_full_optimizer_state
+    from deepspeed.utils import safe_get_full_fp32_param
 
     # DeepSpeed's calls raise one each time.
     warnings.filterwarnings("ignore", "`torch.distributed.* is deprecated", FutureWarning)
@@ -124,11 +138,10 @@ def zero(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Para
     engine, _ = accelerator.prepare(_WithLoss(network, losses), adamw(network, spec))
     outer, inner = engine.optimizer, engine.optimizer.optimizer
     parts = outer.fp32_partitioned_groups_flat if stage == 3 else outer.single_partition_of_fp32_groups
-    keys = ("exp_avg", "exp_avg_sq")
     for part in parts:
         # The initial state of AdamW. DeepSpeed links the moments of all parts after the first part's first step, when
         # those of the other parts would not exist yet.
-        zeros = {key: torch.zeros_like(part) for key in keys}
+        zeros = {key: torch.zeros_like(part) for key in KEYS}
         inner.state[part] = {"step": torch.zeros((), device=part.device), **zeros}
     if stage < 3:
         outer._lazy_init_hp_params_optimizer_state()
@@ -144,15 +157,15 @@ def zero(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Para
         engine.step()
         return float(engine.get_global_grad_norm())
 
-    def moments(parameter: torch.nn.Parameter) -> Moments:
-        whole = {key: _required(safe_get_full_optimizer_state(parameter, key)) for key in keys}
-        return {"step": inner.state[parts[0]]["step"], **whole}
+    def piece(parameter: torch.nn.Parameter) -> Piece:
+        step = inner.state[parts[0]]["step"]
+        return partition(parameter, group.rank, step) if stage == 3 else fragment(parameter, step)
 
-    def set_moments(parameter: torch.nn.Parameter, values: Moments) -> None:
+    def set_moments(parameter: torch.nn.Parameter, moments: Moments) -> None:
         for part in parts:
-            inner.state[part]["step"].copy_(values["step"])
-        for key in keys:
-            safe_set_full_optimizer_state(parameter, values[key].to(group.device), key)
+            inner.state[part]["step"].copy_(moments["step"])
+        set_pieces = set_partition if stage == 3 else set_fragment
+        set_pieces(parameter, {key: value.to(group.device) for key, value in moments.items()})
 
     return Devices(
         parameters=dict(network.named_parameters()),
@@ -162,9 +175,10 @@ def zero(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Para
         backward=lambda loss: engine.backward(loss * group.count),
         update=update,
         weight=lambda parameter: _required(safe_get_full_fp32_param(parameter)),
-        moments=moments,
+        piece=piece,
         set_moments=set_moments,
         whole=stage < 3,
+        sharded=True,
         release=lambda: _release(accelerator, engine),
     )
 
@@ -182,8 +196,8 @@ def _synchronising(accelerator: Accelerator, model: torch.nn.Module) -> Any:
     return lambda last: contextlib.nullcontext() if last else accelerator.no_sync(model)
 
 
-def _whole(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _required(tensor: torch.Tensor | None) -> torch.Tensor:

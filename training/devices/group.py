@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import datetime
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from training.spec import Parallel
 
 if TYPE_CHECKING:
     import torch
+    from torch.distributed import ProcessGroup
 
 KINDS = ("single", "ddp", "fsdp2", "zero1", "zero2", "zero3")
 SHARDED = ("fsdp2", "zero1", "zero2", "zero3")
@@ -32,6 +35,8 @@ class Group:
     """Number of processes."""
     local_rank: int = 0
     """Rank of this process on its machine: the index of its GPU."""
+    members: ProcessGroup | None = None
+    """torch's group of the processes; None: its default group."""
 
     @property
     def first(self) -> bool:
@@ -61,11 +66,48 @@ class Group:
         except Exception as caught:
             error = caught
         box = [(made, error)]
-        torch.distributed.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        torch.distributed.broadcast_object_list(box, src=0, group=self.members, device=torch.device("cpu"))
         made, error = box[0]
         if error is not None:
             raise error
         return made  # pyright: ignore[reportReturnType]
+
+    def collect(self, make: Callable[[], T]) -> list[T]:
+        """Results of `make` in all processes by rank, or the first error raised in all.
+
+        The results must be picklable.
+        """
+        if self.count == 1:
+            return [make()]
+        import torch
+
+        made, error = None, None
+        try:
+            made = make()
+        except Exception as caught:
+            error = caught
+        boxes: list[Any] = [None] * self.count
+        torch.distributed.all_gather_object(boxes, (made, error), group=self.members)
+        for _, error in boxes:
+            if error is not None:
+                raise error
+        return [made for made, _ in boxes]
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[Group]:
+        """The same processes by connections of their own, for calls in a thread beside those of the main thread."""
+        if self.count == 1:
+            yield self
+            return
+        import torch
+
+        members = torch.distributed.new_group(backend="gloo")
+        # A number only for a process that is not in the group.
+        assert not isinstance(members, int)
+        try:
+            yield dataclasses.replace(self, members=members)
+        finally:
+            torch.distributed.destroy_process_group(members)
 
     def maximum(self, value: int) -> int:
         """Maximum of a number over the processes."""
@@ -78,7 +120,7 @@ class Group:
         import torch
 
         number = torch.tensor(value, dtype=torch.float64)
-        torch.distributed.all_reduce(number)
+        torch.distributed.all_reduce(number, group=self.members)
         return float(number)
 
     def gather(self, values: np.ndarray) -> np.ndarray:
@@ -89,7 +131,7 @@ class Group:
 
         local = torch.from_numpy(np.ascontiguousarray(values))
         parts = [torch.empty_like(local) for _ in range(self.count)]
-        torch.distributed.all_gather(parts, local)
+        torch.distributed.all_gather(parts, local, group=self.members)
         return torch.cat(parts).numpy()
 
 

@@ -18,6 +18,20 @@ Moments = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
+class Piece:
+    """What a process holds of a parameter: a range of the flattened tensor, perhaps empty or all of it."""
+
+    shape: tuple[int, ...]
+    """Shape of the full parameter."""
+    start: int
+    """Where the range starts."""
+    weight: torch.Tensor
+    """Its values, fp32, in any shape; not a copy."""
+    moments: Moments
+    """Their moments, not copies; empty before the first step."""
+
+
+@dataclass(frozen=True)
 class Devices:
     """A model on its devices. With several processes all of them call each function, in the same order."""
 
@@ -35,12 +49,14 @@ class Devices:
     """Clip, step the optimizer at a learning rate and clear the gradient; returns the gradient norm before clipping."""
     weight: Callable[[torch.nn.Parameter], torch.Tensor]
     """The full tensor of a parameter."""
-    moments: Callable[[torch.nn.Parameter], Moments]
-    """The full moments of a parameter; empty before its first step."""
+    piece: Callable[[torch.nn.Parameter], Piece]
+    """What this process holds of a parameter; nothing is sent."""
     set_moments: Callable[[torch.nn.Parameter, Moments], None]
-    """Set a parameter's moments from full tensors."""
+    """Set the moments of this process' piece of a parameter, each flat; nothing is sent."""
     whole: bool
     """Whether the model itself holds the full weights."""
+    sharded: bool
+    """Whether the processes hold different pieces; otherwise each holds all."""
     release: Callable[[], None]
     """Release the devices; afterwards the model can be used again only if the kind is single."""
 
@@ -62,8 +78,12 @@ def one_device(
         # Last, because it waits for the GPU.
         return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)  # pyright: ignore
 
+    def piece(parameter: torch.nn.Parameter) -> Piece:
+        return Piece(tuple(parameter.shape), 0, parameter.detach(), dict(optimizer.state.get(parameter, {})))
+
     def set_moments(parameter: torch.nn.Parameter, moments: Moments) -> None:
-        optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in moments.items()}
+        shaped = {key: value.view(parameter.shape) if value.ndim else value for key, value in moments.items()}
+        optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in shaped.items()}
 
     return Devices(
         parameters=dict(network.named_parameters()),
@@ -73,9 +93,10 @@ def one_device(
         backward=lambda loss: loss.backward(),
         update=update,
         weight=lambda parameter: parameter.detach(),
-        moments=lambda parameter: dict(optimizer.state.get(parameter, {})),
+        piece=piece,
         set_moments=set_moments,
         whole=True,
+        sharded=False,
         release=lambda: None,
     )
 

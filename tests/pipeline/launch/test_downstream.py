@@ -13,7 +13,7 @@ from pipeline.launch.downstream import evaluate_tasks, task_table
 from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
 from pipeline.study.folder import PlannedRun, Study, StudyError
-from training.checkpoint import save_weights
+from training.checkpoints.weights import save_weights
 from training.corpora.manifest import Manifest
 from training.model import build_model
 from training.spec import RunSpec

@@ -18,7 +18,7 @@ from pipeline.question.messages import ConfigError
 from pipeline.question.presets import preset
 from pipeline.question.schema import ModelConfig
 from tests.conftest import SHAPE
-from training.checkpoint import save_weights
+from training.checkpoints.weights import save_weights
 from training.corpora.manifest import Manifest
 from training.model import build_model
 from training.spec import SpecError

@@ -1,0 +1,89 @@
+"""Folders that are complete or absent: DONE holds the hashes of their files."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from training.durable import flush_folder, write_whole
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a checkpoint folder is complete: it has DONE, and its files have the hashes in DONE."""
+    try:
+        return all(digest(path / name) == expected for name, expected in listed_files(path).items())
+    except (OSError, ValueError):
+        return False
+
+
+def listed_files(path: Path) -> dict[str, str]:
+    """Hashes of a checkpoint folder's files by name, from its DONE.
+
+    Raises:
+        OSError, ValueError: no DONE, or a damaged one.
+    """
+    return json.loads((path / "DONE").read_text())
+
+
+def new_part(folder: Path, step: int) -> Path:
+    """A new hidden folder, to be filled and published as `step-N` of a folder."""
+    part = folder / f".step-{step}.{secrets.token_hex(4)}.part"
+    part.mkdir(parents=True)
+    return part
+
+
+def publish(part: Path, target: Path, digests: Mapping[str, str]) -> None:
+    """Give a filled folder its final name, with the hashes of the files that `is_whole` checks."""
+    write_whole(part / "DONE", json.dumps(digests) + "\n")
+    if target.exists():
+        shutil.rmtree(target)
+    os.rename(part, target)
+    flush_folder(target.parent)
+
+
+def flushed_digest(path: Path) -> str:
+    """Hash of a file, which is on disk afterwards."""
+    with open(path, "rb") as stream:
+        os.fsync(stream.fileno())
+    return digest(path)
+
+
+def digest(path: Path) -> str:
+    """Hash of a file.
+
+    Raises:
+        OSError: it is missing or not readable.
+    """
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Raise an error of the disk that safetensors met as the OSError that it was."""
+    try:
+        yield
+    except SafetensorError as error:
+        # It holds the system's error, such as a full disk, in its text only.
+        if code := re.search(r"os error (\d+)", str(error)):
+            raise OSError(int(code.group(1)), os.strerror(int(code.group(1))), str(path)) from error
+        raise
+
+
+@contextlib.contextmanager
+def removed_on_error(part: Path) -> Iterator[None]:
+    """Remove a half-filled folder if the block fails."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise

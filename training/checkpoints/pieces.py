@@ -1,0 +1,116 @@
+"""The files of a state: each is written by one process, and holds tensors or pieces of tensors.
+
+A piece is a range of a flattened tensor. FSDP2 gives each process some rows of a parameter, ZeRO a range of a parameter
+or of all of them in a row: both are such ranges, so any number of processes can read what any other has written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from training.checkpoints.folder import disk_errors, listed_files
+from training.spec import SpecError
+
+Place = tuple[int, tuple[int, ...]]
+"""Of a piece: where it starts in the flattened tensor, and the shape of the whole tensor."""
+
+
+@dataclass(frozen=True)
+class StateFile:
+    """What one process writes of a state; an empty one is not written."""
+
+    name: str = ""
+    """Name of the file."""
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Tensors and flat pieces, on the CPU."""
+    places: dict[str, Place] = field(default_factory=dict)
+    """Of the tensors that are pieces."""
+
+    def save(self, folder: Path, step: int) -> Path:
+        """Write the file into a folder; returns its path.
+
+        Raises:
+            OSError: the disk is full or not writable.
+        """
+        path = folder / self.name
+        places = {"places": json.dumps(self.places)} if self.places else {}
+        with disk_errors(path):
+            save_file(self.tensors, path, metadata={"step": str(step), **places})
+        return path
+
+
+class StateReader:
+    """Tensors of a state, or ranges of them, whichever files they lie in; read when asked for."""
+
+    def __init__(self, path: Path, files: list[Any]) -> None:
+        self._path = path
+        self._parts: dict[str, list[tuple[int, Any]]] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        for file in files:
+            places = json.loads((file.metadata() or {}).get("places", "{}"))
+            for name in file.keys():  # noqa: SIM118
+                part = file.get_slice(name)
+                start, shape = places.get(name, (0, part.get_shape()))
+                self._parts.setdefault(name, []).append((start, part))
+                self._shapes[name] = tuple(shape)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the tensors."""
+        return list(self._parts)
+
+    def whole(self, name: str) -> torch.Tensor | None:
+        """A tensor in its shape; None: there is none of that name.
+
+        Raises:
+            SpecError: a part of it is missing.
+        """
+        if name not in self._shapes:
+            return None
+        shape = self._shapes[name]
+        return self.range(name, 0, math.prod(shape)).view(shape)
+
+    def range(self, name: str, start: int, length: int) -> torch.Tensor:
+        """A range of a flattened tensor; nothing else of it is read, but the rest of its first and last rows.
+
+        Raises:
+            SpecError: a part of it is missing.
+        """
+        found, done = [], start
+        for begin, part in sorted(self._parts.get(name, []), key=lambda item: item[0]):
+            end = min(start + length, begin + math.prod(part.get_shape()))
+            if begin <= done < end:
+                found.append(_flat(part, done - begin, end - begin))
+                done = end
+        if done < start + length:
+            raise SpecError(f"{self._path}: {name} lacks its value {done} of {math.prod(self._shapes.get(name, (0,)))}")
+        # A copy: what was read may be a view of the file.
+        return torch.cat(found) if found else torch.empty(0)
+
+
+@contextlib.contextmanager
+def opened_state(path: Path) -> Iterator[StateReader]:
+    """The tensors of a state, whose files are those that its DONE lists."""
+    with contextlib.ExitStack() as files:
+        names = sorted(listed_files(path))
+        yield StateReader(path, [files.enter_context(safe_open(path / name, "pt")) for name in names])
+
+
+def _flat(part: Any, start: int, end: int) -> torch.Tensor:
+    """A range of a tensor in a file, flattened."""
+    shape = part.get_shape()
+    if not shape:
+        return part[...].reshape(1)
+    row = math.prod(shape[1:])
+    first = start // row
+    return part[first : -(-end // row)].reshape(-1)[start - first * row : end - first * row]

@@ -1,0 +1,79 @@
+"""Weights of a model: Hugging Face directories, and copies between models."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from transformers import PreTrainedModel
+
+from training.checkpoints.folder import digest, disk_errors, is_whole, new_part, publish, removed_on_error
+from training.devices.single import Devices
+from training.loading import absent
+from training.spec import SpecError
+
+
+def full_weights(devices: Devices, first: bool) -> dict[str, torch.Tensor]:
+    """All weights by name, full and fp32, in memory: all processes call this, only the first gets them."""
+    gathered = ((name, devices.weight(parameter)) for name, parameter in devices.parameters.items())
+    return {name: weight.detach().cpu().contiguous() for name, weight in gathered if first}
+
+
+def save_weights(
+    folder: Path, step: int, model: PreTrainedModel, tokenizer: Path, weights: dict[str, torch.Tensor] | None = None
+) -> None:
+    """Save the weights after a step in the run's folder, as a Hugging Face directory with the tokenizer.
+
+    `weights` are those of `full_weights`, for a model that does not hold its full weights.
+    """
+    target = folder / "checkpoints" / f"step-{step}"
+    if is_whole(target):
+        return
+    part = new_part(folder / "checkpoints", step)
+    with removed_on_error(part):
+        # transformers lets accelerate unwrap the model, which would import deepspeed.
+        with disk_errors(part), absent("deepspeed"):
+            model.save_pretrained(part, state_dict=weights)
+        for file in tokenizer.iterdir():
+            shutil.copy(file, part / file.name)
+        for file in part.iterdir():
+            with open(file, "rb") as stream:
+                os.fsync(stream.fileno())
+        publish(part, target, {name: digest(part / name) for name in ("config.json", "model.safetensors")})
+
+
+def load_weights(path: Path, model: PreTrainedModel) -> None:
+    """Load the weights of a Hugging Face directory into a model of the same architecture.
+
+    Raises:
+        SpecError: the directory is not complete, or its weights have other shapes.
+    """
+    if not is_whole(path):
+        done = path.parents[1] / "DONE"
+        raise SpecError(f"{path}: no complete checkpoint here; remove {done} and give the same command again")
+    set_weights(model, load_file(path / "model.safetensors").get)
+
+
+def copy_weights(source: PreTrainedModel, model: PreTrainedModel) -> None:
+    """Copy the weights of one model into another of the same architecture."""
+    set_weights(model, dict(source.named_parameters()).get)
+
+
+def set_weights(model: PreTrainedModel, tensor: Callable[[str], torch.Tensor | None]) -> None:
+    """Set each weight of a model to the tensor of its name.
+
+    Raises:
+        SpecError: a tensor is missing or has another shape.
+    """
+    with torch.no_grad():
+        # named_parameters lists a head tied to the embedding once.
+        for name, parameter in model.named_parameters():
+            value = tensor(name)
+            if value is None or value.shape != parameter.shape:
+                actual = "missing" if value is None else tuple(value.shape)
+                raise SpecError(f"checkpoint: {name} is {actual}, the model has {tuple(parameter.shape)}")
+            parameter.copy_(value)
