@@ -93,7 +93,8 @@ class StateReader:
                 found.append(_flat(part, done - begin, end - begin))
                 done = end
         if done < start + length:
-            raise SpecError(f"{self._path}: {name} lacks its value {done} of {math.prod(self._shapes.get(name, (0,)))}")
+            count = math.prod(self._shapes.get(name, (0,)))
+            raise SpecError(f"{self._path}: {name} lacks its value {done} of {count}; run its parent again")
         # A copy: what was read may be a view of the file.
         return torch.cat(found) if found else torch.empty(0)
 

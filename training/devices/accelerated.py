@@ -25,7 +25,6 @@ from accelerate.utils import (
     FullyShardedDataParallelPlugin,
 )
 from torch.distributed.tensor import DTensor, Shard
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from transformers import PreTrainedModel
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
@@ -83,10 +82,11 @@ def fsdp2(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Par
     def piece(parameter: torch.nn.Parameter) -> Piece:
         assert isinstance(parameter, DTensor)
         assert parameter.placements == (Shard(0),)
-        shape = parameter.shape
-        _, offset = compute_local_shape_and_global_offset(shape, parameter.device_mesh, parameter.placements)
+        shape, mesh = tuple(parameter.shape), parameter.device_mesh
+        # As torch.chunk splits rows: the last processes may have fewer, or none.
+        row = min(mesh.get_local_rank() * -(-shape[0] // mesh.size()), shape[0])
         moments = {key: _local(value) for key, value in optimizer.state.get(parameter, {}).items()}
-        return Piece(tuple(shape), offset[0] * math.prod(shape[1:]), _local(parameter.detach()), moments)
+        return Piece(shape, row * math.prod(shape[1:]), _local(parameter.detach()), moments)
 
     def set_moments(parameter: torch.nn.Parameter, moments: Moments) -> None:
         assert isinstance(parameter, DTensor)

@@ -1,0 +1,84 @@
+"""Tensors that lie in pieces in several files: any range of them is read as if they were whole."""
+
+import itertools
+import json
+import math
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.checkpoints.folder import flushed_digest
+from training.checkpoints.pieces import StateFile, opened_state
+from training.spec import SpecError
+
+
+def _write(folder: Path, files: list[StateFile]) -> Path:
+    digests = {file.name: flushed_digest(file.save(folder, 3)) for file in files}
+    (folder / "DONE").write_text(json.dumps(digests))
+    return folder
+
+
+def _in_pieces(tensor: torch.Tensor, cuts: list[int]) -> list[StateFile]:
+    """Files with the ranges of a flattened tensor between cuts, and one that has none."""
+    ends = [0, *sorted(cuts), tensor.numel()]
+    files = [StateFile("state-99.safetensors", {"other": torch.zeros(2)})]
+    for rank, (start, end) in enumerate(itertools.pairwise(ends)):
+        place = {"t": (start, tuple(tensor.shape))}
+        files.append(StateFile(f"state-{rank}.safetensors", {"t": tensor.reshape(-1)[start:end].clone()}, place))
+    return files
+
+
+@st.composite
+def _cut_tensors(draw):
+    shape = draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
+    count = math.prod(shape)
+    cuts = draw(st.lists(st.integers(0, count), max_size=4))
+    start, end = sorted((draw(st.integers(0, count)), draw(st.integers(0, count))))
+    return torch.arange(count, dtype=torch.float32).reshape(shape), cuts, start, end
+
+
+@settings(max_examples=60, deadline=None)
+@given(_cut_tensors())
+def test_any_range_is_read_from_any_pieces(given):
+    tensor, cuts, start, end = given
+    for files in (_in_pieces(tensor, cuts), [StateFile("state.safetensors", {"t": tensor})]):
+        with tempfile.TemporaryDirectory() as folder, opened_state(_write(Path(folder), files)) as state:
+            assert torch.equal(state.range("t", start, end - start), tensor.reshape(-1)[start:end])
+            assert torch.equal(state.whole("t"), tensor)
+
+
+def test_types_and_numbers_without_dimension_are_kept(tmp_path):
+    tensors = {"step": torch.tensor(7.0), "weights": torch.tensor([0.1, 0.2], dtype=torch.float64)}
+    with opened_state(_write(tmp_path, [StateFile("state.safetensors", tensors)])) as state:
+        for name, tensor in tensors.items():
+            read = state.whole(name)
+            assert (read.dtype, read.shape, read.tolist()) == (tensor.dtype, tensor.shape, tensor.tolist())
+        assert state.whole("absent") is None
+        assert sorted(state.names) == sorted(tensors)
+
+
+def test_what_is_read_does_not_change_the_file(tmp_path):
+    with opened_state(_write(tmp_path, _in_pieces(torch.ones(4), []))) as state:
+        state.whole("t").zero_()
+        assert state.whole("t").tolist() == [1, 1, 1, 1]
+
+
+def test_a_missing_piece_is_named_in_one_line(tmp_path):
+    files = _in_pieces(torch.ones(4, 2), [3, 5])
+    del files[2]
+    with opened_state(_write(tmp_path, files)) as state:
+        assert state.range("t", 5, 3).tolist() == [1, 1, 1]
+        with pytest.raises(SpecError) as error:
+            state.whole("t")
+    assert str(error.value) == f"{tmp_path}: t lacks its value 3 of 8; run its parent again"
+
+
+def test_a_file_that_done_does_not_list_is_not_read(tmp_path):
+    _write(tmp_path, _in_pieces(torch.ones(4), []))
+    StateFile("state-7.safetensors", {"t": torch.zeros(4)}, {"t": (0, (4,))}).save(tmp_path, 3)
+    with opened_state(tmp_path) as state:
+        assert state.whole("t").tolist() == [1, 1, 1, 1]

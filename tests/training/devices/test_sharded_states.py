@@ -1,0 +1,279 @@
+"""States of sharded runs: each process writes what it holds, all of them or none, and any number reads them."""
+
+import dataclasses
+import errno
+import functools
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from tests.training.runs import all_done, in_process, points_of, together, train_run
+from training.checkpoints import pieces, states
+from training.checkpoints.folder import is_whole
+from training.checkpoints.state_writer import StateWriter
+from training.devices.group import Group, Parallel, join, leave
+from training.evaluation_steps import EvaluationPolicy
+from training.run import Exit
+from training.spec import Initial, RunSpec
+
+pytestmark = pytest.mark.slow
+
+KINDS = ("fsdp2", "zero1", "zero2", "zero3")
+KEPT = (4, 8)
+STEPS = 12
+NEXT = {"fsdp2": "zero1", "zero1": "fsdp2", "zero2": "zero3", "zero3": "zero2"}
+"""Which kind continues the state of which, on four processes."""
+
+
+class Allocations(TorchDispatchMode):
+    """Sizes in bytes of the tensors that torch's operations create; views count nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        results = func(*args, **kwargs or {})
+        storages = [
+            {_storage(tensor).data_ptr() for tensor in _tensors(values)} for values in ((args, kwargs), results)
+        ]
+        for tensor in _tensors(results):
+            if _storage(tensor).data_ptr() in storages[1] - storages[0]:
+                self.sizes.append(_storage(tensor).nbytes())
+        return results
+
+
+def _tensors(values) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
+    return getattr(tensor, "_local_tensor", tensor).untyped_storage()
+
+
+def _run(group: Group, spec: RunSpec, folder: Path, manifest: Path, kind: str, **options: object) -> Exit | None:
+    options = {"resume_every": 0, "kept_states": KEPT, **options}
+    return train_run(spec, folder, manifest, group=group, parallel=Parallel(kind, group.count), **options)
+
+
+def _counted(group: Group, spec: RunSpec, folder: Path, manifest: Path, kind: str) -> None:
+    """Train, and write down what this process held and allocated while it saved the last of its states."""
+    inner = states.held_state
+
+    def counting(*arguments: object) -> pieces.StateFile:
+        with Allocations() as made:
+            file = inner(*arguments)
+        held = [tensor.nbytes for tensor in file.tensors.values()]
+        weights = sum(tensor.numel() for name, tensor in file.tensors.items() if name.startswith("weight."))
+        counts = {"made": sum(made.sizes), "held": sum(held), "largest": max(made.sizes), "weights": weights}
+        folder.with_name(f"{kind}-counts-{group.rank}.json").write_text(json.dumps(counts))
+        return file
+
+    states.held_state = counting
+    try:
+        assert _run(group, spec, folder, manifest, kind) == Exit.DONE
+    finally:
+        states.held_state = inner
+
+
+def _full_disk(group: Group, spec: RunSpec, folder: Path, manifest: Path) -> str:
+    """What each process raises when the disk of the last one is full at its second state."""
+    inner, calls = pieces.save_file, []
+
+    def failing(*arguments, **options):
+        calls.append(1)
+        if group.rank == 1 and len(calls) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return inner(*arguments, **options)
+
+    pieces.save_file = failing
+    try:
+        _run(group, spec, folder, manifest, "fsdp2")
+    except OSError as error:
+        return f"{error.strerror} {sorted(path.name for path in (folder / 'resume').iterdir())}"
+    finally:
+        pieces.save_file = inner
+    return "none"
+
+
+def _beside_the_loop(group: Group, folder: Path) -> None:
+    """Write states in the background while the main threads speak to each other."""
+    values = torch.full((1000,), float(group.rank))
+    file = pieces.StateFile(f"state-{group.rank}.safetensors", {"t": values}, {"t": (1000 * group.rank, (2000,))})
+    with group.apart() as writers, StateWriter(folder, 2, (0,), writers) as writer:
+        for step in range(10):
+            group.broadcast(writer.wait)
+            writer.write(step, file)
+            assert [group.sum(1.0) for _ in range(20)] == [2.0] * 20
+
+
+def _pair(rank: int, spec: RunSpec, base: Path, manifest: Path) -> None:
+    group = join(Parallel("ddp", 2, timeout=60.0))
+    for kind in KINDS:
+        _counted(group, spec, base / kind, manifest, kind)
+    (base / f"full-{rank}").write_text(_full_disk(group, spec, base / "full", manifest))
+    assert _run(group, spec, base / "full", manifest, "fsdp2") == Exit.DONE
+    _beside_the_loop(group, base / "beside")
+    leave(group)
+
+
+def _four(rank: int, spec: RunSpec, base: Path, manifest: Path) -> None:
+    group = join(Parallel("ddp", 4, timeout=60.0))
+    for kind, after in NEXT.items():
+        group.broadcast(functools.partial(_continue, base / kind, 4, base / f"{kind}-{after}"))
+        assert _run(group, spec, base / f"{kind}-{after}", manifest, after) == Exit.DONE
+    leave(group)
+
+
+def _continue(start: Path, step: int, folder: Path) -> None:
+    """Let a run begin from another's state, of whose points it keeps those before."""
+    shutil.copytree(start / "resume" / f"step-{step}", folder / "resume" / f"step-{step}")
+    shutil.copy(start / "points.jsonl", folder)
+
+
+def _single(jobs: list[tuple[RunSpec, Path, Path | None]], manifest: Path) -> None:
+    for spec, folder, start in jobs:
+        assert train_run(spec, folder, manifest, start=start, resume_every=0, kept_states=KEPT) == Exit.DONE
+
+
+@pytest.fixture(scope="module")
+def short(spec) -> RunSpec:
+    return dataclasses.replace(spec, steps=STEPS, evaluation=EvaluationPolicy("dense", every=2))
+
+
+@pytest.fixture(scope="module")
+def base(short, manifest, tmp_path_factory) -> Path:
+    """Runs of each kind on two processes, and on four from their states."""
+    folder = tmp_path_factory.mktemp("sharded")
+    assert in_process(_single, [(short, folder / "single", None)], manifest.folder) == 0
+    assert all_done(together(_pair, short, folder, manifest.folder))
+    assert all_done(together(_four, short, folder, manifest.folder, count=4))
+    return folder
+
+
+def _losses(folder: Path) -> list[float]:
+    return [point["loss"] for point in points_of(folder)]
+
+
+def _weights(folder: Path) -> int:
+    with safe_open(folder / "resume" / "step-8" / "state.safetensors", "pt") as file:
+        return sum(file.get_tensor(name).numel() for name in file.keys() if name.startswith("weight."))  # noqa: SIM118
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_process_saves_what_it_holds_and_allocates_no_more(kind, base):
+    counts = [json.loads((base / f"{kind}-counts-{rank}.json").read_text()) for rank in (0, 1)]
+    whole = _weights(base / "single")
+    assert sum(count["weights"] for count in counts) == whole
+    for count in counts:
+        assert count["weights"] < 0.52 * whole
+        # Little beside the copies: numbers, a piece of a moment.
+        assert count["held"] <= count["made"] <= 1.02 * count["held"]
+        assert count["largest"] <= 4 * count["weights"]
+    for step in KEPT:
+        state = base / kind / "resume" / f"step-{step}"
+        assert sorted(path.name for path in state.iterdir()) == ["DONE", "state-0.safetensors", "state-1.safetensors"]
+        assert sorted(json.loads((state / "DONE").read_text())) == ["state-0.safetensors", "state-1.safetensors"]
+        assert is_whole(state)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_four_processes_of_another_kind_continue_it(kind, base):
+    run = base / f"{kind}-{NEXT[kind]}"
+    assert len(list((run / "resume" / "step-8").glob("state-*"))) == 4
+    assert _losses(run) == pytest.approx(_losses(base / "single"), abs=1e-6)
+
+
+def test_one_process_continues_what_four_saved(short, base, manifest):
+    jobs = []
+    for kind, after in NEXT.items():
+        _continue(base / f"{kind}-{after}", 8, base / f"{kind}-{after}-single")
+        jobs.append((short, base / f"{kind}-{after}-single", None))
+    assert in_process(_single, jobs, manifest.folder) == 0
+    for _, folder, _ in jobs:
+        assert _losses(folder) == pytest.approx(_losses(base / "single"), abs=1e-6)
+
+
+def test_a_branch_starts_from_a_sharded_state(short, base, manifest):
+    child = dataclasses.replace(short, phase="continual", initial=Initial("run", run="parent", step=8, moments=True))
+    jobs = [(child, base / f"branch-{kind}", base / kind / "resume" / "step-8") for kind in ("single", *KINDS)]
+    assert in_process(_single, jobs, manifest.folder) == 0
+    expected = _losses(base / "branch-single")
+    assert expected != _losses(base / "single")
+    for kind in KINDS:
+        assert _losses(base / f"branch-{kind}") == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_damaged_piece_is_refused_and_the_state_before_is_taken(short, base, manifest, tmp_path):
+    for step in KEPT:
+        _continue(base / "zero1", step, tmp_path / "run")
+    newest = tmp_path / "run" / "resume" / "step-8"
+    piece = newest / "state-1.safetensors"
+    data = bytearray(piece.read_bytes())
+    data[-5] ^= 1
+    piece.write_bytes(data)
+    with pytest.raises(states.SpecError) as error:
+        states.whole_state(newest)
+    assert str(error.value) == f"{newest}: no complete state here; run its parent again"
+    assert in_process(_single, [(short, tmp_path / "run", None)], manifest.folder) == 0
+    assert json.loads((tmp_path / "run" / "attempts" / "001.json").read_text())["from_step"] == 4
+    assert _losses(tmp_path / "run") == pytest.approx(_losses(base / "single"), abs=1e-6)
+
+
+def test_a_full_disk_of_one_process_ends_all_and_leaves_no_half_state(base):
+    heard = [(base / f"full-{rank}").read_text() for rank in (0, 1)]
+    assert heard == [f"{os.strerror(errno.ENOSPC)} ['step-4']"] * 2
+    assert _losses(base / "full") == pytest.approx(_losses(base / "single"), abs=1e-6)
+
+
+def test_states_are_written_while_the_main_threads_speak(base):
+    folder = base / "beside" / "resume"
+    assert sorted(path.name for path in folder.iterdir()) == ["step-0", "step-8", "step-9"]
+    for state in folder.iterdir():
+        with pieces.opened_state(state) as tensors:
+            assert torch.equal(tensors.whole("t"), torch.arange(2).repeat_interleave(1000).float())
+
+
+def _train_and_die(rank: int, spec: RunSpec, folder: Path, manifest: Path, kind: str, victim: int, place: str) -> None:
+    from training.checkpoints import folder as folders
+
+    module = pieces if place == "save_file" else folders
+    inner, calls = getattr(module, place), []
+
+    def dying(*arguments, **options):
+        calls.append(1)
+        # The last part of the second state.
+        if rank == victim and len(calls) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return inner(*arguments, **options)
+
+    setattr(module, place, dying)
+    group = join(Parallel(kind, 2, timeout=10.0))
+    _run(group, spec, folder, manifest, kind)
+    leave(group)
+
+
+DEATHS = [("fsdp2", 1, "save_file"), ("zero1", 0, "save_file"), ("zero3", 0, "write_whole")]
+
+
+@pytest.mark.parametrize(("kind", "victim", "place"), DEATHS, ids=lambda value: str(value))
+def test_a_kill_between_the_writes_leaves_no_state(kind, victim, place, short, base, manifest, tmp_path):
+    pair = together(_train_and_die, short, tmp_path, manifest.folder, kind, victim, place)
+    for process in pair:
+        process.join(timeout=150.0)
+    assert pair[victim].exitcode == -signal.SIGKILL
+    assert pair[1 - victim].exitcode not in (0, None)
+    left = sorted(path.name for path in (tmp_path / "resume").iterdir())
+    assert left[-1] == "step-4"
+    assert all(name.startswith(".step-") for name in left[:-1])
+    assert in_process(_single, [(short, tmp_path, None)], manifest.folder) == 0
+    assert not list(tmp_path.glob("*/.step-*.part"))
+    assert _losses(tmp_path) == pytest.approx(_losses(base / "single"), abs=1e-6)
