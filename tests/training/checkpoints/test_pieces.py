@@ -79,6 +79,6 @@ def test_a_missing_piece_is_named_in_one_line(tmp_path):
 
 def test_a_file_that_done_does_not_list_is_not_read(tmp_path):
     _write(tmp_path, _in_pieces(torch.ones(4), []))
-    StateFile("state-7.safetensors", {"t": torch.zeros(4)}, {"t": (0, (4,))}).save(tmp_path, 3)
+    StateFile("another.safetensors", {"t": torch.zeros(4)}, {"t": (0, (4,))}).save(tmp_path, 3)
     with opened_state(tmp_path) as state:
         assert state.whole("t").tolist() == [1, 1, 1, 1]

@@ -56,7 +56,8 @@ def _tensors(values) -> list[torch.Tensor]:
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
-    return getattr(tensor, "_local_tensor", tensor).untyped_storage()
+    # A DTensor holds its piece, what a collective returns its result, in an attribute.
+    return getattr(tensor, "_local_tensor", getattr(tensor, "elem", tensor)).untyped_storage()
 
 
 def _run(group: Group, spec: RunSpec, folder: Path, manifest: Path, kind: str, **options: object) -> Exit | None:
