@@ -29,10 +29,10 @@ def held_state(devices: Devices, group: Group, extra: Mapping[str, torch.Tensor]
     places: dict[str, Place] = {}
     for name, parameter in devices.parameters.items():
         piece = devices.piece(parameter)
-        held = {f"weight.{name}": piece.weight}
-        held |= {f"optimizer.{name}.{key}": value for key, value in piece.moments.items()}
         if not piece.weight.numel():
             continue
+        held = {f"weight.{name}": piece.weight}
+        held |= {f"optimizer.{name}.{key}": value for key, value in piece.moments.items()}
         if devices.sharded:
             held = {key: value.reshape(-1) if value.ndim else value for key, value in held.items()}
             places |= {key: (piece.start, piece.shape) for key, value in held.items() if value.ndim}
