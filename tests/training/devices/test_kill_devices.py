@@ -49,7 +49,7 @@ def _attempt(spec: RunSpec, folder: Path, manifest: Path, kind: str, victims: li
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ddp", "zero2"])
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2", "zero2"])
 def test_killed_at_random_moments(kind, spec, manifest, tmp_path):
     spec = dataclasses.replace(spec, steps=40, evaluation=EvaluationPolicy("dense", every=4))
     in_process(int)
