@@ -69,7 +69,7 @@ class StateReader:
         """Names of the tensors."""
         return list(self._parts)
 
-    def whole(self, name: str) -> torch.Tensor | None:
+    def read_whole(self, name: str) -> torch.Tensor | None:
         """A tensor in its shape; None: there is none of that name.
 
         Raises:
@@ -78,9 +78,9 @@ class StateReader:
         if name not in self._shapes:
             return None
         shape = self._shapes[name]
-        return self.range(name, 0, math.prod(shape)).view(shape)
+        return self.read_range(name, 0, math.prod(shape)).view(shape)
 
-    def range(self, name: str, start: int, length: int) -> torch.Tensor:
+    def read_range(self, name: str, start: int, length: int) -> torch.Tensor:
         """A range of a flattened tensor; nothing else of it is read, but the rest of its first and last rows.
 
         Raises:

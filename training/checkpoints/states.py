@@ -59,7 +59,7 @@ def step_of(state: Path) -> int:
 def load_state_weights(state: Path, model: PreTrainedModel) -> None:
     """Load the weights of a state into a model before it is placed on its devices."""
     with opened_state(state) as tensors:
-        set_weights(model, lambda name: tensors.whole(f"weight.{name}"))
+        set_weights(model, lambda name: tensors.read_whole(f"weight.{name}"))
 
 
 def load_state_moments(state: Path, devices: Devices) -> None:
@@ -68,10 +68,10 @@ def load_state_moments(state: Path, devices: Devices) -> None:
         for name, parameter in devices.parameters.items():
             piece, prefix = devices.piece(parameter), f"optimizer.{name}"
             # A parameter without a gradient so far has no moments.
-            if (step := tensors.whole(f"{prefix}.step")) is None:
+            if (step := tensors.read_whole(f"{prefix}.step")) is None:
                 continue
             held = {key: (piece.start, piece.weight.numel()) for key in ("exp_avg", "exp_avg_sq")}
-            moments = {key: tensors.range(f"{prefix}.{key}", *place) for key, place in held.items()}
+            moments = {key: tensors.read_range(f"{prefix}.{key}", *place) for key, place in held.items()}
             devices.set_moments(parameter, {"step": step, **moments})
 
 
@@ -79,7 +79,7 @@ def load_state_extra(state: Path) -> dict[str, torch.Tensor]:
     """The extra tensors of a state, by name."""
     with opened_state(state) as tensors:
         names = [name for name in tensors.names if name.startswith("extra.")]
-        found = {name.removeprefix("extra."): tensors.whole(name) for name in names}
+        found = {name.removeprefix("extra."): tensors.read_whole(name) for name in names}
         return {name: tensor for name, tensor in found.items() if tensor is not None}
 
 
