@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -24,6 +25,8 @@ from training.durable import read_lines_whole
 SLURM = Path(__file__).parents[2] / "slurm"
 LOCAL_CLUSTER = SLURM / "local-cluster"
 APT = "apt-get install --no-install-recommends slurmctld slurmd slurm-client munge"
+APT_ACCOUNTING = "apt-get install --no-install-recommends slurmdbd mariadb-server-core mariadb-client-core"
+OFF = "CLUSTER_ACCOUNTING=0"
 
 SMALL = [
     *("experiment=own", "model=qwen2-0.05m", "ladder=[]", "mixture.domain_ratio=[0.2,0.5]", "mixture.replicates=1"),
@@ -36,11 +39,19 @@ SMALL = [
 
 
 class Cluster:
-    """Two nodes, 127.0.0.1 and 127.0.0.2, of two CPUs and two GPUs in name only; SLURM_CONF points at it."""
+    """Two nodes, 127.0.0.1 and 127.0.0.2, of two CPUs and two GPUs in name only; SLURM_CONF points at it.
+
+    With accounting where slurmdbd is installed, unless CLUSTER_ACCOUNTING=0.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.conf = folder, folder / "slurm.conf"
         """All of Slurm's files, log/ holds its logs; the value of SLURM_CONF."""
+
+    @property
+    def has_accounting(self) -> bool:
+        """Whether a slurmdbd belongs to it."""
+        return (self.folder / "slurmdbd.conf").exists()
 
     def call(self, verb: str, *words: str) -> str:
         """Output of `slurm/local-cluster VERB ...`; `fail NODE` takes a node down, `up` restores it."""
@@ -86,7 +97,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     # As Ctrl-C, after which pytest tears down: otherwise the daemons outlive a session ended by `timeout`.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        cluster.call("up", "--cpus", "2")
+        cluster.call("up", "--cpus", "2", *(["--accounting"] if _without_accounting() is None else []))
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SLURM_CONF", str(cluster.conf))
             yield cluster
@@ -95,11 +106,41 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.fixture
+def accounting(cluster: Cluster) -> Cluster:
+    """The same Slurm, with slurmdbd: sacct, limits, and a partition that preempts."""
+    require_accounting()
+    return cluster
+
+
 def require_slurm() -> None:
     """Skip the test if Slurm is not installed; fail it with CI_REQUIRE_SLURM=1."""
-    if shutil.which("slurmctld", path=f"{os.environ['PATH']}:/usr/sbin:/sbin"):
-        return
-    reason = f"slurmctld is missing; {APT}"
+    if reason := _missing(("slurmctld",), APT):
+        _skip(reason)
+
+
+def require_accounting() -> None:
+    """Skip the test if the cluster has no accounting; fail it with CI_REQUIRE_SLURM=1 where slurmdbd is missing."""
+    if (reason := _without_accounting()) == OFF:
+        pytest.skip(reason)
+    elif reason:
+        _skip(reason)
+
+
+def _without_accounting() -> str | None:
+    """Why the cluster has no accounting; None: it has."""
+    if os.environ.get("CLUSTER_ACCOUNTING") == "0":
+        return OFF
+    return _missing(("slurmdbd", "mariadbd", "mariadb-install-db"), APT_ACCOUNTING)
+
+
+def _missing(programs: tuple[str, ...], packages: str) -> str | None:
+    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+    missing = [program for program in programs if not shutil.which(program, path=path)]
+    return f"{', '.join(missing)} is missing; {packages}" if missing else None
+
+
+def _skip(reason: str) -> NoReturn:
     if os.environ.get("CI_REQUIRE_SLURM") == "1":
         pytest.fail(reason)
     pytest.skip(reason)

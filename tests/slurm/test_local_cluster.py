@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.small import wait_until
-from tests.slurm.conftest import APT, LOCAL_CLUSTER, Cluster, require_slurm
+from tests.slurm.conftest import APT, APT_ACCOUNTING, LOCAL_CLUSTER, Cluster, require_accounting, require_slurm
 
 pytestmark = pytest.mark.slurm
 
@@ -30,7 +31,7 @@ def test_both_nodes_work(cluster: Cluster) -> None:
     assert _srun("--nodes=1", "--gres=gpu:2", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES") == ["0,1"]
     assert cluster.call("up") == f"export SLURM_CONF={cluster.conf}\n"
     output = cluster.call("status")
-    assert output.count("runs, pid") == 4
+    assert output.count("runs, pid") == (6 if cluster.has_accounting else 4)
     assert output.count(", 2 CPUs, gpu:2") == 2
 
 
@@ -48,14 +49,17 @@ def test_a_node_fails_and_comes_back(cluster: Cluster, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_down_ends_jobs_and_daemons(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("accounting", [(), ("--accounting",)])
+def test_down_ends_jobs_and_daemons(cluster: Cluster, tmp_path: Path, accounting: tuple[str, ...]) -> None:
     """A second cluster does not touch that of the session."""
+    if accounting:
+        require_accounting()
     other = Cluster(tmp_path / "other")
-    other.call("up", "--nodes", "1", "--gpus", "0")
+    other.call("up", "--nodes", "1", "--gpus", "0", *accounting)
     conf = {"SLURM_CONF": str(other.conf)}
     job = other.submit("--wrap", "echo $$ > pid; exec sleep 60", folder=tmp_path, **conf)
     pids = [int(path.read_text()) for path in (other.folder / "pid").iterdir()]
-    assert len(pids) == 3
+    assert len(pids) == (5 if accounting else 3)
     pid = tmp_path / "pid"
     wait_until(lambda: pid.exists() and pid.read_text())
     pids.append(int(pid.read_text()))
@@ -66,7 +70,27 @@ def test_down_ends_jobs_and_daemons(cluster: Cluster, tmp_path: Path) -> None:
     assert not other.folder.exists()
     other.call("down")
     assert "no cluster" in _call("status", "--folder", str(other.folder)).stdout
-    assert cluster.call("status").count("runs, pid") == 4
+    assert cluster.call("status").count("runs, pid") == (6 if cluster.has_accounting else 4)
+
+
+@pytest.mark.slow
+def test_records_survive_a_killed_database(accounting: Cluster, tmp_path: Path) -> None:
+    words = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State,Account,Comment"]
+
+    def records(job: str) -> str:
+        return subprocess.run([*words, f"--jobs={job}"], capture_output=True, text=True).stdout
+
+    job = accounting.submit("--comment=kept", "--wrap=exit 3", folder=tmp_path)
+    wait_until(lambda: records(job) == f"{job}|FAILED|main|kept\n", 60, lambda: records(job))
+    for daemon in ("mariadbd", "slurmdbd"):
+        os.kill(int((accounting.folder / "pid" / daemon).read_text()), signal.SIGKILL)
+    wait_until(lambda: _call("status", "--folder", str(accounting.folder)).stdout.count("does not run") == 2)
+    # Jobs run meanwhile, and are recorded later.
+    later = accounting.submit("--comment=late", "--wrap=true", folder=tmp_path)
+    assert accounting.wait(later)["JobState"] == "COMPLETED"
+    accounting.call("up")
+    wait_until(lambda: records(job) == f"{job}|FAILED|main|kept\n", 60, lambda: records(job))
+    wait_until(lambda: records(later) == f"{later}|COMPLETED|main|late\n", 60, lambda: records(later))
 
 
 def _alive(pid: int) -> bool:
@@ -84,6 +108,14 @@ def test_refusals(tmp_path: Path) -> None:
     assert _call("fail").returncode == 2
 
 
+def test_accounting_without_its_packages_is_refused(tmp_path: Path) -> None:
+    require_slurm()
+    (tmp_path / "sinfo").symlink_to(shutil.which("sinfo") or "")
+    missing = _call("up", "--accounting", "--folder", str(tmp_path / "none"), PATH=str(tmp_path))
+    assert (missing.returncode, "slurmctld" in missing.stderr, APT_ACCOUNTING in missing.stderr) == (3, False, True)
+    assert not (tmp_path / "none").exists()
+
+
 def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "slurm.conf").write_text("ClusterName=real\n")
     for verb in ("up", "down", "status"):
@@ -96,5 +128,12 @@ def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
 def test_without_slurm_ci_fails_and_others_skip(required: str, outcome: type[BaseException], monkeypatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     monkeypatch.setenv("CI_REQUIRE_SLURM", required)
+    monkeypatch.delenv("CLUSTER_ACCOUNTING", raising=False)
     with pytest.raises(outcome, match="slurmctld is missing; apt-get install"):
         require_slurm()
+    with pytest.raises(outcome, match=r"slurmdbd, mariadbd, mariadb-install-db is missing; apt-get install .*slurmdbd"):
+        require_accounting()
+    # Not wanted: not missing.
+    monkeypatch.setenv("CLUSTER_ACCOUNTING", "0")
+    with pytest.raises(pytest.skip.Exception, match="CLUSTER_ACCOUNTING=0"):
+        require_accounting()

@@ -90,9 +90,10 @@ class Scheduler:
         for line in lines:
             name, _, state = line.partition("|")
             job, _, index = name.partition("_")
+            # "CANCELLED by 1000"
+            state, _, user = state.partition(" by ")
             for number in _indices(index):
-                # "CANCELLED by 1000"
-                states[job, number] = JobState(job, state.split()[0] if state else "", state)
+                states[job, number] = JobState(job, state, f"by user {user}" if user else "None")
         return states
 
     def cancel(self, jobs: Sequence[str]) -> None:

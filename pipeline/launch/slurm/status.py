@@ -77,7 +77,7 @@ def with_job_states(rows: list[RunStatus], study: Study, scheduler: Scheduler) -
 def _line(job: Job, index: int, state: JobState | None) -> str:
     name = f"job {job.number}_{index}" if job.kind == "train" else f"job {job.number}"
     if job.number is None:
-        return "submitted, but sbatch did not answer; cptlaw train submits it again"
+        return "submitted, but sbatch refused it or did not answer; cptlaw train submits it again"
     if state is None:
         return f"{name} is gone; {job.log(index)}; cptlaw train submits it again"
     if not state.alive and state.state != "PENDING":

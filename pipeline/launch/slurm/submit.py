@@ -29,6 +29,7 @@ from rich.table import Table
 from pipeline.launch.slurm.arrays import Send, Task, dependency, ranges, submit_runs
 from pipeline.launch.slurm.client import MARK, Queue, Scheduler, SchedulerError
 from pipeline.launch.slurm.jobs import Job, read_jobs, submitting, task_states, with_known_numbers, write_jobs
+from pipeline.launch.slurm.refusal import explain_refusal
 from pipeline.launch.slurm.script import driver_script, train_script
 from pipeline.question.design import is_active
 from pipeline.question.goal import goal_of
@@ -98,7 +99,11 @@ def send_job(study: Study, question: Question, job: Job, script: str, jobs: list
     # Recorded before the call: after a kill in between, the job is found by its token.
     jobs.append(job)
     write_jobs(study, jobs)
-    jobs[-1] = dataclasses.replace(job, number=scheduler.submit(options, path))
+    try:
+        jobs[-1] = dataclasses.replace(job, number=scheduler.submit(options, path))
+    except SchedulerError as error:
+        further = "extra" if job.kind == "train" else "driver"
+        raise SchedulerError(explain_refusal(str(error), question.launcher.slurm, further)) from None
     write_jobs(study, jobs)
 
 
