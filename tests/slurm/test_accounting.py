@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -84,7 +85,8 @@ def test_a_preempted_run_continues_with_the_same_points(
         assert (study.runs / of).read_bytes() == (whole.runs / of).read_bytes()
 
     number = first.number or ""
-    wait_until(lambda: Scheduler().ended([recommend.number or ""])[recommend.number or "", 0].state == "CANCELLED")
+    last = recommend.number or ""
+    wait_until(lambda: _sacct(last, "State") == [[f"CANCELLED by {os.getuid()}"]], 30, lambda: _sacct(last, "State"))
     fields = "JobID,State,Partition,Account,Comment"
     end = ["main", "main", f"cptlaw:{first.token}"]
     assert _sacct(number, fields, "--duplicates") == [
@@ -93,6 +95,7 @@ def test_a_preempted_run_continues_with_the_same_points(
     ]
     assert [line[1] for line in _sacct(number, fields)] == ["COMPLETED"]
     states = Scheduler().ended([job.number or "" for job in (first, second, recommend)])
+    assert states[last, 0].reason == f"by user {os.getuid()}"
     assert {(job, index): state.state for (job, index), state in states.items()} == {
         (number, 0): "COMPLETED",
         (second.number, 0): "COMPLETED",
