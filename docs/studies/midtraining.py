@@ -120,6 +120,32 @@ def advantages(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def foretold(study: Study) -> pd.DataFrame:
+    """`advantages` of the first seed, with what `transfer-two-mixtures` says of each from the runs of one mixture."""
+    points, rates = read_points(study), schedules(study.read_plan())
+    points = points[(points["phase"] == "continual") & (points["step"] >= FIRST_STEP)]
+    found = advantages(study).dropna(subset=["difference"])
+    found = found[found["seed"] == 0]
+    for model, own in points.groupby("model"):
+        fits = {
+            corpus: fitting.fit(part[part["role"] == "fit"], "transfer-two-mixtures", schedules=rates, bootstrap=0)
+            for corpus, part in own.groupby("corpus")
+        }
+        for row in found[found["model"] == model].itertuples():
+            changed, constant = {}, {}
+            for corpus, fit in fits.items():
+                end = own[(own["run"] == row.run) & (own["corpus"] == corpus) & (own["step"] == 600)]
+                end = fitting.with_areas(end, rates, fit.params["lambda"])
+                ratio = np.linspace(0, 1, 1001)
+                one = pd.concat([end] * len(ratio)).assign(r=1 - ratio if corpus == "general" else ratio)
+                one = one.drop(columns=["r_first", "s1_first"])
+                kind = "general" if corpus == "general" else "domain"
+                changed[kind], constant[kind] = fit.predict(end)[0], fit.predict(one)
+            same = np.interp(changed["general"], constant["general"], constant["domain"])
+            found.loc[row.Index, "predicted"] = changed["domain"] - same
+    return found
+
+
 def interval(values: pd.Series) -> str:
     """Mean and 90% t interval, which one seed does not have."""
     if len(values) == 1:
@@ -158,6 +184,12 @@ def lines(study: Study) -> Iterator[str]:
     for model, own in upward.groupby("model"):
         seeds = own.dropna(subset=["difference"]).groupby("seed")["difference"].mean()
         yield f"\nupward changes at the decay, {model}: {interval(seeds)}, seeds: {len(seeds)}"
+    own = foretold(study)
+    missed = (own["predicted"] - own["difference"]).abs()
+    yield (
+        f"\ndifference of seed 0 predicted: median error {missed.median():.3f} nats, 90% within "
+        f"{missed.quantile(0.9):.3f}, correlation {own['predicted'].corr(own['difference']):.2f}, changes: {len(own)}"
+    )
 
 
 if __name__ == "__main__":

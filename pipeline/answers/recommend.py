@@ -11,6 +11,7 @@ from fitting import Fit, PointsError
 from fitting.fitted import BY_PRIOR
 from fitting.law_average import AVERAGE
 from fitting.uncertainty.misfit import extrapolation
+from pipeline.answers.mixture_changes import LAW, change_lines, mixture_changes
 from pipeline.answers.solvers import Asked, Solve
 from pipeline.question.design import peak_of, with_peak
 from pipeline.question.phases import pieces
@@ -66,6 +67,10 @@ def recommend(
         for name in weight.get(corpus) or [law[corpus]]:
             if lines := _not_identified(fits[corpus][name]):
                 warnings.append(f"{name} on {corpus}: {lines} (docs/identifiability.md)")
+    changes = mixture_changes(at_answer) if question.goal.change_at and LAW in question.law else []
+    if question.goal.change_at and LAW not in question.law:
+        warnings.append(f"goal.change_at: not answered, since {LAW} could not be fitted")
+    warnings += change_lines(question, changes)
     # Down, so that the mixture that is run stays within the tolerance.
     ratio = None if answer.domain_ratio is None else math.floor(answer.domain_ratio * 1000) / 1000
     recommendation = Recommendation(
@@ -87,6 +92,7 @@ def recommend(
         answers=alone,
         peak_learning_rate=answer.peak,
         fit_points={corpus: {name: fit.n_points for name, fit in of_law.items()} for corpus, of_law in fits.items()},
+        changes=changes,
     )
     recommendation.write(study)
     return recommendation

@@ -206,6 +206,14 @@ def goal_problems(question: Question) -> Iterator[str]:
         yield f"goal.tolerance: {goal.tolerance}; allowed: above -1, 0.03 is 3%, -0.03 a loss that falls by 3%"
     if goal.domain_ratio is not None and not 0 < goal.domain_ratio <= 1:
         yield f"goal.domain_ratio: {goal.domain_ratio}; allowed: above 0, up to 1, or null: goal.tolerance decides"
+    for at in goal.change_at:
+        if not 0 < at < 1:
+            yield f"goal.change_at: {at}; allowed: parts of the run's steps, between 0 and 1, like [0.5, 0.8]"
+    if goal.change_at and goal.kind != "trade-off":
+        yield f"goal.change_at: {goal.change_at} with goal.kind={goal.kind}; allowed: goal.kind=trade-off, or []"
+    if goal.change_at and "transfer-two-mixtures" not in question.law:
+        laws = ",".join([*question.law, "transfer-two-mixtures"])
+        yield f"goal.change_at: {goal.change_at} needs the law transfer-two-mixtures; allowed: law=[{laws}]"
     if goal.kind in GOALS:
         yield from goal_of(question).problems(question)
     for distance in question.confirm.around:

@@ -80,6 +80,13 @@ def recommendation_table(content: Recommendation, question: Question) -> Table:
     for row in content.candidates:
         words = f"{row.model}, {quantity(row.D * 1e9)} tokens, {row.domain_ratio:.3f}"
         table.add_row(words, f"{row.predicted:.4f}", f"{row.low:.4f} to {row.high:.4f}")
+    for change in content.changes:
+        words = f"change at {change.at:.0%}"
+        if change.before == change.after:
+            table.add_row(words, "none", "")
+        else:
+            ratios = f"{change.before:.2f} to {change.after:.2f}"
+            table.add_row(words, ratios, f"{change.difference:+.4f} on {domain}")
     table.add_row("binding", content.binding, "")
     for corpus, of_law in content.weights.items():
         if of_law:

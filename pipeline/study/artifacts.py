@@ -192,6 +192,23 @@ class Candidate(RecommendedRun):
 
 
 @dataclass(frozen=True)
+class RecommendedChange:
+    """The best change of the mixture at one of goal.change_at, by the law transfer-two-mixtures."""
+
+    at: Ratio
+    """Part of the run's steps before it."""
+    before: Ratio
+    after: Ratio
+    """Domain ratios before and after it; equal where no change is better than one mixture."""
+    predicted: dict[str, Number]
+    """Corpus -> loss at the end of the run."""
+    difference: Number
+    """Domain loss less that of one mixture by the same law, nats a token; 0 or less."""
+    better: bool
+    """Whether it is lower by more than what such differences are missed by."""
+
+
+@dataclass(frozen=True)
 class LawAnswer:
     """What one law alone recommends for both corpora."""
 
@@ -261,6 +278,8 @@ class Recommendation(Artifact):
     """That of the run it is for; None: that of the question."""
     fit_points: dict[str, dict[str, int]] = field(default_factory=dict)
     """Corpus -> law -> number of points that it was fitted to."""
+    changes: list[RecommendedChange] = field(default_factory=list)
+    """One for each of goal.change_at."""
 
 
 @dataclass(frozen=True)

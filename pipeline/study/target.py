@@ -88,10 +88,8 @@ def target_columns(question: Question, target: Target, corpus: str, fit: Fit | L
     if isinstance(fit, LawAverage):
         every = {law: target_columns(question, target, corpus, one) for law, one in fit.fits.items()}
         return {own_column(law, name): value for law, columns in every.items() for name, value in columns.items()}
-    phase = dataclasses.replace(question.continual, steps=target.steps)
-    rates = learning_rates(pieces(phase), target.steps, target.rate_before)
     end = pd.DataFrame({"run": [target.model], "step": [target.steps]})
-    schedule = Schedule(rates, target.rate_before, target.pretrain)
+    schedule = Schedule(_rates(question, target), target.rate_before, target.pretrain)
     at = with_areas(end, {target.model: schedule}, fit.params.get("lambda", 0.999), LAWS[fit.law].rate_power)
     areas = {name: float(at[name].iloc[0]) for name in ("s1", "s2", "s2_pretrain") if name in at}
     pretraining = {"s2_pretrain": 0.0, **areas, "s1_pretrain": target.s1_pretrain}
@@ -102,6 +100,17 @@ def target_columns(question: Question, target: Target, corpus: str, fit: Fit | L
         "loss_before": target.before[corpus],
         "rho": target.rho[corpus],
     }
+
+
+def summed_rate(question: Question, target: Target, part: float) -> float:
+    """S1 after that part of the steps of the target's run."""
+    return float(_rates(question, target)[: round(part * target.steps)].sum())
+
+
+def _rates(question: Question, target: Target) -> np.ndarray:
+    """Learning rates (steps,) of the target's run."""
+    phase = dataclasses.replace(question.continual, steps=target.steps)
+    return learning_rates(pieces(phase), target.steps, target.rate_before)
 
 
 def columns_by_length(

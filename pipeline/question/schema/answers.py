@@ -23,6 +23,9 @@ class GoalConfig:
     smallest average loss, see docs/many-domains.md. For the first three see docs/usages.md."""
     tolerance: float = 0.03
     """Tolerated relative increase of the general loss over the loss before CPT, 0.03 is 3%."""
+    change_at: list[float] = field(default_factory=list)
+    """Of trade-off: where in the run a change of the mixture may be recommended, as parts of its steps, like
+    [0.5, 0.8]; needs the law transfer-two-mixtures, see docs/midtraining.md."""
     domain_tokens: float | None = None
     """Of limited-data: tokens of the domain; at domain ratio r the run has domain_tokens / r tokens."""
     most_tokens: float | None = None

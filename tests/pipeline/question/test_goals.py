@@ -17,11 +17,12 @@ from pipeline.cli.main import run
 from pipeline.plan.runs import placeholder_manifest, planned_runs
 from pipeline.question.goal import goal_of, goal_problems
 from pipeline.question.loading import load_question, read_question
-from pipeline.question.schema import Question
+from pipeline.question.schema import LawConfig, Question
 from pipeline.study.artifacts import Candidate, Outcome, Recommendation, RecommendedRun
 from pipeline.study.folder import question_yaml, study_of
 from tests.pipeline.answers.examples import confirmation_row, recommendation
 
+TWO = {"transfer-two-mixtures": LawConfig()}
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"kind": "limited-data"}, "goal.domain_tokens: null with goal.kind=limited-data; allowed: tokens of the domain"),
     ({"kind": "limited-data", "domain_tokens": 5.0}, "goal.domain_tokens: 5 with goal.kind=limited-data"),
@@ -33,6 +34,12 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"kind": "compute", "flops": 1e12, "ladder": []}, "goal.kind: 'compute' with one model; allowed: two"),
     ({"domain_ratio": 0.0}, "goal.domain_ratio: 0.0; allowed: above 0, up to 1, or null"),
     ({"kind": "data"}, "goal.kind: 'data'; allowed: trade-off, limited-data, compute, weights"),
+    ({"change_at": [0.5, 1.0], "law": TWO}, "goal.change_at: 1.0; allowed: parts of the run's steps, between 0 and 1"),
+    ({"change_at": [0.5]}, "goal.change_at: [0.5] needs the law transfer-two-mixtures; allowed: law=[dcpt,transfer-"),
+    (
+        {"kind": "compute", "flops": 1e12, "change_at": [0.5], "law": TWO},
+        "goal.change_at: [0.5] with goal.kind=compute; allowed: goal.kind=trade-off, or []",
+    ),
     ({"around": [0.1, 1.5]}, "confirm.around: 1.5; allowed: differences of the domain ratio"),
 ]
 LIMITED = {"kind": "limited-data", "domain_tokens": 3e5}
