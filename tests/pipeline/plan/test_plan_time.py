@@ -8,7 +8,14 @@ import pytest
 
 from pipeline.cli.main import run
 from pipeline.plan.cost import costs, run_seconds
-from pipeline.plan.duration import COMPILED_GAIN, PROBE_SECONDS, START_SECONDS, speed_of, wall_seconds
+from pipeline.plan.duration import (
+    COMPILED_GAIN,
+    LARGE_VOCABULARY_GAIN,
+    PROBE_SECONDS,
+    START_SECONDS,
+    speed_of,
+    wall_seconds,
+)
 from pipeline.plan.machine import read_machine
 from pipeline.plan.runs import placeholder_manifest, planned_runs
 from pipeline.question.loading import read_question
@@ -95,6 +102,10 @@ def test_a_plan_that_pays_for_compiling_counts_it_and_its_gain(tmp_path: Path) -
     fast = planned(tmp_path, *ONE_MODEL, speeds={"qwen2-0.05m": Speed(10**6, 3 * 10**6)})
     eager = planned(tmp_path, *ONE_MODEL, "engine=eager", speeds={"qwen2-0.05m": Speed(10**6, 3 * 10**6)})
     assert wall_of(fast) == pytest.approx(PROBE_SECONDS + wall_of(eager))
+    # More is gained where logits take much of the time.
+    large = planned(tmp_path, *ONE_MODEL, "+model.vocab_size=49152")
+    expected = START_SECONDS + PROBE_SECONDS + COMPILE_SECONDS + uncompiled / LARGE_VOCABULARY_GAIN
+    assert wall_of(large) == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.slow
