@@ -129,15 +129,18 @@ def status(question: Question, console: Console) -> Exit:
     from rich.live import Live
 
     from pipeline.launch.slurm.client import Scheduler
+    from pipeline.launch.slurm.jobs import read_jobs
     from pipeline.launch.slurm.status import with_job_states
     from pipeline.study.status import MOST, status_table, statuses
 
     study, scheduler = study_of(question), Scheduler(question.launcher.slurm.patience)
 
     def look() -> tuple[bool, Group]:
-        plan = study.read_plan()
+        # Jobs that prepare the corpora are there before a plan is.
+        plan = study.read_plan() if study.plan_file.exists() or not read_jobs(study) else []
         rows, lines = with_job_states(statuses(study, plan, brief=len(plan) > MOST), study, scheduler)
-        return any(row.state == "running" for row in rows), Group(status_table(rows), *map(Text, lines))
+        table = [status_table(rows)] if rows else []
+        return any(row.state == "running" for row in rows), Group(*table, *map(Text, lines))
 
     running, shown = look()
     if not console.is_terminal:

@@ -180,7 +180,7 @@ def test_why_a_run_waits(words, study, slurm, capsys, monkeypatch) -> None:
         return capsys.readouterr().out
 
     assert "job 1_0 waits: Priority (jobs of higher priority go first)" in status()
-    assert "job 2_1 waits: Dependency (for the run that it starts from)" in status()
+    assert "job 2_1 waits: Dependency (for the run that it starts from, or the jobs before it)" in status()
     slurm.change("1", "PENDING", "launch failed requeued held")
     assert "its node could not start it; scontrol release 1" in status()
     slurm.change("1", "FAILED", "NonZeroExitCode")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from pipeline.cli.main import run
+from pipeline.launch.slurm.client import Scheduler
 from pipeline.launch.slurm.jobs import read_jobs
 from pipeline.study.folder import Study
 from tests.pipeline.small import SMALL, wait_until
 from tests.slurm.conftest import Cluster
+from tests.slurm.fake_slurm import FakeSlurm
 from tests.training.corpora.rows import as_lines, write
 
 
@@ -47,6 +51,28 @@ def test_a_dry_run_prints_both_scripts_and_submits_nothing(words: list[str], tmp
     assert not (tmp_path / "one" / "jobs.jsonl").exists()
 
 
+def test_status_says_how_far_the_jobs_are(words: list[str], tmp_path: Path, capsys, monkeypatch) -> None:
+    slurm, study = FakeSlurm(tmp_path / "slurm"), tmp_path / "one"
+    monkeypatch.setenv("PATH", f"{slurm.bin}:{os.environ['PATH']}")
+    monkeypatch.setenv("COLUMNS", "250")
+    monkeypatch.setattr(Scheduler.__init__, "__defaults__", (60.0, 0.0))
+    assert run(["prepare", *words, f"data={tmp_path / 'data'}"]) == 0
+
+    def lines() -> list[str]:
+        capsys.readouterr()
+        assert run(["status", str(study)]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    waits = "PENDING (Priority)"
+    assert lines() == [f"prepare, tokenise: job 1: 2 {waits}", "prepare, merge: job 2: PENDING (Dependency)"]
+    slurm.change("1", "RUNNING", "None")
+    slurm.change("2", "GONE", "")
+    again = "logs/slurm-2.out; cptlaw prepare submits what is missing"
+    assert lines() == [
+        "prepare, tokenise: job 1: 2 RUNNING", f"prepare, merge: job 2: not in the queue any more; {again}"
+    ]  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.slurm
 def test_a_task_is_killed_and_repeated(cluster: Cluster, words: list[str], tmp_path: Path, capsys) -> None:
@@ -55,6 +81,11 @@ def test_a_task_is_killed_and_repeated(cluster: Cluster, words: list[str], tmp_p
     tokenise, merge = read_jobs(study)
     assert (tokenise.kind, merge.kind, merge.after) == ("tokenise", "merge", f"afterok:{tokenise.number}")
     wait_until(lambda: list(data.glob("*/general*.unfinished/0000[135]*")))
+    capsys.readouterr()
+    assert run(["status", str(study.folder)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert re.search(rf"prepare, tokenise: job {tokenise.number}: (2 RUNNING|1 RUNNING, 1 COMPLETED)", out)
+    assert f"prepare, merge: job {merge.number}: PENDING (Dependency)" in out
     subprocess.run(["scontrol", "requeue", f"{tokenise.number}_1"], check=True)
     # The same command submits nothing twice.
     assert run(["prepare", *words, f"data={data}"]) == 0
@@ -65,6 +96,8 @@ def test_a_task_is_killed_and_repeated(cluster: Cluster, words: list[str], tmp_p
     assert "domain: resumes after 500 documents" in log
     assert (study.folder / tokenise.log(1)).read_text().count("general: ") == 2
     assert not list(data.glob("*/*.unfinished"))
+    assert run(["status", str(study.folder)]) == 0
+    assert f"prepare, merge: job {merge.number}: COMPLETED" in " ".join(capsys.readouterr().out.split())
     # On one process of this machine it gives the same bytes; and again there is nothing to do.
     assert run(["prepare", *words, f"data={tmp_path / 'alone'}", "launcher=local"]) == 0
     assert _files(data) == _files(tmp_path / "alone")

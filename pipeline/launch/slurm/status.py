@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Mapping
 
-from pipeline.launch.slurm.client import JobState, Scheduler, SchedulerError
+from pipeline.launch.slurm.client import JobState, Queue, Scheduler, SchedulerError
 from pipeline.launch.slurm.jobs import Job, read_jobs, task_states, with_known_numbers
+from pipeline.launch.slurm.preparation import KINDS
 from pipeline.launch.slurm.submit import CLOSING_VERBS
 from pipeline.study.folder import Study
 from pipeline.study.status import MOST, RunStatus
@@ -15,7 +17,7 @@ REASONS = {
     "None": "the scheduler has not considered it yet",
     "Priority": "jobs of higher priority go first",
     "Resources": "no free nodes yet",
-    "Dependency": "for the run that it starts from",
+    "Dependency": "for the run that it starts from, or the jobs before it",
     "DependencyNeverSatisfied": "for ever: the job that it depends on has failed",
     "JobArrayTaskLimit": "launcher.slurm.limit runs are running",
     "BeginTime": "it was requeued and starts again within minutes",
@@ -51,7 +53,9 @@ def with_job_states(rows: list[RunStatus], study: Study, scheduler: Scheduler) -
     waiting = {row.run.spec.hash for row in rows if row.state in ("waiting", "interrupted")}
     gone = [job.number for run, (job, _, state) in newest.items() if run in waiting and not state]
     closing = [job for job in jobs if job.kind in CLOSING_VERBS][-1:]
-    gone += [job.number for job in closing if job.token not in queue]
+    # With a plan the corpora are prepared.
+    preparing = [] if rows else [job for job in jobs if job.kind in KINDS][-len(KINDS) :]
+    gone += [job.number for job in (*closing, *preparing) if job.token not in queue]
     ended = scheduler.ended(sorted({number for number in gone if number}))
 
     def add_detail(row: RunStatus) -> RunStatus:
@@ -71,7 +75,26 @@ def with_job_states(rows: list[RunStatus], study: Study, scheduler: Scheduler) -
         state = queue.get(job.token, {}).get(0) or ended.get((job.number or "", 0))
         if state is None or state.state != "COMPLETED":
             lines.append(f"{job.kind} ({', '.join(CLOSING_VERBS[job.kind])}): {_line(job, 0, state)}")
+    lines += [_preparation_line(job, queue, ended) for job in preparing]
     return [add_detail(row) for row in rows], lines
+
+
+def _preparation_line(job: Job, queue: Queue, ended: Mapping[tuple[str, int], JobState]) -> str:
+    """How far the tasks of a job of cptlaw prepare are."""
+    tasks, number = queue.get(job.token, {}), job.number or ""
+    states = [tasks.get(index) or ended.get((number, index)) for index in job.tasks.values() or (0,)]
+    counts = Counter(_word(state) for state in states)
+    many = [f"{count:,} {word}" for word, count in counts.items()] if job.tasks else [*counts]
+    line = f"prepare, {job.kind}: job {job.number}: {', '.join(many)}"
+    if all(state is not None and (state.alive or state.state == "COMPLETED") for state in states):
+        return line
+    return f"{line}; {job.log(min(job.tasks.values(), default=0))}; cptlaw prepare submits what is missing"
+
+
+def _word(state: JobState | None) -> str:
+    if state is None:
+        return "not in the queue any more"
+    return f"{state.state} ({state.reason})" if state.state == "PENDING" else state.state
 
 
 def _line(job: Job, index: int, state: JobState | None) -> str:
