@@ -65,8 +65,8 @@ def learning_rates(pieces: Sequence[Piece], steps: int, before: float = 0.0) -> 
         start = rate if piece.start is None else float(piece.start)
         end = start if piece.end is None else float(piece.end)
         _check_ends(f"schedule[{number}]", piece.shape, start, end)
-        way = np.arange(1, length + 1, dtype=np.float64) / max(length, 1)
-        rates[position : position + length] = _SHAPES[piece.shape](start, end, way, piece.power)
+        done = np.arange(1, length + 1, dtype=np.float64) / max(length, 1)
+        rates[position : position + length] = _SHAPES[piece.shape](start, end, done, piece.power)
         if length:
             # Exact, because rounding could leave a decay to zero slightly above it.
             rates[position + length - 1] = end
@@ -123,18 +123,20 @@ def part_lengths(parts: Sequence[tuple[int | None, float | None]], steps: int, k
     return lengths
 
 
-def _linear(start: float, end: float, way: np.ndarray, power: float) -> np.ndarray:
-    return start + (end - start) * way
+def _linear(start: float, end: float, done: np.ndarray, power: float) -> np.ndarray:
+    return start + (end - start) * done
 
 
 _SHAPES: dict[str, Callable[[float, float, np.ndarray, float], np.ndarray]] = {
     "constant": _linear,
     "linear": _linear,
-    "cosine": lambda start, end, way, _: end + (start - end) * (1.0 + np.cos(np.pi * way)) / 2.0,
-    "exponential": lambda start, end, way, _: start * (end / start) ** way,
-    "one_minus_sqrt": lambda start, end, way, _: end + (start - end) * (1.0 - np.sqrt(way)),
-    "polynomial": lambda start, end, way, power: end + (start - end) * (1.0 - way) ** power,
+    "cosine": lambda start, end, done, _: end + (start - end) * (1.0 + np.cos(np.pi * done)) / 2.0,
+    "exponential": lambda start, end, done, _: start * (end / start) ** done,
+    "one_minus_sqrt": lambda start, end, done, _: end + (start - end) * (1.0 - np.sqrt(done)),
+    "polynomial": lambda start, end, done, power: end + (start - end) * (1.0 - done) ** power,
 }
+"""Shape -> function of start, end, the fraction done of the piece (steps,), and power, whose values only rise or only
+fall."""
 
 
 def _check_piece(key: str, piece: Piece) -> None:

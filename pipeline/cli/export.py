@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipeline.cli.trainers.huggingface import Config, axolotl, llama_factory, trl
-from pipeline.cli.trainers.megatron import megatron, nemo, torchtitan
-from pipeline.cli.trainers.plan import TrainingPlan, missing_data, training_plan
+from pipeline.cli.trainers.by_token import megatron, nemo, torchtitan
+from pipeline.cli.trainers.plan import Config, TrainingPlan, missing_data, training_plan
+from pipeline.cli.trainers.transformers_trainer import axolotl, llama_factory, trl
 from pipeline.question.loading import question_of_study
 from pipeline.question.messages import ConfigError, nearest
 from pipeline.study.folder import study_of

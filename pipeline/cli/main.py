@@ -77,7 +77,8 @@ examples:
   cptlaw fit points=runs.csv 'law=[dcpt,chinchilla]' columns='{{N: params_b, D: tokens_b, loss: val_loss}}'
 
 cptlaw VERB --help lists every key. Overrides follow Hydra: group=file of conf/, key=value, 'key=[a,b]'.
-exit codes: 0 done, 1 crash or a failed run, 2 bad configuration, 3 input missing, 75 saved, run the command again
+exit codes: 0 done, 1 crash or a failed run, 2 bad configuration, 3 input missing, 75 stopped or waiting, no error:
+remove the file STOP of the study if there is one, and give the command again
 """
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from pipeline.launch.launcher import launch
 from pipeline.plan import cost
-from pipeline.plan.machine import decide_precision, known_precision
+from pipeline.plan.machine import known_precision, measure_machine
 from pipeline.plan.prepare import begin_corpora, generation_lines, prepare_corpora
 from pipeline.plan.runs import by_domain, data_folder, placeholder_manifest
 from pipeline.plan.write import add_to_plan, current_plan, write_plan
@@ -39,7 +39,7 @@ def prepare(question: Question, console: Console) -> Exit:
         if folders := begin_corpora(question, console.print):
             return submit_preparation(study, question, folders, console)
     manifest = prepare_corpora(question, console.print, console)
-    decide_precision(question, study, manifest, console.print)
+    measure_machine(question, study, manifest, console.print)
     return Exit.DONE
 
 

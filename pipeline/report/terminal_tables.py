@@ -24,8 +24,9 @@ def cost_table(study: Study, question: Question, runs: Sequence[PlannedRun]) -> 
     """What a plan costs, by role and model."""
     count, rows = workers(question), costs(runs, speed_of(study, question, runs), question)
     table = Table(
-        caption=f"N: non-embedding parameters. Time: {count} workers of {question.launcher.threads} thread, at the "
-        "speed measured here; all: with starts, compiling, and runs that wait for another. Disk: while training"
+        caption=f"N: non-embedding parameters. Time of a row: its work over {count} workers of "
+        f"{question.launcher.threads} thread, at the speed measured here; all: a simulated end, with starts, compiling "
+        "and waits, so rows do not sum to it. Disk: while training"
     )
     for name in ("role", "model", "N", "runs", "tokens", "FLOPs", "time", "disk"):
         table.add_column(name, justify="left" if name in ("role", "model") else "right", no_wrap=True)

@@ -1,1 +1,1 @@
-"""A recommendation as the configuration of other people's trainers, a function a format."""
+"""The recommended run as the configuration of other trainers: a function for each format of `cptlaw export`."""

@@ -23,6 +23,8 @@ from training.schedule import Piece, learning_rates, piece_lengths
 from training.spec import Optimizer
 
 FILTERS = ("min_characters", "max_characters", "where", "max_bytes", "group")
+Config = tuple[str, list[str]]
+"""The text of a configuration, and what it cannot express, a line each."""
 
 
 @dataclass(frozen=True)

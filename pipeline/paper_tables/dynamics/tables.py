@@ -24,7 +24,10 @@ def _table(
     file: str = "",
     prints: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
 ) -> Table:
-    """A table; `keys` and `across` are separated by spaces."""
+    """A table with a rule of its own, `judge`; `keys` and `across` are separated by spaces.
+
+    It cannot pass `states`, which the common rule reads: such a table is a `Table` written out, as in dcpt/fits.py.
+    """
     columns = tuple(across.split())
     return Table(title, file, make, tuple(keys.split()), subject, "dynamics", columns, prints=prints, judge=judge)
 

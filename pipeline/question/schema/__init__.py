@@ -43,7 +43,8 @@ class Question:
     96."""
     evaluation_budget: float = 0.2
     """Largest part of a run's FLOPs that its evaluations take, above 0: of the policy's steps as many are evaluated as
-    it allows, first and last always. A list of steps (policy explicit) and runs of `dense` keep theirs. 1: no limit."""
+    it allows, first and last always. A list of steps (policy explicit) is kept, and so are the steps of runs named by
+    the key `dense`. 1: no limit."""
     objective: Objective = field(default_factory=Objective)
     """Which tokens are predicted."""
     boundaries: str = "none"

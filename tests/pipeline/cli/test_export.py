@@ -17,8 +17,8 @@ from transformers import TrainingArguments, get_scheduler
 from conf import CONF, options
 from pipeline.cli.export import FORMATS
 from pipeline.cli.main import run
-from pipeline.cli.trainers.huggingface import scheduler
 from pipeline.cli.trainers.plan import Corpus, Schedule, TrainingPlan, missing_data, schedule_of
+from pipeline.cli.trainers.transformers_trainer import scheduler
 from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
 from pipeline.study.artifacts import RecommendedRun

@@ -1,4 +1,4 @@
-"""Configurations of Megatron-LM, NeMo and torchtitan, which read tokens rather than documents."""
+"""Configurations of Megatron-LM, NeMo and torchtitan, whose mixture weights count tokens, not documents."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.cli.trainers.huggingface import Config
-from pipeline.cli.trainers.plan import TrainingPlan
+from pipeline.cli.trainers.plan import Config, TrainingPlan
 
 
 def megatron(plan: TrainingPlan) -> Config:

@@ -1,4 +1,4 @@
-"""Configurations of LLaMA-Factory, TRL and axolotl, which all extend the Trainer of transformers."""
+"""Configurations of LLaMA-Factory, TRL and axolotl, which extend the Trainer of transformers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.cli.trainers.plan import Corpus, TrainingPlan
-
-Config = tuple[str, list[str]]
-"""The text of a configuration, and what it cannot express, a line each."""
+from pipeline.cli.trainers.plan import Config, Corpus, TrainingPlan
 
 
 def llama_factory(plan: TrainingPlan) -> Config:
