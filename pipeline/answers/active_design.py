@@ -21,6 +21,7 @@ import pandas as pd
 from fitting import LAWS, Law, design
 from fitting.laws import with_unknown
 from pipeline.answers.design_candidates import (
+    Candidate,
     Setting,
     candidate_points,
     candidate_runs,
@@ -31,7 +32,7 @@ from pipeline.answers.design_candidates import (
 from pipeline.plan.machine import workers
 from pipeline.plan.runs import by_domain, planned_runs, starting_order
 from pipeline.plan.token_supply import supply_problems
-from pipeline.question.design import is_active
+from pipeline.question.design import is_active, schedules_of_peaks
 from pipeline.question.goal import goal_of
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import LawConfig, Question
@@ -68,7 +69,7 @@ class Chosen:
 
     @property
     def spent(self) -> float:
-        """FLOPs of all chosen runs, and of the pre-training of their models but the target."""
+        """Cost of all chosen runs, and of the pre-training of their models but the target, in `design.budget_unit`."""
         return sum(run.cost for one in self.rounds for run in one.chosen)
 
 
@@ -146,11 +147,15 @@ def learn_from_confirmation(setting: Setting, study: Study) -> list[PlannedRun]:
     """Make the finished confirmation runs points for the fit, as a round of design.jsonl; returns them."""
     written, chosen = read_rounds(study), chosen_runs(setting, study)
     known = {run.spec.hash for run in chosen.runs}
+    peaks = schedules_of_peaks(setting.question)
     made = []
     for run in study.read_plan() if study.plan_file.exists() else []:
         if run.role != "confirm" or run.variant or run.spec.hash in known or study.state(run) != "done":
             continue
-        one = _chosen(setting, run, None, [run.model])
+        ratio = float(Fraction(run.spec.mixture.get(setting.question.corpora.domain, "0")))
+        peak = peaks.get(run.spec.schedule)
+        own = Candidate(run.model, ratio, run.spec.steps, run.spec.seed, peak, [], [run])
+        one = _chosen(setting, own, None, [run.model])
         made += [one] if planned_again(setting, one, confirmed=True) else []
     if not made:
         return []
@@ -180,7 +185,7 @@ def is_answered(setting: Setting, study: Study) -> bool:
 
 def round_line(one: DesignRound) -> str:
     """What is spent and known, the next runs, and what they should bring, in a line."""
-    spent = f"round {one.round}: {one.spent:.2g} of {one.budget:.2g} FLOPs spent"
+    spent = f"round {one.round}: {one.spent:.2g} of {one.budget:.2g} {one.unit} spent"
     known = "nothing measured yet"
     if one.half_width is not None and one.answer is not None:
         known = f"domain ratio {one.answer:.3f} ± {one.half_width:.3f} (90%), tolerance {one.tolerance:g}"
@@ -213,22 +218,35 @@ def plan_lines(question: Question, study: Study, manifest: Manifest, precision: 
     """What an active design costs at most, and when it stops."""
     setting = Setting(question, manifest, precision)
     chosen, design_ = chosen_runs(setting, study), question.design
-    begun = f"{len(chosen.rounds)} rounds chosen so far, {chosen.spent:.2g} FLOPs" if chosen.rounds else "first round"
+    begun = (
+        f"{len(chosen.rounds)} rounds chosen so far, {chosen.spent:.2g} {design_.budget_unit}"
+        if chosen.rounds
+        else "first round"
+    )
     beside = "" if question.model.path else " beside the target's pre-training"
-    limits = f"at most {setting.budget:.2g} FLOPs{beside}"
+    limits = f"at most {setting.budget:.2g} {design_.budget_unit}{beside}"
     return [f"{begun}; more rounds follow until the domain ratio is known within {design_.tolerance:g}, {limits}"]
 
 
 def _planned(setting: Setting, rounds: Sequence[DesignRound]) -> Chosen:
-    """The rounds whose runs are runs of the question, and those runs."""
+    """The rounds whose runs are runs of the question, and those runs; costs are in the question's unit."""
     kept, runs, own = [], [], True
     for one in rounds:
         planned = [planned_again(setting, run, one.reason == CONFIRMATION) for run in one.chosen]
         # A round without runs is of the question that those before it are of.
         own = all(planned) if planned else own
-        if own:
+        if not own:
+            continue
+        if one.unit != setting.question.design.budget_unit:
+            costs = []
+            for run in filter(None, planned):
+                costs.append(setting.cost(run, setting.pretrained([before.model for before in runs])))
+                runs.append(run)
+            chosen = [dataclasses.replace(run, cost=cost) for run, cost in zip(one.chosen, costs, strict=True)]
+            kept.append(dataclasses.replace(one, chosen=chosen))
+        else:
+            runs += filter(None, planned)
             kept.append(one)
-            runs += [run for run in planned if run]
     return Chosen(kept, runs)
 
 
@@ -243,7 +261,7 @@ def _round(
     question = setting.question
     corpus, laws, section = _laws(question)
     before = losses_before(points) if points is not None else {}
-    runs = candidate_runs(setting)
+    runs = candidate_runs(setting, [run for one in chosen.rounds for run in one.chosen if one.reason != CONFIRMATION])
     # What a model with a path loses is known only once one of its runs is made.
     first = [run for run in runs if setting.models[run.model].path and run.model not in before]
     begun = setting.pretrained([run.model for run in chosen.runs])
@@ -275,7 +293,7 @@ def _round(
             return dataclasses.replace(added, stop=TOLERANCE)
     if not len(affordable):
         return dataclasses.replace(added, stop=BUDGET if len(fresh) else CANDIDATES)
-    by_name = {run.name: run for run in runs}
+    by_name = {one.run.name: one for one in runs}
     names = shown["run"].to_dict()
     made: list[ChosenRun] = []
     for at, width in zip(found.chosen, found.half_width):
@@ -305,6 +323,7 @@ def _empty_round(setting: Setting, chosen: Chosen, known: Collection[str]) -> De
         state=_state(setting, known),
         spent=chosen.spent,
         budget=setting.budget,
+        unit=setting.question.design.budget_unit,
         tolerance=setting.question.design.tolerance,
         answer=None,
         half_width=None,
@@ -314,11 +333,18 @@ def _empty_round(setting: Setting, chosen: Chosen, known: Collection[str]) -> De
     )
 
 
-def _chosen(setting: Setting, run: PlannedRun, half_width: float | None, pretrained: Collection[str]) -> ChosenRun:
-    ratio = float(Fraction(run.spec.mixture.get(setting.question.corpora.domain, "0")))
-    cost = setting.flops(run, pretrained)
-    peak = setting.peaks.get(run.spec.schedule)
-    return ChosenRun(run.name, run.model, ratio, run.spec.steps, run.spec.seed, cost, half_width, peak)
+def _chosen(setting: Setting, candidate: Candidate, half_width: float | None, pretrained: Collection[str]) -> ChosenRun:
+    return ChosenRun(
+        run=candidate.run.name,
+        model=candidate.model,
+        domain_ratio=candidate.domain_ratio,
+        steps=candidate.steps,
+        seed=candidate.seed,
+        cost=setting.cost(candidate.run, pretrained),
+        half_width=half_width,
+        peak=candidate.peak,
+        continues=candidate.continues,
+    )
 
 
 def _laws(question: Question) -> tuple[str, list[Law], LawConfig]:

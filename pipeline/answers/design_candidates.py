@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 import pandas as pd
 
-from pipeline.plan.cost import run_flops
-from pipeline.plan.runs import continual_run, planned_runs, pretraining_run
+from pipeline.plan.cost import run_flops, run_seconds
+from pipeline.plan.machine import read_machine
+from pipeline.plan.runs import branch_run, continual_run, planned_runs, pretraining_run
 from pipeline.plan.token_supply import supply_problems
-from pipeline.question.design import candidate_peaks, candidate_steps, is_active, peak_of, target_steps, with_peak
+from pipeline.question.design import (
+    candidate_peaks,
+    candidate_steps,
+    is_active,
+    peak_of,
+    rest_of_schedule,
+    target_steps,
+    with_peak,
+)
 from pipeline.question.messages import ConfigError
-from pipeline.question.phases import pieces
 from pipeline.question.presets import models
 from pipeline.question.schema import LawConfig, ModelConfig, Question
+from pipeline.question.schema.training import BranchConfig, ScheduleConfig
+from pipeline.study.artifacts import Speed
 from pipeline.study.collect import with_specs
 from pipeline.study.design_history import ChosenRun
 from pipeline.study.fits import selected
-from pipeline.study.folder import PlannedRun
+from pipeline.study.folder import PlannedRun, study_of
 from training.corpora.manifest import Manifest
 from training.evaluation_steps import evaluation_steps
-from training.schedule import Piece
 
 UNKNOWN_LOSS = 3.0
 """Loss before CPT, nats a token, as long as no model is measured."""
@@ -54,33 +64,49 @@ class Setting:
         return {model.name: pretraining_run(self.question, model, self.manifest, self.precision) for model in own}
 
     @functools.cached_property
-    def peaks(self) -> dict[tuple[Piece, ...], float]:
-        """Schedule of a continual run -> its peak learning rate; none where all have that of the question."""
-        peaks = candidate_peaks(self.question)
-        if peaks == [peak_of(self.question, 1.0)]:
-            return {}
-        return {pieces(with_peak(self.question, peak).continual): peak for peak in peaks}
-
-    @functools.cached_property
     def budget(self) -> float:
-        """`design.budget`, or the FLOPs of the grid; the target's pre-training is in neither, as every study has it."""
+        """`design.budget`, or the cost of the grid; the target's pre-training is in neither, as every study has it."""
         if self.question.design.budget is not None:
             return self.question.design.budget
         mixture = self.question.mixture
         ratios = dataclasses.replace(mixture, domain_ratio=mixture.domain_ratio or self.question.design.ratios)
         grid = planned_runs(dataclasses.replace(self.question, mixture=ratios), self.manifest, self.precision)
         target = self.pretraining.get(self.question.model.name)
-        return sum(run_flops(run.spec) for run in grid if target is None or run.spec.hash != target.spec.hash)
+        return sum(self.own_cost(run) for run in grid if target is None or run.spec.hash != target.spec.hash)
+
+    @functools.cached_property
+    def speeds(self) -> Mapping[str, Speed]:
+        """Model -> tokens a second of a worker, as `prepare` measured it: the same on whatever machine decides.
+
+        Raises:
+            ConfigError: it measured none.
+        """
+        machine = read_machine(study_of(self.question))
+        if machine is None or not self.models.keys() <= machine.speeds.keys():
+            problem = "design.budget_unit: 'device-hours' needs the speed of every model, and prepare has measured none"
+            raise ConfigError([f"{problem}; use precision=auto and prepare again, or FLOPs, or tokens"])
+        return machine.speeds
+
+    def own_cost(self, run: PlannedRun) -> float:
+        """Cost of the steps of a run alone, in `design.budget_unit`."""
+        match self.question.design.budget_unit:
+            case "tokens":
+                return float(run.spec.tokens)
+            case "device-hours":
+                seconds = run_seconds(run.spec, self.speeds[run.model]) or 0.0
+                return seconds * self.question.parallel.processes / 3600
+            case _:
+                return run_flops(run.spec)
 
     def pretrained(self, models: Collection[str]) -> set[str]:
         """Models whose pre-training the study has: the target, those of a grid, and those of runs that were chosen."""
         own = self.question.ladder if not is_active(self.question) else ()
         return {self.question.model.name, *own, *models}
 
-    def flops(self, run: PlannedRun, pretrained: Collection[str]) -> float:
-        """FLOPs of a continual run, with the pre-training of its model where that is not one of `pretrained`."""
+    def cost(self, run: PlannedRun, pretrained: Collection[str]) -> float:
+        """Cost of a continual run, with the pre-training of its model where that is not one of `pretrained`."""
         parent = None if run.model in pretrained else self.pretraining.get(run.model)
-        return run_flops(run.spec) + (run_flops(parent.spec) if parent else 0.0)
+        return self.own_cost(run) + (self.own_cost(parent) if parent else 0.0)
 
     def run(
         self,
@@ -97,9 +123,46 @@ class Setting:
             self.manifest, self.precision,
         )  # fmt: skip
 
+    def chain(self, chosen: Candidate | ChosenRun, role: str = "fit") -> list[PlannedRun]:
+        """The runs that a run continues, the first one first, and the run itself."""
+        question = with_peak(self.question, chosen.peak)
+        lengths = [*chosen.continues, chosen.steps]
+        first = self.run(chosen.model, chosen.domain_ratio, lengths[0], chosen.seed, role, chosen.peak)
+        runs, behind = [first], 0
+        for shorter, steps in itertools.pairwise(lengths):
+            rest = rest_of_schedule(question.continual, shorter, steps)
+            if rest is None:
+                raise ValueError(f"continual.schedule: a run of {steps} steps does not continue one of {shorter}")
+            at, chain = rest
+            branch = BranchConfig(at - behind, steps - at, ScheduleConfig(chain))
+            runs.append(branch_run(runs[-1], question.continual, branch, question.evaluation_budget))
+            behind = at
+        return runs
 
-def candidate_runs(setting: Setting) -> list[PlannedRun]:
+
+@dataclass(frozen=True)
+class Candidate:
+    """A run that can be chosen; `chain` are the runs that it continues, and the run."""
+
+    model: str
+    domain_ratio: float
+    steps: int
+    seed: int
+    peak: float | None
+    continues: list[int]
+    chain: list[PlannedRun] = dataclasses.field(default_factory=list)
+
+    @property
+    def run(self) -> PlannedRun:
+        """The run itself."""
+        return self.chain[-1]
+
+
+def candidate_runs(setting: Setting, chosen: Sequence[ChosenRun] = ()) -> list[Candidate]:
     """The runs that can be chosen: each model, length, peak and ratio of `design` that the text is enough for.
+
+    With `design.extend` a run continues the longest shorter one of its kind among those `chosen` before, if there is
+    one.
 
     Raises:
         ConfigError: the corpora are too short for every one of them; a line for each.
@@ -108,22 +171,40 @@ def candidate_runs(setting: Setting) -> list[PlannedRun]:
     names = [*question.ladder]
     if question.design.target_size and question.model.name not in names:
         names.append(question.model.name)
-    runs = [
-        setting.run(model, ratio, steps, question.seed, peak=peak)
-        for model in names
-        for steps in candidate_steps(question)
-        for peak in candidate_peaks(question)
-        for ratio in dict.fromkeys(question.design.ratios)
-    ]
-    enough = [run for run in runs if not any(supply_problems([run], setting.manifest, question))]
+    peaks = candidate_peaks(question)
+    # Where there is one peak, that of the question, a choice does not name it.
+    peaks = [None] if peaks == [peak_of(question, 1.0)] else peaks
+    found = []
+    for model, steps, peak, ratio in itertools.product(
+        names, candidate_steps(question), peaks, dict.fromkeys(question.design.ratios)
+    ):
+        own = Candidate(model, ratio, steps, question.seed, peak, [])
+        own = dataclasses.replace(own, continues=_continued(question, own, chosen))
+        found.append(dataclasses.replace(own, chain=setting.chain(own)))
+    enough = [one for one in found if not any(supply_problems(one.chain, setting.manifest, question))]
     if not enough:
-        raise ConfigError(list(supply_problems(runs, setting.manifest, question)))
+        raise ConfigError(list(supply_problems([one.run for one in found], setting.manifest, question)))
     return enough
+
+
+def _continued(question: Question, own: Candidate, chosen: Sequence[ChosenRun]) -> list[int]:
+    """Steps of the runs that a candidate continues, the first one first; none where it begins anew."""
+    if not question.design.extend:
+        return []
+    shorter = [
+        one
+        for one in chosen
+        if (one.model, one.domain_ratio, one.seed, one.peak) == (own.model, own.domain_ratio, own.seed, own.peak)
+        and one.steps < own.steps
+        and rest_of_schedule(question.continual, one.steps, own.steps)
+    ]
+    longest = max(shorter, key=lambda one: one.steps, default=None)
+    return [*longest.continues, longest.steps] if longest else []
 
 
 def candidate_points(
     setting: Setting,
-    runs: Sequence[PlannedRun],
+    candidates: Sequence[Candidate],
     before: Before,
     corpus: str,
     section: LawConfig,
@@ -132,11 +213,11 @@ def candidate_points(
     """The points of planned runs on a corpus that laws would be fitted to, as `fitting.design` takes candidates.
 
     A row a point, with the name of its `run`, the columns of `pipeline.study.collect.COLUMNS` that follow from specs,
-    and the `cost` of the run, FLOPs, with the pre-training of a model that is not in `pretrained`.
+    and the `cost` of the run, with the pre-training of a model that is not in `pretrained`.
     """
-    table = planned_points(setting, runs, before, corpus).assign(role="fit")
+    table = planned_points(setting, [one.chain for one in candidates], before, corpus).assign(role="fit")
     rows = selected(table, corpus, section)
-    cost = {run.name: setting.flops(run, pretrained) for run in runs}
+    cost = {one.run.name: setting.cost(one.run, pretrained) for one in candidates}
     return rows.assign(cost=rows["run"].map(cost)).reset_index(drop=True)
 
 
@@ -147,23 +228,32 @@ def target_row(setting: Setting, before: Before, corpus: str) -> pd.DataFrame:
     """
     question, goal = setting.question, setting.question.goal
     target = setting.run(question.model.name, 0.5, target_steps(question), question.seed)
-    end = planned_points(setting, [target], before, corpus).iloc[[-1]].drop(columns=["r", "loss"])
+    end = planned_points(setting, [[target]], before, corpus).iloc[[-1]].drop(columns=["r", "loss"])
     general = _loss_before(before, question.model.name, question.corpora.general)
     tokens = (goal.domain_tokens or float("nan")) / 1e9
     asked = {"tolerance": goal.tolerance, "general_before": general, "domain_tokens": tokens}
     return end.assign(**asked).reset_index(drop=True)
 
 
-def planned_points(setting: Setting, runs: Sequence[PlannedRun], before: Before, corpus: str) -> pd.DataFrame:
-    """The points that runs will have on a corpus, with the columns of collected ones; their losses are NaN."""
+def planned_points(
+    setting: Setting, chains: Sequence[Sequence[PlannedRun]], before: Before, corpus: str
+) -> pd.DataFrame:
+    """The points that the last run of each chain will have on a corpus, with the columns of collected ones.
+
+    Each run of a chain continues the one before it. Losses after step 0 are NaN.
+    """
     rows = []
-    for run in runs:
+    for trunk, *_, run in ([chain[0], *chain] for chain in chains):
         first = _loss_before(before, run.model, corpus)
+        if trunk is not run:
+            rows.append((trunk.name, 0, 0, corpus, first))
         for step in evaluation_steps(run.spec.evaluation, run.spec.steps):
             tokens = step * run.spec.tokens_per_step
-            rows.append((run.name, step, tokens, corpus, float("nan") if step else first))
-    points = pd.DataFrame(rows, columns=["run", "step", "tokens", "corpus", "loss"])
-    return with_specs(points, [*setting.pretraining.values(), *runs], setting.question.corpora.general)
+            rows.append((run.name, step, tokens, corpus, float("nan") if step or trunk is not run else first))
+    points = pd.DataFrame(rows, columns=["run", "step", "tokens", "corpus", "loss"]).drop_duplicates(["run", "step"])
+    plan = {run.name: run for chain in chains for run in chain}
+    table = with_specs(points, [*setting.pretraining.values(), *plan.values()], setting.question.corpora.general)
+    return table[table["run"].isin([chain[-1].name for chain in chains])]
 
 
 def _loss_before(before: Before, model: str, corpus: str) -> float:
@@ -193,6 +283,8 @@ def planned_again(setting: Setting, chosen: ChosenRun, confirmed: bool) -> Plann
     """
     if chosen.model not in setting.models:
         return None
-    role = "confirm" if confirmed else "fit"
-    run = setting.run(chosen.model, chosen.domain_ratio, chosen.steps, chosen.seed, role, chosen.peak)
+    try:
+        run = setting.chain(chosen, "confirm" if confirmed else "fit")[-1]
+    except ValueError:
+        return None
     return dataclasses.replace(run, role="fit") if run.name == chosen.run else None

@@ -60,13 +60,22 @@ class LawGoal(Goal):
         self, question: Question, study: Study, manifest: Manifest, precision: str
     ) -> Sequence[RenderableType]:
         from pipeline.answers.active_design import plan_lines
+        from pipeline.question.phases import describe_phases
+        from pipeline.question.variants import variants
 
+        places: dict[str, list[str]] = {}
+        for name, _, part in variants(question):
+            if part.continual.phases:
+                line = describe_phases(part.continual, part.corpora)
+                places.setdefault(line, []).append(name and f"variants.{name}")
+        notes = [line if "" in names else f"{', '.join(names)}: {line}" for line, names in places.items()]
         if question.continual.phases:
-            return [
+            notes.append(
                 "the laws know runs of one mixture: fit reads each run up to its first change, recommend needs "
                 "continual.phases=[]"
-            ]
-        return plan_lines(question, study, manifest, precision) if self.staged(question) else []
+            )
+            return notes
+        return [*notes, *(plan_lines(question, study, manifest, precision) if self.staged(question) else [])]
 
     def collect_stage(self, question: Question, study: Study, log: Log) -> str:
         from pipeline.answers.active_design import next_round, round_line

@@ -32,6 +32,12 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
     if all(study.state(run) == "done" for run in plan):
         console.print(f"all {len(plan)} runs of the plan are done")
         return Exit.DONE
+    stop_file = study.folder / "STOP"
+    if stop_file.exists():
+        console.print(
+            f"{stop_file}: this file stops every run: remove it and give the same command again", markup=False
+        )
+        return Exit.RUN_ME_AGAIN
     # A worker without a run to take only costs its start.
     count = min(workers(question), sum(study.state(run) == "open" for run in plan))
     (study.folder / "logs").mkdir(exist_ok=True)

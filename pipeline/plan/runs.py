@@ -12,6 +12,7 @@ from typing import Any
 from pipeline.plan.model_shape import configuration_of, directory_of, objective_of, with_rope_theta
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.data import data_folder
+from pipeline.question.design import extended_at
 from pipeline.question.evaluation_budget import within_budget
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import branch_phase, mixtures_of, pieces, replicated
@@ -188,14 +189,20 @@ def shape_of(question: Question, model: ModelConfig, manifest: Manifest) -> dict
 def kept_steps(question: Question, run: PlannedRun, plan: Sequence[PlannedRun]) -> tuple[list[int], list[int]]:
     """(steps whose weights are kept, the last one included; steps whose full states are kept for branches).
 
-    They are the steps of the question's checkpoint policy, and those that other runs of the plan start from.
+    They are the steps of the question's checkpoint policy, those that other runs of the plan start from, and the one
+    from which a longer run may be chosen to continue it.
     """
     phase = question.pretrain if run.role == "pretrain" else question.continual
     is_branch = run.spec.initial.moments
     policy_steps = set() if is_branch else set(evaluation_steps(phase.checkpoints, run.spec.steps))
     starts = [other.spec.initial for other in plan if other.parent == run.spec.hash]
     weights = policy_steps | {start.step for start in starts if not start.moments} | {run.spec.steps}
-    return sorted(weights - {0}), sorted({start.step for start in starts if start.moments})
+    states = {start.step for start in starts if start.moments}
+    if run.spec.phase == "continual" and not run.variant:
+        behind = run.spec.first_sequence // run.spec.global_batch
+        at = extended_at(question, behind + run.spec.steps)
+        states |= {at - behind} if at else set()
+    return sorted(weights - {0}), sorted(states)
 
 
 def _plain(mixture: Mapping[str, Fraction]) -> dict[str, str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 from collections.abc import Iterator
 
 from pipeline.question.goal import GOALS, designable, goal_of
 from pipeline.question.phases import pieces
 from pipeline.question.schema import PhaseConfig, Question
 from training.evaluation_steps import evaluation_steps
-from training.schedule import learning_rates
+from training.schedule import Piece, learning_rates, piece_lengths
 
 
 def target_steps(question: Question) -> int:
@@ -37,6 +39,14 @@ def candidate_peaks(question: Question) -> list[float]:
     return sorted({peak_of(question, factor) for factor in question.design.peaks})
 
 
+def schedules_of_peaks(question: Question) -> dict[tuple[Piece, ...], float]:
+    """Schedule of a continual run -> its peak learning rate; none where all have that of the question."""
+    peaks = candidate_peaks(question)
+    if peaks == [peak_of(question, 1.0)]:
+        return {}
+    return {pieces(with_peak(question, peak).continual): peak for peak in peaks}
+
+
 def peak_of(question: Question, factor: float) -> float:
     """A multiple of the question's peak learning rate, rounded to 12 digits, so that it names runs on every machine."""
     return float(f"{factor * question.continual.peak_learning_rate:.12g}")
@@ -47,6 +57,42 @@ def with_peak(question: Question, peak: float | None) -> Question:
     if peak is None:
         return question
     return dataclasses.replace(question, continual=dataclasses.replace(question.continual, peak_learning_rate=peak))
+
+
+def rest_of_schedule(phase: PhaseConfig, shorter: int, steps: int) -> tuple[int, list[Piece]] | None:
+    """How a run of `steps` may continue a shorter one of the same phase from where that one's last piece begins.
+
+    Returns:
+        (step of the shorter run, pieces of the longer one from there on, as its schedule has them); None where the
+        longer run does not have a constant rate there, the same as the shorter one.
+
+    >>> from pipeline.question.loading import read_question
+    >>> phase = read_question(["schedule@continual.schedule=wsd"]).continual
+    >>> step, rest = rest_of_schedule(phase, 100, 200)
+    >>> step, [(piece.shape, piece.steps) for piece in rest]
+    (80, [('constant', 80), ('linear', 40)])
+    """
+    chain = phase.schedule.pieces
+    step = sum(piece_lengths(chain, shorter)[:-1])
+    ends = list(itertools.accumulate(piece_lengths(chain, steps)))
+    number = bisect.bisect_right(ends, step)
+    if not 1 <= step < shorter or chain[number].shape != "constant":
+        return None
+    # Whatever the rate before it, a piece without a start goes on from it.
+    rates = [learning_rates(chain, count, before=1.0)[step - 1] for count in (shorter, steps)]
+    if rates[0] != rates[1]:
+        return None
+    lengths = [end - begin for begin, end in itertools.pairwise([step, *ends[number:]])]
+    rest = [dataclasses.replace(piece, steps=own, share=None) for piece, own in zip(chain[number:], lengths)]
+    return step, [dataclasses.replace(rest[0], start=None), *rest[1:]]
+
+
+def extended_at(question: Question, steps: int) -> int | None:
+    """The step at which a longer run that could be chosen may continue one of `steps`; None: there is none."""
+    if not (is_active(question) and question.design.extend) or steps not in candidate_steps(question):
+        return None
+    longer = (rest_of_schedule(question.continual, steps, more) for more in candidate_steps(question) if more > steps)
+    return next((found[0] for found in longer if found), None)
 
 
 def is_active(question: Question) -> bool:

@@ -31,7 +31,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
         ),
     ),
     "above 0": (lambda value: value > 0, ("optimizer.epsilon", "model.rope_theta", "confirm.tokens_factor")),
-    "above 0, FLOPs like 1e18": (lambda value: value > 0, ("design.budget",)),
+    "above 0, in design.budget_unit: FLOPs like 1e18": (lambda value: value > 0, ("design.budget",)),
     "above 0, seconds": (
         lambda value: value > 0,
         ("launcher.stale_after", "launcher.slurm.patience", "parallel.timeout"),
@@ -58,6 +58,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "boundaries": ("none", "documents"),
     "objective.kind": OBJECTIVES,
     "design.kind": ("auto", "grid", "active"),
+    "design.budget_unit": ("FLOPs", "tokens", "device-hours"),
     "launcher.kind": ("local", "slurm"),
     "tracking.kind": ("none", "wandb"),
     "tracking.mode": ("auto", "online", "offline"),

@@ -165,6 +165,7 @@ def rounds(evidence: Evidence) -> Figure | None:
     Rounds before anything was measured have neither.
     """
     known = [one for one in evidence.rounds if one.half_width is not None and one.answer is not None]
+    known = [one for one in known if one.unit == known[-1].unit]
     if not known:
         return None
     unit = 10.0 ** np.floor(np.log10(max(one.spent for one in known)))
@@ -195,7 +196,8 @@ def rounds(evidence: Evidence) -> Figure | None:
     if crossing is not None:
         answers.append(line(x_range, [crossing.value] * 2, BLACK, "dot", 1.6))
         keys.append(Key("measured by the confirmation runs", BLACK, "dotted"))
-    x = axis(f"FLOPs of the chosen runs, {unit:.0e}".replace("e+", "e"), range=x_range)
+    times = "" if unit == 1 else f", {unit:.0e}".replace("e+", "e")
+    x = axis(f"{known[-1].unit} of the chosen runs{times}", range=x_range)
     y = axis("half-width of the 90% interval", range=value_range([0.0, *half, tolerance]))
     y_ratio = axis(f"domain ratio of {short(evidence.domain)}", range=[-0.03, 1.03])
     panels = [panel("", "", widths, x, y, 300), panel("", "", answers, x, y_ratio, 300)]

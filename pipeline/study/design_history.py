@@ -30,13 +30,16 @@ class ChosenRun:
     """Name of its model."""
     domain_ratio: Ratio
     steps: Steps
+    """Of the whole continual phase, those of the runs that it continues included."""
     seed: int
     cost: Number
-    """FLOPs, with the pre-training of its model where no run before it had one; that of the target is never in it."""
+    """With the pre-training of its model where no run before it had one; that of the target is never in it."""
     half_width: Number | None
     """That the answer is expected to have after it and those before it; None: it was not chosen for that."""
     peak: Number | None = None
     """Peak learning rate; None: that of the question."""
+    continues: list[Steps] = dataclasses.field(default_factory=list)
+    """Steps of the runs that it continues, the first one first: of the same model, ratio, seed and peak."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,9 @@ class DesignRound:
     state: str
     """Digest of what decided: the finished runs, goal, laws and limits. The same state decides the same."""
     spent: Number
-    """FLOPs of the runs that had been chosen before, the sum of their `cost`."""
+    """Cost of the runs that had been chosen before, the sum of theirs."""
     budget: Number
-    """Upper limit of that, FLOPs."""
+    """Upper limit of that."""
     tolerance: Number
     """Half-width at which choosing stops."""
     answer: Ratio | None
@@ -65,6 +68,8 @@ class DesignRound:
     """Why these runs; CONFIRMATION for those that had confirmed an answer."""
     more: bool = False
     """Whether it was asked for by cptlaw refine, whatever tolerance and budget are."""
+    unit: str = "FLOPs"
+    """Of all costs."""
     stop: str | None = None
     """TOLERANCE, BUDGET or CANDIDATES; None: runs were chosen."""
 

@@ -24,7 +24,7 @@ class GoalConfig:
     tolerance: float = 0.03
     """Tolerated relative increase of the general loss over the loss before CPT, 0.03 is 3%."""
     change_at: list[float] = field(default_factory=list)
-    """Of trade-off: where in the run a change of the mixture may be recommended, as parts of its steps, like
+    """Of trade-off: times to try, each by itself, for one change of the mixture, as parts of the run's steps, like
     [0.5, 0.8]; needs the law transfer-two-mixtures, see docs/midtraining.md."""
     domain_tokens: float | None = None
     """Of limited-data: tokens of the domain; at domain ratio r the run has domain_tokens / r tokens."""
@@ -45,8 +45,11 @@ class DesignConfig:
     tolerance: float = 0.05
     """Of active: half-width of the 90% interval of the domain ratio at which no further runs are chosen."""
     budget: float | None = None
-    """Of active: upper limit of the FLOPs of all chosen runs and of the pre-training of their models but the target;
-    null: the cost of the grid. Confirmation runs come on top."""
+    """Of active: upper limit of the cost of all chosen runs and of the pre-training of their models but the target, in
+    `budget_unit`; null: the cost of the grid. Confirmation runs come on top."""
+    budget_unit: str = "FLOPs"
+    """Unit of the cost of runs, by which they are chosen too: FLOPs, tokens (trained on), or device-hours (of training
+    and evaluation, at the speeds that prepare measured)."""
     batch: int | None = None
     """Runs chosen at once; null: as in the round before, or at first one a worker, on Slurm launcher.slurm.limit, or 8
     without a limit."""
@@ -57,6 +60,10 @@ class DesignConfig:
     peaks: list[float] = field(default_factory=lambda: [1.0])
     """Peak learning rates that runs may be chosen with, as multiples of continual.peak_learning_rate, above 0. Of
     several that runs were chosen with, the answer has the one with the smallest predicted domain loss."""
+    extend: bool = True
+    """Whether a longer run continues a shorter one that was chosen before, of the same model, ratio and peak, from
+    where the rate of that one began to fall, and so costs the rest only. It needs a schedule with a constant rate
+    before its last piece, as wsd; states of the shorter runs are kept for it."""
     target_size: bool = True
     """Whether runs of `model`, the target model, may be chosen beside those of the ladder."""
 

@@ -21,7 +21,7 @@ from pipeline.answers.active_design import (
     round_line,
 )
 from pipeline.answers.confirm import Place, confirmation_runs
-from pipeline.answers.design_candidates import Setting, candidate_points, losses_before
+from pipeline.answers.design_candidates import Candidate, Setting, candidate_points, losses_before
 from pipeline.answers.law_goal import LawGoal
 from pipeline.plan.cost import run_flops
 from pipeline.plan.write import add_to_plan
@@ -67,7 +67,8 @@ def test_candidates_have_the_columns_that_their_points_will_have(ended: tuple[Se
     measured = measured_points(study, plan, "general")
     runs = [run for run in plan if run.role == "fit"]
     section = LawConfig(60, 0.1)
-    planned = candidate_points(setting, runs, losses_before(measured), "general", section, setting.models)
+    candidates = [Candidate(run.model, 0.5, run.spec.steps, run.spec.seed, None, [], [run]) for run in runs]
+    planned = candidate_points(setting, candidates, losses_before(measured), "general", section, setting.models)
     names = sorted({name for law in ("dcpt", "transfer-replay") for name in LAWS[law].columns} | {"s2_pretrain"})
     rows = planned.set_index(["run", "step"])[names]
     same = measured[(measured["corpus"] == "general")].set_index(["run", "step"])[names].loc[rows.index]

@@ -8,30 +8,32 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.answers.active_design import (
-    design_runs,
-    first_round,
-    next_round,
+from pipeline.answers.active_design import chosen_runs, design_runs, first_round, next_round, round_line
+from pipeline.answers.design_candidates import (
+    Setting,
+    candidate_runs,
+    losses_before,
+    planned_again,
+    planned_points,
+    target_row,
 )
-from pipeline.answers.design_candidates import Setting, candidate_runs, planned_again, target_row
 from pipeline.answers.recommend import with_tried_peaks
-from pipeline.plan.cost import run_flops
-from pipeline.plan.runs import planned_runs
+from pipeline.plan.cost import run_flops, run_seconds
+from pipeline.plan.runs import kept_steps, planned_runs
 from pipeline.question.goal import goal_of
 from pipeline.question.messages import ConfigError
-from pipeline.study.design_history import (
-    BUDGET,
-    CANDIDATES,
-    history_file,
-)
+from pipeline.study.artifacts import Machine, Speed
+from pipeline.study.collect import measured_points, schedules
+from pipeline.study.design_history import BUDGET, CANDIDATES, ChosenRun, history_file, read_rounds
 from pipeline.study.folder import study_of
 from tests.pipeline.answers.active_study import all_rounds, asking, setting_of, train
 from tests.pipeline.report.report_study import long_corpora
+from training.schedule import learning_rates
 
 
 def test_candidates_are_models_lengths_and_ratios(tmp_path: Path) -> None:
     setting = setting_of(tmp_path)
-    runs = candidate_runs(setting)
+    runs = [one.run for one in candidate_runs(setting)]
     assert {(run.model, run.spec.steps) for run in runs} == {
         (model, steps) for model in setting.models for steps in (300, 600)
     }
@@ -45,7 +47,7 @@ def test_candidates_are_models_lengths_and_ratios(tmp_path: Path) -> None:
 def test_candidates_at_several_peaks_are_runs_of_their_own(tmp_path: Path) -> None:
     setting = asking(setting_of(tmp_path), peaks=[0.5, 1.0, 1.0], ratios=[0.5], lengths=[1.0])
     peak = setting.question.continual.peak_learning_rate
-    runs = candidate_runs(setting)
+    runs = [one.run for one in candidate_runs(setting)]
     assert {run.spec.schedule[0].start for run in runs} == {0.5 * peak, peak}
     assert len(runs) == len({run.name for run in runs}) == 3 * 2
     first = first_round(setting)
@@ -56,11 +58,67 @@ def test_candidates_at_several_peaks_are_runs_of_their_own(tmp_path: Path) -> No
     ]
 
 
+WSD = ("schedule@continual.schedule=wsd", "design.lengths=[0.25,0.5,1]")
+
+
+def test_a_longer_run_continues_a_shorter_one_from_where_its_rate_falls(tmp_path: Path) -> None:
+    setting = setting_of(tmp_path, *WSD)
+    anew = {(one.model, one.domain_ratio, one.steps): one for one in candidate_runs(setting)}
+    short = anew["qwen2-0.3m", 0.5, 150]
+    chosen = ChosenRun(short.run.name, "qwen2-0.3m", 0.5, 150, short.seed, 1.0, None)
+    once = {(one.model, one.domain_ratio, one.steps): one for one in candidate_runs(setting, [chosen])}
+    changed = {cell for cell, one in once.items() if one.run != anew[cell].run}
+    assert changed == {("qwen2-0.3m", 0.5, steps) for steps in (300, 600)}
+    longer = once["qwen2-0.3m", 0.5, 300]
+    assert longer.continues == [150]
+    assert (longer.run.start, longer.run.spec.steps) == (f"runs/{short.run.name}/resume/step-120", 180)
+    # After a warm-up of its own the rates are those of a run of that length.
+    alone = anew["qwen2-0.3m", 0.5, 300].run.spec
+    rates = schedules([*setting.pretraining.values(), *longer.chain])[longer.run.name].rates
+    assert rates[15:] == pytest.approx(learning_rates(alone.schedule, 300, alone.learning_rate_before)[15:], abs=1e-12)
+    last = ChosenRun(longer.run.name, "qwen2-0.3m", 0.5, 300, short.seed, 1.0, None, continues=[150])
+    twice = next(one for one in candidate_runs(setting, [chosen, last]) if one.continues == [150, 300])
+    assert (twice.run.start, twice.run.spec.steps) == (f"runs/{longer.run.name}/resume/step-120", 360)
+    assert [planned_again(setting, run, False) for run in (chosen, last)] == [short.run, longer.run]
+    # The states that they start from are kept, though no run of the plan starts from them yet.
+    kept = [kept_steps(setting.question, run, [])[1] for run in twice.chain]
+    assert kept == [[120], [120], []]
+
+
+@pytest.mark.parametrize("words", [("design.lengths=[0.25,0.5,1]",), (*WSD, "design.extend=false")])
+def test_every_run_begins_anew_without_a_constant_rate_or_if_asked_to(words, tmp_path: Path) -> None:
+    setting = setting_of(tmp_path, *words)
+    anew = candidate_runs(setting)
+    chosen = ChosenRun(anew[0].run.name, anew[0].model, anew[0].domain_ratio, anew[0].steps, anew[0].seed, 1.0, None)
+    assert candidate_runs(setting, [chosen]) == anew
+    assert kept_steps(setting.question, anew[0].run, []) == ([150], [])
+
+
+def test_points_of_a_run_that_continues_another_are_planned_as_they_are_collected(tmp_path: Path) -> None:
+    setting = setting_of(tmp_path, *WSD, "design.tolerance=0.002", "design.ratios=[0.3,0.5]", "design.budget=2e14")
+    all_rounds(setting)
+    study = study_of(setting.question)
+    chosen = [run for one in read_rounds(study) for run in one.chosen]
+    longer = [run for run in chosen if run.continues]
+    assert longer
+    # Its cost is that of its own steps.
+    alone = setting.run(longer[0].model, longer[0].domain_ratio, longer[0].steps, longer[0].seed)
+    assert longer[0].cost < run_flops(alone.spec)
+    measured = measured_points(study, study.read_plan(), "general")
+    before = losses_before(measured)
+    table = planned_points(setting, [setting.chain(run) for run in longer], before, "general")
+    columns = ["N", "D", "r", "rho", "s1", "s2", "s1_pretrain", "loss_before"]
+    rows = table.set_index(["run", "step"])[columns]
+    same = measured[measured["corpus"] == "general"].set_index(["run", "step"])[columns]
+    assert rows.to_numpy() == pytest.approx(same.loc[rows.index].to_numpy(), rel=1e-9)
+    assert len(rows) == len(same[same.index.get_level_values("run").isin([run.run for run in longer])])
+
+
 def test_one_peak_that_is_not_the_question_s_own_names_its_runs(tmp_path: Path) -> None:
     setting = asking(setting_of(tmp_path), peaks=[0.5], ratios=[0.5], lengths=[1.0])
     chosen = first_round(setting).chosen[0]
     assert chosen.peak == 0.5 * setting.question.continual.peak_learning_rate
-    assert planned_again(setting, chosen, False) in candidate_runs(setting)
+    assert planned_again(setting, chosen, False) in [one.run for one in candidate_runs(setting)]
 
 
 def test_an_answer_is_at_a_peak_that_a_run_was_made_with(tmp_path: Path) -> None:
@@ -92,7 +150,7 @@ def test_text_too_short_leaves_runs_out(tmp_path: Path) -> None:
     code = dataclasses.replace(setting.manifest.corpora["code"], tokens={"train": 400_000, "validation": 1000})
     corpora = {**setting.manifest.corpora, "code": code}
     short = Setting(setting.question, dataclasses.replace(setting.manifest, corpora=corpora), "fp32")
-    runs = candidate_runs(short)
+    runs = [one.run for one in candidate_runs(short)]
     assert 0 < len(runs) < len(candidate_runs(setting))
     assert max(Fraction(run.spec.mixture["code"]) * run.spec.tokens for run in runs) <= 400_000
     with pytest.raises(ConfigError, match="corpora.sources.code".replace(".", r"\.")):
@@ -185,8 +243,36 @@ def test_a_model_is_pretrained_when_a_run_of_it_is_chosen(tmp_path: Path) -> Non
     (chosen,) = first_round(setting).chosen
     planned = {run.model for run in study.read_plan() if run.role == "pretrain"}
     assert planned == {chosen.model, "qwen2-0.7m"} != {*setting.models}
-    dear = setting.flops(setting.run("qwen2-0.3m", 0.5, 300, 0), setting.pretrained([]))
-    cheap = setting.flops(setting.run("qwen2-0.3m", 0.5, 300, 0), setting.pretrained(["qwen2-0.3m"]))
+    dear = setting.cost(setting.run("qwen2-0.3m", 0.5, 300, 0), setting.pretrained([]))
+    cheap = setting.cost(setting.run("qwen2-0.3m", 0.5, 300, 0), setting.pretrained(["qwen2-0.3m"]))
     assert dear == cheap + run_flops(setting.pretraining["qwen2-0.3m"].spec)
     assert setting.pretrained([]) == {"qwen2-0.7m"}
     assert asking(setting, kind="grid").pretrained([]) == {*setting.models}
+
+
+def test_a_budget_in_tokens_or_device_hours_chooses_by_that_cost(tmp_path: Path) -> None:
+    tokens = setting_of(tmp_path, "design.budget_unit=tokens", "design.budget=3e6")
+    run = tokens.run("qwen2-0.3m", 0.5, 300, 0)
+    assert tokens.cost(run, ["qwen2-0.3m"]) == run.spec.tokens
+    assert tokens.cost(run, []) == run.spec.tokens + tokens.pretraining["qwen2-0.3m"].spec.tokens
+    rounds = all_rounds(tokens)
+    assert rounds[-1].unit == "tokens"
+    assert 0 < rounds[-1].spent <= 3e6
+    assert "tokens spent" in round_line(rounds[-1])
+    # What was chosen in one unit is counted in the other when that is asked for.
+    flops = asking(tokens, budget_unit="FLOPs", budget=1e20)
+    chosen = chosen_runs(flops, study_of(flops.question))
+    assert chosen.runs
+    begun = sum(run_flops(flops.pretraining[one].spec) for one in {run.model for run in chosen.runs} - {"qwen2-0.7m"})
+    assert chosen.spent == pytest.approx(sum(run_flops(run.spec) for run in chosen.runs) + begun)
+
+    hours = setting_of(tmp_path / "hours", "design.budget_unit=device-hours", "design.budget=0.2")
+    with pytest.raises(ConfigError, match="prepare has measured none; use precision=auto and prepare again"):
+        hours.cost(run, ["qwen2-0.3m"])
+    study = study_of(hours.question)
+    study.folder.mkdir(parents=True)
+    speeds = {model: Speed(10_000, 30_000) for model in hours.models}
+    Machine("fp32", speeds, {"fp32": 10_000}, "a CPU").write(study)
+    hours = Setting(hours.question, hours.manifest, hours.precision)
+    assert hours.cost(run, ["qwen2-0.3m"]) == pytest.approx(run_seconds(run.spec, Speed(10_000, 30_000)) / 3600)
+    assert "device-hours" in round_line(first_round(hours))

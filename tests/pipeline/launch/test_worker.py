@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from rich.console import Console
 
 from pipeline.launch import work
+from pipeline.launch.local import train_locally
 from pipeline.launch.run_queue import next_runs
 from pipeline.study.folder import PlannedRun
 from tests.pipeline.report.report_study import make_study
@@ -60,3 +62,12 @@ def test_the_next_runs_follow_their_parents(tmp_path: Path) -> None:
     (study.runs / children[0].name / "DONE").unlink()
     finish(children[:1], "FAILED")
     assert names(plan) == Exit.CRASH
+
+
+def test_a_stop_file_is_named_before_a_worker_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study, question = make_study(tmp_path, until="plan")
+    (study.folder / "STOP").touch()
+    assert train_locally(study, question, Console(width=400)) == Exit.RUN_ME_AGAIN
+    line = f"{study.folder / 'STOP'}: this file stops every run: remove it and give the same command again\n"
+    assert capsys.readouterr().out == line
+    assert not (study.folder / "logs").exists()

@@ -10,7 +10,7 @@ from pipeline.question.messages import ConfigError
 
 BAD_KEYS = {
     ("design.batch=0",): "design.batch: 0; allowed: 1 or more",
-    ("design.budget=0",): "design.budget: 0.0; allowed: above 0, FLOPs like 1e18",
+    ("design.budget=0",): "design.budget: 0.0; allowed: above 0, in design.budget_unit: FLOPs like 1e18",
     ("design.tolerance=1",): "design.tolerance: 1.0; allowed: above 0, below 1",
     ("design.kind=random",): "design.kind: 'random'; allowed: auto, grid, active",
     ("design.ratios=[0.1,1.1]",): "design.ratios: 1.1; allowed: 0 to 1",
@@ -19,6 +19,7 @@ BAD_KEYS = {
     ("design.lengths=[]",): "design.lengths: empty",
     ("design.peaks=[0.5,0]",): "design.peaks: 0.0; allowed: multiples of continual.peak_learning_rate, above 0",
     ("design.peaks=[]",): "design.peaks: empty",
+    ("design.budget_unit=dollars",): "design.budget_unit: 'dollars'; allowed: FLOPs, tokens, device-hours",
     ("design.kind=grid",): "mixture.domain_ratio: empty with design.kind=grid and goal.kind=trade-off; allowed: ratios",
     ("mixture.replicate_at=0.5",): "mixture.replicate_at: 0.5; allowed: one of mixture.domain_ratio",
     ("variants.a={continual: {steps: 9}}",): "variants: given with runs chosen round by round; allowed: none, or a "

@@ -134,6 +134,15 @@ def _four(rank: int, spec: RunSpec, base: Path, manifest: Path) -> None:
     leave(group)
 
 
+def _two_again(rank: int, spec: RunSpec, base: Path, manifest: Path) -> None:
+    group = join(Parallel("ddp", 2, timeout=60.0))
+    for kind, after in NEXT.items():
+        run = base / f"{kind}-{after}-two"
+        group.broadcast(functools.partial(_continue, base / f"{kind}-{after}", 8, run))
+        assert _run(group, spec, run, manifest, after) == Exit.DONE
+    leave(group)
+
+
 def _continue(start: Path, step: int, folder: Path) -> None:
     """Let a run begin from another's state, of whose points it keeps those before."""
     shutil.copytree(start / "resume" / f"step-{step}", folder / "resume" / f"step-{step}")
@@ -208,6 +217,14 @@ def test_one_process_continues_what_four_saved(short, base, manifest):
     assert in_process(_single, jobs, manifest.folder) == 0
     for _, folder, _ in jobs:
         assert _losses(folder) == pytest.approx(_losses(base / "single"), abs=1e-6)
+
+
+def test_two_processes_of_the_same_kind_continue_what_four_saved(short, base, manifest):
+    assert all_done(together(_two_again, short, base, manifest.folder))
+    for kind, after in NEXT.items():
+        run = base / f"{kind}-{after}-two"
+        assert json.loads((run / "attempts" / "001.json").read_text())["from_step"] == 8
+        assert _losses(run) == pytest.approx(_losses(base / "single"), abs=1e-6)
 
 
 def test_a_branch_starts_from_a_sharded_state(short, base, manifest):
