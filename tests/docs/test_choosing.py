@@ -11,6 +11,7 @@ from tests.docs.pages import assert_same_output, read, run
 PAGE = read("choosing.md")
 
 
+@pytest.mark.slow
 def test_the_page_prints_what_it_says():
     namespace = {"__name__": "page"}
     for page, least in (("choosing.md", 5), ("identifiability.md", 3)):

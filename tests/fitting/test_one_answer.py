@@ -28,6 +28,7 @@ def test_first_guesses_do_not_decide_where_a_parameter_is_free():
     assert spread(np.array([fit.predict(judged) for fit in free])) > 1e-3
 
 
+@pytest.mark.slow
 def test_kernels_agree_on_points_that_no_fit_saw(tmp_path):
     """Every 19th fold of the benchmark `agreement`, by the kernels that OpenBLAS has for two processors."""
     jobs, kernels = [], (KERNELS[0], KERNELS[-1])

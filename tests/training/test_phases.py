@@ -45,6 +45,7 @@ def test_a_branch_without_its_state_is_refused(spec, manifest, tmp_path):
         trained(lost, manifest, tmp_path / "branch", start=tmp_path / "resume" / "step-8")
 
 
+@pytest.mark.slow
 def test_a_masked_model_learns(spec, manifest, tmp_path):
     bert = masked(spec, manifest, steps=60, schedule=(Piece("constant", 5e-3),), global_batch=8)
     measured = losses(trained(bert, manifest, tmp_path / "bert"))

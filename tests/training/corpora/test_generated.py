@@ -105,6 +105,7 @@ def test_more_tokens_add_batches(model: Path, tmp_path: Path) -> None:
     assert more.tokens["train"] > few.tokens["train"]
 
 
+@pytest.mark.slow
 def test_after_a_kill_the_bytes_are_the_same(model: Path, tmp_path: Path) -> None:
     keys = {**SMALL, "tokens": 2500, "model": str(model)}
     command = [sys.executable, "-c", PREPARE, str(tmp_path / "killed"), json.dumps(keys)]
