@@ -50,7 +50,7 @@ def read_machine(study: Study) -> Machine | None:
     return Machine.read(study) if Machine.path(study).exists() else None
 
 
-def decide_precision(question: Question, study: Study, manifest: Manifest, log: Callable[[str], object]) -> str:
+def measure_machine(question: Question, study: Study, manifest: Manifest, log: Callable[[str], object]) -> str:
     """fp32 or bf16 for the whole study: the configured one, or the faster one on this machine, measured once."""
     if (known := known_precision(question, study)) is not None:
         return known
