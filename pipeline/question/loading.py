@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from yaml import YAMLError
 
 from conf import CONF
 from pipeline.question.evaluation_budget import affordable_windows
-from pipeline.question.messages import ConfigError, one_line
+from pipeline.question.messages import ConfigError, one_line, value_problems
 from pipeline.question.presets import goal_section, law_sections
 from pipeline.question.schema import Question
 from pipeline.question.validation import problems
@@ -118,10 +118,11 @@ def load_question(path: Path, overrides: Sequence[str] = (), *, again: bool = Tr
     lines = []
     for word in overrides:
         try:
-            with _in_one_line():
-                _override(stored, word)
+            _override(stored, word)
         except ConfigError as error:
             lines += error.lines
+        except (HydraException, OmegaConfBaseException, AttributeError) as error:
+            lines += _word_problems(word, error)
     if lines:
         raise ConfigError(lines)
     with _in_one_line():
@@ -162,10 +163,20 @@ def _override_problems(overrides: Sequence[str], first: Exception) -> list[str]:
             try:
                 _composed([*valid, word])
             except (HydraException, OmegaConfBaseException) as error:
-                lines.append(one_line(error))
+                lines += _word_problems(word, error)
             else:
                 valid += [word] * (word in selections)
     return list(dict.fromkeys(lines)) or [one_line(first)]
+
+
+def _word_problems(word: str, error: Exception) -> list[str]:
+    """The mistakes in an override that OmegaConf or Hydra refuses; of a list or a dictionary each with its path."""
+    with contextlib.suppress(HydraException):
+        (override,) = OverridesParser.create().parse_overrides([word])
+        value = None if override.is_sweep_override() else override.value()
+        if isinstance(value, list | dict) and not selects_file(word):
+            return list(value_problems(override.key_or_group, value)) or [one_line(error)]
+    return [one_line(error)]
 
 
 def _override(stored: Any, word: str) -> None:
@@ -183,7 +194,7 @@ def _override(stored: Any, word: str) -> None:
     OmegaConf.update(stored, key, goal_section(value) if key == "goal" else value, merge=True, force_add=False)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _in_one_line() -> Iterator[None]:
     """Errors of Hydra and OmegaConf as a ConfigError."""
     try:

@@ -8,9 +8,11 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from hydra.errors import OverrideParseException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 from rich.table import Table
 
 from conf import options
@@ -45,6 +47,10 @@ def one_line(error: Exception, schema: type = Question) -> str:
     full = re.search(r"full_key: (\S+)", cause)
     key = full.group(1) if full else ""
     if re.search(r"Key '[^']+' (is )?not in", cause):
+        owner = getattr(error.__cause__ or error, "object_type", None)
+        if is_dataclass(owner) and isinstance(owner, type) and owner is not schema and "." not in key:
+            # In an element of a list OmegaConf's key is the last name alone.
+            return unknown_key(key, owner)
         return f"{key}: no such key{_suggested_key(key, schema)}"
     if key and "missing mandatory value" in cause:
         return f"{key}: has no value; give {key}=..."
@@ -61,6 +67,68 @@ def unknown_file(group: str, name: str) -> str:
     return f"{group}: {name!r} does not exist; allowed: {', '.join(known)}{nearest(name, known)}"
 
 
+def unknown_key(key: str, owner: type) -> str:
+    """The message for a key that is no field of the dataclass at its place."""
+    names, (*_, name) = [item.name for item in fields(owner)], key.split(".")
+    renamed = _present_name(key)
+    suggestion = f"; did you mean {renamed}?" if renamed else nearest(name, names)
+    return f"{key}: no such key; allowed: {', '.join(names)}{suggestion}"
+
+
+def value_problems(key: str, value: Any, schema: type = Question) -> Iterator[str]:
+    """A line for each mistake inside the value of a key, with its path.
+
+    OmegaConf stops at the first, and its path begins anew in each element of a list.
+
+    >>> list(value_problems("continual.phases", [{"share": "half"}, {"step": 3}]))  # doctest: +NORMALIZE_WHITESPACE
+    ["continual.phases[0].share: Value 'half' of type 'str' could not be converted to Float",
+     'continual.phases[1].step: no such key; allowed: steps, share, domain_ratio, mixture, schedule; did you mean
+     steps?']
+    """
+    hint: Any = schema
+    for name in re.findall(r"[^.\[\]]+", key):
+        hint, kind = Any, _required(hint)
+        if is_dataclass(kind):
+            hint = get_type_hints(kind).get(name, Any)
+        elif get_args(kind):
+            hint = get_args(kind)[-1]
+    yield from _problems_of(key, value, hint)
+
+
+def _problems_of(key: str, value: Any, hint: Any) -> Iterator[str]:
+    """A line for each mistake in a value that must be of the type `hint`."""
+    kind = _required(hint)
+    schema = kind if isinstance(kind, type) and is_dataclass(kind) else None
+    is_list, is_dict = get_origin(kind) in (list, tuple), get_origin(kind) is dict
+    if schema and isinstance(value, dict):
+        hints = get_type_hints(schema)
+        for name, inner in value.items():
+            below = f"{key}.{name}"
+            yield from _problems_of(below, inner, hints[name]) if name in hints else [unknown_key(below, schema)]
+    elif is_dict and isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _problems_of(f"{key}.{name}", inner, get_args(kind)[1])
+    elif is_list and isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _problems_of(f"{key}[{number}]", inner, get_args(kind)[0])
+    elif schema or is_dict or is_list:
+        names = f" with keys {', '.join(item.name for item in fields(schema))}" if schema else ""
+        allowed = "a list, [...]" if is_list else f"{{key: value, ...}}{names}"
+        if not (isinstance(value, str) and "${" in value) and not (value is None and hint is not kind):
+            yield f"{key}: {value!r}; allowed: {allowed}"
+    else:
+        try:
+            DictConfig({"": value}, element_type=hint)
+        except OmegaConfBaseException as error:
+            yield f"{key}: {str(error).splitlines()[0]}"
+
+
+def _required(hint: Any) -> Any:
+    """The type X of X | None, else the type itself."""
+    kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+    return kinds[0] if type(None) in get_args(hint) and len(kinds) == 1 else hint
+
+
 def nearest(word: str, words: Iterable[str]) -> str:
     """A suggestion of the closest valid word, or an empty string.
 
@@ -74,10 +142,15 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 
 def _suggested_key(key: str, schema: type) -> str:
-    for former, present in RENAMED.items():
-        if match := re.fullmatch(former, key):
-            return f"; did you mean {match.expand(present)}?"
+    if renamed := _present_name(key):
+        return f"; did you mean {renamed}?"
     return nearest(key, [name for name, *_ in describe_keys(schema)])
+
+
+def _present_name(key: str) -> str:
+    """The present name of a former key, or an empty string."""
+    matches = ((re.fullmatch(former, key), present) for former, present in RENAMED.items())
+    return next((match.expand(present) for match, present in matches if match), "")
 
 
 def describe_keys(schema: type = Question, prefix: str = "") -> Iterator[tuple[str, str, str]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from pipeline.question.data import data_folder
@@ -14,7 +16,10 @@ from pipeline.question.schema import PhaseConfig, Question
 from pipeline.question.schema.training import MixturePhaseConfig
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
-from training.schedule import piece_lengths
+from training.schedule import Piece, part_lengths, piece_lengths
+
+ROUNDING = Fraction(5, 1000)
+"""How far a share may be from what was meant: half a hundredth, so that 0.33 may stand for 1/3."""
 
 
 def phase_problems(name: str, phase: PhaseConfig, question: Question) -> Iterator[str]:
@@ -27,35 +32,72 @@ def phase_problems(name: str, phase: PhaseConfig, question: Question) -> Iterato
         return
     if question.goal.kind in GOALS and goal_of(question).many_domains:
         yield f"{key}: {len(phase.phases)} with goal.kind={question.goal.kind}; allowed: none"
-    unreadable = False
+    of_lengths = [list(_length_problems(part)) for part in phase.phases]
+    of_ratios = [list(_ratio_problems(part, question)) for part in phase.phases]
+    # A wrong length counts as none in the sum: what the others take is wrong or right without it.
+    readable = [MixturePhaseConfig() if lines else part for part, lines in zip(phase.phases, of_lengths)]
+    of_sum = list(_sum_problems(name, readable, phase.steps))
+    if of_sum or any(of_lengths) or sum(map(_is_open, phase.phases)) > 1:
+        lengths = _asked_lengths(readable, phase.steps)
+    else:
+        lengths = list(phase_lengths(phase.phases, phase.steps))
     for number, part in enumerate(phase.phases):
-        lines = list(_length_problems(part))
-        unreadable |= bool(lines)
-        yield from (f"{key}[{number}]{line}" for line in [*lines, *_ratio_problems(part, question)])
-    lengths = _asked_lengths(phase)
-    try:
-        lengths = phase_lengths(phase.phases, phase.steps)
-    except ValueError as error:
-        if not unreadable:
-            yield f"{name}.{error}; change the steps or share of one"
+        if part.share is not None and not of_lengths[number] and lengths[number] == 0:
+            of_lengths[number] = [
+                f".share: {part.share} is 0 of {phase.steps} steps; allowed: 1 step or more; "
+                "give steps: 1 or a larger share"
+            ]
+        yield from (f"{key}[{number}]{line}" for line in of_lengths[number] + of_ratios[number])
+    opened = [f"{key}[{number}]" for number, part in enumerate(phase.phases) if _is_open(part)]
+    if len(opened) > 1:
+        yield (
+            f"{', '.join(opened)}: without steps and share; allowed: one phase that takes the rest; "
+            "give the others steps or a share"
+        )
+    yield from of_sum
     yield from _schedule_problems(key, phase, lengths)
-    ratios = [ratio for part in phase.phases for ratio in [part.domain_ratio or 0.0, *part.mixture.values()]]
-    if not question.allow_repeats and all(map(math.isfinite, ratios)):
-        yield from _supply_problems(phase, lengths, question)
+    if not question.allow_repeats:
+        known = [length if length and not lines else 0 for length, lines in zip(lengths, of_ratios)]
+        parts = [MixturePhaseConfig() if lines else part for part, lines in zip(phase.phases, of_ratios)]
+        yield from _supply_problems(replace(phase, phases=parts), known, question)
 
 
-def _asked_lengths(phase: PhaseConfig) -> list[int]:
-    """Steps of each part as far as they can be read, where together they are not those of the run."""
-    shares = [part.share or 0.0 for part in phase.phases]
-    asked = [
-        part.steps or (round(share * phase.steps) if 0 < share <= 1 else 0) for part, share in zip(phase.phases, shares)
-    ]
-    rest = max(0, phase.steps - sum(asked))
-    opened = [part.steps is None and part.share is None for part in phase.phases]
-    return [rest if is_open else max(0, length) for is_open, length in zip(opened, asked)]
+def _is_open(part: MixturePhaseConfig) -> bool:
+    return part.steps is None and part.share is None
 
 
-def _schedule_problems(key: str, phase: PhaseConfig, lengths: Sequence[int]) -> Iterator[str]:
+def _sum_problems(name: str, parts: Sequence[MixturePhaseConfig], steps: int) -> Iterator[str]:
+    """A line where the given lengths are not those of the run, or leave no room for the parts without one."""
+    given = [(part.steps, part.share) for part in parts if not _is_open(part)]
+    has_open = len(given) < len(parts)
+    advice = "change the steps or share of one" + ("" if has_open else ", or give one phase neither: it takes the rest")
+    shares = [Fraction(repr(float(share))) for _, share in given if share is not None]
+    taken = sum(shares) * steps + sum(length or 0 for length, _ in given)
+    # Less than a step, which part_lengths lets pass, can be much of a short run: more than shares are rounded by.
+    if not has_open and abs(taken - steps) > ROUNDING * len(shares) * steps:
+        if len(shares) == len(given):
+            yield (
+                f"{name}.phases: its shares sum to {float(sum(shares)):.6g}; "
+                f"allowed: 1, but for rounding ({float(ROUNDING):g} of each, less than 1 step in all); {advice}"
+            )
+        else:
+            yield f"{name}.phases: its phases take {float(taken):.6g} steps; allowed: {steps}, the run's; {advice}"
+        return
+    try:
+        part_lengths([*given, *[(None, None)] * has_open], steps, "phases", "phase")
+    except ValueError as error:
+        yield f"{name}.{error}; {advice}"
+
+
+def _asked_lengths(parts: Sequence[MixturePhaseConfig], steps: int) -> list[int | None]:
+    """Steps of each part where together they are not those of the run; None: unknown."""
+    asked = [part.steps if part.share is None else round(part.share * steps) for part in parts]
+    rest = steps - sum(length or 0 for length in asked)
+    # Of two parts without a length, how they divide the rest is unknown.
+    return [rest if length is None and asked.count(None) == 1 and rest > 0 else length for length in asked]
+
+
+def _schedule_problems(key: str, phase: PhaseConfig, lengths: Sequence[int | None]) -> Iterator[str]:
     given = [bool(part.schedule.pieces) for part in phase.phases]
     if any(given) and not all(given):
         yield (
@@ -63,9 +105,13 @@ def _schedule_problems(key: str, phase: PhaseConfig, lengths: Sequence[int]) -> 
             "give one to every phase, or to none: then continual.schedule is that of the run"
         )
     for number, (part, length) in enumerate(zip(phase.phases, lengths)):
+        chain = part.schedule.pieces
+        if length is None and not any(piece.steps is None and piece.share is None for piece in chain):
+            # Of a phase of unknown length the pieces take the run's steps at most.
+            chain = [*chain, Piece("constant")]
         if part.schedule.pieces:
             try:
-                piece_lengths(part.schedule.pieces, length)
+                piece_lengths(chain, phase.steps if length is None else length)
             except ValueError as error:
                 yield f"{key}[{number}].{error}"
 
@@ -95,22 +141,25 @@ def _ratio_problems(part: MixturePhaseConfig, question: Question) -> Iterator[st
 
 
 def _supply_problems(phase: PhaseConfig, lengths: Sequence[int], question: Question) -> Iterator[str]:
-    """A line for each prepared corpus that the phases, of these lengths, would read more than once at some ratio."""
+    """A line for each prepared corpus that the phases, of these lengths, would read more than once at some ratio.
+
+    A phase whose length or mixture is a mistake has length 0: counted is what the others read.
+    """
     try:
         manifest = Manifest.open(data_folder(question))
     except CorpusError:
         return  # Not prepared yet: the plan asks again.
     width = phase.sequence_length or question.sequence_length
+    if width < 1:
+        return  # Another line names it.
     demand: dict[str, int] = {}
-    for ratio in question.mixture.domain_ratio:
-        if not isinstance(ratio, int | float) or not 0 <= ratio <= 1:
-            continue  # Said elsewhere.
-        mixtures = mixtures_of(phase, question.corpora, Fraction(str(ratio)), lengths)
-        ends = [*(first for first, _ in mixtures[1:]), sum(lengths)]
+    for ratio in question.mixture.domain_ratio or [None]:
+        # At a ratio that cannot be read, a corpus is read as often as at 0 or at 1 at least.
+        is_ratio = isinstance(ratio, int | float) and 0 <= ratio <= 1
+        bounds = [Fraction(str(ratio))] if is_ratio else [Fraction(0), Fraction(1)]
+        reads = [_sequences(phase, question, bound, lengths) for bound in bounds]
         for corpus in manifest.corpora:
-            steps = (mixture.get(corpus, 0) * (end - first) for (first, mixture), end in zip(mixtures, ends))
-            sequences = sum(math.ceil(of_phase * phase.global_batch) for of_phase in steps)
-            demand[corpus] = max(demand.get(corpus, 0), sequences * width)
+            demand[corpus] = max(demand.get(corpus, 0), min(of_bound[corpus] for of_bound in reads) * width)
     for corpus, tokens in demand.items():
         available = max(manifest.corpora[corpus].tokens["train"] - 1, 0) // width * width
         if tokens > available:
@@ -118,3 +167,14 @@ def _supply_problems(phase: PhaseConfig, lengths: Sequence[int], question: Quest
                 f"continual.phases: {corpus} has {available:,} tokens, they read {tokens:,}; "
                 "give more text, fewer steps, or allow_repeats=true"
             )
+
+
+def _sequences(phase: PhaseConfig, question: Question, ratio: Fraction, lengths: Sequence[int]) -> Counter[str]:
+    """Sequences that a run of that domain ratio reads of each corpus in phases of these lengths."""
+    mixtures = mixtures_of(phase, question.corpora, ratio, lengths)
+    ends = [*(first for first, _ in mixtures[1:]), sum(lengths)]
+    sequences: Counter[str] = Counter()
+    for (first, mixture), end in zip(mixtures, ends):
+        for corpus, of_corpus in mixture.items():
+            sequences[corpus] += math.ceil(of_corpus * (end - first) * phase.global_batch)
+    return sequences

@@ -70,6 +70,28 @@ def mixtures_of(
     return found
 
 
+def describe_phases(phase: PhaseConfig, corpora: CorporaConfig) -> str:
+    """One line about the mixture along the schedule, for `cptlaw plan`.
+
+    >>> halves = [MixturePhaseConfig(share=0.5), MixturePhaseConfig(domain_ratio=0.5)]
+    >>> describe_phases(PhaseConfig(steps=10, phases=halves), CorporaConfig("prose", "law"))
+    "the mixture changes: 5 steps at the run's own ratio, then 5 steps at 50% law"
+    """
+    # Of several domains each has runs of its own.
+    domain = "domain text" if corpora.domains else corpora.domain
+    spans: list[tuple[int, str]] = []
+    for part, length in zip(phase.phases, phase_lengths(phase.phases, phase.steps)):
+        mixture = part.mixture or ({} if part.domain_ratio is None else {domain: part.domain_ratio})
+        named = [f"{100 * ratio:g}% {corpus}" for corpus, ratio in mixture.items() if ratio or len(mixture) == 1]
+        text = " and ".join(named) or "the run's own ratio"
+        if spans and spans[-1][1] == text:
+            length += spans.pop()[0]
+        if length:
+            spans.append((length, text))
+    line = ", then ".join(f"{length} step{'s' * (length > 1)} at {text}" for length, text in spans)
+    return f"the mixture {'changes' if len(spans) > 1 else 'does not change'}: {line}"
+
+
 def branch_phase(phase: PhaseConfig, branch: BranchConfig) -> PhaseConfig:
     """A branch as a phase of its own; it reads on in the mixtures of its trunk."""
     return replace(phase, steps=branch.steps, schedule=branch.schedule, phases=[], branches=[])

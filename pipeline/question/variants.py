@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline.question.messages import one_line
+from pipeline.question.messages import one_line, value_problems
 from pipeline.question.schema import MixtureConfig, PhaseConfig, Question
 
 
@@ -63,7 +63,8 @@ def variant_questions(question: Question) -> Iterator[tuple[str, Question | str]
         try:
             yield key, _variant(question, defaults, keys)[1]
         except OmegaConfBaseException as error:
-            yield key, f".{one_line(error, Variant)}"
+            lines = list(value_problems("", keys, Variant)) or [f".{one_line(error, Variant)}"]
+            yield from ((key, line) for line in lines)
 
 
 def _defaults(question: Question) -> Any:

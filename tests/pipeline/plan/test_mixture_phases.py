@@ -18,7 +18,7 @@ from pipeline.question.data import data_folder
 from pipeline.question.goal import goal_of
 from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
-from pipeline.question.phases import mixtures_of, pieces
+from pipeline.question.phases import describe_phases, mixtures_of, phase_lengths, pieces
 from pipeline.question.schema import PhaseConfig
 from pipeline.question.schema.training import MixturePhaseConfig, ScheduleConfig
 from pipeline.study.collect import collect, read_points, schedules
@@ -128,23 +128,61 @@ def test_the_supply_is_that_of_all_phases() -> None:
             assert [f"would read {needed:,}" in line for line in lines] == [True] * (tokens == needed)
 
 
-def test_all_mistakes_of_phases_are_reported_at_once(tmp_path: Path) -> None:
+def with_tokens(tmp_path: Path, tokens: int) -> list[str]:
+    """Overrides of a question whose corpora are prepared and have so many tokens each."""
     words = [*QUESTION, f"data={tmp_path}", "mixture.domain_ratio=[0.5]"]
     question = read_question(words)
-    text = PreparedCorpus("", "", "", {"train": 30_000, "validation": 1}, {}, {})
+    text = PreparedCorpus("", "", "", {"train": tokens, "validation": 1}, {}, {})
     data_folder(question).mkdir(parents=True)
     dataclasses.replace(placeholder_manifest(question), corpora={"general": text, "code": text}).write()
+    return words
+
+
+def test_all_mistakes_of_phases_are_reported_at_once(tmp_path: Path) -> None:
+    words = with_tokens(tmp_path, 30_000)
     wrong = "[{steps: 20, domain_ratio: 0.9}, {steps: 20, mixture: {general: 0.5, cod: 0.6}}]"
     with pytest.raises(ConfigError) as caught:
         read_question([*words, f"continual.phases={wrong}"])
     assert caught.value.lines == [
         "continual.phases[1].mixture.cod: not a corpus; allowed: general, code; did you mean code?",
         "continual.phases[1].mixture: its ratios sum to 1.1; allowed: 1",
-        "continual.phases: its phases take 40 steps; allowed: 30, the run's; change the steps or share of one",
+        "continual.phases: its phases take 40 steps; allowed: 30, the run's; change the steps or share of one, or "
+        "give one phase neither: it takes the rest",
         # 20 of 20 x 16 sequences at .9.
         "continual.phases: code has 29,952 tokens, they read 36,864; give more text, fewer steps, or "
         "allow_repeats=true",
     ]
+
+
+TOO_LONG = "continual.phases: its phases take 40 steps"
+SUPPLY = "continual.phases: code has 29,952 tokens, they read 36,864"
+"""Of 20 steps at .9, whatever else is read."""
+
+
+@pytest.mark.parametrize(
+    ("ratio", "others", "lines"),
+    [
+        ("[1.5]", "{}", ["mixture.domain_ratio: 1.5", SUPPLY]),
+        ("[0.5]", "{domain_ratio: nan}", ["continual.phases[1].domain_ratio: nan", SUPPLY]),
+        (
+            "[0.0]",
+            "{domain_ratio: 0.9}, {domain_ratio: 0.9}",
+            ["continual.phases[1], continual.phases[2]: without steps and share", SUPPLY],
+        ),
+    ],
+)
+def test_the_supply_is_asked_beside_other_mistakes(tmp_path: Path, ratio: str, others: str, lines: list[str]) -> None:
+    words = [*with_tokens(tmp_path, 30_000), f"mixture.domain_ratio={ratio}"]
+    assert mistakes(*words, f"continual.phases=[{{steps: 20, domain_ratio: 0.9}}, {others}]") == lines
+    # Not what may suffice, once the other mistake is mended.
+    assert SUPPLY not in mistakes(*words, f"continual.phases=[{{steps: 16, domain_ratio: 0.9}}, {others}]")
+
+
+def mistakes(*words: str) -> list[str]:
+    """The lines of a question, up to what is allowed."""
+    with pytest.raises(ConfigError) as caught:
+        read_question([*QUESTION, *words])
+    return [line.split(";")[0] for line in caught.value.lines]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +190,16 @@ def test_all_mistakes_of_phases_are_reported_at_once(tmp_path: Path) -> None:
     [
         ("[{steps: 31}, {domain_ratio: 0.5}]", "phases: its phases take 31 steps; allowed: at most 30"),
         ("[{steps: 10}, {steps: 10}]", "phases: its phases take 20 steps; allowed: 30, the run's"),
-        ("[{}, {}]", "continual.phases[0], phases[1]: without steps and share"),
+        ("[{}, {}]", "continual.phases[0], continual.phases[1]: without steps and share"),
+        ("[{share: 0.8}, {share: 0.18}]", "continual.phases: its shares sum to 0.98; allowed: 1, but for rounding"),
+        ("[{share: 0.8}, {share: 0.22}]", "continual.phases: its shares sum to 1.02; allowed: 1, but for rounding"),
+        ("[{steps: 24}, {share: 0.18}]", "continual.phases: its phases take 29.4 steps; allowed: 30, the run's"),
+        ("[{share: 0.001, domain_ratio: 0.9}, {}]", "continual.phases[0].share: 0.001 is 0 of 30 steps; allowed: 1"),
+        ("[{share: 0.999}, {share: 0.001}]", "continual.phases[1].share: 0.001 is 0 of 30 steps; allowed: 1"),
+        (
+            "[{steps: 10}, {schedule: {pieces: [{shape: constant, steps: 40}]}}, {}]",
+            "continual.phases[1].schedule: its pieces take 40 steps; allowed: at most 30",
+        ),
         ("[{steps: 3, share: 0.5}, {}]", "continual.phases[0]: has steps 3 and share 0.5; allowed: one of them"),
         ("[{steps: 0}, {}]", "continual.phases[0].steps: 0; allowed: 1 or more"),
         ("[{share: 1.5}, {}]", "continual.phases[0].share: 1.5; allowed: above 0, up to 1"),
@@ -177,6 +224,37 @@ def test_a_mistake_names_the_key(phases: str, line: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_question([*QUESTION, f"continual.phases={phases}"])
     assert line in str(caught.value)
+
+
+@pytest.mark.parametrize("share", ["0.333", "0.33"])
+def test_shares_may_be_rounded(share: str) -> None:
+    phases = f"[{{share: {share}}}, {{share: {share}, domain_ratio: 0.7}}, {{share: {share}}}]"
+    assert phase_lengths(read_question([*QUESTION, f"continual.phases={phases}"]).continual.phases, 30) == [10, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("phases", "lines"),
+    [
+        ("[{steps: 40}, {share: 1.5}]", ["continual.phases[1].share: 1.5", TOO_LONG]),
+        ("[{steps: 20}, {share: 1.5}]", ["continual.phases[1].share: 1.5"]),
+        (
+            "[{steps: 25}, {share: 0.5}, {}, {}]",
+            ["continual.phases[2], continual.phases[3]: without steps and share", TOO_LONG],
+        ),
+        (
+            "[{steps: 0}, {steps: 40}, {}, {steps: 3, share: 0.5}]",
+            ["continual.phases[0].steps: 0", "continual.phases[3]: has steps 3 and share 0.5", TOO_LONG],
+        ),
+        # How long each of two phases without a length is, is unknown: 20 steps of pieces may be right.
+        (
+            "[{steps: 10, schedule: {pieces: [{shape: constant}]}},"
+            " {schedule: {pieces: [{shape: constant, steps: 15}]}}, {schedule: {pieces: [{shape: constant}]}}]",
+            ["continual.phases[1], continual.phases[2]: without steps and share"],
+        ),
+    ],
+)
+def test_one_mistake_in_the_lengths_hides_no_other(phases: str, lines: list[str]) -> None:
+    assert mistakes(f"continual.phases={phases}") == lines
 
 
 def test_where_phases_have_no_place_a_line_says_so() -> None:
@@ -285,3 +363,37 @@ def test_answers_are_about_one_mixture(switched: list[str], capsys: pytest.Captu
     question = read_question(switched)
     with pytest.raises(ConfigError, match=line):
         goal_of(question).confirmation_runs(question, study_of(switched), placeholder_manifest(question), "fp32")
+
+
+def test_the_plan_describes_the_phases(switched: list[str]) -> None:
+    words = [*switched, f"variants.same={{continual: {{phases: {SWITCH}}}}}", "variants.law={continual: {steps: 60}}"]
+    words.append("variants.late={continual: {phases: [{share: 0.9}, {domain_ratio: 0.9}]}}")
+    question = read_question(words)
+    notes = goal_of(question).cost_notes(question, study_of(words), placeholder_manifest(question), "fp32")
+    assert notes[:3] == [
+        "the mixture changes: 24 steps at the run's own ratio, then 6 steps at 70% code",
+        "variants.law: the mixture changes: 48 steps at the run's own ratio, then 12 steps at 70% code",
+        "variants.late: the mixture changes: 27 steps at the run's own ratio, then 3 steps at 90% code",
+    ]
+    assert str(notes[3]).startswith("the laws know runs of one mixture")
+    plain = read_question([*switched, "continual.phases=[]", "variants={}"])
+    assert not goal_of(plain).cost_notes(plain, study_of(words), placeholder_manifest(plain), "fp32")
+
+
+@pytest.mark.parametrize(
+    ("phases", "line"),
+    [
+        (
+            "[{steps: 10, mixture: {code: 0.25, general: 0.75}}, {domain_ratio: 0.0}, {steps: 1}]",
+            "changes: 10 steps at 25% code and 75% general, then 19 steps at 0% code, "
+            "then 1 step at the run's own ratio",
+        ),
+        ("[{share: 0.5, domain_ratio: 0.7}, {domain_ratio: 0.7}]", "does not change: 30 steps at 70% code"),
+    ],
+)
+def test_phases_are_described_in_one_line(phases: str, line: str) -> None:
+    question = read_question([*QUESTION, f"continual.phases={phases}"])
+    assert describe_phases(question.continual, question.corpora) == f"the mixture {line}"
+    question.corpora.domains = ["code", "math"]
+    of_each = line.replace("0% code", "0% domain text")
+    assert describe_phases(question.continual, question.corpora) == f"the mixture {of_each}"

@@ -19,7 +19,7 @@ from conf import CONF, options
 from pipeline.cli.main import VERBS, run
 from pipeline.question import loading
 from pipeline.question.loading import adding, checked, load_question, question_of_study, read_question
-from pipeline.question.messages import ConfigError, describe_keys
+from pipeline.question.messages import ConfigError, describe_keys, value_problems
 from pipeline.question.phases import pieces
 from pipeline.question.ranges import PHASE_RANGES, RANGES
 from pipeline.question.schema import Question
@@ -190,6 +190,58 @@ def test_overrides_that_hydra_refuses_are_named_at_once() -> None:
     with pytest.raises(ConfigError) as error:
         read_question(wrong)
     assert [line.split(":")[0] for line in error.value.lines] == ["model", "continual.steps", "goal.share"]
+
+
+INSIDE_A_LIST = {
+    "[{share: abc}]": ["[0].share: Value 'abc' of type 'str' could not be converted to Float"],
+    "[{share: 0.5}, {steps: 3.5}]": ["[1].steps: Value '3.5' of type 'float' could not be converted to Integer"],
+    "[{mixture: {general: a}}]": ["[0].mixture.general: Value 'a' of type 'str'"],
+    "[{start: 10}, {shares: 0.5}]": [
+        "[0].start: no such key; allowed: steps, share, domain_ratio, mixture, schedule; did you mean share?",
+        "[1].shares: no such key; allowed: steps, share, domain_ratio, mixture, schedule; did you mean share?",
+    ],
+    "[{schedule: {pieces: [{shape: constant}, {shap: linear}]}}]": ["[0].schedule.pieces[1].shap: no such key"],
+    "[{mixture: 3, schedule: 4}, 5]": [
+        "[0].mixture: 3; allowed: {key: value, ...}",
+        "[0].schedule: 4; allowed: {key: value, ...} with keys pieces",
+        "[1]: 5; allowed: {key: value, ...} with keys steps, share",
+    ],
+    "{share: 0.5}": [": {'share': 0.5}; allowed: a list, [...]"],
+}
+
+
+@pytest.mark.parametrize("value", INSIDE_A_LIST)
+def test_each_mistake_inside_a_list_has_its_path(value: str, stored: Path) -> None:
+    words = [f"continual.phases={value}", "continual.steps=many"]
+    for read in (lambda: read_question(words), lambda: load_question(stored, words)):
+        with pytest.raises(ConfigError) as error:
+            read()
+        *lines, last = error.value.lines
+        assert last.startswith("continual.steps: Value 'many'")
+        for line, part in zip(lines, INSIDE_A_LIST[value], strict=True):
+            assert line.startswith("continual.phases")
+            assert part in line
+
+
+def test_a_key_in_a_list_of_a_variant_is_answered_with_those_of_its_place() -> None:
+    with pytest.raises(ConfigError, match=r"start: no such key; allowed: steps, share, domain_ratio, mixture, sch"):
+        read_question(["variants.x={continual: {phases: [{start: 3}]}}"])
+
+
+VALUES = {
+    "continual.evaluation.steps": [1, 2],
+    "continual": {"evaluation": {"steps": [1, 2]}, "sequence_length": None, "schedule": "${pretrain.schedule}"},
+    "continual.phases": [{"steps": None, "share": "0.5", "mixture": {"general": 1}}, {"steps": "${continual.steps}"}],
+    "mixture.domain_ratio": ["any", 0.3],
+    "weights.base": {"law": 1},
+    "corpora.sources": {"law": {"kind": "files", "path": "there"}},
+    "no.such.key": [1],
+}
+
+
+@pytest.mark.parametrize("key", VALUES)
+def test_values_that_omegaconf_takes_are_no_mistakes(key: str) -> None:
+    assert list(value_problems(key, VALUES[key])) == []
 
 
 RENAMED = {
