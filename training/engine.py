@@ -1,10 +1,12 @@
 """The fastest engine for a model shape on this machine: attention, compilation and precision, measured and kept.
 
-`python -m training.engine` reads the arguments of `plain_speeds` as JSON and prints its result as JSON.
+`python -m training.engine` is one of the processes of `measured_speeds`. Each message is one line of JSON: it reads the
+arguments of `plain_speeds`, prints the target's speed by precision, reads the precision chosen, prints the result.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -12,8 +14,7 @@ import platform
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ from training.corpora.documents import json_hash
 from training.durable import write_whole
 from training.model import build_model, has_linear_head
 from training.objectives import Losses
-from training.parameters import compiling_pays
+from training.parameters import compiling_pays, model_size
+from training.speed_probe import Stopwatch, measure_speed
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,9 @@ LONGEST_EAGER = 512
 LARGEST_LOGITS = 2**32
 PRECISIONS = ("fp32", "bf16")
 PROBE_SECONDS = 6.0
-"""About how long an engine that is not compiled is measured: large models with fewer sequences, and fewer passes."""
+"""About how long an engine that is not compiled is measured: large models with shorter batches, and fewer passes."""
+PROBE_LIMIT = 20.0
+"""Seconds that the measured passes of `plain_speeds` take at most, of all shapes and precisions together."""
 
 
 def ready(
@@ -191,8 +195,8 @@ def choose_engine(
         record = {
             "engine": fastest,
             "shape": shape_hash(model),
-            "measured": {name: round(each["training"]) for name, each in measured.items()},
-            "evaluation": round(measured[fastest]["evaluation"]),
+            "measured": {name: max(round(each["training"]), 1) for name, each in measured.items()},
+            "evaluation": max(round(measured[fastest]["evaluation"]), 1),
             "precision": precision,
             "device": device_name(),
         }
@@ -214,109 +218,123 @@ def measured_speed(
     sequence_length: int,
     threads: int,
     objective: str = "causal",
+    *,
+    seconds: float = PROBE_SECONDS,
+    stopwatch: Stopwatch | None = None,
 ) -> dict[str, float]:
     """Tokens a second of an engine: `training`, a step with its update, and `evaluation`, a forward pass.
 
-    Each is the best of four passes after one or two to warm up; of a slow engine the best of the passes that
-    PROBE_SECONDS leaves time for, of as many sequences as that allows.
+    As `training.speed_probe.measure_speed` measures it, in about `seconds` where it is not compiled.
     """
     # Of a large model each engine that is measured would keep a copy; only compiled code is worth keeping.
     compiled = ENGINES[engine].compiled
     network, losses = ready(model, engine, precision, threads, objective=objective, cached=compiled)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    network.to(device)  # pyright: ignore[reportArgumentType]
-    generator = torch.Generator().manual_seed(0)
-    size = (batch, sequence_length + 1) if objective == "causal" else (batch, 2, sequence_length)
-    tokens = torch.randint(0, network.config.vocab_size, size, generator=generator).to(device)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=0.0, weight_decay=0.0, fused=True)
-
-    def learn(sequences: int) -> None:
-        optimizer.zero_grad(set_to_none=True)
-        (losses(tokens[:sequences]).sum() / tokens.numel()).backward()
-
-    def update() -> None:
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-
-    def look(sequences: int) -> None:
-        with torch.no_grad():
-            losses(tokens[:sequences])
-
-    # Compiled code is made for one shape; it is measured only where training takes far longer.
-    sequences = batch
-    if not compiled:
-        sequences = min(batch, max(1, round(PROBE_SECONDS / 8 / _seconds(device, learn, 1))))
-    learning = _best(device, learn, sequences)
-    # Of a step, however many sequences it has.
-    updating = _best(device, update)
-    looking = _best(device, look, sequences)
-    optimizer.zero_grad(set_to_none=True)
-    each = sequence_length * sequences
-    training = batch * sequence_length / (learning * batch / sequences + updating)
-    return {"training": training, "evaluation": each / looking}
+    whole, watch = (batch, sequence_length), stopwatch or Stopwatch()
+    return measure_speed(network, losses, model, whole, objective, watch, seconds, compiled=compiled)
 
 
-def _best(device: torch.device, work: Callable[..., None], *arguments: int) -> float:
-    """Seconds of the fastest of four calls after a first one, which may compile; of fewer where they take long."""
-    _seconds(device, work, *arguments)
-    end = time.perf_counter() + PROBE_SECONDS / 4
-    times = [_seconds(device, work, *arguments)]
-    while len(times) < 4 and time.perf_counter() < end:
-        times.append(_seconds(device, work, *arguments))
-    return min(times)
+Speeds = dict[str, dict[str, dict[str, float]]]
+"""Precision -> shape -> as `measured_speed`."""
 
 
-def _seconds(device: torch.device, work: Callable[..., None], *arguments: int) -> float:
-    start = time.perf_counter()
-    work(*arguments)
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
-
-
-def measured_speeds(
-    shapes: Mapping[str, Mapping[str, Any]], processes: int, threads: int, **settings: Any
-) -> dict[str, dict[str, dict[str, float]]]:
-    """Speeds of one of `processes` that train at once on this machine: precision -> shape -> as `measured_speed`.
+def measured_speeds(shapes: Mapping[str, Mapping[str, Any]], processes: int, threads: int, **settings: Any) -> Speeds:
+    """Speeds of one of `processes` that train at once on this machine.
 
     They compete for its caches and its memory, so that each is slower than one alone. On GPUs each has its own: one
-    process is measured. `settings`: batch, sequence_length and objective of `plain_speeds`; this is the mean of its
-    results.
+    process is measured. `settings`: target, precisions, batch, sequence_length and objective of `plain_speeds`; this is
+    the mean of its results.
     """
     request = {"shapes": {name: dict(shape) for name, shape in shapes.items()}, "threads": threads, **settings}
-    if processes == 1 or torch.cuda.is_available():
-        return plain_speeds(**request)
+    measured = None
+    if processes > 1 and not torch.cuda.is_available():
+        # A process ends early where memory is too short for all of them, as it may be for the runs.
+        with contextlib.suppress(BrokenPipeError, json.JSONDecodeError):
+            measured = _measured_together(request, processes, threads)
+    return _mean(measured) if measured else plain_speeds(**request)
+
+
+def _measured_together(request: Mapping[str, Any], processes: int, threads: int) -> list[Speeds]:
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads)}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
-    started = [subprocess.Popen([sys.executable, "-m", "training.engine"], **pipes) for _ in range(processes)]
-    for process in started:
-        assert process.stdin
-        process.stdin.write(json.dumps(request))
-        process.stdin.close()
-        process.stdin = None
-    measured = [json.loads(process.communicate()[0] or "null") for process in started]
-    if not all(measured):
-        # Memory was too short for all of them, as it may be for the runs.
-        return plain_speeds(**request)
+    command = [sys.executable, "-m", "training.engine"]
+    with contextlib.ExitStack() as stack:
+        started = [stack.enter_context(subprocess.Popen(command, **pipes)) for _ in range(processes)]
+        for process in started:
+            stack.callback(process.kill)
 
-    def mean(precision: str, name: str) -> dict[str, float]:
-        each = [one[precision][name] for one in measured]
-        return {kind: sum(speed[kind] for speed in each) / processes for kind in each[0]}
+        def ask(message: object) -> list[Any]:
+            for process in started:
+                assert process.stdin
+                print(json.dumps(message), file=process.stdin, flush=True)
+            return [json.loads(process.stdout.readline()) for process in started if process.stdout]
 
-    return {precision: {name: mean(precision, name) for name in shapes} for precision in PRECISIONS}
+        return ask(_fastest(_mean(ask(request))))
+
+
+def _answer_parent() -> None:
+    def agree(of_target: Mapping[str, float]) -> str:
+        print(json.dumps(of_target), flush=True)
+        return json.loads(sys.stdin.readline())
+
+    print(json.dumps(plain_speeds(**json.loads(sys.stdin.readline()), agree=agree)), flush=True)
+
+
+def _mean(values: list[Any]) -> Any:
+    """The mean of numbers, or of nested dictionaries of them, of which all have the same keys."""
+    first = values[0]
+    if isinstance(first, dict):
+        return {key: _mean([value[key] for value in values]) for key in first}
+    return sum(values) / len(values)
+
+
+def _fastest(of_target: Mapping[str, float]) -> str:
+    return max(of_target, key=of_target.__getitem__)
 
 
 def plain_speeds(
-    shapes: Mapping[str, Mapping[str, Any]], threads: int, batch: int, sequence_length: int, objective: str = "causal"
-) -> dict[str, dict[str, dict[str, float]]]:
-    """Precision -> name of a shape -> `measured_speed` on these threads, without compiling."""
+    shapes: Mapping[str, Mapping[str, Any]],
+    target: str,
+    precisions: Sequence[str],
+    threads: int,
+    batch: int,
+    sequence_length: int,
+    objective: str = "causal",
+    *,
+    agree: Callable[[Mapping[str, float]], str] = _fastest,
+) -> Speeds:
+    """Speeds of shapes on these threads, without compiling: of `target` in each precision, of the others in one.
+
+    Their passes take PROBE_LIMIT seconds at most, unless those of a single token take longer; loading and building the
+    models comes on top. A speed that there is no time to measure is the target's, scaled by FLOPs.
+
+    Args:
+        shapes: name -> architecture.
+        target: name of the shape that decides the precision.
+        precisions: of PRECISIONS, those to choose from.
+        threads, batch, sequence_length, objective: as `measured_speed`.
+        agree: precision -> training tokens a second of the target; returns the precision of the other shapes.
+    """
     engine = "eager" if sequence_length <= LONGEST_EAGER else "sdpa"
+    watch, speeds = Stopwatch(), {precision: {} for precision in precisions}
 
-    def speed(shape: Mapping[str, Any], precision: str) -> dict[str, float]:
-        return measured_speed(shape, engine, precision, batch, sequence_length, threads, objective)
+    def measure(name: str, precision: str, seconds: float) -> dict[str, float]:
+        if watch.total + watch.single_token > PROBE_LIMIT:
+            flops = [model_size(shapes[each], sequence_length).flops_per_token for each in (target, name)]
+            of_target = speeds[precision].get(target) or speeds[precisions[0]][target]
+            return {kind: speed * flops[0] / flops[1] for kind, speed in of_target.items()}
+        common = (engine, precision, batch, sequence_length, threads, objective)
+        return measured_speed(shapes[name], *common, seconds=seconds, stopwatch=watch)
 
-    return {precision: {name: speed(shape, precision) for name, shape in shapes.items()} for precision in PRECISIONS}
+    others = [name for name in shapes if name != target]
+    # A tenth is left for passes that take longer than expected; all other shapes together have the time of a precision.
+    share = 0.9 * PROBE_LIMIT / max(2, len(precisions) + bool(others))
+    for precision in precisions:
+        speeds[precision][target] = measure(target, precision, share)
+    chosen = agree({precision: of_shape[target]["training"] for precision, of_shape in speeds.items()})
+    for name in others:
+        speeds[chosen][name] = measure(name, chosen, share / len(others))
+    return speeds
 
 
 def device_name() -> str:
@@ -341,4 +359,4 @@ def _write_once(path: Path, record: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(plain_speeds(**json.load(sys.stdin))))
+    _answer_parent()

@@ -154,8 +154,8 @@ def interval(values: pd.Series) -> str:
     return f"{values.mean():+.4f} ({values.mean() - half:+.4f} to {values.mean() + half:+.4f})"
 
 
-def lines(study: Study) -> Iterator[str]:
-    """The tables, in Markdown."""
+def error_lines(study: Study) -> Iterator[str]:
+    """The tables of errors after a change, in Markdown."""
     table = errors(study)
     shown = [REMEMBERED, *FORMS, REFITTED]
     yield "| size, corpus | fitted runs | " + " | ".join(shown) + " |"
@@ -173,16 +173,30 @@ def lines(study: Study) -> Iterator[str]:
             by = own.groupby("form")["error"].mean()
             yield f"| {model}, {corpus} | {' | '.join(f'{by[form]:.2%}' for form in shown)} |"
         yield ""
-    found = advantages(study)
+
+
+def advantage_lines(study: Study) -> Iterator[str]:
+    """The table of `advantages`, means of the seeds, in Markdown."""
     yield "| size | domain ratio | change at | general loss | domain loss | difference (90% interval) |"
     yield "| --- " * 6 + "|"
-    for (model, variant, first, last), own in found.groupby(["model", "variant", "first", "last"]):
+    for (model, variant, first, last), own in advantages(study).groupby(["model", "variant", "first", "last"]):
         means = f"{own['general'].mean():.4f} | {own['domain'].mean():.4f}"
         changed = f"{first} to {last} | {str(variant).split('-')[0]}"
         yield f"| {model} | {changed} | {means} | {interval(own['difference'])} |"
+
+
+def upward_differences(study: Study) -> dict[str, pd.Series]:
+    """Model -> the mean of `advantages` over the upward changes at the decay, for each seed, in nats."""
+    found = advantages(study).dropna(subset=["difference"])
     upward = found[found["variant"].str.startswith("decay") & (found["last"] > found["first"])]
-    for model, own in upward.groupby("model"):
-        seeds = own.dropna(subset=["difference"]).groupby("seed")["difference"].mean()
+    return {str(model): own.groupby("seed")["difference"].mean() for model, own in upward.groupby("model")}
+
+
+def lines(study: Study) -> Iterator[str]:
+    """The tables, in Markdown."""
+    yield from error_lines(study)
+    yield from advantage_lines(study)
+    for model, seeds in upward_differences(study).items():
         yield f"\nupward changes at the decay, {model}: {interval(seeds)}, seeds: {len(seeds)}"
     own = foretold(study)
     missed = (own["predicted"] - own["difference"]).abs()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.plan.runs import kept_steps
+from pipeline.question.evaluation_budget import LEAST_WINDOWS, MOST_WINDOWS, affordable_windows
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Speed
 from pipeline.study.folder import PlannedRun
@@ -83,17 +84,35 @@ def run_seconds(spec: RunSpec, speed: Speed | None) -> float | None:
 
 
 def evaluation_note(runs: Sequence[PlannedRun], question: Question) -> str:
-    """A line on what `evaluation_budget` left out, or on what exceeds it all the same; else empty."""
-    specs = [run.spec for run in runs if run.role != "pretrain"]
+    """Lines on what `evaluation_budget` left out, or on what exceeds it all the same; else empty."""
+    specs: dict[str, list[RunSpec]] = {"pretrain": [], "continual": []}
+    for run in runs:
+        specs.setdefault(run.spec.phase, []).append(run.spec)
+    lines = [_windows_note(question), *(_phase_note(phase, of_phase, question) for phase, of_phase in specs.items())]
+    return "\n".join(filter(None, lines))
+
+
+def _windows_note(question: Question) -> str:
+    """A line on `validation_windows`, if it is the number that the budget leaves; a given one may be the same."""
+    windows, budget = question.validation_windows, question.evaluation_budget
+    if windows == MOST_WINDOWS or windows != affordable_windows(question):
+        return ""
+    limits = f"{LEAST_WINDOWS} to {MOST_WINDOWS}"
+    return f"validation_windows={windows} of each corpus: as many of {limits} as evaluation_budget={budget:g} allows"
+
+
+def _phase_note(phase: str, specs: Sequence[RunSpec], question: Question) -> str:
+    """A line on the evaluations of the runs of a phase, where steps were left out or the budget is exceeded."""
+    asked = question.pretrain if phase == "pretrain" else question.continual
     tokens, evaluated = sum(spec.tokens for spec in specs), sum(map(_evaluated, specs)) / 3
     ratio = evaluated / (evaluated + tokens) if specs else 0.0
-    line = f"evaluation takes {ratio:.0%} of the FLOPs of the continual runs"
-    budget = question.evaluation_budget
+    name, budget = {"pretrain": "pre-training"}.get(phase, phase), question.evaluation_budget
+    line = f"evaluation takes {ratio:.0%} of the FLOPs of the {name} runs"
     if ratio > budget:
         fewer = int(question.validation_windows * tokens * budget / (1 - budget) / evaluated)
         return f"{line}, more than evaluation_budget={budget:g}: validation_windows={max(fewer, 1)} keeps to it"
     thinned = sum(spec.evaluation.policy == "explicit" for spec in specs)
-    if not thinned or question.continual.evaluation.policy == "explicit":
+    if not thinned or asked.evaluation.policy == "explicit":
         return ""
     limit = f"to keep to evaluation_budget={budget:g} (1: no limit)"
     return f"{line}: {thinned} of {len(specs)} runs skip steps of their policy, {limit}"

@@ -14,7 +14,7 @@ from typing import Any
 from pipeline.plan.cost import run_seconds
 from pipeline.plan.machine import read_machine, workers
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import Speed
+from pipeline.study.artifacts import Machine, Speed
 from pipeline.study.folder import PlannedRun, Study
 from training.corpora.documents import json_hash
 from training.devices.group import SHARDED
@@ -46,7 +46,7 @@ def speed_of(study: Study, question: Question, runs: Sequence[PlannedRun]) -> Sp
         shape = _shape(run)
         if known := chosen.get((shape, run.spec.precision)):
             return known
-        plain = machine.speeds.get(run.model) if machine else None
+        plain = _plain(machine, run)
         if plain is None or shape not in compiled:
             return plain
         gain = _compiled_gain(run.spec.model)
@@ -102,10 +102,15 @@ def _to_compile(study: Study, question: Question, runs: Sequence[PlannedRun]) ->
         return ()
     tokens, plain = Counter[str](), dict[str, int]()
     for run in runs:
-        if known := machine.speeds.get(run.model):
+        if known := _plain(machine, run):
             tokens[_shape(run)] += run.spec.tokens
             plain[_shape(run)] = known.training
     return {shape for shape, count in tokens.items() if compiling_pays(count, plain[shape])}
+
+
+def _plain(machine: Machine | None, run: PlannedRun) -> Speed | None:
+    """What prepare measured of a run's model, if in the run's precision."""
+    return machine.speeds.get(run.model) if machine and machine.precision == run.spec.precision else None
 
 
 def _compiled_gain(model: Mapping[str, Any]) -> float:

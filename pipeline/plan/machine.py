@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import subprocess
@@ -38,10 +39,11 @@ def required_precision(question: Question, study: Study) -> str:
     """The study's precision.
 
     Raises:
-        StudyError: precision=auto, and prepare has not measured it.
+        StudyError: precision=auto, and prepare has not chosen it.
     """
     if (precision := known_precision(question, study)) is None:
-        raise StudyError(f"{study.folder}/machine.json: missing, and precision=auto; run cptlaw prepare first")
+        what = "of one precision" if Machine.path(study).exists() else "missing"
+        raise StudyError(f"{study.folder}/machine.json: {what}, and precision=auto; run cptlaw prepare first")
     return precision
 
 
@@ -51,23 +53,35 @@ def read_machine(study: Study) -> Machine | None:
 
 
 def measure_machine(question: Question, study: Study, manifest: Manifest, log: Callable[[str], object]) -> str:
-    """fp32 or bf16 for the whole study: the configured one, or the faster one on this machine, measured once."""
-    if (known := known_precision(question, study)) is not None:
-        return known
-    from training.engine import device_name, measured_speeds
+    """Measure each model's speed once, and return the faster precision, fp32 or bf16, for the whole study.
+
+    Of a configured precision only that one is measured, and with launcher=slurm nothing, as the nodes are other
+    machines. What was measured to choose a precision stays.
+    """
+    machine, configured = None, question.precision != "auto"
+    # A damaged file sends everyone else here.
+    with contextlib.suppress(StudyError):
+        machine = read_machine(study)
+    if machine and (_compared(machine) or question.precision == machine.precision):
+        return question.precision if configured else machine.precision
+    if configured and question.launcher.kind == "slurm":
+        return question.precision
+    from training.engine import PRECISIONS, device_name, measured_speeds
 
     ladder, target = models(question)
     shapes = {model.name: shape_of(question, model, manifest) for model in [*ladder, target]}
     parallel, launcher = question.parallel, question.launcher
     batch = parallel.micro_batch(question.continual.global_batch, launcher.micro_batch)
     settings = {"batch": batch, "sequence_length": question.sequence_length, "objective": question.objective.kind}
+    precisions = [question.precision] if configured else list(PRECISIONS)
     together = workers(question) * parallel.processes
     log(f"measuring the speed of {len(shapes)} models, {together} at once")
-    speeds = measured_speeds(shapes, together, launcher.threads, **settings)
-    measured = {precision: round(of[target.name]["training"]) for precision, of in speeds.items()}
-    precision = max(measured, key=measured.__getitem__)
+    speeds = measured_speeds(shapes, together, launcher.threads, target=target.name, precisions=precisions, **settings)
+    of_target = {precision: of_shape[target.name]["training"] for precision, of_shape in speeds.items()}
+    measured = {precision: round(speed) for precision, speed in of_target.items()}
+    precision = max(of_target, key=of_target.__getitem__)
     of_worker = {
-        name: Speed(**{kind: round(each * parallel.processes) for kind, each in speed.items()})
+        name: Speed(**{kind: max(round(each * parallel.processes), 1) for kind, each in speed.items()})
         for name, speed in speeds[precision].items()
     }
     machine = Machine(precision, of_worker, measured, device_name())
@@ -82,4 +96,9 @@ def known_precision(question: Question, study: Study) -> str | None:
     if question.precision != "auto":
         return question.precision
     machine = read_machine(study)
-    return machine.precision if machine else None
+    return machine.precision if machine and _compared(machine) else None
+
+
+def _compared(machine: Machine) -> bool:
+    """Whether its precision was chosen, rather than configured when it was measured."""
+    return len(machine.measured) > 1

@@ -14,12 +14,13 @@ from pipeline.plan.runs import data_folder
 from pipeline.question.schema import Question
 from training.corpora.corpus_store import Bar
 from training.corpora.documents import CorpusError
+from training.corpora.file_rows import is_url, refuse_unreadable
 from training.corpora.generated import outlook
 from training.corpora.generation import Generation
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, begin, prepare
 from training.corpora.source import Source
-from training.corpora.text_files import is_url, location
+from training.corpora.text_files import location
 from training.spec import SpecError
 
 
@@ -76,14 +77,17 @@ def sources_of(question: Question, with_validation: bool = True) -> dict[str, So
             path = path or str(Path(question.data) / "generated")
             generated, line = _writer(question, given.generated, f"{key}.generated.model")
             problems += [line] if line else []
+        text = "give a file or folder of text"
         if given.kind == "files" and path:
-            problems += [f"{key}.path: {line}" for line in _unreadable(path)]
-        validation = validation_set(question, name) if with_validation else None
-        if validation is not None and not validation.exists():
-            where = f"{key}.validation" if given.validation else "corpora.validation"
-            problems.append(f"{where}: {str(validation)!r} does not exist; run cptlaw prepare validation to make it")
-        validation_path = None if validation is None else str(validation)
-        sources[name] = replace(given, path=path, validation=validation_path, generated=generated)
+            problems += [f"{key}.path: {line}" for line in _unreadable(path, text)]
+        validation = _validation_path(question, name) if with_validation else None
+        if validation is not None:
+            own = given.validation is not None
+            where = f"{key}.validation" if own else "corpora.validation"
+            make = "run cptlaw prepare validation to make it"
+            make = f"give the URL of a folder with {name}.jsonl" if is_url(validation) else make
+            problems += [f"{where}: {line}" for line in _unreadable(validation, text if own else make)]
+        sources[name] = replace(given, path=path, validation=validation, generated=generated)
         try:
             sources[name].check(key)
         except CorpusError as error:
@@ -100,12 +104,14 @@ def _below(folder: str, path: str) -> str:
     return f"{folder.rstrip('/')}/{path}" if is_url(folder) else str(Path(folder) / path)
 
 
-def _unreadable(path: str) -> list[str]:
-    """Why a file or folder cannot be read, a line."""
+def _unreadable(path: str, remedy: str) -> list[str]:
+    """Why a file or folder cannot be read, a line; `remedy` is what to do if it is missing."""
     try:
-        return [] if location(path).exists() else [f"{path!r} does not exist; give a file or folder of text"]
-    except (CorpusError, ImportError, OSError, ValueError) as error:
-        return [f"{path!r} cannot be read ({error})"]
+        with refuse_unreadable(path):
+            missing = "does not exist, or cannot be reached" if is_url(path) else "does not exist"
+            return [] if location(path).exists() else [f"{path!r} {missing}; {remedy}"]
+    except CorpusError as error:
+        return [str(error)]
 
 
 def _writer(question: Question, given: Generation, key: str) -> tuple[Generation, str]:
@@ -140,11 +146,21 @@ def generation_lines(question: Question) -> list[str]:
 
 
 def validation_set(question: Question, corpus: str) -> Path | None:
-    """Path of a corpus' validation set, which may not exist yet; None: it has none."""
+    """Place of a corpus' validation set, which may not exist yet; None: it has none.
+
+    Raises:
+        CorpusError: a URL of an unknown file system.
+    """
+    path = _validation_path(question, corpus)
+    return None if path is None else location(path)
+
+
+def _validation_path(question: Question, corpus: str) -> str | None:
+    """Path or URL of a corpus' validation set; None: it has none."""
     corpora = question.corpora
     if (path := corpora.sources[corpus].validation) is not None:
-        return Path(corpora.folder) / path
-    return None if corpora.validation is None else Path(corpora.validation) / f"{corpus}.jsonl"
+        return _below(corpora.folder, path)
+    return None if corpora.validation is None else _below(corpora.validation, f"{corpus}.jsonl")
 
 
 @contextlib.contextmanager

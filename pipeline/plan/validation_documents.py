@@ -11,6 +11,7 @@ from pipeline.plan.prepare import progress_bar, sources_of, validation_set
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import ModelConfig, Question
 from pipeline.study.folder import Study
+from training.corpora.file_rows import is_url
 from training.corpora.source import SourceReader
 
 
@@ -29,6 +30,8 @@ def choose_validation(question: Question, console: Console) -> None:
     problems = choice.problems("validation")
     if question.corpora.validation is None:
         problems.append("corpora.validation: has no value; give the folder for the sets, corpora.validation=FOLDER")
+    elif is_url(question.corpora.validation):
+        problems.append(f"corpora.validation: {question.corpora.validation!r} is a URL; give a local folder")
     if not settings.models:
         allowed = "Hugging Face directories, hub names, or studies with pre-training, [A,B]"
         problems.append(f"validation.models: empty; give {allowed}")

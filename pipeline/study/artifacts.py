@@ -137,7 +137,7 @@ class Machine(Artifact):
     VERB: ClassVar[str] = "prepare"
 
     precision: str
-    """fp32 or bf16: the faster one."""
+    """fp32 or bf16: the configured one, or the faster one."""
     speeds: dict[str, Speed]
     """Model -> its speed while all workers train, at that precision, not compiled."""
     measured: dict[str, int]

@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
-from tests.chaos.cycle import Cycle
-from tests.chaos.study import Reference
+from tests.chaos.cycle import KINDS, Cycle
+from tests.chaos.study import STAGES, Reference
 from training.durable import append_flushed, read_lines_whole
 
 LEDGER = "ledger.jsonl"
@@ -40,18 +38,36 @@ def campaign(folder: Path, kills: int, seed: int, only: int | None = None) -> li
     return lines
 
 
-def table(lines: list[dict]) -> Table:
-    """Kind and stage -> cycles, kills, and cycles with a problem."""
-    shown = Table("kind", "stage", "cycles", "kills", "seconds", "with a problem", box=None, header_style="bold")
-    cells: dict[tuple[str, str], Counter] = defaultdict(Counter)
+def tables(lines: list[dict]) -> str:
+    """Two tables in Markdown, as docs/chaos.md has them: cycles by what happened in them, signals by what they hit."""
+    cycles: dict[str, Counter] = defaultdict(Counter)
+    signals: dict[str, Counter] = defaultdict(Counter)
     for line in lines:
-        for key in ((line["kind"], line["stage"]), ("~", "all")):
-            cells[key].update(cycles=1, kills=line["kills"], seconds=line["seconds"], wrong=int(bool(line["problems"])))
-    for (kind, stage), count in sorted(cells.items()):
-        seconds = f"{count['seconds']:.0f}"
-        kind = "total" if kind == "~" else kind
-        shown.add_row(kind, stage, str(count["cycles"]), str(count["kills"]), seconds, str(count["wrong"]))
-    return shown
+        for kind in (line["kind"], "total"):
+            problem = int(bool(line["problems"]))
+            cycles[kind].update(cycles=1, signals=line["kills"], seconds=line["seconds"], problem=problem)
+        for event in filter(lambda event: "signal" in event, line["events"]):
+            for stage in (event["stage"], "total"):
+                with_children = int(event["children"] > 0)
+                signals[stage].update(signals=1, with_children=with_children, **{event["whom"]: 1})
+    by_kind = ("cycles", "signals", "seconds", "problem")
+    by_stage = ("signals", "process", "group", "child", "with_children")
+    return "\n".join(
+        [
+            "| kind | cycles | signals | seconds | cycles with a difference or failure |",
+            "|---|---|---|---|---|",
+            *_rows(cycles, [*KINDS, "total"], by_kind),
+            "",
+            "| command | signals | to itself | to its group | to a child | while it had children |",
+            "|---|---|---|---|---|---|",
+            *_rows(signals, [*STAGES, "total"], by_stage),
+        ]
+    )
+
+
+def _rows(counts: dict[str, Counter], names: list[str], columns: Sequence[str]) -> list[str]:
+    cells = {name: [f"{counts[name][column]:,.0f}" for column in columns] for name in names if name in counts}
+    return [f"| {' | '.join([name, *row])} |" for name, row in cells.items()]
 
 
 def main() -> None:
@@ -62,15 +78,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the first cycle; each has the next")
     parser.add_argument("--cycle", type=int, help="repeat the cycle of this seed, and print its line")
     parser.add_argument("--table", action="store_true", help="print the counts of the ledger, and run nothing")
+    parser.add_argument("--ledger", type=Path, help="of --table, if not the folder's")
     arguments = parser.parse_args()
     if arguments.table:
-        lines = read_lines_whole(arguments.folder / LEDGER)
+        lines = read_lines_whole(arguments.ledger or arguments.folder / LEDGER)
     else:
         lines = campaign(arguments.folder, arguments.kills, arguments.seed, arguments.cycle)
     if arguments.cycle is not None:
         print(json.dumps(lines[0], indent=2))
         return
-    Console(width=100).print(table(lines))
+    print(tables(lines))
     for line in lines:
         for problem in line["problems"]:
             print(f"seed {line['seed']}: {problem[:300]}")

@@ -13,6 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from tests.chaos import processes
 from tests.chaos.processes import CLI, SIGNALS, Command
 from tests.chaos.study import CHAIN, FOLDER, STAGES, WORDS, Reference, contents, differences
 
@@ -20,9 +23,12 @@ KINDS = {"kill": 16, "life": 1, "disk": 1, "cut": 3, "clock": 1, "skewed": 1}
 """Kind of a cycle -> how often it is drawn."""
 MOST_TRIES = 30
 """Times that a command is repeated before the cycle is a failure."""
+MOST_REMEDIES = 10
+"""Times that what a message says is done, before the cycle is a failure."""
 HANG = 600
 """Seconds from which a command that still runs is a failure: hundreds of times what it takes, on a busy machine."""
 _KILLED_STAGES = ("prepare", "train", "train", "train", "worker", "collect", "fit", "recommend", "refine")
+_ROOT = Path(__file__).parents[2]
 _ALLOWED = {0, 1, 2, 3, 75, -signal.SIGKILL}
 
 
@@ -79,15 +85,14 @@ class Cycle:
         number, whom = self.draw.choice(SIGNALS), self.draw.choice(("process", "process", "group", "child"))
         after = self.draw.random() * self.reference.seconds[stage]
         command = Command(STAGES[stage].words, self.place)
-        code = command.wait(after)
+        code, facts = command.wait(after), {}
         if sent := code is None:
-            command.kill(number, whom, self.draw)
+            hit, children = command.kill(number, whom, self.draw)
+            facts = {"signal": signal.Signals(number).name, "whom": hit, "children": children, "at": round(after, 3)}
             self.record["kills"] += 1
             code = command.wait(HANG)
             if code is None:
-                self.record["problems"].append(
-                    f"{stage}: runs on {HANG} s after {signal.Signals(number).name} to {whom}"
-                )
+                self.record["problems"].append(f"{stage}: runs on {HANG} s after {facts['signal']} to {hit}")
                 command.kill(signal.SIGKILL, "group", self.draw)
                 code = command.wait()
         # Half of the time the next command meets the workers of the one before.
@@ -95,7 +100,7 @@ class Cycle:
             command.end_group()
         else:
             self._left.append(command)
-        self._note(stage, code, command.output, signal=signal.Signals(number).name if sent else "", whom=whom, at=after)
+        self._note(stage, code, command.output, **facts)
         return code
 
     def _until_done(self, stage: str) -> None:
@@ -184,19 +189,21 @@ class Cycle:
         self.reference.before(stage, self.place)
         module, *words = STAGES[stage].words
         offset = f"{self.draw.randint(-400, 400):+d}d"
-        python = [sys.executable, "-m", module, *words]
+        command = ["faketime", "-f", offset, sys.executable, "-m", processes.__name__, module, *words]
+        after, facts = self.draw.uniform(0.5, 6.0), {}
         with open(self.place.with_name(f"{self.place.name}.txt"), "wb") as log:
-            process = subprocess.Popen(
-                ["faketime", "-f", offset, *python], cwd=self.place, stdout=log, stderr=log, start_new_session=True
-            )
+            options = {"stdout": log, "stderr": log, "env": {**os.environ, "PYTHONPATH": str(_ROOT)}}
+            process = subprocess.Popen(command, cwd=self.place, start_new_session=True, **options)
             try:
-                code = process.wait(self.draw.uniform(0.5, 6.0))
+                code = process.wait(after)
             except subprocess.TimeoutExpired:
+                children = psutil.Process(process.pid).children(recursive=True)
+                facts = {"signal": "SIGKILL", "whom": "group", "children": len(children), "at": round(after, 3)}
                 os.killpg(process.pid, signal.SIGKILL)
                 self.record["kills"] += 1
                 code = process.wait()
         self.record["offset"] = offset
-        self._note(stage, code, Path(log.name).read_text(errors="replace"))
+        self._note(stage, code, Path(log.name).read_text(errors="replace"), **facts)
         if code != 0 or stage != "refine":
             self._until_done(stage)
         self._compare(stage)
@@ -217,7 +224,7 @@ class Cycle:
         os.truncate(cut, at)
         self.record |= {"file": str(cut.relative_to(self.place)), "at": at}
         for name in CHAIN:
-            for _ in range(MOST_TRIES):
+            for _ in range(MOST_REMEDIES):
                 command = Command(STAGES[name].words, self.place)
                 code = command.wait(HANG)
                 command.end_group()
@@ -227,6 +234,9 @@ class Cycle:
                 if not self._remedy(cut, command.output):
                     self.record["problems"].append(f"{name}: no remedy in: {command.output[-300:]}")
                     return
+            else:
+                self.record["problems"].append(f"{name}: the remedy changes nothing: {command.output[-300:]}")
+                return
         # A file that no command of the chain reads, such as a kept checkpoint, stays as it was cut.
         name = self.record["file"]
         self.record["mended"] = contents(self.place).get(name) == self.reference.contents("recommend").get(name)

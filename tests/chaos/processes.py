@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import random
 import resource
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -19,6 +21,8 @@ from tests.processes import FORKS, run_command
 CLI, WORKER = "pipeline.cli.main", "pipeline.launch.worker"
 SIGNALS = (signal.SIGKILL,) * 6 + (signal.SIGTERM, signal.SIGINT)
 """As often as each is drawn."""
+SHARD_BYTES = (4000, 4000)
+"""Smallest and largest aim for a shard: eight of each corpus."""
 
 
 class Command:
@@ -49,16 +53,22 @@ class Command:
         self._process.join(seconds)
         return self._process.exitcode
 
-    def kill(self, number: int, whom: str, draw: random.Random) -> None:
-        """Send a signal to the process, to its group, or to one of its children."""
+    def kill(self, number: int, whom: str, draw: random.Random) -> tuple[str, int]:
+        """Send a signal to the process, its group or one of its children; returns which, and how many children ran.
+
+        Without children the process gets what is meant for a child.
+        """
+        children: list[psutil.Process] = []
         with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
             children = psutil.Process(self.pid).children(recursive=True)
-            if whom == "child" and children:
+            whom = "process" if whom == "child" and not children else whom
+            if whom == "child":
                 os.kill(draw.choice(children).pid, number)
             elif whom == "group":
                 os.killpg(self.pid, number)
             else:
                 os.kill(self.pid, number)
+        return whom, len(children)
 
     def end_group(self) -> None:
         """Wait until no process of the group is left; those of a killed driver see within a second that it is gone."""
@@ -95,4 +105,29 @@ def _run(words: list[str], folder: Path, log: Path, file_size: int | None) -> No
         os.dup2(output, number)
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    if "prepare" in words:
+        _configure_prepare()
     run_command(words)
+
+
+def _configure_prepare() -> None:
+    """Have prepare tokenise the small texts in processes, and take the machine's speed as known.
+
+    Texts of this size are one shard, which needs no process; to measure the speed takes long, and it varies.
+    """
+    from training import engine
+    from training.corpora import text_files
+
+    text_files.SHARD_BYTES = SHARD_BYTES
+    engine.measured_speeds = _speeds
+
+
+def _speeds(shapes: Iterable[str], *_: Any, precisions: Iterable[str] = ("fp32",), **__: Any) -> dict[str, Any]:
+    return {precision: {name: {"training": 1e3, "evaluation": 1e3} for name in shapes} for precision in precisions}
+
+
+if __name__ == "__main__":
+    if "prepare" in sys.argv:
+        _configure_prepare()
+    module, *sys.argv[1:] = sys.argv[1:]
+    importlib.import_module(module).main()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.chaos.processes import CLI, WORKER, Command
+from tests.chaos.processes import CLI, SHARD_BYTES, WORKER, Command
 from tests.conftest import write_text
+from training.durable import write_whole
 
 NAME = "small"
 FOLDER = f"studies/{NAME}"
@@ -23,6 +25,9 @@ WORDS = (
     *("corpora.validation_ratio=0.1", "corpora.tokenizer.vocabulary=300", "sequence_length=16", "validation_windows=8"),
     *("pretrain.steps=30", "pretrain.global_batch=4", "continual.steps=24", "continual.global_batch=4"),
     *("continual.evaluation.every=2", "continual.checkpoints.steps=[6,12]", "launcher.resume_every=5"),
+    # A run of which the mixture changes after 18 steps.
+    "variants.switch={mixture: {domain_ratio: [0.5]}, continual: {phases: [{share: 0.75}, {domain_ratio: 0.9}]},"
+    " held_out: true}",
     *("law=transfer-anchored", "law.transfer-anchored.from_step=2", "goal.tolerance=0.5", "bootstrap=8"),
     # Killed workers are no reason to give up, and one worker at a time suffices for a run of a second.
     *("launcher.workers=2", "launcher.retries=1000", "launcher.stale_after=2", "design.batch=1"),
@@ -56,12 +61,16 @@ CHAIN = ("prepare", "train", "collect", "fit", "recommend")
 
 
 class Reference:
-    """The undisturbed study after each stage, in a folder each; made when first asked for."""
+    """The undisturbed study after each stage, in a folder each; made once, by commands with the campaign's settings."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.seconds: dict[str, float] = {}
         folder.mkdir(parents=True, exist_ok=True)
+        settings, file = json.dumps([WORDS, SHARD_BYTES]), folder / "settings.json"
+        if any(folder.iterdir()) and (not file.exists() or file.read_text() != settings):
+            sys.exit(f"{folder.parent}: a campaign with other settings; give another --folder, or remove this one")
+        write_whole(file, settings)
         # The first process waits until the one that it forks from has loaded everything.
         Command((CLI, "--version"), folder).wait()
         for name, stage in STAGES.items():

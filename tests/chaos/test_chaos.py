@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.chaos.__main__ import LEDGER, campaign, table
+from tests.chaos.__main__ import LEDGER, campaign, tables
 from tests.chaos.cycle import KINDS, Cycle
-from tests.chaos.study import Reference, contents, differences
+from tests.chaos.processes import Command
+from tests.chaos.study import STAGES, Reference, contents, differences
+from tests.docs.pages import ROOT, read
 from training.durable import read_lines_whole
 
 KILLS = 5
+KEPT = ROOT / "docs" / "results" / "chaos.jsonl"
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +31,9 @@ def test_a_few_kills_lose_and_double_nothing(folder: Path) -> None:
     assert [line["problems"] for line in lines] == [[]] * len(lines)
     assert sum(line["kills"] for line in lines) >= KILLS
     assert [line["seed"] for line in lines] == [*range(len(lines))]
-    assert table(lines).row_count
+    kills = sum(line["kills"] for line in lines)
+    totals = [row.split(" | ") for row in tables(lines).splitlines() if row.startswith("| total")]
+    assert [row[1:3] for row in totals] == [[str(len(lines)), str(kills)], [str(kills), totals[1][2]]]
     # What is in the ledger is not done again.
     assert campaign(folder, KILLS, seed=0) == lines == read_lines_whole(folder / LEDGER)
 
@@ -52,3 +59,46 @@ def test_a_lost_point_is_a_difference(folder: Path) -> None:
     assert found == ["extra studies/small/extra.json", f"changed {points.relative_to(cycle.place)}"]
     points.unlink()
     assert f"missing {points.relative_to(cycle.place)}" in differences(contents(cycle.place), expected)
+
+
+@pytest.mark.slow
+def test_its_study_has_processes_that_tokenise_and_a_mixture_that_changes(folder: Path) -> None:
+    reference = Reference(folder / "reference")
+    reference.before("prepare", folder / "sharded")
+    command = Command(STAGES["prepare"].words, folder / "sharded")
+    seen: set[str] = set()
+    while command.alive:
+        with contextlib.suppress(psutil.Error):
+            seen.update(*(child.cmdline() for child in psutil.Process(command.pid).children()))
+    assert "training.corpora.shards" in seen
+    runs = [path.name for path in (reference.folder / "train" / "studies" / "small" / "runs").iterdir()]
+    assert sum("domain0.5to0.9" in name for name in runs) == 1
+
+
+def test_a_reference_of_other_settings_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "reference" / "prepare.json").touch()
+    with pytest.raises(SystemExit, match="other settings; give another --folder"):
+        Reference(tmp_path / "reference")
+
+
+def test_signals_are_counted_by_what_they_hit() -> None:
+    prepare, train = ({"stage": stage, "code": -9, "signal": "SIGKILL"} for stage in ("prepare", "train"))
+    events = [
+        *(prepare | {"whom": whom, "children": 2} for whom in ("child", "group")),
+        *(train | {"whom": "process", "children": 0}, {"stage": "train", "code": 0}),
+    ]
+    cut = {"kind": "cut", "kills": 0, "seconds": 1000.4, "problems": ["lost"], "events": events[-1:]}
+    lines = [{"kind": "life", "kills": 3, "seconds": 2.5, "problems": [], "events": events}, cut]
+    by_kind, by_stage = (table.splitlines()[2:] for table in tables(lines).split("\n\n"))
+    assert by_kind == ["| life | 1 | 3 | 2 | 0 |", "| cut | 1 | 0 | 1,000 | 1 |", "| total | 2 | 3 | 1,003 | 1 |"]
+    assert by_stage == [
+        "| prepare | 2 | 0 | 1 | 1 | 2 |",
+        "| train | 1 | 1 | 0 | 0 | 0 |",
+        "| total | 3 | 1 | 1 | 1 | 2 |",
+    ]
+
+
+@pytest.mark.skipif(not KEPT.exists(), reason="no campaign is kept")
+def test_the_page_has_the_tables_of_the_kept_campaign() -> None:
+    assert all(table in read("chaos.md") for table in tables(read_lines_whole(KEPT)).split("\n\n"))

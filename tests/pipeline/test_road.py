@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
-from pipeline.study.artifacts import Confirmation, Recommendation
+from pipeline.study.artifacts import Confirmation, Machine, Recommendation
 from pipeline.study.collect import read_points
 from pipeline.study.folder import Study, StudyError
 from tests.pipeline.small import CPTLAW, refused, small_words, study_in, wait_until, worker
@@ -51,6 +51,14 @@ def test_two_processes_train_every_run_once(trained: Study) -> None:
         steps = {int(path.name.removeprefix("step-")) for path in (folder / "checkpoints").iterdir()}
         assert steps == ({30} if planned.role == "pretrain" else {6, 12, 24})
     assert {path.name for path in trained.runs.iterdir()} == {planned.name for planned in plan}
+
+
+def test_prepare_has_measured_the_configured_precision(trained: Study) -> None:
+    machine = Machine.read(trained)
+    assert (machine.precision, set(machine.measured)) == ("fp32", {"fp32"})
+    assert set(machine.speeds) == {"qwen2-0.05m", "qwen2-0.15m"}
+    # A forward pass is a part of a step.
+    assert all(speed.evaluation > speed.training for speed in machine.speeds.values())
 
 
 def test_training_again_trains_nothing(trained: Study, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,12 +67,14 @@ def test_a_driver_answers_for_each_domain_whatever_becomes_of_another(tmp_path: 
     assert log.read_text().splitlines()[-2:] == ["confirm corpora.domain=law", "confirm corpora.domain=music"]
 
 
-def test_a_container_starts_python_in_both_scripts() -> None:
+def test_a_container_starts_python_in_every_script() -> None:
     container = ["apptainer", "exec", "--nv", "--bind", "/data of the lab:/data", "/images/cptlaw 1.sif", "python"]
     question = read_question([*WORDS, f"launcher.slurm.python={json.dumps(shlex.join(container))}"])
     for text, module in (
         (train_script(STUDY, question, "0123abcd"), "pipeline.launch.worker"),
         (driver_script(STUDY, question, ["collect"]), "pipeline.cli.main"),
+        (prepare_script(question, [Path("/data/general-1.unfinished")]), "training.corpora.shards"),
+        (merge_script(STUDY, question), "pipeline.cli.main"),
     ):
         lines = [shlex.split(line) for line in text.splitlines() if module in line]
         assert lines

@@ -7,6 +7,7 @@ import gzip
 import io
 import itertools
 import json
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE = 512
 _BYTES_AT_ONCE = 1 << 20
+_FILE_ERRORS = (OSError, ValueError, EOFError, ImportError, zlib.error)
 
 
 @dataclass
@@ -56,7 +58,7 @@ def json_rows(
         CorpusError: not JSON, not an object, not UTF-8, a needed column that is not there, a damaged file.
     """
     # Not with `datasets`, whose JSON reader gives a column one type: it converts texts that look like dates, and one
-    # number among the texts turns all into quoted JSON.
+    # number among the texts turned thousands into quoted JSON (docs/negative-results.md).
     for number, line in text_lines(file, after):
         if not line.strip():
             continue
@@ -84,24 +86,24 @@ def parquet_rows(
 
     columns = list(dict.fromkeys([*needed, *optional]))
     number = 0
-    try:
-        with contextlib.ExitStack() as opened:
-            # A local file by its path is mapped into memory.
-            place = file.path if isinstance(file.path, Path) else opened.enter_context(file.path.open("rb"))
-            table = opened.enter_context(parquet.ParquetFile(place))
-            check_columns(str(file.path), columns, table.schema_arrow.names)
-            ends = [0, *row_group_ends(table)]
-            after, last = max(after, file.before), ends[-1] if file.end is None else file.end
-            groups = [index for index, end in enumerate(ends[1:]) if end > after and ends[index] < last]
-            number = ends[groups[0]] if groups else 0
-            for batch in table.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=columns):
-                for row in batch.to_pylist():
-                    number += 1
-                    file.rows = number / table.metadata.num_rows
-                    if number > after:
-                        yield number, row
-    except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
-        raise CorpusError(f"{file.path}: not readable as parquet ({first_line(error)})") from error
+    with (
+        refuse_unreadable(file.path, "not readable as parquet", pyarrow.ArrowException),
+        contextlib.ExitStack() as opened,
+    ):
+        # A local file by its path is mapped into memory.
+        place = file.path if isinstance(file.path, Path) else opened.enter_context(file.path.open("rb"))
+        table = opened.enter_context(parquet.ParquetFile(place))
+        check_columns(str(file.path), columns, table.schema_arrow.names)
+        ends = [0, *row_group_ends(table)]
+        after, last = max(after, file.before), ends[-1] if file.end is None else file.end
+        groups = [index for index, end in enumerate(ends[1:]) if end > after and ends[index] < last]
+        number = ends[groups[0]] if groups else 0
+        for batch in table.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=columns):
+            for row in batch.to_pylist():
+                number += 1
+                file.rows = number / table.metadata.num_rows
+                if number > after:
+                    yield number, row
 
 
 def text_lines(file: OpenFile, after: int = 0) -> Iterator[tuple[int, str]]:
@@ -113,7 +115,7 @@ def text_lines(file: OpenFile, after: int = 0) -> Iterator[tuple[int, str]]:
     """
     offset = file.offset
     try:
-        with _opened(file) as stream:
+        with refuse_unreadable(file.path), _opened(file) as stream:
             if offset:
                 stream.seek(offset)
             for number, line in enumerate(stream, start=file.before + 1):
@@ -130,8 +132,6 @@ def text_lines(file: OpenFile, after: int = 0) -> Iterator[tuple[int, str]]:
                         ) from error
                     yield number, text
                 offset += len(line)
-    except (OSError, EOFError, zlib.error) as error:
-        raise CorpusError(f"{file.path}: cannot be read ({first_line(error)})") from error
     finally:
         if file.raw is not None:
             file.raw.close()
@@ -151,6 +151,42 @@ def check_columns(place: str, needed: Sequence[str], columns: Sequence[str]) -> 
     for name in needed:
         if name not in columns:
             raise CorpusError(f"{place}: no column {name!r}; its columns: {', '.join(map(str, columns)) or 'none'}")
+
+
+def is_url(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a URL.
+
+    >>> is_url("s3://bucket/texts"), is_url("texts")
+    (True, False)
+    """
+    return "://" in str(path)
+
+
+@contextlib.contextmanager
+def refuse_unreadable(
+    path: str | os.PathLike[str], problem: str = "cannot be read", *more: type[Exception]
+) -> Iterator[None]:
+    """Turn an error of reading a file into one line, which says for a URL what to check.
+
+    Args:
+        path, problem: what the line says.
+        more: errors that a file may raise besides those of Python's own readers.
+
+    Raises:
+        CorpusError: any error inside, if the path is a URL; of a local file those that a damaged one raises.
+    """
+    try:
+        yield
+    except CorpusError:
+        raise
+    except Exception as error:
+        # The clients behind URLs have errors of their own: httpx.ConnectError is no OSError, nor are botocore's.
+        if not is_url(path) and not isinstance(error, (*_FILE_ERRORS, *more)):
+            raise
+        # An ImportError says itself which package to install.
+        checks = is_url(path) and not isinstance(error, ImportError)
+        advice = "; check the address, the network and your access to it" if checks else ""
+        raise CorpusError(f"{path}: {problem} ({first_line(error)}){advice}") from error
 
 
 def first_line(error: BaseException) -> str:

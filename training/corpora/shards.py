@@ -185,7 +185,13 @@ def _processes(count: int, threads: int, folder: Path) -> Iterator[list[subproce
     environment.pop("TOKENIZERS_PARALLELISM", None)
     command = [sys.executable, "-m", "training.corpora.shards", str(folder)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
-    processes = [subprocess.Popen(command, **pipes) for _ in range(count)]
+    # Ctrl-C reaches the whole process group, and the parent decides. A process inherits the mask, so that no
+    # interrupt meets it while it imports.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        processes = [subprocess.Popen(command, **pipes) for _ in range(count)]
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     try:
         yield processes
     finally:
@@ -276,8 +282,6 @@ def _encoder(folder: Path, corpus: ShardedCorpus) -> Encoder:
 
 def _serve(folder: Path) -> None:
     """A worker process: read numbers of shards until the input ends; write a line for each report, null after each."""
-    # Ctrl-C reaches the whole process group; the parent decides, and kills.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     corpus = ShardedCorpus.read(folder)
     reader, encoder = SourceReader({corpus.name: corpus.source}), _encoder(folder, corpus)
 

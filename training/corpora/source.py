@@ -60,8 +60,8 @@ class Source:
     """Upper limit of the text, bytes of UTF-8; documents are drawn by a hash of their name, of hub the first ones are
     taken. null: all."""
     validation: str | None = None
-    """File or folder of validation text; it, and near-duplicates of it, are kept out of training. null: a ratio of the
-    documents, corpora.validation_ratio."""
+    """File or folder of validation text, found as path is; it, and near-duplicates of it, are kept out of training.
+    null: a ratio of the documents, corpora.validation_ratio."""
 
     def __post_init__(self) -> None:
         # OmegaConf has lists.

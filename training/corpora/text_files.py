@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from training.corpora.documents import CorpusError
-from training.corpora.file_rows import OpenFile, first_line, json_rows, parquet_rows, row_group_ends, text_lines
+from training.corpora.file_rows import (
+    OpenFile,
+    first_line,
+    is_url,
+    json_rows,
+    parquet_rows,
+    refuse_unreadable,
+    row_group_ends,
+    text_lines,
+)
 from training.corpora.filters import Chooser, Reading
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".txt")
@@ -79,7 +88,9 @@ class FileReading(Reading):
         return min(max(self._passed + here, 0) / self._total, 1.0) if self._total else 0.0
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        shard, self._folder = self._shard or whole(self._path), self._path.is_dir()
+        shard = self._shard or whole(self._path)
+        with refuse_unreadable(self._path):
+            self._folder = self._path.is_dir()
         self._total = shard.size
         found = self._start is not None
         for name, size in shard.files:
@@ -142,7 +153,8 @@ def nothing_found(path: str | os.PathLike[str], dropped: Mapping[str, int]) -> C
 
 def whole(path: str | os.PathLike[str]) -> Shard:
     """All documents below a path, as one shard. Errors as `file_bytes`."""
-    files = [(name, file.stat().st_size) for name, file in _files(location(path))]
+    with refuse_unreadable(path):
+        files = [(name, file.stat().st_size) for name, file in _files(location(path))]
     return Shard(files, sum(size for _, size in files))
 
 
@@ -157,7 +169,8 @@ def shards_of(path: str | os.PathLike[str]) -> list[Shard]:
     """
     place, (files, total, *_) = location(path), whole(path)
     aim = min(max(total // SHARDS, SHARD_BYTES[0]), SHARD_BYTES[1])
-    folder = place.is_dir()
+    with refuse_unreadable(path):
+        folder = place.is_dir()
     shards: list[Shard] = []
     together = Shard([], 0)
     for name, size in files:
@@ -176,10 +189,8 @@ def _parts(file: Path, name: str, size: int, aim: int) -> list[Shard]:
     cut = _row_group_cuts if name.endswith(".parquet") else _line_cuts if name.endswith(".jsonl") else None
     if cut is None:
         return []
-    try:
+    with refuse_unreadable(file):
         cuts = [(0, 0), *cut(file, size, aim)]
-    except (OSError, ValueError) as error:
-        raise CorpusError(f"{file}: cannot be read ({first_line(error)})") from error
     ends = [*cuts[1:], (None, size)]
     pairs = zip(cuts, ends, strict=True)
     return [Shard([(name, size)], last - offset, rows, offset, end) for (rows, offset), (end, last) in pairs]
@@ -229,16 +240,8 @@ def location(path: str | os.PathLike[str]) -> Path:
         # It has what is used here of a path, but is none by its type.
         return cast(Path, UPath(path))
     except ValueError as error:
-        raise CorpusError(f"{path}: {first_line(error)}") from error
-
-
-def is_url(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a URL.
-
-    >>> is_url("s3://bucket/texts"), is_url("texts")
-    (True, False)
-    """
-    return "://" in str(path)
+        known = "those that fsspec knows, like s3://, gs://, hf:// and https://"
+        raise CorpusError(f"{path}: {first_line(error)}; allowed: {known}") from error
 
 
 def file_fingerprint(path: str | os.PathLike[str], column: str = "text", group: str | None = None) -> str:
@@ -252,7 +255,9 @@ def file_fingerprint(path: str | os.PathLike[str], column: str = "text", group: 
     """
     place = location(path)
     files = _files(place)
-    whole = hashlib.blake2b(json.dumps([column, group, place.is_dir()]).encode(), digest_size=16)
+    with refuse_unreadable(path):
+        folder = place.is_dir()
+    whole = hashlib.blake2b(json.dumps([column, group, folder]).encode(), digest_size=16)
     for name, file in files:
         whole.update(json.dumps([name, _version(file) if is_url(path) else content_hash(file)]).encode())
     return whole.hexdigest()
@@ -264,7 +269,7 @@ def file_bytes(path: str | os.PathLike[str]) -> int:
     Raises:
         CorpusError: a missing path, an unknown ending.
     """
-    return sum(file.stat().st_size for _, file in _files(location(path)))
+    return whole(path).size
 
 
 def content_hash(file: Path) -> str:
@@ -273,43 +278,30 @@ def content_hash(file: Path) -> str:
     Raises:
         CorpusError: it cannot be read.
     """
-    try:
-        with file.open("rb") as stream:
-            return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-    except OSError as error:
-        raise CorpusError(f"{file}: cannot be read ({first_line(error)})") from error
+    with refuse_unreadable(file), file.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def _version(file: Any) -> str:
     """What changes with the content of a file of a URL: HTTP takes it for constant, so its headers are asked too."""
-    try:
+    with refuse_unreadable(file):
         facts = file.fs.info(file.path)
         return json.dumps([file.fs.ukey(file.path), *(str(facts.get(name)) for name in _VERSION)])
-    except OSError as error:
-        raise CorpusError(f"{file}: cannot be read ({first_line(error)})") from error
 
 
 def _files(path: Path) -> list[tuple[str, Path]]:
-    try:
-        return _files_below(path)
-    except CorpusError:
-        raise
-    except (ImportError, OSError, ValueError) as error:
-        raise CorpusError(f"{path}: cannot be read ({first_line(error)})") from error
-
-
-def _files_below(path: Path) -> list[tuple[str, Path]]:
-    if path.is_file():
-        if not path.name.endswith(ENDINGS):
-            raise CorpusError(f"{path}: unknown kind of file; allowed: {', '.join(ENDINGS)}")
-        return [(path.name, path)]
-    if not path.is_dir():
-        raise CorpusError(f"{path}: no such file or folder")
-    files = [
-        (file.relative_to(path).as_posix(), file)
-        for file in path.rglob("*")
-        if file.is_file() and file.name.endswith(ENDINGS) and not file.name.startswith(".")
-    ]
+    with refuse_unreadable(path):
+        if path.is_file():
+            if not path.name.endswith(ENDINGS):
+                raise CorpusError(f"{path}: unknown kind of file; allowed: {', '.join(ENDINGS)}")
+            return [(path.name, path)]
+        if not path.is_dir():
+            raise CorpusError(f"{path}: no such file or folder")
+        files = [
+            (file.relative_to(path).as_posix(), file)
+            for file in path.rglob("*")
+            if file.is_file() and file.name.endswith(ENDINGS) and not file.name.startswith(".")
+        ]
     if not files:
         raise CorpusError(f"{path}: no file of a known kind in this folder; allowed: {', '.join(ENDINGS)}")
     return sorted(files)

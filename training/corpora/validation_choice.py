@@ -12,6 +12,7 @@ import numpy as np
 
 from training.corpora.corpus_store import Bar, Log
 from training.corpora.documents import CorpusError, json_hash, sampled
+from training.corpora.file_rows import is_url
 from training.corpora.language_model import model_fingerprint
 from training.corpora.perplexity import perplexities
 from training.durable import write_whole
@@ -69,8 +70,13 @@ def write_validation_set(
         The record.
 
     Raises:
-        CorpusError: a model cannot be used, or the file holds another set.
+        CorpusError: a model cannot be used, the file holds another set, or is not local.
     """
+    if is_url(file):
+        raise CorpusError(
+            f"corpora.validation: {str(file.parent)!r} is a URL, and documents are chosen into a local folder; give a "
+            "local folder, and copy it there afterwards"
+        )
     corpus = file.name.removesuffix(".jsonl")
     prints = [model_fingerprint(model, "validation.models") for model in models]
     made_of = {"source": source, "models": prints, **asdict(choice)}

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from pathlib import Path
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from pipeline.answers.mixture_changes import LAW, change_lines, mixture_changes
+from pipeline.answers.recommend import recommend
 from pipeline.answers.solvers import Asked
 from pipeline.plan.runs import placeholder_manifest, planned_runs
 from pipeline.question.design import target_steps
+from pipeline.question.goal import goal_of
 from pipeline.question.loading import read_question
 from pipeline.question.phases import pieces
-from pipeline.study.artifacts import RecommendedChange
+from pipeline.report.terminal_tables import recommendation_table
+from pipeline.study.artifacts import Recommendation, RecommendedChange
+from pipeline.study.folder import Study
 from pipeline.study.target import find_target, target_columns
 from tests.fitting.given import given
 from training.schedule import learning_rates
@@ -33,7 +39,7 @@ def _asked(*words: str, **domain: float) -> Asked:
     ]
     # General text that is learned again as fast as at first.
     params = {"general": {**PARAMS, "eta": 1.0, "lambda": 0.9}, "code": {**PARAMS, "lambda": 0.9, **domain}}
-    fits = {corpus: {LAW: given(LAW, own)} for corpus, own in params.items()}
+    fits = {corpus: {LAW: given(LAW, own, draws=4)} for corpus, own in params.items()}
     untested = pd.DataFrame(columns=["law", "corpus", "split"])
     return Asked(question, pd.DataFrame(rows), fits, dict.fromkeys(fits, LAW), untested)
 
@@ -80,3 +86,21 @@ def test_the_words_of_a_better_change_train_its_run() -> None:
     parts = [(stop - start, mixture["code"]) for start, stop, mixture in run.spec.mixtures]
     total = sum(sequences for sequences, _ in parts)
     assert [(sequences / total, ratio) for sequences, ratio in parts] == [(0.8, "1/2"), (0.2, "1/4")]
+
+
+def test_an_answered_study_keeps_its_changes_and_prints_them(tmp_path: Path) -> None:
+    asked, study = _asked("goal.change_at=[0.5]", delta=0.9), Study(tmp_path)
+    held_out = tmp_path / study.fitted("fits") / "held_out.parquet"
+    held_out.parent.mkdir()
+    asked.tested.assign(relative_error=[]).to_parquet(held_out)
+    content = recommend(study, asked.question, asked.points, asked.fits, goal_of(asked.question).solve)
+    (change,) = content.changes
+    assert Recommendation.read(study).changes == [change] == mixture_changes(asked)
+    assert next(change_lines(asked.question, [change])) in content.warnings
+    same = dataclasses.replace(change, after=change.before)
+    console = Console(record=True, width=120)
+    console.print(recommendation_table(dataclasses.replace(content, changes=[change, same]), asked.question))
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in console.export_text().splitlines()]
+    ratios = f"{change.before:.2f} to {change.after:.2f}"
+    assert ["change at 50%", ratios, f"{change.difference:+.4f} on code"] in rows
+    assert ["change at 50%", "none", ""] in rows

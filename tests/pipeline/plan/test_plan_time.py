@@ -16,12 +16,12 @@ from pipeline.plan.duration import (
     speed_of,
     wall_seconds,
 )
-from pipeline.plan.machine import read_machine
+from pipeline.plan.machine import known_precision, measure_machine, read_machine, required_precision
 from pipeline.plan.runs import placeholder_manifest, planned_runs
 from pipeline.question.loading import read_question
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Machine, Speed
-from pipeline.study.folder import PlannedRun, Study
+from pipeline.study.folder import PlannedRun, Study, StudyError
 from tests.pipeline.small import small_words
 from training.engine import shape_hash
 from training.evaluation_steps import evaluation_steps
@@ -108,6 +108,62 @@ def test_a_plan_that_pays_for_compiling_counts_it_and_its_gain(tmp_path: Path) -
     assert wall_of(large) == pytest.approx(expected, rel=1e-3)
 
 
+def test_a_speed_counts_for_runs_of_its_precision(tmp_path: Path) -> None:
+    question, study, plan = planned(tmp_path, *ONE_MODEL)
+    other = planned_runs(question, placeholder_manifest(question), "fp32")
+    assert [speed_of(study, question, runs)(runs[0]) is None for runs in (plan, other)] == [False, True]
+    assert wall_seconds(study, question, other) is None
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The precisions of each measurement, which gives bf16 twice the speed of fp32."""
+    asked: list[list[str]] = []
+
+    def measured_speeds(shapes: Mapping[str, object], *_: int, target: str, precisions: list[str], **__: object):
+        asked.append(precisions)
+        fast = {"fp32": {"training": 10.2, "evaluation": 30.0}, "bf16": {"training": 20.0, "evaluation": 0.1}}
+        return {name: {shape: fast[name] for shape in shapes} for name in precisions}
+
+    monkeypatch.setattr("training.engine.measured_speeds", measured_speeds)
+    return asked
+
+
+def measure(folder: Path, *words: str) -> tuple[str, Machine | None]:
+    """The precision that prepare finds for a study in a folder, and what it measured."""
+    question, study = read_question([*WORDS, *words]), Study(folder)
+    precision = measure_machine(question, study, placeholder_manifest(question), str)
+    return precision, read_machine(study)
+
+
+def test_prepare_measures_a_configured_precision_alone(tmp_path: Path, measured: list[list[str]]) -> None:
+    precision, machine = measure(tmp_path, "precision=fp32")
+    assert (precision, machine and machine.measured) == ("fp32", {"fp32": 10})
+    assert machine is not None
+    assert machine.speeds == dict.fromkeys(["qwen2-0.05m", "qwen2-0.15m", "qwen2-0.7m"], Speed(10, 30))
+    assert measure(tmp_path, "precision=fp32") == (precision, machine)
+    assert measured == [["fp32"]]
+    # It was not chosen: auto has yet to choose.
+    question = read_question([*WORDS, "precision=auto"])
+    assert known_precision(question, Study(tmp_path)) is None
+    with pytest.raises(StudyError, match="of one precision, and precision=auto; run cptlaw prepare first"):
+        required_precision(question, Study(tmp_path))
+    precision, machine = measure(tmp_path, "precision=auto")
+    # A speed that rounds to nothing is one, by which a time can be computed.
+    assert (precision, machine and machine.speeds["qwen2-0.7m"]) == ("bf16", Speed(20, 1))
+    # What was chosen stays.
+    assert measure(tmp_path, "precision=fp32") == ("fp32", machine)
+    assert measure(tmp_path, "precision=auto") == ("bf16", machine)
+    assert measured == [["fp32"], ["fp32", "bf16"]]
+
+
+def test_a_configured_precision_is_not_measured_for_other_machines(tmp_path: Path, measured: list[list[str]]) -> None:
+    assert measure(tmp_path, "precision=bf16", "launcher=slurm") == ("bf16", None)
+    assert measured == []
+    assert measure(tmp_path, "launcher=slurm")[0] == "bf16"
+    assert measured == [["fp32", "bf16"]]
+
+
 @pytest.mark.slow
 def test_prepare_measures_every_model_with_all_workers(texts: Path, tmp_path: Path) -> None:
     words = small_words(
@@ -118,6 +174,7 @@ def test_prepare_measures_every_model_with_all_workers(texts: Path, tmp_path: Pa
     assert machine is not None
     assert set(machine.speeds) == {"qwen2-0.05m", "qwen2-0.15m"}
     # Of the target, by precision; its speed is the faster one.
+    assert set(machine.measured) == {"fp32", "bf16"}
     assert (
         machine.speeds["qwen2-0.15m"].training == machine.measured[machine.precision] == max(machine.measured.values())
     )

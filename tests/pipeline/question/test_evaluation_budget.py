@@ -52,9 +52,11 @@ def test_without_a_limit_and_for_a_list_the_steps_are_those_asked_for() -> None:
 def test_the_note_names_a_number_of_windows_that_keeps_to_the_budget() -> None:
     words = [*DENSE, "continual.evaluation.every=100", "evaluation_budget=0.1"]
     question = read_question([*words, "validation_windows=400"])
-    note = evaluation_note(runs_of(question), question)
-    assert note.startswith("evaluation takes 25% of the FLOPs of the continual runs, more than evaluation_budget=0.1: ")
-    advised = next(word for word in note.split() if word.startswith("validation_windows="))
+    lines = evaluation_note(runs_of(question), question).splitlines()
+    for line, (part, phase) in zip(lines, [("10%", "pre-training"), ("25%", "continual")], strict=True):
+        over = f"evaluation takes {part} of the FLOPs of the {phase} runs, more than evaluation_budget=0.1: "
+        assert line.startswith(over)
+    advised = next(word for word in lines[1].split() if word.startswith("validation_windows="))
     follows = read_question([*words, advised])
     assert evaluation_note(runs_of(follows), follows) == ""
 
@@ -65,6 +67,27 @@ def test_plan_says_how_many_runs_skip_steps() -> None:
     assert note.endswith("24 of 24 runs skip steps of their policy, to keep to evaluation_budget=0.25 (1: no limit)")
     few = read_question([*DENSE, "continual.evaluation.every=50"])
     assert evaluation_note(runs_of(few), few) == ""
+
+
+def test_plan_says_how_many_pretrainings_skip_steps() -> None:
+    question = read_question([*DENSE, "continual.evaluation.every=50", "pretrain.evaluation.every=1"])
+    (line,) = evaluation_note(runs_of(question), question).splitlines()
+    assert line.startswith("evaluation takes 25% of the FLOPs of the pre-training runs: 4 of 4 runs skip steps of ")
+    both = read_question([*DENSE, "continual.evaluation.every=5", "pretrain.evaluation.every=1"])
+    lines = evaluation_note(runs_of(both), both).splitlines()
+    assert lines[0] == line
+    assert lines[1].startswith("evaluation takes 24% of the FLOPs of the continual runs: 24 of 24 runs skip steps")
+
+
+def test_plan_says_the_windows_that_were_chosen() -> None:
+    own = ["experiment=own", "corpora.sources.general.path=a", "corpora.sources.domain.path=b", "mixture=ratios"]
+    short = read_question([*own, "continual.steps=80", "continual.global_batch=8", "continual.evaluation.every=40"])
+    line = f"validation_windows={short.validation_windows} of each corpus: as many of 16 to 96 as evaluation_budget="
+    assert evaluation_note(runs_of(short), short) == f"{line}{short.evaluation_budget:g} allows"
+    # Neither the most, which the budget does not limit, nor a number that was given.
+    for words in ([], ["continual.steps=80", "continual.global_batch=8", "validation_windows=20"]):
+        question = read_question([*own, *words])
+        assert "of each corpus" not in evaluation_note(runs_of(question), question)
 
 
 def test_short_runs_have_fewer_windows_and_a_study_keeps_its_number(tmp_path) -> None:

@@ -268,6 +268,7 @@ def killed(folder, moment, call):
     return (folder / "lines").read_text().splitlines()
 
 
+@pytest.mark.slow
 def test_two_at_once_agree(many, brought, tmp_path):
     both = [started(tmp_path) for _ in range(2)]
     assert [process.join() or process.exitcode for process in both] == [0, 0]

@@ -1,5 +1,6 @@
 """Shards: they follow from the files, hold every document once, and are tokenised by any processes that may die."""
 
+import contextlib
 import json
 import os
 import random
@@ -208,6 +209,26 @@ def test_an_error_or_a_dead_worker_comes_through_leaves_no_process_and_goes_on(m
     assert children() == others
     path.write_bytes(b"".join(lines))
     assert making("out", 2).meta == making("clean", 1).meta
+
+
+def test_an_interrupt_is_for_the_parent_alone_also_while_a_worker_starts(making, capfd):
+    others, done = children(), threading.Event()
+
+    def interrupt():
+        while not done.wait(0.01):
+            for worker in children() - others:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    worker.send_signal(signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    try:
+        interrupted_workers = making("out", 2).meta
+    finally:
+        done.set()
+        interrupting.join()
+    assert interrupted_workers == making("clean", 1).meta
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def interrupted(*_: object) -> None:

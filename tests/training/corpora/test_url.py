@@ -3,19 +3,26 @@
 import functools
 import http.server
 import importlib.util
+import random
 import threading
 
 import fsspec
 import pytest
+from huggingface_hub import HfFileSystem
 
 from pipeline.cli.main import run as cptlaw
 from tests.training.corpora.rows import as_lines, with_places, write
 from training.corpora.documents import CorpusError
 from training.corpora.filters import Chooser, Filters
 from training.corpora.manifest import Manifest
-from training.corpora.text_files import FileReading, file_bytes, file_fingerprint
+from training.corpora.text_files import FileReading, file_bytes, file_fingerprint, location, shards_of
+from training.corpora.validation_choice import Choice, write_validation_set
 
 LINES = as_lines({"text": f"Text {number} of many.", "source": "a"} for number in range(40))
+WORDS = {
+    "general": "the quick brown fox jumps over a lazy dog",
+    "domain": "whereas the party of the first part agrees to pay",
+}
 FILES = ("a.jsonl", "b.jsonl.gz", "deep/c.jsonl.zst", "d.parquet", "e.txt")
 
 
@@ -73,11 +80,56 @@ def test_a_changed_file_behind_http_has_another_fingerprint(tmp_path):
 def test_what_cannot_be_read_is_one_line(local):
     for url, said in {
         "memory://bucket/nothing": "memory://bucket/nothing: no such file or folder",
-        "buckets://texts": "buckets://texts: Unsupported filesystem: 'buckets'",
+        "buckets://texts": "buckets://texts: Unsupported filesystem: 'buckets'; allowed: those that fsspec knows, like "
+        "s3://, gs://, hf:// and https://",
     }.items():
         with pytest.raises(CorpusError) as refused:
             list(FileReading(url))
         assert str(refused.value) == said
+
+
+@pytest.fixture
+def unreachable_hub(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://localhost:9")
+    HfFileSystem.clear_instance_cache()
+    yield
+    HfFileSystem.clear_instance_cache()
+
+
+def test_an_error_of_the_network_is_one_line_beside_the_other_mistakes(unreachable_hub, capsys, tmp_path):
+    words = ["experiment=own", f"data={tmp_path}", f"studies={tmp_path}", "corpora.validation=memory://none"]
+    words += [
+        "corpora.sources.general.path=hf://datasets/x/y",
+        "corpora.sources.domain.path=https://localhost:9/law.jsonl",
+    ]
+    assert cptlaw(["prepare", *words]) == 3
+    hub, general, web, domain = capsys.readouterr().err.splitlines()
+    assert hub.startswith("corpora.sources.general.path: hf://datasets/x/y: cannot be read (")
+    assert hub.endswith("); check the address, the network and your access to it")
+    absent = "does not exist, or cannot be reached; give"
+    assert web == f"corpora.sources.domain.path: 'https://localhost:9/law.jsonl' {absent} a file or folder of text"
+    for name, line in (("general", general), ("domain", domain)):
+        folder = f"the URL of a folder with {name}.jsonl"
+        assert line == f"corpora.validation: 'memory://none/{name}.jsonl' {absent} {folder}"
+
+
+def test_an_error_of_the_network_while_reading_is_one_line(local, bucket, monkeypatch):
+    class Lost(Exception):
+        """As httpx.ReadTimeout: no OSError."""
+
+    def lost(*_, **__):
+        raise Lost("the other side hung up")
+
+    for name in FILES:
+        url = f"memory://bucket/texts/{name}"
+        with monkeypatch.context() as patched:
+            patched.setattr(type(bucket), "_open", lost)
+            with pytest.raises(CorpusError, match=rf"^{url}: .* \(the other side hung up\); check the address"):
+                list(FileReading(url))
+    monkeypatch.setattr(type(bucket), "info", lost)
+    for read in (file_fingerprint, file_bytes, shards_of):
+        with pytest.raises(CorpusError, match=r"cannot be read \(the other side hung up\); check the address"):
+            read("memory://bucket/texts")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("s3fs") is not None, reason="s3fs is installed")
@@ -87,24 +139,50 @@ def test_a_missing_package_is_named(capsys, tmp_path):
     assert cptlaw(["prepare", *words]) == 3
     said = capsys.readouterr().err
     for name, path in (("general", "prose"), ("domain", "law.jsonl")):
-        line = f"corpora.sources.{name}.path: 's3://bucket/{path}' cannot be read (Install s3fs to access S3)"
+        line = f"corpora.sources.{name}.path: s3://bucket/{path}: cannot be read (Install s3fs to access S3)"
         assert line in " ".join(said.split())
 
 
-def test_prepared_tokens_are_those_of_local_files(tmp_path, bucket):
-    rows = {"general": "The quick brown fox jumps over dog", "domain": "Whereas the party of the first part agrees to"}
-    for name, text in rows.items():
-        lines = ({"text": f"{text} number {number}. " * 20} for number in range(60))
-        write(tmp_path / f"{name}.jsonl", as_lines(lines))
-        bucket.put(str(tmp_path / f"{name}.jsonl"), f"/bucket/{name}.jsonl")
+@pytest.mark.parametrize(
+    "validation",
+    [
+        ["corpora.validation_ratio=0.2"],
+        ["corpora.validation={folder}/sets"],
+        ["corpora.sources.general.validation=sets/general.jsonl", "corpora.validation={folder}/sets"],
+    ],
+    ids=("ratio", "folder", "file"),
+)
+def test_prepared_tokens_are_those_of_local_files(validation, tmp_path, bucket):
+    draw = random.Random(0)
+    (tmp_path / "sets").mkdir()
+    for name in ("general", "domain"):
+        rows = [{"text": " ".join(draw.choices(WORDS[name].split(), k=100))} for _ in range(60)]
+        write(tmp_path / f"{name}.jsonl", as_lines(rows))
+        write(tmp_path / "sets" / f"{name}.jsonl", as_lines(rows[:5]))
+    bucket.put(f"{tmp_path}/*", "/bucket/", recursive=True)
     tokens = []
     for number, folder in enumerate((str(tmp_path), "memory://bucket")):
         data = tmp_path / f"data{number}"
-        words = ["experiment=own", f"data={data}", f"studies={data}", f"corpora.folder={folder}", "precision=fp32"]
-        words += [f"corpora.sources.{name}.path={name}.jsonl" for name in rows]
-        assert cptlaw(["prepare", *words, "corpora.tokenizer.vocabulary=300", "corpora.validation_ratio=0.2"]) == 0
+        words = [
+            "experiment=own",
+            f"data={data}",
+            f"studies={data}",
+            f"corpora.folder={folder}",
+            "precision=fp32",
+            "model=qwen2-0.05m",
+            "ladder=[]",
+            "launcher.workers=1",
+        ]
+        words += [f"corpora.sources.{name}.path={name}.jsonl" for name in WORDS]
+        words += [word.format(folder=folder) for word in validation]
+        assert cptlaw(["prepare", *words, "corpora.tokenizer.vocabulary=300"]) == 0
         (manifest,) = (Manifest.open(path.parent) for path in data.rglob("manifest.json"))
-        stores = [manifest.folder / manifest.corpora[name].folder for name in rows]
+        stores = [manifest.folder / manifest.corpora[name].folder for name in WORDS]
         tokens.append([(store / f"{part}.bin").read_bytes() for store in stores for part in ("train", "validation")])
     assert all(tokens[0])
     assert tokens[0] == tokens[1]
+
+
+def test_validation_documents_are_not_chosen_into_a_url():
+    with pytest.raises(CorpusError, match=r"^corpora\.validation: 'memory://bucket/sets' is a URL"):
+        write_validation_set(location("memory://bucket/sets/law.jsonl"), [], "source", [], Choice(), print)
