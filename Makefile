@@ -41,7 +41,7 @@ check: lint
 bench: setup
 	$(BIN)/python -m tests.benchmarks
 
-# An hour for 1000 kills. Stopped and given again, it goes on behind the last cycle of studies/chaos/ledger.jsonl.
+# An hour and a half for 1000 kills on a busy machine. Stopped and given again, it goes on behind the last cycle of studies/chaos/ledger.jsonl.
 KILLS ?= 1000
 chaos: setup
 	$(BIN)/python -m tests.chaos --kills $(KILLS)
