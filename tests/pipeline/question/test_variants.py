@@ -63,9 +63,10 @@ def test_a_variant_adds_runs_and_changes_none_and_the_plan_keeps_it(tmp_path: Pa
     assert study.plan_file.read_text().count('"variant"') == len(own)
 
 
+ALLOWED = "no such key; allowed: ladder, mixture, pretrain, continual, transfer_steps, held_out"
 MISTAKES = {
-    "variants.a={contnual: {steps: 3}}": "variants.a.contnual: no such key; did you mean continual?",
-    "variants.b={corpora: {domain: law}}": "variants.b.corpora: no such key",
+    "variants.a={contnual: {steps: 3}}": f"variants.a.contnual: {ALLOWED}; did you mean continual?",
+    "variants.b={corpora: {domain: law}}": f"variants.b.corpora: {ALLOWED}",
     "variants.c=3": "variants.c: 3; allowed: keys that differ, like {continual: {steps: 100}}",
     "variants.d={mixture: {domain_ratio: 2}}": (
         "variants.d.mixture.domain_ratio: 2; allowed: 0 to 1, the ratio of the domain corpus"
