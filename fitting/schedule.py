@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,9 @@ import pandas as pd
 from fitting.laws.law import Parameter
 from fitting.laws.multi_power import Falls
 from fitting.points import PointsError, numbers_of
+
+if TYPE_CHECKING:
+    from scipy.interpolate import PPoly
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,28 @@ def whole_schedules(points: pd.DataFrame, schedules: Schedules) -> dict[str, np.
     return {"area": area, "falls": falls}
 
 
-def annealing_curve(points: pd.DataFrame, schedules: Schedules, rate_power: float = 0.0):
-    """S2 of every point over lambda's coordinate, as name -> (n,), as splines of a table."""
+@dataclass(frozen=True, eq=False)
+class AnnealingCurve:
+    """s2, and s2_pretrain where it is known, of points over lambda's coordinate: name -> spline of (n,) values."""
+
+    splines: "Mapping[str, PPoly]"
+
+    def __call__(self, z: float) -> dict[str, np.ndarray]:
+        """Name -> (n,) at a coordinate."""
+        return {name: spline(z) for name, spline in self.splines.items()}
+
+    def slopes(self, z: float) -> dict[str, np.ndarray]:
+        """Name -> derivatives (n,) in the coordinate."""
+        return {name: spline(z, 1) for name, spline in self.splines.items()}
+
+    def part(self, rows: np.ndarray) -> "AnnealingCurve":
+        """The curve of some of the points."""
+        cut = {name: type(one).construct_fast(one.c[:, :, rows], one.x) for name, one in self.splines.items()}
+        return AnnealingCurve(cut)
+
+
+def annealing_curve(points: pd.DataFrame, schedules: Schedules, rate_power: float = 0.0) -> AnnealingCurve:
+    """S2 of every point over lambda's coordinate, as splines of a table."""
     from scipy.interpolate import CubicSpline  # half a second to import, and most callers never need it
 
     grid = np.linspace(0.0, LAMBDA.coordinate(LAMBDA.high), 65)
@@ -101,7 +125,7 @@ def annealing_curve(points: pd.DataFrame, schedules: Schedules, rate_power: floa
         for name in ("s2", "s2_pretrain")
         if not any(np.isnan(row[name]).any() for row in table)
     }
-    return lambda z: {name: spline(z) for name, spline in splines.items()}
+    return AnnealingCurve(splines)
 
 
 def _areas_of(

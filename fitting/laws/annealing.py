@@ -11,7 +11,7 @@ def _basis(x: Columns, psi: np.ndarray) -> np.ndarray:
 
 
 def _slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
-    return {(1, 0): -np.log(x["s1"]) * basis[:, 1]}
+    return {(1, 0): -np.log(x["s1"]) * basis[:, 1], (2, "s2"): -basis[:, 0]}
 
 
 ANNEALING = Law(

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fitting.laws.law import Columns, Law, Parameter, exponent, power
+from fitting.laws.law import Columns, Law, Parameter, Slopes, exponent, power
 
 _L0 = Parameter("L0", "nats per token")
 _A = Parameter("A", "nats per token, at S1 = 1")
@@ -43,12 +43,39 @@ def _plain(x: Columns, psi: np.ndarray) -> np.ndarray:
     return np.column_stack([one, _trunk(x, alpha), -x["s2_pretrain"], -x["s2"], shift(x, E, beta)])
 
 
+def _plain_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
+    alpha, E, beta = psi[:3]
+    area, minus = x["s1_pretrain"] + x["s1"], -np.ones(len(basis))
+    steps = np.log1p(E * x["s1"])
+    left = np.exp(-beta * steps)
+    return {
+        (1, 0): -np.log(area) * basis[:, 1],
+        (1, "s1_pretrain"): -alpha / area * basis[:, 1],
+        (2, "s2_pretrain"): minus,
+        (3, "s2"): minus,
+        (4, 1): beta * x["s1"] * left / (1 + E * x["s1"]),
+        (4, 2): steps * left,
+    }
+
+
 def _size(x: Columns, psi: np.ndarray) -> np.ndarray:
     alpha, E, beta, g1, g2, g3 = psi
     N = x["N"]
     s2_pretrain, s2 = x["s2_pretrain"] * power(N, g1), x["s2"] * power(N, g2)
     one = np.ones_like(N)
     return np.column_stack([one, _trunk(x, alpha), -s2_pretrain, -s2, shift(x, E, beta), power(N, -g3)])
+
+
+def _size_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
+    N, log_size = x["N"], np.log(x["N"])
+    return {
+        **_plain_slopes(x, psi, basis),
+        (2, "s2_pretrain"): -power(N, psi[3]),
+        (3, "s2"): -power(N, psi[4]),
+        (2, 3): log_size * basis[:, 2],
+        (3, 4): log_size * basis[:, 3],
+        (5, 5): -log_size * basis[:, 5],
+    }
 
 
 def _replay(x: Columns, psi: np.ndarray) -> np.ndarray:
@@ -89,6 +116,17 @@ def _power(x: Columns, psi: np.ndarray) -> np.ndarray:
     return columns
 
 
+def _power_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
+    slopes = _plain_slopes(x, psi, basis)
+    for k, j, name in ((2, 3, "s2_pretrain"), (3, 4, "s2")):
+        size = np.abs(x[name])
+        # At no area nothing depends on the power, nor, before the first step, on lambda.
+        there = np.where(size > 0, size, 1.0)
+        slopes[k, j] = np.log(there) * basis[:, k]
+        slopes[k, name] = np.where(size > 0, -psi[j] * there ** (psi[j] - 1), 0.0)
+    return slopes
+
+
 def _law(
     name: str,
     equation: str,
@@ -99,6 +137,7 @@ def _law(
     varies: Mapping[str, str] = MappingProxyType({}),
     rate_power: float = 0.0,
     amplitudes: Callable[[np.ndarray], np.ndarray] | None = None,
+    slopes: Callable[[Columns, np.ndarray, np.ndarray], Slopes] | None = None,
 ) -> Law:
     return Law(
         name=name,
@@ -109,6 +148,7 @@ def _law(
         varies={"s1": "E", **varies},
         positive=("s1_pretrain",),
         basis=basis,
+        slopes=slopes,
         amplitudes=amplitudes,
         rate_power=rate_power,
     )
@@ -128,12 +168,13 @@ _ZETAS = tuple(
 )
 
 DYNAMICS = (
-    _law("dynamics", rf"{_START} - C_1 S_2^{{pt}} - C_2 S_2 + {_SHIFT}", "eq. 4", _plain),
+    _law("dynamics", rf"{_START} - C_1 S_2^{{pt}} - C_2 S_2 + {_SHIFT}", "eq. 4", _plain, slopes=_plain_slopes),
     _law(
         "dynamics-size",
         rf"{_START} - C_1 S_2^{{pt}} N^{{g_1}} - C_2 S_2 N^{{g_2}} + F N^{{-g_3}} + {_SHIFT}",
         "eq. 7",
         _size,
+        slopes=_size_slopes,
         linear=(Parameter("F", "nats per token, at N = 1"),),
         nonlinear=(
             _size_power("g1", "the term of S2 of pre-training"),
@@ -167,6 +208,7 @@ DYNAMICS = (
             rf"\tilde S_2 = \sum_i \eta_i^{{{weight}}} m_i",
             "eq. 9",
             _plain,
+            slopes=_plain_slopes,
             rate_power=weight,
         )
         for name, weight in (("dynamics-lr-weighted", 0.1), ("dynamics-lr-weighted-0.2", 0.2))
@@ -176,6 +218,7 @@ DYNAMICS = (
         rf"{_START} - C_1 (S_2^{{pt}})^{{\zeta_1}} - C_2 S_2^{{\zeta_2}} + {_SHIFT}",
         "eq. 10",
         _power,
+        slopes=_power_slopes,
         nonlinear=_ZETAS,
     ),
 )

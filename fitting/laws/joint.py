@@ -43,7 +43,7 @@ def joint_law(law: Law, shared: tuple[str, ...], codes: list[str]) -> Law:
         for g, rows, part in parts(x):
             slopes_of_part = law.slopes(part, psi[nonlinear_at[g]], basis[np.ix_(rows, linear_at[g])])
             for (k, j), slope in slopes_of_part.items():
-                key = int(linear_at[g][k]), int(nonlinear_at[g][j])
+                key = int(linear_at[g][k]), j if isinstance(j, str) else int(nonlinear_at[g][j])
                 joint.setdefault(key, np.zeros(len(x[GROUP])))[rows] = slope
         return joint
 

@@ -14,8 +14,12 @@ import numpy as np
 
 Columns = Mapping[str, np.ndarray]
 Constants = Mapping[str, float]
-Slopes = dict[tuple[int, int], np.ndarray]
-"""(column of the basis, nonlinear parameter) -> derivative (n,); pairs that are not there are zero."""
+Slopes = dict[tuple[int, int | str], np.ndarray]
+"""(column of the basis, number of a nonlinear parameter) -> derivative (n,); pairs that are not there are zero.
+
+A name in place of the number is a column that may depend on a parameter or be one: s2 and s2_pretrain on lambda, the
+columns of `UNKNOWN`.
+"""
 
 _COORDINATE = {"linear": lambda value: value, "log": log, "memory": lambda value: -log1p(-value)}
 _VALUE = {"linear": float, "log": exp, "memory": lambda coordinate: 1.0 - exp(-coordinate)}
@@ -98,7 +102,8 @@ class Law:
     need not be fitted then; where a column of `positive` is 0 the law has no value.
 
     `basis(x, psi)` maps columns (name -> array of n) and the nonlinear values to an (n, k) matrix.
-    `slopes(x, psi, basis)` are its derivatives, where the law gives them (else differences are taken).
+    `slopes(x, psi, basis)` are its derivatives, where the law gives them (else differences are taken): in psi, and in
+    the columns s2, s2_pretrain, rho and s1_pretrain where it reads them.
     `offset(x, psi)` is the part without coefficient. `amplitudes(psi)` (k,) are coefficients of a common size, for
     a law without cone whose basis column vanishes and changes its sign with a parameter.
     `constants(x)` computes from the fitted points what `cone` needs, and
@@ -183,6 +188,11 @@ def with_unknown(law: Law, name: str) -> Law:
     def filled(x: Columns, psi: np.ndarray) -> dict[str, np.ndarray]:
         return {**x, name: np.full(len(next(iter(x.values()))), psi[-1])}
 
+    def slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
+        assert law.slopes is not None
+        given = law.slopes(filled(x, psi), psi[:-1], basis)
+        return {(k, len(psi) - 1 if j == name else j): slope for (k, j), slope in given.items()}
+
     return replace(
         law,
         parameters=(*law.parameters, UNKNOWN[name]),
@@ -191,5 +201,5 @@ def with_unknown(law: Law, name: str) -> Law:
         positive=tuple(column for column in law.positive if column != name),
         basis=lambda x, psi: law.basis(filled(x, psi), psi[:-1]),
         offset=lambda x, psi: law.offset(filled(x, psi), psi[:-1]),
-        slopes=None,
+        slopes=slopes if law.slopes is not None else None,
     )

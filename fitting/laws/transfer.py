@@ -51,14 +51,42 @@ def _anchored(x: Columns, psi: np.ndarray) -> np.ndarray:
     return _terms(x, eps, np.log1p(E * x["s1"]))
 
 
+def _terms_slopes(x: Columns, eps: float, shift: np.ndarray, of_shift: dict[int, np.ndarray]) -> Slopes:
+    """Derivatives of `_terms`; `of_shift`: number of a nonlinear parameter -> derivative (n,) of the shift."""
+    rho, r, s1, past = x["rho"], x["r"], x["s1"], x["s1_pretrain"]
+    distance = np.log((rho + eps) / (r + eps))
+    return {
+        (0, "s2"): -np.ones(len(s1)),
+        (1, 0): (1 / (rho + eps) - 1 / (r + eps)) * shift,
+        (1, "rho"): shift / (rho + eps),
+        (2, "s1_pretrain"): s1 / (past * (past + s1)),
+        **{(1, j): distance * slope for j, slope in of_shift.items()},
+    }
+
+
+def _anchored_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
+    eps, E, *_ = psi
+    return _terms_slopes(x, eps, np.log1p(E * x["s1"]), {1: x["s1"] / (1 + E * x["s1"])})
+
+
 def _scaled(x: Columns, psi: np.ndarray) -> np.ndarray:
     columns = _anchored(x, psi[:2])
     columns[:, 1] *= power(x["N"], psi[2])
     return columns
 
 
+def _scaled_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
+    of_size = power(x["N"], psi[2])
+    slopes = {(k, j): slope * of_size if k == 1 else slope for (k, j), slope in _anchored_slopes(x, psi, basis).items()}
+    return {**slopes, (1, 2): np.log(x["N"]) * basis[:, 1]}
+
+
 def _sized(x: Columns, psi: np.ndarray) -> np.ndarray:
     return np.column_stack([_anchored(x, psi[:2]), np.ones_like(x["N"]), power(x["N"], -psi[2])])
+
+
+def _sized_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
+    return {**_anchored_slopes(x, psi, basis), (4, 2): -np.log(x["N"]) * basis[:, 4]}
 
 
 def _rate(x: Columns, psi: np.ndarray) -> np.ndarray:
@@ -66,9 +94,27 @@ def _rate(x: Columns, psi: np.ndarray) -> np.ndarray:
     return _terms(x, eps, np.log1p(E * power(x["r"] + eps, kappa) * x["s1"]))
 
 
+def _rate_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
+    eps, E, kappa = psi
+    base, s1 = x["r"] + eps, x["s1"]
+    speed = power(base, kappa)
+    done = E * speed * s1
+    of_shift = {1: speed * s1 / (1 + done), 2: np.log(base) * done / (1 + done)}
+    slopes = _terms_slopes(x, eps, np.log1p(done), of_shift)
+    slopes[1, 0] += np.log((x["rho"] + eps) / base) * kappa / base * done / (1 + done)
+    return slopes
+
+
 def _saturating(x: Columns, psi: np.ndarray) -> np.ndarray:
     eps, E, beta = psi
     return _terms(x, eps, -np.expm1(-beta * np.log1p(E * x["s1"])))
+
+
+def _saturating_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
+    eps, E, beta = psi
+    steps = np.log1p(E * x["s1"])
+    left = np.exp(-beta * steps)
+    return _terms_slopes(x, eps, 1 - left, {1: beta * x["s1"] * left / (1 + E * x["s1"]), 2: steps * left})
 
 
 def _switched(x: Columns, psi: np.ndarray) -> np.ndarray:
@@ -113,6 +159,27 @@ def _open_terms(x: Columns, eps: float, shift: np.ndarray) -> np.ndarray:
     return np.column_stack([-x["s2"], shift, -np.log(x["r"] + eps) * shift])
 
 
+def _open_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
+    return _open_terms_slopes(x, psi[0], basis, {1: x["s1"] / (1 + psi[1] * x["s1"])})
+
+
+def _open_saturating_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
+    eps, E, beta = psi
+    steps = np.log1p(E * x["s1"])
+    of_E = x["s1"] * np.exp(-(beta + 1) * steps)
+    return _open_terms_slopes(x, eps, basis, {1: of_E, 2: _log_to_power(steps, beta)[1]})
+
+
+def _open_terms_slopes(x: Columns, eps: float, basis: np.ndarray, of_shift: dict[int, np.ndarray]) -> Slopes:
+    base = x["r"] + eps
+    return {
+        (0, "s2"): -np.ones(len(base)),
+        (2, 0): -basis[:, 1] / base,
+        **{(1, j): slope for j, slope in of_shift.items()},
+        **{(2, j): -np.log(base) * slope for j, slope in of_shift.items()},
+    }
+
+
 def _replayed(x: Columns, psi: np.ndarray) -> np.ndarray:
     K, b, E, beta, nu = psi
     rho, s1, log_size = x["rho"], x["s1"], np.log(x["N"])
@@ -131,12 +198,17 @@ def _replayed_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
     height, of_beta = _log_to_power(steps, beta)
     distance = np.log((1 + rho * done) / (1 + r * done))
     of_done = factor * height * done * (rho / (1 + rho * done) - r / (1 + r * done))
+    past, gain = x["s1_pretrain"], np.exp(log_size / 3)
     return {
+        (0, "s2"): -np.ones(len(s1)),
         (1, 0): of_done * b / K,
         (1, 1): of_done * np.log(np.where(s1 > 0, K * s1, 1.0)),
         (1, 2): factor * distance * s1 * np.exp(-(beta + 1) * steps),
         (1, 3): factor * distance * of_beta,
         (1, 4): rho * log_size * basis[:, 1],
+        (1, "rho"): nu * log_size * basis[:, 1] + factor * height * done / (1 + rho * done),
+        (2, "rho"): -gain * np.log1p(s1 / past),
+        (2, "s1_pretrain"): rho * gain * s1 / (past * (past + s1)),
     }
 
 
@@ -152,6 +224,7 @@ TRANSFER = (
         columns=("loss_before", *_COLUMNS),
         varies={"r": "eps", "s1": "E"},
         basis=_anchored,
+        slopes=_anchored_slopes,
         offset=_before,
     ),
     Law(
@@ -165,6 +238,7 @@ TRANSFER = (
         columns=(*_COLUMNS, "N"),
         varies={"r": "eps", "s1": "E", "N": "g"},
         basis=_sized,
+        slopes=_sized_slopes,
     ),
     Law(
         name="transfer-scaled",
@@ -177,6 +251,7 @@ TRANSFER = (
         columns=("loss_before", *_COLUMNS, "N"),
         varies={"r": "eps", "s1": "E", "N": "nu"},
         basis=_scaled,
+        slopes=_scaled_slopes,
         offset=_before,
     ),
     Law(
@@ -190,6 +265,7 @@ TRANSFER = (
         columns=("loss_before", *_COLUMNS),
         varies={"r": "eps", "s1": "E"},
         basis=_rate,
+        slopes=_rate_slopes,
         offset=_before,
     ),
     Law(
@@ -200,6 +276,7 @@ TRANSFER = (
         columns=("loss_before", *_COLUMNS),
         varies={"r": "eps", "s1": "E"},
         basis=_saturating,
+        slopes=_saturating_slopes,
         offset=_before,
     ),
     Law(
@@ -239,6 +316,7 @@ TRANSFER = (
         columns=_OPEN_COLUMNS,
         varies={"r": "eps", "s1": "E"},
         basis=_open,
+        slopes=_open_slopes,
         offset=_before,
     ),
     Law(
@@ -249,6 +327,7 @@ TRANSFER = (
         columns=_OPEN_COLUMNS,
         varies={"r": "eps", "s1": "E"},
         basis=_open_saturating,
+        slopes=_open_saturating_slopes,
         offset=_before,
     ),
     Law(

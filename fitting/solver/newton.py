@@ -230,7 +230,7 @@ def second_derivatives(
     m = columns.shape[1]
     u, z = theta[:m], theta[m:]
     center = np.concatenate([scores @ columns, scores @ slopes])
-    length = STEP if problem.law.slopes is not None and problem.curve is None else LONG_STEP
+    length = STEP if problem.law.slopes is not None else LONG_STEP
     result = np.zeros((len(theta), len(theta)))
     for j in range(len(z)):
         step = length if z[j] + length <= problem.upper[j] else -length

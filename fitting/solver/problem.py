@@ -14,7 +14,7 @@ import numpy as np
 
 from fitting.laws.law import Law, Parameter
 from fitting.points import PointsError
-from fitting.schedule import LAMBDA
+from fitting.schedule import LAMBDA, AnnealingCurve
 
 STEP = 1e-6
 """Forward differences in z: the coordinates are of order one, so this balances truncation and rounding."""
@@ -45,7 +45,7 @@ class Problem:
     loss: np.ndarray
     weights: np.ndarray
     constants: dict[str, float]
-    curve: Callable[[float], dict[str, np.ndarray]] | None = None
+    curve: AnnealingCurve | None = None
     delta: float = DELTA
     fixed: Mapping[str, float] = field(default_factory=dict)
     prior: float = 0.0
@@ -131,13 +131,12 @@ class Problem:
 
     def part(self, rows: np.ndarray) -> "Problem":
         """The same problem on some of its points."""
-        curve = self.curve
         return replace(
             self,
             x={name: values[rows] for name, values in self.x.items()},
             loss=self.loss[rows],
             weights=self.weights[rows],
-            curve=None if curve is None else lambda z: {name: values[rows] for name, values in curve(z).items()},
+            curve=None if self.curve is None else self.curve.part(rows),
         )
 
     def subsample(self) -> "Problem":
@@ -207,12 +206,11 @@ class Problem:
 
         With the amounts u held, or with the coefficients held where `scaled` is false.
         """
-        slopes = np.empty((len(z), len(at)))
-        known = range(0)
-        if self.law.slopes is not None:
-            known = range(len(z) - (self.curve is not None))
-            slopes[: len(known)] = self._analytic(z, u, scaled)
-        for j in range(len(known), len(z)):
+        exact = self._analytic(z, u, scaled) if self.law.slopes is not None else np.empty((0, len(at)))
+        if len(exact) == len(z):
+            return exact.T
+        slopes = np.concatenate([exact, np.empty((len(z) - len(exact), len(at)))])
+        for j in range(len(exact), len(z)):
             step = STEP if z[j] + STEP <= self.upper[j] else -STEP
             moved = z.copy()
             moved[j] += step
@@ -222,16 +220,24 @@ class Problem:
         return slopes.T
 
     def _analytic(self, z: np.ndarray, u: np.ndarray, scaled: bool) -> np.ndarray:
-        """Rows (q, n) of `slopes` from the slopes of the law: sums of its parts and of its basis."""
+        """Rows (q, n) of `slopes` from the slopes of the law: sums of its parts and of its basis.
+
+        Without that of lambda where the law has no slope in s2.
+        """
         at = self._scaled(z)
         amounts = u / at.size
         coefficients = at.cone @ amounts + at.held
         place = self._place
         assert self.law.slopes is not None
         law_slopes = self.law.slopes(at.x, at.psi, at.basis)
-        pairs = [(k, place[j]) for k, j in law_slopes if j in place]
-        parts = np.array([part for (_, j), part in law_slopes.items() if j in place]).reshape(-1, len(at.basis))
-        of_parts, of_basis = np.zeros((len(place), len(pairs))), np.zeros((len(place), len(at.cone)))
+        each = [(k, place[j], part) for (k, j), part in law_slopes.items() if j in place]
+        if self.curve is not None:
+            areas = self.curve.slopes(z[-1])
+            each += [(k, len(place), part * areas[j]) for (k, j), part in law_slopes.items() if j in areas]
+        pairs = [(k, row) for k, row, _ in each]
+        count = max([len(place) - 1, *(row for _, row in pairs)]) + 1
+        parts = np.array([part for _, _, part in each]).reshape(-1, len(at.basis))
+        of_parts, of_basis = np.zeros((count, len(pairs))), np.zeros((count, len(at.cone)))
         for i, (k, row) in enumerate(pairs):
             of_parts[row, i] = coefficients[k]
         turns = {place[j]: turn for j, turn in self._turns(at.psi, list(place)).items()}
@@ -239,7 +245,7 @@ class Problem:
             of_basis[row] = turn @ amounts + held
         if scaled:
             # Columns are scaled to one: as their size grows, the coefficient of an amount falls.
-            growth = np.zeros((len(place), len(u)))
+            growth = np.zeros((count, len(u)))
             parts_columns = parts @ at.columns
             for i, (k, row) in enumerate(pairs):
                 growth[row] += at.cone[k] * parts_columns[i]
@@ -248,7 +254,8 @@ class Problem:
                 for row, (turn, _) in turns.items():
                     growth[row] += np.einsum("km,km->m", turn, basis_columns)
             of_basis -= (growth * (amounts / at.size / len(at.basis))) @ at.cone.T
-        speeds = np.array([p.speed(v) for p, v in zip(self.nonlinear, at.psi[list(place)], strict=False)])
+        speeds = np.ones(count)  # the slopes of the areas are in lambda's coordinate already
+        speeds[: len(place)] = [p.speed(v) for p, v in zip(self.nonlinear, at.psi[list(place)], strict=False)]
         return (of_parts @ parts + of_basis @ at.basis.T) * speeds[:, None]
 
     def _turns(self, psi: np.ndarray, free: list[int]) -> dict[int, tuple[np.ndarray, np.ndarray]]:

@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 
 import fitting
-from fitting.laws import LAWS, Law
-from fitting.schedule import whole_schedules
-from fitting.solver.problem import Problem
+from fitting.laws import LAWS, UNKNOWN, Law
+from fitting.schedule import LAMBDA, whole_schedules
+from fitting.solver.prepare import prepare
+from fitting.solver.problem import DELTA, Problem
 from tests.fitting.synthetic import schedules
 
 OF_SHIFT = {"E": 20.0, "beta": 0.35}
@@ -173,6 +174,38 @@ def test_slopes_are_those_of_the_law(name, fixed):
                 amounts = u if scaled else u * problem.sizes(moved) / problem.sizes(z)
                 ends.append(offset + columns @ amounts)
             assert slopes[:, j] == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("name", [name for name, law in LAWS.items() if law.slopes])
+def test_slopes_in_columns_that_a_fit_may_decide_are_those_of_the_law(name):
+    points, law = with_loss(name, noise=0.0), LAWS[name]
+    for column in {"s2", "s2_pretrain", *UNKNOWN} & {*law.columns}:
+        x = {c: points[c].to_numpy(float) for c in law.columns}
+        x["rho"] = np.full(len(points), 0.3)
+        psi = np.array([TRUTH[name][p.name] for p in law.nonlinear])
+        up, down = ({**x, column: x[column] + step} for step in (1e-6, -1e-6))
+        found = np.zeros((len(points), len(law.linear)))
+        for (k, j), slope in law.slopes(x, psi, law.basis(x, psi)).items():
+            if j == column:
+                found[:, k] = slope
+        assert found == pytest.approx((law.basis(up, psi) - law.basis(down, psi)) / 2e-6, rel=1e-5, abs=1e-6)
+        assert found.any()
+
+
+@pytest.mark.parametrize("name", ["annealing", "dynamics-power", "transfer-replay"])
+def test_the_slope_in_lambda_is_that_of_the_law(name):
+    of_run = schedules(steps=200)
+    points = with_loss(name, noise=0.0).iloc[:50]
+    points = points.assign(run=np.resize(list(of_run), 50), step=np.linspace(1, 200, 50).astype(int))
+    problem = prepare(points, name, None, of_run, DELTA, {}, ()).problem
+    z = np.append([p.coordinate(TRUTH[name][p.name]) for p in LAWS[name].nonlinear], LAMBDA.coordinate(0.99))
+    u = np.linspace(0.5, 1.0, problem.columns(z)[1].shape[1])
+    offset, columns = problem.columns(z)
+    for scaled in (True, False):
+        exact = problem.slopes(z, u, offset + columns @ u, scaled)
+        differences = replace(problem, law=replace(problem.law, slopes=None))
+        assert exact == pytest.approx(differences.slopes(z, u, offset + columns @ u, scaled), rel=1e-4, abs=1e-5)
+        assert exact[:, -1].any()
 
 
 def test_what_a_paper_prints_otherwise_is_given_back():
