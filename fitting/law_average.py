@@ -109,13 +109,18 @@ class LawAverage:
 
     def disagreement(self, frame: pd.DataFrame) -> np.ndarray:
         """Standard deviation (n,) of the laws' log losses, by their weights."""
-        logs = self._logs(frame)
+        return self._disagreement(self._logs(frame))
+
+    def _disagreement(self, logs: np.ndarray) -> np.ndarray:
         return np.sqrt(self._weights @ (logs - self._weights @ logs) ** 2)
 
     def log_errors(self, frame: pd.DataFrame, spread: np.ndarray) -> np.ndarray:
         """Log errors (k, n) of the predictions: `spread` (k,), widened where the laws disagree."""
+        return self._log_errors(self._logs(frame), spread)
+
+    def _log_errors(self, logs: np.ndarray, spread: np.ndarray) -> np.ndarray:
         half = float(np.quantile(spread, 0.95))
-        apart = APART * self.disagreement(frame)
+        apart = APART * self._disagreement(logs)
         return np.asarray(spread, float)[:, None] * np.hypot(1.0, apart / half)
 
     def predict_interval(
@@ -124,7 +129,8 @@ class LawAverage:
         """(low, high), each (n,), as `Fit.predict_interval`; `spread` must be given."""
         if spread is None:
             raise PointsError("the interval of an average needs spread: the log errors of held-out predictions")
-        return interval_of(self.predict(frame), self.log_errors(frame, spread), level)
+        logs = self._logs(frame)
+        return interval_of(np.exp(self._weights @ logs), self._log_errors(logs, spread), level)
 
     def measured_interval(
         self, predicted: np.ndarray, level: float = 0.9, spread: np.ndarray | None = None
@@ -153,4 +159,4 @@ def own_column(law: str, name: str) -> str:
 def own_frame(law: str, frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with that law's own columns of `AREAS`, where it has them."""
     own = {name: frame[own_column(law, name)] for name in AREAS if own_column(law, name) in frame.columns}
-    return frame.assign(**own)
+    return frame.assign(**own) if own else frame

@@ -93,7 +93,7 @@ def trade_off(
         r_d = float(root_scalar(lambda r: general.predict(general_frame(r))[0] - cap, bracket=bracket).root)
         binding = f"general loss reaches {_percent(cap, general_before)}"
 
-    ratios, infeasible = _drawn(general, general_frame(GRID), np.array([cap]), general_spread)
+    ratios, infeasible = _drawn(general, general_frame(GRID), curve, np.array([cap]), general_spread)
     low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
 
     at = {"general": general_frame(r_d), "domain": domain_frame(r_d)}
@@ -156,7 +156,7 @@ def trade_offs(
     for _ in range(3):  # Newton steps with the slope of the grid cell
         step = (caps - general.predict(at(general, "general", r_d))) / np.where(slope > 0, slope, np.inf)
         r_d = np.clip(r_d + step, GRID[cell], GRID[cell + 1])
-    drawn, _ = _drawn(general, grid, caps, general_spread)
+    drawn, _ = _drawn(general, grid, curve, caps, general_spread)
     low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
     where = np.concatenate([r_d, ratios])
     predicted = {}
@@ -169,15 +169,16 @@ def trade_offs(
 
 
 def _drawn(
-    general: Fit | LawAverage, grid: pd.DataFrame, caps: np.ndarray, spread: np.ndarray | None
+    general: Fit | LawAverage, grid: pd.DataFrame, curve: np.ndarray, caps: np.ndarray, spread: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ratios (draws, n) at which the general loss reaches each cap (n,), and where there is none.
 
-    A draw is a bootstrap refit, or an error of the prediction where `spread` has them.
+    `curve`: the general loss predicted on the grid. A draw is a bootstrap refit, or an error of the prediction where
+    `spread` has them.
     """
     if spread is None:
         return _crossings(general.predict_draws(grid), np.tile(caps, (len(general.draws), 1)))
-    curves = general.predict(grid) * np.exp(general.log_errors(grid, spread))
+    curves = curve * np.exp(general.log_errors(grid, spread))
     return _crossings(curves, np.tile(caps, (len(curves), 1)))
 
 
