@@ -95,7 +95,8 @@ def beyond(name: str, fit: Fit | LawAverage, frame: pd.DataFrame) -> list[str]:
         if column not in fit.ranges or column not in frame.columns or column not in read:
             continue
         low, high = fit.ranges[column]
-        margin = 1e-9 * max(abs(low), abs(high))
+        # s2 of fitted points is a spline's, good to this part of it.
+        margin = 1e-4 * max(abs(low), abs(high))
         values = frame[column].to_numpy(dtype=float)
         for value, end, side in ((values.max(), high, "largest"), (values.min(), low, "smallest")):
             if low - margin <= value <= high + margin or (value < low) != (side == "smallest"):

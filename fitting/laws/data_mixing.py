@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fitting.laws.law import Columns, Law, Parameter
+from fitting.laws.law import Columns, Law, Parameter, Slopes
 
 PREFIX = "mixture."
 
@@ -20,7 +20,7 @@ def data_mixing(names: Iterable[str]) -> Law:
         power = sum((t * x[name] for t, name in zip(psi, columns, strict=False)), start=np.zeros(len(x[columns[0]])))
         return np.column_stack([np.ones_like(power), np.exp(power)])
 
-    def slopes(x: Columns, psi: np.ndarray, made: np.ndarray) -> dict[tuple[int, int], np.ndarray]:
+    def slopes(x: Columns, psi: np.ndarray, made: np.ndarray) -> Slopes:
         return {(1, j): x[name] * made[:, 1] for j, name in enumerate(columns[:-1])}
 
     return Law(

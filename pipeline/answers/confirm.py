@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,9 @@ from fitting import Fit
 from pipeline.plan.runs import continual_run, pretraining_run
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.design import with_peak
+from pipeline.question.goal import tokens_per_step
 from pipeline.question.messages import ConfigError
+from pipeline.question.phases import pieces
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation
@@ -22,6 +25,7 @@ from pipeline.study.folder import PlannedRun, Study, StudyError
 from pipeline.study.point_counts import ended_points
 from pipeline.study.target import find_target, lasting, target_columns
 from training.corpora.manifest import Manifest
+from training.schedule import learning_rates
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,37 @@ def confirmation_plan(
     question = with_peak(question, recommendation.peak_learning_rate)
     fitted = {run.spec.hash for run in study.read_plan() if run.role == "fit"} if study.plan_file.exists() else set()
     return confirmation_runs(question, places(question, recommendation), manifest, precision, fitted)
+
+
+def imported_runs(question: Question, study: Study) -> list[PlannedRun]:
+    """The confirmation runs that were trained elsewhere, those nearest to the recommended ratio first.
+
+    Raises:
+        StudyError: there are none; or one has other learning rates, or another batch, than the recommended run, so that
+            nothing is predicted for it.
+    """
+    recommendation = Recommendation.read(study)
+    question = with_peak(question, recommendation.peak_learning_rate)
+    domain, runs = question.corpora.domain, [run for run in study.read_plan() if run.role == "confirm"]
+    if recommendation.mixture is None:
+        raise StudyError(f"nothing to confirm: {recommendation.binding}; ask for a larger goal.tolerance")
+    ratio = recommendation.mixture[domain]
+    if not runs:
+        raise StudyError(
+            f"{study.folder}: no run to confirm with; cptlaw export {study.folder} writes the recommended one for your "
+            f"trainer (domain_ratio={ratio:.3f}); then cptlaw import LOG name={study.folder.name} role=confirm ..."
+        )
+    wanted = pieces(question.continual)
+    for run in runs:
+        spec = run.spec
+        rates, asked = (learning_rates(schedule, spec.steps) for schedule in (spec.schedule, wanted))
+        if not np.allclose(rates, asked, rtol=1e-6, atol=0.0):
+            peaks = f"peak {max(rates):g}, recommended {max(asked):g}"
+            raise StudyError(f"{run.name}: its learning rates are not those of the recommended run ({peaks})")
+        if spec.tokens_per_step != tokens_per_step(question):
+            tokens = f"{spec.tokens_per_step:,}, recommended {tokens_per_step(question):,}"
+            raise StudyError(f"{run.name}: tokens_per_step={tokens}")
+    return sorted(runs, key=lambda run: abs(float(Fraction(run.spec.mixture[domain])) - ratio))
 
 
 def ratios(question: Question, recommendation: Recommendation) -> list[float]:

@@ -162,11 +162,15 @@ class LawGoal(Goal):
         from fitting import PointsError
         from pipeline.answers.active_design import most_telling
         from pipeline.plan.runs import data_folder
+        from pipeline.study.folder import IMPORTED
 
         if not self.design_question or content.low is None or content.high is None:
             return
         half_width, asked = (content.high - content.low) / 2, question.design.tolerance
         if half_width <= asked:
+            return
+        if question.model.path == IMPORTED:
+            yield f"half-width {half_width:.3f}: import more runs, best near this ratio and length"
             return
         runs = ""
         # Which they are takes seconds to say.

@@ -20,19 +20,16 @@ from rich.console import Console
 from yaml import YAMLError
 
 from pipeline.cli.elsewhere import read_losses
-from pipeline.question.loading import read_question
+from pipeline.question.loading import question_of_study, read_question
 from pipeline.question.messages import ConfigError, describe_keys, one_line
 from pipeline.question.schema import Question
 from pipeline.study.collect import collect
-from pipeline.study.folder import PlannedRun, Study, StudyError, question_yaml, study_of
+from pipeline.study.folder import IMPORTED, PlannedRun, Study, StudyError, question_yaml
 from training.durable import write_whole
 from training.evaluation_steps import EvaluationPolicy
 from training.run import Exit
 from training.schedule import Piece, learning_rates
 from training.spec import Initial, RunSpec
-
-IMPORTED = "imported"
-"""In place of the fingerprints of corpora and weights that are elsewhere, and of their paths."""
 
 
 @dataclass
@@ -59,6 +56,8 @@ class RunFacts:
     """Learning rate of the last step over the peak."""
     model_name: str = "model"
     """Name of the model; another name for another size."""
+    role: str = "fit"
+    """fit, or confirm: a run at the recommended ratio, which no fit reads and cptlaw confirm compares."""
     seed: int = 0
     """Tells runs apart that differ in nothing else."""
     loss_before: dict[str, float] = field(default_factory=dict)
@@ -120,23 +119,23 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
             except ConfigError as error:
                 problems += error.lines
                 continue
-            runs.append((run, facts))
+            runs.append(run)
             tables[run.name] = with_loss_before(table, facts, run.spec)
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     if len(tables) < len(runs):
         raise ConfigError([f"{len(runs)} runs, {len(tables)} of them different; give those that are alike a seed each"])
-    question = question_of(settings, runs, overrides)
-    study = study_of(question)
+    study = Study(Path(settings.studies) / settings.name)
     known = study.read_plan() if study.plan_file.exists() else []
-    if any(run.spec.initial.fingerprint != IMPORTED for run in known):
+    if not all(run.imported for run in known):
         raise StudyError(f"{study.folder}: a study with runs of its own; import under another name=")
-    write_study(study, question, [run for run, _ in runs], known, tables)
+    plan = [*{run.name: run for run in [*known, *runs]}.values()]
+    question = question_of(settings, [run for run in plan if run.role == "fit"], overrides)
+    write_study(study, question, plan, tables)
     points = collect(study, question.corpora.general)
-    line = (
-        f"{len(points):,} points of {points['run'].nunique()} runs in {study.folder}; next: cptlaw fit {study.folder}"
-    )
-    console.print(line, highlight=False, soft_wrap=True)
+    verb = "confirm" if all(run.role == "confirm" for run in runs) else "fit"
+    line = f"{len(points):,} points of {points['run'].nunique()} runs in {study.folder}; next: cptlaw {verb}"
+    console.print(f"{line} {study.folder}", highlight=False, soft_wrap=True)
     return Exit.DONE
 
 
@@ -198,6 +197,8 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
     problems = [f"{label}: no {key}; give {key}=... {where}" for key in NEEDED if getattr(facts, key) is None]
     if facts.domain_ratio is not None and not 0 <= facts.domain_ratio <= 1:
         problems.append(f"{label}: domain_ratio={facts.domain_ratio}; allowed: 0 to 1")
+    if facts.role not in ("fit", "confirm"):
+        problems.append(f"{label}: role={facts.role}; allowed: fit, confirm")
     for key in ("tokens_per_step", "non_embedding", "peak"):
         if (value := getattr(facts, key)) is not None and not value > 0:
             problems.append(f"{label}: {key}={value}; allowed: above 0")
@@ -234,7 +235,7 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
     except ValueError as error:
         raise ConfigError([f"{label}: {error}"]) from None
     slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", slug).strip("-.")[-60:]
-    return PlannedRun(f"{slug}-{spec.hash[:8]}", "fit", facts.model_name, "", spec)
+    return PlannedRun(f"{slug}-{spec.hash[:8]}", facts.role, facts.model_name, "", spec)
 
 
 def pieces_of(facts: RunFacts, peak: float, steps: int) -> tuple[Piece, ...]:
@@ -266,33 +267,48 @@ def with_loss_before(table: pd.DataFrame, facts: RunFacts, spec: RunSpec) -> pd.
     )
 
 
-def question_of(
-    settings: ImportSettings, runs: Sequence[tuple[PlannedRun, RunFacts]], overrides: list[str]
-) -> Question:
-    """The question that the runs answer: the largest model, for as long as the longest run."""
-    longest, facts = max(runs, key=lambda run: (run[1].non_embedding or 0, run[0].spec.tokens))
-    spec = longest.spec
-    ratios = sorted({float(facts.domain_ratio or 0) for _, facts in runs})
+def question_of(settings: ImportSettings, runs: Sequence[PlannedRun], overrides: list[str]) -> Question:
+    """The question that the runs for the fit answer: the largest model, for as long as the longest run.
+
+    What a study that is there asks otherwise, like its laws and its tolerance, stays.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    if not runs:
+        raise ConfigError(["role=confirm: nothing to confirm; import runs with role=fit first"])
+    longest = max(runs, key=lambda run: (run.spec.model["non_embedding"], run.spec.tokens))
+    spec, peak = longest.spec, max(rate or 0.0 for piece in longest.spec.schedule for rate in (piece.start, piece.end))
+    ratios = sorted({float(Fraction(run.spec.mixture[settings.domain])) for run in runs})
     sources = {name: {"kind": "files", "path": IMPORTED} for name in (settings.general, settings.domain)}
     words = [
-        *("experiment=own", f"name={settings.name}", f"studies={settings.studies}", "model=local", "ladder=[]"),
-        *(f"model.path={IMPORTED}", f"model.name={facts.model_name}", f"mixture.domain_ratio={ratios}"),
-        *(f"continual.steps={spec.steps}", f"continual.global_batch={spec.global_batch}", "confirm.tokens_factor=1"),
-        *(f"sequence_length={spec.sequence_length}", f"continual.peak_learning_rate={facts.peak}"),
-        *(f"corpora.sources.{name}.path={IMPORTED}" for name in ("general", "domain")),
+        *(f"model.name={longest.model}", f"mixture.domain_ratio={ratios}", f"continual.peak_learning_rate={peak}"),
+        *(f"continual.steps={spec.steps}", f"continual.global_batch={spec.global_batch}"),
+        f"sequence_length={spec.sequence_length}",
     ]
-    question = read_question([*words, *overrides])
-    question.continual.schedule.pieces = list(pieces_of(facts, 1.0, spec.steps))
+    folder = Path(settings.studies) / settings.name
+    if (folder / "study.yaml").exists():
+        question = question_of_study(folder, [*words, *overrides])
+    else:
+        own = ["experiment=own", f"name={settings.name}", f"studies={settings.studies}", "model=local", "ladder=[]"]
+        own += [f"model.path={IMPORTED}", "confirm.tokens_factor=1"]
+        own += [f"corpora.sources.{name}.path={IMPORTED}" for name in ("general", "domain")]
+        question = read_question([*own, *words, *overrides])
+    question.continual.schedule.pieces = [relative(piece, peak) for piece in spec.schedule]
     kinds = dict(zip(sources, question.corpora.sources.values()))
     corpora = {"general": settings.general, "domain": settings.domain, "sources": kinds}
     question.corpora = dataclasses.replace(question.corpora, **corpora)
     return question
 
 
-def write_study(
-    study: Study, question: Question, runs: list[PlannedRun], known: list[PlannedRun], tables: dict[str, pd.DataFrame]
-) -> None:
-    """Write question, plan and points; runs that were imported before stay."""
+def relative(piece: Piece, peak: float) -> Piece:
+    """The piece with rates over a peak, as a question has them."""
+    start, end = (None if rate is None else float(f"{rate / peak:.12g}") for rate in (piece.start, piece.end))
+    return dataclasses.replace(piece, start=start, end=end)
+
+
+def write_study(study: Study, question: Question, plan: list[PlannedRun], tables: dict[str, pd.DataFrame]) -> None:
+    """Write question, plan, and the points of runs that are imported now."""
     for name, table in tables.items():
         folder = study.runs / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -300,4 +316,4 @@ def write_study(
         write_whole(folder / "points.jsonl", table[columns].to_json(orient="records", lines=True, double_precision=15))
         write_whole(folder / "DONE", json.dumps({"points": len(table)}) + "\n")
     write_whole(study.folder / "study.yaml", question_yaml(question))
-    study.write_plan({run.name: run for run in [*known, *runs]}.values())
+    study.write_plan(plan)

@@ -17,6 +17,8 @@ from training.run import state_of
 from training.spec import RunSpec, SpecError
 
 SCHEMA = 1
+IMPORTED = "imported"
+"""In place of the fingerprints of corpora and weights that are elsewhere, and of their paths."""
 
 
 class StudyError(ValueError):
@@ -39,6 +41,11 @@ class PlannedRun:
     """What to train."""
     variant: str = ""
     """Of question.variants, the first that it belongs to; empty: the question itself."""
+
+    @property
+    def imported(self) -> bool:
+        """Whether it was trained elsewhere."""
+        return self.spec.initial.fingerprint == IMPORTED
 
     @property
     def parent(self) -> str | None:

@@ -15,7 +15,7 @@ from pipeline.question.messages import ConfigError
 from pipeline.question.phases import pieces
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, Recommendation
-from pipeline.study.folder import Study, StudyError
+from pipeline.study.folder import IMPORTED, Study, StudyError
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
 from training.corpora.source import Source
@@ -224,6 +224,8 @@ def _facts(answer: Recommendation, study: Study) -> list[str]:
 def missing_data(plan: TrainingPlan) -> list[str]:
     """What no format can express about the text of a plan, a line each."""
     lines = []
+    if plan.model == IMPORTED:
+        lines.append(f"the paths: of the model, and of each corpus, yours in place of {IMPORTED!r}")
     for corpus in plan.corpora:
         if corpus.source.kind == "installed-python":
             lines.append(f"{corpus.name}: text of the installed Python, which is no file; write it to {corpus.place}")

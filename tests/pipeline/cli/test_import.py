@@ -14,7 +14,8 @@ import pytest
 
 from fitting import areas
 from pipeline.cli.main import run
-from pipeline.study.artifacts import Recommendation
+from pipeline.question.loading import question_of_study
+from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.collect import read_points
 from pipeline.study.folder import Study
 from tests.pipeline.small import refused
@@ -93,6 +94,37 @@ def test_imported_runs_are_fitted_and_recommended_without_training(
     assert answer.predicted["domain"].loss == pytest.approx(losses(answer.mixture["domain"], 40)["domain"], rel=0.02)
 
 
+def test_a_run_at_the_answer_confirms_it(
+    states: Mapping[float, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    imported(
+        tmp_path, *map(str, states.values()), facts_file(tmp_path, states), "law=[transfer-open]", "goal.tolerance=0.01"
+    )
+    study = Study(tmp_path / "studies" / "elsewhere")
+    for verb in ("fit", "recommend"):
+        assert run([verb, str(study.folder), "bootstrap=5"]) == 0
+    assert "import more runs" in capsys.readouterr().out
+    assert "no run to confirm with; cptlaw export" in refused(["confirm", str(study.folder)], capsys, 3)
+
+    near, other = (trainer_state(tmp_path / f"own-{ratio}", ratio) for ratio in (0.55, 0.7))
+    (tmp_path / "own.yaml").write_text(
+        f"{{role: confirm, runs: {{{other}: {{domain_ratio: 0.7}}, {near}: {{domain_ratio: 0.55}}}}}}"
+    )
+    points = imported(tmp_path, str(other), str(near), f"runs={tmp_path / 'own.yaml'}", *LOSS_BEFORE)
+    assert points.groupby("role")["run"].nunique().to_dict() == {"confirm": 2, "fit": 4}
+    assert question_of_study(study.folder, []).mixture.domain_ratio == [0.0, 0.3, 0.6, 0.9]
+    assert run(["confirm", str(study.folder)]) == 0
+    rows = Confirmation.read(study).confirmations
+    measured = {(row.domain_ratio, row.corpus): row.measured for row in rows}
+    wanted = {(r, corpus): loss for r in (0.55, 0.7) for corpus, loss in losses(r, 40).items()}
+    assert measured == pytest.approx(wanted, rel=1e-12)
+    assert rows[0].domain_ratio == 0.55, "the one nearest to the answer is judged"
+    assert all(abs(row.relative_error) < 0.01 for row in rows)
+
+    imported(tmp_path, str(near), "domain_ratio=0.55", "role=confirm", "peak=1e-4", *LOSS_BEFORE)
+    assert "peak 0.0001, recommended 0.0002" in refused(["confirm", str(study.folder)], capsys, 3)
+
+
 def test_a_table_with_several_runs_gives_the_same_points(states: Mapping[float, Path], tmp_path: Path) -> None:
     files = [str(path) for path in states.values()]
     first = imported(tmp_path / "a", *files, facts_file(tmp_path, states))
@@ -150,6 +182,8 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
     assert "is not a shape" in line(folder, *given, "decay=steep")
     assert "nowhere.csv does not exist" in line(str(tmp_path / "nowhere.csv"), *given)
+    assert "role=proof; allowed: fit, confirm" in line(folder, *given, "role=proof")
+    assert "nothing to confirm; import runs with role=fit first" in line(folder, *given, "role=confirm")
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "trainer_state.json").write_text('{"log_history": [')
     assert "not a log of Trainer or wandb" in line(str(tmp_path / "bad"), *given)
