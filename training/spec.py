@@ -96,7 +96,7 @@ class MixturePhase:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """All that decides a run's losses. Paths, launcher, tracking and the number of devices stay out."""
+    """All that decides a run's losses but for rounding: paths, launcher, tracking, engine and devices stay out."""
 
     phase: str
     """pretrain or continual."""

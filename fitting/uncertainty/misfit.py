@@ -4,15 +4,14 @@ Outside its points a law errs more than its residuals say, and by how much depen
 ratios between those fitted, to more tokens, to a larger model, to both. The half-width of a 90% interval of the log
 loss is
 
-    factor sqrt(held-out errors^2 + residuals^2 + FLOOR^2) few
+    factor sqrt(held-out errors^2 + residuals^2 + FLOOR^2) student
 
-by the root mean squares of one law, or of the average of several, on one corpus. `few` is how much wider an interval of
-Student's t with two degrees of freedom fewer than fitted runs is than that of the normal: 1.8 at four runs, 1.1 at
-twelve. The factors make such intervals hold
-90% of the points that were left out of 19 series of kept and public runs (`python -m tests.benchmarks misfit`). That of
-an average is small, since its interval also has what its laws disagree by. With 4, 6 and 9 runs drawn at random from
-these series, `few` makes them hold 93, 89 and 90% of the ends of the others, where without it they hold 82 to 86%
-(`python -m tests.benchmarks.few_runs`).
+by the root mean squares of one law, or of the average of several, on one corpus. `student` is how much wider an
+interval of Student's t with two degrees of freedom fewer than fitted runs is than that of the normal: 1.8 at four
+runs, 1.1 at twelve. The factors make such intervals hold 90% of the points that were left out of 19 series of kept and
+public runs (`python -m tests.benchmarks misfit`). That of an average is small, since its interval also has what its
+laws disagree by. With 4, 6 and 9 runs drawn at random from these series, `student` makes them hold 93, 89 and 90% of
+the ends of the others, where without it they hold 82 to 86% (`python -m tests.benchmarks.few_runs`).
 """
 
 from collections.abc import Mapping
@@ -72,8 +71,8 @@ def half_width(errors: np.ndarray, residual: float, factor: float, runs: int) ->
     Parameters: `errors`, log errors (k,) of predictions that were held out; `residual`, root mean square of the fit's
     own log residuals; `runs`, how many the fit has read.
     """
-    few = float(stdtrit(max(runs - 2, 1), 0.95) / ndtri(0.95))
-    return few * factor * sqrt(float(np.mean(np.square(errors))) + residual**2 + FLOOR**2)
+    student = float(stdtrit(max(runs - 2, 1), 0.95) / ndtri(0.95))
+    return student * factor * sqrt(float(np.mean(np.square(errors))) + residual**2 + FLOOR**2)
 
 
 def log_errors(half_width: float, count: int = 199) -> np.ndarray:

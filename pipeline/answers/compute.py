@@ -23,7 +23,7 @@ class ComputeGoal(LawGoal):
 
     folder = "compute"
     chooses_run = True
-    keys = ("flops", "domain_ratio")
+    keys = ("flops", "domain_ratio", "tolerance")
 
     def problems(self, question: Question) -> Iterator[str]:
         flops = question.goal.flops

@@ -50,38 +50,51 @@ def confirmation_plan(
 ) -> list[PlannedRun]:
     """The runs that confirm a recommendation, at the recommended place and around it.
 
-    `places` gives the recommended place first; in `keys` of the goal, question and recommendation must agree.
+    `places` gives the recommended place first; `keys` as in `answer_to`.
 
     Raises:
-        StudyError: there is no recommendation, or one of another question, or it found no answer.
+        StudyError: as `answer_to`.
         ConfigError: a corpus too short for these runs.
     """
-    recommendation, path = Recommendation.read(study), Recommendation.path(study)
-    for name in ("kind", *keys):
-        answered, value = (getattr(goal, name) for goal in (recommendation.goal, question.goal))
-        if answered != value:
-            raise StudyError(f"{path}: of goal.{name}={answered}, not {value}; run cptlaw recommend again")
-    if recommendation.mixture is None:
-        raise StudyError(f"nothing to confirm: {recommendation.binding}; ask for a larger goal.tolerance")
-    if question.corpora.domain not in recommendation.mixture:
-        raise StudyError(f"{path}: of another question; run cptlaw recommend again")
+    recommendation = answer_to(question, study, keys)
     question = with_peak(question, recommendation.peak_learning_rate)
     fitted = {run.spec.hash for run in study.read_plan() if run.role == "fit"} if study.plan_file.exists() else set()
     return confirmation_runs(question, places(question, recommendation), manifest, precision, fitted)
 
 
-def imported_runs(question: Question, study: Study) -> list[PlannedRun]:
+def answer_to(question: Question, study: Study, keys: Sequence[str]) -> Recommendation:
+    """The recommendation of a study, which answers the same question in `keys` of the goal.
+
+    Raises:
+        StudyError: there is no recommendation, or one of another question, or it found no answer.
+    """
+    recommendation, path = Recommendation.read(study), Recommendation.path(study)
+    changed = {}
+    for name in ("kind", *keys):
+        answered, value = (getattr(goal, name) for goal in (recommendation.goal, question.goal))
+        if answered != value:
+            changed[f"goal.{name}"] = (answered, value)
+    if changed:
+        own, other = (" ".join(f"{key}={pair[side]}" for key, pair in changed.items()) for side in (0, 1))
+        raise StudyError(f"{path}: of {own}; give that, or run cptlaw recommend again with {other}")
+    if recommendation.mixture is None:
+        raise StudyError(f"nothing to confirm: {recommendation.binding}; ask for a larger goal.tolerance")
+    if question.corpora.domain not in recommendation.mixture:
+        raise StudyError(f"{path}: of another question; run cptlaw recommend again")
+    return recommendation
+
+
+def imported_runs(question: Question, study: Study, keys: Sequence[str]) -> list[PlannedRun]:
     """The confirmation runs that were trained elsewhere, those nearest to the recommended ratio first.
 
     Raises:
-        StudyError: there are none; or one has other learning rates, or another batch, than the recommended run, so that
-            nothing is predicted for it.
+        StudyError: as `answer_to`; there are none; or one has other learning rates, or another batch, than the
+            recommended run, so that nothing is predicted for it.
     """
-    recommendation = Recommendation.read(study)
+    recommendation = answer_to(question, study, keys)
     question = with_peak(question, recommendation.peak_learning_rate)
     domain, runs = question.corpora.domain, [run for run in study.read_plan() if run.role == "confirm"]
-    if recommendation.mixture is None:
-        raise StudyError(f"nothing to confirm: {recommendation.binding}; ask for a larger goal.tolerance")
+    assert recommendation.mixture is not None
     ratio = recommendation.mixture[domain]
     if not runs:
         raise StudyError(

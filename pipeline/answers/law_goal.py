@@ -191,6 +191,11 @@ class LawGoal(Goal):
         _refuse_phases(question)
         return confirmation_plan(question, study, manifest, precision, self.keys, self.places)
 
+    def imported_runs(self, question: Question, study: Study) -> list[PlannedRun]:
+        from pipeline.answers.confirm import imported_runs
+
+        return imported_runs(question, study, self.keys)
+
     def confirm(self, question: Question, study: Study, runs: list[PlannedRun]) -> Output:
         from pipeline.answers.confirm import compare
         from pipeline.report.terminal_tables import confirmation_table

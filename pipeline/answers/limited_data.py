@@ -21,7 +21,7 @@ class LimitedDataGoal(LawGoal):
     folder = "limited-data"
     chooses_run = True
     design_question = "limited_data"
-    keys = ("domain_tokens",)
+    keys = ("domain_tokens", "most_tokens")
 
     def problems(self, question: Question) -> Iterator[str]:
         goal, step = question.goal, tokens_per_step(question)

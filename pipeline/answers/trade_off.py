@@ -17,6 +17,7 @@ class TradeOffGoal(LawGoal):
     """Usage 1 of the D-CPT Law."""
 
     design_question = "trade_off"
+    keys = ("tolerance",)
 
     def solve(self, asked: Asked) -> Found:
         from pipeline.answers.solvers import within_tolerance

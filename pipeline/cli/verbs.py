@@ -201,9 +201,7 @@ def confirm(question: Question, console: Console) -> Exit:
             console.print(f"not confirmed yet: {len(waiting)} runs for the fit are not in the answer", highlight=False)
             return Exit.DONE
     if study.plan_file.exists() and all(run.imported for run in study.read_plan()):
-        from pipeline.answers.confirm import imported_runs
-
-        return _show(goal.confirm(question, study, imported_runs(question, study)), console)
+        return _show(goal.confirm(question, study, goal.imported_runs(question, study)), console)
     manifest = Manifest.open(data_folder(question))
     runs = goal.confirmation_runs(question, study, manifest, known_precision(question, study) or "fp32")
     add_to_plan(study, runs)

@@ -28,7 +28,7 @@ LARGE_VOCABULARY, LARGE_VOCABULARY_GAIN = 30_000, 1.7
 """Tokens of a vocabulary whose logits take much of the time, and the gain there: 1.38 (fp32) to 2.03."""
 START_SECONDS = 5.0
 """Of a worker, until it trains."""
-PROBE_SECONDS = 8.0
+ENGINES_SECONDS = 8.0
 """Of measuring the engines of a shape that are not compiled."""
 
 Speeds = Callable[[PlannedRun], Speed | None]
@@ -71,7 +71,7 @@ def wall_seconds(study: Study, question: Question, runs: Sequence[PlannedRun]) -
         if takes is None:
             return None
         if shape not in begun and question.engine == "auto":
-            takes += PROBE_SECONDS + (COMPILE_SECONDS if shape in compiled else 0.0)
+            takes += ENGINES_SECONDS + (COMPILE_SECONDS if shape in compiled else 0.0)
         begun.add(shape)
         seconds.append(takes)
     return START_SECONDS + _makespan(runs, seconds, workers(question))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import subprocess
@@ -59,9 +58,10 @@ def measure_machine(question: Question, study: Study, manifest: Manifest, log: C
     machines. What was measured to choose a precision stays.
     """
     machine, configured = None, question.precision != "auto"
-    # A damaged file sends everyone else here.
-    with contextlib.suppress(StudyError):
+    try:
         machine = read_machine(study)
+    except StudyError:
+        Machine.path(study).unlink()  # Damaged: it sends everyone else here.
     if machine and (_compared(machine) or question.precision == machine.precision):
         return question.precision if configured else machine.precision
     if configured and question.launcher.kind == "slurm":
@@ -75,7 +75,7 @@ def measure_machine(question: Question, study: Study, manifest: Manifest, log: C
     settings = {"batch": batch, "sequence_length": question.sequence_length, "objective": question.objective.kind}
     precisions = [question.precision] if configured else list(PRECISIONS)
     together = workers(question) * parallel.processes
-    log(f"measuring the speed of {len(shapes)} models, {together} at once")
+    log(f"measuring the speed of {len(shapes)} models, in {together} processes at once, 20 s at most")
     speeds = measured_speeds(shapes, together, launcher.threads, target=target.name, precisions=precisions, **settings)
     of_target = {precision: of_shape[target.name]["training"] for precision, of_shape in speeds.items()}
     measured = {precision: round(speed) for precision, speed in of_target.items()}

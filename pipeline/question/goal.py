@@ -1,7 +1,6 @@
 """What a question can ask for: one interface, and the registry of the goals that implement it.
 
-Beside it only the active design and the papers' tables tell goals apart. A new goal is a module with a `GOAL` and a
-line in `GOALS`.
+A new goal is a module with a `GOAL`, and a line in `GOALS`; CONTRIBUTING.md has the steps.
 """
 
 from __future__ import annotations
@@ -153,6 +152,10 @@ class Goal(ABC):
             StudyError: no recommendation, or one of another question.
             ConfigError: a corpus too short for them; a line for each.
         """
+
+    def imported_runs(self, question: Question, study: Study) -> list[PlannedRun]:
+        """The runs that test the recommendation where they were trained elsewhere; raises as `confirmation_runs`."""
+        raise ConfigError([f"goal.kind: {question.goal.kind!r} asks for runs of its own; this study was imported"])
 
     @abstractmethod
     def confirm(self, question: Question, study: Study, runs: list[PlannedRun]) -> Output:

@@ -35,7 +35,7 @@ class Question:
     """fp32, bf16 (autocast over fp32 weights), or auto: the faster on this machine, measured once by prepare."""
     engine: str = "auto"
     """sdpa, eager, sdpa-compiled, eager-compiled, sdpa-chunked (for large vocabularies), or auto: the fastest, measured
-    once per shape."""
+    once per shape. Changes no run's name, and losses by rounding only."""
     sequence_length: int = 128
     """Predictions per sequence, tokens."""
     validation_windows: int = 0

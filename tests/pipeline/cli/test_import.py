@@ -106,6 +106,9 @@ def test_a_run_at_the_answer_confirms_it(
     assert "import more runs" in capsys.readouterr().out
     assert "no run to confirm with; cptlaw export" in refused(["confirm", str(study.folder)], capsys, 3)
 
+    other = "of goal.tolerance=0.01; give that, or run cptlaw recommend again with goal.tolerance=0.5"
+    assert other in refused(["confirm", str(study.folder), "goal.tolerance=0.5"], capsys, 3)
+
     near, other = (trainer_state(tmp_path / f"own-{ratio}", ratio) for ratio in (0.55, 0.7))
     (tmp_path / "own.yaml").write_text(
         f"{{role: confirm, runs: {{{other}: {{domain_ratio: 0.7}}, {near}: {{domain_ratio: 0.55}}}}}}"

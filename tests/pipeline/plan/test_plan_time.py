@@ -10,8 +10,8 @@ from pipeline.cli.main import run
 from pipeline.plan.cost import costs, run_seconds
 from pipeline.plan.duration import (
     COMPILED_GAIN,
+    ENGINES_SECONDS,
     LARGE_VOCABULARY_GAIN,
-    PROBE_SECONDS,
     START_SECONDS,
     speed_of,
     wall_seconds,
@@ -96,15 +96,15 @@ def test_a_plan_that_pays_for_compiling_counts_it_and_its_gain(tmp_path: Path) -
     question, study, plan = planned(tmp_path, *ONE_MODEL)
     plain = planned(tmp_path, *ONE_MODEL, "engine=eager")
     uncompiled = wall_of(plain) - START_SECONDS
-    expected = START_SECONDS + PROBE_SECONDS + COMPILE_SECONDS + uncompiled / COMPILED_GAIN
+    expected = START_SECONDS + ENGINES_SECONDS + COMPILE_SECONDS + uncompiled / COMPILED_GAIN
     assert wall_seconds(study, question, plan) == pytest.approx(expected, rel=1e-3)
     # At this speed the whole plan takes some seconds, and compiling would not pay.
     fast = planned(tmp_path, *ONE_MODEL, speeds={"qwen2-0.05m": Speed(10**6, 3 * 10**6)})
     eager = planned(tmp_path, *ONE_MODEL, "engine=eager", speeds={"qwen2-0.05m": Speed(10**6, 3 * 10**6)})
-    assert wall_of(fast) == pytest.approx(PROBE_SECONDS + wall_of(eager))
+    assert wall_of(fast) == pytest.approx(ENGINES_SECONDS + wall_of(eager))
     # More is gained where logits take much of the time.
     large = planned(tmp_path, *ONE_MODEL, "+model.vocab_size=49152")
-    expected = START_SECONDS + PROBE_SECONDS + COMPILE_SECONDS + uncompiled / LARGE_VOCABULARY_GAIN
+    expected = START_SECONDS + ENGINES_SECONDS + COMPILE_SECONDS + uncompiled / LARGE_VOCABULARY_GAIN
     assert wall_of(large) == pytest.approx(expected, rel=1e-3)
 
 
@@ -158,6 +158,8 @@ def test_prepare_measures_a_configured_precision_alone(tmp_path: Path, measured:
 
 
 def test_a_configured_precision_is_not_measured_for_other_machines(tmp_path: Path, measured: list[list[str]]) -> None:
+    # A damaged file of an earlier measurement is no obstacle.
+    (tmp_path / "machine.json").write_text("{")
     assert measure(tmp_path, "precision=bf16", "launcher=slurm") == ("bf16", None)
     assert measured == []
     assert measure(tmp_path, "launcher=slurm")[0] == "bf16"
