@@ -191,6 +191,8 @@ def with_unknown(law: Law, name: str) -> Law:
     def slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
         assert law.slopes is not None
         given = law.slopes(filled(x, psi), psi[:-1], basis)
+        if not any(j == name for _, j in given):
+            raise TypeError(f"{law.name} reads {name}, but its slopes lack those in {name}")
         return {(k, len(psi) - 1 if j == name else j): slope for (k, j), slope in given.items()}
 
     return replace(
