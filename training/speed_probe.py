@@ -6,6 +6,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from itertools import accumulate
+from statistics import median
 from typing import Any
 
 import torch
@@ -38,12 +39,15 @@ class Stopwatch:
         self.total += seconds
         return seconds
 
-    def fastest(self, calls: int, until: float, first: float, work: Callable[..., None], *arguments: int) -> float:
-        """Seconds of the fastest of so many calls, of which one took `first`; of those before `total` is `until`."""
+    def typical(self, calls: int, until: float, first: float, work: Callable[..., None], *arguments: int) -> float:
+        """Median seconds of so many calls, of which the first took `first`; of those before `total` is `until`.
+
+        Without the first one, if others can be had: it may have loaded kernels, or memory.
+        """
         times = [first]
         while len(times) < calls and self.total + min(times) <= until:
             times.append(self.time(work, *arguments))
-        return min(times)
+        return median(times[1:] or times)
 
 
 Part = tuple[int, int]
@@ -90,7 +94,7 @@ class Passes:
         """Time the largest part again, and the smallest where it counts: `calls` times in all, if `until` allows."""
         large = max(self.times)
         for part in sorted({large} if large == self.whole else {min(self.times), large}):
-            self.times[part] = self.watch.fastest(calls, until, self.times[part], self.work, *part)
+            self.times[part] = self.watch.typical(calls, until, self.times[part], self.work, *part)
 
     def per_flop(self) -> float | None:
         """Seconds that a FLOP more takes, at most where noise hides it; None where one part alone was measured."""
@@ -136,7 +140,7 @@ def measure_speed(
 ) -> dict[str, float]:
     """Tokens a second of a model: `training`, a step with its update, and `evaluation`, a forward pass.
 
-    Each is the best of five passes over the batch. Of a slow model it is the best of those that `seconds` leave time
+    Each is the median of five passes over the batch. Of a slow model it is that of those that `seconds` leave time
     for, of as many sequences as that allows, or of a part of one; what the rest would take follows from its FLOPs. The
     least that is measured is one pass of a single token, forward and backward, and one forward.
 
@@ -188,7 +192,7 @@ def measure_speed(
     steps.repeat(until=begin + 0.8 * seconds)
     # The first update allocates the moments.
     watch.time(update)
-    updating = watch.fastest(5, begin + 0.85 * seconds, watch.time(update), update)
+    updating = watch.typical(5, begin + 0.85 * seconds, watch.time(update), update)
     looks.repeat(until=begin + 0.95 * seconds)
     network.zero_grad(set_to_none=True)
     # Of a step, however many sequences it has.

@@ -78,7 +78,7 @@ def answer_to(question: Question, study: Study, keys: Sequence[str]) -> Recommen
         own, other = (" ".join(f"{key}={pair[side]}" for key, pair in changed.items()) for side in (0, 1))
         raise StudyError(f"{path}: of {own}; give that, or run cptlaw recommend again with {other}")
     if recommendation.mixture is None:
-        raise StudyError(f"nothing to confirm: {recommendation.binding}; ask for a larger goal.tolerance")
+        raise StudyError(f"nothing to confirm: {recommendation.binding}; change the goal, and run cptlaw recommend")
     if question.corpora.domain not in recommendation.mixture:
         raise StudyError(f"{path}: of another question; run cptlaw recommend again")
     return recommendation
