@@ -16,9 +16,8 @@ test: setup
 
 # Only tests/ has slow ones: not to import all modules for their doctests saves half a minute.
 test-slow: TESTS ?= tests
-test-slow: PROCESSES = 0
 test-slow: setup
-	$(BIN)/python -m pytest -m slow --numprocesses $(PROCESSES) --dist loadfile $(TESTS)
+	$(BIN)/python -m pytest -m slow $(TESTS)
 
 # Numbers must not depend on the processor: the kernels that OpenBLAS picks for two others, side by side. Those of
 # SkylakeX need AVX512.
