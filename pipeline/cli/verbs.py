@@ -200,7 +200,7 @@ def confirm(question: Question, console: Console) -> Exit:
         if waiting:
             console.print(f"not confirmed yet: {len(waiting)} runs for the fit are not in the answer", highlight=False)
             return Exit.DONE
-    if study.plan_file.exists() and all(run.imported for run in study.read_plan()):
+    if study.plan_file.exists() and any(run.imported for run in study.read_plan()):
         return _show(goal.confirm(question, study, goal.imported_runs(question, study)), console)
     manifest = Manifest.open(data_folder(question))
     runs = goal.confirmation_runs(question, study, manifest, known_precision(question, study) or "fp32")
