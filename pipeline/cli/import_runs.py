@@ -129,6 +129,9 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     known = study.read_plan() if study.plan_file.exists() else []
     if not all(run.imported for run in known):
         raise StudyError(f"{study.folder}: a study with runs of its own; import under another name=")
+    if known and {*known[0].spec.corpora} != {*both}:
+        names = " and ".join(known[0].spec.corpora)
+        raise StudyError(f"{study.folder}: its corpora are {names}; give general= and domain= as at the first import")
     plan = [*{run.name: run for run in [*known, *runs]}.values()]
     question = question_of(settings, [run for run in plan if run.role == "fit"], overrides)
     write_study(study, question, plan, tables)

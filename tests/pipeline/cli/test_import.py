@@ -65,7 +65,9 @@ def facts_file(tmp_path: Path, states: Mapping[float, Path]) -> str:
     return f"runs={tmp_path / 'facts.yaml'}"
 
 
-def test_runs_of_the_trainer_become_points(states: Mapping[float, Path], tmp_path: Path) -> None:
+def test_runs_of_the_trainer_become_points(
+    states: Mapping[float, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     files = [str(path) for path in states.values()]
     table = imported(tmp_path, *files, facts_file(tmp_path, states))
     assert table["run"].nunique() == 4
@@ -79,6 +81,14 @@ def test_runs_of_the_trainer_become_points(states: Mapping[float, Path], tmp_pat
     # A second import of one more run keeps those that are there.
     more = trainer_state(tmp_path / "more", 0.45)
     assert imported(tmp_path, str(more), "domain_ratio=0.45", *LOSS_BEFORE)["run"].nunique() == 5
+    law = [
+        "domain=law",
+        "losses={eval_general_loss: general, eval_domain_loss: law}",
+        "loss_before={general: 3, law: 4}",
+    ]
+    assert "its corpora are domain and general" in refused(
+        ["import", *words(tmp_path, str(more), "domain_ratio=0.45", *law)], capsys, 3
+    )
 
 
 @pytest.mark.slow
