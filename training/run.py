@@ -30,15 +30,20 @@ if TYPE_CHECKING:
 
 
 class Exit(IntEnum):
-    """Exit codes of a process that trains."""
+    """Exit codes of a process that trains; `cptlaw` has the same, and 1 for an error of the program."""
 
     DONE = 0
+    """All that was asked for is done."""
     CRASH = 1
+    """A run failed, or its lease went to another process; `cptlaw train retry_failed=true` tries it again."""
     BAD_CONFIGURATION = 2
+    """A key has a value that is not allowed."""
     INPUT_MISSING = 3
+    """A file, a corpus or a checkpoint is missing or damaged, or the disk is full."""
     UNEXPECTED = 70
-    """An error of the program; the run is tried again."""
+    """An error of the program; start it again, as after a signal."""
     RUN_ME_AGAIN = 75
+    """Stopped, with its state saved; the same command goes on."""
 
 
 @dataclass(frozen=True)

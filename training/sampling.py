@@ -1,7 +1,7 @@
 """The i-th sequence of a run as a pure function of i: its corpus, and its window there.
 
-There is no state and no index file: resuming costs nothing, batches do not depend on the number of devices, and runs at
-different ratios read the same k-th sequence of each corpus.
+There is no state and no index file: resuming costs nothing, batches do not depend on the number of devices, and runs of
+one seed and sequence length read the same k-th sequence of each corpus at every ratio.
 """
 
 from __future__ import annotations

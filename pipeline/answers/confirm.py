@@ -76,7 +76,10 @@ def answer_to(question: Question, study: Study, keys: Sequence[str]) -> Recommen
             changed[f"goal.{name}"] = (answered, value)
     if changed:
         own, other = (" ".join(f"{key}={pair[side]}" for key, pair in changed.items()) for side in (0, 1))
-        raise StudyError(f"{path}: of {own}; give that, or run cptlaw recommend again with {other}")
+        raise StudyError(
+            f"{path}: answers {own}, but {other} is asked; give {own} to confirm that answer, or run cptlaw recommend "
+            f"{study.folder} {other} before"
+        )
     if recommendation.mixture is None:
         raise StudyError(f"nothing to confirm: {recommendation.binding}; change the goal, and run cptlaw recommend")
     if question.corpora.domain not in recommendation.mixture:

@@ -1,10 +1,11 @@
-"""Read the validation losses that a run made elsewhere has logged: Trainer, wandb offline, or a table."""
+"""Read the validation losses and learning rates that a run made elsewhere has logged: Trainer, wandb, or a table."""
 
 from __future__ import annotations
 
 import json
 import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,25 @@ from pipeline.study.folder import StudyError
 
 STEPS = ("step", "train/global_step", "trainer/global_step", "_step")
 """Keys of a log that hold the optimizer step, the first that there is."""
+RATES = ("learning_rate", "train/learning_rate")
+"""Keys of a log that hold the learning rate."""
 TABLES = (".csv", ".parquet", ".jsonl")
 
 
-def read_losses(path: Path, losses: Mapping[str, str], columns: Mapping[str, str]) -> dict[str, pd.DataFrame]:
-    """The losses of the runs in a file or folder: run -> table with step, corpus and loss, and a table's other columns.
+@dataclass(frozen=True, eq=False)
+class RunLog:
+    """What is logged of a run."""
+
+    points: pd.DataFrame
+    """step, corpus and loss, and a table's other columns."""
+    rates: dict[int, float]
+    """Step -> learning rate, where it is logged."""
+    steps: int | None = None
+    """Length of the learning-rate schedule, where it is logged."""
+
+
+def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str]) -> dict[str, RunLog]:
+    """The logs of the runs in a file or folder, by the name of the run; '' where the file has one.
 
     Args:
         path: trainer_state.json or a folder with one, a wandb offline run folder, or a .csv, .parquet or .jsonl table.
@@ -41,13 +56,16 @@ def read_losses(path: Path, losses: Mapping[str, str], columns: Mapping[str, str
             raise StudyError(f"{path}: {len(logs)} logs; allowed: {wanted}, or a table ({', '.join(TABLES)})")
         path = logs[0]
     try:
-        rows = list(wandb_rows(path)) if path.suffix == ".wandb" else json.loads(path.read_bytes())["log_history"]
+        state = {} if path.suffix == ".wandb" else json.loads(path.read_bytes())
+        rows = list(wandb_rows(path)) if path.suffix == ".wandb" else state["log_history"]
         found = [
-            {"step": int(next(row[key] for key in STEPS if key in row)), "corpus": corpus, "loss": float(row[key])}
+            {"step": _step(row), "corpus": corpus, "loss": float(row[key])}
             for row in rows
             for key, corpus in losses.items()
             if key in row
         ]
+        rates = {_step(row): float(row[key]) for row in rows for key in RATES if key in row}
+        steps = int(state.get("max_steps") or 0) or None
     except FileNotFoundError:
         raise StudyError(f"{path}: does not exist") from None
     except (OSError, ValueError, KeyError, TypeError, StopIteration, struct.error) as error:
@@ -58,7 +76,11 @@ def read_losses(path: Path, losses: Mapping[str, str], columns: Mapping[str, str
         keys = f"it has {', '.join(known) or 'no losses'}; name them with losses='{{eval_loss: general}}'"
         raise StudyError(f"{path}: none of {', '.join(losses)} in its log; {keys}")
     # A Trainer that was resumed logs a step twice; the later one counts.
-    return {"": pd.DataFrame(found).drop_duplicates(["step", "corpus"], keep="last")}
+    return {"": RunLog(pd.DataFrame(found).drop_duplicates(["step", "corpus"], keep="last"), rates, steps)}
+
+
+def _step(row: Mapping[str, Any]) -> int:
+    return int(next(row[key] for key in STEPS if key in row))
 
 
 def wandb_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -89,10 +111,16 @@ def wandb_rows(path: Path) -> Iterator[dict[str, Any]]:
                 yield {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
 
 
-def _table(path: Path, columns: Mapping[str, str]) -> dict[str, pd.DataFrame]:
+def _table(path: Path, columns: Mapping[str, str]) -> dict[str, RunLog]:
     table, _ = renamed(read_table(path), columns)
     if lacking := [name for name in ("step", "corpus", "loss") if name not in table.columns]:
         raise ConfigError([f"{path}: no column {name}; name it with columns='{{{name}: ...}}'" for name in lacking])
-    if "run" not in table.columns:
-        return {"": table}
-    return {str(run): rows for run, rows in table.groupby("run", sort=False)}
+    runs = table.groupby("run", sort=False) if "run" in table.columns else [("", table)]
+    return {str(run): RunLog(rows, _rates(rows)) for run, rows in runs}
+
+
+def _rates(table: pd.DataFrame) -> dict[int, float]:
+    if "learning_rate" not in table.columns:
+        return {}
+    logged = table[(table["step"] > 0) & table["learning_rate"].notna()]
+    return {int(step): float(rate) for step, rate in zip(logged["step"], logged["learning_rate"], strict=True)}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -19,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from yaml import YAMLError
 
-from pipeline.cli.elsewhere import read_losses
+from pipeline.cli.elsewhere import RunLog, read_logs
 from pipeline.question.loading import question_of_study, read_question
 from pipeline.question.messages import ConfigError, describe_keys, one_line
 from pipeline.question.schema import Question
@@ -45,11 +48,11 @@ class RunFacts:
     peak: float | None = None
     """Largest learning rate."""
     steps: int | None = None
-    """Length of the schedule, steps; null: the last step with a loss."""
+    """Length of the schedule, steps; null: max_steps of Trainer's log, else the last step with a loss."""
     warmup: int = 0
     """Steps of the linear warm-up from 0."""
     decay: str = "cosine"
-    """none, linear, cosine, exponential or one_minus_sqrt."""
+    """none, linear (Trainer's default, with final=0), cosine, exponential or one_minus_sqrt."""
     decay_steps: int | None = None
     """Steps of the decay, at the end; null: all after the warm-up."""
     final: float = 0.1
@@ -58,6 +61,8 @@ class RunFacts:
     """Name of the model; another name for another size."""
     role: str = "fit"
     """fit, or confirm: a run at the recommended ratio, which no fit reads and cptlaw confirm compares."""
+    sequence_length: int | None = None
+    """Tokens of a training sequence, which cptlaw export writes; null: not known."""
     seed: int = 0
     """Tells runs apart that differ in nothing else."""
     loss_before: dict[str, float] = field(default_factory=dict)
@@ -93,6 +98,9 @@ HELP = f"""usage: cptlaw import FILE... name=STUDY [runs=FACTS.yaml] [key=value 
 {"".join(f"  {key:16} {note}{chr(10)}" for key, note in NOTES.items())}
 Other keys are those of a question, like law=[transfer-anchored] or goal.tolerance=0.05.
 """
+DECAYS = ("linear", "cosine", "none", "one_minus_sqrt", "exponential")
+SAME_RATE = 0.01
+"""Difference between a logged and a given learning rate, over the peak, up to which they are the same."""
 NEEDED = ("domain_ratio", "tokens_per_step", "non_embedding", "peak")
 
 
@@ -111,16 +119,16 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     losses = settings.losses or {key: name for name in both for key in (f"eval_{name}_loss", f"eval/{name}_loss")}
     runs, tables, problems = [], {}, []
     for file in files:
-        for name, table in read_losses(Path(file), losses, settings.columns).items():
+        for name, log in read_logs(Path(file), losses, settings.columns).items():
             label = f"{file}: {name}" if name else file
             try:
-                facts = facts_of(settings, table, of_run.get(name) or of_run.get(file) or {})
-                run = imported_run(label, name or file, facts, settings, table)
+                facts = facts_of(settings, log.points, of_run.get(name) or of_run.get(file) or {})
+                run = imported_run(label, name or file, facts, settings, log)
             except ConfigError as error:
                 problems += error.lines
                 continue
             runs.append(run)
-            tables[run.name] = with_loss_before(table, facts, run.spec)
+            tables[run.name] = with_loss_before(log.points, facts, run.spec)
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     if len(tables) < len(runs):
@@ -190,12 +198,14 @@ def facts_of(settings: ImportSettings, table: pd.DataFrame, own: dict[str, Any])
     return made
 
 
-def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSettings, table: pd.DataFrame) -> PlannedRun:
+def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSettings, log: RunLog) -> PlannedRun:
     """The run as a plan has it.
 
     Raises:
-        ConfigError: a fact is missing or impossible, or a corpus has no loss before CPT; the line begins with `label`.
+        ConfigError: a fact is missing or impossible or not what the log has, or a corpus has no loss before CPT; the
+            line begins with `label`.
     """
+    table = log.points
     where = "on the command line for all runs, or for this one in runs=FACTS.yaml"
     problems = [f"{label}: no {key}; give {key}=... {where}" for key in NEEDED if getattr(facts, key) is None]
     if facts.domain_ratio is not None and not 0 <= facts.domain_ratio <= 1:
@@ -213,32 +223,69 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
         elif corpus not in facts.loss_before and not (rows["step"] == 0).any():
             problems.append(f"{label}: no loss on {corpus!r} at step 0; give loss_before.{corpus}=... {where}")
     last = int(table["step"].max())
-    if (facts.steps or last) < last:
+    steps = facts.steps or max(log.steps or 0, last, 1)
+    if steps < last:
         problems.append(f"{label}: steps={facts.steps}, but it has a loss at step {last}; allowed: {last} or more")
+    length = facts.sequence_length or facts.tokens_per_step or 1
+    if length < 1 or (facts.tokens_per_step or length) % length:
+        each = f"allowed: a divisor of tokens_per_step={facts.tokens_per_step}"
+        problems.append(f"{label}: sequence_length={facts.sequence_length}; {each}")
+    if not problems and (line := _other_rates(facts, steps, log.rates)):
+        problems.append(f"{label}: {line}")
     if problems:
         raise ConfigError(problems)
     assert facts.domain_ratio is not None
     assert facts.tokens_per_step is not None
-    ratio, steps = Fraction(str(facts.domain_ratio)), facts.steps or max(last, 1)
+    ratio = Fraction(str(facts.domain_ratio))
     spec = RunSpec(
         phase="continual",
         model={"model_type": "given", "non_embedding": int(facts.non_embedding or 0)},
         initial=Initial("directory", fingerprint=IMPORTED),
         corpora=dict.fromkeys(sorted((settings.general, settings.domain)), IMPORTED),
         mixture={settings.general: str(1 - ratio), settings.domain: str(ratio)},
-        sequence_length=facts.tokens_per_step,
-        global_batch=1,
+        sequence_length=length,
+        global_batch=facts.tokens_per_step // length,
         steps=steps,
         schedule=pieces_of(facts, facts.peak or 0.0, steps),
         seed=facts.seed,
         evaluation=EvaluationPolicy("explicit", steps=tuple(sorted({*map(int, table["step"]), steps}))),
     )
-    try:
-        learning_rates(spec.schedule, steps)
-    except ValueError as error:
-        raise ConfigError([f"{label}: {error}"]) from None
     slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", slug).strip("-.")[-60:]
     return PlannedRun(f"{slug}-{spec.hash[:8]}", facts.role, facts.model_name, "", spec)
+
+
+def _other_rates(facts: RunFacts, steps: int, logged: Mapping[int, float]) -> str:
+    """What is wrong with the schedule that the facts give; '' where the log has the same learning rates, or none."""
+    try:
+        step = _first_other(facts, steps, logged)
+    except ValueError as error:
+        return str(error)
+    if step is None:
+        return ""
+    given = learning_rates(pieces_of(facts, facts.peak or 0.0, steps), steps)[step - 1]
+    line = f"learning_rate={logged[step]:.4g} at step {step} in the log, but peak, warmup, decay and final give"
+    for decay, final in product(DECAYS, (0.0, 0.1)):
+        unit = dataclasses.replace(facts, decay=decay, final=final, decay_steps=None)
+        with contextlib.suppress(ValueError):
+            rates = learning_rates(pieces_of(unit, 1.0, steps), steps)
+            known = [rate / rates[step - 1] for step, rate in logged.items() if rates[step - 1] > 0]
+            for peak in (facts.peak, float(f"{median(known):.3g}")):
+                if _first_other(dataclasses.replace(unit, peak=peak), steps, logged) is None:
+                    changed = "" if peak == facts.peak else f"peak={peak:g} "
+                    return f"{line} {given:.4g}; {changed}decay={decay} final={final:g} fits all of them"
+    return f"{line} {given:.4g} (steps={steps}); give them, and decay_steps, as the run was trained"
+
+
+def _first_other(facts: RunFacts, steps: int, logged: Mapping[int, float]) -> int | None:
+    """The first step at which the log has another learning rate than the facts give; None without one."""
+    peak = facts.peak or 0.0
+    rates = [0.0, *learning_rates(pieces_of(facts, peak, steps), steps).tolist()]
+    for step, rate in sorted(logged.items()):
+        # Trainers count from 0 or from 1, and log the rate of the step before or after.
+        near = rates[max(step - 1, 0) : step + 2]
+        if near and not min(near) - SAME_RATE * peak <= rate <= max(near) + SAME_RATE * peak:
+            return step
+    return None
 
 
 def pieces_of(facts: RunFacts, peak: float, steps: int) -> tuple[Piece, ...]:
@@ -296,6 +343,9 @@ def question_of(settings: ImportSettings, runs: Sequence[PlannedRun], overrides:
         own = ["experiment=own", f"name={settings.name}", f"studies={settings.studies}", "model=local", "ladder=[]"]
         own += [f"model.path={IMPORTED}", "confirm.tokens_factor=1"]
         own += [f"corpora.sources.{name}.path={IMPORTED}" for name in ("general", "domain")]
+        if len({run.spec.model["non_embedding"] for run in runs}) == 1:
+            # As experiment=base-model: what a single model was trained on before is not known.
+            own += ["law=[transfer-open,transfer-open-saturating]"] * (not any(w.startswith("law=") for w in overrides))
         question = read_question([*own, *words, *overrides])
     question.continual.schedule.pieces = [relative(piece, peak) for piece in spec.schedule]
     kinds = dict(zip(sources, question.corpora.sources.values()))

@@ -13,7 +13,7 @@ from pipeline.plan import cost
 from pipeline.plan.machine import known_precision, measure_machine
 from pipeline.plan.prepare import begin_corpora, generation_lines, prepare_corpora
 from pipeline.plan.runs import by_domain, data_folder, placeholder_manifest
-from pipeline.plan.write import add_to_plan, current_plan, write_plan
+from pipeline.plan.write import add_to_plan, current_plan, planned_corpora, write_plan
 from pipeline.question.goal import Output, goal_of
 from pipeline.question.schema import Question
 from pipeline.report.terminal_tables import cost_table
@@ -202,7 +202,7 @@ def confirm(question: Question, console: Console) -> Exit:
             return Exit.DONE
     if study.plan_file.exists() and any(run.imported for run in study.read_plan()):
         return _show(goal.confirm(question, study, goal.imported_runs(question, study)), console)
-    manifest = Manifest.open(data_folder(question))
+    manifest = planned_corpora(question, study)
     runs = goal.confirmation_runs(question, study, manifest, known_precision(question, study) or "fp32")
     add_to_plan(study, runs)
 

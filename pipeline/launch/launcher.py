@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from pipeline.launch.run_queue import try_again
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.folder import Study
@@ -16,28 +17,29 @@ def launch(question: Question, study: Study, console: Console, last: str = "reco
 
     On a cluster a job of the kind `last`, recommend or confirm, follows the runs.
 
-    What a launcher must do, as `launch.slurm` does: start `python -m pipeline.launch.worker STUDY --only RUN` for each
-    open run, in the study's folder on a shared disk, parents before children; pass SIGTERM on, so that the run saves;
-    start it again after exit code 75, 70 or a signal, and not after 2 or 3; submit nothing twice, also after a kill
-    in between; and put behind the runs what continues the study: `cptlaw train` where the goal is staged, else collect,
-    fit, recommend, confirm, report. A host must not be named as another one: leases compare host, boot and process.
+    What a launcher must do, as `launch.slurm.submit` does: start `python -m pipeline.launch.worker STUDY --only RUN`
+    for each open run, on a disk that all machines share, parents before children; pass SIGTERM on, so that the run
+    saves; start it again after exit code 75, 70 or a signal, and not after 0, 1, 2 or 3 (`training.run.Exit` says what
+    each means); submit nothing twice, also after a kill in between; and put behind the runs what continues the study:
+    `cptlaw train` where the goal is staged, else collect, fit, recommend, confirm, report. Two machines must not have
+    one host name at a time: a run's lease compares host name, boot and process to see whether its process lives.
 
     Raises:
         ConfigError: question.run is not in the plan.
     """
     plan = study.read_plan()
+    chosen = [run for run in plan if question.run in (None, run.name, run.spec.hash, run.spec.hash[:8])]
+    if not chosen and question.run is not None:
+        raise ConfigError([f"run: {question.run!r} is not in {study.plan_file}; see cptlaw status"])
     if question.retry_failed:
-        for run in plan:
-            if study.state(run) == "failed":
-                (study.runs / run.name / "FAILED").unlink()
-    if question.run is not None:
+        for run in chosen:
+            try_again(study.runs / run.name)
+    on_cluster = question.launcher.kind == "slurm"
+    if question.run is not None and not (on_cluster and question.retry_failed):
         from pipeline.launch.work import run_worker
 
-        names = [run.name for run in plan if question.run in (run.name, run.spec.hash, run.spec.hash[:8])]
-        if not names:
-            raise ConfigError([f"run: {question.run!r} is not in {study.plan_file}; see cptlaw status"])
-        return run_worker(study, question, names[0])
-    if question.launcher.kind == "slurm":
+        return run_worker(study, question, chosen[0].name)
+    if on_cluster:
         from pipeline.launch.slurm.submit import show, submit
 
         return (show if question.dry_run else submit)(study, question, plan, last, console)

@@ -72,13 +72,25 @@ def next_runs(
     return [run.name for run in sorted(ready, key=lambda run: run.model != last_model)]
 
 
+def try_again(folder: Path) -> None:
+    """Let a run that is marked as failed be trained again; its attempts so far no longer count."""
+    if not (folder / "FAILED").exists():
+        return
+    write_whole(folder / "RETRIED", f"{max([0, *(record['attempt'] for record in attempts(folder))])}\n")
+    (folder / "FAILED").unlink()
+
+
 def fail_after_retries(folder: Path, question: Question) -> bool:
-    """Mark a run as failed if its process died more often than launcher.retries without progress, unless retry_failed.
+    """Mark a run as failed if its process died more often than launcher.retries without progress.
+
+    Attempts before the last `try_again` do not count.
 
     Returns:
         Whether the run is marked as failed now.
     """
-    records = [] if question.retry_failed else attempts(folder)
+    retried = folder / "RETRIED"
+    before = int(retried.read_text() or 0) if retried.exists() else 0
+    records = [record for record in attempts(folder) if record["attempt"] > before]
     if not records or is_live(folder, records[-1], question.launcher.stale_after):
         return False
     # Deaths count from the last progress, since a long run may lose a node every few days.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pipeline.plan.machine import required_precision
 from pipeline.plan.runs import data_folder
 from pipeline.question.goal import goal_of
+from pipeline.question.loading import load_question
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Corpora, Corpus
-from pipeline.study.folder import PlannedRun, Study, question_yaml
+from pipeline.study.folder import PlannedRun, Study, StudyError, question_yaml
 from training.corpora.manifest import Manifest
 from training.durable import write_whole
 
@@ -48,6 +49,34 @@ def current_plan(question: Question, study: Study, manifest: Manifest, *, keep: 
             and (keep or (run.role == "confirm" and not run.variant and run.parent in {*planned, None}))
         ]
     return runs
+
+
+def planned_corpora(question: Question, study: Study) -> Manifest:
+    """The prepared corpora, which are those that the study was planned with.
+
+    Raises:
+        StudyError: they are others, so that no fit of the study predicts their losses; or they lie in another folder
+            than the one that the workers, which read study.yaml, will look in.
+    """
+    folder, planned = data_folder(question), Corpora.read(study).corpora
+    manifest = Manifest.open(folder)
+    others = [
+        name
+        for name, corpus in manifest.corpora.items()
+        if name not in planned or planned[name].fingerprint != corpus.fingerprint
+    ]
+    if others:
+        raise StudyError(
+            f"{study.folder}: planned with other text or another tokenizer for {', '.join(others)} than {folder} has; "
+            "give the corpora.* of the plan, or begin another study (name=...)"
+        )
+    of_workers = data_folder(load_question(study.folder / "study.yaml", again=False))
+    if of_workers != folder:
+        raise StudyError(
+            f"{study.folder}/study.yaml: its corpora are in {of_workers}, those of this command in {folder}; "
+            "run cptlaw plan with the corpora.* of this command first"
+        )
+    return manifest
 
 
 def add_to_plan(study: Study, runs: list[PlannedRun]) -> list[PlannedRun]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,8 +129,12 @@ def study_of(question: Question) -> Study:
 
 
 def question_yaml(question: Question) -> str:
-    """The resolved question, as study.yaml holds it: a YAML document with a start and an end."""
-    return f"{START}{OmegaConf.to_yaml(OmegaConf.structured(question))}{END}"
+    """The resolved question, as study.yaml holds it: a YAML document with a start and an end.
+
+    Without what one command alone was asked for: a later one must not do it again.
+    """
+    kept = dataclasses.replace(question, run=None, retry_failed=False, dry_run=False)
+    return f"{START}{OmegaConf.to_yaml(OmegaConf.structured(kept))}{END}"
 
 
 def _planned(line: dict[str, Any]) -> PlannedRun:

@@ -52,7 +52,7 @@ def status_table(rows: list[RunStatus]) -> Table:
         caption = f"{len(rows):,} runs: {listed}; {MOST} are shown"
         rows = sorted(rows, key=lambda row: [*STATES].index(row.state))[:MOST]
     table = Table(title=None, show_lines=False, caption=caption)
-    for name in ("run", "state", "step", "tokens/s", "loss"):
+    for name in ("run", "state", "step", "tokens/s", "losses, or why it failed"):
         table.add_column(name, justify="right" if name in ("step", "tokens/s") else "left", overflow="fold")
     for row in rows:
         state, step = f"[{STATES[row.state]}]{row.state}[/]", f"{row.step}/{row.run.spec.steps}"
@@ -65,7 +65,7 @@ def print_failed(study: Study, runs: Sequence[PlannedRun], console: Console) -> 
     for run in runs[:10]:
         path = study.runs / run.name / "FAILED"
         reason = path.read_text().strip() if path.exists() else "the run that it starts from has failed"
-        line = f"failed {run.name}: {reason}; cptlaw train retry_failed=true tries again"
+        line = f"failed {run.name}: {reason}; cptlaw train {study.folder} retry_failed=true tries again"
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if runs[10:]:
         console.print(f"and {len(runs) - 10:,} more; see cptlaw status", highlight=False)

@@ -119,7 +119,7 @@ def with_loss(name: str, noise: float) -> pd.DataFrame:
     return frame.assign(loss=loss * np.exp(errors))
 
 
-def test_every_law_of_the_papers_is_there():
+def test_every_law_has_true_parameters():
     assert set(TRUTH) == set(LAWS)
 
 

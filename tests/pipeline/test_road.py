@@ -360,6 +360,9 @@ def test_a_run_that_dies_too_often_fails_with_the_reason(copy: Study, capsys: py
     assert (folder / "FAILED").read_text() == "3 attempts failed, the last one: RuntimeError: boom\n"
     assert run(["status", str(copy.folder)]) == 0
     assert "boom" in capsys.readouterr().out
-    (folder / "FAILED").unlink()
-    assert run_worker(copy, question_of_study(copy.folder, ["retry_failed=true"]), planned.name) == 0
+    other = next(one for one in copy.read_plan() if one.role == "fit" and one.name != planned.name)
+    (copy.runs / other.name / "FAILED").write_text("loss is nan\n")
+    assert run(["train", str(copy.folder), f"run={planned.name}", "retry_failed=true"]) == 0
     assert (folder / "DONE").exists()
+    assert (copy.runs / other.name / "FAILED").exists(), "another run was not asked for"
+    assert not question_of_study(copy.folder, []).retry_failed

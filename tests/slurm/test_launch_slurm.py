@@ -125,10 +125,20 @@ def test_a_failed_run_blocks_its_children_only(words, study, slurm, capsys) -> N
     assert run(["train", *words]) == 1
     assert _arrays(slurm) == [("1", "0", "")]
     out = capsys.readouterr().out
-    assert "loss is nan at step 3; cptlaw train retry_failed=true" in out
+    assert f"loss is nan at step 3; cptlaw train {study.folder} retry_failed=true" in out
     assert out.count("the run that it starts from has failed") == 3
     assert run(["train", *words, "retry_failed=true"]) == 0
     assert [after for _, _, after in _arrays(slurm)] == ["", "", "afterok:2_0", "afterok:1:2:3"]
+
+
+def test_one_of_the_failed_runs_is_submitted_again(words, study, slurm) -> None:
+    assert run(["plan", *words]) == 0
+    first, other = (run for run in study.read_plan() if run.role == "pretrain")
+    for parent in (first, other):
+        (study.runs / parent.name).mkdir(parents=True)
+        (study.runs / parent.name / "FAILED").write_text("loss is nan at step 3\n")
+    assert run(["train", *words, f"run={first.name}", "retry_failed=true"]) == 1
+    assert [len(_arrays(slurm)), [study.state(parent) for parent in (first, other)]] == [1, ["open", "failed"]]
 
 
 def test_arrays_are_split_at_the_limit_of_the_cluster(words, study, slurm) -> None:

@@ -121,6 +121,11 @@ def training_plan(question: Question, study: Study, devices: int, micro_batch: i
     phase = with_peak(question, answer.peak_learning_rate).continual
     if answer.mixture is None:
         raise StudyError(f"{study.folder}: no mixture meets the goal ({answer.binding}); nothing to export")
+    if question.model.path == IMPORTED and phase.global_batch == 1:
+        line = f"sequence_length: not known of the imported runs, whose steps have {question.sequence_length:,} tokens"
+        raise ConfigError(
+            [f"{line}; give it and the sequences of a step: sequence_length=... continual.global_batch=..."]
+        )
     if phase.global_batch % (devices * micro_batch):
         each = f"micro_batch={micro_batch} on devices={devices}"
         raise ConfigError([f"{each}: do not divide continual.global_batch={phase.global_batch}; give numbers that do"])
@@ -226,6 +231,7 @@ def missing_data(plan: TrainingPlan) -> list[str]:
     lines = []
     if plan.model == IMPORTED:
         lines.append(f"the paths: of the model, and of each corpus, yours in place of {IMPORTED!r}")
+        lines.append("optimizer and precision of the imported runs: those written are cptlaw's defaults")
     for corpus in plan.corpora:
         if corpus.source.kind == "installed-python":
             lines.append(f"{corpus.name}: text of the installed Python, which is no file; write it to {corpus.place}")

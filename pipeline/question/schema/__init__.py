@@ -99,7 +99,7 @@ class Question:
     run: str | None = None
     """Of train and evaluate: only the run with this hash or folder name."""
     retry_failed: bool = False
-    """Of train: train runs again that are marked FAILED."""
+    """Of train: train the runs again that have failed, or with run=NAME that one."""
     dry_run: bool = False
     """Of advise, and of train with launcher=slurm: print scripts and commands, submit nothing."""
     experiment: Any = None

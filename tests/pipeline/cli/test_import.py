@@ -33,9 +33,10 @@ def losses(ratio: float, step: int) -> dict[str, float]:
     return {"general": 3.0 + 0.08 * (ratio - 0.3) * way, "domain": 4.0 - (0.1 + 0.3 * ratio) * way}
 
 
-def trainer_state(folder: Path, ratio: float) -> Path:
+def trainer_state(folder: Path, ratio: float, peak: float = 2e-4) -> Path:
     """A checkpoint folder of transformers' Trainer with two evaluation sets."""
-    log = [{"step": step, "epoch": 0.1, "loss": 3.3, "learning_rate": 1e-4} for step in STEPS]
+    rates = learning_rates([Piece("linear", 0.0, peak, steps=4), Piece("cosine", end=peak / 10)], 40)
+    log = [{"step": step, "epoch": 0.1, "loss": 3.3, "learning_rate": rates[step - 1]} for step in STEPS]
     # As a run that was resumed from step 15 logs them.
     log += [{"step": 20, f"eval_{corpus}_loss": 9.0} for corpus in BEFORE]
     for step in STEPS:
@@ -116,8 +117,16 @@ def test_a_run_at_the_answer_confirms_it(
     assert "import more runs" in capsys.readouterr().out
     assert "no run to confirm with; cptlaw export" in refused(["confirm", str(study.folder)], capsys, 3)
 
-    other = "of goal.tolerance=0.01; give that, or run cptlaw recommend again with goal.tolerance=0.5"
-    assert other in refused(["confirm", str(study.folder), "goal.tolerance=0.5"], capsys, 3)
+    error = refused(["confirm", str(study.folder), "goal.tolerance=0.5"], capsys, 3)
+    assert "answers goal.tolerance=0.01, but goal.tolerance=0.5 is asked; give goal.tolerance=0.01 to confirm" in error
+    assert error.endswith(f"or run cptlaw recommend {study.folder} goal.tolerance=0.5 before")
+
+    export = ["export", str(study.folder), "format=trl"]
+    assert "whose steps have 2,048 tokens; give it and the sequences" in refused(export, capsys, 2)
+    assert run([*export, "sequence_length=256", "continual.global_batch=8"]) == 0
+    said = capsys.readouterr()
+    assert "max_length: 256" in said.out
+    assert "optimizer and precision of the imported runs" in said.err
 
     near, other = (trainer_state(tmp_path / f"own-{ratio}", ratio) for ratio in (0.55, 0.7))
     (tmp_path / "own.yaml").write_text(
@@ -134,7 +143,8 @@ def test_a_run_at_the_answer_confirms_it(
     assert rows[0].domain_ratio == 0.55, "the one nearest to the answer is judged"
     assert all(abs(row.relative_error) < 0.01 for row in rows)
 
-    imported(tmp_path, str(near), "domain_ratio=0.55", "role=confirm", "peak=1e-4", *LOSS_BEFORE)
+    slow = trainer_state(tmp_path / "slow", 0.55, peak=1e-4)
+    imported(tmp_path, str(slow), "domain_ratio=0.55", "role=confirm", "peak=1e-4", *LOSS_BEFORE)
     assert "peak 0.0001, recommended 0.0002" in refused(["confirm", str(study.folder)], capsys, 3)
 
 
@@ -194,6 +204,15 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
         folder, *given, "losses={eval_loss: domain}"
     )
     assert "is not a shape" in line(folder, *given, "decay=steep")
+    assert "learning_rate=0.0001879 at step 10 in the log, but peak, warmup, decay and final give 0.0001667; " in line(
+        folder, *given, "decay=linear", "final=0"
+    )
+    assert line(folder, *given, "decay=linear").endswith("; decay=cosine final=0.1 fits all of them")
+    assert line(folder, *given, "peak=3e-4").endswith("; peak=0.0002 decay=cosine final=0.1 fits all of them")
+    assert "(steps=80); give them, and decay_steps, as the run was trained" in line(folder, *given, "steps=80")
+    assert "sequence_length=500; allowed: a divisor of tokens_per_step=2048" in line(
+        folder, *given, "sequence_length=500"
+    )
     assert "nowhere.csv does not exist" in line(str(tmp_path / "nowhere.csv"), *given)
     assert "role=proof; allowed: fit, confirm" in line(folder, *given, "role=proof")
     assert "nothing to confirm; import runs with role=fit first" in line(folder, *given, "role=confirm")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from rich.console import Console
 from pipeline.cli.main import run
 from pipeline.plan.prepare import prepare_corpora, progress_bar, sources_of
 from pipeline.plan.runs import data_folder
+from pipeline.plan.write import write_plan
 from pipeline.question.loading import read_question
-from pipeline.study.folder import Study
-from tests.pipeline.small import small_words
+from pipeline.study.folder import Study, study_of
+from tests.pipeline.small import refused, small_words
 from training.corpora.manifest import Manifest
 from training.corpora.source import SourceReader
 
@@ -119,3 +121,16 @@ def test_redpajama_like_slices_are_split_by_source() -> None:
     web, wiki = ({document for document, _ in reader.documents(name)} for name in ("web", "wiki"))
     assert min(len(web), len(wiki)) > 1000
     assert not web & wiki
+
+
+def test_confirming_with_other_corpora_than_the_plan_has_is_refused(texts: Path, tmp_path: Path, capsys) -> None:
+    words = small_words(texts, tmp_path, "ladder=[]")
+    elsewhere = shutil.copytree(texts / "code", tmp_path / "elsewhere")
+    moved = small_words(texts, tmp_path, f"corpora.sources.domain.path={elsewhere}")
+    other = small_words(texts, tmp_path, f"corpora.sources.domain.path={texts / 'general'}")
+    for each in (words, moved, other):
+        prepare_corpora(read_question(each), lambda _: None)
+    question = read_question(words)
+    write_plan(question, study_of(question))
+    assert "run cptlaw plan with the corpora.* of this command first" in refused(["confirm", *moved], capsys)
+    assert "planned with other text or another tokenizer for domain, general" in refused(["confirm", *other], capsys)
