@@ -116,7 +116,7 @@ class Proposal:
     """Weights that a method proposes for the target, and the runs that it took to find them."""
 
     method: str
-    """Name in METHODS, or of the given weights."""
+    """Name in METHODS, of a variant of one (autoscale-offsets), or of the given weights."""
     weights: dict[str, Ratio]
     """Domain -> ratio of the training tokens, sum 1."""
     low: dict[str, Ratio] = field(default_factory=dict)
@@ -154,7 +154,7 @@ class WeightsRecommendation(Artifact):
     warnings: list[str]
     """A line each."""
     proposals: list[Proposal]
-    """One a method, in the question's order."""
+    """One or two a method, in the question's order."""
 
 
 @dataclass(frozen=True)

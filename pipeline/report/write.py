@@ -43,8 +43,9 @@ _LOSSES = (
 _AGREEMENT = "Small dots are fitted points; diamonds are confirmation runs, which no fit has seen."
 _READING = (
     "Losses are in nats a token on fixed validation text; lower is better, and 0.01 nats is about 1% of perplexity.",
-    "A 90% prediction interval holds the loss of a new run nine times in ten. It combines the bootstrap over runs with "
-    "the errors of the law on held-out runs. It does not cover changes of the data or of the optimizer.",
+    "A 90% prediction interval holds the loss of a new run nine times in ten. It comes from the errors on held-out "
+    "runs and from how far the laws differ; without runs to hold out, from the bootstrap. It does not cover changes of "
+    "the data or of the optimizer.",
     "N is the number of non-embedding parameters, D the tokens of the CPT run. Ratios are of training tokens.",
     "The answer is an extrapolation where its model is larger or its run longer than those fitted: the warnings say "
     "how far, and the confirmation measures the error.",

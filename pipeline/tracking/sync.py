@@ -6,6 +6,7 @@ import functools
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -19,7 +20,8 @@ from training.run import Exit
 def sync(study: Study, question: Question, console: Console) -> Exit:
     """Copy to wandb, offline, what it lacks of a study, and upload what is not uploaded yet.
 
-    Safe to repeat: complete copies stay. Without the study's folder wandb/ everything is copied again.
+    Safe to repeat: complete copies stay. Without the study's folder wandb/ everything is copied again. Uploads
+    wherever a key is known and WANDB_MODE allows it, whatever tracking.mode the runs were recorded with.
 
     Returns:
         DONE; CRASH when a run could not be copied or uploaded.
@@ -51,7 +53,9 @@ def sync(study: Study, question: Question, console: Console) -> Exit:
     line = functools.partial(console.print, highlight=False, soft_wrap=True)
     line(f"{made} attempts{answer} copied from the study's files: {study.folder / 'wandb'}")
     unsent = [path for path in tracking_runs.local_folders(study) if not list(path.glob("*.wandb.synced"))]
-    if unsent and tracking_runs.mode_of(tracking) != "online":
+    # Runs are recorded offline by tracking.mode=offline, which the study keeps; to send them is what sync is for.
+    mode = tracking_runs.mode_of(replace(tracking, mode="auto")) if unsent else ""
+    if unsent and mode != "online":
         line(f"{len(unsent)} wandb runs are not uploaded: wandb login, then cptlaw track sync {study.folder}")
     elif unsent:
         line(f"uploading {len(unsent)} runs to wandb")

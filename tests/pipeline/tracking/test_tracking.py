@@ -184,6 +184,25 @@ def test_sync_makes_from_the_files_what_the_mirror_saw(tracked: Study, tmp_path:
     assert len(stored(copy)[identity].history) == len(made[identity].history)
 
 
+def test_what_was_recorded_offline_is_sent_by_sync(tracked: Study, tmp_path: Path, monkeypatch, capsys) -> None:
+    copy = Study(tmp_path / "small")
+    shutil.copytree(tracked.folder, copy.folder, ignore=shutil.ignore_patterns("checkpoints"))
+    text = (copy.folder / "study.yaml").read_text()
+    assert "  mode: auto\n" in text
+    (copy.folder / "study.yaml").write_text(text.replace("  mode: auto\n", "  mode: offline\n"))
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert run(["track", "sync", str(copy.folder)]) == 0
+    assert "are not uploaded: wandb login, then" in capsys.readouterr().out
+    monkeypatch.setenv("WANDB_MODE", "online")
+    sent: list[list[str]] = []
+    done = SimpleNamespace(returncode=0)
+    monkeypatch.setattr("pipeline.tracking.sync.subprocess.run", lambda command, **_: sent.append(command) or done)
+    assert run(["track", "sync", str(copy.folder)]) == 0
+    (command,) = sent
+    assert command[2:4] == ["wandb", "sync"]
+    assert set(command[5:]) == {str(folder) for folder in (copy.folder / "wandb").glob("offline-run-*")}
+
+
 @pytest.mark.slow
 def test_a_run_that_was_stopped_has_an_attempt_more(words: list[str], tmp_path: Path) -> None:
     assert run(["plan", *words, f"studies={tmp_path}", "seed=5", "pretrain.steps=3000", "allow_repeats=true"]) == 0
@@ -266,7 +285,7 @@ def test_a_server_that_cannot_be_reached_is_a_warning(words: list[str], tracked:
     assert "cptlaw track sync" in lines[-1]
     assert (study.runs / planned.name / "DONE").exists()
     test_no_file_holds_the_key(study)
-    assert run(["track", "sync", str(study.folder), "tracking.mode=offline"]) == 0
+    assert run(["track", "sync", str(study.folder)]) == 0
     (one,) = stored(study).values()
     assert [row["step"] for row in one.history][-1] == 30
 
