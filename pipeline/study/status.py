@@ -52,7 +52,7 @@ def status_table(rows: list[RunStatus]) -> Table:
         caption = f"{len(rows):,} runs: {listed}; {MOST} are shown"
         rows = sorted(rows, key=lambda row: [*STATES].index(row.state))[:MOST]
     table = Table(title=None, show_lines=False, caption=caption)
-    for name in ("run", "state", "step", "tokens/s", "losses, or why it failed"):
+    for name in ("run", "state", "step", "tokens/s", "result"):
         table.add_column(name, justify="right" if name in ("step", "tokens/s") else "left", overflow="fold")
     for row in rows:
         state, step = f"[{STATES[row.state]}]{row.state}[/]", f"{row.step}/{row.run.spec.steps}"
