@@ -210,7 +210,7 @@ def confirm(question: Question, console: Console) -> Exit:
         return all(study.state(run) == "done" for run in runs)
 
     if question.launcher.kind != "slurm" or not ended():
-        code = launch(question, study, console, last="confirm")
+        code = launch(question, study, console, last="confirm", wanted=runs)
         if code != Exit.DONE or not ended():
             return code  # DONE: they are queued, and behind them the job that compares.
     return _show(goal.confirm(question, study, runs), console)

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 
 from pipeline.launch.run_queue import try_again
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
-from pipeline.study.folder import Study
+from pipeline.study.folder import PlannedRun, Study
 from pipeline.study.status import print_failed
 from training.run import Exit
 
 
-def launch(question: Question, study: Study, console: Console, last: str = "recommend") -> Exit:
+def launch(
+    question: Question,
+    study: Study,
+    console: Console,
+    last: str = "recommend",
+    wanted: Sequence[PlannedRun] | None = None,
+) -> Exit:
     """Train the plan, or question.run, with the launcher of the question.
 
-    On a cluster a job of the kind `last`, recommend or confirm, follows the runs.
+    On a cluster a job of the kind `last`, recommend or confirm, follows the runs. On this machine only the runs
+    `wanted`, and those that they start from, are trained, where they are given.
 
     What a launcher must do, as `launch.slurm.submit` does: start `python -m pipeline.launch.worker STUDY --only RUN`
     for each open run, on a disk that all machines share, parents before children; pass SIGTERM on, so that the run
@@ -45,9 +54,20 @@ def launch(question: Question, study: Study, console: Console, last: str = "reco
         return (show if question.dry_run else submit)(study, question, plan, last, console)
     from pipeline.launch.local import last_log_line, train_locally
 
-    code = train_locally(study, question, console)
+    only = None if wanted is None else {run.name for run in _with_parents(plan, wanted)}
+    code = train_locally(study, question, console, only)
     if code == Exit.CRASH:
         print_failed(study, [run for run in plan if study.state(run) == "failed"], console)
     if code in (Exit.CRASH, Exit.INPUT_MISSING) and (line := last_log_line(study)):
         console.print(f"last line of the workers' logs: {line}", highlight=False, markup=False)
     return code
+
+
+def _with_parents(plan: Sequence[PlannedRun], wanted: Sequence[PlannedRun]) -> list[PlannedRun]:
+    by_hash, needed = {run.spec.hash: run for run in plan}, []
+    left = [by_hash[run.spec.hash] for run in wanted]
+    while left:
+        run = left.pop()
+        needed.append(run)
+        left += [by_hash[one] for one in {run.parent, run.after} if one in by_hash and by_hash[one] not in needed]
+    return needed

@@ -73,8 +73,13 @@ def test_training_again_trains_nothing(trained: Study, words: list[str], capsys:
 
 @pytest.mark.slow
 def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp_path: Path) -> None:
-    for verb in ("collect", "fit", "recommend", "confirm", "report"):
+    for verb in ("collect", "fit", "recommend"):
         assert run([verb, *words]) == 0, verb
+    assert run(["plan", *(word.replace("[0.1,0.5,0.9]", "[0.1,0.3,0.5,0.9]") for word in words)]) == 0
+    for verb in ("confirm", "report"):
+        assert run([verb, *words]) == 0, verb
+    states = [trained.state(planned) for planned in trained.read_plan() if planned.role != "confirm"]
+    assert sorted(states) == ["done"] * 5 + ["open"], "the run that no confirmation needs is not trained"
     recommendation = Recommendation.read(trained)
     assert recommendation.law == {"general": "transfer-anchored", "domain": "transfer-anchored"}
     share = (recommendation.mixture or {})["domain"]
