@@ -27,11 +27,11 @@ def launch(
     `wanted`, and those that they start from, are trained, where they are given.
 
     What a launcher must do, as `launch.slurm.submit` does: start `python -m pipeline.launch.worker STUDY --only RUN`
-    for each open run, on a disk that all machines share, parents before children; pass SIGTERM on, so that the run
-    saves; start it again after exit code 75, 70 or a signal, and not after 0, 1, 2 or 3 (`training.run.Exit` says what
-    each means); submit nothing twice, also after a kill in between; and put behind the runs what continues the study:
-    `cptlaw train` where the goal is staged, else collect, fit, recommend, confirm, report. Two machines must not have
-    one host name at a time: a run's lease compares host name, boot and process to see whether its process lives.
+    for each open run, on a shared disk, parents before children; pass SIGTERM on, so that the run saves; start it again
+    after exit code 75, 70 or a signal, and not after 0, 1, 2 or 3 (`training.run.Exit` says what each means); submit
+    nothing twice, also after a kill in between; and put behind the runs what continues the study: `cptlaw train` where
+    the goal is staged, else collect, fit, recommend, confirm, report. Two machines must not have one host name at a
+    time: a run's lease compares host name, boot and process to see whether its process lives.
 
     Raises:
         ConfigError: question.run is not in the plan.
@@ -54,7 +54,7 @@ def launch(
         return (show if question.dry_run else submit)(study, question, plan, last, console)
     from pipeline.launch.local import last_log_line, train_locally
 
-    only = None if wanted is None else {run.name for run in _with_parents(plan, wanted)}
+    only = None if wanted is None else _with_parents(plan, wanted)
     code = train_locally(study, question, console, only)
     if code == Exit.CRASH:
         print_failed(study, [run for run in plan if study.state(run) == "failed"], console)
@@ -63,11 +63,12 @@ def launch(
     return code
 
 
-def _with_parents(plan: Sequence[PlannedRun], wanted: Sequence[PlannedRun]) -> list[PlannedRun]:
-    by_hash, needed = {run.spec.hash: run for run in plan}, []
-    left = [by_hash[run.spec.hash] for run in wanted]
-    while left:
-        run = left.pop()
-        needed.append(run)
-        left += [by_hash[one] for one in {run.parent, run.after} if one in by_hash and by_hash[one] not in needed]
-    return needed
+def _with_parents(plan: Sequence[PlannedRun], wanted: Sequence[PlannedRun]) -> set[str]:
+    """Names of the runs, and of those that have to be done before them."""
+    by_hash, names = {run.spec.hash: run for run in plan}, set()
+    for run in wanted:
+        needed: PlannedRun | None = run
+        while needed is not None:
+            names.add(needed.name)
+            needed = by_hash.get(needed.after or "")
+    return names

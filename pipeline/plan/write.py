@@ -74,7 +74,7 @@ def planned_corpora(question: Question, study: Study) -> Manifest:
     if of_workers != folder:
         raise StudyError(
             f"{study.folder}/study.yaml: its corpora are in {of_workers}, those of this command in {folder}; "
-            "run cptlaw plan with the corpora.* of this command first"
+            "run cptlaw plan with the corpora.* and data of this command first"
         )
     return manifest
 

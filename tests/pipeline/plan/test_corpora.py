@@ -132,5 +132,5 @@ def test_confirming_with_other_corpora_than_the_plan_has_is_refused(texts: Path,
         prepare_corpora(read_question(each), lambda _: None)
     question = read_question(words)
     write_plan(question, study_of(question))
-    assert "run cptlaw plan with the corpora.* of this command first" in refused(["confirm", *moved], capsys)
+    assert "run cptlaw plan with the corpora.* and data of this command first" in refused(["confirm", *moved], capsys)
     assert "planned with other text or another tokenizer for domain, general" in refused(["confirm", *other], capsys)
