@@ -55,7 +55,7 @@ def answer_sentence(evidence: Evidence) -> str:
     elif evidence.confirmations:
         words.append("The confirmation runs are of another domain ratio: run cptlaw confirm again.")
     if evidence.outcome is not None:
-        words.append(f"Optimum: {evidence.outcome.verdict}.")
+        words.append(f"Optimum: {evidence.outcome.verdict} (Confirmation, below, says why).")
     return " ".join([*words, *evidence.missing])
 
 

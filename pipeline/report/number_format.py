@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping
 
+from fitting.law_average import AVERAGE
+
 
 def label(text: str) -> str:
     """Text for plotly, which reads a few tags.
@@ -30,6 +32,7 @@ def laws_used(law: Mapping[str, str]) -> str:
     >>> laws_used({"general": "dcpt", "code": "dcpt"}), laws_used({"general": "dcpt", "code": "transfer"})
     ('dcpt', 'dcpt on general and transfer on code')
     """
+    law = {corpus: "the average of the laws" if name == AVERAGE else name for corpus, name in law.items()}
     names = set(law.values())
     return names.pop() if len(names) == 1 else " and ".join(f"{name} on {corpus}" for corpus, name in law.items())
 
