@@ -1,6 +1,6 @@
 """What 90% intervals hold of the points that no fit saw, by kind of extrapolation.
 
-20 series: both corpora of usages-small, general and domain of the three pairs of the public trials (their cosine runs),
+19 series: both corpora of usages-small, general and domain of the three pairs of the public trials (their cosine runs),
 and the six domains of dcpt-six-small. Of each series the ratios, tokens, sizes, or size and tokens that `fitting.folds`
 names are left out, and the rest is fitted; on the rest the same is done once more, which gives the errors that an
 interval is made of. Each law is judged, and the average of all. Every series has the same weight. The factors of
