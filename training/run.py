@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from training.attempt import Attempt, LeaseLostError, claim
+from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, SHARDED, Group, spread_problem
 from training.durable import write_whole
@@ -44,6 +46,10 @@ class Exit(IntEnum):
     """An error of the program; start it again, as after a signal."""
     RUN_ME_AGAIN = 75
     """Stopped, with its state saved; the same command goes on."""
+
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""Errors that the user corrects at the disk: no space, or no right to write."""
 
 
 @dataclass(frozen=True)
@@ -247,8 +253,14 @@ def run_once(
         return run.end(Exit.CRASH, str(error))
     except BaseException as error:
         if not isinstance(error, LeaseLostError):
-            run.end(Exit.CRASH, f"{type(error).__name__}: {error}")
+            run.end(_exit_of(error), f"{type(error).__name__}: {error}")
         raise
+
+
+def _exit_of(error: BaseException) -> Exit:
+    """How an attempt ends by an error; only a CRASH counts as one that failed."""
+    corrected = isinstance(error, (CorpusError, SpecError)) or getattr(error, "errno", None) in DISK_ERRORS
+    return Exit.INPUT_MISSING if corrected else Exit.CRASH
 
 
 def _facts(spec: RunSpec, execution: Execution, folder: Path, group: Group) -> dict[str, Any]:

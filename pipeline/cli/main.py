@@ -168,7 +168,8 @@ def _carry_out(verb: str, rest: list[str], debug: bool, loaded: Callable[[], obj
     except KeyboardInterrupt:
         code, lines = _STOPPED, "stopped; run the same command again to continue"
     except Exception as error:
-        from pipeline.launch.work import DISK_ERRORS, disk_message
+        from pipeline.launch.work import disk_message
+        from training.run import DISK_ERRORS
 
         if debug:
             raise

@@ -19,14 +19,12 @@ from training.attempt import LeaseLostError
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group, join, leave
-from training.run import Exit, Places, run_once
+from training.run import DISK_ERRORS, Exit, Places, run_once
 from training.spec import Execution, SpecError
 from training.stop import StopRequest
 
 MIRROR_SECONDS = 5.0
 """Longest wait for wandb, seconds, in a process that was asked to stop."""
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-"""Errors that the user corrects at the disk: no space, or no right to write."""
 
 
 def work(

@@ -312,6 +312,9 @@ def test_a_full_disk_loses_nothing(copy: Study) -> None:
     assert len(full.stderr.strip().splitlines()) == 1
     assert not (folder / "FAILED").exists()
     assert not list((folder / "resume").iterdir())
+    # However often it is tried, the run has not failed: it counts crashes.
+    (attempt,) = (folder / "attempts").glob("*.json")
+    assert json.loads(attempt.read_text())["exit_code"] == 3
     assert run_forked(command).returncode == 0
     assert (folder / "points.jsonl").read_bytes() == whole
 
