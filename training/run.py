@@ -37,7 +37,7 @@ class Exit(IntEnum):
     DONE = 0
     """All that was asked for is done."""
     CRASH = 1
-    """A run failed, or its lease went to another process; `cptlaw train retry_failed=true` tries it again."""
+    """A run failed: `cptlaw train retry_failed=true` tries it again. Or its lease went to a process that goes on."""
     BAD_CONFIGURATION = 2
     """A key has a value that is not allowed."""
     INPUT_MISSING = 3

@@ -63,10 +63,11 @@ def status_table(rows: list[RunStatus]) -> Table:
 def print_failed(study: Study, runs: Sequence[PlannedRun], console: Console) -> None:
     """Print why runs failed, of ten at most."""
     for run in runs[:10]:
-        path = study.runs / run.name / "FAILED"
-        reason = path.read_text().strip() if path.exists() else "the run that it starts from has failed"
-        line = f"failed {run.name}: {reason}; cptlaw train {study.folder} retry_failed=true tries again"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        path, reason = study.runs / run.name / "FAILED", "the run that it starts from has failed"
+        if path.exists():
+            remedy = f"cptlaw train {study.folder} retry_failed=true run={run.name} tries it again"
+            reason = f"{path.read_text().strip()}; {remedy}"
+        console.print(f"failed {run.name}: {reason}", highlight=False, markup=False, soft_wrap=True)
     if runs[10:]:
         console.print(f"and {len(runs) - 10:,} more; see cptlaw status", highlight=False)
 

@@ -125,7 +125,9 @@ def test_a_failed_run_blocks_its_children_only(words, study, slurm, capsys) -> N
     assert run(["train", *words]) == 1
     assert _arrays(slurm) == [("1", "0", "")]
     out = capsys.readouterr().out
-    assert f"loss is nan at step 3; cptlaw train {study.folder} retry_failed=true" in out
+    remedy = f"cptlaw train {study.folder} retry_failed=true run={parent.name} tries it again"
+    assert f"failed {parent.name}: loss is nan at step 3; {remedy}\n" in out
+    assert out.count("retry_failed=true") == 1
     assert out.count("the run that it starts from has failed") == 3
     assert run(["train", *words, "retry_failed=true"]) == 0
     assert [after for _, _, after in _arrays(slurm)] == ["", "", "afterok:2_0", "afterok:1:2:3"]
