@@ -76,9 +76,10 @@ examples:
   cptlaw tables tables.run=true                  train every study that the papers' tables need, then make the tables
   cptlaw fit points=runs.csv 'law=[dcpt,chinchilla]' columns='{{N: params_b, D: tokens_b, loss: val_loss}}'
 
-cptlaw VERB --help lists every key. Overrides follow Hydra: group=file of conf/, key=value, 'key=[a,b]'.
-exit codes: 0 done, 1 crash or a failed run, 2 bad configuration, 3 input missing, 75 stopped or waiting, no error:
-remove the file STOP of the study if there is one, and give the command again
+cptlaw plan --help lists every key, cptlaw VERB --help what VERB takes. Overrides follow Hydra: group=file of conf/,
+key=value, 'key=[a,b]'.
+exit codes: 0 done, 1 crash, a failed run, or nothing meets the goal, 2 bad configuration, 3 input missing or disk full,
+75 stopped or waiting, no error: remove the file STOP of the study if there is one, and give the command again
 """
 
 
