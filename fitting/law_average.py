@@ -1,7 +1,8 @@
 """Several laws answer together: the mean of their log losses, weighted by how well each predicted held-out points.
 
-The weights are inverse variances: 1 / (mean square of the held-out log errors + FLOOR^2). On 20 series the mean misses
-less than the law with the smallest held-out error (docs/negative-results.md, `python -m tests.benchmarks misfit`).
+The weights are inverse variances: 1 / (mean square of the held-out log errors + WEIGHT_FLOOR^2). On 19 series the
+mean misses less than the law with the smallest held-out error (docs/negative-results.md, `python -m tests.benchmarks
+misfit`).
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ LEAST_LOSS = 0.01
 """Nats a token: far from few points a law may predict less than nothing, which has no logarithm."""
 AREAS = ("s2", "s2_pretrain")
 """Columns that depend on a law's lambda: a frame for several laws holds them once for each, as <law>.<column>."""
-FLOOR = 0.012
+WEIGHT_FLOOR = 0.012
 """Log error by which two laws may differ on a new run whatever their held-out errors, so that none counts alone."""
 APART = 1.3
 """Half-width of a 90% interval that the laws' disagreement makes, over the standard deviation of their log losses."""
@@ -33,7 +34,7 @@ def law_weights(errors: Mapping[str, np.ndarray]) -> dict[str, float]:
     >>> {law: round(weight, 2) for law, weight in weights.items()}
     {'one': 0.69, 'other': 0.31}
     """
-    precision = {law: 1 / (float(np.mean(np.square(values))) + FLOOR**2) for law, values in errors.items()}
+    precision = {law: 1 / (float(np.mean(np.square(values))) + WEIGHT_FLOOR**2) for law, values in errors.items()}
     total = sum(precision.values())
     return {law: value / total for law, value in precision.items()}
 
