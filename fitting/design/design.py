@@ -1,7 +1,7 @@
 """Choose the runs that are expected to sharpen an answer most for their cost."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -55,6 +55,7 @@ def design(
     question: str | None = None,
     budget: float | None = None,
     batch: int | None = None,
+    side_by_side: bool = False,
     seed: int = 0,
 ) -> Design:
     """Choose the next runs among candidates: those that sharpen an answer most for their cost.
@@ -68,7 +69,9 @@ def design(
     domain_tokens; flops) and what else the law reads. A column `<loss column>.<name>` goes before `<name>` for that
     loss. In trade_off the first pair is the general loss, r is the domain ratio, and the general law reads 1 - r.
     `cost`, the name of the column, in any unit. `budget`, in the same unit: the sum of the costs never exceeds it.
-    `batch`, how many runs at most: by default one, or as many as a budget pays for. `seed`, of the random draws.
+    `batch`, how many runs at most: by default one, or as many as a budget pays for. `side_by_side`: whether the runs of
+    a batch are made at one time, each on a device of its own; none is then priced below the costliest of them, as it
+    would only leave its device idle. `seed`, of the random draws.
 
     Each run is the one with the largest expected fall of the answer's posterior variance over its cost to the power .4,
     chosen as if those before it had been measured. Without points the posterior is the prior. The result depends on the
@@ -92,7 +95,11 @@ def design(
     before = task.half_width([one.variance for one in task.draws])
     most = min(batch or (1 if budget is None else MOST_RUNS), len(task.runs.costs))
     limit = inf if budget is None else budget
-    chosen = choose(task.draws, task.rows, task.runs.costs, task.score(), limit, most)
+    chosen = choose(task.copied(), task.rows, task.runs.costs, task.score(), limit, most)
+    least = 0.0
+    while side_by_side and (longest := max(task.runs.costs[run] for run, _ in chosen)) > least:
+        least = longest
+        chosen = choose(task.copied(), task.rows, task.runs.costs, task.score(least=least), limit, most)
     numbers = [run for run, _ in chosen]
     widths = [task.half_width(variances) for _, variances in chosen]
     return Design(
@@ -124,9 +131,16 @@ class Task:
     places: np.ndarray
     known: np.ndarray
 
-    def score(self, cost_power: float = COST_POWER, spread_first: bool = False) -> Score:
-        """What a run takes from the variance over a power of its cost; or spread runs while points are wanting."""
-        gains = gains_per_cost(self.rows, self.runs.costs, cost_power)
+    def copied(self) -> list[Draws]:
+        """The draws to choose with, which changes them."""
+        return [replace(one, losses=one.losses.copy(), answers=one.answers.copy()) for one in self.draws]
+
+    def score(self, cost_power: float = COST_POWER, spread_first: bool = False, least: float = 0.0) -> Score:
+        """What a run takes from the variance over a power of its cost, which counts as `least` or more.
+
+        `spread_first`: runs are spread while points are wanting.
+        """
+        gains = gains_per_cost(self.rows, np.maximum(self.runs.costs, least), cost_power)
         if not spread_first:
             return gains
         spread = spread_per_cost(self.places, self.known, self.runs.costs, SPREAD_POWER)

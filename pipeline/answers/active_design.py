@@ -32,7 +32,7 @@ from pipeline.answers.design_candidates import (
 from pipeline.plan.machine import workers
 from pipeline.plan.runs import by_domain, planned_runs, starting_order
 from pipeline.plan.token_supply import supply_problems
-from pipeline.question.design import is_active, schedules_of_peaks
+from pipeline.question.design import candidate_peaks, is_active, schedules_of_peaks, target_steps
 from pipeline.question.goal import goal_of
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import LawConfig, Question
@@ -69,7 +69,7 @@ class Chosen:
 
     @property
     def spent(self) -> float:
-        """Cost of all chosen runs, and of the pre-training of their models but the target, in `design.budget_unit`."""
+        """Cost of all chosen runs, and of the pre-training of their models but the target, in `Setting.unit`."""
         return sum(run.cost for one in self.rounds for run in one.chosen)
 
 
@@ -183,17 +183,6 @@ def is_answered(setting: Setting, study: Study) -> bool:
     )
 
 
-def round_line(one: DesignRound) -> str:
-    """What is spent and known, the next runs, and what they should bring, in a line."""
-    spent = f"round {one.round}: {one.spent:.2g} of {one.budget:.2g} {one.unit} spent"
-    known = "nothing measured yet"
-    if one.half_width is not None and one.answer is not None:
-        known = f"domain ratio {one.answer:.3f} ± {one.half_width:.3f} (90%), tolerance {one.tolerance:g}"
-        if one.chosen and not one.more and one.half_width <= one.tolerance:
-            known += ", which a second round has to agree with"
-    return f"{spent}; {known}; {one.stop or f'next: {_next_runs(one)}'}"
-
-
 def most_telling(setting: Setting, study: Study) -> str:
     """The runs that `cptlaw refine` would choose now and what they should bring, in words; nothing is written.
 
@@ -202,16 +191,7 @@ def most_telling(setting: Setting, study: Study) -> str:
     """
     plan = [run for run in study.read_plan() if run.role != "confirm" and study.state(run) == "done"]
     points = of_domain(measured_points(study, plan, setting.question.corpora.general), setting.question)
-    return _next_runs(_round(setting, chosen_runs(setting, study), points, True))
-
-
-def _next_runs(one: DesignRound) -> str:
-    runs = ", ".join(
-        f"{run.model} at {run.domain_ratio:g} for {run.steps} steps{f', peak {run.peak:g}' if run.peak else ''}"
-        for run in one.chosen
-    )
-    expected = one.chosen[-1].half_width if one.chosen else None
-    return runs + (f"; expected ± {expected:.3f}" if expected is not None else "")
+    return _round(setting, chosen_runs(setting, study), points, True).next_runs()
 
 
 def plan_lines(question: Question, study: Study, manifest: Manifest, precision: str) -> list[str]:
@@ -219,12 +199,12 @@ def plan_lines(question: Question, study: Study, manifest: Manifest, precision: 
     setting = Setting(question, manifest, precision)
     chosen, design_ = chosen_runs(setting, study), question.design
     begun = (
-        f"{len(chosen.rounds)} rounds chosen so far, {chosen.spent:.2g} {design_.budget_unit}"
+        f"{len(chosen.rounds)} rounds chosen so far, {chosen.spent:.2g} {setting.unit}"
         if chosen.rounds
         else "first round"
     )
     beside = "" if question.model.path else " beside the target's pre-training"
-    limits = f"at most {setting.budget:.2g} {design_.budget_unit}{beside}"
+    limits = f"at most {setting.budget:.2g} {setting.unit}{beside}"
     return [f"{begun}; more rounds follow until the domain ratio is known within {design_.tolerance:g}, {limits}"]
 
 
@@ -237,7 +217,7 @@ def _planned(setting: Setting, rounds: Sequence[DesignRound]) -> Chosen:
         own = all(planned) if planned else own
         if not own:
             continue
-        if one.unit != setting.question.design.budget_unit:
+        if one.unit != setting.unit:
             costs = []
             for run in filter(None, planned):
                 costs.append(setting.cost(run, setting.pretrained([before.model for before in runs])))
@@ -281,6 +261,7 @@ def _round(
         question=goal_of(question).design_question,
         budget=left if len(affordable) and left < inf else None,
         batch=added.batch if len(affordable) else 1,
+        side_by_side=_one_a_worker(question),
         seed=question.seed,
     )
     certain = points is not None and not more and found.before <= added.tolerance
@@ -289,7 +270,8 @@ def _round(
         answer = recommended() if certain and recommended else (found.answer, found.before)
         if answer is not None:
             added = dataclasses.replace(added, answer=answer[0], half_width=answer[1])
-        if certain and answer is not None and answer[1] <= added.tolerance and _agrees(chosen, added):
+        narrow = certain and answer is not None and answer[1] <= added.tolerance
+        if narrow and (_agrees(chosen, added) or _enclosed(setting, chosen, added)):
             return dataclasses.replace(added, stop=TOLERANCE)
     if not len(affordable):
         return dataclasses.replace(added, stop=BUDGET if len(fresh) else CANDIDATES)
@@ -300,7 +282,7 @@ def _round(
         made.append(_chosen(setting, by_name[names[at]], width, {*begun, *(run.model for run in made)}))
     reason = found.reason
     enough = next((n for n, width in enumerate(found.half_width, 1) if width <= added.tolerance), len(made))
-    if enough < len(made) and not (more or certain):
+    if enough < len(made) and not (more or certain or _one_a_worker(question)):
         made, reason = made[:enough], f"{reason}; the first {enough} of them should reach the tolerance"
     return dataclasses.replace(added, chosen=made, reason=reason)
 
@@ -316,6 +298,27 @@ def _agrees(chosen: Chosen, one: DesignRound) -> bool:
     return last.half_width <= one.tolerance and abs(last.answer - one.answer) <= one.tolerance
 
 
+def _enclosed(setting: Setting, chosen: Chosen, one: DesignRound) -> bool:
+    """Whether runs of the very model and length that the answer is for enclose its interval.
+
+    Such an answer is read between measured runs. The narrow intervals that were wrong were of laws that carried smaller
+    or shorter runs to the target.
+    """
+    question = setting.question
+    if goal_of(question).design_question != "trade_off" or len(candidate_peaks(question)) > 1:
+        return False
+    assert one.answer is not None
+    assert one.half_width is not None
+    ratios = [
+        run.domain_ratio
+        for each in chosen.rounds
+        for run in each.chosen
+        if (run.model, run.steps) == (question.model.name, target_steps(question))
+    ]
+    low, high = max(one.answer - one.half_width, 0.0), min(one.answer + one.half_width, 1.0)
+    return bool(ratios) and min(ratios) <= low and high <= max(ratios)
+
+
 def _empty_round(setting: Setting, chosen: Chosen, known: Collection[str]) -> DesignRound:
     """A round without runs, on what is known of the runs of those names."""
     return DesignRound(
@@ -323,7 +326,7 @@ def _empty_round(setting: Setting, chosen: Chosen, known: Collection[str]) -> De
         state=_state(setting, known),
         spent=chosen.spent,
         budget=setting.budget,
-        unit=setting.question.design.budget_unit,
+        unit=setting.unit,
         tolerance=setting.question.design.tolerance,
         answer=None,
         half_width=None,
@@ -365,6 +368,11 @@ def _batch(question: Question, chosen: Chosen) -> int:
     if chosen.rounds:
         return chosen.rounds[-1].batch
     return (question.launcher.slurm.limit or ON_SLURM) if question.launcher.kind == "slurm" else workers(question)
+
+
+def _one_a_worker(question: Question) -> bool:
+    """Whether a round has a run for each worker of this machine, where a shorter one would leave its worker idle."""
+    return question.design.batch is None and question.launcher.kind != "slurm"
 
 
 def _state(setting: Setting, known: Collection[str]) -> str:

@@ -75,25 +75,37 @@ class Setting:
         return sum(self.own_cost(run) for run in grid if target is None or run.spec.hash != target.spec.hash)
 
     @functools.cached_property
-    def speeds(self) -> Mapping[str, Speed]:
+    def unit(self) -> str:
+        """The unit of costs: `design.budget_unit`, or what auto stands for."""
+        asked = self.question.design
+        if asked.budget_unit != "auto":
+            return asked.budget_unit
+        return "device-hours" if asked.budget is None and self._measured_speeds else "FLOPs"
+
+    @functools.cached_property
+    def _measured_speeds(self) -> Mapping[str, Speed]:
         """Model -> tokens a second of a worker, as `prepare` measured it: the same on whatever machine decides.
 
-        Raises:
-            ConfigError: it measured none.
+        Empty where one is missing.
         """
         machine = read_machine(study_of(self.question))
-        if machine is None or not self.models.keys() <= machine.speeds.keys():
-            problem = "design.budget_unit: 'device-hours' needs the speed of every model, and prepare has measured none"
-            raise ConfigError([f"{problem}; use precision=auto and prepare again, or FLOPs, or tokens"])
-        return machine.speeds
+        return machine.speeds if machine and self.models.keys() <= machine.speeds.keys() else {}
 
     def own_cost(self, run: PlannedRun) -> float:
-        """Cost of the steps of a run alone, in `design.budget_unit`."""
-        match self.question.design.budget_unit:
+        """Cost of the steps of a run alone, in `unit`.
+
+        Raises:
+            ConfigError: device-hours, and `prepare` has not measured the speed of every model.
+        """
+        match self.unit:
             case "tokens":
                 return float(run.spec.tokens)
             case "device-hours":
-                seconds = run_seconds(run.spec, self.speeds[run.model]) or 0.0
+                if not self._measured_speeds:
+                    problem = "design.budget_unit: 'device-hours' needs the speed of every model, and prepare has "
+                    problem += "measured none; use precision=auto and prepare again, or FLOPs, or tokens"
+                    raise ConfigError([problem])
+                seconds = run_seconds(run.spec, self._measured_speeds[run.model]) or 0.0
                 return seconds * self.question.parallel.processes / 3600
             case _:
                 return run_flops(run.spec)

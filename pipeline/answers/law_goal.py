@@ -78,13 +78,13 @@ class LawGoal(Goal):
         return [*notes, *(plan_lines(question, study, manifest, precision) if self.staged(question) else [])]
 
     def collect_stage(self, question: Question, study: Study, log: Log) -> str:
-        from pipeline.answers.active_design import next_round, round_line
+        from pipeline.answers.active_design import next_round
 
         if not self.staged(question):
             return ""
         asked = partial(self.recommended, question, study, log)
         found = next_round(_setting(question, study), study, recommended=asked)
-        return round_line(found) if found else ""
+        return found.line() if found else ""
 
     def recommended(self, question: Question, study: Study, log: Log) -> tuple[float, float] | None:
         """The recommended ratio and the half-width of its interval, by fits to all points so far."""
@@ -108,7 +108,7 @@ class LawGoal(Goal):
         return content.mixture[question.corpora.domain], (content.high - content.low) / 2
 
     def add_round(self, question: Question, study: Study) -> str:
-        from pipeline.answers.active_design import is_answered, learn_from_confirmation, next_round, round_line
+        from pipeline.answers.active_design import is_answered, learn_from_confirmation, next_round
 
         if not self.design_question:
             return super().add_round(question, study)
@@ -119,7 +119,7 @@ class LawGoal(Goal):
         learned = learn_from_confirmation(setting, study)
         found = next_round(setting, study, more=True)
         lines = [f"{len(learned)} confirmation runs are points for the fit now"] if learned else []
-        return "\n".join([*lines, *([round_line(found)] if found else [])])
+        return "\n".join([*lines, *([found.line()] if found else [])])
 
     def answer_line(self, question: Question, study: Study) -> str:
         from pipeline.report.terminal_tables import answer_line

@@ -58,7 +58,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "boundaries": ("none", "documents"),
     "objective.kind": OBJECTIVES,
     "design.kind": ("auto", "grid", "active"),
-    "design.budget_unit": ("FLOPs", "tokens", "device-hours"),
+    "design.budget_unit": ("auto", "FLOPs", "tokens", "device-hours"),
     "launcher.kind": ("local", "slurm"),
     "tracking.kind": ("none", "wandb"),
     "tracking.mode": ("auto", "online", "offline"),

@@ -73,6 +73,25 @@ class DesignRound:
     stop: str | None = None
     """TOLERANCE, BUDGET or CANDIDATES; None: runs were chosen."""
 
+    def line(self) -> str:
+        """What is spent and known, the next runs, and what they should bring, in a line."""
+        spent = f"round {self.round}: {self.spent:.2g} of {self.budget:.2g} {self.unit} spent"
+        known = "nothing measured yet"
+        if self.half_width is not None and self.answer is not None:
+            known = f"domain ratio {self.answer:.3f} ± {self.half_width:.3f} (90%), tolerance {self.tolerance:g}"
+            if self.chosen and not self.more and self.half_width <= self.tolerance:
+                known += ", which a second round has to agree with"
+        return f"{spent}; {known}; {self.stop or f'next: {self.next_runs()}'}"
+
+    def next_runs(self) -> str:
+        """The chosen runs, and the half-width that is expected after them."""
+        runs = ", ".join(
+            f"{run.model} at {run.domain_ratio:g} for {run.steps} steps{f', peak {run.peak:g}' if run.peak else ''}"
+            for run in self.chosen
+        )
+        expected = self.chosen[-1].half_width if self.chosen else None
+        return runs + (f"; expected ± {expected:.3f}" if expected is not None else "")
+
 
 def history_file(study: Study) -> Path:
     """Where the rounds are: all goals of a domain share them."""

@@ -52,6 +52,18 @@ def test_a_batch_is_at_most_so_many_and_one_by_default():
     assert sum(both.cost) <= 10.0
 
 
+def test_runs_made_side_by_side_are_about_as_long():
+    """A short one beside a long one would leave its device idle, so what teaches more at the long one's price comes."""
+    points, candidates = measure(runs()).iloc[::3], runs(sizes=(0.2, 0.8, 4.0))
+    one = fitting.design("chinchilla", points, candidates, TARGET, batch=3)
+    both = fitting.design("chinchilla", points, candidates, TARGET, batch=3, side_by_side=True)
+    assert max(one.cost) / min(one.cost) > 2 * max(both.cost) / min(both.cost)
+    assert both.half_width[-1] < one.half_width[-1]
+    budget = 0.9 * sum(both.cost)
+    less = fitting.design("chinchilla", points, candidates, TARGET, batch=3, side_by_side=True, budget=budget)
+    assert sum(less.cost) <= budget
+
+
 def test_the_same_points_give_the_same_runs_in_any_unit_of_cost():
     points, candidates = measure(runs()).iloc[::2], runs(sizes=(0.2, 0.8, 4.0))
     one = fitting.design("chinchilla", points, candidates, TARGET, batch=4)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.answers.active_design import chosen_runs, design_runs, first_round, next_round, round_line
+from pipeline.answers.active_design import chosen_runs, design_runs, first_round, next_round
 from pipeline.answers.design_candidates import (
     Setting,
     candidate_runs,
@@ -258,7 +258,7 @@ def test_a_budget_in_tokens_or_device_hours_chooses_by_that_cost(tmp_path: Path)
     rounds = all_rounds(tokens)
     assert rounds[-1].unit == "tokens"
     assert 0 < rounds[-1].spent <= 3e6
-    assert "tokens spent" in round_line(rounds[-1])
+    assert "tokens spent" in rounds[-1].line()
     # What was chosen in one unit is counted in the other when that is asked for.
     flops = asking(tokens, budget_unit="FLOPs", budget=1e20)
     chosen = chosen_runs(flops, study_of(flops.question))
@@ -275,4 +275,19 @@ def test_a_budget_in_tokens_or_device_hours_chooses_by_that_cost(tmp_path: Path)
     Machine("fp32", speeds, {"fp32": 10_000}, "a CPU").write(study)
     hours = Setting(hours.question, hours.manifest, hours.precision)
     assert hours.cost(run, ["qwen2-0.3m"]) == pytest.approx(run_seconds(run.spec, Speed(10_000, 30_000)) / 3600)
-    assert "device-hours" in round_line(first_round(hours))
+    assert "device-hours" in first_round(hours).line()
+    # Where no unit is asked for, what is measured decides; a budget without a unit is in FLOPs.
+    auto = [asking(hours, budget_unit="auto", budget=None), asking(hours, budget_unit="auto", budget=1e13), tokens]
+    assert [one.unit for one in auto] == ["device-hours", "FLOPs", "tokens"]
+    Machine("fp32", {"qwen2-0.7m": Speed(10_000, 30_000)}, {"fp32": 10_000}, "a CPU").write(study)
+    assert asking(hours, budget_unit="auto", budget=None).unit == "FLOPs"
+
+
+def test_no_worker_of_this_machine_is_left_without_a_run(tmp_path: Path) -> None:
+    """Though one run should be enough for this tolerance."""
+    words = ("design.tolerance=0.35", "launcher.workers=3")
+    assert len(first_round(setting_of(tmp_path, *words)).chosen) == 1
+    own = setting_of(tmp_path, *words, "design.batch=null")
+    assert len(first_round(own).chosen) == 3
+    question = dataclasses.replace(own.question, launcher=dataclasses.replace(own.question.launcher, kind="slurm"))
+    assert len(first_round(Setting(question, own.manifest, own.precision)).chosen) == 1

@@ -19,7 +19,7 @@ BAD_KEYS = {
     ("design.lengths=[]",): "design.lengths: empty",
     ("design.peaks=[0.5,0]",): "design.peaks: 0.0; allowed: multiples of continual.peak_learning_rate, above 0",
     ("design.peaks=[]",): "design.peaks: empty",
-    ("design.budget_unit=dollars",): "design.budget_unit: 'dollars'; allowed: FLOPs, tokens, device-hours",
+    ("design.budget_unit=dollars",): "design.budget_unit: 'dollars'; allowed: auto, FLOPs, tokens, device-hours",
     ("design.kind=grid",): "mixture.domain_ratio: empty with design.kind=grid and goal.kind=trade-off; allowed: ratios",
     ("mixture.replicate_at=0.5",): "mixture.replicate_at: 0.5; allowed: one of mixture.domain_ratio",
     ("variants.a={continual: {steps: 9}}",): "variants: given with runs chosen round by round; allowed: none, or a "
