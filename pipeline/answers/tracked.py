@@ -41,5 +41,6 @@ def _summary(evidence: Evidence) -> dict[str, Any]:
     if evidence.rounds:
         last = evidence.rounds[-1]
         spent = last.spent + sum(run.cost for run in last.chosen)
-        numbers |= {"design/half_width": last.half_width, "design/spent_flops": spent, "design/rounds": last.round}
+        numbers |= {"design/half_width": last.half_width, "design/rounds": last.round}
+        numbers |= {"design/spent": spent, "design/unit": last.unit}
     return {key: value for key, value in numbers.items() if value is not None}

@@ -168,7 +168,8 @@ def rounds(evidence: Evidence) -> Figure | None:
     known = [one for one in known if one.unit == known[-1].unit]
     if not known:
         return None
-    unit = 10.0 ** np.floor(np.log10(max(one.spent for one in known)))
+    most = max(one.spent for one in known)
+    unit = 1.0 if 0.01 <= most < 1e4 else 10.0 ** np.floor(np.log10(most))
     spent = np.array([one.spent for one in known]) / unit
     half = np.array([one.half_width for one in known], float)
     answer = np.array([one.answer for one in known], float)
