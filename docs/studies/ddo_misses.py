@@ -1,10 +1,12 @@
 """Why are the losses at the target missed that DDO's curves predict? A row for each mixture that was compared.
 
     python -m docs.studies.ddo_misses docs/results/autoscale-mix
+    python -m docs.studies.ddo_misses docs/results/joint-domains.csv
 
 The curves of the largest scale at the target, for equal weights and for those of every method. The miss of equal
 weights, the base of the curves, is that of length alone. What is beside it grows with the predicted gain over equal
-weights if the gains of single domains, which the curves add up, overlap.
+weights if the gains of single domains, which the curves add up, overlap. A .csv has runs that tell: by how much the
+loss falls with three times the tokens of one domain, of another, and of both.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
-from scipy.stats import spearmanr
+from scipy.stats import sem, spearmanr, t
 
 from pipeline.mixture_weights.artifacts import DesignFit, WeightsConfirmation, WeightsRecommendation
 from pipeline.study.folder import Study
@@ -46,9 +49,28 @@ def misses(study: Study) -> pd.DataFrame:
     return table.sort_values("gain")
 
 
+def overlap(runs: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Sum of the falls by each domain alone, and what the fall by both lacks of it; a number a seed."""
+    loss = runs.pivot(index="seed", columns=["web", "code"], values="loss")
+    base, web, code, both = (loss[key].to_numpy() for key in ((1, 1), (3, 1), (1, 3), (3, 3)))
+    falls = (base - web) + (base - code)
+    return falls, falls - (base - both)
+
+
+def main(path: str) -> None:
+    """Print the misses of a study, or the overlap of the runs of a .csv."""
+    if path.endswith(".csv"):
+        falls, lacking = overlap(pd.read_csv(path))
+        side, mean = sem(lacking) * t.ppf(0.95, len(lacking) - 1), lacking.mean()
+        print(f"{path}: sum of the falls {falls.mean():.4f}, both fall by {mean:.4f} less")
+        print(f"{mean / falls.mean():.1%} of it; 90% paired interval {mean - side:.4f} to {mean + side:.4f}")
+        return
+    table = misses(Study(Path(path)))
+    found = spearmanr(table["gain"], table["miss"])
+    print(f"{path}\n{table.to_markdown(floatfmt=('', '.3f', '.4f', '.4f', '+.2%'))}")
+    print(f"rank correlation of miss and gain {found.statistic:.2f} (p = {found.pvalue:.2g})")
+
+
 if __name__ == "__main__":
-    for folder in sys.argv[1:]:
-        table = misses(Study(Path(folder)))
-        print(f"{folder}\n{table.to_markdown(floatfmt=('', '.3f', '.4f', '.4f', '+.2%'))}")
-        found = spearmanr(table["gain"], table["miss"])
-        print(f"rank correlation of miss and gain {found.statistic:.2f} (p = {found.pvalue:.2g})")
+    for argument in sys.argv[1:]:
+        main(argument)
