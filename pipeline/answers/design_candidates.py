@@ -12,6 +12,7 @@ from statistics import fmean
 import pandas as pd
 
 from pipeline.plan.cost import run_flops, run_seconds
+from pipeline.plan.duration import START_SECONDS, Speeds, speed_of
 from pipeline.plan.machine import read_machine
 from pipeline.plan.runs import branch_run, continual_run, planned_runs, pretraining_run
 from pipeline.plan.token_supply import supply_problems
@@ -28,7 +29,6 @@ from pipeline.question.messages import ConfigError
 from pipeline.question.presets import models
 from pipeline.question.schema import LawConfig, ModelConfig, Question
 from pipeline.question.schema.training import BranchConfig, ScheduleConfig
-from pipeline.study.artifacts import Speed
 from pipeline.study.collect import with_specs
 from pipeline.study.design_history import ChosenRun
 from pipeline.study.fits import selected
@@ -80,16 +80,20 @@ class Setting:
         asked = self.question.design
         if asked.budget_unit != "auto":
             return asked.budget_unit
-        return "device-hours" if asked.budget is None and self._measured_speeds else "FLOPs"
+        return "device-hours" if asked.budget is None and self._measured else "FLOPs"
 
     @functools.cached_property
-    def _measured_speeds(self) -> Mapping[str, Speed]:
-        """Model -> tokens a second of a worker, as `prepare` measured it: the same on whatever machine decides.
-
-        Empty where one is missing.
-        """
+    def _measured(self) -> bool:
+        """Whether `prepare` has measured the speed of every model."""
         machine = read_machine(study_of(self.question))
-        return machine.speeds if machine and self.models.keys() <= machine.speeds.keys() else {}
+        return machine is not None and self.models.keys() <= machine.speeds.keys()
+
+    @functools.cached_property
+    def _speed(self) -> Speeds:
+        """The speed of a run by what `prepare` measured, whatever machine decides and whatever has been run."""
+        question = self.question
+        longest = [self.run(name, 0.5, target_steps(question), question.seed) for name in self.models]
+        return speed_of(study_of(question), question, [*self.pretraining.values(), *longest], engines=False)
 
     def own_cost(self, run: PlannedRun) -> float:
         """Cost of the steps of a run alone, in `unit`.
@@ -101,11 +105,11 @@ class Setting:
             case "tokens":
                 return float(run.spec.tokens)
             case "device-hours":
-                if not self._measured_speeds:
+                if not self._measured:
                     problem = "design.budget_unit: 'device-hours' needs the speed of every model, and prepare has "
                     problem += "measured none; use precision=auto and prepare again, or FLOPs, or tokens"
                     raise ConfigError([problem])
-                seconds = run_seconds(run.spec, self._measured_speeds[run.model]) or 0.0
+                seconds = START_SECONDS + (run_seconds(run.spec, self._speed(run)) or 0.0)
                 return seconds * self.question.parallel.processes / 3600
             case _:
                 return run_flops(run.spec)

@@ -34,13 +34,14 @@ ENGINES_SECONDS = 8.0
 Speeds = Callable[[PlannedRun], Speed | None]
 
 
-def speed_of(study: Study, question: Question, runs: Sequence[PlannedRun]) -> Speeds:
+def speed_of(study: Study, question: Question, runs: Sequence[PlannedRun], engines: bool = True) -> Speeds:
     """Tokens a second of one worker in a run of a plan, as far as this machine has measured it.
 
-    Of the engine that runs of its shape have chosen, where one has begun; else of the plain one that prepare measured,
-    times what compiling should gain where the plan is long enough for it.
+    Of the engine that runs of its shape have chosen, where one has begun; else, and without `engines`, of the plain one
+    that prepare measured, times what compiling should gain where the plan is long enough for it.
     """
-    machine, chosen, compiled = read_machine(study), _chosen(study), _to_compile(study, question, runs)
+    machine, compiled = read_machine(study), _to_compile(study, question, runs)
+    chosen = _chosen(study) if engines else {}
 
     def speed(run: PlannedRun) -> Speed | None:
         shape = _shape(run)

@@ -19,6 +19,7 @@ from pipeline.answers.design_candidates import (
 )
 from pipeline.answers.recommend import with_tried_peaks
 from pipeline.plan.cost import run_flops, run_seconds
+from pipeline.plan.duration import START_SECONDS
 from pipeline.plan.runs import kept_steps, planned_runs
 from pipeline.question.goal import goal_of
 from pipeline.question.messages import ConfigError
@@ -266,7 +267,8 @@ def test_a_budget_in_tokens_or_device_hours_chooses_by_that_cost(tmp_path: Path)
     begun = sum(run_flops(flops.pretraining[one].spec) for one in {run.model for run in chosen.runs} - {"qwen2-0.7m"})
     assert chosen.spent == pytest.approx(sum(run_flops(run.spec) for run in chosen.runs) + begun)
 
-    hours = setting_of(tmp_path / "hours", "design.budget_unit=device-hours", "design.budget=0.2")
+    words = ("design.budget_unit=device-hours", "design.budget=0.2", "engine=eager")
+    hours = setting_of(tmp_path / "hours", *words)
     with pytest.raises(ConfigError, match="prepare has measured none; use precision=auto and prepare again"):
         hours.cost(run, ["qwen2-0.3m"])
     study = study_of(hours.question)
@@ -274,7 +276,11 @@ def test_a_budget_in_tokens_or_device_hours_chooses_by_that_cost(tmp_path: Path)
     speeds = {model: Speed(10_000, 30_000) for model in hours.models}
     Machine("fp32", speeds, {"fp32": 10_000}, "a CPU").write(study)
     hours = Setting(hours.question, hours.manifest, hours.precision)
-    assert hours.cost(run, ["qwen2-0.3m"]) == pytest.approx(run_seconds(run.spec, Speed(10_000, 30_000)) / 3600)
+    seconds = START_SECONDS + (run_seconds(run.spec, Speed(10_000, 30_000)) or 0.0)
+    assert hours.cost(run, ["qwen2-0.3m"]) == pytest.approx(seconds / 3600)
+    # What will be compiled is faster; a run that chose an engine since then changes no cost.
+    compiled = setting_of(tmp_path / "hours", *words[:2])
+    assert compiled.cost(run, ["qwen2-0.3m"]) < hours.cost(run, ["qwen2-0.3m"])
     assert "device-hours" in first_round(hours).line()
     # Where no unit is asked for, what is measured decides; a budget without a unit is in FLOPs.
     auto = [asking(hours, budget_unit="auto", budget=None), asking(hours, budget_unit="auto", budget=1e13), tokens]
