@@ -14,7 +14,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from scipy.stats import sem, spearmanr, t
 
@@ -49,21 +48,22 @@ def misses(study: Study) -> pd.DataFrame:
     return table.sort_values("gain")
 
 
-def overlap(runs: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Sum of the falls by each domain alone, and what the fall by both lacks of it; a number a seed."""
+def overlap(runs: pd.DataFrame) -> tuple[float, float, float, float]:
+    """Sum of the falls by each domain alone; what the fall by both lacks of it, and its 90% interval over the seeds."""
     loss = runs.pivot(index="seed", columns=["web", "code"], values="loss")
     base, web, code, both = (loss[key].to_numpy() for key in ((1, 1), (3, 1), (1, 3), (3, 3)))
     falls = (base - web) + (base - code)
-    return falls, falls - (base - both)
+    lacking = falls - (base - both)
+    mean, side = lacking.mean(), sem(lacking) * t.ppf(0.95, len(lacking) - 1)
+    return float(falls.mean()), float(mean), float(mean - side), float(mean + side)
 
 
 def main(path: str) -> None:
     """Print the misses of a study, or the overlap of the runs of a .csv."""
     if path.endswith(".csv"):
-        falls, lacking = overlap(pd.read_csv(path))
-        side, mean = sem(lacking) * t.ppf(0.95, len(lacking) - 1), lacking.mean()
-        print(f"{path}: sum of the falls {falls.mean():.4f}, both fall by {mean:.4f} less")
-        print(f"{mean / falls.mean():.1%} of it; 90% paired interval {mean - side:.4f} to {mean + side:.4f}")
+        falls, mean, low, high = overlap(pd.read_csv(path))
+        print(f"{path}: sum of the falls {falls:.4f}; both fall by {mean:.4f} ({low:.4f} to {high:.4f}) less")
+        print(f"{mean / falls:.1%} of the sum")
         return
     table = misses(Study(Path(path)))
     found = spearmanr(table["gain"], table["miss"])
