@@ -70,8 +70,8 @@ def design(
     loss. In trade_off the first pair is the general loss, r is the domain ratio, and the general law reads 1 - r.
     `cost`, the name of the column, in any unit. `budget`, in the same unit: the sum of the costs never exceeds it.
     `batch`, how many runs at most: by default one, or as many as a budget pays for. `side_by_side`: whether the runs of
-    a batch are made at one time, each on a device of its own; none is then priced below the costliest of them, as it
-    would only leave its device idle. `seed`, of the random draws.
+    a batch train at the same time, each on its own device; each then counts at least the cost of the most expensive
+    one, since a shorter run leaves its device idle. `seed`, of the random draws.
 
     Each run is the one with the largest expected fall of the answer's posterior variance over its cost to the power .4,
     chosen as if those before it had been measured. Without points the posterior is the prior. The result depends on the

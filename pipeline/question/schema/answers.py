@@ -48,9 +48,9 @@ class DesignConfig:
     """Of active: upper limit of the cost of all chosen runs and of the pre-training of their models but the target, in
     `budget_unit`; null: the cost of the grid. Confirmation runs come on top."""
     budget_unit: str = "auto"
-    """Unit of the cost of runs, by which they are chosen too: FLOPs, tokens (trained on), or device-hours (of training
-    and evaluation, at the speeds that prepare measured); auto: device-hours where prepare has measured the speed of
-    every model and no budget is given, else FLOPs."""
+    """Unit of the cost of runs, by which they are chosen too: FLOPs, tokens (trained on), or device-hours (of start,
+    training and evaluation, at the speeds that prepare measured); auto: device-hours where prepare has measured the
+    speed of every model and no budget is given, else FLOPs."""
     batch: int | None = None
     """Runs chosen at once; null: as in the round before, or at first one a worker, on Slurm launcher.slurm.limit, or 8
     without a limit."""
