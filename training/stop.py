@@ -64,7 +64,8 @@ class StopRequest:
 
     def __init__(self, stop_file: Path | None = None) -> None:
         self._stop_file = stop_file
-        self._received = threading.Event()
+        # No Event: a signal that arrives while the handler of another sets it would wait for its lock forever.
+        self._received = False
         self._previous: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> StopRequest:
@@ -80,7 +81,7 @@ class StopRequest:
     @property
     def requested(self) -> bool:
         """Whether a stop was requested."""
-        return self._received.is_set() or (self._stop_file is not None and self._stop_file.exists())
+        return self._received or (self._stop_file is not None and self._stop_file.exists())
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        self._received.set()
+        self._received = True
