@@ -14,6 +14,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,11 +174,13 @@ def choose_engine(
 
     Returns:
         A record: engine, shape (hash of the model), measured (engine -> tokens a second of training), evaluation (of
-        the engine), precision, device. The same for every caller: a resumed run must not change its arithmetic.
+        the engine), seconds (that measuring took), precision, device. The same for every caller: a resumed run must
+        not change its arithmetic.
     """
     key = [dict(model), precision, batch, sequence_length, threads, device_name(), torch.__version__]
     path = folder / f"{json_hash(key, digest_size=8)}.json"
     if not path.exists():
+        start = time.perf_counter()
         # A hub configuration may lack vocab_size; 0 then means full logits.
         logits = 4 * batch * sequence_length * model.get("vocab_size", 0)
         names = ["sdpa", "eager"] if sequence_length <= LONGEST_EAGER else ["sdpa"]
@@ -197,6 +200,7 @@ def choose_engine(
             "shape": shape_hash(model),
             "measured": {name: max(round(each["training"]), 1) for name, each in measured.items()},
             "evaluation": max(round(measured[fastest]["evaluation"]), 1),
+            "seconds": round(time.perf_counter() - start, 1),
             "precision": precision,
             "device": device_name(),
         }

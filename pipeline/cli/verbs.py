@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -10,14 +11,16 @@ from rich.text import Text
 
 from pipeline.launch.launcher import launch
 from pipeline.plan import cost
+from pipeline.plan.engines import measure_engine
 from pipeline.plan.machine import known_precision, measure_machine
 from pipeline.plan.prepare import begin_corpora, generation_lines, prepare_corpora
 from pipeline.plan.runs import by_domain, data_folder, placeholder_manifest
 from pipeline.plan.write import add_to_plan, current_plan, planned_corpora, write_plan
 from pipeline.question.goal import Output, goal_of
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.report.terminal_tables import cost_table
-from pipeline.study.folder import PlannedRun, Study, study_of
+from pipeline.study.folder import PlannedRun, Study, StudyError, study_of
 from pipeline.tracking.mirror import track_answer
 from training.corpora.manifest import Manifest
 from training.run import Exit
@@ -30,7 +33,7 @@ def carry_out(verb: str, question: Question, console: Console) -> Exit:
 
 
 def prepare(question: Question, console: Console) -> Exit:
-    """Tokenise the corpora and measure the precision."""
+    """Tokenise the corpora, and measure the speed of the models in each precision and of the engines."""
     study = study_of(question)
     study.folder.mkdir(parents=True, exist_ok=True)
     if question.launcher.kind == "slurm" and question.launcher.slurm.prepare_tasks:
@@ -39,7 +42,12 @@ def prepare(question: Question, console: Console) -> Exit:
         if folders := begin_corpora(question, console.print):
             return submit_preparation(study, question, folders, console)
     manifest = prepare_corpora(question, console.print, console)
-    measure_machine(question, study, manifest, console.print)
+    precision = measure_machine(question, study, manifest, console.print)
+    if question.launcher.kind == "local":
+        # A mistake that runs cannot be planned with is reported by plan.
+        with contextlib.suppress(ConfigError, StudyError):
+            runs = goal_of(question).runs(question, study, manifest, precision)
+            measure_engine(question, study, runs, console.print)
     return Exit.DONE
 
 

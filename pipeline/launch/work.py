@@ -143,7 +143,7 @@ def _places(study: Study, run: PlannedRun, manifest: Manifest, plan: list[Planne
         after = next((other for other in plan if other.spec.hash == run.after), None)
         reference = after and study.runs / after.name / "checkpoints" / f"step-{after.spec.steps}"
     start = study.folder / run.start if run.start else None
-    return Places(study.runs / run.name, manifest, study.folder / "engines", start, reference)
+    return Places(study.runs / run.name, manifest, study.engines, start, reference)
 
 
 def _execution(question: Question, run: PlannedRun, plan: list[PlannedRun]) -> Execution:

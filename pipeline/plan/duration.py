@@ -9,6 +9,8 @@ import os
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from pipeline.plan.cost import run_seconds
@@ -37,16 +39,16 @@ Speeds = Callable[[PlannedRun], Speed | None]
 def speed_of(study: Study, question: Question, runs: Sequence[PlannedRun], engines: bool = True) -> Speeds:
     """Tokens a second of one worker in a run of a plan, as far as this machine has measured it.
 
-    Of the engine that runs of its shape have chosen, where one has begun; else, and without `engines`, of the plain one
+    Of the engine that was chosen for its shape, where that was measured; else, and without `engines`, of the plain one
     that prepare measured, times what compiling should gain where the plan is long enough for it.
     """
-    machine, compiled = read_machine(study), _to_compile(study, question, runs)
+    machine, compiled = read_machine(study), shapes_to_compile(study, question, runs)
     chosen = _chosen(study) if engines else {}
 
     def speed(run: PlannedRun) -> Speed | None:
-        shape = _shape(run)
+        shape = run_shape(run)
         if known := chosen.get((shape, run.spec.precision)):
-            return known
+            return known.speed
         plain = _plain(machine, run)
         if plain is None or shape not in compiled:
             return plain
@@ -60,19 +62,21 @@ def wall_seconds(study: Study, question: Question, runs: Sequence[PlannedRun]) -
     """Seconds until the workers of this machine have trained all runs; None where a speed is not known.
 
     Each worker takes the first run of the plan whose parent is done; the first run of a shape measures engines and
-    compiles.
+    compiles, unless prepare has.
     """
     if not runs:
         return 0.0
     speed, chosen = speed_of(study, question, runs), _chosen(study)
-    compiled = _to_compile(study, question, runs)
+    compiled = shapes_to_compile(study, question, runs)
+    took = [engine.seconds for engine in chosen.values() if engine.compiled]
+    with_compiling = fmean(took) if took else ENGINES_SECONDS + COMPILE_SECONDS
     seconds, begun = [], set(shape for shape, _ in chosen)
     for run in runs:
-        takes, shape = run_seconds(run.spec, speed(run)), _shape(run)
+        takes, shape = run_seconds(run.spec, speed(run)), run_shape(run)
         if takes is None:
             return None
         if shape not in begun and question.engine == "auto":
-            takes += ENGINES_SECONDS + (COMPILE_SECONDS if shape in compiled else 0.0)
+            takes += with_compiling if shape in compiled else ENGINES_SECONDS
         begun.add(shape)
         seconds.append(takes)
     return START_SECONDS + _makespan(runs, seconds, workers(question))
@@ -95,8 +99,8 @@ def _makespan(runs: Sequence[PlannedRun], seconds: Sequence[float], count: int) 
     return now
 
 
-def _to_compile(study: Study, question: Question, runs: Sequence[PlannedRun]) -> Collection[str]:
-    """The shapes for which a worker will try a compiled engine, as `training.engine.choose_engine` does."""
+def shapes_to_compile(study: Study, question: Question, runs: Sequence[PlannedRun]) -> Collection[str]:
+    """Hashes of the shapes for which a compiled engine is tried, as `training.engine.choose_engine` does."""
     machine = read_machine(study)
     plain_only = question.engine != "auto" or question.parallel.kind in SHARDED
     if machine is None or plain_only or not shutil.which(os.environ.get("CXX", "g++")):
@@ -104,8 +108,8 @@ def _to_compile(study: Study, question: Question, runs: Sequence[PlannedRun]) ->
     tokens, plain = Counter[str](), dict[str, int]()
     for run in runs:
         if known := _plain(machine, run):
-            tokens[_shape(run)] += run.spec.tokens
-            plain[_shape(run)] = known.training
+            tokens[run_shape(run)] += run.spec.tokens
+            plain[run_shape(run)] = known.training
     return {shape for shape, count in tokens.items() if compiling_pays(count, plain[shape])}
 
 
@@ -120,16 +124,29 @@ def _compiled_gain(model: Mapping[str, Any]) -> float:
     return COMPILED_GAIN if model.get("hidden_size", 0) <= WIDE else WIDE_GAIN
 
 
-def _chosen(study: Study) -> dict[tuple[str, str], Speed]:
-    """Shape and precision -> speed of the engine that a run chose."""
+@dataclass(frozen=True)
+class _Engine:
+    """The engine that was chosen for a shape on this machine."""
+
+    speed: Speed
+    compiled: bool
+    """Whether compiled code was measured, chosen or not."""
+    seconds: float
+    """What measuring took, compiling included."""
+
+
+def _chosen(study: Study) -> dict[tuple[str, str], _Engine]:
+    """Shape and precision -> what was chosen."""
     chosen = {}
-    for path in (study.folder / "engines").glob("**/*.json"):
+    for path in study.engines.glob("**/*.json"):
         with contextlib.suppress(OSError, ValueError, KeyError):
             record = json.loads(path.read_text())
-            measured = Speed(record["measured"][record["engine"]], record["evaluation"])
-            chosen[record["shape"], record["precision"]] = measured
+            speed = Speed(record["measured"][record["engine"]], record["evaluation"])
+            compiled = any(name.endswith("-compiled") for name in record["measured"])
+            chosen[record["shape"], record["precision"]] = _Engine(speed, compiled, record["seconds"])
     return chosen
 
 
-def _shape(run: PlannedRun) -> str:
+def run_shape(run: PlannedRun) -> str:
+    """Hash of the shape of a run's model, as in the records of engines."""
     return json_hash(run.spec.model, digest_size=8)

@@ -82,6 +82,11 @@ class Study:
         return self.folder / "runs"
 
     @property
+    def engines(self) -> Path:
+        """Folder of the engines that were chosen, a file per shape and machine."""
+        return self.folder / "engines"
+
+    @property
     def plan_file(self) -> Path:
         """One run a line, in the order in which they can start."""
         return self.folder / "plan.jsonl"

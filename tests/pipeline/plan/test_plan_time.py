@@ -16,6 +16,7 @@ from pipeline.plan.duration import (
     speed_of,
     wall_seconds,
 )
+from pipeline.plan.engines import measure_engine
 from pipeline.plan.machine import known_precision, measure_machine, read_machine, required_precision
 from pipeline.plan.runs import placeholder_manifest, planned_runs
 from pipeline.question.loading import read_question
@@ -26,6 +27,8 @@ from tests.pipeline.small import small_words
 from training.engine import shape_hash
 from training.evaluation_steps import evaluation_steps
 from training.parameters import COMPILE_SECONDS
+from training.run import choose_run_engine
+from training.spec import Execution
 
 WORDS = ["experiment=quickstart", "mixture=ratios", "ladder=[qwen2-0.05m,qwen2-0.15m]"]
 
@@ -68,7 +71,7 @@ def test_an_engine_that_runs_have_chosen_is_faster_than_the_plain_one(tmp_path: 
     question, study, plan = planned(tmp_path, "engine=eager")
     small = next(planned for planned in plan if planned.model == "qwen2-0.05m")
     record = {"engine": "eager-compiled", "shape": shape_hash(small.spec.model), "precision": "bf16"}
-    record |= {"measured": {"eager": 900, "eager-compiled": 1500}, "evaluation": 6000}
+    record |= {"measured": {"eager": 900, "eager-compiled": 1500}, "evaluation": 6000, "seconds": 12.0}
     folder = study.folder / "engines"
     folder.mkdir()
     (folder / "one.json").write_text(json.dumps(record))
@@ -76,6 +79,58 @@ def test_an_engine_that_runs_have_chosen_is_faster_than_the_plain_one(tmp_path: 
     speed = speed_of(study, question, plan)
     assert speed(small) == Speed(1500, 6000)
     assert speed(next(planned for planned in plan if planned.model == "qwen2-0.15m")) == Speed(100, 300)
+
+
+def test_a_choice_made_here_says_what_compiling_takes(tmp_path: Path) -> None:
+    question, study, plan = planned(tmp_path, "ladder=[qwen2-0.05m]", "model=qwen2-0.15m", "launcher.workers=1")
+    small = next(planned for planned in plan if planned.model == "qwen2-0.05m")
+    before = wall_of((question, study, plan))
+    record = {"engine": "eager", "shape": shape_hash(small.spec.model), "precision": "bf16"}
+    record |= {"measured": {"eager": round(1000 * COMPILED_GAIN)}, "evaluation": 4000 * COMPILED_GAIN, "seconds": 7.0}
+    study.engines.mkdir()
+
+    def wall_with(**facts: object) -> float:
+        (study.engines / "one.json").write_text(json.dumps(record | facts))
+        return wall_of((question, study, plan))
+
+    # The small model needs no more measuring; the other one takes the seconds of one that was compiled.
+    assert wall_with() == pytest.approx(before - ENGINES_SECONDS - COMPILE_SECONDS)
+    compiled = {"eager": 900, "eager-compiled": round(1000 * COMPILED_GAIN)}
+    with_compiling = wall_with(engine="eager-compiled", measured=compiled, seconds=21.5)
+    assert with_compiling == pytest.approx(before - 2 * (ENGINES_SECONDS + COMPILE_SECONDS) + 21.5)
+
+
+def test_prepare_chooses_the_engine_of_the_shape_that_trains_longest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def measured_speed(model: Mapping[str, int], engine: str, *_: object, **__: object) -> dict[str, float]:
+        asked.append((engine, model["hidden_size"]))
+        return {"training": 300.0 if engine == "eager-compiled" else 100.0, "evaluation": 400.0}
+
+    monkeypatch.setattr("training.engine.measured_speed", measured_speed)
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/g++")
+    question, study, plan = planned(tmp_path, "ladder=[qwen2-0.05m]", "model=qwen2-0.15m")
+    hidden = {run.model: run.spec.model["hidden_size"] for run in plan}["qwen2-0.15m"]
+    lines: list[str] = []
+    measure_engine(question, study, plan, lines.append)
+    assert asked == [(engine, hidden) for engine in ("sdpa", "eager", "eager-compiled")]
+    assert lines[1].startswith("engine: eager-compiled (sdpa 100 tokens/s, eager 100 tokens/s, eager-compiled 300")
+    # Its first run finds the choice, and a second prepare.
+    run = next(run for run in plan if run.model == "qwen2-0.15m")
+    assert choose_run_engine(run.spec, Execution(), study.engines)["engine"] == "eager-compiled"
+    measure_engine(question, study, plan, lines.append)
+    assert len(asked) == 3
+    assert speed_of(study, question, plan)(run) == Speed(300, 400)
+
+
+def test_prepare_measures_no_engine_where_compiling_does_not_pay(tmp_path: Path) -> None:
+    fast = planned(tmp_path, *ONE_MODEL, speeds={"qwen2-0.05m": Speed(10**6, 3 * 10**6)})
+    measure_engine(*fast, pytest.fail)
+    given = planned(tmp_path, *ONE_MODEL, "engine=eager")
+    measure_engine(*given, pytest.fail)
+    assert not (tmp_path / "engines").exists()
 
 
 ONE_MODEL = ["ladder=[]", "model=qwen2-0.05m", "mixture.domain_ratio=[0.25,0.5,1]", "launcher.workers=2"]
