@@ -23,6 +23,11 @@ def _second_design(name: str) -> Callable[[Book], str]:
         "eta": ("The bound eta > 1", "with eq. 26 and without eta > 1"),
         "free": ("The constraints", "without both (gamma and eps bounded less, too)"),
         "late": ("Early points", "from step 600 of 1,200 on"),
+        "inner": ("The folds that hold out ratio 0", "on the folds that fit ratio 0"),
+        "inner eta": (
+            "The bound eta > 1 together with the folds that hold out ratio 0",
+            "on the folds that fit ratio 0 without eta > 1",
+        ),
     }
 
     def test(book: Book) -> str:

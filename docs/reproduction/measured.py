@@ -9,6 +9,7 @@ and the papers' numbers in CPTLAW_PAPER_TABLES.
 from __future__ import annotations
 
 import json
+import sys
 from itertools import product
 
 import numpy as np
@@ -31,6 +32,7 @@ from docs.studies.transfer_points import DATA
 from pipeline.paper_tables.catalogue import READINGS
 from pipeline.paper_tables.dcpt.fits import FORMS
 from pipeline.paper_tables.dcpt.points import CORPORA
+from pipeline.paper_tables.table import PAPERS_VARIABLE, paper_folder
 from tests.fitting.test_public_bars import TRAIN, annealed, errors_on_other_schedules
 
 
@@ -65,6 +67,8 @@ PARTS = (("lr_schedules_25m", annealing), ("autoscale_gpt2_large", published_opt
 """Folder of the public data, and what measures on it."""
 
 if __name__ == "__main__":
+    if paper_folder(None) is None:
+        sys.exit(f"{PAPERS_VARIABLE}: give the folder of the papers' numbers")
     numbers = pd.read_csv(MEASURED).set_index("name")["value"].to_dict() if MEASURED.exists() else {}
     for folder, measure in PARTS:
         if (DATA / folder).exists():
