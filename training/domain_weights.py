@@ -31,7 +31,7 @@ class DomainWeights:
     total: np.ndarray
     """Sum of alpha over the steps so far; divided by their number it is the result."""
     excess: np.ndarray
-    """Latest excess loss, nats a token; NaN for a domain that has not been read yet."""
+    """Latest excess loss, nats per token; NaN for a domain that has not been read yet."""
 
 
 def equal_weights(domains: int) -> DomainWeights:
@@ -40,7 +40,7 @@ def equal_weights(domains: int) -> DomainWeights:
 
 
 def excess_losses(excess: np.ndarray, domains: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Excess loss of each domain in a step, nats a token.
+    """Excess loss of each domain in a step, nats per token.
 
     A domain with no sequence in the step keeps its latest value, as in the authors' code.
 

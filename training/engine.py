@@ -173,7 +173,7 @@ def choose_engine(
         folder: where choices are kept, one file per shape and machine.
 
     Returns:
-        A record: engine, shape (hash of the model), measured (engine -> tokens a second of training), evaluation (of
+        A record: engine, shape (hash of the model), measured (engine -> tokens per second of training), evaluation (of
         the engine), seconds (that measuring took), precision, device. The same for every caller: a resumed run must
         not change its arithmetic.
     """
@@ -317,7 +317,7 @@ def plain_speeds(
         target: name of the shape that decides the precision.
         precisions: of PRECISIONS, those to choose from.
         threads, batch, sequence_length, objective: as `measured_speed`.
-        agree: precision -> training tokens a second of the target; returns the precision of the other shapes.
+        agree: precision -> training tokens per second of the target; returns the precision of the other shapes.
     """
     engine = "eager" if sequence_length <= LONGEST_EAGER else "sdpa"
     watch, speeds = Stopwatch(), {precision: {} for precision in precisions}

@@ -17,9 +17,9 @@ class Validation:
     """Validation loss on one corpus."""
 
     loss: float
-    """Mean cross-entropy, nats a token."""
+    """Mean cross-entropy, nats per token."""
     stderr: float
-    """Standard error of the loss over sequences, nats a token; differences between steps and runs on the same windows
+    """Standard error of the loss over sequences, nats per token; differences between steps and runs on the same windows
     have a smaller one."""
 
 

@@ -25,7 +25,7 @@ COMPILE_SECONDS = 30.0
 
 
 def compiling_pays(tokens: float, tokens_per_second: float) -> bool:
-    """Whether compiled code would save more than compiling takes, at a plain engine's training tokens a second.
+    """Whether compiled code would save more than compiling takes, at a plain engine's training tokens per second.
 
     Compiled code had 1.3 to 2.2 times the speed of plain code at the sizes where it matters.
     """

@@ -32,8 +32,8 @@ class AroundOptimum:
 def around_optimum(losses: np.ndarray, at: int, level: float = 0.9) -> AroundOptimum:
     """How a predicted optimum did beside its neighbours.
 
-    Parameters: `losses` (places, seeds), nats a token; `at`, the row of the predicted optimum; `level` of the interval,
-    and probability that the place which is best in truth is `among_best`.
+    Parameters: `losses` (places, seeds), nats per token; `at`, the row of the predicted optimum; `level` of the
+    interval, and probability that the place which is best in truth is `among_best`.
 
     Raises PointsError for fewer than two places or losses that are not finite.
 

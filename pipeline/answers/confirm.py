@@ -80,6 +80,12 @@ def answer_to(question: Question, study: Study, keys: Sequence[str]) -> Recommen
             f"{path}: answers {own}, but {other} is asked; give {own} to confirm that answer, or run cptlaw recommend "
             f"{study.folder} {other} before"
         )
+    averaged = list(dict.fromkeys(law for of_law in recommendation.weights.values() for law in of_law))
+    if absent := [law for law in averaged if law not in question.law]:
+        raise StudyError(
+            f"{path}: the average of {', '.join(averaged)} answers, but {', '.join(absent)} is not among the laws of "
+            f"this command; give law=[{','.join(averaged)}] to it, or run cptlaw recommend {study.folder} before"
+        )
     if recommendation.mixture is None:
         raise StudyError(f"nothing to confirm: {recommendation.binding}; change the goal, and run cptlaw recommend")
     if question.corpora.domain not in recommendation.mixture:

@@ -37,10 +37,10 @@ from training.corpora.manifest import Manifest
 from training.evaluation_steps import evaluation_steps
 
 UNKNOWN_LOSS = 3.0
-"""Loss before CPT, nats a token, as long as no model is measured."""
+"""Loss before CPT, nats per token, as long as no model is measured."""
 
 Before = Mapping[str, Mapping[str, float]]
-"""Model -> corpus -> loss before CPT, nats a token."""
+"""Model -> corpus -> loss before CPT, nats per token."""
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ class Found:
     high: float | None
     """Its 90% interval; of a ratio that was given, the ratio."""
     predicted: dict[str, tuple[float, float, float]]
-    """Corpus -> loss, low, high at the end of that run, nats a token."""
+    """Corpus -> loss, low, high at the end of that run, nats per token."""
     binding: str
     """What stopped it."""
     warnings: list[str]

@@ -82,7 +82,7 @@ class ProxyPath:
     mean: dict[str, list[Number]]
     """Mean of the weights over the steps so far."""
     excess: dict[str, list[Number]]
-    """Excess loss over the reference, nats a token."""
+    """Excess loss over the reference, nats per token."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Proposal:
     high: dict[str, Ratio] = field(default_factory=dict)
     """Domain -> upper end."""
     predicted: dict[str, Number] = field(default_factory=dict)
-    """"mean" or a domain -> loss at the target that the method predicts of its weights, nats a token; empty: none."""
+    """"mean" or a domain -> loss at the target that the method predicts of its weights, nats per token; empty: none."""
     runs: tuple[str, ...] = ()
     """Names of the runs that it read."""
     tokens: int = 0
@@ -186,7 +186,7 @@ class MethodResult:
     value: Number
     """Their mean."""
     loss: Number
-    """Mean loss over the domains, nats a token."""
+    """Mean loss over the domains, nats per token."""
     losses: dict[str, Number]
     """Domain -> loss, mean over the seeds."""
     perplexity: Number

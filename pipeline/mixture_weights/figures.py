@@ -126,7 +126,7 @@ def losses_by_method(comparison: WeightsConfirmation) -> Figure:
         traces.append(dots(row.values, [place] * len(row.values), colour, 7, "circle", "one seed: %{x:.4f}"))
         hover = f"{label(row.method)}: %{{x:.4f}}"
         traces.append(dots([row.value], [place], colour, 12, "diamond-open", hover))
-    unit = "mean loss over the domains, nats a token" if comparison.average == "loss" else "mean perplexity"
+    unit = "mean loss over the domains, nats per token" if comparison.average == "loss" else "mean perplexity"
     y = axis("", range=[-0.6, len(rows) - 0.4], tickvals=places.tolist(), ticktext=[short(row.method) for row in rows])
     bounds = value_range([value for row in rows for value in row.values])
     keys = [Key("one seed", GREY, "dot"), Key("mean of the seeds", GREY, "diamond")]
@@ -151,7 +151,7 @@ def confirmation_curves(comparison: WeightsConfirmation, points: pd.DataFrame) -
         tokens += mean.index.tolist()
     if not traces:
         return None
-    unit = "mean loss, nats a token" if comparison.average == "loss" else "mean perplexity"
+    unit = "mean loss, nats per token" if comparison.average == "loss" else "mean perplexity"
     keys = [Key(row.method, ink[row.method], "line") for row in comparison.methods]
     x = token_axis("tokens", tokens)
     return Figure(keys, [panel("", "", traces, x, axis(unit, range=value_range(shown)), 360)])

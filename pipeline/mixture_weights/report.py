@@ -55,8 +55,8 @@ _PROXIES = (
     "reference. They oscillate, because the excess of a domain falls with its weight; their mean is the proposal."
 )
 _READING = (
-    "Losses are in nats a token on fixed validation text of each domain; lower is better, and 0.01 nats is about 1% of "
-    "perplexity. Means are over the domains, each with the same weight unless weights.value says otherwise.",
+    "Losses are in nats per token on fixed validation text of each domain; lower is better, and 0.01 nats is about 1% "
+    "of perplexity. Means are over the domains, each with the same weight unless weights.value says otherwise.",
     "Perplexity is exp of the mean loss over the domains (a geometric mean), and for the worst domain exp of its loss.",
     "Differences are paired by seed, with a 90% Student's t interval over the seeds, which includes the noise of "
     "training, not that of the search, whose interval is given with the weights.",
@@ -175,5 +175,5 @@ def _comparison(comparison: WeightsConfirmation) -> Markup:
     each = [[row.method, *(f"{loss:.4f}" for loss in row.losses.values())] for row in comparison.ranked]
     domains = list(comparison.methods[0].losses)
     return table("At the target", columns, rows) + table(
-        "Loss of each domain, nats a token, mean of the seeds", ["method", *domains], each
+        "Loss of each domain, nats per token, mean of the seeds", ["method", *domains], each
     )

@@ -47,7 +47,7 @@ def costs(
 ) -> list[Cost]:
     """Costs by role and model, in the plan's order.
 
-    `speed`: tokens a second of one worker in a run; None, for all or for one: the time is not known.
+    `speed`: tokens per second of one worker in a run; None, for all or for one: the time is not known.
     """
     children: dict[str | None, list[PlannedRun]] = {}
     for run in runs:

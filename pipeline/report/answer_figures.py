@@ -72,7 +72,7 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
     # The laws of the answer set the range; another law that diverges must not flatten it.
     x_range, y_range = value_range(xs[0], *xs[1:]), value_range([*ys[0], 0.0, tolerance], *ys[1:])
     traces.insert(0, line(x_range, [tolerance] * 2, GREY, "dash", 1.6))
-    x = axis(f"loss on {short(evidence.domain)}, nats a token", range=x_range)
+    x = axis(f"loss on {short(evidence.domain)}, nats per token", range=x_range)
     y = axis(f"loss increase on {short(evidence.general)}", range=y_range, ticksuffix="%")
     keys = [Key(name, colour, "dashed") for name, (_, colour) in answers.items()]
     keys[0] = dataclasses.replace(keys[0], mark="line")
@@ -115,8 +115,8 @@ def agreement(evidence: Evidence) -> Figure | None:
             measured.append(x)
             missed += sides
         bounds = value_range(np.concatenate(measured))
-        x = axis("measured loss, nats a token", range=bounds)
-        y = axis("predicted loss, nats a token", range=bounds)
+        x = axis("measured loss, nats per token", range=bounds)
+        y = axis("predicted loss, nats per token", range=bounds)
         traces = [line(bounds, bounds, GREY, "dash", 1.2), *losses]
         panels.append(panel(f"Loss on {corpus}", "Predicted against measured", traces, x, y, 330))
         y = axis("error of the prediction", range=value_range(np.concatenate([*missed, [0.0]])), ticksuffix="%")
@@ -155,7 +155,7 @@ def places(evidence: Evidence) -> Figure | None:
     keys += [Key(f"measured{noise}", BLACK, "diamond"), Key("the answer", BLACK, "upright")]
     by_ratio = axis(f"domain ratio of {short(evidence.domain)}", ticksuffix="%")
     across = token_axis("parameters of the model, non-embedding", x) if by_size else by_ratio
-    y = axis(f"loss on {short(corpus)}, nats a token", range=bounds)
+    y = axis(f"loss on {short(corpus)}, nats per token", range=bounds)
     return Figure(keys, [panel("", "", traces, across, y, 330)])
 
 

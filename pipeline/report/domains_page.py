@@ -137,7 +137,7 @@ def _table(answers: list[_Answer], general: str) -> Markup:
     columns = [
         *("domain", "run", "laws", "domain ratio", "90% interval", "loss on it", f"loss on {general}", "confirmation")
     ]
-    return table("The answers, losses in nats a token with 90% intervals", columns, rows, left=3)
+    return table("The answers, losses in nats per token with 90% intervals", columns, rows, left=3)
 
 
 def _ratios(answers: list[_Answer]) -> Figure:

@@ -158,7 +158,7 @@ def read_evidence(study: Study, question: Question) -> Evidence:
 
 
 def predicted(evidence: Evidence, fit: Fit | LawAverage, frame: pd.DataFrame) -> np.ndarray:
-    """Loss (n,), nats a token, at rows with a run and a step; NaN where the law reads what is not known."""
+    """Loss (n,), nats per token, at rows with a run and a step; NaN where the law reads what is not known."""
     if isinstance(fit, LawAverage):
         losses = {law: np.maximum(predicted(evidence, one, frame), LEAST_LOSS) for law, one in fit.fits.items()}
         return np.exp(np.sum([fit.weights[law] * np.log(losses[law]) for law in losses], axis=0))

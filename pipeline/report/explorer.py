@@ -237,7 +237,7 @@ def _nearest(places: list[float], value: float) -> int:
 def _panels(evidence: Evidence, tokens: list[float]) -> list[Panel]:
     """The empty plots: loss on each corpus, and the map of the loss on the domain."""
     made = [
-        panel("", f"Loss on {corpus}", [], ratio_axis(evidence.domain), axis("loss, nats a token"), 300)
+        panel("", f"Loss on {corpus}", [], ratio_axis(evidence.domain), axis("loss, nats per token"), 300)
         for corpus in evidence.corpora
     ]
     y = token_axis("tokens of the run", tokens)

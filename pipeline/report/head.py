@@ -15,7 +15,7 @@ from pipeline.report.page import block, lead, paragraph, table
 from pipeline.study.artifacts import Recommendation
 
 _ANSWER_COLUMNS = (
-    *("loss on, nats a token", "before", "predicted", "90% interval"),
+    *("loss on, nats per token", "before", "predicted", "90% interval"),
     *("measured", "change", "error of prediction", "inside"),
 )
 
@@ -47,7 +47,7 @@ def answer_sentence(evidence: Evidence) -> str:
         f"{asked} Binding constraint: {content.binding}.",
     ]
     predicted = [f"{loss.loss:.4f} on {corpus}" for corpus, loss in content.predicted.items()]
-    words.append(f"Losses predicted by {law}, nats a token: {' and '.join(predicted)}.")
+    words.append(f"Losses predicted by {law}, nats per token: {' and '.join(predicted)}.")
     if evidence.answered:
         errors = [f"(error of the prediction: {row.relative_error:+.2%})" for row in evidence.answered]
         measured = [f"{row.measured:.4f} on {row.corpus} {error}" for row, error in zip(evidence.answered, errors)]

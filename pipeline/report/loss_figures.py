@@ -60,7 +60,7 @@ def loss_curves(evidence: Evidence) -> Figure | None:
                 hover = f"{percent(ratio)} {label(evidence.domain)}: %{{y:.4f}} at %{{x:.3s}} tokens"
                 traces.append(dots(runs["tokens"], runs["loss"], ratio_colour(ratio), size, symbol, hover))
             x = token_axis("tokens of the CPT run", rows["tokens"])
-            y = axis("loss, nats a token", range=bounds)
+            y = axis("loss, nats per token", range=bounds)
             panels.append(panel(f"Loss on {corpus}", title, traces, x, y))
     keys = [Key(f"{percent(at)} {evidence.domain}", ratio_colour(at), "dot") for at in sorted(set(points["ratio"]))]
     keys += [Key(law, GREY, "line" if first else "dotted") for law, first in sorted(drawn, key=lambda key: not key[1])]
@@ -114,7 +114,7 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
     rules = [line([0, 100], [target.before[corpus]] * 2, GREY, "dash", 1.2)]
     if evidence.domain_ratio is not None:
         rules.append(line([100 * evidence.domain_ratio] * 2, bounds, BLACK, "solid", 1))
-    y = axis("loss, nats a token", range=bounds)
+    y = axis("loss, nats per token", range=bounds)
     title = f"The answer: {target.model}, {quantity(target.D * 1e9)} tokens"
     yield panel(f"Loss on {corpus}", title, [*bands, *rules, *lines, marks], ratio_axis(evidence.domain), y)
 
@@ -148,7 +148,7 @@ def _fitted_panel(evidence: Evidence, corpus: str, title: str, ends: pd.DataFram
     traces.append(dots(100 * ends["ratio"], ends["loss"], GREY, 8, hover=hover))
     seen = curves[0][_seen(evidence, laws[0], corpus)]
     bounds = value_range([*ends["loss"], *ends["loss_before"], *seen], *curves)
-    y = axis("loss, nats a token", range=bounds)
+    y = axis("loss, nats per token", range=bounds)
     return panel(f"Loss on {corpus}", title, traces, ratio_axis(evidence.domain), y)
 
 

@@ -115,11 +115,11 @@ def confirmation(evidence: Evidence) -> Markup:
         for row in evidence.confirmations
     ]
     columns = [
-        *("run", "loss on", "law", "predicted", "90% interval", "measured", "perplexity", "bits a byte"),
+        *("run", "loss on", "law", "predicted", "90% interval", "measured", "perplexity", "bits per byte"),
         *("error of prediction", "inside"),
     ]
     model = evidence.confirmations[0].model
-    return table(f"Confirmation runs of {model}, losses in nats a token", columns, rows, left=3)
+    return table(f"Confirmation runs of {model}, losses in nats per token", columns, rows, left=3)
 
 
 def cost(evidence: Evidence) -> Markup:

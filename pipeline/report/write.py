@@ -42,7 +42,7 @@ _LOSSES = (
 )
 _AGREEMENT = "Small dots are fitted points; diamonds are confirmation runs, which no fit has seen."
 _READING = (
-    "Losses are in nats a token on fixed validation text; lower is better, and 0.01 nats is about 1% of perplexity.",
+    "Losses are in nats per token on fixed validation text; lower is better, and 0.01 nats is about 1% of perplexity.",
     "A 90% prediction interval holds the loss of a new run nine times in ten. It comes from the errors on held-out "
     "runs and from how far the laws differ; without runs to hold out, from the bootstrap. It does not cover changes of "
     "the data or of the optimizer.",

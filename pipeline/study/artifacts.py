@@ -141,7 +141,7 @@ class Machine(Artifact):
     speeds: dict[str, Speed]
     """Model -> its speed while all workers train, at that precision, not compiled."""
     measured: dict[str, int]
-    """Precision -> training tokens a second of the target model in one process."""
+    """Precision -> training tokens per second of the target model in one process."""
     device: str
     """Name of the GPU or processor."""
 
@@ -160,7 +160,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class PredictedLoss:
-    """A predicted loss and its 90% prediction interval, nats a token."""
+    """A predicted loss and its 90% prediction interval, nats per token."""
 
     loss: Number
     low: Number
@@ -203,7 +203,7 @@ class RecommendedChange:
     predicted: dict[str, Number]
     """Corpus -> loss at the end of the run."""
     difference: Number
-    """Domain loss less that of one mixture by the same law, nats a token; 0 or less."""
+    """Domain loss less that of one mixture by the same law, nats per token; 0 or less."""
     better: bool
     """Whether it is lower by more than what such differences are missed by."""
 
@@ -252,7 +252,7 @@ class Recommendation(Artifact):
     target: RecommendedRun
     """The run that it is for."""
     loss_before: dict[str, Number]
-    """Corpus -> loss before CPT, nats a token."""
+    """Corpus -> loss before CPT, nats per token."""
     mixture: dict[str, Ratio] | None
     """Corpus -> ratio of the training tokens; None: no mixture meets the goal."""
     low: Ratio | None
@@ -314,7 +314,7 @@ class ConfirmationRow(MeasuredPlace):
     recommended: bool
     """Whether the answer uses this law."""
     before: Number
-    """Loss before CPT, nats a token."""
+    """Loss before CPT, nats per token."""
     seeds: list[Number]
     """Loss of each seed."""
     perplexity: Number
@@ -350,7 +350,7 @@ class Outcome:
     crossing: Interval | None = None
     """Of the trade-off: domain ratio at which the measured loss increase is the tolerance; None: nowhere."""
     difference: Interval | None = None
-    """Of the other goals: loss at the recommended place minus the lowest of the others, nats a token."""
+    """Of the other goals: loss at the recommended place minus the lowest of the others, nats per token."""
     other: int | None = None
     """The place with that lowest loss."""
     among_best: list[bool] | None = None

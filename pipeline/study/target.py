@@ -38,7 +38,7 @@ class Target:
     rate_before: float
     """Last learning rate before it."""
     before: dict[str, float]
-    """Corpus -> loss before it, nats a token."""
+    """Corpus -> loss before it, nats per token."""
     rho: dict[str, float]
     """Corpus -> share of it in pre-training; NaN: not known."""
     s1_pretrain: float

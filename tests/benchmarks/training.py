@@ -120,7 +120,7 @@ def _changing(spec: RunSpec, manifest: Manifest, changes: int) -> RunSpec:
 def _cell(
     spec: RunSpec, manifest: Manifest, engine: str, every: int, rounds: int
 ) -> tuple[dict[str, list[float]], float]:
-    """Loop -> tokens a second in each round, and the fraction of our time spent waiting for data."""
+    """Loop -> tokens per second in each round, and the fraction of our time spent waiting for data."""
     stores = {corpus: manifest.store(corpus) for corpus in spec.corpora}
     batches = list(training_batches(stores, spec, first_step=1))
     waits: list[float] = []

@@ -224,6 +224,11 @@ def test_every_command_of_the_readme_runs(trained: Study, words: list[str], text
                 rest = [word.replace(old, new) for word in rest]
             rest = [word for word in rest if not word.startswith(("experiment=", "mixture."))] + words
         assert run([verb, *rest]) == 0, line
+    (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    for old, new in {"studies/quickstart": str(readers), "code": "domain", "step >= 60": "step >= 5"}.items():
+        assert old in example
+        example = example.replace(old, new)
+    exec(example, {})
 
 
 def test_input_that_is_missing_or_wrong(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -117,7 +117,7 @@ def test_those_who_do_not_see_it_are_told(page):
     assert first.startswith(
         "Loss on general The answer: qwen2-0.7m, 1.23 M tokens: domain ratio of <img src=x oner… from 0 to"
     )
-    assert "; loss, nats a token from " in first
+    assert "; loss, nats per token from " in first
     assert ("a", {"class": "skip", "href": "#content"}) in page.elements
 
 

@@ -14,6 +14,7 @@ from scipy.special import stdtrit
 
 from fitting import LawAverage, folds, law_weights
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, FLOOR, STAND_IN
+from pipeline.answers.confirm import answer_to
 from pipeline.answers.recommend import recommend
 from pipeline.answers.trade_off import GOAL
 from pipeline.question.schema import LawConfig
@@ -170,3 +171,16 @@ def test_all_laws_hold_out_the_same_ratios() -> None:
     assert set(points["r"][folds(points, "ratio")[0].judged]) != held["all"]
     (by_tokens,) = shared_folds(points, shared, "tokens")
     assert set(points["D"][by_tokens.judged]) == {2.0}
+
+
+def test_a_law_that_fit_read_and_the_command_does_not_is_one_line(tmp_path: Path) -> None:
+    study, question = make_study(tmp_path, bootstrap=2)
+    # As if an earlier `cptlaw fit` had fitted another pair of laws.
+    others = dataclasses.replace(question, law={"dcpt": question.law["dcpt"], "transfer-scaled": LawConfig(5, 0.0)})
+    for corpus in ("general", "code"):
+        shutil.copy(*(study.folder / "fits" / f"{corpus}-{law}.json" for law in others.law))
+    points = read_points(study)
+    with pytest.raises(StudyError, match=r"^transfer-anchored: among the laws .*; give law=\[dcpt,transfer-anchored\]"):
+        recommend(study, others, points, read_fits(study, others), GOAL.solve)
+    with pytest.raises(StudyError, match=r"the average of dcpt, transfer-anchored answers, .*; give law=\[dcpt,"):
+        answer_to(others, study, ())
