@@ -147,6 +147,7 @@ DCPT_FORMS = (
         ),
         basis=_l4,
         slopes=_l4_slopes,
+        rugged=True,
     ),
     _form(
         "dcpt-l5",

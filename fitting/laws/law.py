@@ -115,7 +115,8 @@ class Law:
     power of the learning rate that each step of S2 is weighted with, for a law that reads S2. `whole_schedule`: the law
     also reads the columns area and falls, which come from the schedule of each point's run. `residual`: "log" where
     errors are those of the log of the loss, "loss" where they are those of the loss itself: for losses of any sign, and
-    those that are logarithms already.
+    those that are logarithms already. `rugged`: whether the objective has minima of nearly equal height to which no
+    least-squares minimum leads, so that a fit descends from many more places.
     """
 
     name: str
@@ -138,6 +139,7 @@ class Law:
     rate_power: float = 0.0
     whole_schedule: bool = False
     residual: str = "log"
+    rugged: bool = False
 
     @property
     def linear(self) -> tuple[Parameter, ...]:

@@ -12,7 +12,7 @@ from fitting.schedule import Schedules
 from fitting.solver.newton import refine
 from fitting.solver.prepare import prepare
 from fitting.solver.problem import DELTA, Problem
-from fitting.solver.varpro import EXACT, starting_points
+from fitting.solver.varpro import EXACT, low_places, starting_points
 
 SAME = 1e-6
 """Relative difference up to which two objectives belong to one local minimum."""
@@ -103,7 +103,10 @@ End = tuple[np.ndarray, float]
 
 def _search(part: Problem, first_guesses: int, number: int) -> tuple[list[End], bool]:
     """Local minima, and whether most starts led to one of the squares."""
-    starts, agreed = starting_points(part, np.random.default_rng([first_guesses, number]))
+    rng = np.random.default_rng([first_guesses, number])
+    starts, agreed = starting_points(part, rng)
+    if part.law.rugged:
+        starts += low_places(part, rng)
     return [refine(part, theta, tolerance=1e-7) for theta in starts], agreed
 
 

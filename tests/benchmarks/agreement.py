@@ -112,7 +112,7 @@ def measure() -> Iterator[Row]:
     ):
         apart = pd.Series({name: spread(losses) for name, losses in stacked.items()})
         meaning = f"folds of {len(apart)} whose predictions agree to 1e-4 over {what}; the worst {apart.max():.2g}"
-        yield row(f"agreement over {what}", float((apart <= 1e-4).sum()), float(len(apart)), "folds", meaning)
+        yield row(f"agreement over {what}", float((apart <= 1e-4).sum()), "folds", meaning, float(len(apart)))
 
 
 if __name__ == "__main__":

@@ -6,13 +6,15 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fitting
 from fitting.solver.multi_start import minimise
 from fitting.solver.prepare import prepare
 from fitting.uncertainty.sandwich import sandwich
-from tests.benchmarks.agreement import KERNELS, six_domains, spread
+from pipeline.paper_tables.dcpt.points import DomainPoints
+from tests.benchmarks.agreement import DOMAINS, KERNELS, six_domains, spread
 from tests.fitting.synthetic import TRUE, grid, measured
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +28,17 @@ def test_first_guesses_do_not_decide_where_a_parameter_is_free():
     assert fits[1].params == pytest.approx(fits[0].params, rel=1e-4)
     free = [fitting.fit(fitted, law, bootstrap=0, first_guesses=number, prior=False) for number in range(3)]
     assert spread(np.array([fit.predict(judged) for fit in free])) > 1e-3
+
+
+def test_a_rugged_law_has_one_answer_whatever_the_first_guesses():
+    """Two minima of the Huber loss, 2% apart, lie behind one least-squares minimum of these points."""
+    points = pd.read_parquet(ROOT / "docs/results/dcpt-six-small/points.parquet")
+    points = points[(points["phase"] == "continual") & (points["role"] == "fit")]
+    series = DomainPoints(points, "general", DOMAINS, from_step=40).fitted("law", "G")
+    fold = fitting.folds(series, "each-size")[0]
+    fits = [fitting.fit(series[fold.fitted], "dcpt-l4", bootstrap=0, first_guesses=number) for number in range(3)]
+    assert [fit.objective for fit in fits] == pytest.approx([fits[0].objective] * 3, rel=1e-5)
+    assert spread(np.array([fit.predict(series[fold.judged]) for fit in fits])) < 1e-4
 
 
 @pytest.mark.slow
