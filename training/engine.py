@@ -149,8 +149,13 @@ def _compiled_by_layer(blocks: list[torch.nn.Module]) -> Callable[..., torch.Ten
 
 
 def forget() -> None:
-    """Clear the cache of `ready`: a model that was sharded over processes cannot serve the next run."""
+    """Clear the cache of `ready`, and give the memory of a GPU back to other processes.
+
+    A model that was sharded over processes cannot serve the next run, and one that was measured serves none here.
+    """
     _ready.cache_clear()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def choose_engine(

@@ -66,7 +66,7 @@ def measure_machine(question: Question, study: Study, manifest: Manifest, log: C
         return question.precision if configured else machine.precision
     if configured and question.launcher.kind == "slurm":
         return question.precision
-    from training.engine import PRECISIONS, device_name, measured_speeds
+    from training.engine import PRECISIONS, device_name, forget, measured_speeds
 
     ladder, target = models(question)
     shapes = {model.name: shape_of(question, model, manifest) for model in [*ladder, target]}
@@ -77,6 +77,7 @@ def measure_machine(question: Question, study: Study, manifest: Manifest, log: C
     together = workers(question) * parallel.processes
     log(f"measuring the speed of {len(shapes)} models, in {together} processes at once, 20 s at most")
     speeds = measured_speeds(shapes, together, launcher.threads, target=target.name, precisions=precisions, **settings)
+    forget()
     of_target = {precision: of_shape[target.name]["training"] for precision, of_shape in speeds.items()}
     measured = {precision: round(speed) for precision, speed in of_target.items()}
     precision = max(of_target, key=of_target.__getitem__)
