@@ -43,7 +43,7 @@ def speed_of(study: Study, question: Question, runs: Sequence[PlannedRun], engin
     that prepare measured, times what compiling should gain where the plan is long enough for it.
     """
     machine, compiled = read_machine(study), shapes_to_compile(study, question, runs)
-    chosen = _chosen(study) if engines else {}
+    chosen = chosen_engines(study) if engines else {}
 
     def speed(run: PlannedRun) -> Speed | None:
         shape = run_shape(run)
@@ -66,7 +66,7 @@ def wall_seconds(study: Study, question: Question, runs: Sequence[PlannedRun]) -
     """
     if not runs:
         return 0.0
-    speed, chosen = speed_of(study, question, runs), _chosen(study)
+    speed, chosen = speed_of(study, question, runs), chosen_engines(study)
     compiled = shapes_to_compile(study, question, runs)
     took = [engine.seconds for engine in chosen.values() if engine.compiled]
     with_compiling = fmean(took) if took else ENGINES_SECONDS + COMPILE_SECONDS
@@ -125,7 +125,7 @@ def _compiled_gain(model: Mapping[str, Any]) -> float:
 
 
 @dataclass(frozen=True)
-class _Engine:
+class ChosenEngine:
     """The engine that was chosen for a shape on this machine."""
 
     speed: Speed
@@ -135,15 +135,15 @@ class _Engine:
     """What measuring took, compiling included."""
 
 
-def _chosen(study: Study) -> dict[tuple[str, str], _Engine]:
-    """Shape and precision -> what was chosen."""
+def chosen_engines(study: Study) -> dict[tuple[str, str], ChosenEngine]:
+    """Hash of the shape, and precision -> what was chosen."""
     chosen = {}
     for path in study.engines.glob("**/*.json"):
         with contextlib.suppress(OSError, ValueError, KeyError):
             record = json.loads(path.read_text())
             speed = Speed(record["measured"][record["engine"]], record["evaluation"])
             compiled = any(name.endswith("-compiled") for name in record["measured"])
-            chosen[record["shape"], record["precision"]] = _Engine(speed, compiled, record["seconds"])
+            chosen[record["shape"], record["precision"]] = ChosenEngine(speed, compiled, record["seconds"])
     return chosen
 
 

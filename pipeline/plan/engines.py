@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from pipeline.plan.cost import run_seconds
-from pipeline.plan.duration import run_shape, shapes_to_compile, speed_of
+from pipeline.plan.duration import chosen_engines, run_shape, shapes_to_compile, speed_of
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun, Study
 from training.run import choose_run_engine
@@ -14,7 +14,7 @@ from training.spec import Execution
 
 
 def measure_engine(question: Question, study: Study, runs: Sequence[PlannedRun], log: Callable[[str], object]) -> None:
-    """Choose the engine of a shape as its first run would, which then finds the choice.
+    """Choose the engine of a shape as its first run would, which then finds the choice; once for a study.
 
     Of the shapes for which compiling pays it is the one that trains longest; the first runs of the others measure them,
     side by side.
@@ -31,6 +31,8 @@ def measure_engine(question: Question, study: Study, runs: Sequence[PlannedRun],
         return
     longest = max(seconds, key=seconds.__getitem__)
     of_model = [run for run in runs if run.model == longest]
+    if (run_shape(of_model[0]), of_model[0].spec.precision) in chosen_engines(study):
+        return
     log(f"measuring the engines of {longest}: compiling takes up to a minute, which its first run then need not spend")
     from training.engine import forget  # late, as it loads torch
 
@@ -39,7 +41,5 @@ def measure_engine(question: Question, study: Study, runs: Sequence[PlannedRun],
     tokens = sum(run.spec.tokens for run in of_model)
     record = choose_run_engine(of_model[0].spec, execution, study.engines, tokens_ahead=tokens)
     forget()
-    speeds = ", ".join(
-        f"{name} {tokens_per_second:,} tokens/s" for name, tokens_per_second in record["measured"].items()
-    )
-    log(f"engine: {record['engine']} ({speeds}), after {record['seconds']:.0f} s")
+    speeds = ", ".join(f"{name} {measured:,} tokens/s" for name, measured in record["measured"].items())
+    log(f"engine: {record['engine']} ({speeds})")
