@@ -5,9 +5,11 @@ the mean curvature of the first 11,000. Scaling the weights of K and F together 
 nothing, so the first weight is 1.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
-from fitting.laws.dcpt import DCPT_CONVEX, LINEAR, dcpt_basis, dcpt_cone, dcpt_constants, dcpt_slopes
+from fitting.laws.dcpt import DCPT_CONVEX, LINEAR, dcpt_basis, dcpt_cone, dcpt_constants, dcpt_slopes, dcpt_turns
 from fitting.laws.law import Columns, Constants, Law, Parameter, Slopes, exponent
 
 _FORMS = {
@@ -16,6 +18,10 @@ _FORMS = {
     "cross-domain-k3": (r"1/k_1 + w_2 k_2", ("k1", "k2"), ("w2",)),
     "cross-domain-k4": (r"1/k_1 + w_2 k_2 + w_3/k_3", ("k1", "k2", "k3"), ("w2", "w3")),
 }
+
+_START = {"w2": (1e-2, 1e2), "w3": (1e-5, 1e1)}
+"""k1 and k2 are of the order of a nat, k3 of a hundredth: from larger w3 its term hides the others, and descents do not
+come back."""
 
 
 def _learnability(x: Columns, names: tuple[str, ...], weights: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -28,6 +34,13 @@ def _cone(psi: np.ndarray, constants: Constants) -> np.ndarray:
     edges = np.eye(5)
     edges[:4, :4] = dcpt_cone(psi[:5], constants)
     return edges
+
+
+def _turns(psi: np.ndarray, constants: Constants) -> dict[int, np.ndarray]:
+    turns = dcpt_turns(psi[:5], constants)
+    padded = np.zeros((len(turns), 5, 5))
+    padded[:, :4, :4] = list(turns.values())
+    return dict(zip(turns, padded, strict=True))
 
 
 def _form(name: str) -> Law:
@@ -52,8 +65,8 @@ def _form(name: str) -> Law:
             *LINEAR,
             Parameter("F", "nats per token, at K = 1"),
             *DCPT_CONVEX.nonlinear,
-            exponent("mu", "K", high=10.0),
-            *(Parameter(w, "none", 1e-6, 1e6, linear=False, start=(1e-2, 1e2), scale="log") for w in weights),
+            replace(exponent("mu", "K", high=10.0), start=(0.1, 10.0)),
+            *(Parameter(w, "none", 1e-6, 1e6, linear=False, start=_START[w], scale="log") for w in weights),
         ),
         columns=("N", "D", "r", *names),
         varies={"N": "alpha", "D": "beta", "r": "gamma", names[0]: "mu"},
@@ -62,6 +75,8 @@ def _form(name: str) -> Law:
         slopes=slopes,
         constants=dcpt_constants,
         cone=_cone,
+        turns=_turns,
+        rugged=True,
     )
 
 

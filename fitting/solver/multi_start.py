@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -12,10 +11,10 @@ from fitting.schedule import Schedules
 from fitting.solver.newton import refine
 from fitting.solver.prepare import prepare
 from fitting.solver.problem import DELTA, Problem
-from fitting.solver.varpro import EXACT, low_places, starting_points
+from fitting.solver.varpro import AGREEMENT, EXACT, low_places, starting_points
 
-SAME = 1e-6
-"""Relative difference up to which two objectives belong to one local minimum."""
+SAME, BESIDE = 1e-4, 0.02
+"""Two ends of descents are one minimum within this relative difference of the objective and in each coordinate."""
 NEAR = 0.1
 """How far above the least objective on a subsample a minimum may be to be refined on all points."""
 FAR = 0.5
@@ -71,11 +70,9 @@ def local_minima(
     problem = prepare(points, law, weights, schedules, delta, fix or {}, unknown).problem
     part = problem.subsample()
     ends = [end for number in range(searches) for end in _search(part, first_guesses, number)[0]]
-    part, ends = _with_prior(part, ends) if prior else (part, sorted(ends, key=lambda end: end[1]))
-    close = [end for end in ends if end[1] <= ends[0][1] * (1 + FAR)]
-    distinct = close[:1] + [end for previous, end in pairwise(close) if end[1] > previous[1] * (1 + SAME)]
+    part, ends = _with_prior(part, ends) if prior else (part, _distinct(part, ends, FAR))
     problem = replace(problem, prior=part.prior)
-    return LocalMinima(problem, [problem.rescaled(theta, part) for theta, _ in distinct])
+    return LocalMinima(problem, [problem.rescaled(theta, part) for theta, _ in ends])
 
 
 def minimise(problem: Problem, prior: bool = True, first_guesses: int = 0) -> Minimum:
@@ -92,9 +89,8 @@ def minimise(problem: Problem, prior: bool = True, first_guesses: int = 0) -> Mi
         least.append(min(objective for _, objective in reached))
         if agreed or sum(one <= min(least) * (1 + AGREE) + EXACT for one in least) > 1:
             break
-    part, ends = _with_prior(part, ends) if prior else (part, sorted(ends, key=lambda end: end[1]))
-    near = [theta for theta, objective in ends if objective <= ends[0][1] * (1 + NEAR)]
-    return LocalMinima(part, near).best(problem)
+    part, ends = _with_prior(part, ends) if prior else (part, ends)
+    return LocalMinima(part, [theta for theta, _ in _distinct(part, ends, NEAR)]).best(problem)
 
 
 End = tuple[np.ndarray, float]
@@ -102,20 +98,36 @@ End = tuple[np.ndarray, float]
 
 
 def _search(part: Problem, first_guesses: int, number: int) -> tuple[list[End], bool]:
-    """Local minima, and whether most starts led to one of the squares."""
+    """Local minima, and whether many starts led to the least, of the squares or of a rugged objective itself."""
     rng = np.random.default_rng([first_guesses, number])
     starts, agreed = starting_points(part, rng)
-    if part.law.rugged:
-        starts += low_places(part, rng)
-    return [refine(part, theta, tolerance=1e-7) for theta in starts], agreed
+    if not part.law.rugged:
+        return [refine(part, theta, tolerance=1e-7) for theta in starts], agreed
+    ends = [refine(part, theta, tolerance=1e-7) for theta in starts + low_places(part, rng)]
+    least = min(objective for _, objective in ends)
+    return ends, sum(objective <= least * (1 + AGREE) + EXACT for _, objective in ends) >= AGREEMENT
 
 
 def _with_prior(part: Problem, ends: list[End]) -> tuple[Problem, list[End]]:
     """The problem with its prior, and its local minima, the least first."""
-    least = min(objective for _, objective in ends)
-    part = _strengthened(part, least)
-    ends = [refine(part, theta, 1e-7) for theta, objective in ends if objective <= least * (1 + FAR)]
-    return part, sorted(ends, key=lambda end: end[1])
+    ends = _distinct(part, ends, FAR)
+    part = _strengthened(part, ends[0][1])
+    return part, _distinct(part, [refine(part, theta, 1e-7) for theta, _ in ends], FAR)
+
+
+def _distinct(problem: Problem, ends: list[End], above: float) -> list[End]:
+    """The minima at these ends, the least first, up to `above` over the least."""
+    m = len(ends[0][0]) - len(problem.nonlinear)
+    distinct: list[End] = []
+    for theta, objective in sorted(ends, key=lambda end: end[1]):
+        if distinct and objective > distinct[0][1] * (1 + above):
+            break
+        if not any(
+            objective <= known * (1 + SAME) + EXACT and np.abs(theta[m:] - place[m:]).max(initial=0.0) < BESIDE
+            for place, known in distinct
+        ):
+            distinct.append((theta, objective))
+    return distinct
 
 
 def _least(problem: Problem, thetas: list[np.ndarray]) -> Minimum:

@@ -13,6 +13,7 @@ import fitting
 from fitting.solver.multi_start import minimise
 from fitting.solver.prepare import prepare
 from fitting.uncertainty.sandwich import sandwich
+from pipeline.paper_tables.dcpt.fits import every_domain
 from pipeline.paper_tables.dcpt.points import DomainPoints
 from tests.benchmarks.agreement import DOMAINS, KERNELS, six_domains, spread
 from tests.fitting.synthetic import TRUE, grid, measured
@@ -39,6 +40,16 @@ def test_a_rugged_law_has_one_answer_whatever_the_first_guesses():
     fits = [fitting.fit(series[fold.fitted], "dcpt-l4", bootstrap=0, first_guesses=number) for number in range(3)]
     assert [fit.objective for fit in fits] == pytest.approx([fits[0].objective] * 3, rel=1e-5)
     assert spread(np.array([fit.predict(series[fold.judged]) for fit in fits])) < 1e-4
+
+
+def test_a_law_that_contains_another_fits_no_worse():
+    """w3 = 0 makes K4 K3; descents from starts with a larger w3 ended at twice the objective."""
+    points = pd.read_parquet(ROOT / "docs/results/dcpt-six-small/points.parquet")
+    points = points[(points["phase"] == "continual") & (points["role"] == "fit")]
+    together = every_domain(DomainPoints(points, "general", DOMAINS, from_step=40), "D")
+    fold = next(fold for fold in fitting.folds(together, "domain-pairs") if fold.label == "domain = code, music")
+    fits = [fitting.fit(together[fold.fitted], f"cross-domain-k{k}", bootstrap=0) for k in (3, 4)]
+    assert fits[1].objective < 1.01 * fits[0].objective
 
 
 @pytest.mark.slow

@@ -107,7 +107,7 @@ def cross_domain(study: DomainPoints, split: str) -> pd.DataFrame:
     out (table 8).
     """
     jobs = list(product(REPRESENTATIONS, CORPORA))
-    points = {corpus: _all_domains(study, corpus) for corpus in CORPORA}
+    points = {corpus: every_domain(study, corpus) for corpus in CORPORA}
     results = over_cores(lambda job: score_form(points[job[1]], REPRESENTATIONS[job[0]], split), jobs)
     table = score_table(jobs, results, ("representation", "corpus"))
     k2 = ", ".join(f"{domain} {learnability(study, domain)['k2']:.3f}" for domain in study.domains)
@@ -135,7 +135,8 @@ def learnability(study: DomainPoints, domain: str) -> dict[str, float]:
     return {"k1": at[0], "k2": at[0] - at[2], "k3": ((at[4] - at[3]) - (at[1] - at[0])) / 10}
 
 
-def _all_domains(study: DomainPoints, corpus: str) -> pd.DataFrame:
+def every_domain(study: DomainPoints, corpus: str) -> pd.DataFrame:
+    """The points of all domains on a corpus, G or D, with the columns domain, k1, k2 and k3."""
     parts = []
     for domain in study.domains:
         points = study.fitted(domain, corpus)
