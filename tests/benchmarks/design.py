@@ -6,6 +6,7 @@ there is not measured again; `DESIGN_REPEATS` (10) and `DESIGN_POOLS` (part of t
 
     python -m tests.benchmarks design
     python -m tests.benchmarks.design posterior
+    python -m tests.benchmarks.design most    # random runs for most of the cost, against the whole pool
     python -m tests.benchmarks.design        # the table of docs/design-of-experiments.md
 """
 
@@ -116,29 +117,35 @@ def choice(pool: Pool, criterion: str, repeat: int, budget: float) -> tuple[np.n
     costs = np.array([pool.runs["cost"].to_numpy()[rows].max() for rows in groups])
     rng = np.random.default_rng([repeat, 17])
     kept = np.sort(rng.permutation(len(groups))[: int(0.8 * len(groups))])
-    most = budget * costs.sum()
+    limit = budget * costs.sum()
     chosen: list[int] = []
     if criterion in BLIND:
-        for run in kept[BLIND[criterion](costs[kept], rng)]:
-            if costs[chosen].sum() + costs[run] <= most:
-                chosen.append(int(run))
-        return np.array(chosen, dtype=int), np.nan
+        return affordable(kept[BLIND[criterion](costs[kept], rng)], costs, limit), np.nan
     width = np.nan
     for part in ROUNDS:
         spent = costs[chosen].sum()
         left = [int(run) for run in kept if run not in chosen]
-        if spent >= part * most or not left or costs[left].min() > most - spent:
+        if spent >= part * limit or not left or costs[left].min() > limit - spent:
             continue
         measured = pool.runs.iloc[np.concatenate([groups[run] for run in chosen])] if chosen else None
         candidates = pool.runs.iloc[np.concatenate([groups[run] for run in left])].reset_index(drop=True)
         task = prepare(pool.laws, measured, candidates, pool.target, "cost", pool.question, repeat)
         task, score = CRITERIA[criterion](task)
-        for place, variances in choose(task.draws, task.rows, task.runs.costs, score, most - spent, 256):
-            if costs[chosen].sum() >= part * most:
+        for place, variances in choose(task.draws, task.rows, task.runs.costs, score, limit - spent, 256):
+            if costs[chosen].sum() >= part * limit:
                 break
             chosen.append(left[place])
             width = task.half_width(variances)
     return np.array(chosen, dtype=int), width
+
+
+def affordable(order: np.ndarray, costs: np.ndarray, most: float) -> np.ndarray:
+    """Those of the runs, in this order, that a budget still pays for."""
+    chosen: list[int] = []
+    for run in order:
+        if costs[chosen].sum() + costs[run] <= most:
+            chosen.append(int(run))
+    return np.array(chosen, dtype=int)
 
 
 def results(repeats: int, only: str = "", criteria: tuple[str, ...] = ()) -> pd.DataFrame:
@@ -214,6 +221,33 @@ def measure() -> Iterator[Row]:
         )
 
 
+MOST = (0.5, 0.8, 0.9)
+
+
+def most(repeats: int = 6) -> pd.DataFrame:
+    """Error over what is allowed of runs drawn at random for most of a pool's cost: median over repeats, a row a pool.
+
+    Where a tenth of the runs, left out at random, moves the answer by more than is allowed, no choice of a tenth can be
+    expected to find it.
+    """
+    warnings.simplefilter("ignore")
+    every = {pool.name: pool for pool in pools()}
+
+    def judge(key: tuple[str, float, int]) -> tuple:
+        name, budget, repeat = key
+        pool, groups = every[name], run_rows(every[name].runs)
+        costs = np.array([pool.runs["cost"].to_numpy()[rows].max() for rows in groups])
+        order = np.random.default_rng([repeat, 5]).permutation(len(groups))
+        chosen = affordable(order, costs, budget * costs.sum())
+        answer = answer_of(pool, pool.runs.iloc[np.concatenate([groups[run] for run in chosen])])
+        apart = float(np.mean(np.abs(answer - answer_of(pool, pool.runs))))
+        return name, budget, apart / TOLERANCE[name.split()[-1]]
+
+    keys = [(name, budget, repeat) for name in every for budget in MOST for repeat in range(repeats)]
+    table = pd.DataFrame([*over_cores(judge, keys)], columns=["pool", "budget", "error"])
+    return table.groupby(["pool", "budget"])["error"].median().unstack()
+
+
 SAMPLED = ("usages loss", "six code loss", "pile-python loss", "chinchilla loss", "schedules loss")
 
 
@@ -241,5 +275,10 @@ def sampling(seeds: int = 2, moves: float = 40.0) -> Iterator[str]:
 if __name__ == "__main__":
     if sys.argv[1:] == ["posterior"]:
         print(*sampling(), sep="\n")
+        sys.exit()
+    if sys.argv[1:] == ["most"]:
+        table = most()
+        table.loc["within what is allowed"] = (table <= 1).sum()
+        print(table.round(2).to_markdown())
         sys.exit()
     print(summary(results(int(sys.argv[1]) if len(sys.argv) > 1 else 0)).to_markdown())
