@@ -125,7 +125,7 @@ def _by_size(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(what=[f"{LOSS}{words}" for words in sized])
 
 
-def _reading(kind: str, key: str) -> Reading:
+def _reading(kind: str, key: str, experiment: str = "usages-small") -> Reading:
     def applies(question: Question) -> bool:
         goal = question.goal
         # One seed says nothing about noise.
@@ -141,13 +141,14 @@ def _reading(kind: str, key: str) -> Reading:
         return Used(Recommendation.read(study), rows, confirmation.outcome, corpora)
 
     verbs = ("collect", "fit", f"recommend goal.kind={kind}", f"confirm goal.kind={kind}")
-    return Reading("usages-small", applies=applies, read=read, verbs=verbs)
+    return Reading(experiment, applies=applies, read=read, verbs=verbs)
 
 
 READINGS = {
     "trade-off": _reading("trade-off", "tolerance"),
     "limited-data": _reading("limited-data", "domain_tokens"),
-    "compute": _reading("compute", "flops"),
+    # Its optimum is no bound; that of usages-small is.
+    "compute": _reading("compute", "flops", "usages-compute"),
 }
 TABLES = {
     f"dcpt-{number}": Table(
