@@ -146,7 +146,8 @@ def status(question: Question, console: Console) -> Exit:
     def look() -> tuple[bool, Group]:
         # Jobs that prepare the corpora are there before a plan is.
         plan = study.read_plan() if study.plan_file.exists() or not read_jobs(study) else []
-        rows, lines = with_job_states(statuses(study, plan, brief=len(plan) > MOST), study, scheduler)
+        rows = statuses(study, plan, question.launcher.stale_after, brief=len(plan) > MOST)
+        rows, lines = with_job_states(rows, study, scheduler)
         table = [status_table(rows)] if rows else []
         return any(row.state == "running" for row in rows), Group(*table, *map(Text, lines))
 

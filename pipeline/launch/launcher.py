@@ -30,8 +30,8 @@ def launch(
     for each open run, on a shared disk, parents before children; pass SIGTERM on, so that the run saves; start it again
     after exit code 75, 70 or a signal, and not after 0, 1, 2 or 3 (`training.run.Exit` says what each means); submit
     nothing twice, also after a kill in between; and put behind the runs what continues the study: `cptlaw train` where
-    the goal is staged, else collect, fit, recommend, confirm, report. Two machines must not have one host name at a
-    time: a run's lease compares host name, boot and process to see whether its process lives.
+    the goal is staged, else collect, fit, recommend, confirm, report. Processes with one host name and one boot, as of
+    two containers on one machine, must see each other: a run's lease looks for its process.
 
     Raises:
         ConfigError: question.run is not in the plan.

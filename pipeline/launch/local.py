@@ -43,8 +43,9 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
     (study.folder / "logs").mkdir(exist_ok=True)
     selection = [] if only is None else ["--only", ",".join(only)]
     processes = [_start(study, question, number, selection) for number in range(count)]
+    stale_after = question.launcher.stale_after
     try:
-        _watch(processes, study, plan, console, lambda number: _start(study, question, number, selection))
+        _watch(processes, study, plan, console, stale_after, lambda number: _start(study, question, number, selection))
     except KeyboardInterrupt:
         console.print("stopping: each run saves its state ...")
         for process in processes:
@@ -65,6 +66,7 @@ def _watch(
     study: Study,
     plan: list[PlannedRun],
     console: Console,
+    stale_after: float,
     start: Callable[[int], Popen[bytes]],
 ) -> None:
     """Show progress until all workers have exited; a worker that died during a run is started again."""
@@ -73,7 +75,7 @@ def _watch(
         while True:
             # Polled before the states are read: a dead process without a poll still counts as alive.
             dead = [number for number, process in enumerate(processes) if _died(process)]
-            rows = statuses(study, plan)
+            rows = statuses(study, plan, stale_after)
             display.show(rows)
             if dead and any(row.state == "interrupted" for row in rows) and restarts < 3 * len(plan):
                 # Its run is open again. launcher.retries limits how often a run is tried.
@@ -82,7 +84,7 @@ def _watch(
             if all(process.poll() is not None for process in processes):
                 break
             time.sleep(0.5)
-        display.show(statuses(study, plan))
+        display.show(statuses(study, plan, stale_after))
 
 
 def _gpu_environment(number: int, processes: int) -> dict[str, str]:

@@ -38,9 +38,14 @@ class RunStatus:
     """Last losses, or why it failed."""
 
 
-def statuses(study: Study, plan: list[PlannedRun], brief: bool = False) -> list[RunStatus]:
-    """The state of every planned run; `brief`: runs that are done without speed and losses, at a third of the cost."""
-    return [_status(study, run, brief) for run in plan]
+def statuses(study: Study, plan: list[PlannedRun], stale_after: float, brief: bool = False) -> list[RunStatus]:
+    """The state of every planned run.
+
+    Args:
+        stale_after: seconds without a heartbeat after which a run on another host is interrupted.
+        brief: runs that are done without speed and losses, at a third of the cost.
+    """
+    return [_status(study, run, stale_after, brief) for run in plan]
 
 
 def status_table(rows: list[RunStatus]) -> Table:
@@ -72,7 +77,7 @@ def print_failed(study: Study, runs: Sequence[PlannedRun], console: Console) -> 
         console.print(f"and {len(runs) - 10:,} more; see cptlaw status", highlight=False)
 
 
-def _status(study: Study, run: PlannedRun, brief: bool) -> RunStatus:
+def _status(study: Study, run: PlannedRun, stale_after: float, brief: bool) -> RunStatus:
     folder = study.runs / run.name
     if not folder.exists():
         return RunStatus(run, "waiting", 0, None, "")
@@ -83,7 +88,8 @@ def _status(study: Study, run: PlannedRun, brief: bool) -> RunStatus:
         return RunStatus(run, state, _step(folder), None, (folder / "FAILED").read_text().strip())
     if state == "open":
         records = attempts(folder)
-        state = "waiting" if not records else "running" if is_live(folder, records[-1]) else "interrupted"
+        live = bool(records) and is_live(folder, records[-1], stale_after)
+        state = "waiting" if not records else "running" if live else "interrupted"
     step = run.spec.steps if state == "done" else _step(folder)
     (metrics,) = _tail(folder / "metrics.jsonl", 1) or [{}]
     lines = _tail(folder / "points.jsonl", len(run.spec.corpora))
