@@ -92,9 +92,9 @@ The verdicts of tables are reached in code, by a general rule (`pipeline/paper_t
 short page. Ours come from the folders of [results](results), each made by one command; a study of your own gives the
 same tables: `cptlaw tables STUDY tables.papers=FOLDER`.
 
-Fits have the weak prior of [laws.md](laws.md#how-all-are-fitted), which the papers do not have. Without it (`prior=False`
-in `pipeline/paper_tables/dcpt/fits.py`; 2026-11-25) 151 of 608 cells of dcpt-six-long and 306 of 616 of dcpt-six-small
-change by more than a thousandth, and no verdict."""
+Fits have the weak prior of [laws.md](laws.md#how-all-are-fitted), which the papers do not have. Without it
+(`prior=False` in `pipeline/paper_tables/dcpt/fits.py`; 2026-11-25) 151 of 608 cells of dcpt-six-long and 306 of 616 of
+dcpt-six-small change by more than a thousandth, and no verdict."""
 _COUNTED = """One finding is counted once: a number of the text that a table answers is counted with that table, and
 numbers that one fact answers alike are one."""
 
