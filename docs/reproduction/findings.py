@@ -53,7 +53,7 @@ def findings(book: Book) -> str:
     """The page. Rows are in the order of STATEMENTS; a table that is not kept is left out."""
     parts = [_HEAD]
     kept = {name: book.tables[name] for name in STATEMENTS if name in book.tables}
-    groups = {"Confirmed": (HOLDS, IN_ORDER), "Not confirmed, and by which test": (NOT_HERE,)}
+    groups = {"Confirmed, or in order": (HOLDS, IN_ORDER), "Not confirmed, and by which test": (NOT_HERE,)}
     for title, verdicts in groups.items():
         rows = [
             (STATEMENTS[name], _here(shown.why), cause(book, name), f"{numbered(name)}, {folder.name}")

@@ -102,6 +102,8 @@ DECAYS = ("linear", "cosine", "none", "one_minus_sqrt", "exponential")
 SAME_RATE = 0.01
 """Difference between a logged and a given learning rate, over the peak, up to which they are the same."""
 NEEDED = ("domain_ratio", "tokens_per_step", "non_embedding", "peak")
+LEAST_PARAMETERS = 1000
+"""Of a model; a smaller number is one of billions."""
 
 
 def carry_out(words: Sequence[str], console: Console) -> Exit:
@@ -215,6 +217,9 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
     for key in ("tokens_per_step", "non_embedding", "peak"):
         if (value := getattr(facts, key)) is not None and not value > 0:
             problems.append(f"{label}: {key}={value}; allowed: above 0")
+    if facts.non_embedding is not None and 0 < facts.non_embedding < LEAST_PARAMETERS:
+        count = f"allowed: {LEAST_PARAMETERS} or more, a count of parameters, not billions"
+        problems.append(f"{label}: non_embedding={facts.non_embedding}; {count}")
     for corpus in (settings.general, settings.domain):
         rows = table[table["corpus"] == corpus]
         if rows.empty:

@@ -41,6 +41,9 @@ def prepare(question: Question, console: Console) -> Exit:
 
         if folders := begin_corpora(question, console.print):
             return submit_preparation(study, question, folders, console)
+    if generation_lines(question):
+        # Writing takes hours: whether it will be enough is known before.
+        goal_of(question).runs(question, study, placeholder_manifest(question), "fp32")
     manifest = prepare_corpora(question, console.print, console)
     precision = measure_machine(question, study, manifest, console.print)
     if question.launcher.kind == "local":

@@ -22,6 +22,7 @@ from pipeline.question.schema.training import BranchConfig
 from pipeline.question.variants import variants
 from pipeline.study.folder import PlannedRun
 from training.corpora.manifest import Manifest, PreparedCorpus
+from training.corpora.source import Source
 from training.corpora.tokenizer import vocabulary_problem
 from training.evaluation_steps import evaluation_steps
 from training.parameters import model_size
@@ -30,10 +31,17 @@ from training.spec import Initial, MixturePhase, RunSpec
 
 
 def placeholder_manifest(question: Question) -> Manifest:
-    """A manifest of endless corpora and the configured vocabulary, to compute the cost of a plan before prepare."""
-    endless = PreparedCorpus("", "not prepared", "", {"train": 2**62, "validation": 2**62}, {}, {})
-    corpora = dict.fromkeys(question.corpora.sources, endless)
+    """A manifest of the configured vocabulary and endless corpora, to compute the cost of a plan before prepare.
+
+    A corpus that a model writes has the tokens that it is to write.
+    """
     vocabulary, ratio = question.corpora.tokenizer.vocabulary, question.corpora.validation_ratio
+
+    def corpus(source: Source) -> PreparedCorpus:
+        train = int((1 - ratio) * source.generated.tokens) if source.kind == "generated" else 2**62
+        return PreparedCorpus("", "not prepared", "", {"train": train, "validation": 2**62}, {}, {})
+
+    corpora = {name: corpus(source) for name, source in question.corpora.sources.items()}
     return Manifest(data_folder(question), "", "", vocabulary, ratio, corpora)
 
 

@@ -66,6 +66,13 @@ def test_without_general_text_the_model_writes_it(
     assert "first round" in shown
     assert "general: the model has yet to write 3,000 of 3,000 tokens" in " ".join(shown.split())
     assert not (tmp_path / "data" / "generated").exists()
+    # Hours of writing that would not be enough are refused before, dry or not.
+    budget = [word for word in words if not word.startswith("design.budget")]
+    for dry in ([], ["dry_run=true"]):
+        line = refused(["advise", str(model), *budget, *few, "continual.steps=500", *dry], capsys, 2)
+        assert "corpora.sources.general: 2," in line
+        assert "would read" in line
+        assert not (tmp_path / "data" / "generated").exists()
 
 
 def test_mistakes_are_one_line_before_a_model_is_read(

@@ -199,6 +199,7 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     given = ["domain_ratio=0.5", *LOSS_BEFORE]
     assert "no loss on 'domain' at step 0; give loss_before.domain=" in line(folder, "domain_ratio=0.5", LOSS_BEFORE[0])
     assert "peak=-1.0; allowed: above 0" in line(folder, *given, "peak=-1")
+    assert "non_embedding=0.494; allowed: 1000 or more" in line(folder, *given, "non_embedding=0.494")
     assert "steps=30, but it has a loss at step 40" in line(folder, *given, "steps=30")
     assert "it has eval_domain_loss, eval_general_loss, loss; name" in line(
         folder, *given, "losses={eval_loss: domain}"
