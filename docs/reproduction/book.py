@@ -25,6 +25,10 @@ FIRST_DESIGN = "dcpt-six-small"
 """The six-domain study before its second design, which the tables are made from now."""
 
 
+def _experiment(name: str) -> str:
+    return READINGS[TABLES[name].reads].experiment
+
+
 @dataclass(frozen=True)
 class Book:
     """The papers' numbers and ours."""
@@ -62,14 +66,11 @@ class Book:
     @functools.cached_property
     def tables(self) -> dict[str, tuple[Result, Path]]:
         """Name of TABLES -> the table as it was kept, and the folder of its study."""
-        meant = {reading.experiment for reading in READINGS.values()}
         kept: dict[str, tuple[Result, Path]] = {}
-        # The study that a table is meant to be made from comes first, where several have it.
-        for folder in sorted(
-            self.results.glob("*/tables"), key=lambda tables: (tables.parent.name not in meant, tables)
-        ):
+        for folder in sorted(self.results.glob("*/tables")):
             for name, _, *texts in pd.read_csv(folder / "verdicts.csv", keep_default_na=False).itertuples(index=False):
-                if name in TABLES and name not in kept:
+                # Where several studies have a table, that of its experiment counts.
+                if name in TABLES and (name not in kept or folder.parent.name == _experiment(name)):
                     cells = pd.read_csv(folder / f"{name}.csv")
                     kept[name] = Result(name, TABLES[name], cells, *texts), folder.parent
         return kept

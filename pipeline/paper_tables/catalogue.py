@@ -11,7 +11,8 @@ from pipeline.paper_tables.table import Reading, Table
 
 READINGS: dict[str, Reading] = {
     **fits.READINGS,
-    **{"weights": autoscale.READING, "dynamics": dynamics.READING},
+    "weights": autoscale.READING,
+    **dynamics.READINGS,
     **usages.READINGS,
     **near_zero.READINGS,
 }

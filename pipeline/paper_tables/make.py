@@ -128,7 +128,9 @@ def _beside(paper: pd.DataFrame | None, ours: pd.DataFrame, keys: list[str]) -> 
 
 def _provenance(source: Source, inputs: Mapping[str, object]) -> str:
     name, settings = source.study.folder.resolve().name, source.question.tables
-    summaries = [READINGS[name].summary(source) for name, data in inputs.items() if not isinstance(data, StudyError)]
+    made = [READINGS[name] for name, data in inputs.items() if not isinstance(data, StudyError)]
+    # Readings of one input say the same of it.
+    summaries = dict.fromkeys(reading.summary(source) for reading in made)
     overrides = f"tables.from_step={settings.from_step} tables.min_ratio={settings.min_ratio:g}"
     head = f"From the study {name}, by cptlaw {version('cptlaw')}. {' '.join(summaries)}".strip()
     return f"{head} Made by `cptlaw tables studies/{name} {overrides}`."

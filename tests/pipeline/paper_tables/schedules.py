@@ -7,6 +7,7 @@ import functools
 from fractions import Fraction
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,9 +41,9 @@ def dynamics_small() -> Question:
     return read_question(["experiment=dynamics-small"])
 
 
-def study_of_schedules(folder: Path, noise: float = 5e-4) -> tuple[Study, Question]:
-    """The study with its smaller model, planned, its losses written and collected."""
-    question = dataclasses.replace(dynamics_small(), ladder=[], model=preset("qwen2-0.05m"))
+def study_of_schedules(folder: Path, noise: float = 5e-4, **keys: Any) -> tuple[Study, Question]:
+    """The study with its smaller model, planned, its losses written and collected; `keys` of the question replaced."""
+    question = dataclasses.replace(dynamics_small(), ladder=[], model=preset("qwen2-0.05m"), **keys)
     study, plan = Study(folder), planned_runs(question, placeholder_manifest(question), "fp32")
     study.write_plan(plan)
     known, rng = schedules(plan), np.random.default_rng(0)

@@ -18,7 +18,7 @@ from pipeline.paper_tables.table import Source, paper_numbers
 from pipeline.paper_tables.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
 from pipeline.question.schema import Question
 from pipeline.study.folder import Study, StudyError
-from tests.pipeline.paper_tables.schedules import MEMORY, TRUE, study_of_schedules
+from tests.pipeline.paper_tables.schedules import MEMORY, TRUE, dynamics_small, study_of_schedules
 
 PAPERS = Path(os.environ.get("CPTLAW_PAPER_TABLES", "../shared/paper-tables"))
 MODEL = "qwen2-0.05m"
@@ -114,6 +114,31 @@ def test_an_open_model_is_fitted_without_its_past(schedules: ScheduleStudy, monk
     at = table[table["metric"] == "r2"].set_index(["law", "corpus"])["ours"]
     assert set(at.index.get_level_values(0)) == {"open", "open, first half", "full", "full, first half"}
     assert at[["open", "full"]].min() > 0.9995
+
+
+def test_an_open_model_is_judged_on_the_steps_that_only_longer_runs_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fits, "CORPORA", ("D_cpt",))
+    warm_up, steps = {"shape": "linear", "end": 1.0, "share": 0.05}, [20, 300, *range(350, 900, 50)]
+    shapes = {"constant": {"shape": "constant"}, "cosine": {"shape": "cosine", "end": 0.1}}
+    variants = {name: {"continual": {"schedule": {"pieces": [warm_up, shape]}}} for name, shape in shapes.items()}
+    longer = {"steps": 900, "evaluation": {"policy": "explicit", "steps": steps}}
+    variants["longer"] = {"held_out": True, "continual": longer}
+    mixture = dataclasses.replace(dynamics_small().mixture, domain_ratio=[1.0])
+    study = READING.read(Source(*study_of_schedules(tmp_path, variants=variants, mixture=mixture)))
+    table = fits.open_model(study).rename(columns={"value": "ours"})
+    verdict, why = fits.judge_open_model(table)
+    assert {*table["law"]} == {"open", "open, shorter runs", "full", "full, shorter runs"}
+    assert verdict == HOLDS
+    assert why.startswith("Without its past the error in longer runs, beyond the fitted length,")
+    (long,) = study.runs.loc[study.runs["variant"] == "longer", "run"]
+    seen = (study.points["run"] != long) | (study.points["step"] <= 300)
+    worse = study.points.assign(loss=study.points["loss"].where(seen, 1.1 * study.points["loss"]))
+    wrong = fits.open_model(dataclasses.replace(study, points=worse, cache={}))
+    assert fits.judge_open_model(wrong.rename(columns={"value": "ours"}))[0] == NOT_HERE
+    same = wrong[wrong["law"] == "open"]["value"].tolist()
+    assert same == table[table["law"] == "open"]["ours"].tolist()  # No point of the longer run is fitted.
 
 
 def test_a_model_from_a_directory_has_no_past_at_all(schedules: ScheduleStudy) -> None:

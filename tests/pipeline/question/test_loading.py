@@ -37,7 +37,7 @@ NEEDED = {
     "dcpt-six": ["corpora.folder=there"],
     "dcpt-six-small": ["corpora.folder=there"],
     "dcpt-six-long": ["corpora.folder=there"],
-    "dynamics-open": ["model.path=there"],
+    "dynamics-open": ["corpora.sources.general.path=a", "corpora.sources.domain.path=b"],
     "hub": ["corpora.sources.general.name=a/b", "corpora.sources.domain.name=c/d"],
     "hf": ["model.path=some/model"],
     "limited-data": ["goal.domain_tokens=1e6"],
