@@ -108,20 +108,13 @@ class LawAverage:
         ]
         return np.concatenate(parts) if parts else np.zeros((0, len(frame)))
 
-    def disagreement(self, frame: pd.DataFrame) -> np.ndarray:
-        """Standard deviation (n,) of the laws' log losses, by their weights."""
-        return self._disagreement(self._logs(frame))
-
-    def _disagreement(self, logs: np.ndarray) -> np.ndarray:
-        return np.sqrt(self._weights @ (logs - self._weights @ logs) ** 2)
-
     def log_errors(self, frame: pd.DataFrame, spread: np.ndarray) -> np.ndarray:
         """Log errors (k, n) of the predictions: `spread` (k,), widened where the laws disagree."""
         return self._log_errors(self._logs(frame), spread)
 
     def _log_errors(self, logs: np.ndarray, spread: np.ndarray) -> np.ndarray:
         half = float(np.quantile(spread, 0.95))
-        apart = APART * self._disagreement(logs)
+        apart = APART * np.sqrt(self._weights @ (logs - self._weights @ logs) ** 2)
         return np.asarray(spread, float)[:, None] * np.hypot(1.0, apart / half)
 
     def predict_interval(

@@ -72,6 +72,26 @@ def test_rounds_a_kill_an_answer_and_one_more_round(words: list[str], capsys: py
 
 
 @pytest.mark.slow
+def test_two_machines_that_train_one_study_choose_and_train_as_one_does(words: list[str]) -> None:
+    alone, both = study_in(words, "alone"), study_in(words, "both")
+    for study in (alone, both):
+        assert run(["prepare", *words, f"name={study.folder.name}"]) == 0
+    assert run(["train", *words, "name=alone"]) == 0
+    drivers = [Forked([*CPTLAW, "train", *words, "name=both"]) for _ in range(2)]
+    assert [driver.wait() for driver in drivers] == [0, 0]
+    chosen, expected = read_rounds(both), read_rounds(alone)
+    assert [[one.run for one in each.chosen] for each in chosen] == [
+        [one.run for one in each.chosen] for each in expected
+    ]
+    assert chosen[-1].stop == expected[-1].stop
+    assert {study.name for study in both.read_plan()} == {study.name for study in alone.read_plan()}
+    attempts = {
+        planned.name: len([*(both.runs / planned.name / "attempts").glob("*.json")]) for planned in both.read_plan()
+    }
+    assert {*attempts.values()} == {1}, attempts
+
+
+@pytest.mark.slow
 def test_a_model_of_ones_own_needs_no_ladder(words: list[str], tmp_path: Path) -> None:
     other = study_in(words)
     pretrained = next(planned for planned in other.read_plan() if planned.role == "pretrain")

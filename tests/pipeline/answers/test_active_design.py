@@ -132,6 +132,20 @@ def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: t
     assert len(asked) == 7
 
 
+def test_of_two_machines_that_choose_the_first_one_counts(copied: tuple[Setting, Study]) -> None:
+    setting, study = copied
+    *before, last = read_rounds(study)
+    write_rounds(study, before)
+    other = dataclasses.replace(last, stop=None, reason="chosen on another processor", chosen=before[-1].chosen[:1])
+
+    def meanwhile() -> tuple[float, float]:
+        write_rounds(study, [*before, other])
+        return 0.694, 0.006
+
+    assert next_round(setting, study, recommended=meanwhile) == other
+    assert read_rounds(study) == [*before, other]
+
+
 def test_recommend_names_the_runs_that_refine_would_choose(copied: tuple[Setting, Study]) -> None:
     setting, study = copied
     before = history_file(study).read_bytes()
