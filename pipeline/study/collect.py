@@ -93,10 +93,10 @@ def with_specs(points: pd.DataFrame, plan: list[PlannedRun], general: str, decay
     `points` has run, step, tokens, corpus and loss; the loss at step 0 is loss_before of its run.
     """
     by_hash = {run.spec.hash: run for run in plan}
-    facts = pd.DataFrame([_facts(run, general) for run in plan])
+    trunks = {run.name: _trunk(run, by_hash) for run in plan}
+    facts = pd.DataFrame([_facts(run, trunks[run.name], general) for run in plan])
     table = points.merge(facts, on="run", how="left", sort=False)
     table = _with_shares(table, plan, by_hash, general)
-    trunks = {run.name: _trunk(run, by_hash) for run in plan}
     behind = {run.name: _behind(run, by_hash) for run in plan if run.spec.initial.moments}
     table["step"] += table["run"].map({name: steps for name, (steps, _) in behind.items()}).fillna(0).astype(int)
     table["tokens"] += table["run"].map({name: tokens for name, (_, tokens) in behind.items()}).fillna(0).astype(int)
@@ -265,11 +265,11 @@ def _is_point(point: Any) -> bool:
     return counts and right and isinstance(point["corpus"], str) and not math.isinf(point["loss"])
 
 
-def _facts(run: PlannedRun, general: str) -> dict[str, Any]:
+def _facts(run: PlannedRun, trunk: PlannedRun, general: str) -> dict[str, Any]:
     spec = run.spec
     size = model_size(spec.model, spec.sequence_length)
     replay = Fraction(spec.mixture.get(general, "0"))
-    s1, s2 = (OPEN_S1, 0.0) if spec.initial.kind == "directory" else (np.nan, np.nan)
+    s1, s2 = (OPEN_S1, 0.0) if trunk.spec.initial.kind == "directory" else (np.nan, np.nan)
     return {
         **{"run": run.name, "phase": spec.phase, "role": run.role, "model": run.model},
         **{"variant": run.variant, "seed": spec.seed, "s1_pretrain": s1, "s2_pretrain": s2},
@@ -285,12 +285,13 @@ def _with_shares(
 ) -> pd.DataFrame:
     rows = []
     for run in plan:
-        parent = by_hash.get(_trunk(run, by_hash).parent or "")
+        trunk = _trunk(run, by_hash)
+        parent = by_hash.get(trunk.parent or "")
         for corpus in run.spec.corpora:
             if parent:
                 rho = float(Fraction(parent.spec.mixture.get(corpus, "0")))
             else:
-                rho = float(corpus == general) if run.spec.initial.kind == "directory" else np.nan
+                rho = float(corpus == general) if trunk.spec.initial.kind == "directory" else np.nan
             rows.append((run.name, corpus, float(Fraction(run.spec.mixture.get(corpus, "0"))), rho))
     return table.merge(pd.DataFrame(rows, columns=["run", "corpus", "r", "rho"]), on=["run", "corpus"], how="left")
 

@@ -36,6 +36,10 @@ NEXT = dataclasses.replace(
 NEXT_RATES = learning_rates(NEXT.schedule, STEPS, NEXT.learning_rate_before)
 OPEN = dataclasses.replace(NEXT, initial=Initial("directory", fingerprint="ab" * 16), learning_rate_before=0.0)
 
+LONGER = dataclasses.replace(
+    OPEN, initial=Initial("run", run=OPEN.hash, step=5, moments=True), learning_rate_before=1e-3
+)
+
 
 def _planned(role: str, spec: RunSpec) -> PlannedRun:
     return PlannedRun(f"{role}-{spec.hash[:8]}", role, "tiny", "", spec)
@@ -43,7 +47,7 @@ def _planned(role: str, spec: RunSpec) -> PlannedRun:
 
 @pytest.fixture(scope="module")
 def plan() -> list[PlannedRun]:
-    return [_planned("pretrain", FIRST), _planned("fit", NEXT), _planned("fit", OPEN)]
+    return [_planned("pretrain", FIRST), _planned("fit", NEXT), _planned("fit", OPEN), _planned("fit", LONGER)]
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +83,17 @@ def test_pretraining_walks_in_its_own_areas(plan, points) -> None:
 
 
 def test_of_an_open_model_nothing_is_known_but_that_it_was_long(plan, points) -> None:
-    own = points.loc[plan[2].name]
-    assert (own["s1_pretrain"] == OPEN_S1).all()
-    assert (own["s2_pretrain"] == 0).all()
+    own, longer = points.loc[plan[2].name], points.loc[plan[3].name]
+    for run in (own, longer):
+        assert (run["s1_pretrain"] == OPEN_S1).all()
+        assert (run["s2_pretrain"] == 0).all()
+        assert (run["rho"] == 0).all()
     assert own["s1"].iloc[-1] == pytest.approx(STEPS * 1e-3)
+    assert longer["s1"].iloc[-1] == pytest.approx((5 + STEPS) * 1e-3)
 
 
 def test_schedules_tell_what_fit_takes(plan) -> None:
-    first, then, open_model = schedules(plan).values()
+    first, then, open_model, _ = schedules(plan).values()
     assert first.is_pretraining
     assert not then.is_pretraining
     assert first.pretrain is None
