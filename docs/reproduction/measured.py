@@ -20,6 +20,7 @@ from docs.reproduction.book import MEASURED
 from docs.reproduction.tested_causes import (
     constraint,
     later_inflection,
+    open_models,
     schedules,
     search_power,
     second_design,
@@ -77,7 +78,7 @@ if __name__ == "__main__":
             print(f"no {folder}: {measure.__name__} is left as it was")
     numbers |= seed_noise()
     numbers |= seed_ties(numbers["seed sd"])
-    for test in (epsilon, transient, constraint, second_design, schedules, later_inflection, search_power):
+    for test in (epsilon, transient, constraint, second_design, schedules, open_models, later_inflection, search_power):
         numbers |= test()
     pd.DataFrame(numbers.items(), columns=["name", "value"]).to_csv(MEASURED, index=False, float_format="%.6g")
     print(f"{len(numbers)} numbers in {MEASURED}")

@@ -21,7 +21,7 @@ from pipeline.paper_tables.catalogue import READINGS, TABLES
 from pipeline.paper_tables.dcpt.fits import FORMS, score_form
 from pipeline.paper_tables.dcpt.points import CORPORA, METRICS, DomainPoints, Scores, mean_scores
 from pipeline.paper_tables.dcpt.statements import STATEMENTS
-from pipeline.paper_tables.dynamics.fits import ACCURATE
+from pipeline.paper_tables.dynamics.fits import ACCURATE, open_model
 from pipeline.paper_tables.dynamics.points import CORPORA as SIDES
 from pipeline.paper_tables.dynamics.points import ScheduleStudy, fit_to, predicted
 from pipeline.paper_tables.make import tables_of
@@ -204,6 +204,22 @@ def schedules() -> dict[str, float]:
         curves = pd.concat(errors)
         found[f"schedules {case} {corpus} near"] = float((curves <= ACCURATE).sum())
         found[f"schedules {case} {corpus} error"] = float(curves.mean())
+    return found
+
+
+def open_models() -> dict[str, float]:
+    """Eq. 4 of the open model of figure 18: longer runs from all steps, from step 14 on, and fitted too."""
+    study = read("open-model")
+    assert isinstance(study, ScheduleStudy)
+    fitted = {name: dataclasses.replace(run, role="fit") for name, run in study.plan.items()}
+    late = dataclasses.replace(study, from_step=14, cache={})
+    cases = {"predicted": (study, "open, shorter runs"), "late": (late, "open, shorter runs")}
+    cases["fitted"] = (dataclasses.replace(study, plan=fitted, cache={}), "open")
+    found = {}
+    for case, (points, law) in cases.items():
+        cells = open_model(points)
+        errors = cells[(cells["law"] == law) & (cells["metric"] == "error")].set_index("corpus")["value"]
+        found |= {f"open model {case} {corpus} error": float(error) for corpus, error in errors.items()}
     return found
 
 
