@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import numpy as np
 
-POLICIES = ("dense", "sparse", "sectional", "decay", "explicit", "pieces")
+POLICIES = ("dense", "sparse", "sectional", "decay", "explicit")
 
 
 # Not frozen: OmegaConf would make it read-only in a question.
@@ -21,9 +21,7 @@ class EvaluationPolicy:
 
     policy: str = "dense"
     """dense (M1): every `every` steps. sparse (M2): every 5 x `every`. sectional (M3): every 4 x `every` in the first
-    60% of the steps and every 8 x `every` after. decay (M4): a thinning subset of the dense grid. explicit: `steps`.
-    pieces: the middle of the schedule's longest piece and the end of every one, but of those that rise; what is learned
-    and what annealing brings are so told apart by few points."""
+    60% of the steps and every 8 x `every` after. decay (M4): a thinning subset of the dense grid. explicit: `steps`."""
     every: int = 1000
     """Spacing of the dense grid, steps, 1 or more."""
     decay: float = 0.02
@@ -65,8 +63,6 @@ def evaluation_steps(policy: EvaluationPolicy, steps: int) -> list[int]:
             if not 0 <= step <= steps:
                 raise ValueError(f"evaluation.steps: {step!r} is not in the run; allowed: 0 to {steps}")
         taken = [int(step) for step in policy.steps]
-    elif policy.policy == "pieces":
-        taken = []  # `steps_of_pieces` of training/schedule.py gives them.
     elif policy.policy == "decay":
         taken = _thinned(policy, steps)
     elif policy.policy == "sectional":

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate
 
 import numpy as np
 
@@ -89,26 +88,6 @@ def piece_lengths(pieces: Sequence[Piece], steps: int) -> list[int]:
     for number, piece in enumerate(pieces):
         _check_piece(f"schedule[{number}]", piece)
     return part_lengths([(piece.steps, piece.share) for piece in pieces], steps, "schedule", "piece")
-
-
-def steps_of_pieces(pieces: Sequence[Piece], steps: int, before: float = 0.0) -> tuple[int, ...]:
-    """The middle of the longest piece and the end of every one, but of those that rise: evaluation policy pieces.
-
-    Arguments and errors are those of `learning_rates`.
-
-    >>> wsd = [Piece("linear", end=1.0, steps=2), Piece("constant"), Piece("linear", end=0.1, steps=12)]
-    >>> steps_of_pieces(wsd, 40)
-    (15, 28, 40)
-    """
-    rates = learning_rates(pieces, steps, before)
-    ends = list(accumulate(piece_lengths(pieces, steps)))
-    level = []
-    for piece, start, end in zip(pieces, [0, *ends], ends):
-        first = piece.start if piece.start is not None else rates[start - 1] if start else before
-        if end > start and rates[end - 1] <= first:
-            level.append((start, end))
-    longest = [max(level, key=lambda piece: piece[1] - piece[0])] if level else []
-    return tuple(sorted({(start + end) // 2 for start, end in longest} | {end for _, end in level}))
 
 
 def part_lengths(parts: Sequence[tuple[int | None, float | None]], steps: int, key: str, part: str) -> list[int]:

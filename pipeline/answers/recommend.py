@@ -17,10 +17,11 @@ from pipeline.question.design import peak_of, with_peak
 from pipeline.question.phases import pieces
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import HeldOutError, Interval, LawAnswer, PredictedLoss, Recommendation, RecommendedRun
+from pipeline.study.collect import schedules
 from pipeline.study.fits import read_back_test, weights, with_average, with_fitted_laws
 from pipeline.study.folder import Study
 from pipeline.study.target import find_target
-from training.schedule import Piece
+from training.schedule import learning_rates
 
 
 def recommend(
@@ -110,14 +111,24 @@ def _not_identified(fit: Fit) -> str:
 
 
 def with_tried_peaks(question: Question, study: Study) -> Question:
-    """The question with those of `design.peaks` that a run for the fit has, so that no answer is at an untried one."""
+    """The question with those of `design.peaks` that one of the longest runs for the fit has.
+
+    So no answer is at a peak that was never tried, or in shorter runs alone: laws carry a peak and a length at once
+    badly (docs/negative-results.md).
+    """
     plan = study.read_plan() if study.plan_file.exists() else []
-    schedules = {run.spec.schedule for run in plan if run.role == "fit"}
+    rates = schedules(plan)
+    runs = [run for run in plan if run.role == "fit"]
+    own = [run for run in runs if run.model == question.model.name]
+    fitted = [rates[run.name].rates for run in own or runs]
+    longest = max(map(len, fitted), default=0)
+    highest = [max(each) for each in fitted if len(each) == longest]
 
-    def schedule(factor: float) -> tuple[Piece, ...]:
-        return pieces(with_peak(question, peak_of(question, factor)).continual)
+    def is_tried(factor: float) -> bool:
+        peak = max(learning_rates(pieces(with_peak(question, peak_of(question, factor)).continual), longest))
+        return any(abs(each - peak) <= 1e-9 * peak for each in highest)
 
-    tried = [factor for factor in question.design.peaks if schedule(factor) in schedules]
+    tried = [factor for factor in question.design.peaks if longest and is_tried(factor)]
     return replace(question, design=replace(question.design, peaks=tried)) if tried else question
 
 

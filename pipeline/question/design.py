@@ -19,29 +19,6 @@ def target_steps(question: Question) -> int:
     return round(question.continual.steps * question.confirm.tokens_factor)
 
 
-def with_shares_of_target(question: Question) -> Question:
-    """The question with steps in place of shares of `continual.schedule`, where these are of the target's run.
-
-    >>> from pipeline.question.loading import read_question
-    >>> question = read_question(["schedule@continual.schedule=wsd-eighth", "continual.steps=40"])
-    >>> [piece.steps for piece in question.continual.schedule.pieces]
-    [2, None, 10]
-    """
-    schedule = question.continual.schedule
-    if schedule.share_of != "target":
-        return question
-    try:
-        lengths = piece_lengths(schedule.pieces, target_steps(question))
-    except ValueError:
-        return question  # The checks of the phase say what is wrong.
-    fixed = [
-        piece if piece.share is None else dataclasses.replace(piece, steps=steps, share=None)
-        for piece, steps in zip(schedule.pieces, lengths, strict=True)
-    ]
-    phase = dataclasses.replace(question.continual, schedule=dataclasses.replace(schedule, pieces=fixed))
-    return dataclasses.replace(question, continual=phase)
-
-
 def candidate_steps(question: Question) -> list[int]:
     """Lengths that runs may be chosen of, distinct, in increasing order.
 

@@ -9,7 +9,6 @@ import numpy as np
 from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
 from training.evaluation_steps import EvaluationPolicy, evaluation_steps
-from training.schedule import steps_of_pieces
 from training.spec import RunSpec
 
 MOST_WINDOWS, LEAST_WINDOWS = 96, 16
@@ -29,12 +28,9 @@ def affordable_windows(question: Question) -> int:
 def within_budget(spec: RunSpec, budget: float) -> RunSpec:
     """The run, evaluated at as many steps of its policy as `budget`, a part of its FLOPs, allows.
 
-    First and last step always stay, and a list of steps (policy explicit) as it is; the few steps of policy pieces
-    become such a list. Those between are taken evenly from the policy's own: where it is dense, so is the result.
+    First and last step always stay, and a list of steps (policy explicit) as it is. Those between are taken evenly from
+    the policy's own: where it is dense, so is the result.
     """
-    if spec.evaluation.policy == "pieces":
-        steps = steps_of_pieces(spec.schedule, spec.steps, spec.learning_rate_before)
-        return dataclasses.replace(spec, evaluation=EvaluationPolicy("explicit", steps=steps))
     if spec.evaluation.policy == "explicit":
         return spec
     planned = evaluation_steps(spec.evaluation, spec.steps)

@@ -20,7 +20,6 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from conf import CONF
-from pipeline.question.design import with_shares_of_target
 from pipeline.question.evaluation_budget import affordable_windows
 from pipeline.question.messages import ConfigError, one_line, value_problems
 from pipeline.question.presets import goal_section, law_sections
@@ -152,7 +151,7 @@ def _question(composed: Any) -> Question:
     assert isinstance(question, Question)
     if not isinstance(question.mixture.domain_ratio, list):
         question.mixture.domain_ratio = [question.mixture.domain_ratio]
-    return with_shares_of_target(question)
+    return question
 
 
 def _override_problems(overrides: Sequence[str], first: Exception) -> list[str]:

@@ -57,8 +57,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "engine": ("auto", "sdpa", "eager", "sdpa-compiled", "eager-compiled", "sdpa-chunked"),
     "boundaries": ("none", "documents"),
     "objective.kind": OBJECTIVES,
-    "continual.schedule.share_of": ("run", "target"),
-    "pretrain.schedule.share_of": ("run", "target"),
     "design.kind": ("auto", "grid", "active"),
     "design.budget_unit": ("auto", "FLOPs", "tokens", "device-hours"),
     "launcher.kind": ("local", "slurm"),

@@ -20,7 +20,7 @@ from pipeline.question.schema import CorporaConfig, PhaseConfig, Question
 from pipeline.question.slurm_options import slurm_problems
 from pipeline.question.variants import variant_questions
 from training.devices.group import spread_problem
-from training.evaluation_steps import POLICIES, evaluation_steps
+from training.evaluation_steps import evaluation_steps
 from training.schedule import learning_rates
 
 DEEPSPEED_REFUSED = {"optimizer", "scheduler", "fp16", "bf16", "gradient_accumulation_steps", "train_batch_size"}
@@ -103,8 +103,6 @@ def _phase_problems(name: str, question: Question) -> Iterator[str]:
     else:
         yield from _branch_problems(name, phase, rates)
     for key, policy in (("evaluation", phase.evaluation), ("checkpoints", phase.checkpoints)):
-        if key == "checkpoints" and policy.policy == "pieces":
-            yield f"{name}.checkpoints.policy: 'pieces'; allowed: {', '.join(POLICIES[:-1])}"
         try:
             evaluation_steps(policy, phase.steps)
         except ValueError as error:

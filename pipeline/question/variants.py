@@ -11,7 +11,6 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline.question.design import with_shares_of_target
 from pipeline.question.messages import one_line, value_problems
 from pipeline.question.schema import MixtureConfig, PhaseConfig, Question
 
@@ -79,5 +78,4 @@ def _variant(question: Question, defaults: Any, keys: dict[str, Any]) -> tuple[s
     if not isinstance(variant.mixture.domain_ratio, list):
         variant.mixture.domain_ratio = [variant.mixture.domain_ratio]
     changed = {name: getattr(variant, name) for name in SHARED}
-    own = with_shares_of_target(dataclasses.replace(question, variants={}, **changed))
-    return "confirm" if variant.held_out else "fit", own
+    return "confirm" if variant.held_out else "fit", dataclasses.replace(question, variants={}, **changed)

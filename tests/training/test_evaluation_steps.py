@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.evaluation_steps import POLICIES, EvaluationPolicy, evaluation_steps
-from training.schedule import Piece, steps_of_pieces
 
 LONG = 200_000
 
@@ -54,25 +53,6 @@ def test_rising_unique_and_with_both_ends(policy, every, steps, bernoulli):
     assert taken[0] == 0
     assert taken[-1] == steps
     assert all(type(step) is int for step in taken)
-
-
-@pytest.mark.parametrize(
-    ("pieces", "steps", "before", "taken"),
-    [
-        (
-            [Piece("linear", end=1.0, steps=2), Piece("constant"), Piece("linear", end=0.1, steps=12)],
-            20,
-            0.0,
-            (8, 14, 20),
-        ),
-        ([Piece("linear", end=1.0, steps=4), Piece("cosine", end=0.1)], 40, 0.0, (22, 40)),
-        ([Piece("constant"), Piece("linear", end=0.1, steps=12)], 32, 1.0, (10, 20, 32)),
-        ([Piece("constant", start=0.5), Piece("constant", steps=0)], 10, 1.0, (5, 10)),
-        ([Piece("linear", end=1.0)], 10, 0.0, ()),
-    ],
-)
-def test_pieces_are_seen_at_their_ends_and_the_longest_in_its_middle(pieces, steps, before, taken):
-    assert steps_of_pieces(pieces, steps, before) == taken
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ class DesignConfig:
     """Lengths that runs may be chosen of, as parts of continual.steps * confirm.tokens_factor, above 0, up to 1."""
     peaks: list[float] = field(default_factory=lambda: [1.0])
     """Peak learning rates that runs may be chosen with, as multiples of continual.peak_learning_rate, above 0. Of
-    several that runs were chosen with, the answer has the one with the smallest predicted domain loss."""
+    several that the longest runs have, the answer has the one with the smallest predicted domain loss."""
     extend: bool = True
     """Whether a longer run continues a shorter one that was chosen before, of the same model, ratio and peak, from
     where the rate of that one began to fall, and so costs the rest only. It needs a schedule with a constant rate

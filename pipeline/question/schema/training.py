@@ -105,10 +105,6 @@ class MixtureConfig:
 class ScheduleConfig:
     pieces: list[Piece] = field(default_factory=list)
     """Pieces in order."""
-    share_of: str = "run"
-    """What a piece's share is a ratio of. run: of the run. target: of the run that the answer is for, of
-    continual.steps * confirm.tokens_factor steps; a shorter one then warms up and decays for as many steps as that one,
-    and differs from it in its constant piece alone. Of pretrain.schedule both are the same."""
 
 
 @dataclass

@@ -14,10 +14,8 @@ from tests.pipeline.tiny_model import tiny_model
 
 KEYS = (
     *("design.ratios=[0.2,0.5,0.8]", "design.peaks=[1,4]", "design.batch=4", "design.tolerance=0.01", "bootstrap=4"),
-    *("continual.peak_learning_rate=1e-3", "continual.evaluation={policy: dense, every: 4}", "confirm.neighbour=0"),
+    *("continual.peak_learning_rate=1e-3", "continual.evaluation.every=4", "confirm.neighbour=0"),
     *("law=transfer-anchored", "design.lengths=[0.5,1]", "confirm.tokens_factor=1", "design.budget=1e9"),
-    # The law of a few steps from random weights does not bear a constant rate.
-    "schedule@continual.schedule=cosine-rewarm",
 )
 WITHOUT = (
     *("experiment=", "model=", "ladder=", "corpora.tokenizer", "law", "pretrain.", "mixture.", "continual.eval"),
