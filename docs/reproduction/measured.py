@@ -26,6 +26,7 @@ from docs.reproduction.tested_causes import (
     second_design,
     seed_noise,
     seed_ties,
+    seeded_potentials,
     six_domains,
     transient,
 )
@@ -78,7 +79,17 @@ if __name__ == "__main__":
             print(f"no {folder}: {measure.__name__} is left as it was")
     numbers |= seed_noise()
     numbers |= seed_ties(numbers["seed sd"])
-    for test in (epsilon, transient, constraint, second_design, schedules, open_models, later_inflection, search_power):
+    for test in (
+        epsilon,
+        transient,
+        constraint,
+        second_design,
+        schedules,
+        seeded_potentials,
+        open_models,
+        later_inflection,
+        search_power,
+    ):
         numbers |= test()
     pd.DataFrame(numbers.items(), columns=["name", "value"]).to_csv(MEASURED, index=False, float_format="%.6g")
     print(f"{len(numbers)} numbers in {MEASURED}")

@@ -26,10 +26,12 @@ from pipeline.paper_tables.dynamics.points import CORPORA as SIDES
 from pipeline.paper_tables.dynamics.points import ScheduleStudy, fit_to, predicted
 from pipeline.paper_tables.make import tables_of
 from pipeline.paper_tables.table import Source, paper_folder
-from pipeline.paper_tables.verdict import compared
+from pipeline.paper_tables.verdict import SEED_TIE, compared
 from pipeline.question.loading import question_of_study
 from pipeline.study.folder import Study
 
+POTENTIALS = ("wsd-tenth", "half-tenth", "constant-tenth")
+"""Variants of figure 5 with re-warm-up, from the lowest loss potential to the highest."""
 DRAWS = 5
 """Draws of seed noise."""
 
@@ -205,6 +207,33 @@ def schedules() -> dict[str, float]:
         found[f"schedules {case} {corpus} near"] = float((curves <= ACCURATE).sum())
         found[f"schedules {case} {corpus} error"] = float(curves.mean())
     return found
+
+
+def seeded_potentials() -> dict[str, float]:
+    """Figure 5 with re-warm-up by the means of several seeds: pairs decided, as stated, and the largest difference.
+
+    A pair is two loss potentials of a model; as stated: the higher one has the lower loss on D_cpt.
+    """
+    points = pd.read_parquet(RESULTS / "dynamics-seeds" / "points.parquet")
+    points = points[
+        points["variant"].isin(POTENTIALS) & (points["phase"] == "continual") & (points["corpus"] == "code")
+    ]
+    last = points[points["step"] == points.groupby("run")["step"].transform("max")]
+    by_seed = last.pivot_table("loss", ["model", "variant"], "seed")
+    mean, tie = by_seed.mean(axis=1), SEED_TIE / by_seed.shape[1] ** 0.5
+    falls = [
+        mean[model, low] - mean[model, high]
+        for model in mean.index.levels[0]
+        for low, high in combinations(POTENTIALS, 2)
+    ]
+    decided = [fall for fall in falls if abs(fall) > tie]
+    return {
+        "figure 5 seeds": by_seed.shape[1],
+        "figure 5 pairs": len(falls),
+        "figure 5 decided": len(decided),
+        "figure 5 right": sum(fall > 0 for fall in decided),
+        "figure 5 largest rise": -min(falls),
+    }
 
 
 def open_models() -> dict[str, float]:

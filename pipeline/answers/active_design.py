@@ -107,7 +107,7 @@ def first_round(setting: Setting) -> DesignRound:
     """The runs to begin with, before anything is measured: they follow from the question alone.
 
     Raises:
-        PointsError: the laws cannot be asked this; the budget is below the cheapest run.
+        PointsError: the laws cannot be asked this.
     """
     return _round(setting, Chosen([], []), None, False)
 
