@@ -182,6 +182,12 @@ def _word_problems(word: str, error: Exception) -> list[str]:
 def _override(stored: Any, word: str) -> None:
     """Change a stored question by one override, in place."""
     (override,) = OverridesParser.create().parse_overrides([word])
+    if override.is_delete():
+        section, _, name = override.key_or_group.rpartition(".")
+        if not re.fullmatch("|".join(FREE_NAMES), section):
+            raise ConfigError([f"{word}: a key of an existing study cannot go; give it a value: {word[1:]}=..."])
+        OmegaConf.select(stored, section).pop(name, None)
+        return
     key, value = override.get_key_element(), override.value()
     if key == "experiment":
         return

@@ -281,6 +281,13 @@ def test_an_experiment_overrides_all_but_the_command_line(words: list[str], rate
     assert read_question(["experiment=quickstart", *words]).continual.peak_learning_rate == rate
 
 
+def test_a_name_that_the_study_was_planned_without_may_be_left_out_again(stored: Path) -> None:
+    added = load_question(stored, ["variants={short: {continual: {steps: 10}}}", "~variants.short", "~variants.absent"])
+    assert added == load_question(stored)
+    with pytest.raises(ConfigError, match=r"~goal\.tolerance: a key of an existing study cannot go; give it a value"):
+        load_question(stored, ["~goal.tolerance"])
+
+
 def test_study_yaml_gives_the_question_back(stored: Path, tmp_path: Path) -> None:
     assert load_question(stored) == read_question(STORED)
     assert load_question(stored, ["goal.tolerance=0.05"]).goal.tolerance == 0.05
