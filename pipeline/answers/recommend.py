@@ -113,23 +113,23 @@ def _not_identified(fit: Fit) -> str:
 def with_tried_peaks(question: Question, study: Study) -> Question:
     """The question with those of `design.peaks` that one of the longest runs for the fit has.
 
-    So no answer is at a peak that was never tried, or in shorter runs alone: laws carry a peak and a length at once
-    badly (docs/negative-results.md).
+    The laws extrapolate badly in peak and length at once (docs/negative-results.md). Without a run of the target's
+    model the runs of all models count; without any run the question stays as it is.
     """
     plan = study.read_plan() if study.plan_file.exists() else []
-    rates = schedules(plan)
-    runs = [run for run in plan if run.role == "fit"]
-    own = [run for run in runs if run.model == question.model.name]
-    fitted = [rates[run.name].rates for run in own or runs]
-    longest = max(map(len, fitted), default=0)
-    highest = [max(each) for each in fitted if len(each) == longest]
+    schedule_of, runs = schedules(plan), [run for run in plan if run.role == "fit"]
+    of_target = [run for run in runs if run.model == question.model.name]
+    rates = [schedule_of[run.name].rates for run in of_target or runs]
+    steps = max(map(len, rates), default=0)
+    peaks = [float(curve.max()) for curve in rates if len(curve) == steps]
 
-    def is_tried(factor: float) -> bool:
-        peak = max(learning_rates(pieces(with_peak(question, peak_of(question, factor)).continual), longest))
-        return any(abs(each - peak) <= 1e-9 * peak for each in highest)
+    def has_run(factor: float) -> bool:
+        phase = with_peak(question, peak_of(question, factor)).continual
+        peak = float(learning_rates(pieces(phase), steps).max())
+        return any(math.isclose(peak, of_run) for of_run in peaks)
 
-    tried = [factor for factor in question.design.peaks if longest and is_tried(factor)]
-    return replace(question, design=replace(question.design, peaks=tried)) if tried else question
+    factors = [factor for factor in question.design.peaks if runs and has_run(factor)]
+    return replace(question, design=replace(question.design, peaks=factors)) if factors else question
 
 
 def _alone(asked: Asked, solve: Solve) -> LawAnswer:

@@ -185,7 +185,7 @@ def _override(stored: Any, word: str) -> None:
     if override.is_delete():
         section, _, name = override.key_or_group.rpartition(".")
         if not re.fullmatch("|".join(FREE_NAMES), section):
-            raise ConfigError([f"{word}: a key of an existing study cannot go; give it a value: {word[1:]}=..."])
+            raise ConfigError([f"{word}: cannot be deleted from an existing study; set it: {word[1:]}=..."])
         OmegaConf.select(stored, section).pop(name, None)
         return
     key, value = override.get_key_element(), override.value()

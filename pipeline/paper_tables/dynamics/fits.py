@@ -46,8 +46,8 @@ LEFT_OUT = "error at the ratio left out"
 SHIFT = "shift without replay"
 _FIXED = f"eq. 4, {PAPERS_LAMBDA:g}"
 _HALF, _LONGER = ", first half", ", shorter runs"
-_AHEAD = {_HALF: "the second half of the steps", _LONGER: "longer runs, beyond the fitted length,"}
-_AHEAD_NOTES = {
+_JUDGED_STEPS = {_HALF: "the second half of the steps", _LONGER: "longer runs, beyond the fitted length,"}
+_SPLIT_NOTES = {
     _HALF: "First half: fitted to the first half of the steps, judged on the rest.",
     _LONGER: "Shorter runs: fitted to whole runs, judged on the steps of longer ones beyond their length.",
 }
@@ -225,36 +225,37 @@ def open_model(study: ScheduleStudy) -> pd.DataFrame:
     Source: Wang et al. 2025, sec. 6, app. G.
     """
     runs, rows = _as_open(study), []
+    fitted_steps = max(map(study.steps, runs.loc[runs["role"] == "fit", "run"]))
+    longer_runs = {run for run in runs["run"] if study.steps(run) > fitted_steps}
+    split = _LONGER if longer_runs else _HALF
     for (model, of_model), corpus in product(runs.groupby("model", sort=False), CORPORA):
         points = study.on(corpus, of_model, pretraining=False)
-        last = points["run"].map(study.steps)
-        longest = last[points["run"].isin(of_model.loc[of_model["role"] == "fit", "run"])].max()
-        longer = last > longest
-        ahead, fitted_first = (_LONGER, ~longer) if longer.any() else (_HALF, points["step"] <= last / 2)
-        judged_ahead = longer & (points["step"] > longest) if longer.any() else ~fitted_first
+        longer = points["run"].isin(longer_runs)
+        early = ~longer if longer_runs else points["step"] <= points["run"].map(study.steps) / 2
+        late = points["step"] > fitted_steps if longer_runs else ~early
         methods = {"open": _open, **({"full": _full} if of_model["parent"].iloc[0] else {})}
-        for (name, method), whole in product(methods.items(), (True, False)):
-            judged = points[~longer if whole else judged_ahead]
-            losses = method(study, of_model, corpus, points[~longer if whole else fitted_first])(judged)
+        parts = {"": (points[~longer], points[~longer]), split: (points[early], points[late])}
+        for (name, method), (suffix, (fitted_points, judged)) in product(methods.items(), parts.items()):
+            losses = method(study, of_model, corpus, fitted_points)(judged)
             values = {
                 "r2": scores(judged["loss"].to_numpy(float), losses)["r2"],
                 "error": round(relative_error(judged["loss"], losses), 5),
             }
-            rows += [(name if whole else name + ahead, model, corpus, *item) for item in values.items()]
+            rows += [(name + suffix, model, corpus, *item) for item in values.items()]
     table = pd.DataFrame(rows, columns=["law", "model", "corpus", "metric", "value"])
     parents = ", ".join(parent for parent in dict.fromkeys(runs["parent"]) if parent)
     past = f"The open model is {parents}, whose past only the full fit knows. " if parents else ""
-    table.attrs["note"] = f"{past}{_AHEAD_NOTES[ahead]}"
+    table.attrs["note"] = f"{past}{_SPLIT_NOTES[split]}"
     return table
 
 
 def judge_open_model(cells: pd.DataFrame) -> tuple[str, str]:
     """Whether an open model's curves are predicted without its past."""
     at = cells[cells["metric"] == "error"].groupby("law")["ours"].max()
-    ahead = _LONGER if "open" + _LONGER in at else _HALF
-    error = float(at["open" + ahead])
-    beside = f", {at['full' + ahead]:.2%} with it" if "full" + ahead in at else ""
-    why = f"Without its past the error in {_AHEAD[ahead]} is {error:.2%} at most{beside}"
+    split = _LONGER if "open" + _LONGER in at else _HALF
+    error = float(at["open" + split])
+    beside = f", {at['full' + split]:.2%} with it" if "full" + split in at else ""
+    why = f"Without its past the error in {_JUDGED_STEPS[split]} is {error:.2%} at most{beside}"
     return (HOLDS if error <= ACCURATE else NOT_HERE), f"{why} (mean over a corpus; required: {ACCURATE:.0%})."
 
 

@@ -281,10 +281,12 @@ def test_an_experiment_overrides_all_but_the_command_line(words: list[str], rate
     assert read_question(["experiment=quickstart", *words]).continual.peak_learning_rate == rate
 
 
-def test_a_name_that_the_study_was_planned_without_may_be_left_out_again(stored: Path) -> None:
+def test_a_variant_may_be_deleted_from_an_existing_study_and_a_key_may_not(stored: Path) -> None:
     added = load_question(stored, ["variants={short: {continual: {steps: 10}}}", "~variants.short", "~variants.absent"])
     assert added == load_question(stored)
-    with pytest.raises(ConfigError, match=r"~goal\.tolerance: a key of an existing study cannot go; give it a value"):
+    with pytest.raises(
+        ConfigError, match=r"~goal\.tolerance: cannot be deleted from an existing study; set it: goal\.tolerance="
+    ):
         load_question(stored, ["~goal.tolerance"])
 
 
