@@ -137,6 +137,9 @@ def test_an_open_model_is_judged_on_the_steps_that_only_longer_runs_have(
     worse = study.points.assign(loss=study.points["loss"].where(seen, 1.1 * study.points["loss"]))
     wrong = fits.open_model(dataclasses.replace(study, points=worse, cache={}))
     assert fits.judge_open_model(wrong.rename(columns={"value": "ours"}))[0] == NOT_HERE
+    # Fitted to the shorter runs alone, it misses losses that are a tenth higher by 1 - 1 / 1.1.
+    errors = wrong[(wrong["law"] == "open, shorter runs") & (wrong["metric"] == "error")]["value"]
+    assert errors.tolist() == pytest.approx([1 - 1 / 1.1], abs=0.005)
     same = wrong[wrong["law"] == "open"]["value"].tolist()
     assert same == table[table["law"] == "open"]["ours"].tolist()  # No point of the longer run is fitted.
 
