@@ -31,6 +31,8 @@ COLUMNS = {
     "s1": "S1 of the run so far: its learning rates summed",
     "s1_first": "S1 at the end of the run's first mixture, or at the point if that is earlier",
     "s2": "S2 of the run so far: its annealing area, by `fitting.areas`",
+    "s1_root": "S1 of (learning rate / 1e-4)^(2/3), by `fitting.areas_of_powers`",
+    "s2_square": "S2 of (learning rate / 1e-4)^2, by `fitting.areas_of_powers`",
     "s1_pretrain": "S1 of the pre-training that came before",
     "s2_pretrain": "S2 of the pre-training that came before",
     "loss_before": "validation loss before the run, nats per token",

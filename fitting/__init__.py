@@ -24,7 +24,7 @@ from fitting.mixtures.optimum import MixtureOptimum, mixture_optimum
 from fitting.mixtures.random_mixtures import dirichlet_mixtures
 from fitting.points import PointsError, problems
 from fitting.repetition import effective_tokens, with_repetition
-from fitting.schedule import Schedule, areas, with_areas
+from fitting.schedule import Schedule, areas, areas_of_powers, with_areas
 from fitting.shared_estimation import fit_shared
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "TradeOff",
     "advise",
     "areas",
+    "areas_of_powers",
     "autoscale",
     "autoscale_steps",
     "balance",

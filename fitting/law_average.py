@@ -14,12 +14,13 @@ import pandas as pd
 
 from fitting.fitted import Fit, interval_of
 from fitting.points import PointsError
+from fitting.schedule import ANNEALING
 
 AVERAGE = "average"
 """What stands for the weighted mean where the name of a law is asked."""
 LEAST_LOSS = 0.01
 """Nats a token: far from few points a law may predict less than nothing, which has no logarithm."""
-AREAS = ("s2", "s2_pretrain")
+AREAS = ANNEALING
 """Columns that depend on a law's lambda: a frame for several laws holds them once for each, as <law>.<column>."""
 WEIGHT_FLOOR = 0.012
 """Log error by which two laws may differ on a new run whatever their held-out errors, so that none counts alone."""

@@ -19,6 +19,7 @@ ALLOWED = {
     "r_first": ("in [0, 1]", lambda v: (v >= 0) & (v <= 1)),
     "s1": ("0 or more", lambda v: v >= 0),
     "s1_first": ("0 or more", lambda v: v >= 0),
+    "s1_root": ("0 or more", lambda v: v >= 0),
     "s1_pretrain": ("above 0", lambda v: v > 0),
     "k1": ("above 0", lambda v: v > 0),
     "k2": ("above 0", lambda v: v > 0),

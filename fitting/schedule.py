@@ -35,6 +35,16 @@ class Schedule:
 Schedules = Mapping[Hashable, Schedule]
 """Run -> its schedule."""
 
+FORWARD = ("s1", "s1_root")
+"""Columns that grow with every step of a run."""
+ANNEALING = ("s2", "s2_square", "s2_pretrain")
+"""Columns that depend on lambda."""
+UNIT = 1e-4
+"""Of the learning rates in s1_root and s2_square."""
+ROOT, SQUARE = 2 / 3, 2.0
+"""Powers of the learning rate in s1_root and s2_square. They were chosen on 42 runs of one model of 135M
+(docs/base-model.md)."""
+
 LAMBDA = Parameter("lambda", "decay of S2 a step", 0.0, 0.9999, linear=False, start=(0.3, 0.999), scale="memory")
 """The decay of S2, a parameter of every fit with schedules."""
 
@@ -65,14 +75,33 @@ def areas(
     return np.cumsum(rates), _annealing(rates, decay, before, rate_power)
 
 
+def areas_of_powers(learning_rates, decay: float = 0.999, before: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """s1_root and s2_square after each step of a schedule: its two areas, each of a power of the rate.
+
+    s1_root is S1 of (eta / 1e-4)^(2/3), and s2_square is S2 of (eta / 1e-4)^2. Arguments, arrays and errors are those
+    of `areas`.
+
+    Source: cptlaw (docs/base-model.md).
+
+    >>> root, square = areas_of_powers([8e-4, 1e-4], decay=0.5)
+    >>> root.round(6).tolist(), square.round(6).tolist()
+    ([4.0, 5.0], [-64.0, -33.0])
+    """
+    rates = np.asarray(learning_rates, dtype=float) / UNIT
+    root, _ = areas(rates**ROOT, decay)
+    _, square = areas(rates**SQUARE, decay, (before / UNIT) ** SQUARE)
+    return root, square
+
+
 def with_areas(
     points: pd.DataFrame, schedules: Schedules, decay: float = 0.999, rate_power: float = 0.0
 ) -> pd.DataFrame:
-    """A copy of the points with s1 and s2 filled in from the schedule of each point's run.
+    """A copy of the points with s1, s2, s1_root and s2_square filled in from the schedule of each point's run.
 
-    `points` needs the columns run and step (0 before the first update: both areas are 0 there). s1_pretrain and
+    `points` needs the columns run and step (0 before the first update: all four are 0 there). s1_pretrain and
     s2_pretrain are filled in too where the schedules have them, and are unchanged where not. Other
-    arguments as in `areas`. Raises PointsError for a run without a schedule and a step beyond its end.
+    arguments as in `areas` and `areas_of_powers`. Raises PointsError for a run without a schedule and a step beyond its
+    end.
     """
     filled = _areas_of(len(points), _by_schedule(points, schedules), decay, rate_power, forward=True)
     known = {name: ~np.isnan(values) for name, values in filled.items()}
@@ -95,7 +124,7 @@ def whole_schedules(points: pd.DataFrame, schedules: Schedules) -> dict[str, np.
 
 @dataclass(frozen=True, eq=False)
 class AnnealingCurve:
-    """s2, and s2_pretrain where it is known, of points over lambda's coordinate: name -> spline of (n,) values."""
+    """The `ANNEALING` columns of points over lambda's coordinate: name -> spline of (n,) values."""
 
     splines: "Mapping[str, PPoly]"
 
@@ -113,8 +142,13 @@ class AnnealingCurve:
         return AnnealingCurve(cut)
 
 
-def annealing_curve(points: pd.DataFrame, schedules: Schedules, rate_power: float = 0.0) -> AnnealingCurve:
-    """S2 of every point over lambda's coordinate, as splines of a table."""
+def annealing_curve(
+    points: pd.DataFrame, schedules: Schedules, rate_power: float = 0.0, names: Iterable[str] = ANNEALING
+) -> AnnealingCurve:
+    """The named `ANNEALING` columns of every point over lambda's coordinate, as splines of a table.
+
+    s2_pretrain is left out where the schedule of a pre-training is not known.
+    """
     from scipy.interpolate import CubicSpline  # half a second to import, and most callers never need it
 
     grid = np.linspace(0.0, LAMBDA.coordinate(LAMBDA.high), 65)
@@ -122,7 +156,7 @@ def annealing_curve(points: pd.DataFrame, schedules: Schedules, rate_power: floa
     table = [_areas_of(len(points), groups, LAMBDA.value(z), rate_power, forward=False) for z in grid]
     splines = {
         name: CubicSpline(grid, np.array([row[name] for row in table]))
-        for name in ("s2", "s2_pretrain")
+        for name in names
         if not any(np.isnan(row[name]).any() for row in table)
     }
     return AnnealingCurve(splines)
@@ -135,8 +169,8 @@ def _areas_of(
     rate_power: float,
     forward: bool,
 ) -> dict[str, np.ndarray]:
-    """s1, s2, s1_pretrain and s2_pretrain of each point; NaN where the schedule of pre-training is not known."""
-    columns = {name: np.zeros(count) for name in ("s1", "s2", "s1_pretrain", "s2_pretrain")}
+    """The areas of each point; NaN where the schedule of pre-training is not known. `forward`: with `FORWARD`."""
+    columns = {name: np.zeros(count) for name in (*FORWARD, *ANNEALING, "s1_pretrain")}
     for schedule, rows, steps in groups:
         suffix = "_pretrain" if schedule.is_pretraining else ""
         rates = schedule.rates[: steps.max()]
@@ -148,6 +182,8 @@ def _areas_of(
         if forward:
             columns[f"s1{suffix}"][rows] = np.concatenate([[0.0], np.cumsum(rates)])[steps]
         if not schedule.is_pretraining:
+            root, square = (np.concatenate([[0.0], area])[steps] for area in areas_of_powers(rates, decay, before))
+            columns["s1_root"][rows], columns["s2_square"][rows] = root, square
             past = np.zeros(0) if schedule.pretrain is None else np.asarray(schedule.pretrain, dtype=float)
             raised = lifted(past)
             s2 = _annealing(raised, decay, raised[0], rate_power)[-1] if len(past) else np.nan

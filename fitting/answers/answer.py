@@ -10,8 +10,9 @@ import pandas as pd
 from fitting.fitted import Fit
 from fitting.law_average import LawAverage
 from fitting.points import ONE_MIXTURE, PointsError
+from fitting.schedule import ANNEALING, FORWARD
 
-EXTRAPOLATED = ("N", "D", "r", "s1", "s2", "s1_pretrain", "s2_pretrain")
+EXTRAPOLATED = ("N", "D", "r", *FORWARD, *ANNEALING, "s1_pretrain")
 """Columns whose range is compared with that of the fitted points."""
 
 

@@ -11,6 +11,7 @@ from fitting.answers.loss_curve import losses_along
 from fitting.answers.loss_potential import Areas, areas_table, with_potential
 from fitting.fitted import Fit
 from fitting.points import PointsError
+from fitting.schedule import FORWARD
 
 Choice = float | tuple[float, float]
 """A value that is given, or the (low, high) between which the best is sought."""
@@ -83,7 +84,7 @@ def balance(
             total = np.zeros(len(design["peak"]))
             for (name, factor, law, at), areas_of, values in zip(parts, areas, params, strict=True):
                 columns = {**_columns(name, areas_of(design), design), **at}
-                columns |= {"s1": 0.0, "s2": 0.0} if start else {}
+                columns |= dict.fromkeys((*FORWARD, "s2", "s2_square"), 0.0) if start else {}
                 x = {c: np.broadcast_to(np.asarray(columns[c], dtype=float), len(total)) for c in law.columns}
                 total += factor * law.loss(x, values)
             return total
@@ -186,7 +187,7 @@ def _ranges(choices: dict[str, Choice | None], weight: float, pretraining, fits:
         raise PointsError("loss_potential needs pretraining, the rates of pre-training that it is to stretch")
     for fit in fits:
         columns, potential = fit.equation.columns, ranges["loss_potential"]
-        if "s1" not in columns:
+        if not {*FORWARD} & {*columns}:
             raise PointsError(f"the law {fit.law} reads no s1, so it cannot compare schedules: fit dynamics-replay")
         if "r" in columns and ranges["replay"] is None:
             raise PointsError(f"the law {fit.law} reads r: give replay, a ratio or a (low, high) pair")

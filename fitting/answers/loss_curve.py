@@ -9,7 +9,7 @@ import pandas as pd
 from fitting.answers.answer import question
 from fitting.fitted import Fit
 from fitting.points import PointsError
-from fitting.schedule import areas, lifted
+from fitting.schedule import ROOT, SQUARE, UNIT, areas, areas_of_powers, lifted
 
 BLOCK = 1000
 """Steps whose intervals are drawn at once: ten errors for each bootstrap draw would fill the memory."""
@@ -92,18 +92,23 @@ def losses_along(
 def columns_along(
     fit: Fit, params: Mapping[str, float], step: np.ndarray, rates: Rates, before: float, pretrain, decay: float
 ) -> dict[str, Any]:
-    """s1 and s2 (n,) at steps (n,), and s1_pretrain and s2_pretrain where `pretrain` is given, at a fit's lambda.
+    """s1, s2, s1_root and s2_square (n,) at steps (n,), at a fit's lambda.
+
+    s1_pretrain and s2_pretrain are added where `pretrain` is given.
 
     At a constant rate (a number) steps may be arbitrarily large, and infinite.
     """
     decay, rate_power = params.get("lambda", decay), fit.equation.rate_power
     if np.ndim(rates) == 0:
         rate = float(rates)  # pyright: ignore[reportArgumentType]
-        gained = (before - rate) * (1 - decay ** np.asarray(step, dtype=float)) / (1 - decay)
-        found = {"s1": rate * step, "s2": rate**rate_power * gained}
+        remembered = (1 - decay ** np.asarray(step, dtype=float)) / (1 - decay)
+        squares = (before / UNIT) ** SQUARE - (rate / UNIT) ** SQUARE
+        found = {"s1": rate * step, "s2": rate**rate_power * (before - rate) * remembered}
+        found |= {"s1_root": (rate / UNIT) ** ROOT * step, "s2_square": squares * remembered}
     else:
-        s1, s2 = areas(rates, decay, before, rate_power)
-        found = {"s1": np.concatenate([[0.0], s1])[step], "s2": np.concatenate([[0.0], s2])[step]}
+        each = (*areas(rates, decay, before, rate_power), *areas_of_powers(rates, decay, before))
+        names = ("s1", "s2", "s1_root", "s2_square")
+        found = {name: np.concatenate([[0.0], one])[step] for name, one in zip(names, each, strict=True)}
     return found if pretrain is None else {**found, **pretraining_areas(pretrain, decay, rate_power)}
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from fitting.answers.loss_curve import pretraining_areas
 from fitting.fitted import Fit
 from fitting.points import PointsError
-from fitting.schedule import LAMBDA, areas
+from fitting.schedule import LAMBDA, ROOT, SQUARE, areas, areas_of_powers
 
 Areas = dict[str, np.ndarray]
-"""s1, s2 and, where pre-training is known, s1_pretrain and s2_pretrain, each (n,)."""
+"""s1, s2, s1_root, s2_square and, where pre-training is known, s1_pretrain and s2_pretrain, each (n,)."""
 KNOTS = 25
 
 
@@ -67,7 +67,7 @@ def areas_table(
         of_potential = None if past_at is None else _spline(potentials, past_at(own_z))
 
         def of(design: Mapping[str, np.ndarray]) -> Areas:
-            s, b, c = of_steps(np.log(design["steps"])).T
+            s, b, c, root, square, kept = of_steps(np.log(design["steps"])).T
             peak, before = design["peak"], np.zeros(len(s))
             made = {}
             if of_potential is not None and pretraining is not None:
@@ -76,18 +76,21 @@ def areas_table(
                 made = {"s1_pretrain": s1, "s2_pretrain": s2}
                 last = float(pretraining[-1])
                 before = potentials_asked * np.max(pretraining) if potential is not None else np.full(len(s), last)
-            return {"s1": peak * s, "s2": peak**power * (peak * b + before * c), **made}
+            powers = {"s1_root": peak**ROOT * root, "s2_square": peak**SQUARE * square + before**SQUARE * kept}
+            return {"s1": peak * s, "s2": peak**power * (peak * b + before * c), **powers, **made}
 
         return of
 
     return at
 
 
-def _unit(shape: np.ndarray, decay: float, power: float) -> tuple[float, float, float]:
-    """s, b and c of a shape: its S1, its S2 from a rate of 0, and what a rate of 1 before adds to S2."""
-    s1, from_zero = areas(shape, decay, 0.0, power)
-    _, from_one = areas(shape, decay, 1.0, power)
-    return float(s1[-1]), float(from_zero[-1]), float(from_one[-1] - from_zero[-1])
+def _unit(shape: np.ndarray, decay: float, power: float) -> tuple[float, ...]:
+    """Of a shape: its S1, its S2 from a rate of 0, what a rate of 1 before adds to S2; the same of its powers."""
+    every = []
+    for of in (lambda before: areas(shape, decay, before, power), lambda before: areas_of_powers(shape, decay, before)):
+        (forward, from_zero), (_, from_one) = of(0.0), of(1.0)
+        every += [float(forward[-1]), float(from_zero[-1]), float(from_one[-1] - from_zero[-1])]
+    return tuple(every)
 
 
 def _knots(low: float, high: float) -> np.ndarray:

@@ -9,6 +9,7 @@ from fitting.answers.answer import Answer, beyond, estimate, implied, question, 
 from fitting.answers.loss_curve import Rates, columns_along, losses_along
 from fitting.fitted import Fit
 from fitting.points import PointsError
+from fitting.schedule import FORWARD
 
 FOREVER = 1e15
 """Steps at a constant rate after which what has not happened is taken never to happen."""
@@ -98,7 +99,7 @@ def steps_asked(fit: Fit, rates: Rates) -> np.ndarray:
     late = [name for name in fit.equation.positive if name in ("s1", "D")]
     if late:
         raise PointsError(f"the law {fit.law} has no value at {late[0]} = 0, so no loss before the run")
-    if "s1" not in fit.equation.columns:
+    if not {*FORWARD} & {*fit.equation.columns}:
         raise PointsError(f"the law {fit.law} reads no s1: fit a law of schedules such as dynamics")
     if np.ndim(rates):
         return np.arange(np.size(rates) + 1)

@@ -11,7 +11,9 @@ fall as training goes on, so that the loss at r = 0 follows from runs at r > 0.
 `transfer-open` is for a model that was pre-trained elsewhere, on text of which the general corpus is no sample. What
 ratio of its pre-training text was like a corpus is not a number between 0 and 1 there: such a model may gain on both
 corpora at every ratio, because it learns how they are written. So the height of the shift is free (A), and the term of
-further training, which one could not tell from it at S1 far below S1_pretrain, is left out.
+further training, which one could not tell from it at S1 far below S1_pretrain, is left out. Over a factor of eight in
+the peak, the shift of a model of 135M does not go with the sum of its learning rates but with that of their power 2/3,
+and what a high rate costs, until it is annealed, goes with its square.
 
 `transfer-switched` is for runs whose mixture changes once: the change is a shift of its own, which starts anew. In
 `transfer-two-mixtures` the first mixture is remembered: what is read less is forgotten towards delta, not eps, and what
@@ -33,7 +35,11 @@ _E = Parameter("E", "per unit of S1", 1e-4, 1e8, linear=False, start=(1e-1, 1e4)
 _A = Parameter("A", "nats per token", low=-inf)
 _BETA = Parameter("beta", "exponent of 1 + E S1; 0: a logarithm", 0.0, 5.0, linear=False, start=(0.0, 1.0))
 _SOURCE = "cptlaw (docs/transfer-law.md); the areas S1 and S2 are those of Wang et al., ICML 2025, eq. 1"
-_OPEN_COLUMNS = ("loss_before", "r", "s1", "s2")
+_OPEN_SOURCE = "cptlaw (docs/base-model.md); areas as Wang et al., ICML 2025, eq. 1, of powers of the rate"
+_OPEN_COLUMNS = ("loss_before", "r", "s1_root", "s2_square")
+_OPEN_C2 = Parameter("C2", "nats per token and unit of s2_square")
+_OPEN_E = replace(_E, unit="per unit of s1_root", low=1e-6, high=1e6, start=(1e-2, 1e2))
+_ROOT, _SQUARE = r"S_1[\eta^{2/3}]", r"S_2[\eta^2]"
 _COLUMNS = ("rho", "r", "s1", "s2", "s1_pretrain")
 
 
@@ -147,33 +153,33 @@ def _log_to_power(steps: np.ndarray, beta: float) -> tuple[np.ndarray, np.ndarra
 
 def _open(x: Columns, psi: np.ndarray) -> np.ndarray:
     eps, E = psi
-    return _open_terms(x, eps, np.log1p(E * x["s1"]))
+    return _open_terms(x, eps, np.log1p(E * x["s1_root"]))
 
 
 def _open_saturating(x: Columns, psi: np.ndarray) -> np.ndarray:
     eps, E, beta = psi
-    return _open_terms(x, eps, _log_to_power(np.log1p(E * x["s1"]), beta)[0])
+    return _open_terms(x, eps, _log_to_power(np.log1p(E * x["s1_root"]), beta)[0])
 
 
 def _open_terms(x: Columns, eps: float, shift: np.ndarray) -> np.ndarray:
-    return np.column_stack([-x["s2"], shift, -np.log(x["r"] + eps) * shift])
+    return np.column_stack([-x["s2_square"], shift, -np.log(x["r"] + eps) * shift])
 
 
 def _open_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
-    return _open_terms_slopes(x, psi[0], basis, {1: x["s1"] / (1 + psi[1] * x["s1"])})
+    return _open_terms_slopes(x, psi[0], basis, {1: x["s1_root"] / (1 + psi[1] * x["s1_root"])})
 
 
 def _open_saturating_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
     eps, E, beta = psi
-    steps = np.log1p(E * x["s1"])
-    of_E = x["s1"] * np.exp(-(beta + 1) * steps)
+    steps = np.log1p(E * x["s1_root"])
+    of_E = x["s1_root"] * np.exp(-(beta + 1) * steps)
     return _open_terms_slopes(x, eps, basis, {1: of_E, 2: _log_to_power(steps, beta)[1]})
 
 
 def _open_terms_slopes(x: Columns, eps: float, basis: np.ndarray, of_shift: dict[int, np.ndarray]) -> Slopes:
     base = x["r"] + eps
     return {
-        (0, "s2"): -np.ones(len(base)),
+        (0, "s2_square"): -np.ones(len(base)),
         (2, 0): -basis[:, 1] / base,
         **{(1, j): slope for j, slope in of_shift.items()},
         **{(2, j): -np.log(base) * slope for j, slope in of_shift.items()},
@@ -310,22 +316,24 @@ TRANSFER = (
     ),
     Law(
         name="transfer-open",
-        equation=r"L = L_{before} - C_2 S_2 + \left(A - C \log(r+\epsilon)\right)\log(1+E S_1)",
-        source=_SOURCE,
-        parameters=(_C2, _A, _C, _EPS, _E),
+        equation=rf"L = L_{{before}} - C_2 {_SQUARE} + \left(A - C \log(r+\epsilon)\right)"
+        rf"\log\left(1+E\,{_ROOT}\right)",
+        source=_OPEN_SOURCE,
+        parameters=(_OPEN_C2, _A, _C, _EPS, _OPEN_E),
         columns=_OPEN_COLUMNS,
-        varies={"r": "eps", "s1": "E"},
+        varies={"r": "eps", "s1_root": "E"},
         basis=_open,
         slopes=_open_slopes,
         offset=_before,
     ),
     Law(
         name="transfer-open-saturating",
-        equation=r"L = L_{before} - C_2 S_2 + \left(A - C \log(r+\epsilon)\right)\frac{1-(1+E S_1)^{-\beta}}{\beta}",
-        source=_SOURCE,
-        parameters=(_C2, _A, _C, _EPS, _E, _BETA),
+        equation=rf"L = L_{{before}} - C_2 {_SQUARE} + \left(A - C \log(r+\epsilon)\right)"
+        rf"\frac{{1-\left(1+E\,{_ROOT}\right)^{{-\beta}}}}{{\beta}}",
+        source=_OPEN_SOURCE,
+        parameters=(_OPEN_C2, _A, _C, _EPS, _OPEN_E, _BETA),
         columns=_OPEN_COLUMNS,
-        varies={"r": "eps", "s1": "E"},
+        varies={"r": "eps", "s1_root": "E"},
         basis=_open_saturating,
         slopes=_open_saturating_slopes,
         offset=_before,

@@ -21,7 +21,7 @@ from fitting.points import (
     with_one_mixture,
     with_value,
 )
-from fitting.schedule import Schedules, annealing_curve, whole_schedules, with_areas
+from fitting.schedule import ANNEALING, Schedules, annealing_curve, whole_schedules, with_areas
 from fitting.solver.problem import Problem, check_fixed
 
 
@@ -72,16 +72,19 @@ def prepare(
         points = _with_own_s1(points, chosen, schedules)
     points, weight, runs, rows = _sorted_by_run(points, chosen, weights, notes)
 
-    reads_s2 = schedules is not None and "s2" in chosen.columns
+    annealing = [name for name in ANNEALING if name in chosen.columns]
+    reads_s2 = schedules is not None and any(name != "s2_pretrain" for name in annealing)
     held_lambda = fix.get("lambda")
     check_fixed(chosen, fix, has_lambda=reads_s2)
+    if schedules is not None and "s1_root" in chosen.columns:
+        points = points.assign(s1_root=with_areas(points, schedules)["s1_root"])
     if reads_s2 and schedules is not None and held_lambda is not None:
         areas = with_areas(points, schedules, held_lambda, chosen.rate_power)
-        points = points.assign(**{name: areas[name] for name in ("s2", "s2_pretrain") if name in areas})
+        points = points.assign(**{name: areas[name] for name in annealing if name in areas})
         notes.append(f"lambda = {held_lambda:g} was given, not fitted")
     curve = None
     if reads_s2 and schedules is not None and held_lambda is None:
-        curve = annealing_curve(points, schedules, chosen.rate_power)
+        curve = annealing_curve(points, schedules, chosen.rate_power, annealing)
     filled = curve(0.0) if curve else {}
     names = [name for name in chosen.columns if name not in filled]
     x = columns_of(points, [*names, "loss", *(["step"] if curve else [])], chosen)

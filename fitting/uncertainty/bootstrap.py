@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from fitting.parallel import over_cores
+from fitting.schedule import ANNEALING, FORWARD
 from fitting.solver.newton import refine
 from fitting.solver.problem import Problem
 from fitting.uncertainty.sandwich import Sandwich, rows_by_run
@@ -27,7 +28,7 @@ FEW = 10
 SMALLEST_FREEDOM = 4
 RUNS_PER_PARAMETER = 10
 """Runs per parameter from which each draw reweights the runs."""
-RUN_COLUMNS = ("N", "D", "r", "rho", "s1", "s2", "s1_pretrain", "s2_pretrain", "step", "x", "k1", "k2", "k3")
+RUN_COLUMNS = ("N", "D", "r", "rho", *FORWARD, *ANNEALING, "s1_pretrain", "step", "x", "k1", "k2", "k3")
 """Columns in which two runs that differ in their seed alone agree."""
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 from scipy.interpolate import PchipInterpolator
 
 from fitting import Estimate, Fit, LawAverage, TradeOff, compute_optimal, limited_data, trade_off
+from fitting.schedule import FORWARD
 from pipeline.question.design import candidate_peaks, peak_of, with_peak
 from pipeline.question.goal import tokens_per_step
 from pipeline.question.presets import models
@@ -212,7 +213,8 @@ def _by_size(
     by_length = columns_by_length(asked.question, targets[-1], domain, asked.fit(domain), least, most)
     sizes = np.log([target.N for target in targets])
     own = pd.DataFrame([asked.columns(target, domain) for target in targets])
-    own = own[[name for name in own if name not in ("N", "D", "s1") and not str(name).endswith("s2")]]
+    of_a_run = ("N", "D", *FORWARD, "s2", "s2_square")
+    own = own[[name for name in own if str(name).split(".")[-1] not in of_a_run]]
     own["r"] = ratios
     between = PchipInterpolator(sizes, own.to_numpy(float))
 

@@ -23,6 +23,8 @@ UNITS = {
     "loss_before": "nats per token, before the run",
     "s1": "summed learning rate of the run so far",
     "s2": "annealing area of the run so far",
+    "s1_root": "sum of (learning rate / 1e-4)^(2/3) of the run so far",
+    "s2_square": "annealing area of (learning rate / 1e-4)^2 of the run so far",
     "s1_pretrain": "summed learning rate of pre-training",
     "s2_pretrain": "annealing area of pre-training",
 }

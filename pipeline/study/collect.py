@@ -49,6 +49,11 @@ loss_before: loss of the same corpus at the run's step 0. bits_per_byte: the los
 different tokenizers share (NaN in a study planned without its corpora). role: pretrain, fit, or confirm. A branch
 counts its steps and tokens from the start of the phase that it left a trunk in."""
 
+POWERS = ("s1_root", "s2_square")
+"""Columns that follow `COLUMNS`, which tables of before 2026-11-25 lack: areas of powers of the learning rates."""
+POWERS_DECAY = 0.97
+"""Lambda of s2_square, which a fit replaces by its own: runs are chosen before there is a fit."""
+
 OPEN_S1 = 1e3
 """s1_pretrain of a model brought along, whose own schedule is not known: so much longer than any continual phase that
 training which simply goes on is linear in S1. Its rho is taken as 1 for the general corpus and 0 for any other; a
@@ -84,7 +89,7 @@ def measured_points(study: Study, plan: list[PlannedRun], general: str, decay: f
     mixtures = sorted(column for column in map(str, table.columns) if column.startswith(("mixture.", "tokens.")))
     variant = ["variant"] if table["variant"].any() else []
     phase = ["mixture_phase", "r_first", "s1_first"] if "mixture_phase" in table else []
-    return table[[*COLUMNS, *variant, *phase, *mixtures]]
+    return table[[*COLUMNS, *POWERS, *variant, *phase, *mixtures]]
 
 
 def with_specs(points: pd.DataFrame, plan: list[PlannedRun], general: str, decay: float = 0.999) -> pd.DataFrame:
@@ -103,6 +108,7 @@ def with_specs(points: pd.DataFrame, plan: list[PlannedRun], general: str, decay
     if any(run.spec.phases for run in plan):
         table = _with_phases(table, plan, general)
     table = with_areas(table, rates := schedules(plan), decay)
+    table["s2_square"] = with_areas(table, rates, POWERS_DECAY)["s2_square"]
     if "mixture_phase" in table:
         table["s1_first"] = _area_of_the_first_mixture(table, plan, rates)
     before = table[table["step"] == 0].drop_duplicates(["run", "corpus"]).set_index(["run", "corpus"])["loss"]

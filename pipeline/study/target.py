@@ -11,7 +11,7 @@ import pandas as pd
 
 from fitting import LAWS, Fit, LawAverage, with_areas
 from fitting.law_average import own_column
-from fitting.schedule import Schedule
+from fitting.schedule import ANNEALING, FORWARD, Schedule
 from pipeline.question.design import target_steps
 from pipeline.question.goal import tokens_per_step
 from pipeline.question.phases import pieces
@@ -91,7 +91,7 @@ def target_columns(question: Question, target: Target, corpus: str, fit: Fit | L
     end = pd.DataFrame({"run": [target.model], "step": [target.steps]})
     schedule = Schedule(_rates(question, target), target.rate_before, target.pretrain)
     at = with_areas(end, {target.model: schedule}, fit.params.get("lambda", 0.999), LAWS[fit.law].rate_power)
-    areas = {name: float(at[name].iloc[0]) for name in ("s1", "s2", "s2_pretrain") if name in at}
+    areas = {name: float(at[name].iloc[0]) for name in (*FORWARD, *ANNEALING) if name in at}
     pretraining = {"s2_pretrain": 0.0, **areas, "s1_pretrain": target.s1_pretrain}
     return {
         "N": target.N,

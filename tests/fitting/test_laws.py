@@ -8,7 +8,7 @@ import pytest
 
 import fitting
 from fitting.laws import LAWS, UNKNOWN, Law
-from fitting.schedule import LAMBDA, whole_schedules
+from fitting.schedule import ANNEALING, LAMBDA, whole_schedules
 from fitting.solver.prepare import prepare
 from fitting.solver.problem import DELTA, Problem
 from tests.fitting.synthetic import schedules
@@ -17,7 +17,7 @@ OF_SHIFT = {"E": 20.0, "beta": 0.35}
 DYNAMICS = {"L0": 2.6, "A": 0.9, "C1": 0.5, "C2": 0.6, "B": 0.5, "alpha": 0.45, **OF_SHIFT}
 DCPT = {"E": 0.9, "A": 0.45, "B": 0.05, "C": 0.8, "alpha": 0.35, "beta": 0.25, "gamma": 0.2, "eta": 1.4, "eps": 0.08}
 CROSS = {**DCPT, "F": 0.4, "mu": 0.8}
-OPEN = {"C2": 0.3, "A": -0.1, "C": 0.05, "eps": 0.04, "E": 50.0}
+OPEN = {"C2": 0.005, "A": -0.1, "C": 0.05, "eps": 0.04, "E": 0.5}
 ANCHORED = {"C2": 0.3, "C": 0.08, "G": 0.4, "eps": 0.02, "E": 50.0}
 TRUTH: dict[str, dict[str, float]] = {
     "openai": {"A": 2.2, "aN": 0.15, "aD": 0.2, "d": 0.5},
@@ -87,6 +87,8 @@ def plan(law: Law) -> pd.DataFrame:
             "rho": 1.0,
             "s1": (s1 := rng.uniform(0.0, 3.0, n)),
             "s2": rng.uniform(-0.1, 0.5, n),
+            "s1_root": rng.uniform(0.0, 300.0, n),
+            "s2_square": rng.uniform(-30.0, 5.0, n),
             "s1_pretrain": rng.uniform(0.5, 6.0, n),
             "s2_pretrain": rng.uniform(0.0, 0.5, n),
             "loss_before": rng.uniform(3.0, 4.0, n),
@@ -179,7 +181,7 @@ def test_slopes_are_those_of_the_law(name, fixed):
 @pytest.mark.parametrize("name", [name for name, law in LAWS.items() if law.slopes])
 def test_slopes_in_columns_that_a_fit_may_decide_are_those_of_the_law(name):
     points, law = with_loss(name, noise=0.0), LAWS[name]
-    for column in {"s2", "s2_pretrain", *UNKNOWN} & {*law.columns}:
+    for column in {*ANNEALING, *UNKNOWN} & {*law.columns}:
         x = {c: points[c].to_numpy(float) for c in law.columns}
         x["rho"] = np.full(len(points), 0.3)
         psi = np.array([TRUTH[name][p.name] for p in law.nonlinear])
@@ -192,7 +194,7 @@ def test_slopes_in_columns_that_a_fit_may_decide_are_those_of_the_law(name):
         assert found.any()
 
 
-@pytest.mark.parametrize("name", ["annealing", "dynamics-power", "transfer-replay"])
+@pytest.mark.parametrize("name", ["annealing", "dynamics-power", "transfer-open", "transfer-replay"])
 def test_the_slope_in_lambda_is_that_of_the_law(name):
     of_run = schedules(steps=200)
     points = with_loss(name, noise=0.0).iloc[:50]

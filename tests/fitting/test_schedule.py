@@ -45,10 +45,25 @@ def test_with_areas_takes_each_runs_schedule_and_zero_at_step_zero():
 def test_the_tabulated_curve_is_s2(decay):
     of_run = schedules(steps=3000)
     points = pd.DataFrame([(run, step) for run in of_run for step in (0, 1, 10, 500, 3000)], columns=["run", "step"])
-    exact = fitting.with_areas(points, of_run, decay)["s2"].to_numpy()
+    exact = fitting.with_areas(points, of_run, decay)
     curve = annealing_curve(points, of_run)(LAMBDA.coordinate(decay))
-    assert list(curve) == ["s2"], "nothing is known of pre-training here"
-    assert curve["s2"] == pytest.approx(exact, abs=1e-4 * np.abs(exact).max())
+    assert list(curve) == ["s2", "s2_square"], "nothing is known of pre-training here"
+    for name, values in curve.items():
+        assert values == pytest.approx(exact[name].to_numpy(), abs=1e-4 * exact[name].abs().max())
+
+
+def test_areas_of_powers_are_sums_over_the_steps():
+    """From a rate of 0, S2 is minus the sum of what each rate still counts."""
+    rates, decay = np.array([1e-4, 8e-4, 2e-4]), 0.9
+    root, square = fitting.areas_of_powers(rates, decay)
+    assert root == pytest.approx(np.cumsum([1.0, 4.0, 2 ** (2 / 3)]))
+    assert square == pytest.approx([-1.0, -64.9, -4.0 - 0.9 * 64.9])
+    lasting = fitting.areas_of_powers(np.full(5, 3e-4), decay, before=3e-4)[1]
+    assert lasting == pytest.approx(np.zeros(5))
+    points = pd.DataFrame({"run": "a", "step": [0, 3]})
+    filled = fitting.with_areas(points, {"a": Schedule(rates)}, decay)
+    assert filled["s1_root"].tolist() == [0.0, root[-1]]
+    assert filled["s2_square"].tolist() == [0.0, square[-1]]
 
 
 def test_bad_schedules_say_what_is_wrong():

@@ -32,7 +32,9 @@ def test_the_table_is_the_areas(law, decay):
     for i in range(3):
         past = with_potential(PRETRAIN, potentials[i])
         s1, s2 = fitting.areas(design["peak"][i] * cosine(int(steps[i])), decay, past[-1], power)
-        exact = {"s1": s1[-1], "s2": s2[-1], **pretraining_areas(past, decay, power)}
+        root, square = fitting.areas_of_powers(design["peak"][i] * cosine(int(steps[i])), decay, past[-1])
+        powers = {"s1_root": root[-1], "s2_square": square[-1]}
+        exact = {"s1": s1[-1], "s2": s2[-1], **powers, **pretraining_areas(past, decay, power)}
         for name, value in exact.items():
             assert found[name][i] == pytest.approx(value, rel=2e-4, abs=1e-5), name
 
