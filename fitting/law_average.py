@@ -20,8 +20,6 @@ AVERAGE = "average"
 """What stands for the weighted mean where the name of a law is asked."""
 LEAST_LOSS = 0.01
 """Nats a token: far from few points a law may predict less than nothing, which has no logarithm."""
-AREAS = ANNEALING
-"""Columns that depend on a law's lambda: a frame for several laws holds them once for each, as <law>.<column>."""
 WEIGHT_FLOOR = 0.012
 """Log error by which two laws may differ on a new run whatever their held-out errors, so that none counts alone."""
 APART = 1.3
@@ -45,7 +43,7 @@ class LawAverage:
     """Fits of several laws to one corpus as one: it predicts exp(sum_k w_k log L_k).
 
     `fits`: law -> fit; `weights`: law -> weight, summing to 1. It stands for a `Fit` in the answers, with frames that
-    hold the `columns`: of `AREAS` one a law.
+    hold the `columns`: those of `ANNEALING`, which depend on lambda, once for each law, as <law>.<column>.
     """
 
     fits: Mapping[str, Fit]
@@ -65,9 +63,9 @@ class LawAverage:
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """Column -> (smallest, largest) among the points of any law; without `AREAS`."""
+        """Column -> (smallest, largest) among the points of any law; without `ANNEALING`."""
         every = [(name, low, high) for fit in self.fits.values() for name, (low, high) in fit.ranges.items()]
-        names = dict.fromkeys(name for name, _, _ in every if name not in AREAS)
+        names = dict.fromkeys(name for name, _, _ in every if name not in ANNEALING)
         return {
             name: (min(low for one, low, _ in every if one == name), max(high for one, _, high in every if one == name))
             for name in names
@@ -148,10 +146,10 @@ def own_column(law: str, name: str) -> str:
     >>> own_column("transfer-anchored", "s2"), own_column("transfer-anchored", "s1")
     ('transfer-anchored.s2', 's1')
     """
-    return f"{law}.{name}" if name in AREAS else name
+    return f"{law}.{name}" if name in ANNEALING else name
 
 
 def own_frame(law: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with that law's own columns of `AREAS`, where it has them."""
-    own = {name: frame[own_column(law, name)] for name in AREAS if own_column(law, name) in frame.columns}
+    """The frame with that law's own columns of `ANNEALING`, where it has them."""
+    own = {name: frame[own_column(law, name)] for name in ANNEALING if own_column(law, name) in frame.columns}
     return frame.assign(**own) if own else frame
