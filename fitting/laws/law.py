@@ -112,7 +112,8 @@ class Law:
     are taken). `separable`: False where the law as printed is linear in none of its parameters and
     was rewritten with an amplitude; `printed(params)` then gives the parameters of the paper. `among(names)`,
     for a law that reads a column for each corpus: the law for the columns that points have. `rate_power`: the
-    power of the learning rate that each step of S2 is weighted with, for a law that reads S2. `whole_schedule`: the law
+    power of the learning rate that each step of S2 is weighted with, for a law that reads S2. `lambda_prior`: the range
+    of lambda's prior, as `Parameter.prior`, where it is not the start of `LAMBDA`. `whole_schedule`: the law
     also reads the columns area and falls, which come from the schedule of each point's run. `residual`: "log" where
     errors are those of the log of the loss, "loss" where they are those of the loss itself: for losses of any sign, and
     those that are logarithms already. `rugged`: whether the objective has minima of nearly equal height to which no
@@ -137,6 +138,7 @@ class Law:
     printed: Callable[[Mapping[str, float]], dict[str, float]] | None = None
     among: "Callable[[Iterable[str]], Law] | None" = None
     rate_power: float = 0.0
+    lambda_prior: tuple[float, float] | None = None
     whole_schedule: bool = False
     residual: str = "log"
     rugged: bool = False
