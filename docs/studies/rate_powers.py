@@ -23,7 +23,8 @@ from pipeline.study.collect import of_domain, read_points, schedules
 from pipeline.study.folder import study_of
 
 RESULTS = Path(__file__).parents[1] / "results"
-STUDIES = ("base-model-law", "base-model-math", "base-model-peaks", "base-model-wsd", "dynamics-open")
+NAMES = ("law", "math", "medical", "peaks", "wsd")
+STUDIES = (*(f"base-model-{name}" for name in NAMES), "dynamics-open")
 LAWS = ("transfer-open", "transfer-open-saturating")
 POWERS = ((1.0, 1.0), (0.25, 2.0), (0.5, 2.0), (2 / 3, 1.0), (2 / 3, 2.0), (2 / 3, 3.0), (1.0, 2.0))
 """Of S1 and of S2."""

@@ -1,0 +1,45 @@
+"""Laws of an open model: powers of the learning rate, and a lambda that few points leave to its prior."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fitting
+from fitting import Schedule, areas_of_powers
+
+TRUE = {"C2": 0.0006, "A": -0.1, "C": 0.03, "eps": 0.05, "E": 0.6}
+DECAY = 0.9
+
+
+def cosine(peak: float, steps: int) -> np.ndarray:
+    t = np.arange(steps)
+    return peak * np.minimum(1, (t + 1) / 4) * (0.55 + 0.45 * np.cos(np.pi * t / steps))
+
+
+def measured(ratios, peaks, steps: int, every: int, noise: float) -> tuple[pd.DataFrame, dict]:
+    """Points of a run for each ratio and peak, whose losses fall by the law."""
+    law, rng, of_run, parts = fitting.LAWS["transfer-open"], np.random.default_rng(0), {}, []
+    for peak in peaks:
+        for r in ratios:
+            run = f"{peak:g} at {r:g}"
+            of_run[run] = Schedule(cosine(peak, steps))
+            step = np.arange(every, steps + 1, every)
+            root, square = (area[step - 1] for area in areas_of_powers(of_run[run].rates, DECAY))
+            x = {"loss_before": np.full(len(step), 3.0), "r": np.full(len(step), r)}
+            loss = law.loss({**x, "s1_root": root, "s2_square": square}, TRUE)
+            loss *= np.exp(noise * rng.standard_normal(len(step)))
+            parts.append(pd.DataFrame({"run": run, "step": step, "r": r, "loss_before": 3.0, "loss": loss}))
+    return pd.concat(parts, ignore_index=True), of_run
+
+
+def test_points_of_several_peaks_and_many_steps_decide_lambda():
+    points, of_run = measured((0.0, 0.3, 1.0), (1e-4, 2e-4, 4e-4), steps=200, every=10, noise=0.001)
+    fit = fitting.fit(points, "transfer-open", schedules=of_run, bootstrap=0)
+    assert fit.params["lambda"] == pytest.approx(DECAY, abs=0.02)
+    assert fit.params["C2"] == pytest.approx(TRUE["C2"], rel=0.1)
+
+
+def test_few_points_leave_lambda_to_its_prior():
+    points, of_run = measured((0.0, 0.3, 1.0), (2e-4,), steps=40, every=20, noise=0.003)
+    fit = fitting.fit(points, "transfer-open", schedules=of_run, bootstrap=0, few=True)
+    assert fit.params["lambda"] == pytest.approx(0.9654, abs=0.003)
