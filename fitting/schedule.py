@@ -1,6 +1,6 @@
 """A learning-rate schedule as two areas: S1, the sum of learning rates, and S2, the annealing area."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -39,6 +39,7 @@ FORWARD = ("s1", "s1_root")
 """Columns that grow with every step of a run."""
 ANNEALING = ("s2", "s2_square", "s2_pretrain")
 """Columns that depend on lambda."""
+AREAS = (*FORWARD, *ANNEALING, "s1_pretrain")
 UNIT = 1e-4
 """Of the learning rates in s1_root and s2_square."""
 ROOT, SQUARE = 2 / 3, 2.0
@@ -103,7 +104,7 @@ def with_areas(
     arguments as in `areas` and `areas_of_powers`. Raises PointsError for a run without a schedule and a step beyond its
     end.
     """
-    filled = _areas_of(len(points), _by_schedule(points, schedules), decay, rate_power, forward=True)
+    filled = _areas_of(len(points), _by_schedule(points, schedules), decay, rate_power, AREAS)
     known = {name: ~np.isnan(values) for name, values in filled.items()}
     kept = {name: points[name].to_numpy() if name in points else np.nan for name in filled}
     return points.assign(**{n: np.where(known[n], filled[n], kept[n]) for n in filled if known[n].any()})
@@ -143,7 +144,7 @@ class AnnealingCurve:
 
 
 def annealing_curve(
-    points: pd.DataFrame, schedules: Schedules, rate_power: float = 0.0, names: Iterable[str] = ANNEALING
+    points: pd.DataFrame, schedules: Schedules, rate_power: float = 0.0, names: Collection[str] = ANNEALING
 ) -> AnnealingCurve:
     """The named `ANNEALING` columns of every point over lambda's coordinate, as splines of a table.
 
@@ -153,7 +154,7 @@ def annealing_curve(
 
     grid = np.linspace(0.0, LAMBDA.coordinate(LAMBDA.high), 65)
     groups = list(_by_schedule(points, schedules))
-    table = [_areas_of(len(points), groups, LAMBDA.value(z), rate_power, forward=False) for z in grid]
+    table = [_areas_of(len(points), groups, LAMBDA.value(z), rate_power, names) for z in grid]
     splines = {
         name: CubicSpline(grid, np.array([row[name] for row in table]))
         for name in names
@@ -167,10 +168,10 @@ def _areas_of(
     groups: Iterable[tuple[Schedule, np.ndarray, np.ndarray]],
     decay: float,
     rate_power: float,
-    forward: bool,
+    names: Collection[str],
 ) -> dict[str, np.ndarray]:
-    """The areas of each point; NaN where the schedule of pre-training is not known. `forward`: with `FORWARD`."""
-    columns = {name: np.zeros(count) for name in (*FORWARD, *ANNEALING, "s1_pretrain")}
+    """The areas of each point, those of the names at least; NaN where the schedule of pre-training is not known."""
+    columns = {name: np.zeros(count) for name in AREAS}
     for schedule, rows, steps in groups:
         suffix = "_pretrain" if schedule.is_pretraining else ""
         rates = schedule.rates[: steps.max()]
@@ -179,11 +180,12 @@ def _areas_of(
         columns[f"s2{suffix}"][rows] = np.concatenate([[0.0], _annealing(annealed_rates, decay, before, rate_power)])[
             steps
         ]
-        if forward:
+        if "s1" in names:
             columns[f"s1{suffix}"][rows] = np.concatenate([[0.0], np.cumsum(rates)])[steps]
         if not schedule.is_pretraining:
-            root, square = (np.concatenate([[0.0], area])[steps] for area in areas_of_powers(rates, decay, before))
-            columns["s1_root"][rows], columns["s2_square"][rows] = root, square
+            if {"s1_root", "s2_square"} & {*names}:
+                root, square = (np.concatenate([[0.0], area])[steps] for area in areas_of_powers(rates, decay, before))
+                columns["s1_root"][rows], columns["s2_square"][rows] = root, square
             past = np.zeros(0) if schedule.pretrain is None else np.asarray(schedule.pretrain, dtype=float)
             raised = lifted(past)
             s2 = _annealing(raised, decay, raised[0], rate_power)[-1] if len(past) else np.nan

@@ -77,9 +77,7 @@ class Problem:
         dropped = {*held, *(len(law.linear) + i for i, j in enumerate(mirrored) if j in held)}
         kept = np.array([j for j in range(count) if j not in dropped], dtype=int)
         ranges = [(law.lambda_prior if p is LAMBDA else p.prior) or p.start for p in nonlinear]
-        priors = np.array([[p.coordinate(value) for value in ends] for p, ends in zip(nonlinear, ranges)]).reshape(
-            -1, 2
-        )
+        priors = np.array([[p.coordinate(end) for end in ends] for p, ends in zip(nonlinear, ranges)]).reshape(-1, 2)
         origin = np.array([p.origin if law.cone is None else 0.0 for p in law.linear])
         origin[held] = 0.0
         widths = [max(p.high - p.origin, 0.0) or p.origin - p.low for p in law.linear]
