@@ -1,6 +1,6 @@
 """How well a law predicts what it was not fitted to."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Any
@@ -13,6 +13,7 @@ from fitting.fitted import Fit
 from fitting.laws import Law
 from fitting.points import PointsError, columns_of, numbers_of, resolve_law, with_value
 from fitting.schedule import Schedules, with_areas
+from fitting.shared_estimation import fit_shared
 from fitting.solver.multi_start import local_minima
 
 MANY = 10
@@ -72,15 +73,17 @@ def held_out(
     *,
     domain: str = "domain",
     log: Callable[[str], object] | None = None,
+    shared: Iterable[str] = (),
     **options: Any,
 ) -> pd.DataFrame:
     """Fit on a part of the points, predict the rest, for every fold of a split.
 
     Arguments: `by` and `domain` as in `folds`, or `by` is a list of folds of these points; `log` is given a line for
-    each fold; the others as in `fit`, which gets the `options` too (method, fix, unknown …). No bootstrap is made. A
-    fold that leaves too little to fit is passed over. Local minima of the objective are searched for in each fold, or,
-    where there are more than ten folds (each leaves out a third at most), once in all points; each fold is still fitted
-    to its own optimum.
+    each fold; `shared`, parameters that the corpora of the points (column corpus) have in common, as in `fit_shared`,
+    () to fit all points as one corpus; the others as in `fit`, which gets the `options` too (method, fix, unknown …).
+    No bootstrap is made. A fold that leaves too little to fit is passed over. Local minima of the objective are
+    searched for in each fold, or, where there are more than ten folds (each leaves out a third at most), once in all
+    points; each fold is still fitted to its own optimum.
 
     Returns the judged points, fold after fold, with the columns `predicted`, `measured` (nats per token),
     `relative_error` (predicted / measured - 1) and `split` (what was held out); `attrs["skipped"]` holds the reason of
@@ -99,17 +102,26 @@ def held_out(
         parted = folds(points, by, domain)
     else:
         parted = [Fold(fold.label, fold.fitted[usable], fold.judged[usable]) for fold in by]
-    if len(parted) > MANY and options.get("method", "varpro") == "varpro":
+    shared = tuple(shared)
+    if len(parted) > MANY and not shared and options.get("method", "varpro") == "varpro":
         options["minima"] = local_minima(points, law, **{key: options[key] for key in SEARCHED if key in options})
     parts, skipped = [], {}
     for fold in parted:
+        rest, known_points = points.loc[fold.judged], points.loc[fold.fitted]
         try:
-            fitted = fit(points.loc[fold.fitted], law, bootstrap=0, **options)
+            if shared:
+                fits = fit_shared(known_points, known.name, shared, bootstrap=0, **options)
+            else:
+                fits = {None: fit(known_points, law, bootstrap=0, **options)}
         except PointsError as reason:
             line = skipped[fold.label] = f"holding out {fold.label} leaves too little to fit: {reason}"
         else:
-            decay = fitted.params.get("lambda", (options.get("fix") or {}).get("lambda"))
-            parts.append(_judged(fitted, points.loc[fold.judged], schedules, decay).assign(split=fold.label))
+            judged = []
+            for corpus, fitted in fits.items():
+                decay = fitted.params.get("lambda", (options.get("fix") or {}).get("lambda"))
+                own = rest if corpus is None else rest[rest["corpus"] == corpus]
+                judged.append(_judged(fitted, own, schedules, decay))
+            parts.append(pd.concat(judged).assign(split=fold.label))
             line = f"{known.name}, {fold.label} held out: mean error {parts[-1]['relative_error'].abs().mean():.2%}"
         if log is not None:
             log(line)

@@ -35,6 +35,7 @@ def fit_shared(
     unknown: Iterable[str] = (),
     workers: int | None = None,
     prior: bool = True,
+    few: bool = False,
 ) -> dict[str, Fit]:
     """Fit a law to several validation corpora at once, with parameters in common.
 
@@ -58,7 +59,7 @@ def fit_shared(
             raise PointsError(f"missing column: {column} (a shared fit needs the corpus and the run of each point)")
     if points[by].isna().any() or points.empty:
         raise PointsError(f"column {by} must name the corpus of every point: {int(points[by].isna().sum())} have none")
-    one = prepare(points, law, weights, schedules, delta, fix or {}, unknown).problem.law
+    one = prepare(points, law, weights, schedules, delta, fix or {}, unknown, few).problem.law
     names = [p.name for p in one.parameters]
     invalid = [name for name in shared if name not in (*names, "lambda")]
     if invalid:
@@ -79,8 +80,9 @@ def fit_shared(
     everywhere = {f"{name}[{code}]": value for name, value in fix.items() for code in codes}
     in_joint = {p.name for p in joint.parameters} | {"lambda"}
     fixed = {name: value for name, value in (everywhere | fix).items() if name in in_joint}
-    separate = _separate_fits(points, one, len(codes), schedules, fix, delta)
-    ready = prepare(points, _with_starts(joint, one, shared, codes, separate), weights, schedules, delta, fixed, ())
+    separate = _separate_fits(points, one, len(codes), schedules, fix, delta, few)
+    started = _with_starts(joint, one, shared, codes, separate)
+    ready = prepare(points, started, weights, schedules, delta, fixed, (), few)
     # Slow progress of one corpus is small beside the joint objective, so the usual tolerance would stop too early.
     minimum = minimise(ready.problem, prior)
     ready = replace(ready, problem=minimum.problem)
@@ -98,12 +100,12 @@ def fit_shared(
     }
 
 
-def _separate_fits(points, one: Law, count: int, schedules, fix, delta) -> list[dict[str, float]]:
+def _separate_fits(points, one: Law, count: int, schedules, fix, delta, few) -> list[dict[str, float]]:
     """Parameters of the separate fit of each corpus, empty where there is none."""
     fits = []
     for g in range(count):
         try:
-            ready = prepare(points[points[GROUP] == g], one, None, schedules, delta, fix, ())
+            ready = prepare(points[points[GROUP] == g], one, None, schedules, delta, fix, (), few)
             fits.append(ready.problem.parameters(minimise(ready.problem).theta))
         except PointsError:
             fits.append({})

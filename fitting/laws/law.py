@@ -96,28 +96,28 @@ def no_constants(x: Columns) -> dict[str, float]:
 class Law:
     """A scaling law, as plain data and a few small functions.
 
-    `equation` is LaTeX. Linear parameters come first in `parameters`, in the order of the basis columns; then
-    the nonlinear ones, in the order in which `basis` takes them. `columns` are read from the points; `varies`
-    maps those that must take at least two values, or the law cannot be told from a simpler one, to a parameter that
-    need not be fitted then; where a column of `positive` is 0 the law has no value.
+    `equation` is LaTeX. Linear parameters come first in `parameters`, in the order of the basis columns; then the
+    nonlinear ones, in the order in which `basis` takes them. `columns` are read from the points; `varies` maps those
+    that must take at least two values, or the law cannot be told from a simpler one, to a parameter that need not be
+    fitted then; where a column of `positive` is 0 the law has no value.
 
-    `basis(x, psi)` maps columns (name -> array of n) and the nonlinear values to an (n, k) matrix.
-    `slopes(x, psi, basis)` are its derivatives, where the law gives them (else differences are taken): in psi, and in
-    the columns s2, s2_pretrain, rho and s1_pretrain where it reads them.
-    `offset(x, psi)` is the part without coefficient. `amplitudes(psi)` (k,) are coefficients of a common size, for
-    a law without cone whose basis column vanishes and changes its sign with a parameter.
-    `constants(x)` computes from the fitted points what `cone` needs, and
-    `cone(psi, constants)` is the (k, m) matrix whose non-negative combinations are the coefficients
-    allowed; `turns(psi, constants)` are its derivatives, by the number of the psi (else differences
-    are taken). `separable`: False where the law as printed is linear in none of its parameters and
-    was rewritten with an amplitude; `printed(params)` then gives the parameters of the paper. `among(names)`,
-    for a law that reads a column for each corpus: the law for the columns that points have. `rate_power`: the
-    power of the learning rate that each step of S2 is weighted with, for a law that reads S2. `lambda_prior`: the range
-    of lambda's prior, as `Parameter.prior`, where it is not the start of `LAMBDA`. `whole_schedule`: the law
-    also reads the columns area and falls, which come from the schedule of each point's run. `residual`: "log" where
-    errors are those of the log of the loss, "loss" where they are those of the loss itself: for losses of any sign, and
-    those that are logarithms already. `rugged`: whether the objective has minima of nearly equal height to which no
-    least-squares minimum leads, so that a fit descends from many more places.
+    `basis(x, psi)` maps columns (name -> array of n) and the nonlinear values to an (n, k) matrix. `slopes(x, psi,
+    basis)` are its derivatives, where the law gives them (else differences are taken): in psi, and in the columns s2,
+    s2_pretrain, rho and s1_pretrain where it reads them. `offset(x, psi)` is the part without coefficient.
+    `amplitudes(psi)` (k,) are coefficients of a common size, for a law without cone whose basis column vanishes and
+    changes its sign with a parameter. `constants(x)` computes from the fitted points what `cone` needs, and `cone(psi,
+    constants)` is the (k, m) matrix whose non-negative combinations are the coefficients allowed; `turns(psi,
+    constants)` are its derivatives, by the number of the psi (else differences are taken). `separable`: False where the
+    law as printed is linear in none of its parameters and was rewritten with an amplitude; `printed(params)` then gives
+    the parameters of the paper. `among(names)`, for a law that reads a column for each corpus: the law for the columns
+    that points have. `rate_power`: the power of the learning rate that each step of S2 is weighted with, for a law that
+    reads S2. `lambda_prior`: the range of lambda's prior, as `Parameter.prior`, where it is not the start of `LAMBDA`.
+    `shared`: parameters that the losses of one model on several corpora have in common, and lambda with them
+    (`fitting.fit_shared`). `whole_schedule`: the law also reads the columns area and falls, which come from the
+    schedule of each point's run. `residual`: "log" where errors are those of the log of the loss, "loss" where they are
+    those of the loss itself: for losses of any sign, and those that are logarithms already. `rugged`: whether the
+    objective has minima of nearly equal height to which no least-squares minimum leads, so that a fit descends from
+    many more places.
     """
 
     name: str
@@ -139,6 +139,7 @@ class Law:
     among: "Callable[[Iterable[str]], Law] | None" = None
     rate_power: float = 0.0
     lambda_prior: tuple[float, float] | None = None
+    shared: tuple[str, ...] = ()
     whole_schedule: bool = False
     residual: str = "log"
     rugged: bool = False

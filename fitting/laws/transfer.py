@@ -42,6 +42,8 @@ _OPEN_E = replace(_E, unit="per unit of s1_root", low=1e-6, high=1e6, start=(1e-
 _OPEN_LAMBDA = (0.96, 0.97)
 """Of lambda's prior. Runs of few lengths hardly tell what is annealed from what is learned; on SmolLM2-135M what a high
 rate costs lasts some 30 steps, on general text and three domains."""
+_OPEN_SHARED = ("C2",)
+"""What a high rate costs is the same on both corpora of each study."""
 _ROOT, _SQUARE = r"S_1[\eta^{2/3}]", r"S_2[\eta^2]"
 _COLUMNS = ("rho", "r", "s1", "s2", "s1_pretrain")
 
@@ -326,6 +328,7 @@ TRANSFER = (
         columns=_OPEN_COLUMNS,
         varies={"r": "eps", "s1_root": "E"},
         lambda_prior=_OPEN_LAMBDA,
+        shared=_OPEN_SHARED,
         basis=_open,
         slopes=_open_slopes,
         offset=_before,
@@ -339,6 +342,7 @@ TRANSFER = (
         columns=_OPEN_COLUMNS,
         varies={"r": "eps", "s1_root": "E"},
         lambda_prior=_OPEN_LAMBDA,
+        shared=_OPEN_SHARED,
         basis=_open_saturating,
         slopes=_open_saturating_slopes,
         offset=_before,

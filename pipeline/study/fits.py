@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fitting import LAWS, Fit, Fold, LawAverage, PointsError, advise, fit, folds, held_out, law_weights
+from fitting import LAWS, Fit, Fold, LawAverage, PointsError, advise, fit, fit_shared, folds, held_out, law_weights
 from fitting.law_average import AVERAGE
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules
@@ -70,16 +70,21 @@ def fit_all(
     fits: dict[str, dict[str, Fit]] = {corpus: {} for corpus in corpora}
     problems: dict[str, list[str]] = {}
 
-    def fit_one(corpus_and_law: tuple[str, str]) -> tuple[str, str, str]:
+    def fit_one(corpora_and_law: tuple[tuple[str, ...], str]) -> list[tuple[str, str, str]]:
         """Corpus, law, and its fit as JSON, which goes between processes as laws do not; or why there is none."""
-        corpus, name = corpus_and_law
-        chosen = selected(points, corpus, question.law[name])
+        together, name = corpora_and_law
+        chosen = pd.concat([selected(points, corpus, question.law[name]) for corpus in together])
         unknown = open_columns(question, name)
         options = {"seed": question.seed, "bootstrap": question.bootstrap, "unknown": unknown, "few": True}
         try:
-            return corpus, name, fit(chosen, name, schedules=schedules, **options).to_json()
+            if len(together) > 1:
+                of_corpus = fit_shared(chosen, name, LAWS[name].shared, schedules=schedules, **options)
+            else:
+                of_corpus = {together[0]: fit(chosen, name, schedules=schedules, **options)}
+            return [(corpus, name, of_corpus[corpus].to_json()) for corpus in together]
         except PointsError as error:
-            return corpus, name, f"{name} on {corpus} ({len(chosen)} points): {error}"
+            line = f"{name} on {' and '.join(together)} ({len(chosen)} points): {error}"
+            return [(corpus, name, line) for corpus in together]
 
     def keep(result: tuple[str, str, str]) -> None:
         corpus, name, text = result
@@ -95,7 +100,7 @@ def fit_all(
         for warning in fitted.warnings:
             log(f"  {warning}")
 
-    over_cores(fit_one, itertools.product(corpora, question.law), each=keep)
+    over_cores(fit_one, fitted_together(question, corpora), each=lambda results: [keep(one) for one in results])
     if problems.keys() >= question.law.keys():
         raise StudyError("\n".join(itertools.chain(*problems.values())))
     for name, lines in problems.items():
@@ -104,6 +109,12 @@ def fit_all(
             fits[corpus].pop(name, None)
             fit_file(study, corpus, name).unlink(missing_ok=True)
     return fits
+
+
+def fitted_together(question: Question, corpora: tuple[str, ...]) -> list[tuple[tuple[str, ...], str]]:
+    """The corpora that each fit takes together, and its law: all, where the law has parameters in common."""
+    parts = {name: [corpora] if LAWS[name].shared else [(corpus,) for corpus in corpora] for name in question.law}
+    return [(part, name) for name, of_law in parts.items() for part in of_law]
 
 
 def fit_file(study: Study, corpus: str, law: str) -> Path:
@@ -152,23 +163,28 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
     least_step = max((law.from_step for law in sections), default=0)
     shared = LawConfig(least_step, max((law.min_ratio for law in sections), default=0.0))
 
-    def test_one(of: tuple[str, str, str]) -> pd.DataFrame | None:
-        corpus, split, name = of
-        own, shared_points = (selected(points, corpus, section) for section in (question.law[name], shared))
+    def test_one(of: tuple[str, tuple[str, ...], str]) -> pd.DataFrame | None:
+        split, together, name = of
+        own, shared_points = (
+            pd.concat([selected(points, corpus, section) for corpus in together], ignore_index=True)
+            for section in (question.law[name], shared)
+        )
         try:
-            split_folds = shared_folds(own, shared_points, split)
+            split_folds = shared_folds(own, shared_points, split, together[-1])
             unknown = open_columns(question, name)
-            rows = held_out(own, name, split_folds, schedules, question.seed, unknown=unknown, few=True)
+            common = LAWS[name].shared
+            rows = held_out(own, name, split_folds, schedules, question.seed, shared=common, unknown=unknown, few=True)
         except PointsError:
             return None
         judged = pd.MultiIndex.from_frame(shared_points[["run", "step"]])
         rows = rows[pd.MultiIndex.from_frame(rows[["run", "step"]]).isin(judged)]
-        return rows[["run", "step", "predicted", "measured", "relative_error"]].assign(
-            law=name, corpus=corpus, split=split
-        )
+        columns = ["run", "step", "corpus", "predicted", "measured", "relative_error"]
+        in_order = pd.concat([rows.loc[rows["corpus"] == corpus, columns] for corpus in together])
+        return in_order.assign(law=name, split=split)
 
     corpora = (question.corpora.general, question.corpora.domain)
-    tables = over_cores(test_one, itertools.product(corpora, SPLITS, question.law))
+    asked = [(split, *of) for split in SPLITS for of in fitted_together(question, corpora)]
+    tables = over_cores(test_one, asked)
     parts = [table for table in tables if table is not None]
     columns = ["run", "step", "predicted", "measured", "relative_error", "law", "corpus", "split"]
     tested = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
@@ -177,17 +193,26 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
     return tested
 
 
-def shared_folds(points: pd.DataFrame, shared: pd.DataFrame, split: str) -> list[Fold]:
+def shared_folds(points: pd.DataFrame, shared: pd.DataFrame, split: str, corpus: str = "") -> list[Fold]:
     """The folds of a law's points that hold out what `fitting.folds` names among the points of all laws.
+
+    Of points on several corpora, those of `corpus` are parted, and the others as they are, by run and step.
 
     Raises:
         PointsError: those points cannot be parted that way.
     """
+    own, of_all = (table[table["corpus"] == corpus] if corpus else table for table in (points, shared))
     if split != "ratio":
-        return folds(points, split)
-    # A law that is fitted from a higher ratio on would otherwise have other ratios held out.
-    judged = [(fold.label, points["r"].isin(shared["r"][fold.judged]).to_numpy()) for fold in folds(shared, split)]
-    return [Fold(label, ~mask, mask) for label, mask in judged]
+        parted = folds(own, split)
+    else:
+        # A law that is fitted from a higher ratio on would otherwise have other ratios held out.
+        judged = [(fold.label, own["r"].isin(of_all["r"][fold.judged]).to_numpy()) for fold in folds(of_all, split)]
+        parted = [Fold(label, ~mask, mask) for label, mask in judged]
+    if len(own) == len(points):
+        return parted
+    places = pd.MultiIndex.from_frame(points[["run", "step"]])
+    of_corpus = pd.MultiIndex.from_frame(own[["run", "step"]])
+    return [Fold(one.label, *(places.isin(of_corpus[mask]) for mask in (one.fitted, one.judged))) for one in parted]
 
 
 def trust(tested: pd.DataFrame) -> list[str]:
