@@ -100,6 +100,8 @@ def test_imported_runs_are_fitted_and_recommended_without_training(
     folder = str(tmp_path / "studies" / "elsewhere")
     for verb in ("fit", "recommend"):
         assert run([verb, folder, "bootstrap=5"]) == 0
+    fits = [json.loads((Path(folder) / f"fits/{corpus}-transfer-open.json").read_text()) for corpus in BEFORE]
+    assert fits[0]["params"]["C2"] == fits[1]["params"]["C2"], "what a high rate costs is the same on both"
     answer = Recommendation.read(Study(Path(folder)))
     assert (answer.target.steps, answer.target.N) == (40, 0.1)
     assert answer.predicted["domain"].loss == pytest.approx(losses(answer.mixture["domain"], 40)["domain"], rel=0.02)
