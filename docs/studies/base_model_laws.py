@@ -2,78 +2,122 @@
 
     python -m docs.studies.base_model_laws docs/results/base-model-law
 
-Prints, for each corpus and law, the error on what was held out of the runs for the fit, and on the confirmation runs at
-their last step; then the same of one fit to both corpora with a common lambda.
+Prints, for each law and corpus, the error on what was held out of the runs for the fit, and on the confirmation runs at
+their last step; then that of the mean of the open laws. Each law is fitted as `cptlaw fit` does.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from fitting import Fit, Fold, fit, fit_shared, folds, held_out
+from fitting import LAWS as EVERY
+from fitting import Fit, Fold, fit, fit_shared, held_out
 from fitting.schedule import Schedules, with_areas
 from pipeline.question.loading import question_of_study
 from pipeline.study.collect import of_domain, read_points, schedules
+from pipeline.study.fits import shared_folds
 from pipeline.study.folder import study_of
 
 LAWS = {"transfer-anchored": ("rho",), "transfer-open": (), "transfer-open-saturating": ()}
 """Law -> columns that are fitted as a parameter."""
+OPEN = ("transfer-open", "transfer-open-saturating")
 
 
-def splits(points: pd.DataFrame, rates: Schedules) -> Iterator[tuple[str, list[Fold]]]:
-    """What is held out of the points of a corpus: later steps, a ratio, a peak, each run in turn."""
-    first = int(points["step"].min())
-    yield (
-        f"steps after {first}",
-        [Fold("late", (points["step"] <= first).to_numpy(), (points["step"] > first).to_numpy())],
-    )
-    yield "a ratio", folds(points, "ratio")
-    peaks = points["run"].map(lambda run: float(np.max(rates[run].rates)))
-    for name, values in (("a peak", peaks), ("each run", points["run"])):
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """The points of a study's continual runs after step 0: those for the fit, and those that confirm; their rates."""
+
+    fitted: pd.DataFrame
+    confirmed: pd.DataFrame
+    rates: Schedules
+    corpora: tuple[str, str]
+
+    @classmethod
+    def of(cls, folder: Path) -> Runs:
+        """The runs of a kept study."""
+        question = question_of_study(folder, [])
+        study = study_of(question)
+        points = of_domain(read_points(study), question)
+        points = points[(points["step"] > 0) & (points["phase"] == "continual")]
+        of_role = {role: rows.reset_index(drop=True) for role, rows in points.groupby("role")}
+        nothing = points.iloc[:0]
+        rates = schedules(study.read_plan())
+        corpora = (question.corpora.general, question.corpora.domain)
+        return cls(of_role["fit"], of_role.get("confirm", nothing), rates, corpora)
+
+    def peaks(self) -> pd.Series:
+        """The peak learning rate of each point's run."""
+        return self.fitted["run"].map(lambda run: float(np.max(self.rates[run].rates)))
+
+    def fits(self, law: str) -> Mapping[str, Fit]:
+        """Corpus -> fit."""
+        options = {"schedules": self.rates, "few": True, "bootstrap": 0, "unknown": LAWS[law]}
+        if common := EVERY[law].shared:
+            return fit_shared(self.fitted, law, common, **options)
+        return {corpus: fit(rows, law, **options) for corpus, rows in self.fitted.groupby("corpus")}
+
+    def held_out(self, law: str, parts: list[Fold]) -> pd.DataFrame:
+        """The judged points of all folds, as `fitting.held_out` gives them."""
+        options = {"schedules": self.rates, "few": True, "unknown": LAWS[law]}
+        if common := EVERY[law].shared:
+            return held_out(self.fitted, law, parts, shared=common, **options)
+        tables = []
+        for corpus in self.corpora:
+            own = (self.fitted["corpus"] == corpus).to_numpy()
+            of_corpus = [Fold(one.label, one.fitted[own], one.judged[own]) for one in parts]
+            tables.append(held_out(self.fitted[own], law, of_corpus, **options))
+        return pd.concat(tables)
+
+
+def parted(values: pd.Series) -> list[Fold]:
+    """A fold for each value, which it holds out."""
+    return [Fold(str(one), (values != one).to_numpy(), (values == one).to_numpy()) for one in values.unique()]
+
+
+def splits(runs: Runs) -> Iterator[tuple[str, list[Fold]]]:
+    """What is held out of the runs for the fit: later steps, a ratio, a peak, each run in turn."""
+    points, first = runs.fitted, int(runs.fitted["step"].min())
+    late = (points["step"] > first).to_numpy()
+    yield f"steps after {first}", [Fold("late", ~late, late)]
+    yield "a ratio", shared_folds(points, points, "ratio", runs.corpora[1])
+    for name, values in (("a peak", runs.peaks()), ("each run", points["run"])):
         if values.nunique() > 1:
-            yield name, [Fold(str(v), (values != v).to_numpy(), (values == v).to_numpy()) for v in values.unique()]
+            yield name, parted(values)
 
 
-def held_out_error(points: pd.DataFrame, law: str, parts: list[Fold], rates: Schedules) -> float:
-    """Mean relative error of the loss on what was held out."""
-    errors = held_out(points, law, parts, rates, 0, unknown=LAWS[law], few=True)["relative_error"]
-    return float(errors.abs().mean())
-
-
-def confirmed_errors(fitted: Fit, runs: pd.DataFrame, rates: Schedules) -> list[float]:
+def confirmed_errors(fitted: Fit, runs: pd.DataFrame, rates: Schedules) -> np.ndarray:
     """Relative error at the last step of each run, in their order."""
     last = runs.loc[runs.groupby("run", sort=False)["step"].idxmax()]
-    return list(fitted.predict(with_areas(last, rates, fitted.params["lambda"])) / last["loss"].to_numpy() - 1)
+    return fitted.predict(with_areas(last, rates, fitted.params["lambda"])) / last["loss"].to_numpy() - 1
 
 
 def main(folder: Path) -> None:
     """Print the errors of a study."""
-    question = question_of_study(folder, [])
-    study = study_of(question)
-    points, rates = of_domain(read_points(study), question), schedules(study.read_plan())
-    points = points[points["step"] > 0]
-    fitted, confirmed = points[points["role"] == "fit"], points[points["role"] == "confirm"]
-    for corpus in (question.corpora.general, question.corpora.domain):
-        own, runs = fitted[fitted["corpus"] == corpus], confirmed[confirmed["corpus"] == corpus]
-        for law, unknown in LAWS.items():
-            errors = {name: held_out_error(own, law, parts, rates) for name, parts in splits(own, rates)}
-            after = confirmed_errors(
-                fit(own, law, schedules=rates, unknown=unknown, few=True, bootstrap=0), runs, rates
-            )
-            print(corpus, law, *(f"{name} {error:.2%};" for name, error in errors.items()), _signed(after))
-    for law in ("transfer-open", "transfer-open-saturating"):
-        for corpus, one in fit_shared(fitted, law, (), schedules=rates, bootstrap=0).items():
-            runs = confirmed[confirmed["corpus"] == corpus]
-            print(corpus, law, f"one lambda {one.params['lambda']:.3f};", _signed(confirmed_errors(one, runs, rates)))
+    runs, after = Runs.of(folder), {}
+    for law in LAWS:
+        tested = {name: runs.held_out(law, parts) for name, parts in splits(runs)}
+        fits = runs.fits(law)
+        for corpus in runs.corpora:
+            errors = {
+                name: float(rows.loc[rows["corpus"] == corpus, "relative_error"].abs().mean())
+                for name, rows in tested.items()
+            }
+            longer = runs.confirmed[runs.confirmed["corpus"] == corpus]
+            after[law, corpus] = confirmed_errors(fits[corpus], longer, runs.rates)
+            held = "; ".join(f"{name} {error:.2%}" for name, error in errors.items())
+            print(f"{corpus} {law}: {held}; confirmed {_signed(after[law, corpus])}")
+    for corpus in runs.corpora:
+        print(f"{corpus}, mean of the open laws: {_signed(np.mean([after[law, corpus] for law in OPEN], axis=0))}")
 
 
-def _signed(errors: list[float]) -> str:
-    return "confirmed " + ", ".join(f"{error:+.2%}" for error in np.asarray(errors))
+def _signed(errors: np.ndarray) -> str:
+    return ", ".join(f"{error:+.2%}" for error in errors)
 
 
 if __name__ == "__main__":

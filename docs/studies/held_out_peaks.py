@@ -11,36 +11,23 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from fitting import Fold, held_out
-from pipeline.question.loading import question_of_study
-from pipeline.study.collect import of_domain, read_points, schedules
-from pipeline.study.folder import study_of
-
-LAWS = ("transfer-open", "transfer-open-saturating")
+from docs.studies.base_model_laws import OPEN, Runs, parted
 
 
 def misses(folder: Path) -> pd.DataFrame:
     """Columns corpus, peak, law (mean for that of the laws), error and of_change, both relative."""
-    question = question_of_study(folder, [])
-    study = study_of(question)
-    points, rates = of_domain(read_points(study), question), schedules(study.read_plan())
-    points = points[(points["step"] > 0) & (points["role"] == "fit")]
-    rows = []
-    for corpus, own in points.groupby("corpus"):
-        peaks = own["run"].map(lambda run: float(np.max(rates[run].rates)))
-        for peak in sorted(peaks.unique()):
-            fold = Fold(f"{peak:g}", (peaks != peak).to_numpy(), (peaks == peak).to_numpy())
-            errors = [
-                held_out(own, law, [fold], rates, 0, few=True)["relative_error"].to_numpy(dtype=float) for law in LAWS
-            ]
-            runs = own[fold.judged]
-            change = (runs["loss"] / (runs["loss_before"] - runs["loss"]).abs()).to_numpy()
-            for law, error in zip((*LAWS, "mean"), (*errors, np.mean(errors, axis=0))):
-                rows.append((corpus, peak, law, np.abs(error).mean(), np.abs(error * change).mean()))
-    return pd.DataFrame(rows, columns=["corpus", "peak", "law", "error", "of_change"])
+    runs = Runs.of(folder)
+    every = [runs.held_out(law, parted(runs.peaks())).assign(law=law) for law in OPEN]
+    mean = every[0].assign(
+        law="mean", relative_error=sum(one["relative_error"].to_numpy() for one in every) / len(OPEN)
+    )
+    table = pd.concat([*every, mean], ignore_index=True)
+    change = table["loss"] / (table["loss_before"] - table["loss"]).abs()
+    table = table.assign(error=table["relative_error"].abs(), peak=table["split"].astype(float))
+    table["of_change"] = table["error"] * change
+    return table.groupby(["corpus", "peak", "law"])[["error", "of_change"]].mean().reset_index()
 
 
 if __name__ == "__main__":
