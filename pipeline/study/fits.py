@@ -77,10 +77,10 @@ def fit_all(
         unknown = open_columns(question, name)
         options = {"seed": question.seed, "bootstrap": question.bootstrap, "unknown": unknown, "few": True}
         try:
-            if len(together) > 1:
-                of_corpus = fit_shared(chosen, name, LAWS[name].shared, schedules=schedules, **options)
+            if common := LAWS[name].shared:
+                of_corpus = fit_shared(chosen, name, common, schedules=schedules, **options)
             else:
-                of_corpus = {together[0]: fit(chosen, name, schedules=schedules, **options)}
+                of_corpus = {corpus: fit(chosen, name, schedules=schedules, **options) for corpus in together}
             return [(corpus, name, of_corpus[corpus].to_json()) for corpus in together]
         except PointsError as error:
             line = f"{name} on {' and '.join(together)} ({len(chosen)} points): {error}"
