@@ -89,9 +89,8 @@ def areas_of_powers(learning_rates, decay: float = 0.999, before: float = 0.0) -
     ([4.0, 5.0], [-64.0, -33.0])
     """
     rates = np.asarray(learning_rates, dtype=float) / UNIT
-    root, _ = areas(rates**ROOT, decay)
     _, square = areas(rates**SQUARE, decay, (before / UNIT) ** SQUARE)
-    return root, square
+    return np.cumsum(rates**ROOT), square
 
 
 def with_areas(
