@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from fitting.estimation import few_runs, metrics, ranges
-from fitting.fitted import Fit
+from fitting.fitted import BY_PRIOR, Fit
 from fitting.laws import Law
 from fitting.laws.joint import GROUP, constants_of, joint_law
 from fitting.points import PointsError
@@ -18,6 +18,7 @@ from fitting.solver.prepare import Ready, prepare
 from fitting.solver.problem import DELTA, Problem
 from fitting.uncertainty.bootstrap import noise_between_seeds, resample
 from fitting.uncertainty.profile import Optimum, profiles
+from fitting.uncertainty.sandwich import prior_shares
 
 
 def fit_shared(
@@ -88,14 +89,17 @@ def fit_shared(
     ready = replace(ready, problem=minimum.problem)
     theta, objective = refine(ready.problem, minimum.theta, tolerance=1e-13)
     optimum = Optimum(ready.problem, theta, objective, ready.runs, ready.names)
-    draws, profiled = np.zeros((0, 0)), {}
+    draws, profiled, shares = np.zeros((0, 0)), {}, {}
     if bootstrap:
         draws = resample(ready.problem, theta, optimum.spread, ready.runs, bootstrap, rng, workers)
         problem = ready.problem
         fitted = [name for name in problem.parameters(theta) if name not in problem.fixed]
-        profiled = profiles(optimum, fitted, workers)
+        shares = prior_shares(problem, theta, fitted)
+        profiled = profiles(optimum, [name for name in fitted if shares.get(name, 0.0) < BY_PRIOR], workers)
     return {
-        code: _of_corpus(number, str(code), one, shared, ready, optimum, draws, profiled, law, unknown, sorted(fix))
+        code: _of_corpus(
+            number, str(code), one, shared, ready, optimum, draws, profiled, shares, law, unknown, sorted(fix)
+        )
         for number, code in enumerate(codes)
     }
 
@@ -141,7 +145,9 @@ class _CorpusView(Problem):
         return super().reader(self.names[name])
 
 
-def _of_corpus(g, code, one: Law, shared, ready: Ready, optimum: Optimum, draws, profiled, law, unknown, fixed) -> Fit:
+def _of_corpus(
+    g, code, one: Law, shared, ready: Ready, optimum: Optimum, draws, profiled, shares, law, unknown, fixed
+) -> Fit:
     joint, theta, spread = ready.problem, optimum.theta, optimum.spread
     rows = np.flatnonzero(joint.x[GROUP] == g)
     part = joint.part(rows)
@@ -172,6 +178,7 @@ def _of_corpus(g, code, one: Law, shared, ready: Ready, optimum: Optimum, draws,
         ranges=ranges(x, ready.points.iloc[rows]),
         fixed=[n for n in fixed if n in params],
         profiles={short: profiled[name] for short, name in names.items() if name in profiled},
+        prior_shares={short: shares[name] for short, name in names.items() if name in shares},
         constants=constants,
         seed_noise=noise_between_seeds(ready.points.iloc[rows], errors, runs),
         warnings=ready.notes + few_runs(len(run_numbers)),

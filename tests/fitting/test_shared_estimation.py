@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import fitting
+from fitting.fitted import BY_PRIOR
 from fitting.laws.joint import GROUP, joint_law
 from fitting.solver.problem import Problem
 from tests.fitting.synthetic import TRUE, grid, measured, scheduled
@@ -59,6 +60,19 @@ def test_nothing_shared_is_separate_fits(law):
         assert fit.predict(of(points, corpus)) == pytest.approx(alone.predict(of(points, corpus)), rel=1e-3)
         assert fit.metrics["aicc"] == pytest.approx(alone.metrics["aicc"], rel=1e-3)
         assert fit.constants == alone.constants
+
+
+def test_what_the_prior_decides_is_said_of_each_corpus():
+    points = corpora("chinchilla", count=2)
+    one_size = points[(points["corpus"] == "a") | (points["N"] == 0.5)]
+    alone = fitting.fit(of(points, "a"), "chinchilla", bootstrap=2, workers=1)
+    fits = fitting.fit_shared(one_size, "chinchilla", ["beta"], bootstrap=2, workers=1, few=True)
+    assert fits["a"].prior_shares["alpha"] == pytest.approx(alone.prior_shares["alpha"], rel=0.5)
+    assert fits["a"].prior_shares["alpha"] < 0.1
+    assert fits["b"].prior_shares["alpha"] > BY_PRIOR
+    assert fits["a"].prior_shares["beta"] == fits["b"].prior_shares["beta"] < alone.prior_shares["beta"]
+    assert "Decided by the weak prior more than by the points: E, A, alpha." in fits["b"].explain()
+    assert "alpha" not in fits["b"].profiles
 
 
 def test_everything_shared_is_one_fit_of_all_points():
