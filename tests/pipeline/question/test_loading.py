@@ -36,6 +36,7 @@ NEEDED = {
     "compute": ["goal.flops=1e12", "ladder=[qwen2-0.05m]"],
     "dcpt-six": ["corpora.folder=there"],
     "dcpt-six-small": ["corpora.folder=there"],
+    "dcpt-six-annealed": ["corpora.folder=there"],
     "dcpt-six-long": ["corpora.folder=there"],
     "dynamics-open": ["corpora.sources.general.path=a", "corpora.sources.domain.path=b"],
     "hub": ["corpora.sources.general.name=a/b", "corpora.sources.domain.name=c/d"],
