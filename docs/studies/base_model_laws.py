@@ -3,8 +3,7 @@
     python -m docs.studies.base_model_laws docs/results/base-model-law
 
 Prints, for each law and corpus, the error on what was held out of the runs for the fit, and on the confirmation runs at
-their last step; then those of the mean of the open laws, also as a part of the change of the loss. Each law is fitted
-as `cptlaw fit` does.
+their last step, both also as a part of the change of the loss. Each law is fitted as `cptlaw fit` does.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from pipeline.study.folder import study_of
 
 LAWS = {"transfer-anchored": ("rho",), "transfer-open": (), "transfer-open-saturating": ()}
 """Law -> columns that are fitted as a parameter."""
-OPEN = ("transfer-open", "transfer-open-saturating")
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,40 +98,26 @@ def confirmed_errors(fitted: Fit, runs: pd.DataFrame, rates: Schedules) -> np.nd
 
 def main(folder: Path) -> None:
     """Print the errors of a study."""
-    runs, after, of_open = Runs.of(folder), {}, {}
+    runs = Runs.of(folder)
     for law in LAWS:
         tested = {name: runs.held_out(law, parts) for name, parts in splits(runs)}
-        of_open |= {(name, law): rows for name, rows in tested.items()} if law in OPEN else {}
-        fits = runs.fits(law)
-        for corpus in runs.corpora:
-            errors = {
-                name: float(rows.loc[rows["corpus"] == corpus, "relative_error"].abs().mean())
-                for name, rows in tested.items()
-            }
+        for corpus, fitted in runs.fits(law).items():
             longer = runs.confirmed[runs.confirmed["corpus"] == corpus]
-            after[law, corpus] = confirmed_errors(fits[corpus], longer, runs.rates)
-            held = "; ".join(f"{name} {error:.2%}" for name, error in errors.items())
-            values = ", ".join(f"{name} {fits[corpus].params[name]:.3g}" for name in ("C2", "lambda"))
-            print(f"{corpus} {law}: {held}; confirmed {_signed(after[law, corpus])}; {values}")
-    for corpus in runs.corpora:
-        longer = runs.confirmed[runs.confirmed["corpus"] == corpus]
-        last = longer.loc[longer.groupby("run", sort=False)["step"].idxmax()]
-        errors = np.mean([after[law, corpus] for law in OPEN], axis=0)
-        held = [f"confirmed {_signed(errors)}, {_of_change(errors, last)} of the change"]
-        for name in dict.fromkeys(name for name, _ in of_open):
-            every = [rows[rows["corpus"] == corpus] for rows in (of_open[name, law] for law in OPEN)]
-            errors = np.mean([rows["relative_error"].to_numpy(float) for rows in every], axis=0)
-            held.append(f"{name} {np.abs(errors).mean():.2%}, {_of_change(errors, every[0])}")
-        print(f"{corpus}, mean of the open laws: {'; '.join(held)}")
+            last = longer.loc[longer.groupby("run", sort=False)["step"].idxmax()]
+            errors = confirmed_errors(fitted, longer, runs.rates)
+            after = f"{', '.join(f'{error:+.2%}' for error in errors)}, {_of_change(errors, last)} of the change"
+            held = []
+            for name, rows in tested.items():
+                own = rows[rows["corpus"] == corpus]
+                errors = own["relative_error"].to_numpy(float)
+                held.append(f"{name} {np.abs(errors).mean():.2%}, {_of_change(errors, own)}")
+            values = ", ".join(f"{name} {fitted.params[name]:.3g}" for name in ("C2", "lambda"))
+            print(f"{corpus} {law}: {'; '.join(held)}; confirmed {after}; {values}")
 
 
 def _of_change(errors: np.ndarray, rows: pd.DataFrame) -> str:
     change = (rows["loss_before"] - rows["loss"]).abs().to_numpy() / rows["loss"].to_numpy()
     return f"{np.mean(np.abs(errors) / change):.1%}"
-
-
-def _signed(errors: np.ndarray) -> str:
-    return ", ".join(f"{error:+.2%}" for error in errors)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,9 @@ def test_imported_runs_are_fitted_and_recommended_without_training(
     folder = str(tmp_path / "studies" / "elsewhere")
     for verb in ("fit", "recommend"):
         assert run([verb, folder, "bootstrap=5"]) == 0
-    fits = [json.loads((Path(folder) / f"fits/{corpus}-transfer-open.json").read_text()) for corpus in BEFORE]
+    fits = [
+        json.loads((Path(folder) / f"fits/{corpus}-transfer-open-saturating.json").read_text()) for corpus in BEFORE
+    ]
     assert fits[0]["params"]["C2"] == fits[1]["params"]["C2"], "what a high rate costs is the same on both"
     answer = Recommendation.read(Study(Path(folder)))
     assert (answer.target.steps, answer.target.N) == (40, 0.1)
@@ -110,9 +112,7 @@ def test_imported_runs_are_fitted_and_recommended_without_training(
 def test_a_run_at_the_answer_confirms_it(
     states: Mapping[float, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    imported(
-        tmp_path, *map(str, states.values()), facts_file(tmp_path, states), "law=[transfer-open]", "goal.tolerance=0.01"
-    )
+    imported(tmp_path, *map(str, states.values()), facts_file(tmp_path, states), "goal.tolerance=0.01")
     study = Study(tmp_path / "studies" / "elsewhere")
     for verb in ("fit", "recommend"):
         assert run([verb, str(study.folder), "bootstrap=5"]) == 0
