@@ -22,7 +22,14 @@ TENTH = 0.1
 L3 = ("dcpt-convex", "dcpt", "dcpt-free")
 """L3 as the D-CPT paper fits it (eq. 26 and eta > 1), without the bound of eta, and without both."""
 FIRST_DESIGN = "dcpt-six-small"
-"""The six-domain study before its second design, which the tables are made from now."""
+DESIGNS = {"first": FIRST_DESIGN, "second": "dcpt-six-long", "third": "dcpt-six-annealed"}
+"""The designs of the six-domain study, in their order; the tables are made from the last."""
+L3_CASES = (
+    *(("first", least, first) for least, first in ((0.0, 40), (TENTH, 40), (TENTH, 120))),
+    *(("second", 0.0, first) for first in (300, 600)),
+    ("third", 0.0, 300),
+)
+"""Design, least ratio and first step of the points that L3 is fitted to with and without its constraints."""
 
 
 def _experiment(name: str) -> str:
@@ -82,11 +89,17 @@ class Book:
         return pd.read_csv(file).set_index("name")["value"].to_dict() if file.exists() else {}
 
     @functools.cached_property
-    def first_design(self) -> dict[str, str]:
-        """Name of TABLES -> verdict by the six-domain study of FIRST_DESIGN."""
-        tables = self.results / FIRST_DESIGN / "tables"
-        names = [file.stem for file in tables.glob("*.csv") if file.stem in TABLES]
-        return {name: judged(TABLES[name], pd.read_csv(tables / f"{name}.csv"))[0] for name in names}
+    def by_design(self) -> dict[str, dict[str, str]]:
+        """Design of DESIGNS -> name of TABLES -> verdict; of those that are kept."""
+        return {
+            design: {
+                file.stem: judged(TABLES[file.stem], pd.read_csv(file))[0]
+                for file in (self.results / study / "tables").glob("*.csv")
+                if file.stem in TABLES
+            }
+            for design, study in DESIGNS.items()
+            if (self.results / study / "tables").exists()
+        }
 
     @functools.cached_property
     def transfer(self) -> pd.DataFrame:

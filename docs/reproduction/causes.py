@@ -17,15 +17,15 @@ def cause(book: Book, name: str) -> str:
     return test(book) if test and book.measured else NOT_TESTED
 
 
-def _second_design(name: str) -> Callable[[Book], str]:
-    """The outcome of `tested_causes.second_design` for a table."""
+def _last_design(name: str) -> Callable[[Book], str]:
+    """The outcome of `tested_causes.last_design` for a table."""
     cases = {
-        "eta": ("The bound eta > 1", "with eq. 26 and without eta > 1"),
-        "free": ("The constraints", "without both (gamma and eps bounded less, too)"),
-        "late": ("Early points", "from step 600 of 1,200 on"),
-        "inner": ("The folds that hold out ratio 0", "on the folds that fit ratio 0"),
+        "eta": ("the bound eta > 1", "with eq. 26 and without eta > 1"),
+        "free": ("the constraints", "without both (gamma and eps bounded less, too)"),
+        "late": ("early points", "from step 600 of 1,200 on"),
+        "inner": ("the folds that hold out ratio 0", "on the folds that fit ratio 0"),
         "inner eta": (
-            "The bound eta > 1 together with the folds that hold out ratio 0",
+            "the bound eta > 1 together with the folds that hold out ratio 0",
             "on the folds that fit ratio 0 without eta > 1",
         ),
     }
@@ -38,9 +38,14 @@ def _second_design(name: str) -> Callable[[Book], str]:
                 counted.append(f"{words} {right:.0f} of {decided:.0f} decided pairs are as stated")
                 # What holds without one bound holds without both.
                 causes += [cause] if right >= 0.8 * decided and not (case == "free" and causes) else []
-        return f"{' and '.join(causes) or 'Neither of what was tried'}: {', '.join(counted)}."
+        return f"{_sentence(causes) or 'Neither of what was tried'}: {', '.join(counted)}." if counted else NOT_TESTED
 
     return test
+
+
+def _sentence(causes: list[str]) -> str:
+    words = ", or ".join(causes)
+    return f"{words[:1].upper()}{words[1:]}"
 
 
 def _potentials(book: Book) -> str:
@@ -120,7 +125,7 @@ _TESTS: dict[str, Callable[[Book], str]] = {
     "dynamics-figure-10": _held_out,
     "dynamics-figure-18": _open_model,
     "dcpt-figure-12": _inflection,
-    **{name: _second_design(name) for name in (f"dcpt-{number}" for number in (3, 4, 13, *range(18, 22)))},
+    **{name: _last_design(name) for name in (f"dcpt-{number}" for number in (*range(1, 5), 7, 8, 10, *range(13, 22)))},
     "autoscale-1": _search,
     "autoscale-6": _perplexities,
 }

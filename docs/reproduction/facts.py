@@ -46,7 +46,7 @@ def asked(*overrides: str) -> Question:
 
 def six() -> Question:
     """The question of the six-domain study."""
-    return asked("experiment=dcpt-six-long")
+    return asked("experiment=dcpt-six-annealed")
 
 
 def seven() -> Question:

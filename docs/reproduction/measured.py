@@ -19,11 +19,11 @@ import fitting
 from docs.reproduction.book import MEASURED
 from docs.reproduction.tested_causes import (
     constraint,
+    last_design,
     later_inflection,
     open_models,
     schedules,
     search_power,
-    second_design,
     seed_noise,
     seed_ties,
     seeded_potentials,
@@ -59,7 +59,7 @@ def published_optima() -> dict[str, float]:
 
 
 def epsilon() -> dict[str, float]:
-    """The median eps of L3 over the domains and corpora of the second six-domain study."""
+    """The median eps of L3 over the domains and corpora of the last six-domain study."""
     points = six_domains(READINGS["six"].experiment)
     fits = (fitting.fit(points.fitted(*cell), FORMS["L3"], bootstrap=0) for cell in product(points.domains, CORPORA))
     return {"epsilon": float(np.median([fit.params["eps"] for fit in fits]))}
@@ -83,7 +83,7 @@ if __name__ == "__main__":
         epsilon,
         transient,
         constraint,
-        second_design,
+        last_design,
         schedules,
         seeded_potentials,
         open_models,

@@ -104,7 +104,8 @@ def test_every_table_that_does_not_hold_names_a_tested_cause() -> None:
     book = Book(PAPERS)
     failed = [name for name, (shown, _) in book.tables.items() if shown.verdict == NOT_HERE]
     assert [name for name in failed if cause(book, name) == NOT_TESTED] == []
-    assert cause(book, "dcpt-3").startswith("The bound eta > 1: with eq. 26 and without eta > 1 8 of 8")
+    assert cause(book, "dcpt-20").startswith("The bound eta > 1, or early points, or ")
+    assert "with eq. 26 and without eta > 1 14 of 16 decided pairs" in cause(book, "dcpt-20")
     assert "p = 0.089 (176)" in cause(book, "autoscale-1")
     assert "0.0004 nats behind autoscale-offsets" in cause(book, "autoscale-6")
     assert "with re-warm-up 0 of 2" in cause(book, "dynamics-figure-5")

@@ -242,7 +242,7 @@ def _of_split(number: int, split: str) -> dict[int, Table]:
 
 _ALL, _PAIRS = partial(cross_domain, split="all"), partial(cross_domain, split="domain-pairs")
 _DOMAINS = "One law for all domains"
-READINGS = {"six": Reading("dcpt-six-long", _has_sizes, read_domain_points, summary, fallback="dcpt-six-installed")}
+READINGS = {"six": Reading("dcpt-six-annealed", _has_sizes, read_domain_points, summary, fallback="dcpt-six-installed")}
 """Points of several domains, each beside a general corpus."""
 TABLES = {
     f"dcpt-{number}": table for split in enumerate(SPLITS, start=1) for number, table in _of_split(*split).items()
