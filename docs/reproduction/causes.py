@@ -38,7 +38,7 @@ def _last_design(name: str) -> Callable[[Book], str]:
                 counted.append(f"{words} {right:.0f} of {decided:.0f} decided pairs are as stated")
                 # What holds without one bound holds without both.
                 causes += [cause] if right >= 0.8 * decided and not (case == "free" and causes) else []
-        return f"{_sentence(causes) or 'Neither of what was tried'}: {', '.join(counted)}." if counted else NOT_TESTED
+        return f"{_sentence(causes) or 'Not what was tried'}: {', '.join(counted)}." if counted else NOT_TESTED
 
     return test
 
