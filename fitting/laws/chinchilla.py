@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fitting.laws.law import Columns, Law, Parameter, Slopes, exponent, power
+from fitting.laws.law import Columns, Law, Parameter, Slopes, StudyPoints, exponent, power
 
 
 def _basis(x: Columns, psi: np.ndarray) -> np.ndarray:
@@ -31,4 +31,5 @@ CHINCHILLA = Law(
     positive=("D",),
     basis=_basis,
     slopes=_slopes,
+    study=StudyPoints(from_step=60),
 )

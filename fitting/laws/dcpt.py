@@ -12,7 +12,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from fitting.laws.law import Columns, Constants, Law, Parameter, Slopes, exponent, no_constants, power, ratio_offset
+from fitting.laws.law import (
+    Columns,
+    Constants,
+    Law,
+    Parameter,
+    Slopes,
+    StudyPoints,
+    exponent,
+    no_constants,
+    power,
+    ratio_offset,
+)
 
 
 def dcpt_basis(x: Columns, psi: np.ndarray) -> np.ndarray:
@@ -99,6 +110,7 @@ DCPT = Law(
     constants=dcpt_constants,
     cone=dcpt_cone,
     turns=dcpt_turns,
+    study=StudyPoints(from_step=60, min_ratio=0.1),
 )
 
 DCPT_CONVEX = replace(

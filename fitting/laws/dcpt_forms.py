@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fitting.laws.law import Columns, Law, Parameter, Slopes, exponent, power, ratio_offset
+from fitting.laws.law import Columns, Law, Parameter, Slopes, StudyPoints, exponent, power, ratio_offset
 
 
 def _form(name: str, equation: str, of_r: str, parameters: tuple[Parameter, ...], **fields: Any) -> Law:
@@ -22,6 +22,7 @@ def _form(name: str, equation: str, of_r: str, parameters: tuple[Parameter, ...]
         columns=("N", "D", "r"),
         varies={"N": "alpha", "D": "beta", "r": of_r},
         positive=("D",),
+        study=StudyPoints(from_step=60, min_ratio=0.1),
         **fields,
     )
 

@@ -93,6 +93,17 @@ def no_constants(x: Columns) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
+class StudyPoints:
+    """The points of a study that a law is fitted to, unless the question says otherwise.
+
+    `from_step`: first step, at most a quarter of the run. `min_ratio`: smallest ratio of the fitted corpus.
+    """
+
+    from_step: int = 0
+    min_ratio: float = 0.0
+
+
+@dataclass(frozen=True)
 class Law:
     """A scaling law, as plain data and a few small functions.
 
@@ -117,7 +128,7 @@ class Law:
     schedule of each point's run. `residual`: "log" where errors are those of the log of the loss, "loss" where they are
     those of the loss itself: for losses of any sign, and those that are logarithms already. `rugged`: whether the
     objective has minima of nearly equal height to which no least-squares minimum leads, so that a fit descends from
-    many more places.
+    many more places. `study`: the points of a study that it is fitted to, None where no study fits it.
     """
 
     name: str
@@ -143,6 +154,7 @@ class Law:
     whole_schedule: bool = False
     residual: str = "log"
     rugged: bool = False
+    study: StudyPoints | None = None
 
     @property
     def linear(self) -> tuple[Parameter, ...]:

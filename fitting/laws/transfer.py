@@ -25,7 +25,7 @@ from math import inf
 
 import numpy as np
 
-from fitting.laws.law import Columns, Law, Parameter, Slopes, exponent, power, ratio_offset
+from fitting.laws.law import Columns, Law, Parameter, Slopes, StudyPoints, exponent, power, ratio_offset
 
 _C2 = Parameter("C2", "nats per token and unit of S2")
 _C = Parameter("C", "nats per token")
@@ -44,6 +44,7 @@ _OPEN_LAMBDA = (0.96, 0.97)
 rate costs lasts some 30 steps, on general text and three domains."""
 _OPEN_SHARED = ("C2",)
 """What a high rate costs is the same on both corpora of each study."""
+_STUDY = StudyPoints(from_step=5)
 _ROOT, _SQUARE = r"S_1[\eta^{2/3}]", r"S_2[\eta^2]"
 _COLUMNS = ("rho", "r", "s1", "s2", "s1_pretrain")
 
@@ -237,6 +238,7 @@ TRANSFER = (
         basis=_anchored,
         slopes=_anchored_slopes,
         offset=_before,
+        study=_STUDY,
     ),
     Law(
         name="transfer",
@@ -250,6 +252,7 @@ TRANSFER = (
         varies={"r": "eps", "s1": "E", "N": "g"},
         basis=_sized,
         slopes=_sized_slopes,
+        study=_STUDY,
     ),
     Law(
         name="transfer-scaled",
@@ -264,6 +267,7 @@ TRANSFER = (
         basis=_scaled,
         slopes=_scaled_slopes,
         offset=_before,
+        study=_STUDY,
     ),
     Law(
         name="transfer-rate",
@@ -278,6 +282,7 @@ TRANSFER = (
         basis=_rate,
         slopes=_rate_slopes,
         offset=_before,
+        study=_STUDY,
     ),
     Law(
         name="transfer-saturating",
@@ -289,6 +294,7 @@ TRANSFER = (
         basis=_saturating,
         slopes=_saturating_slopes,
         offset=_before,
+        study=_STUDY,
     ),
     Law(
         name="transfer-switched",
@@ -318,6 +324,7 @@ TRANSFER = (
         varies={"r": "eps", "s1": "E"},
         basis=_two_mixtures,
         offset=_before,
+        study=StudyPoints(from_step=2),
     ),
     Law(
         name="transfer-open",
@@ -332,6 +339,7 @@ TRANSFER = (
         basis=_open,
         slopes=_open_slopes,
         offset=_before,
+        study=_STUDY,
     ),
     Law(
         name="transfer-open-saturating",
@@ -346,6 +354,7 @@ TRANSFER = (
         basis=_open_saturating,
         slopes=_open_saturating_slopes,
         offset=_before,
+        study=_STUDY,
     ),
     Law(
         name="transfer-replay",
@@ -367,5 +376,6 @@ TRANSFER = (
         basis=_replayed,
         slopes=_replayed_slopes,
         offset=_before,
+        study=_STUDY,
     ),
 )

@@ -1,10 +1,12 @@
 """Every law that is registered: it comes back from its own points, from any seed, and its slopes are right."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 import fitting
 from fitting.laws import LAWS, UNKNOWN, Law
@@ -135,6 +137,12 @@ def test_a_law_says_what_it_is(name):
     assert [p.linear for p in law.parameters] == sorted((p.linear for p in law.parameters), reverse=True)
     assert set(law.varies) <= set(law.columns)
     assert law.separable or law.printed is not None
+
+
+def test_the_points_of_a_study_that_laws_are_fitted_to_are_those_of_the_configuration():
+    files = (Path(__file__).parents[2] / "conf" / "law").glob("*.yaml")
+    configured = {file.stem: yaml.safe_load(file.read_text())[file.stem] for file in files}
+    assert {name: asdict(law.study) for name, law in LAWS.items() if law.study} == configured
 
 
 @pytest.mark.parametrize("name", LAWS)
