@@ -215,7 +215,7 @@ class Parallel:
     """How a run is distributed over devices; none of it changes the run's hash."""
 
     kind: str = "single"
-    """single, ddp, fsdp2, or DeepSpeed's zero1, zero2 or zero3; see docs/devices.md."""
+    """single, ddp, fsdp2, or DeepSpeed's zero1, zero2 or zero3; see docs/at-scale.md."""
     processes: int = 1
     """Processes that train a run together, one per GPU; must divide the global batch."""
     activation_checkpointing: bool = False

@@ -1,8 +1,8 @@
 """Mirror a study to wandb from a separate process, with a time-out.
 
 wandb gets a copy of the files of a study. Without network, with a server that hangs, or if wandb does not start, the
-cost is a warning and a bounded wait; `cptlaw track sync` copies the rest later. docs/tracking.md has measurements of
-wandb inside the training process.
+cost is a warning and a bounded wait; `cptlaw track sync` copies the rest later. docs/negative-results.md has
+measurements of wandb inside the training process.
 """
 
 from __future__ import annotations

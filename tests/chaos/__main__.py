@@ -39,7 +39,7 @@ def campaign(folder: Path, kills: int, seed: int, only: int | None = None) -> li
 
 
 def tables(lines: list[dict]) -> str:
-    """Two tables in Markdown, as docs/chaos.md has them: cycles by what happened in them, signals by what they hit."""
+    """Two tables in Markdown: cycles by what happened in them, as docs/architecture.md has it; signals by target."""
     cycles: dict[str, Counter] = defaultdict(Counter)
     signals: dict[str, Counter] = defaultdict(Counter)
     for line in lines:

@@ -138,7 +138,7 @@ class Cycle:
 
     def _note(self, stage: str, code: int | None, output: str, **facts: Any) -> None:
         self.record["events"].append({"stage": stage, "code": code, **facts})
-        # An interrupt within Python's own callbacks around a fork is printed and lost (docs/chaos.md).
+        # An interrupt within Python's own callbacks around a fork is printed and lost; the command goes on.
         output = output if "Exception ignored in: <function _releaseLock" not in output else ""
         if "Traceback" in output or "--debug" in output or code not in _ALLOWED:
             self.record["problems"].append(f"{stage}: exit code {code}: {output[-1500:]}")

@@ -100,5 +100,5 @@ def test_signals_are_counted_by_what_they_hit() -> None:
 
 
 @pytest.mark.skipif(not KEPT.exists(), reason="no campaign is kept")
-def test_the_page_has_the_tables_of_the_kept_campaign() -> None:
-    assert all(table in read("chaos.md") for table in tables(read_lines_whole(KEPT)).split("\n\n"))
+def test_the_page_has_the_first_table_of_the_kept_campaign() -> None:
+    assert tables(read_lines_whole(KEPT)).split("\n\n")[0] in read("architecture.md")

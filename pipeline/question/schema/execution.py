@@ -46,7 +46,7 @@ class SlurmConfig:
 @dataclass
 class LauncherConfig:
     kind: str = "local"
-    """local: worker processes on this machine; slurm: arrays of jobs, see docs/cluster.md."""
+    """local: worker processes on this machine; slurm: arrays of jobs, see docs/at-scale.md."""
     workers: int = 0
     """Runs that are trained at once; 0: one for every `threads` cores."""
     threads: int = 1
@@ -69,7 +69,7 @@ class LauncherConfig:
 @dataclass
 class TrackingConfig:
     kind: str = "none"
-    """none, or wandb: a group per study, a wandb run per attempt; see docs/tracking.md."""
+    """none, or wandb: a group per study, a wandb run per attempt; see docs/at-scale.md."""
     project: str = "cptlaw"
     """Of wandb: project."""
     entity: str | None = None
