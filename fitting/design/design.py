@@ -80,7 +80,7 @@ def design(
     Raises PointsError, one line, for tables that cannot be used, a budget below the cheapest run, and a target that no
     candidate can teach.
 
-    Source: V-optimal design (Chaloner & Verdinelli 1995) with posterior draws; docs/design-of-experiments.md compares.
+    Source: V-optimal design (Chaloner & Verdinelli 1995) with posterior draws; docs/choosing.md compares.
 
     >>> runs = pd.DataFrame([(N, D, 6 * N * D) for N in (1, 2, 4) for D in (5, 20, 80)], columns=["N", "D", "cost"])
     >>> plan = design("chinchilla", None, runs, pd.DataFrame({"N": [8], "D": [160]}), budget=300)

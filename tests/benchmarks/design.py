@@ -7,7 +7,7 @@ there is not measured again; `DESIGN_REPEATS` (10) and `DESIGN_POOLS` (part of t
     python -m tests.benchmarks design
     python -m tests.benchmarks.design posterior
     python -m tests.benchmarks.design most    # random runs for most of the cost, against the whole pool
-    python -m tests.benchmarks.design        # the table of docs/design-of-experiments.md
+    python -m tests.benchmarks.design        # the table of docs/choosing.md
 """
 
 from __future__ import annotations

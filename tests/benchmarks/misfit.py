@@ -32,7 +32,7 @@ from tests.benchmarks.agreement import DOMAINS, RESULTS
 LAWS = {"dcpt": (60, 0.1), "transfer-anchored": (5, 0.0), "transfer-scaled": (5, 0.0), "transfer-replay": (5, 0.0)}
 """Law -> the first step and the smallest ratio that it is fitted to, as conf/law has them."""
 NARROW = 0.7
-"""Part of the width at which the grid of docs/quickstart.md would answer within .08."""
+"""Part of the width at which the grid of the quickstart would answer within .08."""
 
 
 def all_series() -> Iterator[tuple[str, str, pd.DataFrame, Schedules | None]]:

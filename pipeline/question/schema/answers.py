@@ -20,7 +20,7 @@ class GoalConfig:
     """trade-off: the largest domain ratio within a tolerated increase of the general loss; limited-data: the domain
     ratio with the smallest domain loss when the domain has few tokens, each read once; compute: the model, of ladder
     and `model`, with the smallest domain loss for a compute budget; weights: mixture weights of many domains with the
-    smallest average loss, see docs/many-domains.md. For the first three see docs/usages.md."""
+    smallest average loss, see docs/many-domains.md. For the first three see docs/guide.md."""
     tolerance: float = 0.03
     """Tolerated relative increase of the general loss over the loss before CPT, 0.03 is 3%."""
     change_at: list[float] = field(default_factory=list)
@@ -40,7 +40,7 @@ class GoalConfig:
 class DesignConfig:
     kind: str = "auto"
     """grid: the runs of ladder and mixture.domain_ratio; active: runs chosen round by round, each for what it is
-    expected to teach about the answer for its cost, see docs/design-of-experiments.md; auto: active where
+    expected to teach about the answer for its cost, see docs/guide.md; auto: active where
     mixture.domain_ratio is empty and the goal allows it."""
     tolerance: float = 0.05
     """Of active: half-width of the 90% interval of the domain ratio at which no further runs are chosen."""

@@ -1,4 +1,4 @@
-"""The words of docs/tutorial.md are understood, its corpora come about and its plans are priced."""
+"""The words of docs/guide.md are understood, its toy corpora come about and its plans are priced."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pipeline.study.folder import question_yaml
 from tests.docs.pages import commands, read
 from tests.docs.pages import run as run_page
 
-PAGE = read("tutorial.md")
-WORDS = PAGE.split("cat > words <<END\n")[1].split("END\n")[0].split()
-COMMANDS = commands(PAGE.replace("$(cat words)", shlex.join(WORDS)))
+WALK, REFERENCE = read("guide.md").split("## Which runs are trained?")
+WORDS = WALK.split("cat > words <<END\n")[1].split("END\n")[0].split()
+_, *COMMANDS = commands(WALK.replace("$(cat words)", shlex.join(WORDS)))
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +36,15 @@ def test_its_commands_are_understood(question_file: Path) -> None:
             read_question(words)
 
 
+@pytest.mark.parametrize("command", commands(REFERENCE), ids=" ".join)
+def test_its_other_commands_are_questions(command: list[str]) -> None:
+    verb, *words = command
+    if "/" not in words[0] or "=" in words[0]:
+        read_question(words if words[0].startswith("experiment=") else ["experiment=quickstart", *words])
+    elif verb != "tables":
+        assert read_question(["experiment=quickstart", "mixture=ratios", *words[1:]]).studies == "studies"
+
+
 def test_its_plans_are_priced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     places = [f"studies={tmp_path}", f"data={tmp_path}"]
     plans = [words for verb, *words in COMMANDS if verb == "plan" and "model=local" not in words]
@@ -47,5 +56,5 @@ def test_its_plans_are_priced(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_its_corpora_come_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    run_page("tutorial.md", {"__name__": "page"})
+    run_page("guide.md", {"__name__": "page"})
     assert len(list(Path("prose").glob("*.txt"))) == len(Path("code.jsonl").read_text().splitlines()) > 100
