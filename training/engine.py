@@ -346,6 +346,16 @@ def plain_speeds(
     return speeds
 
 
+def fast_precisions() -> list[str]:
+    """Precisions of PRECISIONS whose products this machine has instructions for.
+
+    A processor without those of bf16 emulates them, which is slower than fp32.
+    """
+    instructions = torch.cpu.get_capabilities()
+    has_bf16 = any(instructions.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    return [*PRECISIONS] if has_bf16 or torch.cuda.is_available() else ["fp32"]
+
+
 def device_name() -> str:
     """Name of the GPU, or of the CPU where there is none."""
     if torch.cuda.is_available():

@@ -55,7 +55,8 @@ def measure_machine(question: Question, study: Study, manifest: Manifest, log: C
     """Measure each model's speed once, and return the faster precision, fp32 or bf16, for the whole study.
 
     Of a configured precision only that one is measured, and with launcher=slurm nothing, as the nodes are other
-    machines. What was measured to choose a precision stays.
+    machines. A processor that would emulate the products of bf16 gets fp32, and bf16 is not measured. What was measured
+    to choose a precision stays.
     """
     machine, configured = None, question.precision != "auto"
     try:
@@ -66,20 +67,23 @@ def measure_machine(question: Question, study: Study, manifest: Manifest, log: C
         return question.precision if configured else machine.precision
     if configured and question.launcher.kind == "slurm":
         return question.precision
-    from training.engine import PRECISIONS, device_name, forget, measured_speeds
+    from training.engine import PRECISIONS, device_name, fast_precisions, forget, measured_speeds
 
     ladder, target = models(question)
     shapes = {model.name: shape_of(question, model, manifest) for model in [*ladder, target]}
     parallel, launcher = question.parallel, question.launcher
     batch = parallel.micro_batch(question.continual.global_batch, launcher.micro_batch)
     settings = {"batch": batch, "sequence_length": question.sequence_length, "objective": question.objective.kind}
-    precisions = [question.precision] if configured else list(PRECISIONS)
+    precisions = [question.precision] if configured else fast_precisions()
     together = workers(question) * parallel.processes
     log(f"measuring the speed of {len(shapes)} models, in {together} processes at once, 20 s at most")
     speeds = measured_speeds(shapes, together, launcher.threads, target=target.name, precisions=precisions, **settings)
     forget()
     of_target = {precision: of_shape[target.name]["training"] for precision, of_shape in speeds.items()}
     measured = {precision: round(speed) for precision, speed in of_target.items()}
+    listed = ", ".join(f"{name} {value:,} tokens/s" for name, value in measured.items())
+    if not configured:
+        measured = dict.fromkeys(PRECISIONS, 0) | measured
     precision = max(of_target, key=of_target.__getitem__)
     of_worker = {
         name: Speed(**{kind: max(round(each * parallel.processes), 1) for kind, each in speed.items()})
@@ -87,7 +91,6 @@ def measure_machine(question: Question, study: Study, manifest: Manifest, log: C
     }
     machine = Machine(precision, of_worker, measured, device_name())
     machine.write(study)
-    listed = ", ".join(f"{name} {value:,} tokens/s" for name, value in measured.items())
     log(f"precision: {precision} ({listed} on {launcher.threads} thread, {target.name}, not compiled)")
     return machine.precision
 

@@ -141,7 +141,10 @@ class Machine(Artifact):
     speeds: dict[str, Speed]
     """Model -> its speed while all workers train, at that precision, not compiled."""
     measured: dict[str, int]
-    """Precision -> training tokens per second of the target model in one process."""
+    """Precision -> training tokens per second of the target model in one process.
+
+    0: not measured, as the processor has no instructions for its products.
+    """
     device: str
     """Name of the GPU or processor."""
 

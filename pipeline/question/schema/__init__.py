@@ -32,7 +32,8 @@ class Question:
     seed: int = 0
     """Seed of the initial weights and of the order of sequences; replicates count up from it."""
     precision: str = "auto"
-    """fp32, bf16 (autocast over fp32 weights), or auto: the faster on this machine, measured once by prepare."""
+    """fp32, bf16 (autocast over fp32 weights), or auto: the faster on this machine, measured once by prepare;
+    fp32 where the processor has no instructions for products of bf16."""
     engine: str = "auto"
     """sdpa, eager, sdpa-compiled, eager-compiled, sdpa-chunked (for large vocabularies), or auto: the fastest, measured
     once per shape. Changes no run's name, and losses by rounding only."""

@@ -181,6 +181,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         return {name: {shape: fast[name] for shape in shapes} for name in precisions}
 
     monkeypatch.setattr("training.engine.measured_speeds", measured_speeds)
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx512_bf16": True})
     return asked
 
 
@@ -210,6 +211,22 @@ def test_prepare_measures_a_configured_precision_alone(tmp_path: Path, measured:
     assert measure(tmp_path, "precision=fp32") == ("fp32", machine)
     assert measure(tmp_path, "precision=auto") == ("bf16", machine)
     assert measured == [["fp32"], ["fp32", "bf16"]]
+
+
+@pytest.mark.parametrize("instructions", [{"avx2": True, "amx_bf16": False}, {"amx_bf16": True}, {"bf16": True}])
+def test_bf16_is_measured_where_the_processor_has_its_products(
+    instructions: dict[str, bool], tmp_path: Path, measured: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: instructions)
+    precision, machine = measure(tmp_path, "precision=auto")
+    assert machine
+    if any(instructions[name] for name in instructions if "bf16" in name):
+        assert (precision, machine.measured, measured) == ("bf16", {"fp32": 10, "bf16": 20}, [["fp32", "bf16"]])
+    else:
+        assert (precision, machine.measured, measured) == ("fp32", {"fp32": 10, "bf16": 0}, [["fp32"]])
+    # It was chosen, and stays.
+    assert measure(tmp_path, "precision=auto") == (precision, machine)
+    assert len(measured) == 1
 
 
 def test_a_configured_precision_is_not_measured_for_other_machines(tmp_path: Path, measured: list[list[str]]) -> None:
