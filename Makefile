@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: quickstart test test-slow test-kernels lint check bench chaos setup clean
+.PHONY: quickstart test test-all test-kernels lint check bench chaos setup clean
 
 quickstart: setup
 	$(BIN)/cptlaw quickstart
@@ -11,13 +11,13 @@ quickstart: setup
 # TESTS: arguments of pytest in place of all tests. A file's tests stay in one process, since they share fixtures;
 # PROCESSES=0: all in pytest's own.
 PROCESSES ?= $(shell nproc)
+PARALLEL := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 test: setup
-	$(BIN)/python -m pytest -m 'not slow' --numprocesses $(PROCESSES) --dist loadfile $(TESTS)
+	$(BIN)/python -m pytest -m 'not slow' $(PARALLEL) $(TESTS)
 
-# Only tests/ has slow ones: not to import all modules for their doctests saves half a minute.
-test-slow: TESTS ?= tests
-test-slow: setup
-	$(BIN)/python -m pytest -m slow $(TESTS)
+# Those that take minutes too: fast and slow ones of a file share its fixtures.
+test-all: setup
+	$(BIN)/python -m pytest $(PARALLEL) $(TESTS)
 
 # Numbers must not depend on the processor: the kernels that OpenBLAS picks for two others, side by side. Those of
 # SkylakeX need AVX512.
@@ -35,8 +35,7 @@ lint: setup
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-check: lint
-	$(BIN)/python -m pytest
+check: lint test-all
 
 bench: setup
 	$(BIN)/python -m tests.benchmarks

@@ -26,7 +26,6 @@ SLURM = Path(__file__).parents[2] / "slurm"
 LOCAL_CLUSTER = SLURM / "local-cluster"
 APT = "apt-get install --no-install-recommends slurmctld slurmd slurm-client munge"
 APT_ACCOUNTING = "apt-get install --no-install-recommends slurmdbd mariadb-server-core mariadb-client-core"
-OFF = "CLUSTER_ACCOUNTING=0"
 
 SMALL = [
     *("experiment=own", "model=qwen2-0.05m", "ladder=[]", "mixture.domain_ratio=[0.2,0.5]", "mixture.replicates=1"),
@@ -41,7 +40,7 @@ SMALL = [
 class Cluster:
     """Two nodes, 127.0.0.1 and 127.0.0.2, of two CPUs and two GPUs in name only; SLURM_CONF points at it.
 
-    With accounting where slurmdbd is installed, unless CLUSTER_ACCOUNTING=0.
+    With accounting where slurmdbd is installed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -120,17 +119,13 @@ def require_slurm() -> None:
 
 
 def require_accounting() -> None:
-    """Skip the test if the cluster has no accounting; fail it with CI_REQUIRE_SLURM=1 where slurmdbd is missing."""
-    if (reason := _without_accounting()) == OFF:
-        pytest.skip(reason)
-    elif reason:
+    """Skip the test if slurmdbd is not installed; fail it with CI_REQUIRE_SLURM=1."""
+    if reason := _without_accounting():
         _skip(reason)
 
 
 def _without_accounting() -> str | None:
     """Why the cluster has no accounting; None: it has."""
-    if os.environ.get("CLUSTER_ACCOUNTING") == "0":
-        return OFF
     return _missing(("slurmdbd", "mariadbd", "mariadb-install-db"), APT_ACCOUNTING)
 
 
