@@ -2,7 +2,7 @@
 
     python -m docs.studies.midtraining [STUDY]
 
-prints the tables of docs/midtraining.md; STUDY is docs/results/midtraining-small unless given.
+prints the tables of docs/results/midtraining-small/tables.md; STUDY is docs/results/midtraining-small unless given.
 """
 
 import sys

@@ -11,7 +11,7 @@ from fitting.points import PointsError
 
 GRID = np.linspace(0.0, 1.0, 101)
 TYPICAL_ERROR = 0.06
-"""Median error of a predicted `difference`, nats: 78 measured changes (docs/midtraining.md)."""
+"""Median error of a predicted `difference`, nats: 78 measured changes (docs/training.md)."""
 
 
 @dataclass(frozen=True)

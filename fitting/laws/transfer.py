@@ -301,7 +301,7 @@ TRANSFER = (
         equation=r"L = L_{before} - C_2 S_2 + C \left[\log\frac{\rho+\epsilon}{r_1+\epsilon}\,\log(1+E S_1)"
         r" + \log\frac{r_1+\epsilon}{r+\epsilon}\,\log\left(1+E (S_1-S_1^a)\right)\right]"
         rf"{_FURTHER}",
-        source="cptlaw (docs/midtraining.md); the areas S1 and S2 are those of Wang et al., ICML 2025, eq. 1",
+        source="cptlaw (docs/training.md); the areas S1 and S2 are those of Wang et al., ICML 2025, eq. 1",
         parameters=(_C2, _C, _G, _EPS, _E),
         columns=("loss_before", *_COLUMNS, "r_first", "s1_first"),
         varies={"r": "eps", "s1": "E"},
@@ -314,7 +314,7 @@ TRANSFER = (
         r" - \rho\,G \log\left(1+S_1/S_1^{pt}\right),\quad h(z) = \frac{1-(1+z)^{-\beta}}{\beta},\quad s ="
         r"\begin{cases}\log\frac{r_1+\delta}{r+\delta}\,h\left(E (S_1-S_1^a)\right) & r \lt r_1\cr"
         r" \log\frac{r_1+\epsilon}{r+\epsilon}\,h\left(\frac{E}{1+r_1/\eta} (S_1-S_1^a)\right) & r \ge r_1\end{cases}",
-        source="cptlaw (docs/midtraining.md); the areas S1 and S2 are those of Wang et al., ICML 2025, eq. 1",
+        source="cptlaw (docs/training.md); the areas S1 and S2 are those of Wang et al., ICML 2025, eq. 1",
         parameters=(
             *(_C2, _C, _G, _EPS, _E, _BETA),
             replace(ratio_offset("delta", 1e-4, (0.02, 0.8)), prior=(0.12, 0.24)),

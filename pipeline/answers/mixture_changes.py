@@ -45,7 +45,7 @@ def change_lines(question: Question, changes: list[RecommendedChange]) -> Iterat
     error = f"such differences are missed by {TYPICAL_ERROR:g} nats"
     if not best.better:
         least = f"{-best.difference:.3f} nats at most" if best.before != best.after else "none"
-        yield f"keep one mixture: a change lowers the loss on {domain} by {least}; {error} (docs/midtraining.md)"
+        yield f"keep one mixture: a change lowers the loss on {domain} by {least}; {error} (docs/training.md)"
         return
     words = (
         f"ladder=[{question.model.name}] continual.steps={target_steps(question)} "

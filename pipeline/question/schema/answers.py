@@ -25,7 +25,7 @@ class GoalConfig:
     """Tolerated relative increase of the general loss over the loss before CPT, 0.03 is 3%."""
     change_at: list[float] = field(default_factory=list)
     """Of trade-off: times to try, each by itself, for one change of the mixture, as parts of the run's steps, like
-    [0.5, 0.8]; needs the law transfer-two-mixtures, see docs/midtraining.md."""
+    [0.5, 0.8]; needs the law transfer-two-mixtures, see docs/training.md."""
     domain_tokens: float | None = None
     """Of limited-data: tokens of the domain; at domain ratio r the run has domain_tokens / r tokens."""
     most_tokens: float | None = None

@@ -1,4 +1,4 @@
-"""The commands of docs/midtraining.md are understood, and its numbers are those of the kept points."""
+"""What docs/training.md and the kept tables say of mixtures that change is what the kept points say."""
 
 from __future__ import annotations
 
@@ -8,30 +8,24 @@ from collections.abc import Iterable
 import pytest
 
 from docs.studies.midtraining import KEPT, advantage_lines, error_lines, interval, upward_differences
-from pipeline.question.loading import read_question
 from pipeline.study.folder import Study
-from tests.docs.pages import assert_same_output, commands, read
+from tests.docs.pages import assert_same_output, read
 
-PAGE = read("midtraining.md")
-
-
-@pytest.mark.parametrize("command", commands(PAGE), ids=" ".join)
-def test_its_commands_are_questions(command: list[str]) -> None:
-    overrides = [word for word in command[1:] if "=" in word and not word.startswith("experiment=")]
-    assert read_question(["experiment=midtraining-small", *overrides]).name == "midtraining"
+PAGE = " ".join(read("training.md").split())
+TABLES = (KEPT / "tables.md").read_text(encoding="utf-8")
 
 
-def assert_on_the_page(lines: Iterable[str]) -> None:
-    """Check that the page has these tables; numbers may differ a little in their last digit."""
+def assert_kept(lines: Iterable[str]) -> None:
+    """Check that the kept tables have these; numbers may differ a little in their last digit."""
     for table in "\n".join(lines).strip().split("\n\n"):
         heading, *rows = table.splitlines()
-        shown = PAGE[PAGE.index(heading) :].splitlines()[1 : len(rows) + 1]
+        shown = TABLES[TABLES.index(heading) :].splitlines()[1 : len(rows) + 1]
         assert_same_output([("\n".join(shown), "\n".join(rows))])
 
 
 def test_constant_ratios_are_better_by_what_the_page_says() -> None:
-    assert_on_the_page(advantage_lines(Study(KEPT)))
-    (means,) = re.findall(r"The mean over the upward changes(.*?)for the larger", PAGE, flags=re.DOTALL)
+    assert_kept(advantage_lines(Study(KEPT)))
+    (means,) = re.findall(r"The mean over the upward changes(.*?)for the larger", PAGE)
     printed = " ".join(map(interval, upward_differences(Study(KEPT)).values()))
     assert _numbers(means) == pytest.approx(_numbers(printed), abs=6e-4)
     for corpus in ("music", "law"):
@@ -42,7 +36,7 @@ def test_constant_ratios_are_better_by_what_the_page_says() -> None:
 
 @pytest.mark.slow
 def test_the_laws_miss_by_what_the_page_says() -> None:
-    assert_on_the_page(error_lines(Study(KEPT)))
+    assert_kept(error_lines(Study(KEPT)))
 
 
 def _numbers(text: str) -> list[float]:
