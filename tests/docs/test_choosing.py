@@ -14,7 +14,7 @@ PAGE = read("choosing.md")
 @pytest.mark.slow
 def test_the_page_prints_what_it_says():
     namespace = {"__name__": "page"}
-    for page, least in (("choosing.md", 7), ("identifiability.md", 3)):
+    for page, least in (("choosing.md", 6), ("identifiability.md", 3)):
         outputs = run(page, namespace)
         assert sum(bool(expected) for expected, _ in outputs) >= least
         assert_same_output(outputs)
