@@ -103,7 +103,7 @@ class Book:
 
     @functools.cached_property
     def transfer(self) -> pd.DataFrame:
-        """Results of the study of the transfer law, docs/transfer-law.md."""
+        """Results of the study of the transfer law, docs/laws.md."""
         return pd.read_csv(RESULTS / "transfer-law.csv")
 
     def not_made(self) -> Iterator[str]:

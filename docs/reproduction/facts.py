@@ -167,7 +167,7 @@ def fourth_size(book: Book, claim: str) -> Fact:
     rows = book.transfer.query("law == 'dcpt' and question == 'a larger size' and section == 'held-out'")
     here = ", ".join(f"{row.value:.1%} on {row.series}" for row in rows.itertuples() if row.series != "all")
     why = "The paper prints no number. Ours: mean relative error of L3 on a model larger than those fitted"
-    return Fact(here, None, f"{why} (docs/transfer-law.md).")
+    return Fact(here, None, f"{why} (docs/laws.md).")
 
 
 def threshold(book: Book, claim: str) -> Fact:

@@ -30,7 +30,7 @@ from docs.reproduction.tested_causes import (
     six_domains,
     transient,
 )
-from docs.studies.transfer_points import DATA
+from docs.studies.law_errors import DATA
 from pipeline.paper_tables.catalogue import READINGS
 from pipeline.paper_tables.dcpt.fits import FORMS
 from pipeline.paper_tables.dcpt.points import CORPORA

@@ -35,7 +35,7 @@ def critical_point(
 
     Raises PointsError as `turning_length` does.
 
-    Source: Wang et al., ICML 2025, sec. 4.3, fig. 7c; docs/transfer-law.md.
+    Source: Wang et al., ICML 2025, sec. 4.3, fig. 7c; docs/laws.md.
     """
     before, fixed = start_rate(rates, before, pretrain), dict(at or {})
     step = steps_asked(fit, rates)

@@ -81,7 +81,7 @@ def transfer_inflection(fit: Fit, s1: float, *, at: Mapping[str, float] | None =
 
     Raises PointsError for another law, a negative s1 and missing columns.
 
-    Source: docs/transfer-law.md; `fitting.answers.transfer_closed_form.inflection_ratio_at`.
+    Source: docs/laws.md; `fitting.answers.transfer_closed_form.inflection_ratio_at`.
     """
     if fit.law != "transfer-anchored":
         raise PointsError(f"the law {fit.law} has no closed form of the inflection ratio: fit transfer-anchored")

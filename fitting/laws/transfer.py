@@ -34,7 +34,7 @@ _EPS = ratio_offset("eps", low=1e-6, start=(1e-3, 0.3))
 _E = Parameter("E", "per unit of S1", 1e-4, 1e8, linear=False, start=(1e-1, 1e4), scale="log")
 _A = Parameter("A", "nats per token", low=-inf)
 _BETA = Parameter("beta", "exponent of 1 + E S1; 0: a logarithm", 0.0, 5.0, linear=False, start=(0.0, 1.0))
-_SOURCE = "cptlaw (docs/transfer-law.md); the areas S1 and S2 are those of Wang et al., ICML 2025, eq. 1"
+_SOURCE = "cptlaw (docs/laws.md); the areas S1 and S2 are those of Wang et al., ICML 2025, eq. 1"
 _OPEN_SOURCE = "cptlaw (docs/base-model.md); areas as Wang et al., ICML 2025, eq. 1, of powers of the rate"
 _OPEN_COLUMNS = ("loss_before", "r", "s1_root", "s2_square")
 _OPEN_C2 = Parameter("C2", "nats per token and unit of s2_square")

@@ -67,7 +67,7 @@ def recommend(
             )
         for name in weight.get(corpus) or [law[corpus]]:
             if lines := _not_identified(fits[corpus][name]):
-                warnings.append(f"{name} on {corpus}: {lines} (docs/identifiability.md)")
+                warnings.append(f"{name} on {corpus}: {lines} (docs/laws.md)")
     changes = mixture_changes(at_answer) if question.goal.change_at and LAW in question.law else []
     if question.goal.change_at and LAW not in question.law:
         warnings.append(f"goal.change_at: not answered, since {LAW} could not be fitted")

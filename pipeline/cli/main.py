@@ -38,6 +38,7 @@ VERBS = {
     "import": Verb(
         "losses of runs made elsewhere become a study: trainer_state.json, wandb, CSV", module="import_runs"
     ),
+    "laws": Verb("the laws that can be fitted; laws NAME: equation, parameters, columns, source", module="laws"),
     "fit": Verb("fit the laws, with intervals; points=FILE fits any table of losses", True),
     "recommend": Verb("answer the goal: domain ratio, interval, predicted losses", True),
     "confirm": Verb("train runs that the fit has not seen, and compare them with the prediction", True),

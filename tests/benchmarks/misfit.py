@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 import fitting
-from docs.studies.transfer_points import read_series, there
+from docs.studies.law_errors import has_trials, trials
 from fitting import PointsError
 from fitting.law_average import APART, AVERAGE
 from fitting.parallel import over_cores
@@ -40,7 +40,7 @@ def all_series() -> Iterator[tuple[str, str, pd.DataFrame, Schedules | None]]:
     points = pd.read_parquet(RESULTS / "usages-small/points.parquet")
     for corpus, series in points[_fitted(points)].groupby("corpus"):
         yield "usages", str(corpus), series, None
-    for one in read_series() if there() else []:
+    for one in trials() if has_trials() else []:
         yield (
             "trials",
             one.name,

@@ -1,0 +1,90 @@
+"""Write the tables of docs/laws.md, between marked lines, from the laws themselves and from docs/results.
+
+python -m docs.studies.laws_page
+"""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fitting import LAWS
+from pipeline.cli.laws import COLUMNS, allowed, columns_of
+
+PAGE = Path(__file__).parents[1] / "laws.md"
+RESULTS = PAGE.parent / "results" / "transfer-law.csv"
+ANCHORED = "transfer-anchored"
+STANDING = {
+    "transfer-rate": "`transfer-rate`",
+    "transfer-saturating": "`transfer-saturating`",
+    "transfer": "`transfer`",
+    "transfer-anchored, C N^nu": "`transfer-scaled`",
+    "transfer-replay": "`transfer-replay`",
+    "dcpt": "`dcpt`",
+    "dcpt-free": "`dcpt-free`",
+    "dcpt-free-anchored": "`dcpt-free`, given the loss before CPT",
+    "dcpt-areas": "the same with S1 and S2",
+    "dynamics-size": "`dynamics-size`, not asked about ratios",
+    "dynamics-replay-size": "eq. 7 and 8 joined",
+    "dynamics-replay-anchored": "eq. 8, given the loss before CPT",
+}
+"""Law in transfer-law.csv -> how the page names it."""
+
+
+def laws() -> str:
+    """Law, equation, number of parameters, columns."""
+    rows = [
+        (f"`{law.name}`", f"$`{law.equation}`$", len(law.parameters), ", ".join(map("`{}`".format, columns_of(law))))
+        for law in LAWS.values()
+    ]
+    return markdown(("law", "loss", "parameters", "reads"), rows)
+
+
+def columns() -> str:
+    """Column, what it holds, what is allowed, how many laws read it."""
+    rows = [
+        (f"`{name}`", words, allowed(name), sum(name in columns_of(law) for law in LAWS.values()))
+        for name, words in COLUMNS.items()
+    ]
+    return markdown(("column", "holds", "allowed", "laws that read it"), rows)
+
+
+def standing() -> str:
+    """Held-out errors of each law against those of transfer-anchored, over the cells of the transfer trials."""
+    table = pd.read_csv(RESULTS)
+    cells = table[(table["section"] == "held-out") & (table["series"] != "all")]
+    anchored = cells[cells["law"] == ANCHORED].set_index(["series", "question"])["value"]
+
+    def times(own: pd.DataFrame) -> str:
+        ratio = own.set_index(["series", "question"])["value"] / anchored
+        return f"{np.exp(np.log(ratio.dropna()).mean()):.2f}"
+
+    rows = []
+    for law, name in STANDING.items():
+        own = cells[cells["law"] == law]
+        kinds = (own, *(own[own["kind"] == kind] for kind in ("general", "domain")))
+        won = f"{(own['difference'] > 0).sum()} of {len(own)}"
+        rows.append((name, int(own["parameters"].iloc[0]), won, *map(times, kinds)))
+    return markdown(("law", "parameters with lambda", "cells", "times", "general", "domain"), rows)
+
+
+def markdown(heads: tuple, rows: list[tuple]) -> str:
+    """A table in Markdown."""
+    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in (heads, ["---"] * len(heads), *rows))
+
+
+TABLES = {"laws": laws, "columns": columns, "standing": standing}
+
+
+def renewed(page: str) -> str:
+    """The page with its tables made again."""
+
+    def filled(found: re.Match) -> str:
+        return f"<!-- begin {found[1]} -->\n{TABLES[found[1]]()}\n<!-- end -->"
+
+    return re.sub(r"^<!-- begin (.+?) -->$.*?^<!-- end -->$", filled, page, flags=re.MULTILINE | re.DOTALL)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

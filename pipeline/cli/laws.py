@@ -1,0 +1,127 @@
+"""cptlaw laws: the laws that can be fitted, and all that one of them says of itself."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from math import inf
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from fitting import LAWS, Law, Parameter
+from fitting.laws.law import no_constants, no_offset
+from fitting.points import ALLOWED, law_named
+from pipeline.question.messages import ConfigError
+from training.run import Exit
+
+HELP = """usage: cptlaw laws [NAME]
+
+Without a name: each law, the number of its parameters, and the columns that it reads. With a name: its equation in
+LaTeX, its parameters with units and bounds, its columns, its source, and what its fit needs. docs/laws.md says when to
+use which.
+"""
+COLUMNS = {
+    "N": "size of the model, billions of parameters",
+    "D": "tokens of the run so far, billions",
+    "r": "ratio of the validation corpus in the mixture of the run",
+    "rho": "ratio of the validation corpus in pre-training",
+    "k1": "validation loss before training, nats per token",
+    "k2": "loss decrease of the first 5,000 steps, nats per token",
+    "k3": "mean curvature of the loss over the first 11,000 steps, nats per token",
+    "r_first": "ratio of the validation corpus in the run's first mixture",
+    "s1": "S1 of the run so far: its learning rates summed",
+    "s1_first": "S1 at the end of the run's first mixture, or at the point if that is earlier",
+    "s2": "S2 of the run so far: its annealing area, by `fitting.areas`",
+    "s1_root": "S1 of (learning rate / 1e-4)^(2/3), by `fitting.areas_of_powers`",
+    "s2_square": "S2 of (learning rate / 1e-4)^2, by `fitting.areas_of_powers`",
+    "s1_pretrain": "S1 of the pre-training that came before",
+    "s2_pretrain": "S2 of the pre-training that came before",
+    "loss_before": "validation loss before the run, nats per token",
+    "x": "tokens of one domain over those that it has in the base run",
+    "mixture.<corpus>": "ratio of each corpus in the mixture; they sum to 1",
+}
+"""Column -> what it holds."""
+
+
+def carry_out(words: Sequence[str], console: Console) -> Exit:
+    """Print the table of all laws, or the long form of the law that is named.
+
+    Raises:
+        ConfigError: more than one word.
+        PointsError: no law has that name.
+    """
+    if len(words) > 1:
+        raise ConfigError([f"cptlaw laws: {len(words)} names; allowed: one, or none for the table of all laws"])
+    if words:
+        for line in long_form(law_named(words[0], LAWS)):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+        return Exit.DONE
+    table = Table("law", "parameters", "reads")
+    for law in LAWS.values():
+        table.add_row(law.name, str(len(law.parameters)), ", ".join(columns_of(law)))
+    console.print(table, highlight=False, markup=False)
+    return Exit.DONE
+
+
+def long_form(law: Law) -> Iterator[str]:
+    """The lines of a law: equation, parameters, columns, source, what its fit needs, and the words of its module."""
+    yield f"{law.name}\n\n  {law.equation}\n\nparameters:"
+    yield from _rows((p.name, f"{p.unit}; {bounds(p)}") for p in law.parameters)
+    yield "\ncolumns:"
+    yield from _rows((name, f"{COLUMNS[name]}; {allowed(name)}") for name in columns_of(law))
+    yield f"\n{textwrap.fill(' '.join(checks(law)), 120)}"
+    yield f"\n{textwrap.fill(f'Source: {law.source}.', 120, break_on_hyphens=False)}"
+    yield f"\nThe file of this law and its family, {law.basis.__module__.replace('.', '/')}.py, says:\n"
+    yield textwrap.indent((sys.modules[law.basis.__module__].__doc__ or "").strip(), "  ")
+
+
+def columns_of(law: Law) -> tuple[str, ...]:
+    """The columns that a law reads from the points."""
+    return ("mixture.<corpus>",) if law.among is not None else law.columns
+
+
+def allowed(column: str) -> str:
+    """The values that a column may hold, in words."""
+    return ALLOWED.get("r" if column.startswith("mixture.") else column, ("any number",))[0].split(", in ")[0]
+
+
+def bounds(p: Parameter) -> str:
+    """The bounds of a parameter, in words."""
+    if p.low == -inf:
+        return "either sign"
+    return f"{p.low:g} or more" if p.high == inf else f"{p.low:g} to {p.high:g}"
+
+
+def checks(law: Law) -> Iterator[str]:
+    """What the points must have, and how the law is fitted: a sentence each."""
+    if law.among is not None:
+        yield "It has a t for each corpus but the last; here for two corpora."
+    if law.varies:
+        yield f"Must vary: {', '.join(f'{column} (for {name})' for column, name in law.varies.items())}."
+    if law.positive:
+        yield f"It has no value at {' or '.join(f'{name} = 0' for name in law.positive)}."
+    linear, shapes = (", ".join(p.name for p in some) for some in (law.linear, law.nonlinear))
+    if law.separable:
+        yield f"Linear in {linear} for given {shapes}."
+    else:
+        printed = ", ".join(law.printed(dict.fromkeys((p.name for p in law.parameters), 1.0))) if law.printed else ""
+        yield (
+            f"Fitted with an amplitude, linear in {linear} for given {shapes}; Fit.printed has the paper's {printed}."
+        )
+    if law.constants is not no_constants:
+        yield f"Constants, from the fitted points: {', '.join(law.constants({n: np.ones(1) for n in law.columns}))}."
+    if law.cone is not None:
+        yield "A constraint ties the coefficients together, so none of them can be shared or have either sign."
+    if law.offset is not no_offset:
+        yield "It has a part without coefficient."
+    if law.rate_power:
+        yield f"Each step of S2 is weighted with its learning rate to the power {law.rate_power:g}."
+
+
+def _rows(pairs) -> Iterator[str]:
+    rows = list(pairs)
+    width = max(len(name) for name, _ in rows)
+    return (f"  {name:{width}}  {text}" for name, text in rows)
