@@ -15,7 +15,7 @@ from training.corpora.near_duplicates import Screen
 from training.corpora.shards import ShardedCorpus, missing_shards, run_shards, shard_folder
 from training.corpora.source import Source, SourceReader
 from training.corpora.store import SPLITS, TokenStore
-from training.corpora.store_writer import merge_shards, shard_counts
+from training.corpora.store_writer import merge_parts, part_totals, read_parts
 from training.corpora.text_files import nothing_found
 from training.durable import flush_folder, write_whole
 
@@ -146,11 +146,14 @@ def dropped_line(dropped: dict[str, int], kept: int) -> str:
 
 
 def _merge(folder: Path, corpus: ShardedCorpus, how: Tokenisation) -> None:
-    shards = [shard_folder(folder, number) for number in range(len(corpus.sizes))]
-    counts = [shard_counts(shard, how.vocabulary) for shard in shards[-len(corpus.shards) :]]
-    if not any(sum([*one["documents"].values(), *one["screened"].values()]) for one in counts):
-        raise nothing_found(corpus.source.path, sum((Counter(one["dropped"]) for one in counts), Counter[str]()))
-    merge_shards(folder, shards, how.vocabulary, how.end_of_text, how.fingerprint, how.validation_ratio)
+    shards = [read_parts(shard_folder(folder, number)) for number in range(len(corpus.sizes))]
+    parts = [part for shard in shards for part in shard]
+    read = shards[-len(corpus.shards) :]
+    dropped = sum((Counter(shard[-1].place[1]) for shard in read), Counter[str]())
+    if not any(part_totals(shard)[1] or any(part.screened for part in shard) for shard in read):
+        raise nothing_found(corpus.source.path, dropped)
+    rules = how.vocabulary, how.end_of_text, how.fingerprint, how.validation_ratio
+    merge_parts(folder, parts, *rules, dropped)
 
 
 class _Progress:
@@ -161,11 +164,9 @@ class _Progress:
         self._reported = time.monotonic()
         self._shards: dict[int, tuple[int, int, float | None]] = {}
         for number in range(len(corpus.sizes)):
-            complete = (place := shard_folder(folder, number)).exists()
-            place = place if complete else shard_folder(folder, number, complete=False)
-            if begun := shard_counts(place, how.vocabulary):
-                size, documents = (sum(begun[unit].values()) for unit in ("bytes", "documents"))
-                self._shards[number] = size, documents, 1.0 if complete else 0.0
+            for complete in (False, True):
+                if parts := read_parts(shard_folder(folder, number, complete)):
+                    self._shards[number] = *part_totals(parts), float(complete)
         size, documents, _ = self._sums()
         if documents:
             how.progress(f"{corpus.name}: resumes after {documents:,} documents, {size / 1e6:,.1f} MB")

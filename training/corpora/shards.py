@@ -1,23 +1,28 @@
-"""Tokenise the shards of a corpus: each by one process from text to token files, whole or absent.
+"""Tokenise the shards of a corpus: each by one process, from text to token files.
 
-A shard that is being written is continued from its last mark after a kill. `python -m training.corpora.shards TASK
-TASKS FOLDER...` tokenises every TASKS-th shard, on all cores, as a task of an array; shards that are there are skipped.
+A shard that is there is not made again. A long one, of a stream or a compressed file, is written in parts, of which
+each is whole or absent. `python -m training.corpora.shards TASK TASKS FOLDER...` tokenises every TASKS-th shard, on all
+cores, as a task of an array.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
-from collections import Counter, deque
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from queue import SimpleQueue
+from types import ModuleType
 from typing import Any
 
 from training.corpora.documents import CorpusError, in_validation
@@ -25,13 +30,13 @@ from training.corpora.filters import Chooser, Reading
 from training.corpora.generation import Generation
 from training.corpora.near_duplicates import KEPT
 from training.corpora.source import Source, SourceReader
-from training.corpora.store_writer import EncodedDocument, StoreWriter
+from training.corpora.store_writer import EncodedDocument, Part, PartWriter, part_totals, read_parts
 from training.corpora.text_files import FileReading, Shard
 from training.corpora.tokenizer import Chunk, Encoder
 from training.durable import flush_folder, locked_folder, write_whole
 
-MARK_BYTES = 64_000_000
-"""Bytes of text between two marks: the most that a kill loses of a shard."""
+PART_BYTES = 1_000_000_000
+"""Bytes of text in a part of a shard; few shards have more than one."""
 CHUNK_CHARACTERS = 1_000_000
 
 Report = Callable[[int, int, int, float | None], object]
@@ -121,144 +126,167 @@ def run_shards(
     numbers: Sequence[int],
     report: Report,
 ) -> None:
-    """Tokenise shards in processes of their own, the largest first; a single one, or few cores' work, in this process.
+    """Tokenise shards: one that is more than two processes' work in this process with all threads, others side by side.
 
     Args:
         folder, corpus, reader: where the shards are, how they are made, and what reads the source in this process.
-        workers: processes; None: one per core. A shard that would be more than two processes' work has all threads.
+        workers: processes; None: one per core.
         numbers: of the shards.
-        report: called from this thread.
+        report: called from this thread; for a shard of another process once, when it is complete.
 
     Raises:
-        CorpusError: the source cannot be used, or a worker died, as when memory runs out.
+        CorpusError: the source cannot be used, or a process died, as when memory runs out.
     """
     workers = core_count() if workers is None else workers
     total = sum(corpus.sizes[number] for number in numbers)
-    jobs = deque(
-        (number, workers > 1 and corpus.sizes[number] * workers >= 2 * total)
-        for number in sorted(numbers, key=lambda number: -corpus.sizes[number])
-    )
-    if workers == 1 or sum(corpus.sizes[number] > 0 for number in numbers) <= 1:
+    # The largest first, so that no process is left with it when the others are done.
+    numbers = sorted(numbers, key=lambda number: -corpus.sizes[number])
+    wide = [number for number in numbers if workers > 1 and corpus.sizes[number] * workers >= 2 * total]
+    apart = [number for number in numbers if number not in wide]
+    if workers == 1 or len(apart) == 1:
+        apart = []
+    here = [number for number in numbers if number not in apart]
+    if here:
         encoder = _encoder(folder, corpus)
-        for number, wide in jobs:
-            tokenise_shard(folder, corpus, number, reader, encoder, report, wide)
-        return
-    events: SimpleQueue[tuple[int, int, int, float | None] | Exception | None] = SimpleQueue()
-
-    def serve(process: subprocess.Popen[str]) -> None:
-        try:
-            while jobs:
-                _hand_out(process, *jobs.popleft(), events.put)
-        except IndexError:
-            pass  # another thread took the last one
-        except Exception as error:
-            events.put(error)
-        finally:
-            events.put(None)
-
-    with _processes(min(workers, len(jobs)), workers, folder) as processes, ThreadPoolExecutor(workers) as pool:
-        try:
-            for process in processes:
-                pool.submit(serve, process)
-            running = len(processes)
-            while running:
-                match events.get():
-                    case None:
-                        running -= 1
-                    case Exception() as error:
-                        raise error
-                    case progress:
-                        report(*progress)
-        finally:
-            # A shard can be killed at any moment, and these have none left or one that cannot be used.
-            jobs.clear()
-            for process in processes:
-                process.kill()
+        for number in here:
+            tokenise_shard(folder, corpus, reader, encoder, number, report, number in wide)
+    if apart:
+        with _processes(min(workers, len(apart))) as pool:
+            with _started_quietly():
+                futures = {pool.submit(_tokenise_apart, folder, number): number for number in apart}
+            for future in as_completed(futures):
+                report(futures[future], *future.result(), 1.0)
 
 
 @contextmanager
-def _processes(count: int, threads: int, folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
-    # Not multiprocessing: pipes need no guard in the caller's script.
-    root = str(Path(__file__).parents[2])
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path, "RAYON_NUM_THREADS": str(threads), "OMP_NUM_THREADS": "1"}
-    environment.pop("TOKENIZERS_PARALLELISM", None)
-    command = [sys.executable, "-m", "training.corpora.shards", str(folder)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
-    # Ctrl-C reaches the whole process group, and the parent decides. A process inherits the mask, so that no
-    # interrupt meets it while it imports.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
+    others = {*multiprocessing.active_children()}
+    # Not forked, because this process has threads.
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _begin)
     try:
-        processes = [subprocess.Popen(command, **pipes) for _ in range(count)]
+        yield pool
+    except BrokenProcessPool as error:
+        raise CorpusError(
+            "a tokenising process was killed, as when memory runs out; try again with fewer processes, "
+            "RAYON_NUM_THREADS=1"
+        ) from error
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    try:
-        yield processes
-    finally:
-        for process in processes:
+        # A shard can be killed at any moment, and these have none left or one that cannot be used.
+        for process in {*multiprocessing.active_children()} - others:
             process.kill()
-            process.wait()
-            process.communicate()
+        pool.shutdown()
 
 
-def _hand_out(process: subprocess.Popen[str], number: int, wide: bool, put: Callable[[Any], None]) -> None:
-    """Have a worker process tokenise a shard; passes on what it reports."""
-    assert process.stdin
-    assert process.stdout
-    with suppress(OSError):  # a dead worker does not read it, and no line follows
-        print(json.dumps([number, wide]), file=process.stdin, flush=True)
-    for line in process.stdout:
-        match json.loads(line):
-            case None:
-                return
-            case {"errno": int(code), "error": message}:
-                raise OSError(code, message)
-            case {"error": message}:
-                raise CorpusError(message)
-            case progress:
-                put(progress)
-    raise CorpusError(
-        f"a tokenising process ended with {process.wait()} (-9: out of memory); "
-        "try again with fewer processes, RAYON_NUM_THREADS=1"
-    )
+@contextmanager
+def _started_quietly() -> Iterator[None]:
+    """Start processes that get no signal before `_begin`, and do not import the caller's script: it needs no guard."""
+    main, threads = sys.modules["__main__"], os.environ.get("OMP_NUM_THREADS")
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    sys.modules["__main__"] = ModuleType("__main__")
+    # Importing numpy starts a thread a core.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop("OMP_NUM_THREADS")
+        os.environ |= {} if threads is None else {"OMP_NUM_THREADS": threads}
+        sys.modules["__main__"] = main
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _begin() -> None:
+    # Ctrl-C reaches the whole process group, and the parent decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _tokenise_apart(folder: Path, number: int) -> tuple[int, int]:
+    """Tokenise a shard in a process of its own; returns its bytes of text and documents."""
+    return tokenise_shard(folder, *_opened(folder), number)
+
+
+@functools.cache
+def _opened(folder: Path) -> tuple[ShardedCorpus, SourceReader, Encoder]:
+    corpus = ShardedCorpus.read(folder)
+    return corpus, SourceReader({corpus.name: corpus.source}), _encoder(folder, corpus)
 
 
 def tokenise_shard(
-    folder: Path, corpus: ShardedCorpus, number: int, reader: SourceReader, encoder: Encoder, report: Report, wide: bool
-) -> None:
-    """Write a shard, unless it is complete; what a killed process left is continued.
+    folder: Path,
+    corpus: ShardedCorpus,
+    reader: SourceReader,
+    encoder: Encoder,
+    number: int,
+    report: Report = lambda *_: None,
+    wide: bool = False,
+) -> tuple[int, int]:
+    """Write a shard, unless it is complete; whole parts that a killed process left stay.
+
+    Returns:
+        Its bytes of text, and documents.
 
     Raises:
         CorpusError: the source cannot be used.
     """
-    place, part = shard_folder(folder, number), shard_folder(folder, number, complete=False)
-    part.mkdir(exist_ok=True)
+    place, unfinished = shard_folder(folder, number), shard_folder(folder, number, complete=False)
+    unfinished.mkdir(exist_ok=True)
     # A process whose parent was killed may still be writing.
-    with locked_folder(part):
-        if place.exists():
-            return
-        with StoreWriter(part, corpus.vocabulary, corpus.end_of_text) as writer:
-            place_read, before = writer.place or (None, {})
-            reading, screened = corpus.reading(number, reader, place_read), Counter(before)
-            held_out = number == 0 and corpus.source.validation is not None
-            chunks = _chunks(reading, lambda: (reading.place(), reading.progress()))
-            marked, fraction = writer.bytes, 0.0
-            for chunk, encoded in encoder.encode(chunks, screened=not held_out, wide=wide):
-                documents = map(EncodedDocument, chunk.names, encoded.tokens, encoded.sizes)
-                for document, verdict in zip(documents, encoded.verdicts, strict=True):
+    with locked_folder(unfinished):
+        if not place.exists():
+            parts = read_parts(unfinished)
+            if not (parts and parts[-1].last):
+                _write_parts(unfinished, parts, corpus, number, reader, encoder, report, wide)
+            unfinished.rename(place)
+            flush_folder(folder)
+    return part_totals(read_parts(place))
+
+
+def _write_parts(
+    shard: Path,
+    parts: list[Part],
+    corpus: ShardedCorpus,
+    number: int,
+    reader: SourceReader,
+    encoder: Encoder,
+    report: Report,
+    wide: bool,
+) -> None:
+    """Write the parts of a shard that follow on those given."""
+    reading = corpus.reading(number, reader, parts[-1].place if parts else None)
+    held_out = number == 0 and corpus.source.validation is not None
+    chunks = _chunks(reading, lambda: (reading.place(), reading.progress()))
+    encoded_chunks = encoder.encode(chunks, screened=not held_out, wide=wide)
+    size, documents = part_totals(parts)
+    for index in itertools.count(len(parts)):
+        screened: Counter[str] = Counter()
+        with PartWriter(shard, index, corpus.vocabulary, corpus.end_of_text) as writer:
+            for chunk, encoded in encoded_chunks:
+                for name, tokens, length, verdict in zip(chunk.names, *encoded, strict=True):
                     if verdict != KEPT:
                         screened[f"validation.{verdict}"] += 1
                     else:
-                        writer.add(document, "validation" if held_out or corpus.holds_out(document.name) else "train")
-                place_read, fraction = chunk.note
-                if writer.bytes - marked >= MARK_BYTES:
-                    writer.mark([place_read, dict(screened)])
-                    marked = writer.bytes
-                report(number, writer.bytes, writer.documents, fraction)
-            writer.complete({} if held_out else reading.chooser.dropped, screened)
-            report(number, writer.bytes, writer.documents, None if fraction is None else 1.0)
-        part.rename(place)
-        flush_folder(folder)
+                        split = "validation" if held_out or corpus.holds_out(name) else "train"
+                        writer.add(EncodedDocument(name, tokens, length), split)
+                place, fraction = chunk.note
+                written, count = part_totals([writer.part])
+                report(number, size + written, documents + count, fraction)
+                if written >= PART_BYTES:
+                    writer.complete(place, screened, last=False)
+                    size, documents = size + written, documents + count
+                    break
+            else:
+                writer.complete(reading.place(), screened)
+                written, count = part_totals([writer.part])
+                report(number, size + written, documents + count, None if reading.progress() is None else 1.0)
+                return
 
 
 def _chunks(documents: Iterable[tuple[str, str]], note: Callable[[], Any]) -> Iterator[Chunk]:
@@ -280,31 +308,10 @@ def _encoder(folder: Path, corpus: ShardedCorpus) -> Encoder:
     return Encoder((folder / "tokenizer.json").read_text(), folder / "screen" if corpus.screened else None)
 
 
-def _serve(folder: Path) -> None:
-    """A worker process: read numbers of shards until the input ends; write a line for each report, null after each."""
-    corpus = ShardedCorpus.read(folder)
-    reader, encoder = SourceReader({corpus.name: corpus.source}), _encoder(folder, corpus)
-
-    def send(message: Any) -> None:
-        try:
-            print(json.dumps(message), flush=True)
-        except BrokenPipeError:
-            os._exit(1)  # the parent is gone
-
-    for line in sys.stdin:
-        number, wide = json.loads(line)
-        try:
-            tokenise_shard(folder, corpus, number, reader, encoder, lambda *progress: send(progress), wide)
-            send(None)
-        except CorpusError as error:
-            send({"error": str(error)})
-        except OSError as error:
-            send({"errno": error.errno or 0, "error": error.strerror or str(error)})
-
-
-def _run_task(task: int, tasks: int, folders: Sequence[Path]) -> None:
-    """A task of an array: every `tasks`-th shard of each corpus."""
-    for folder in folders:
+def main() -> None:
+    """Tokenise what is missing of a task's shards, as a task of an array: every TASKS-th shard of each corpus."""
+    task, tasks = int(sys.argv[1]), int(sys.argv[2])
+    for folder in map(Path, sys.argv[3:]):
         corpus = ShardedCorpus.read(folder)
         numbers = [number for number in missing_shards(folder, corpus) if number % tasks == task]
         print(f"{corpus.name}: {len(numbers)} of {len(corpus.sizes)} shards to tokenise", flush=True)
@@ -313,10 +320,10 @@ def _run_task(task: int, tasks: int, folders: Sequence[Path]) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2:
-        _serve(Path(sys.argv[1]))
-    else:
-        try:
-            _run_task(int(sys.argv[1]), int(sys.argv[2]), [Path(word) for word in sys.argv[3:]])
-        except CorpusError as error:
-            sys.exit(f"{error}")
+    # Other processes find its functions by its own name, not by __main__.
+    from training.corpora import shards
+
+    try:
+        shards.main()
+    except shards.CorpusError as error:
+        sys.exit(f"{error}")

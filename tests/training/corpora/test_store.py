@@ -1,5 +1,6 @@
 """Token stores: what goes in comes out, window by window; what is damaged is refused."""
 
+import dataclasses
 import json
 import os
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from training.corpora.documents import CorpusError, in_validation
 from training.corpora.store import TokenStore
-from training.corpora.store_writer import EncodedDocument, StoreWriter, merge_shards
+from training.corpora.store_writer import EncodedDocument, PartWriter, merge_parts, part_totals, read_parts
 
 END = 0
 
@@ -28,24 +29,24 @@ def split_of(doc, ratio=0.2):
 
 
 def write(folder, docs=None, vocabulary=1000, end_of_text=END, tokenizer="t", validation_ratio=0.2):
-    """A store of two shards."""
+    """A store of two parts."""
     docs = documents() if docs is None else docs
     half = len(docs) // 2
-    shards = [
-        write_shard(folder / name, some, vocabulary, end_of_text, validation_ratio)
-        for name, some in (("0", docs[:half]), ("1", docs[half:]))
-    ]
-    merge_shards(folder, shards, vocabulary, end_of_text, tokenizer, validation_ratio)
+    rules = vocabulary, end_of_text
+    parts = write_parts(folder, [docs[:half], docs[half:]], *rules, validation_ratio)
+    merge_parts(folder, parts, *rules, tokenizer, validation_ratio)
     return TokenStore.open(folder)
 
 
-def write_shard(folder, docs, vocabulary=1000, end_of_text=END, validation_ratio=0.2):
-    folder.mkdir(parents=True)
-    with StoreWriter(folder, vocabulary, end_of_text) as writer:
-        for doc in docs:
-            writer.add(doc, split_of(doc, validation_ratio))
-        writer.complete()
-    return folder
+def write_parts(folder, contents, vocabulary=1000, end_of_text=END, validation_ratio=0.2):
+    shard = folder / "00000"
+    shard.mkdir(parents=True)
+    for number, docs in enumerate(contents):
+        with PartWriter(shard, number, vocabulary, end_of_text) as writer:
+            for doc in docs:
+                writer.add(doc, split_of(doc, validation_ratio))
+            writer.complete()
+    return read_parts(shard)
 
 
 @pytest.fixture(scope="module")
@@ -140,46 +141,39 @@ def test_what_cannot_be_stored_is_refused_and_leaves_no_store(tmp_path, changes,
         TokenStore.open(tmp_path / "a")
 
 
-def test_a_writer_goes_on_from_its_last_mark(tmp_path):
-    docs = documents()
-    whole = write(tmp_path / "whole")
-    shard = tmp_path / "a" / "0"
-    shard.mkdir(parents=True)
-    number = 0
-    for end in (30, 90, len(docs)):
-        with StoreWriter(shard, 1000, END) as writer:
-            number = writer.place or 0
-            assert writer.documents == number == {30: 0, 90: 20, len(docs): 80}[end]
-            assert writer.bytes == 7 * number
-            for place in range(number, end):
-                writer.add(docs[place], split_of(docs[place]))
-                if place + 1 in (10, 20, 80):
-                    writer.mark(place + 1)
-            if end == len(docs):
-                writer.complete()
-            for file in writer._files.values():
-                # What was written after the mark is cut off.
-                file.flush()
-    assert not (shard / "marks.jsonl").exists()
-    merge_shards(tmp_path / "a", [shard], 1000, END, "t", 0.2)
-    assert TokenStore.open(tmp_path / "a").meta == whole.meta
+def test_a_part_is_whole_or_absent_and_what_was_left_of_it_is_overwritten(tmp_path):
+    docs, shard = documents(), tmp_path / "00000"
+    shard.mkdir()
+    for number, (first, end, complete) in enumerate([(0, 90, True), (90, 150, False)]):
+        with PartWriter(shard, number, 1000, END) as writer:
+            for doc in docs[first:end]:
+                writer.add(doc, split_of(doc))
+            if complete:
+                writer.complete([end, {"empty": 1}], {"validation.near": 2}, last=False)
+    (part,) = read_parts(shard)
+    assert (part.place, part.last, part.screened) == ([90, {"empty": 1}], False, {"validation.near": 2})
+    assert part_totals([part]) == (90 * 7, 90)
+    with PartWriter(shard, 1, 1000, END) as writer:
+        for doc in docs[90:]:
+            writer.add(doc, split_of(doc))
+        writer.complete()
+    merge_parts(tmp_path, read_parts(shard), 1000, END, "t", 0.2, {"empty": 1})
+    expected = dataclasses.replace(write(tmp_path / "whole").meta, dropped={"empty": 1, "validation.near": 2})
+    assert TokenStore.open(tmp_path).meta == expected
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
-def test_a_killed_merge_goes_on(tmp_path, monkeypatch, kept):
-    """Shards that were appended are gone; the rest of the file may hold anything."""
-    docs = documents()
-    expected = write(tmp_path / "whole", docs)
-    folder = tmp_path / "a"
-    shards = [write_shard(folder / str(n), docs[n::3]) for n in range(3)]
-    whole = write(tmp_path / "whole-2", [*docs[0::3], *docs[1::3], *docs[2::3]])
-    assert whole.fingerprint != expected.fingerprint
+def test_a_killed_merge_goes_on(tmp_path, kept):
+    """Parts that were appended are gone; the rest of the file may hold anything."""
+    docs, folder = documents(), tmp_path / "a"
+    whole = write(tmp_path / "whole", [*docs[0::3], *docs[1::3], *docs[2::3]])
+    parts = write_parts(folder, [docs[number::3] for number in range(3)])
     with (folder / "train.bin").open("wb") as stream:
-        for shard in shards[:kept]:
-            stream.write((shard / "train.bin").read_bytes())
-            (shard / "train.bin").unlink()
-        stream.write(b"half of the next shard, or more" * 999)
-    merge_shards(folder, shards, 1000, END, "t", 0.2)
+        for part in parts[:kept]:
+            stream.write(part.file("train").read_bytes())
+            part.file("train").unlink()
+        stream.write(b"half of the next part, or more" * 999)
+    merge_parts(folder, parts, 1000, END, "t", 0.2)
     assert TokenStore.open(folder).meta == whole.meta
     assert (folder / "train.bin").read_bytes() == (whole.folder / "train.bin").read_bytes()
     assert not list(folder.glob("*/*.bin"))
