@@ -1,0 +1,59 @@
+"""docs/papers.md is what the code makes of kept tables, and names a tested cause of each table that does not hold."""
+
+import re
+
+import pandas as pd
+import pytest
+
+from docs.studies import papers_page
+from docs.studies.law_errors import RESULTS
+from pipeline.paper_tables.catalogue import TABLES
+from pipeline.paper_tables.show import PAPERS, numbered
+from pipeline.paper_tables.table import judged
+from pipeline.paper_tables.verdict import NOT_HERE
+
+PAGE = papers_page.PAGE.read_text(encoding="utf-8")
+MEASURED = pd.read_csv(RESULTS / "reproduction.csv").set_index("name")["value"]
+
+
+def test_the_tables_are_what_the_kept_studies_say():
+    assert papers_page.renewed(PAGE) == PAGE, "python -m docs.studies.papers_page"
+    assert {*re.findall(r"<!-- begin (.+?) -->", PAGE)} == {*papers_page.TABLES_OF_PAGE}
+    assert papers_page.kept_tables().keys() == TABLES.keys() >= papers_page.STATEMENTS.keys()
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_table_that_does_not_hold_names_a_tested_cause(paper):
+    section = PAGE.split(f"<!-- begin {paper} -->")[1].split("\n## ")[0]
+    causes = section.split("| does not hold | test of the cause |")[1].split("\n\n")[0]
+    named = re.findall(r"^\| ((?:table|figure) \w+) \|", causes, flags=re.MULTILINE)
+    kept = papers_page.kept_tables().items()
+    failed = [name for name, table in kept if name.startswith(paper) and table.verdict == NOT_HERE]
+    assert named == [numbered(name).split(" ", 1)[1] for name in failed]
+
+
+def test_kept_verdicts_are_those_of_the_rule():
+    # Those of a confirmation are reached when the table is made.
+    for name, kept in papers_page.kept_tables().items():
+        if name not in {"dcpt-5", "dcpt-6", "dcpt-12", "autoscale-1"}:
+            cells = pd.read_csv(RESULTS / kept.study / "tables" / f"{name}.csv")
+            assert judged(TABLES[name], cells) == (kept.verdict, kept.why), name
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("without the bound eta > 1 {:.0f} of {:.0f} decided", ["dcpt-20 eta right", "dcpt-20 eta decided"]),
+        ("without eta > 1 there {:.0f} of {:.0f}", ["dcpt-20 inner eta right", "dcpt-20 inner eta decided"]),
+        ("the inflection ratio is {:.2f} beside code and {:.2f}", ["inflection code 100", "inflection math 100"]),
+        ("had a loss of {:.2f} nats on code", ["code at 0"]),
+        ("Without its bound eta is {:.2f} on the domains and {:.2f}", ["eta D second 0 300", "eta G second 0 300"]),
+        ("raises the loss by up to {:.4f} nats", ["figure 5 largest rise"]),
+        ("follows {:.0f} of 16 curves within 1%", ["schedules fitted D_cpt near"]),
+        ("p = {:.2g} (176 steps), {:.2g} (264)", ["autoscale p 176", "autoscale p 264"]),
+        ("of a final loss is {:.4f} nats", ["seed sd"]),
+    ],
+)
+def test_the_causes_have_the_measured_numbers(words, names):
+    said = re.sub(r"\b0\.", ".", words.format(*MEASURED[names]))
+    assert said in " ".join(PAGE.split())
