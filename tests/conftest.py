@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Read when numpy is loaded. Where more threads than cores run, those of one decomposition wait for each other: with two
+# of them those of a 2,000 x 30 matrix took 90 times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import Source, TokenizerChoice, prepare

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -86,6 +87,8 @@ exit codes: 0 done, 1 crash, a failed run, or nothing meets the goal, 2 bad conf
 
 def main() -> None:
     """Entry of the command line."""
+    # Read when numpy is loaded. A fit uses all cores by processes: threads of theirs would wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     leave_on_signals("stopped before anything was written")
     # Imported objects stay alive: collecting garbage among them took a third of the time of `cptlaw plan`.
     gc.set_threshold(100_000, 20, 20)
