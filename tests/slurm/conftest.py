@@ -160,7 +160,8 @@ def prepare_words(words: list[str], texts: Path, folder: Path) -> list[str]:
     """The overrides of a question whose corpora are prepared in a folder; without `studies`."""
     places = (f"corpora.sources.{name}.path={texts / of}" for name, of in (("general", "general"), ("domain", "code")))
     words = [*words, f"data={folder / 'data'}", *places]
-    assert run(["prepare", *words, f"studies={folder}"]) == 0
+    # One process measures the speed of the models; two would be started first.
+    assert run(["prepare", *words, f"studies={folder}", "launcher.workers=1"]) == 0
     return words
 
 
