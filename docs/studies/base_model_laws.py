@@ -19,7 +19,7 @@ import pandas as pd
 from fitting import LAWS as EVERY
 from fitting import Fit, Fold, fit, fit_shared, held_out
 from fitting.schedule import Schedules, with_areas
-from pipeline.question.loading import question_of_study
+from pipeline.goals.registry import question_of_study
 from pipeline.study.collect import of_domain, read_points, schedules
 from pipeline.study.fits import shared_folds
 from pipeline.study.folder import study_of

@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 from scipy.stats import sem, spearmanr, t
 
-from pipeline.mixture_weights.artifacts import DesignFit, WeightsConfirmation, WeightsRecommendation
+from pipeline.goals.weights.artifacts import DesignFit, WeightsConfirmation, WeightsRecommendation
 from pipeline.study.folder import Study
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import fitting
 from fitting import Fold
 from fitting.schedule import Schedule, Schedules
-from pipeline.paper_tables.dcpt.points import DomainPoints
+from pipeline.papers.dcpt.points import DomainPoints
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"

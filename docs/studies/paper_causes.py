@@ -21,17 +21,17 @@ from docs.studies.papers_page import DESIGNS, L3, L3_CASES
 from fitting.cross_validation import Fold, folds
 from fitting.mixtures.ddo import domain_effect
 from fitting.parallel import over_cores
-from pipeline.paper_tables.catalogue import READINGS, TABLES
-from pipeline.paper_tables.dcpt.fits import FORMS, score_form
-from pipeline.paper_tables.dcpt.points import CORPORA, METRICS, DomainPoints, Scores, mean_scores
-from pipeline.paper_tables.dcpt.statements import STATEMENTS
-from pipeline.paper_tables.dynamics.fits import ACCURATE, open_model
-from pipeline.paper_tables.dynamics.points import CORPORA as SIDES
-from pipeline.paper_tables.dynamics.points import ScheduleStudy, fit_to, predicted
-from pipeline.paper_tables.make import tables_of
-from pipeline.paper_tables.table import PAPERS_VARIABLE, Source, paper_folder
-from pipeline.paper_tables.verdict import NOT_HERE, SEED_TIE, compared
-from pipeline.question.loading import question_of_study
+from pipeline.goals.registry import question_of_study
+from pipeline.papers.catalogue import READINGS, TABLES
+from pipeline.papers.dcpt.fits import FORMS, score_form
+from pipeline.papers.dcpt.points import CORPORA, METRICS, DomainPoints, Scores, mean_scores
+from pipeline.papers.dcpt.statements import STATEMENTS
+from pipeline.papers.dynamics.fits import ACCURATE, open_model
+from pipeline.papers.dynamics.points import CORPORA as SIDES
+from pipeline.papers.dynamics.points import ScheduleStudy, fit_to, predicted
+from pipeline.papers.make import tables_of
+from pipeline.papers.table import PAPERS_VARIABLE, Source, paper_folder
+from pipeline.papers.verdict import NOT_HERE, SEED_TIE, compared
 from pipeline.study.folder import Study
 
 POTENTIALS = ("wsd-tenth", "half-tenth", "constant-tenth")

@@ -13,10 +13,10 @@ import pandas as pd
 
 from docs.studies.law_errors import RESULTS
 from docs.studies.laws_page import markdown
-from pipeline.paper_tables.catalogue import READINGS, TABLES
-from pipeline.paper_tables.show import PAPERS, numbered
-from pipeline.paper_tables.table import judged
-from pipeline.paper_tables.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
+from pipeline.papers.catalogue import READINGS, TABLES
+from pipeline.papers.show import PAPERS, numbered
+from pipeline.papers.table import judged
+from pipeline.papers.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
 
 PAGE = Path(__file__).parents[1] / "papers.md"
 VERDICTS = (HOLDS, IN_ORDER, NOT_HERE, UNKNOWN)

@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.cli import base_model, verbs
+from pipeline.goals.registry import read_question
 from pipeline.plan.base_model import PACKAGES, bring_model
 from pipeline.plan.prepare import generation_lines
-from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
 from training.run import Exit
 
@@ -61,7 +61,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         log(f"  {line}")
     question = read_question(["experiment=base-model", *base_model.overrides(names[0], folder, model), *given])
     if not dry:
-        return verbs.all_steps(question, console)
+        return verbs.quickstart(question, console)
     # What the model has yet to write takes hours: its cost is estimated before.
-    code = Exit.DONE if generation_lines(question) else verbs.prepare(question, console)
-    return code if code != Exit.DONE else verbs.plan(question, console)
+    code = Exit.DONE if generation_lines(question) else verbs.carry_out("prepare", question, console)
+    return code if code != Exit.DONE else verbs.carry_out("plan", question, console)

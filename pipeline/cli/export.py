@@ -11,7 +11,7 @@ from rich.console import Console
 from pipeline.cli.trainers.by_token import megatron, nemo, torchtitan
 from pipeline.cli.trainers.plan import Config, TrainingPlan, missing_data, training_plan
 from pipeline.cli.trainers.transformers_trainer import axolotl, llama_factory, trl
-from pipeline.question.loading import question_of_study
+from pipeline.goals.registry import question_of_study
 from pipeline.question.messages import ConfigError, nearest
 from pipeline.study.folder import study_of
 from training.durable import write_whole

@@ -23,7 +23,7 @@ from rich.console import Console
 from yaml import YAMLError
 
 from pipeline.cli.elsewhere import RunLog, read_logs
-from pipeline.question.loading import question_of_study, read_question
+from pipeline.goals.registry import question_of_study, read_question
 from pipeline.question.messages import ConfigError, describe_keys, one_line
 from pipeline.question.schema import Question
 from pipeline.study.collect import collect

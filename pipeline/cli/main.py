@@ -197,7 +197,8 @@ def _of_fitting() -> list[type[Exception]]:
 
 
 def _question(verb: str, rest: list[str]):
-    from pipeline.question.loading import question_of_study, read_question, selects_file
+    from pipeline.goals.registry import question_of_study, read_question
+    from pipeline.question.loading import selects_file
     from pipeline.question.messages import ConfigError
 
     on_study = VERBS[verb].on_study

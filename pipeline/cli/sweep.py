@@ -17,18 +17,17 @@ from types import FrameType
 from omegaconf import DictConfig
 from rich.console import Console
 
+from pipeline.goals.registry import checked, goal_of, read_question
 from pipeline.launch.local import last_log_line, train_locally
-from pipeline.plan.runs import data_folder
-from pipeline.plan.write import current_plan, write_plan
+from pipeline.plan.write import write_plan
 from pipeline.question.design import is_active
-from pipeline.question.goal import goal_of
-from pipeline.question.loading import checked, read_question
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
+from pipeline.show.tracking.mirror import track_job
+from pipeline.steps import planned_now
+from pipeline.study.context import context_of
 from pipeline.study.folder import PlannedRun, Study, StudyError, study_of
-from pipeline.tracking.mirror import track_job
 from training.corpora.documents import CorpusError
-from training.corpora.manifest import Manifest
 from training.durable import read_lines_whole
 from training.run import Exit
 from training.spec import SpecError
@@ -77,14 +76,16 @@ def carry_out(question: Question) -> float | None:
     study = study_of(question)
     if question.launcher.kind != "local":
         raise ConfigError([f"launcher: {question.launcher.kind!r} in a sweep; allowed: local, and hydra/launcher=..."])
-    if goal_of(question).staged(question):
+    if goal_of(question).is_staged(question):
         key = "design" if is_active(question) else "goal"
         value = f"{key}.kind: {getattr(question, key).kind!r} in a sweep"
         raise ConfigError([f"{value}; allowed: goal=trade-off mixture=ratios, whose runs need no earlier results"])
     with _plan_lock(study):
-        runs = current_plan(question, study, Manifest.open(data_folder(question)))
-        runs_of_job = [run for run in runs if run.role != "confirm" or run.variant]
-        write_plan(question, study, keep=True)
+        context = context_of(question)
+        runs = planned_now(context, keep=True)
+        own = {run.spec.hash for run in planned_now(context)}
+        runs_of_job = [run for run in runs if run.spec.hash in own and (run.role != "confirm" or run.variant)]
+        write_plan(context, runs)
     names = [run.name for run in runs_of_job]
     code = train_locally(study, question, Console(), names)
     objective = _objective(study, runs_of_job, question.corpora.domain) if code == Exit.DONE else None

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipeline.paper_tables.catalogue import READINGS, TABLES
-from pipeline.paper_tables.table import Reading, Source
-from pipeline.question.loading import load_question, question_of_study, read_question
+from pipeline.goals.registry import load_question, question_of_study, read_question
+from pipeline.papers.catalogue import READINGS, TABLES
+from pipeline.papers.table import Reading, Source
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
-from pipeline.report.terminal_tables import cost_table
+from pipeline.show.terminal.tables import cost_table
+from pipeline.study.context import Context
 from pipeline.study.folder import Study, StudyError
 from training.run import Exit
 
@@ -128,7 +129,7 @@ def _print_cost(study: Study, question: Question, console: Console, carry_out: C
     if not study.plan_file.exists():
         carry_out("plan", question, console)
     elif runs := [run for run in study.read_plan() if study.state(run) != "done"]:
-        console.print(cost_table(study, question, runs))
+        console.print(cost_table(Context(question, study), runs))
 
 
 def _question(reading: Reading, overrides: Sequence[str]) -> Question:

@@ -13,8 +13,8 @@ from pipeline.launch.ranks import rank_environment, run_ranks
 from pipeline.launch.run_queue import next_runs, select_runs
 from pipeline.plan.runs import data_folder, kept_steps
 from pipeline.question.schema import Question
+from pipeline.show.tracking.mirror import NO_MIRROR, Mirror, mirrored
 from pipeline.study.folder import PlannedRun, Study, question_yaml
-from pipeline.tracking.mirror import NO_MIRROR, Mirror, mirrored
 from training.attempt import LeaseLostError
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest

@@ -14,9 +14,9 @@ from statistics import fmean
 from typing import Any
 
 from pipeline.plan.cost import run_seconds
-from pipeline.plan.machine import read_machine, workers
-from pipeline.question.schema import Question
+from pipeline.plan.machine import workers
 from pipeline.study.artifacts import Machine, Speed
+from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study
 from training.corpora.documents import json_hash
 from training.devices.group import SHARDED
@@ -36,14 +36,14 @@ ENGINES_SECONDS = 8.0
 Speeds = Callable[[PlannedRun], Speed | None]
 
 
-def speed_of(study: Study, question: Question, runs: Sequence[PlannedRun], engines: bool = True) -> Speeds:
+def speed_of(context: Context, runs: Sequence[PlannedRun], engines: bool = True) -> Speeds:
     """Tokens a second of one worker in a run of a plan, as far as this machine has measured it.
 
     Of the engine that was chosen for its shape, where that was measured; else, and without `engines`, of the plain one
     that prepare measured, times what compiling should gain where the plan is long enough for it.
     """
-    machine, compiled = read_machine(study), shapes_to_compile(study, question, runs)
-    chosen = chosen_engines(study) if engines else {}
+    machine, compiled = context.machine, shapes_to_compile(context, runs)
+    chosen = chosen_engines(context.study) if engines else {}
 
     def speed(run: PlannedRun) -> Speed | None:
         shape = run_shape(run)
@@ -58,7 +58,7 @@ def speed_of(study: Study, question: Question, runs: Sequence[PlannedRun], engin
     return speed
 
 
-def wall_seconds(study: Study, question: Question, runs: Sequence[PlannedRun]) -> float | None:
+def wall_seconds(context: Context, runs: Sequence[PlannedRun]) -> float | None:
     """Seconds until the workers of this machine have trained all runs; None where a speed is not known.
 
     Each worker takes the first run of the plan whose parent is done; the first run of a shape measures engines and
@@ -66,8 +66,8 @@ def wall_seconds(study: Study, question: Question, runs: Sequence[PlannedRun]) -
     """
     if not runs:
         return 0.0
-    speed, chosen = speed_of(study, question, runs), chosen_engines(study)
-    compiled = shapes_to_compile(study, question, runs)
+    question, speed, chosen = context.question, speed_of(context, runs), chosen_engines(context.study)
+    compiled = shapes_to_compile(context, runs)
     took = [engine.seconds for engine in chosen.values() if engine.compiled]
     with_compiling = fmean(took) if took else ENGINES_SECONDS + COMPILE_SECONDS
     seconds, begun = [], set(shape for shape, _ in chosen)
@@ -99,9 +99,9 @@ def _makespan(runs: Sequence[PlannedRun], seconds: Sequence[float], count: int) 
     return now
 
 
-def shapes_to_compile(study: Study, question: Question, runs: Sequence[PlannedRun]) -> Collection[str]:
+def shapes_to_compile(context: Context, runs: Sequence[PlannedRun]) -> Collection[str]:
     """Hashes of the shapes for which a compiled engine is tried, as `training.engine.choose_engine` does."""
-    machine = read_machine(study)
+    machine, question = context.machine, context.question
     plain_only = question.engine != "auto" or question.parallel.kind in SHARDED
     if machine is None or plain_only or not shutil.which(os.environ.get("CXX", "g++")):
         return ()

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 
 from pipeline.plan.cost import run_seconds
 from pipeline.plan.duration import chosen_engines, run_shape, shapes_to_compile, speed_of
-from pipeline.question.schema import Question
-from pipeline.study.folder import PlannedRun, Study
+from pipeline.study.context import Context
+from pipeline.study.folder import PlannedRun
 from training.run import choose_run_engine
 from training.spec import Execution
 
 
-def measure_engine(question: Question, study: Study, runs: Sequence[PlannedRun], log: Callable[[str], object]) -> None:
+def measure_engine(context: Context, runs: Sequence[PlannedRun], log: Callable[[str], object]) -> None:
     """Choose the engine of a shape as its first run would, which then finds the choice; once for a study.
 
     Of the shapes for which compiling pays it is the one that trains longest; the first runs of the others measure them,
@@ -22,7 +22,8 @@ def measure_engine(question: Question, study: Study, runs: Sequence[PlannedRun],
     Args:
         runs: those that the workers of this machine will train.
     """
-    compiled, speed = shapes_to_compile(study, question, runs), speed_of(study, question, runs)
+    question, study = context.question, context.study
+    compiled, speed = shapes_to_compile(context, runs), speed_of(context, runs)
     seconds = defaultdict[str, float](float)
     for run in runs:
         if run_shape(run) in compiled:

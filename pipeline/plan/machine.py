@@ -8,11 +8,10 @@ import subprocess
 from collections.abc import Callable
 
 from pipeline.plan.runs import shape_of
-from pipeline.question.presets import models
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Machine, Speed
-from pipeline.study.folder import Study, StudyError
-from training.corpora.manifest import Manifest
+from pipeline.study.context import Context
+from pipeline.study.folder import StudyError
 
 
 def workers(question: Question) -> int:
@@ -34,43 +33,27 @@ def gpus() -> list[str]:
     return [str(number) for number in range(listed.count("GPU "))]
 
 
-def required_precision(question: Question, study: Study) -> str:
-    """The study's precision.
-
-    Raises:
-        StudyError: precision=auto, and prepare has not chosen it.
-    """
-    if (precision := known_precision(question, study)) is None:
-        what = "of one precision" if Machine.path(study).exists() else "missing"
-        raise StudyError(f"{study.folder}/machine.json: {what}, and precision=auto; run cptlaw prepare first")
-    return precision
-
-
-def read_machine(study: Study) -> Machine | None:
-    """What prepare measured for this study; None before that."""
-    return Machine.read(study) if Machine.path(study).exists() else None
-
-
-def measure_machine(question: Question, study: Study, manifest: Manifest, log: Callable[[str], object]) -> str:
+def measure_machine(context: Context, log: Callable[[str], object]) -> str:
     """Measure each model's speed once, and return the faster precision, fp32 or bf16, for the whole study.
 
     Of a configured precision only that one is measured, and with launcher=slurm nothing, as the nodes are other
     machines. A processor that would emulate the products of bf16 gets fp32, and bf16 is not measured. What was measured
     to choose a precision stays.
     """
+    question, study = context.question, context.study
     machine, configured = None, question.precision != "auto"
     try:
-        machine = read_machine(study)
+        machine = context.machine
     except StudyError:
         Machine.path(study).unlink()  # Damaged: it sends everyone else here.
-    if machine and (_compared(machine) or question.precision == machine.precision):
+    if machine and (machine.chose_precision or question.precision == machine.precision):
         return question.precision if configured else machine.precision
     if configured and question.launcher.kind == "slurm":
         return question.precision
     from training.engine import PRECISIONS, device_name, fast_precisions, forget, measured_speeds
 
-    ladder, target = models(question)
-    shapes = {model.name: shape_of(question, model, manifest) for model in [*ladder, target]}
+    target = question.model
+    shapes = {name: shape_of(context, model) for name, model in context.models.items()}
     parallel, launcher = question.parallel, question.launcher
     batch = parallel.micro_batch(question.continual.global_batch, launcher.micro_batch)
     settings = {"batch": batch, "sequence_length": question.sequence_length, "objective": question.objective.kind}
@@ -93,16 +76,3 @@ def measure_machine(question: Question, study: Study, manifest: Manifest, log: C
     machine.write(study)
     log(f"precision: {precision} ({listed} on {launcher.threads} thread, {target.name}, not compiled)")
     return machine.precision
-
-
-def known_precision(question: Question, study: Study) -> str | None:
-    """The study's precision, configured or measured; None while it is neither."""
-    if question.precision != "auto":
-        return question.precision
-    machine = read_machine(study)
-    return machine.precision if machine and _compared(machine) else None
-
-
-def _compared(machine: Machine) -> bool:
-    """Whether its precision was chosen, rather than configured when it was measured."""
-    return len(machine.measured) > 1

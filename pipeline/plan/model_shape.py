@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.question.messages import ConfigError
-from pipeline.question.schema import ModelConfig, Question
-from training.corpora.manifest import Manifest
+from pipeline.question.schema import ModelConfig
+from pipeline.study.context import Context
 from training.spec import Objective, SpecError
 
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
@@ -63,8 +63,9 @@ def with_rope_theta(shape: dict[str, Any], theta: float) -> dict[str, Any]:
     return shape | {"rope_theta": theta}
 
 
-def objective_of(question: Question, manifest: Manifest) -> Objective:
+def objective_of(context: Context) -> Objective:
     """The objective with its mask token: as given, else the tokenizer's, else the first id after its vocabulary."""
+    question, manifest = context.question, context.manifest
     if question.objective.kind == "causal":
         return Objective()
     if question.objective.mask_token >= 0:

@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.plan.model_shape import configuration_of, directory_of, objective_of, with_rope_theta
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.data import data_folder
-from pipeline.question.design import extended_at
+from pipeline.question.design import extended_at, with_peak
 from pipeline.question.evaluation_budget import within_budget
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import branch_phase, mixtures_of, pieces, replicated
@@ -20,6 +20,7 @@ from pipeline.question.presets import models
 from pipeline.question.schema import ModelConfig, PhaseConfig, Question
 from pipeline.question.schema.training import BranchConfig
 from pipeline.question.variants import variants
+from pipeline.study.context import Context, context_of
 from pipeline.study.folder import PlannedRun
 from training.corpora.manifest import Manifest, PreparedCorpus
 from training.corpora.source import Source
@@ -30,11 +31,16 @@ from training.schedule import learning_rates
 from training.spec import Initial, MixturePhase, RunSpec
 
 
-def placeholder_manifest(question: Question) -> Manifest:
-    """A manifest of the configured vocabulary and endless corpora, to compute the cost of a plan before prepare.
+def estimate(question: Question, precision: str = "fp32") -> Context:
+    """The context of a question before prepare: with the configured vocabulary and endless corpora.
 
     A corpus that a model writes has the tokens that it is to write.
     """
+    context = dataclasses.replace(context_of(question), given_manifest=_placeholder_manifest(question))
+    return dataclasses.replace(context, given_precision=context.known_precision or precision)
+
+
+def _placeholder_manifest(question: Question) -> Manifest:
     vocabulary, ratio = question.corpora.tokenizer.vocabulary, question.corpora.validation_ratio
 
     def corpus(source: Source) -> PreparedCorpus:
@@ -45,18 +51,18 @@ def placeholder_manifest(question: Question) -> Manifest:
     return Manifest(data_folder(question), "", "", vocabulary, ratio, corpora)
 
 
-def planned_runs(question: Question, manifest: Manifest, precision: str) -> list[PlannedRun]:
+def planned_runs(context: Context) -> list[PlannedRun]:
     """The runs for the fit and the pre-training of all models: parents before children, then longest first.
 
     Raises:
         ConfigError: a corpus too short for its runs, for all corpora at once.
     """
     by_hash: dict[str, PlannedRun] = {}
-    for name, role, variant in variants(question):
-        for run in _runs(variant, role, manifest, precision):
+    for name, role, variant in variants(context.question):
+        for run in _runs(context.asking(variant), role):
             by_hash.setdefault(run.spec.hash, dataclasses.replace(run, variant=name))
     runs = list(by_hash.values())
-    if problems := list(supply_problems(runs, manifest, question)):
+    if problems := list(supply_problems(runs, context)):
         raise ConfigError(problems)
     return starting_order(runs)
 
@@ -69,18 +75,18 @@ def starting_order(runs: list[PlannedRun]) -> list[PlannedRun]:
     )
 
 
-def _runs(question: Question, role: str, manifest: Manifest, precision: str) -> list[PlannedRun]:
-    ladder, target = models(question)
-    pretraining = {
-        model.name: pretraining_run(question, model, manifest, precision)
-        for model in [*ladder, target]
-        if not model.path
-    }
+def pretraining_runs(context: Context) -> dict[str, PlannedRun]:
+    """Model -> its pre-training; none for a model with a path."""
+    return {name: pretraining_run(context, model) for name, model in context.models.items() if not model.path}
+
+
+def _runs(context: Context, role: str) -> list[PlannedRun]:
+    question, pretraining = context.question, context.once(pretraining_runs)
     steps = question.continual.steps
     continual = [
-        continual_run(single, model, ratio, steps, seed, role, pretraining, manifest, precision, transfer)
-        for single in by_domain(question)
-        for model in ladder
+        continual_run(single, model, ratio, steps, seed, role, transfer)
+        for single in map(context.asking, by_domain(question))
+        for model in models(question)[0]
         for transfer in ([None] if model.path else question.transfer_steps or [None])
         for ratio, seed in _cells(question)
     ]
@@ -94,33 +100,34 @@ def _runs(question: Question, role: str, manifest: Manifest, precision: str) -> 
 
 
 def continual_run(
-    question: Question,
+    context: Context,
     model: ModelConfig,
     domain_ratio: float,
     steps: int,
     seed: int,
     role: str,
-    pretraining: dict[str, PlannedRun],
-    manifest: Manifest,
-    precision: str,
     transfer: int | None = None,
+    peak: float | None = None,
 ) -> PlannedRun:
-    """One continual run of a model at a domain ratio, from the end of its pre-training or from a step of it.
+    """One continual run of a model at a domain ratio, from the end of its pre-training or from the step `transfer`.
 
-    A run on general text only is one run for all domains of a study, and is evaluated on each.
+    A run on general text only is one run for all domains of a study, and is evaluated on each. Without a peak learning
+    rate it has that of the question.
     """
+    question, budget = context.question, context.question.evaluation_budget
     corpora = question.corpora
     ratio = Fraction(str(domain_ratio))
-    shape, initial, start, before = _initial_weights(model, pretraining.get(model.name), transfer, manifest)
-    phase = dataclasses.replace(question.continual, steps=steps)
+    pretraining = context.once(pretraining_runs).get(model.name)
+    shape, initial, start, before = _initial_weights(context, model, pretraining, transfer)
+    phase = dataclasses.replace(with_peak(question, peak).continual, steps=steps)
     (_, mixture), *later = mixtures_of(phase, corpora, ratio)
     shared = bool(corpora.domains) and not later and mixture[corpora.general] == 1
     domains = corpora.domains if shared else [corpora.domain]
     mixture = {corpora.general: mixture[corpora.general], **dict.fromkeys(domains, mixture[corpora.domain]), **mixture}
     if role == "fit" and any(question.dense.get(name) == model.name for name in domains):
         phase.evaluation = dataclasses.replace(phase.evaluation, policy="dense")
-        question = dataclasses.replace(question, evaluation_budget=1.0)
-    spec = _spec(question, "continual", phase, shape, initial, _plain(mixture), before, seed, manifest, precision)
+        budget = 1.0
+    spec = _spec(context, "continual", phase, shape, initial, _plain(mixture), before, seed, budget)
     phases = tuple(MixturePhase(first * phase.global_batch, _plain(other)) for first, other in later)
     spec = dataclasses.replace(spec, phases=phases) if phases else spec
     at = f"-from{initial.step}" if transfer else ""
@@ -131,29 +138,25 @@ def continual_run(
 
 
 def mixture_spec(
-    question: Question,
-    phase: PhaseConfig,
-    ratios: Mapping[str, Fraction],
-    seed: int,
-    manifest: Manifest,
-    precision: str,
-    pretraining: PlannedRun | None,
+    context: Context, phase: PhaseConfig, ratios: Mapping[str, Fraction], seed: int
 ) -> tuple[RunSpec, str]:
     """The spec of a run of `weights.phase` at any mixture, evaluated on all corpora of the question.
 
-    A corpus that `ratios` lacks has ratio 0. A run of phase continual starts from `pretraining`, or without it from the
-    model's directory.
+    A corpus that `ratios` lacks has ratio 0. A run of phase continual starts from the pre-training of the model, or
+    from its directory.
 
     Returns:
         (spec, folder of the initial weights as in `PlannedRun.start`).
     """
+    question, model = context.question, context.question.model
     if question.weights.phase == "pretrain":
-        shape, initial, start, before = shape_of(question, question.model, manifest), Initial(), "", 0.0
+        shape, initial, start, before = shape_of(context, model), Initial(), "", 0.0
     else:
-        shape, initial, start, before = _initial_weights(question.model, pretraining, None, manifest)
+        pretraining = context.once(pretraining_runs).get(model.name)
+        shape, initial, start, before = _initial_weights(context, model, pretraining, None)
     mixture = {corpus: str(Fraction(ratios.get(corpus, 0))) for corpus in question.corpora.sources}
     name = question.weights.phase
-    return _spec(question, name, phase, shape, initial, mixture, before, seed, manifest, precision), start
+    return _spec(context, name, phase, shape, initial, mixture, before, seed), start
 
 
 def branch_run(trunk: PlannedRun, phase: PhaseConfig, branch: BranchConfig, budget: float) -> PlannedRun:
@@ -174,23 +177,24 @@ def branch_run(trunk: PlannedRun, phase: PhaseConfig, branch: BranchConfig, budg
     return PlannedRun(name, trunk.role, trunk.model, f"runs/{trunk.name}/resume/step-{branch.step}", spec)
 
 
-def pretraining_run(question: Question, model: ModelConfig, manifest: Manifest, precision: str) -> PlannedRun:
+def pretraining_run(context: Context, model: ModelConfig) -> PlannedRun:
     """The pre-training run of a model on general text, with `pretrain.domain_ratio` of each domain."""
-    shape = shape_of(question, model, manifest)
+    shape, question = shape_of(context, model), context.question
     corpora, phase = question.corpora, question.pretrain
     domains, ratio = corpora.domains or [corpora.domain], Fraction(str(phase.domain_ratio))
     mixture = _plain({corpora.general: 1 - ratio * len(domains), **dict.fromkeys(domains, ratio)})
-    spec = _spec(question, "pretrain", phase, shape, Initial(), mixture, 0.0, question.seed, manifest, precision)
+    spec = _spec(context, "pretrain", phase, shape, Initial(), mixture, 0.0, question.seed)
     name = f"pretrain-{model.name}-{spec.steps}-seed{spec.seed}-{spec.hash[:8]}"
     return PlannedRun(name, "pretrain", model.name, "", spec)
 
 
-def shape_of(question: Question, model: ModelConfig, manifest: Manifest) -> dict[str, Any]:
+def shape_of(context: Context, model: ModelConfig) -> dict[str, Any]:
     """The architecture of a model of the question, with the vocabulary of the prepared corpora."""
+    question, manifest = context.question, context.manifest
     end = manifest.store(question.corpora.general).meta.end_of_text if manifest.tokenizer else 0
     lengths = [question.sequence_length, question.pretrain.sequence_length, question.continual.sequence_length]
     # A mask token outside the tokenizer's vocabulary takes one more row.
-    rows = max(manifest.vocabulary, objective_of(question, manifest).mask_token + 1)
+    rows = max(manifest.vocabulary, objective_of(context).mask_token + 1)
     return configuration_of(model, rows, max(length or 0 for length in lengths), end)
 
 
@@ -231,7 +235,7 @@ def _cells(question: Question) -> Iterator[tuple[float, int]]:
 
 
 def _initial_weights(
-    model: ModelConfig, parent: PlannedRun | None, transfer: int | None, manifest: Manifest
+    context: Context, model: ModelConfig, parent: PlannedRun | None, transfer: int | None
 ) -> tuple[dict[str, Any], Initial, str, float]:
     """(shape, initial weights, their folder, last learning rate) for a continual run, from a run or a directory."""
     if parent is None:
@@ -239,6 +243,7 @@ def _initial_weights(
         shape, fingerprint = _read_directory(directory, tuple(file.stat().st_mtime_ns for file in directory.glob("*")))
         rows = shape.get("vocab_size")
         # Before prepare the number of token ids is not known.
+        manifest = context.manifest
         if manifest.tokenizer and rows and (problem := vocabulary_problem(manifest.vocabulary, rows)):
             raise ConfigError([f"model.path: {model.path}: {problem}"])
         return shape, Initial("directory", fingerprint=fingerprint), str(directory), 0.0
@@ -265,7 +270,7 @@ def _rate_at(spec: RunSpec, step: int) -> float:
 
 
 def _spec(
-    question: Question,
+    context: Context,
     phase_name: str,
     phase: PhaseConfig,
     shape: dict[str, Any],
@@ -273,9 +278,9 @@ def _spec(
     mixture: dict[str, str],
     before: float,
     seed: int,
-    manifest: Manifest,
-    precision: str,
+    budget: float | None = None,
 ) -> RunSpec:
+    question, manifest = context.question, context.manifest
     spec = RunSpec(
         phase=phase_name,
         model=shape if phase.rope_theta is None else with_rope_theta(shape, phase.rope_theta),
@@ -288,11 +293,11 @@ def _spec(
         schedule=pieces(phase),
         learning_rate_before=before,
         optimizer=question.optimizer,
-        precision=precision,
+        precision=context.precision,
         seed=seed,
         evaluation=phase.evaluation,
         validation_windows=question.validation_windows,
-        objective=objective_of(question, manifest),
+        objective=objective_of(context),
         boundaries=question.boundaries,
     )
-    return within_budget(spec, question.evaluation_budget)
+    return within_budget(spec, question.evaluation_budget if budget is None else budget)

@@ -6,14 +6,13 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 
-from pipeline.question.schema import Question
+from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
-from training.corpora.manifest import Manifest
 
 
-def supply_problems(runs: list[PlannedRun], manifest: Manifest, question: Question) -> Iterator[str]:
+def supply_problems(runs: list[PlannedRun], context: Context) -> Iterator[str]:
     """A message for each corpus that some run would read more than once."""
-    for corpus, prepared in manifest.corpora.items():
+    for corpus, prepared in context.manifest.corpora.items():
         readers = (run for run in runs if corpus in run.spec.mixture)
         largest = max(readers, key=lambda run: _demand(run, corpus), default=None)
         if largest is None:
@@ -23,7 +22,7 @@ def supply_problems(runs: list[PlannedRun], manifest: Manifest, question: Questi
         available = max(prepared.tokens["train"] - 1, 0) // length * length
         if available == 0:
             yield f"corpora.sources.{corpus}: {prepared.tokens['train']} tokens, less than one sequence of {length}"
-        elif demand > available and not question.allow_repeats:
+        elif demand > available and not context.question.allow_repeats:
             yield (
                 f"corpora.sources.{corpus}: {available:,} tokens, {largest.name} would read {demand:,}, "
                 f"{demand / available:.2f} epochs; give more text, fewer steps, or allow_repeats=true"

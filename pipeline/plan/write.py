@@ -2,64 +2,53 @@
 
 from __future__ import annotations
 
-from pipeline.plan.machine import required_precision
-from pipeline.plan.runs import data_folder
-from pipeline.question.goal import goal_of
+from collections.abc import Sequence
+
+from pipeline.question.data import data_folder
 from pipeline.question.loading import load_question
-from pipeline.question.schema import Question
 from pipeline.study.artifacts import Corpora, Corpus
+from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study, StudyError, question_yaml
 from training.corpora.manifest import Manifest
 from training.durable import write_whole
 
 
-def write_plan(question: Question, study: Study, *, keep: bool = False) -> list[PlannedRun]:
-    """Freeze the question and its runs in the study's folder.
-
-    With `keep` all runs stay that are planned already.
-    """
-    manifest = Manifest.open(data_folder(question))
-    runs = current_plan(question, study, manifest, keep=keep)
+def write_plan(context: Context, runs: Sequence[PlannedRun]) -> None:
+    """Freeze the question and its runs in the study's folder."""
+    study = context.study
     study.folder.mkdir(parents=True, exist_ok=True)
-    write_whole(study.folder / "study.yaml", question_yaml(question))
+    write_whole(study.folder / "study.yaml", question_yaml(context.question))
     study.write_plan(runs)
     # Beside the plan, since a study may be read where its corpora are not.
-    tokens_per_byte = {
-        name: corpus.tokens["validation"] / corpus.bytes["validation"] for name, corpus in manifest.corpora.items()
-    }
-    corpora = {name: Corpus(text.fingerprint, text.revision, text.tokens) for name, text in manifest.corpora.items()}
+    of_manifest = context.manifest.corpora
+    tokens_per_byte = {name: text.tokens["validation"] / text.bytes["validation"] for name, text in of_manifest.items()}
+    corpora = {name: Corpus(text.fingerprint, text.revision, text.tokens) for name, text in of_manifest.items()}
     Corpora(tokens_per_byte, corpora).write(study)
-    return runs
 
 
-def current_plan(question: Question, study: Study, manifest: Manifest, *, keep: bool = False) -> list[PlannedRun]:
-    """The runs of a question, and the confirmation runs that are planned already; with `keep` all planned runs.
-
-    Raises:
-        ConfigError: a corpus too short; a line for each.
-        StudyError: the precision is not measured yet.
-    """
-    runs = goal_of(question).runs(question, study, manifest, required_precision(question, study))
-    if study.plan_file.exists():
-        planned = {run.spec.hash for run in runs}
-        runs += [
+def with_planned(context: Context, runs: Sequence[PlannedRun], *, keep: bool = False) -> list[PlannedRun]:
+    """Runs for the fit, and the confirmation runs that are planned already; with `keep` all planned runs."""
+    hashes = {run.spec.hash for run in runs}
+    return [
+        *runs,
+        *(
             run
-            for run in study.read_plan()
-            if run.spec.hash not in planned
-            and (keep or (run.role == "confirm" and not run.variant and run.parent in {*planned, None}))
-        ]
-    return runs
+            for run in context.plan
+            if run.spec.hash not in hashes
+            and (keep or (run.role == "confirm" and not run.variant and run.parent in {*hashes, None}))
+        ),
+    ]
 
 
-def planned_corpora(question: Question, study: Study) -> Manifest:
+def planned_corpora(context: Context) -> Manifest:
     """The prepared corpora, which are those that the study was planned with.
 
     Raises:
         StudyError: they are others, so that no fit of the study predicts their losses; or they lie in another folder
             than the one that the workers, which read study.yaml, will look in.
     """
-    folder, planned = data_folder(question), Corpora.read(study).corpora
-    manifest = Manifest.open(folder)
+    study, manifest = context.study, context.manifest
+    folder, planned = data_folder(context.question), Corpora.read(study).corpora
     others = [
         name
         for name, corpus in manifest.corpora.items()

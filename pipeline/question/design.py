@@ -7,9 +7,8 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 
-from pipeline.question.goal import GOALS, designable, goal_of
 from pipeline.question.phases import pieces
-from pipeline.question.schema import PhaseConfig, Question
+from pipeline.question.schema import GOAL_KINDS, PhaseConfig, Question
 from training.evaluation_steps import evaluation_steps
 from training.schedule import Piece, learning_rates, piece_lengths
 
@@ -103,9 +102,13 @@ def is_active(question: Question) -> bool:
     (True, False)
     """
     if question.design.kind == "auto":
-        able = question.goal.kind in GOALS and bool(goal_of(question).design_question)
-        return able and not question.mixture.domain_ratio
+        return bool(question.goal_kind.design_question) and not question.mixture.domain_ratio
     return question.design.kind == "active"
+
+
+def designable() -> str:
+    """The goals whose runs can be chosen round by round, for a message."""
+    return ", ".join(name for name, kind in GOAL_KINDS.items() if kind.design_question)
 
 
 def design_problems(question: Question) -> Iterator[str]:
@@ -130,13 +133,13 @@ def design_problems(question: Question) -> Iterator[str]:
         return
     if not wrong and question.continual.steps >= 1 and question.confirm.tokens_factor > 0:
         yield from _length_problems(question)
-    if question.goal.kind in GOALS and not goal_of(question).design_question:
+    if question.goal.kind in GOAL_KINDS and not question.goal_kind.design_question:
         able = f"allowed: auto, grid, or goal.kind of {designable()}"
         yield f"design.kind: 'active' with goal.kind={question.goal.kind}; {able}"
     from fitting import LAWS  # Loads scipy for half a second, which a grid does not need.
 
     known = [LAWS[law] for law in question.law if law in LAWS]
-    limited = question.goal.kind in GOALS and goal_of(question).design_question == "limited_data"
+    limited = question.goal_kind.design_question == "limited_data"
     if limited and not any("D" in law.columns for law in known):
         yield f"law: {list(question.law)} with design.kind=active; allowed: at least one that reads D, like dcpt"
     if not (question.ladder or design.target_size):

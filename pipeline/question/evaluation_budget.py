@@ -6,7 +6,6 @@ import dataclasses
 
 import numpy as np
 
-from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
 from training.evaluation_steps import EvaluationPolicy, evaluation_steps
 from training.spec import RunSpec
@@ -20,7 +19,7 @@ def affordable_windows(question: Question) -> int:
     """Validation windows per corpus with which the shortest continual run can be evaluated `FEWEST` times."""
     parts = question.design.lengths if question.design.kind != "grid" and not question.mixture.domain_ratio else [1.0]
     steps = question.continual.steps * min([1.0, *(part * question.confirm.tokens_factor for part in parts)])
-    corpora = len(question.corpora.sources) if goal_of(question).many_domains else 2
+    corpora = len(question.corpora.sources) if question.goal_kind.many_domains else 2
     sequences = _evaluated_sequences(steps * question.continual.global_batch, question.evaluation_budget)
     return int(np.clip(sequences / (corpora * FEWEST), LEAST_WINDOWS, MOST_WINDOWS))
 

@@ -24,7 +24,7 @@ from pipeline.question.evaluation_budget import affordable_windows
 from pipeline.question.messages import ConfigError, one_line, value_problems
 from pipeline.question.presets import goal_section, law_sections
 from pipeline.question.schema import Question
-from pipeline.question.validation import problems
+from pipeline.question.validation import Check, problems
 
 FREE_NAMES = (
     *(r"corpora\.sources", r"weights\.base", r"weights\.value", r"weights\.given(\.[^=.]+)?", r"variants(\.[^=]+)?"),
@@ -35,7 +35,12 @@ START, END = "---\n", "...\n"
 ConfigStore.instance().store(name="schema", node=Question)
 
 
-def read_question(overrides: Sequence[str]) -> Question:
+def _none(question: Question) -> Iterator[str]:
+    """The check of a caller that knows no goals: what their own keys hold is read as it is."""
+    return iter(())
+
+
+def read_question(overrides: Sequence[str], goal_problems: Check = _none) -> Question:
     """The question that conf/ and Hydra overrides compose, checked.
 
     Raises:
@@ -49,7 +54,7 @@ def read_question(overrides: Sequence[str]) -> Question:
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_override_problems(overrides, error)) from None
     with _in_one_line():
-        return checked(composed)
+        return checked(composed, goal_problems)
 
 
 def _composed(overrides: Sequence[str]) -> DictConfig:
@@ -90,16 +95,18 @@ def selects_file(override: str) -> bool:
     return bool(group) and (CONF / group).is_dir()
 
 
-def checked(composed: Any) -> Question:
+def checked(composed: Any, goal_problems: Check = _none) -> Question:
     """The question in a composed configuration, after all checks that need no data."""
     question = _question(composed)
-    if lines := list(dict.fromkeys(problems(question))):
+    if lines := list(dict.fromkeys(problems(question, goal_problems))):
         raise ConfigError(lines)
     question.validation_windows = question.validation_windows or affordable_windows(question)
     return question
 
 
-def load_question(path: Path, overrides: Sequence[str] = (), *, again: bool = True) -> Question:
+def load_question(
+    path: Path, overrides: Sequence[str] = (), goal_problems: Check = _none, *, again: bool = True
+) -> Question:
     """The question in a study.yaml, changed by overrides and checked.
 
     Overrides are single keys, law=[...] and goal=...; without `again` the checks are skipped, for a file just written.
@@ -126,10 +133,12 @@ def load_question(path: Path, overrides: Sequence[str] = (), *, again: bool = Tr
     if lines:
         raise ConfigError(lines)
     with _in_one_line():
-        return checked(stored) if again else _question(stored)
+        return checked(stored, goal_problems) if again else _question(stored)
 
 
-def question_of_study(folder: Path, overrides: Sequence[str], *, again: bool = True) -> Question:
+def question_of_study(
+    folder: Path, overrides: Sequence[str], goal_problems: Check = _none, *, again: bool = True
+) -> Question:
     """The question of a study, wherever its folder is now; `again` as in `load_question`.
 
     Raises:
@@ -137,7 +146,7 @@ def question_of_study(folder: Path, overrides: Sequence[str], *, again: bool = T
     """
     if not (folder / "study.yaml").exists():
         raise ConfigError([f"{folder}: not a study, it has no study.yaml; create one with cptlaw plan"])
-    question = load_question(folder / "study.yaml", overrides, again=again)
+    question = load_question(folder / "study.yaml", overrides, goal_problems, again=again)
     question.name, question.studies = folder.resolve().name, str(folder.parent)
     # Only the present command may ask for training, not the one that wrote study.yaml.
     question.tables.run &= any(word.lstrip("+").startswith("tables.run=") for word in overrides)

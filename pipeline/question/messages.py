@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -191,3 +192,13 @@ def _default(item: Field[Any]) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return str(list(value) if isinstance(value, tuple) else value)
+
+
+def finite_above(value: float | None, low: float) -> bool:
+    """Whether a key has a finite value above `low`."""
+    return value is not None and low < value < math.inf
+
+
+def shown(value: float | None) -> str:
+    """A number as a message of the preflight prints it."""
+    return "null" if value is None else f"{value:g}"

@@ -9,7 +9,6 @@ from dataclasses import replace
 from fractions import Fraction
 
 from pipeline.question.data import data_folder
-from pipeline.question.goal import GOALS, goal_of
 from pipeline.question.messages import nearest
 from pipeline.question.phases import mixtures_of, phase_lengths
 from pipeline.question.schema import PhaseConfig, Question
@@ -30,7 +29,7 @@ def phase_problems(name: str, phase: PhaseConfig, question: Question) -> Iterato
     if name != "continual":
         yield f"{key}: {len(phase.phases)}; allowed: none, give them in continual.phases"
         return
-    if question.goal.kind in GOALS and goal_of(question).many_domains:
+    if question.goal_kind.many_domains:
         yield f"{key}: {len(phase.phases)} with goal.kind={question.goal.kind}; allowed: none"
     of_lengths = [list(_length_problems(part)) for part in phase.phases]
     of_ratios = [list(_ratio_problems(part, question)) for part in phase.phases]

@@ -5,18 +5,17 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from pipeline.question.design import design_problems, is_active
-from pipeline.question.goal import GOALS, goal_of, goal_problems, steps_of
 from pipeline.question.messages import ConfigError, nearest
 from pipeline.question.phase_problems import phase_problems
 from pipeline.question.phases import branch_phase, pieces, replicated
 from pipeline.question.presets import models
 from pipeline.question.ranges import PHASE_RANGES, RANGES, choice_problems, range_problems
-from pipeline.question.schema import CorporaConfig, PhaseConfig, Question
+from pipeline.question.schema import GOAL_KINDS, CorporaConfig, PhaseConfig, Question
 from pipeline.question.slurm_options import slurm_problems
 from pipeline.question.variants import variant_questions
 from training.devices.group import spread_problem
@@ -26,18 +25,25 @@ from training.schedule import learning_rates
 DEEPSPEED_REFUSED = {"optimizer", "scheduler", "fp16", "bf16", "gradient_accumulation_steps", "train_batch_size"}
 
 
-def problems(question: Question) -> Iterator[str]:
-    """A line for each mistake, variants included: key, value, what is allowed."""
-    lines = list(_own_problems(question))
+Check = Callable[[Question], Iterable[str]]
+"""Finds mistakes in a question, a line each."""
+
+
+def problems(question: Question, goal_problems: Check) -> Iterator[str]:
+    """A line for each mistake, variants included: key, value, what is allowed.
+
+    `goal_problems` finds those in the keys that the goal of the question alone reads.
+    """
+    lines = list(_own_problems(question, goal_problems))
     yield from lines
     for key, variant in variant_questions(question):
         if isinstance(variant, str):
             yield f"{key}{variant}"
         else:
-            yield from (f"{key}.{line}" for line in _own_problems(variant) if line not in lines)
+            yield from (f"{key}.{line}" for line in _own_problems(variant, goal_problems) if line not in lines)
 
 
-def _own_problems(question: Question) -> Iterator[str]:
+def _own_problems(question: Question, goal_problems: Check) -> Iterator[str]:
     yield from _mixture_problems(question)
     yield from range_problems(question, RANGES)
     for name in ("pretrain", "continual"):
@@ -57,8 +63,31 @@ def _own_problems(question: Question) -> Iterator[str]:
     yield from _corpus_problems(question.corpora)
     yield from _dense_problems(question)
     yield from _name_problems("name", question.name)
+    yield from _goal_problems(question)
     yield from goal_problems(question)
     yield from design_problems(question)
+
+
+def _goal_problems(question: Question) -> Iterator[str]:
+    """A line for each key of the goal, and of its confirmation, with a value that is not allowed."""
+    goal = question.goal
+    if goal.kind not in GOAL_KINDS:
+        yield f"goal.kind: {goal.kind!r}; allowed: {', '.join(GOAL_KINDS)}"
+    if not -1 < goal.tolerance < 10:
+        yield f"goal.tolerance: {goal.tolerance}; allowed: above -1, 0.03 is 3%, -0.03 a loss that falls by 3%"
+    if goal.domain_ratio is not None and not 0 < goal.domain_ratio <= 1:
+        yield f"goal.domain_ratio: {goal.domain_ratio}; allowed: above 0, up to 1, or null: goal.tolerance decides"
+    for at in goal.change_at:
+        if not 0 < at < 1:
+            yield f"goal.change_at: {at}; allowed: parts of the run's steps, between 0 and 1, like [0.5, 0.8]"
+    if goal.change_at and goal.kind != "trade-off":
+        yield f"goal.change_at: {goal.change_at} with goal.kind={goal.kind}; allowed: goal.kind=trade-off, or []"
+    if goal.change_at and "transfer-two-mixtures" not in question.law:
+        laws = ",".join([*question.law, "transfer-two-mixtures"])
+        yield f"goal.change_at: {goal.change_at} needs the law transfer-two-mixtures; allowed: law=[{laws}]"
+    for distance in question.confirm.around:
+        if not 0 < abs(distance) < 1:
+            yield f"confirm.around: {distance}; allowed: differences of the domain ratio, between -1 and 1 and not 0"
 
 
 def _name_problems(key: str, *names: str) -> Iterator[str]:
@@ -69,7 +98,7 @@ def _name_problems(key: str, *names: str) -> Iterator[str]:
 
 def _mixture_problems(question: Question) -> Iterator[str]:
     ratios = question.mixture.domain_ratio
-    asked = question.goal.kind in GOALS and not goal_of(question).many_domains
+    asked = question.goal.kind in GOAL_KINDS and not question.goal_kind.many_domains
     if not ratios and asked and not is_active(question):
         yield (
             f"mixture.domain_ratio: empty with design.kind={question.design.kind} and goal.kind={question.goal.kind}; "
@@ -84,7 +113,7 @@ def _mixture_problems(question: Question) -> Iterator[str]:
 
 
 def _phase_problems(name: str, question: Question) -> Iterator[str]:
-    phase: PhaseConfig = dataclasses.replace(getattr(question, name), steps=steps_of(question, name))
+    phase: PhaseConfig = dataclasses.replace(getattr(question, name), steps=question.steps_of(name))
     yield from range_problems(phase, PHASE_RANGES, f"{name}.")
     if phase.global_batch >= 1:
         batch = question.launcher.micro_batch

@@ -148,6 +148,11 @@ class Machine(Artifact):
     device: str
     """Name of the GPU or processor."""
 
+    @property
+    def chose_precision(self) -> bool:
+        """Whether its precision was chosen, rather than configured when it was measured."""
+        return len(self.measured) > 1
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -343,7 +348,7 @@ class Outcome:
     places: list[MeasuredPlace]
     """In the order of their domain ratio, or of their size for goal=compute."""
     verdict: str
-    """One of the constants of `pipeline.answers.outcome`."""
+    """One of the constants of `pipeline.goals.ratio.outcome`."""
     sentence: str
     """The verdict and the numbers that it rests on."""
     tolerance: Number | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -160,7 +160,7 @@ def of_domain(points: pd.DataFrame, question: Question) -> pd.DataFrame:
     return points[own & points["corpus"].isin([corpora.general, corpora.domain])]
 
 
-def schedules(plan: list[PlannedRun]) -> dict[Hashable, Schedule]:
+def schedules(plan: Sequence[PlannedRun]) -> dict[Hashable, Schedule]:
     """Run -> its learning rates and those of the run that it continued, as `fitting.fit` takes them."""
     known: dict[tuple[Any, ...], np.ndarray] = {}
 

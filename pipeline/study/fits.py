@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -120,12 +119,6 @@ def fitted_together(question: Question, corpora: tuple[str, ...]) -> list[tuple[
 def fit_file(study: Study, corpus: str, law: str) -> Path:
     """Where the fit of a law to a corpus is."""
     return study.folder / study.fitted("fits") / f"{corpus}-{law}.json"
-
-
-def with_fitted_laws(question: Question, fits: Mapping[str, Mapping[str, Fit]]) -> Question:
-    """The question with those of its laws that are fitted to every corpus."""
-    law = {name: section for name, section in question.law.items() if all(name in of for of in fits.values())}
-    return dataclasses.replace(question, law=law)
 
 
 def read_fits(study: Study, question: Question) -> dict[str, dict[str, Fit]]:

@@ -10,7 +10,6 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from pipeline.question.goal import goal_of
 from pipeline.question.loading import END, START
 from pipeline.question.schema import ROLES, Question
 from training.durable import as_counted_lines, read_counted_lines, write_whole
@@ -128,9 +127,11 @@ class Study:
 
 def study_of(question: Question) -> Study:
     """The study's folder of a question, with the folders of its goal's answer."""
-    goal, corpora = goal_of(question), question.corpora
-    answers = f"answers/{corpora.domain}" if corpora.domains and not goal.many_domains else ""
-    return Study(Path(question.studies) / question.name, answers, goal.answer_folder(question))
+    kind, corpora = question.goal_kind, question.corpora
+    answers = f"answers/{corpora.domain}" if corpora.domains and not kind.many_domains else ""
+    # Of several domains the folder of an answer is below that of the domain.
+    goal = kind.folder if corpora.domains or not kind.folder else f"answers/{kind.folder}"
+    return Study(Path(question.studies) / question.name, answers, goal)
 
 
 def question_yaml(question: Question) -> str:

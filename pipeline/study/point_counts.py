@@ -62,3 +62,12 @@ def _recorded(done: Path) -> int | None:
     if not isinstance(content, dict):
         raise ValueError(f"{done}: {content!r:.60} is not a record")
     return content.get("points")
+
+
+def is_confirmed(study: Study, plan: Sequence[PlannedRun]) -> bool:
+    """Whether confirmation.json is a comparison of as many points as the runs have now."""
+    try:
+        known = json.loads((study.folder / study.answer("confirmation.json")).read_text()).get("points")
+    except (OSError, ValueError, AttributeError):
+        return False
+    return known is not None and known == sum(ended_points(study, plan).values())

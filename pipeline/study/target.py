@@ -13,9 +13,8 @@ from fitting import LAWS, Fit, LawAverage, with_areas
 from fitting.law_average import own_column
 from fitting.schedule import ANNEALING, FORWARD, Schedule
 from pipeline.question.design import target_steps
-from pipeline.question.goal import tokens_per_step
 from pipeline.question.phases import pieces
-from pipeline.question.schema import Question
+from pipeline.question.schema import PhaseConfig, Question
 from pipeline.study.folder import StudyError
 from training.schedule import learning_rates
 
@@ -43,8 +42,48 @@ class Target:
     """Corpus -> share of it in pre-training; NaN: not known."""
     s1_pretrain: float
     """Summed learning rate of pre-training; NaN: not known."""
+    phase: PhaseConfig
+    """Its continual phase, whose schedule and batch it has."""
+    tokens_per_step: int
+    """Tokens of a step of it."""
     pretrain: np.ndarray | None = None
     """Learning rates (steps,) of pre-training; None: not known."""
+
+    def lasting(self, steps: int) -> Target:
+        """The same with a continual phase of so many steps."""
+        return dataclasses.replace(self, steps=steps, D=steps * self.tokens_per_step / 1e9)
+
+    def columns(self, corpus: str, fit: Fit | LawAverage) -> dict[str, float]:
+        """The columns of a law, or of several, at the end of the run, the ratio apart."""
+        if isinstance(fit, LawAverage):
+            every = {law: self.columns(corpus, one) for law, one in fit.fits.items()}
+            return {own_column(law, name): value for law, columns in every.items() for name, value in columns.items()}
+        end = pd.DataFrame({"run": [self.model], "step": [self.steps]})
+        schedule = Schedule(self._rates, self.rate_before, self.pretrain)
+        at = with_areas(end, {self.model: schedule}, fit.params.get("lambda", 0.999), LAWS[fit.law].rate_power)
+        areas = {name: float(at[name].iloc[0]) for name in (*FORWARD, *ANNEALING) if name in at}
+        pretraining = {"s2_pretrain": 0.0, **areas, "s1_pretrain": self.s1_pretrain}
+        before = {"loss_before": self.before[corpus], "rho": self.rho[corpus]}
+        return {"N": self.N, "D": self.D, **pretraining, **before}
+
+    def columns_by_length(
+        self, corpus: str, fit: Fit | LawAverage, least: float, most: float
+    ) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
+        """The columns of a law at the ends of runs of D billions of tokens (n,) from `least` to `most`, N, D apart."""
+        step = self.tokens_per_step / 1e9
+        steps = np.unique(np.clip(np.round(np.geomspace(least, most, KNOTS) / step).astype(int), 1, None))
+        ends = [self.lasting(int(count)).columns(corpus, fit) for count in steps]
+        known = {name: np.array([end[name] for end in ends]) for name in ends[0] if name not in ("N", "D")}
+        return lambda D: {name: np.interp(D, steps * step, values) for name, values in known.items()}
+
+    def summed_rate(self, part: float) -> float:
+        """S1 after that part of its steps."""
+        return float(self._rates[: round(part * self.steps)].sum())
+
+    @property
+    def _rates(self) -> np.ndarray:
+        """Its learning rates (steps,)."""
+        return learning_rates(pieces(dataclasses.replace(self.phase, steps=self.steps)), self.steps, self.rate_before)
 
 
 def find_target(question: Question, points: pd.DataFrame, model: str | None = None) -> Target:
@@ -75,50 +114,7 @@ def find_target(question: Question, points: pd.DataFrame, model: str | None = No
         raise StudyError(f"{problem}; train its pre-training, then collect")
     steps = target_steps(question)
     n, s1_pretrain = (float(before[column].iloc[0]) for column in ("N", "s1_pretrain"))
-    return Target(name, n, steps * tokens_per_step(question) / 1e9, steps, rate, losses, rho, s1_pretrain, rates)
-
-
-def lasting(question: Question, target: Target, steps: int) -> Target:
-    """The same with a continual phase of so many steps."""
-    return dataclasses.replace(target, steps=steps, D=steps * tokens_per_step(question) / 1e9)
-
-
-def target_columns(question: Question, target: Target, corpus: str, fit: Fit | LawAverage) -> dict[str, float]:
-    """The columns of a law, or of several, at the end of the target's run, the ratio apart."""
-    if isinstance(fit, LawAverage):
-        every = {law: target_columns(question, target, corpus, one) for law, one in fit.fits.items()}
-        return {own_column(law, name): value for law, columns in every.items() for name, value in columns.items()}
-    end = pd.DataFrame({"run": [target.model], "step": [target.steps]})
-    schedule = Schedule(_rates(question, target), target.rate_before, target.pretrain)
-    at = with_areas(end, {target.model: schedule}, fit.params.get("lambda", 0.999), LAWS[fit.law].rate_power)
-    areas = {name: float(at[name].iloc[0]) for name in (*FORWARD, *ANNEALING) if name in at}
-    pretraining = {"s2_pretrain": 0.0, **areas, "s1_pretrain": target.s1_pretrain}
-    return {
-        "N": target.N,
-        "D": target.D,
-        **pretraining,
-        "loss_before": target.before[corpus],
-        "rho": target.rho[corpus],
-    }
-
-
-def summed_rate(question: Question, target: Target, part: float) -> float:
-    """S1 after that part of the steps of the target's run."""
-    return float(_rates(question, target)[: round(part * target.steps)].sum())
-
-
-def _rates(question: Question, target: Target) -> np.ndarray:
-    """Learning rates (steps,) of the target's run."""
-    phase = dataclasses.replace(question.continual, steps=target.steps)
-    return learning_rates(pieces(phase), target.steps, target.rate_before)
-
-
-def columns_by_length(
-    question: Question, target: Target, corpus: str, fit: Fit | LawAverage, least: float, most: float
-) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
-    """The columns of a law at the ends of runs of D billions of tokens (n,) from `least` to `most`, N and D apart."""
-    step = tokens_per_step(question) / 1e9
-    steps = np.unique(np.clip(np.round(np.geomspace(least, most, KNOTS) / step).astype(int), 1, None))
-    ends = [target_columns(question, lasting(question, target, int(count)), corpus, fit) for count in steps]
-    known = {name: np.array([end[name] for end in ends]) for name in ends[0] if name not in ("N", "D")}
-    return lambda D: {name: np.interp(D, steps * step, values) for name, values in known.items()}
+    step = question.tokens_per_step()
+    return Target(
+        name, n, steps * step / 1e9, steps, rate, losses, rho, s1_pretrain, question.continual, step, rates
+    )  # fmt: skip

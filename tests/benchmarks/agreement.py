@@ -23,7 +23,7 @@ import pandas as pd
 
 import fitting
 from fitting.parallel import over_cores
-from pipeline.paper_tables.dcpt.points import DomainPoints
+from pipeline.papers.dcpt.points import DomainPoints
 from tests.benchmarks import Row, row
 
 RESULTS = Path(__file__).parents[2] / "docs/results"

@@ -24,7 +24,7 @@ from fitting.law_average import APART, AVERAGE
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, NEXT, STAND_IN, half_width
-from pipeline.paper_tables.dcpt.points import DomainPoints
+from pipeline.papers.dcpt.points import DomainPoints
 from pipeline.study.fits import shared_folds
 from tests.benchmarks import Row, row
 from tests.benchmarks.agreement import DOMAINS, RESULTS

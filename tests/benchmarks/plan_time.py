@@ -12,9 +12,10 @@ from unittest import mock
 from rich.console import Console
 
 from pipeline.cli import verbs
+from pipeline.goals.registry import read_question
+from pipeline.launch.launcher import launch
 from pipeline.plan.duration import wall_seconds
-from pipeline.plan.write import write_plan
-from pipeline.question.loading import read_question
+from pipeline.study.context import context_of
 from pipeline.study.folder import study_of
 from tests.benchmarks import Row, row
 from training.run import Exit
@@ -45,12 +46,13 @@ def measure() -> list[Row]:
             study = study_of(question)
             with mock.patch.dict(os.environ, {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/compiled"}):
                 start = time.perf_counter()
-                verbs.prepare(question, Console(file=io.StringIO()))
+                verbs.carry_out("prepare", question, Console(file=io.StringIO()))
                 console.print(f"{name}: prepared in {time.perf_counter() - start:.0f} s", highlight=False)
+                verbs.carry_out("plan", question, Console(file=io.StringIO()))
                 for training in ("first", "second"):
-                    said = wall_seconds(study, question, write_plan(question, study)) or 0.0
+                    said = wall_seconds(context_of(question), study.read_plan()) or 0.0
                     start = time.perf_counter()
-                    assert verbs.launch(question, study, console) == Exit.DONE
+                    assert launch(question, study, console) == Exit.DONE
                     took = time.perf_counter() - start
                     console.print(f"{name}, {training} training: {took:.0f} s, planned {said:.0f} s", highlight=False)
                     rows.append(row(f"plan-time-{name}-{training}", said, "s", MEANING, took))

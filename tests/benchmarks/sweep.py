@@ -12,8 +12,9 @@ import torch
 from rich.console import Console
 
 from pipeline.cli import verbs
-from pipeline.plan.write import write_plan
-from pipeline.question.loading import read_question
+from pipeline.goals.registry import read_question
+from pipeline.launch.launcher import launch
+from pipeline.question.data import data_folder
 from pipeline.study.folder import study_of
 from tests.benchmarks import Row, row
 from tests.benchmarks.peers import trainer
@@ -31,21 +32,22 @@ def measure() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         question = read_question([*QUESTION, f"studies={folder}", "precision=bf16"])
         study = study_of(question)
-        verbs.prepare(question, console)
-        plan = write_plan(question, study)
+        verbs.carry_out("prepare", question, console)
+        verbs.carry_out("plan", question, console)
+        plan = study.read_plan()
         runs = [run for run in plan if run.role == "fit"]
         assert len(runs) == 14
         # Pre-training is the same for both and belongs to neither: done first, it also leaves compiled code in
         # inductor's cache, as any earlier study of these shapes does.
         for run in plan:
             if run.role == "pretrain":
-                assert verbs.launch(dataclasses.replace(question, run=run.name), study, console) == Exit.DONE
+                assert launch(dataclasses.replace(question, run=run.name), study, console) == Exit.DONE
 
         start = time.perf_counter()
-        assert verbs.launch(question, study, console) == Exit.DONE
+        assert launch(question, study, console) == Exit.DONE
         ours = time.perf_counter() - start
 
-        manifest = Manifest.open(verbs.data_folder(question))
+        manifest = Manifest.open(data_folder(question))
         threads = len(os.sched_getaffinity(0))
         start = time.perf_counter()
         for run in runs:

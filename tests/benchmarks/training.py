@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 
+from pipeline.goals.registry import read_question
 from pipeline.plan.prepare import prepare_corpora
 from pipeline.plan.runs import planned_runs
-from pipeline.question.loading import read_question
 from tests.benchmarks import Row, row
 from tests.benchmarks.peers import bare_loop, our_loop, trainer_blocks
 from tests.conftest import SHAPE

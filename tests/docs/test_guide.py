@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
-from pipeline.question.loading import load_question, read_question
+from pipeline.goals.registry import load_question, read_question
 from pipeline.study.folder import question_yaml
 from tests.docs.pages import commands, read
 from tests.docs.pages import run as run_page

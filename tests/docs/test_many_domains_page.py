@@ -7,10 +7,9 @@ import pytest
 from scipy.stats import spearmanr
 
 from docs.studies.ddo_misses import misses, overlap
-from pipeline.mixture_weights.methods.registry import METHODS
-from pipeline.mixture_weights.setting import Setting
-from pipeline.plan.runs import placeholder_manifest
-from pipeline.question.loading import read_question
+from pipeline.goals.registry import read_question
+from pipeline.goals.weights.methods.registry import METHODS
+from pipeline.plan.runs import estimate
 from pipeline.study.folder import Study
 from tests.benchmarks.agreement import RESULTS
 from tests.docs.pages import commands, read
@@ -25,7 +24,7 @@ def test_its_commands_are_questions_about_weights(command: list[str]) -> None:
 
 def test_its_counts_are_those_of_the_methods() -> None:
     question = read_question(["experiment=autoscale-small", "weights.seeds=1"])
-    setting = Setting(question, placeholder_manifest(question), "fp32", None)
+    setting = estimate(question)
     a_step = question.pretrain.global_batch * question.sequence_length
     m, (small, large) = len(setting.domains), question.weights.scales
     assert METHODS["ddo"].count(setting) == (1 + 2 * m, round(small * (2 * m + 7 / 3)) * a_step)

@@ -7,10 +7,10 @@ import pytest
 
 from docs.studies import papers_page
 from docs.studies.law_errors import RESULTS
-from pipeline.paper_tables.catalogue import TABLES
-from pipeline.paper_tables.show import PAPERS, numbered
-from pipeline.paper_tables.table import judged
-from pipeline.paper_tables.verdict import NOT_HERE
+from pipeline.papers.catalogue import TABLES
+from pipeline.papers.show import PAPERS, numbered
+from pipeline.papers.table import judged
+from pipeline.papers.verdict import NOT_HERE
 
 PAGE = papers_page.PAGE.read_text(encoding="utf-8")
 MEASURED = pd.read_csv(RESULTS / "reproduction.csv").set_index("name")["value"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
+from pipeline.goals.registry import read_question
 from pipeline.plan.model_shape import configuration_of
-from pipeline.question.loading import read_question
 from pipeline.question.presets import preset
 from tests.docs.pages import commands, read
 from training.parameters import model_size

@@ -13,8 +13,8 @@ import fitting
 from fitting.solver.multi_start import minimise
 from fitting.solver.prepare import prepare
 from fitting.uncertainty.sandwich import sandwich
-from pipeline.paper_tables.dcpt.fits import every_domain
-from pipeline.paper_tables.dcpt.points import DomainPoints
+from pipeline.papers.dcpt.fits import every_domain
+from pipeline.papers.dcpt.points import DomainPoints
 from tests.benchmarks.agreement import DOMAINS, KERNELS, six_domains, spread
 from tests.fitting.synthetic import TRUE, grid, measured
 

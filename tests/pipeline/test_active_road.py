@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
+from pipeline.goals.active.history import BUDGET, CONFIRMATION, TOLERANCE, read_rounds
 from pipeline.study.artifacts import Recommendation
-from pipeline.study.design_history import BUDGET, CONFIRMATION, TOLERANCE, read_rounds
 from pipeline.study.folder import Study
 from tests.pipeline.small import CPTLAW, refused, small_words, study_in, wait_until
 from tests.processes import Forked

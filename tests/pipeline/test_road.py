@@ -113,7 +113,7 @@ def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp
 
 @pytest.mark.slow
 def test_the_fit_never_sees_the_confirmation(trained: Study, words: list[str]) -> None:
-    from pipeline.question.loading import question_of_study
+    from pipeline.goals.registry import question_of_study
     from pipeline.question.schema import LawConfig
     from pipeline.study.fits import read_fits, selected
 
@@ -359,8 +359,8 @@ def test_a_deleted_checkpoint_is_made_again_as_the_line_says(copy: Study, words:
 
 
 def test_a_run_that_dies_too_often_fails_with_the_reason(copy: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    from pipeline.goals.registry import question_of_study
     from pipeline.launch.work import run_worker
-    from pipeline.question.loading import question_of_study
 
     planned = next(planned for planned in copy.read_plan() if planned.role == "fit")
     folder = copy.runs / planned.name

@@ -15,11 +15,12 @@ import pytest
 from rich.console import Console
 
 from pipeline.cli.main import run
-from pipeline.cli.verbs import _not_in_answer
+from pipeline.goals.registry import question_of_study
 from pipeline.launch.launcher import launch
 from pipeline.launch.slurm.client import Scheduler, SchedulerError
 from pipeline.launch.slurm.jobs import read_jobs
-from pipeline.question.loading import question_of_study
+from pipeline.steps import not_collected
+from pipeline.study.context import Context
 from pipeline.study.folder import Study
 from tests.pipeline.small import refused, wait_until, worker, write_losses
 from tests.slurm.fake_slurm import FakeSlurm
@@ -257,7 +258,7 @@ def test_rounds_of_an_active_design_follow_each_other(words, study, slurm, capsy
             assert run(["collect", str(study.folder)]) == 0
             study.write_plan(plan)
             os.utime(study.folder / "points.parquet", (date, date))
-            assert _not_in_answer(study) == missing
+            assert not_collected(Context(question_of_study(study.folder, []), study)) == missing
     (study.folder / "points.parquet").unlink()
     # As the job does it, in which the study has a question already.
     assert len(submitted(str(study.folder)) - first) in (1, 2)

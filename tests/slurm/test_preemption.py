@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.goals.registry import load_question
 from pipeline.launch import work
 from pipeline.launch.ranks import rank_environment
 from pipeline.launch.run_queue import fail_after_retries
-from pipeline.question.loading import load_question
 from pipeline.study.folder import PlannedRun, Study
 from tests.pipeline.small import CPTLAW, wait_until
 from tests.processes import Forked

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.goals.registry import read_question
 from pipeline.launch.slurm.script import driver_script, merge_script, prepare_script, train_script
-from pipeline.question.loading import read_question
 
 RENDERED = Path(__file__).with_name("rendered")
 STUDY = Path("/studies/law")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pipeline.goals.registry import read_question
 from pipeline.launch.slurm.client import environment, parse_queue
-from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
 from pipeline.question.slurm_options import slurm_problems, train_options
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
+from pipeline.goals.active.history import read_rounds
+from pipeline.goals.weights.artifacts import WeightsConfirmation
 from pipeline.launch.slurm.jobs import read_jobs
-from pipeline.mixture_weights.artifacts import WeightsConfirmation
 from pipeline.study.artifacts import Confirmation
-from pipeline.study.design_history import read_rounds
 from pipeline.study.folder import Study
-from tests.pipeline.mixture_weights.conftest import SMALL as WEIGHTS
+from tests.pipeline.goals.weights.conftest import SMALL as WEIGHTS
 from tests.pipeline.small import CPTLAW, wait_until
 from tests.slurm.conftest import Cluster, prepare_words
 from training.attempt import attempts

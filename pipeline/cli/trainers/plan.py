@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.plan.machine import known_precision
 from pipeline.plan.prepare import sources_of
 from pipeline.plan.runs import data_folder
 from pipeline.question.design import with_peak
@@ -15,6 +14,7 @@ from pipeline.question.messages import ConfigError
 from pipeline.question.phases import pieces
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, Recommendation
+from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, Study, StudyError
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
@@ -147,7 +147,7 @@ def training_plan(question: Question, study: Study, devices: int, micro_batch: i
         peak=phase.peak_learning_rate,
         schedule=schedule_of(pieces(phase), answer.target.steps, phase.peak_learning_rate, before),
         optimizer=question.optimizer,
-        precision=known_precision(question, study) or "fp32",
+        precision=Context(question, study).known_precision or "fp32",
         seed=question.seed,
         facts=tuple(_facts(answer, study)),
     )

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
 from pipeline.question.slurm_options import driver_options, prepare_options, train_options
 
@@ -100,7 +99,7 @@ def driver_script(study: Path, question: Question, verbs: Sequence[str]) -> str:
     When one fails it still writes the report.
     """
     words = {"folder": shlex.quote(str(study.resolve())), "python": _python(question)}
-    domains = [] if goal_of(question).many_domains else question.corpora.domains
+    domains = [] if question.goal_kind.many_domains else question.corpora.domains
     first = [verb for verb in verbs if verb in OF_STUDY or not domains]
     script = _DRIVER.format(verbs=" ".join(first), **words) if first else ""
     if rest := [verb for verb in verbs if verb not in first]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import os
 import re
 import secrets
@@ -26,16 +25,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.goals.registry import goal_of
 from pipeline.launch.slurm.arrays import Send, Task, dependency, ranges, submit_runs
 from pipeline.launch.slurm.client import MARK, Queue, Scheduler, SchedulerError
 from pipeline.launch.slurm.jobs import Job, read_jobs, submitting, task_states, with_known_numbers, write_jobs
 from pipeline.launch.slurm.refusal import explain_refusal
 from pipeline.launch.slurm.script import driver_script, train_script
 from pipeline.question.design import is_active
-from pipeline.question.goal import goal_of
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun, Study
-from pipeline.study.point_counts import ended_points
+from pipeline.study.point_counts import is_confirmed
 from pipeline.study.status import print_failed
 from training.durable import write_whole
 from training.run import Exit
@@ -182,7 +181,7 @@ def _send_all(
     else:
         blocked = [run for run in plan if states[run.spec.hash] == "failed"]
     closing = _alive_closing_jobs(jobs, queue, last)
-    if blocked or (closing and len(tasks) == known) or (not tasks and _is_confirmed(study, plan)):
+    if blocked or (closing and len(tasks) == known) or (not tasks and is_confirmed(study, plan)):
         return blocked
     # A waiting job depends on fewer runs than are queued now, and would start too early.
     outdated = [job for job in closing if queue[job.token][0].state == "PENDING"]
@@ -229,7 +228,7 @@ def is_alive(job: Job, queue: Queue) -> bool:
 
 def _closing_kind(study: Study, question: Question, plan: Sequence[PlannedRun], last: str) -> str:
     """The kind of the job behind the runs: `last`, or a stage job where open runs decide on runs not planned yet."""
-    staged = goal_of(question).staged(question) and not is_active(question)
+    staged = goal_of(question).is_staged(question) and not is_active(question)
     return "stage" if staged and last == "recommend" and any(study.state(run) == "open" for run in plan) else last
 
 
@@ -242,15 +241,6 @@ def _alive_closing_jobs(jobs: Iterable[Job], queue: Queue, last: str) -> list[Jo
         for job in jobs
         if job.kind in kinds and is_alive(job, queue) and not (job.kind == "stage" and job.number == own)
     ]
-
-
-def _is_confirmed(study: Study, plan: Sequence[PlannedRun]) -> bool:
-    """Whether confirmation.json is a comparison of as many points as the runs have now."""
-    try:
-        known = json.loads((study.folder / study.answer("confirmation.json")).read_text()).get("points")
-    except (OSError, ValueError, AttributeError):
-        return False
-    return known is not None and known == sum(ended_points(study, plan).values())
 
 
 def _what(question: Question, job: Job) -> str:

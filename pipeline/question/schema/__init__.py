@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline.question.schema.answers import (
+    GOAL_KINDS,
     ConfirmConfig,
     DesignConfig,
     GoalConfig,
+    GoalKind,
     LawConfig,
     TablesConfig,
     WeightsConfig,
@@ -105,3 +108,23 @@ class Question:
     """Of advise, and of train with launcher=slurm: print scripts and commands, submit nothing."""
     experiment: Any = None
     """Complete questions, files of conf/experiment."""
+
+    @property
+    def goal_kind(self) -> GoalKind:
+        """What follows from goal.kind; of an unknown one, which the preflight reports, the defaults."""
+        return GOAL_KINDS.get(self.goal.kind, GoalKind())
+
+    def with_laws(self, fits: Mapping[str, Mapping[str, object]]) -> Question:
+        """The question with those of its laws that are fitted to every corpus; `fits` is corpus -> law -> fit."""
+        law = {name: section for name, section in self.law.items() if all(name in of for of in fits.values())}
+        return replace(self, law=law)
+
+    def tokens_per_step(self) -> int:
+        """Tokens of a step of the continual phase."""
+        return self.continual.global_batch * (self.continual.sequence_length or self.sequence_length)
+
+    def steps_of(self, phase: str) -> int:
+        """Steps of a phase, pretrain or continual; weights.target where mixture weights are searched in it."""
+        if self.goal_kind.many_domains and phase == self.weights.phase:
+            return max(1, self.weights.target)
+        return getattr(self, phase).steps

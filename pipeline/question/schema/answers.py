@@ -14,6 +14,27 @@ class LawConfig:
     """Smallest ratio of the validation corpus in the mixture whose runs are fitted."""
 
 
+@dataclass(frozen=True)
+class GoalKind:
+    """What follows from `goal.kind` before any goal is loaded."""
+
+    folder: str = ""
+    """Folder of its recommendation, confirmation and report, where a study may have the answers of several goals."""
+    many_domains: bool = False
+    """Whether one answer weighs all corpora; otherwise an answer is a ratio of one domain beside general text."""
+    design_question: str = ""
+    """Name of its question in `fitting.design`; empty: its runs cannot be chosen round by round."""
+
+
+GOAL_KINDS = {
+    "trade-off": GoalKind(design_question="trade_off"),
+    "limited-data": GoalKind("limited-data", design_question="limited_data"),
+    "compute": GoalKind("compute"),
+    "weights": GoalKind(many_domains=True),
+}
+"""Allowed values of goal.kind; `pipeline.goals.GOALS` implements each."""
+
+
 @dataclass
 class GoalConfig:
     kind: str = "trade-off"

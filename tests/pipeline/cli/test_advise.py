@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
+from pipeline.goals.active.history import read_rounds
 from pipeline.study.artifacts import Confirmation, Recommendation
-from pipeline.study.design_history import read_rounds
 from tests.pipeline.small import refused, small_words, study_in
 from tests.pipeline.tiny_model import tiny_model
 

@@ -19,12 +19,12 @@ from pipeline.cli.export import FORMATS
 from pipeline.cli.main import run
 from pipeline.cli.trainers.plan import Corpus, Schedule, TrainingPlan, missing_data, schedule_of
 from pipeline.cli.trainers.transformers_trainer import scheduler
-from pipeline.question.loading import read_question
+from pipeline.goals.registry import read_question
 from pipeline.question.messages import ConfigError
 from pipeline.study.artifacts import RecommendedRun
 from pipeline.study.folder import question_yaml, study_of
 from tests.conftest import SHAPE
-from tests.pipeline.answers.examples import recommendation
+from tests.pipeline.goals.ratio.examples import recommendation
 from tests.pipeline.small import refused
 from training.corpora.generation import Generation
 from training.corpora.source import Source

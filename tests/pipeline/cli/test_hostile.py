@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from pipeline.cli.main import run
+from pipeline.goals.registry import goal_problems, question_of_study, read_question
 from pipeline.launch.slurm.script import driver_script, train_script
-from pipeline.question.loading import question_of_study, read_question
 from pipeline.question.schema import LawConfig
 from pipeline.question.validation import problems
 from pipeline.study.folder import Study, question_yaml
-from tests.pipeline.report.report_study import make_study
-from tests.pipeline.report.test_report import Page
+from tests.pipeline.show.report.report_study import make_study
+from tests.pipeline.show.report.test_report import Page
 from tests.pipeline.small import refused
 from training.corpora.source import Source
 
@@ -69,12 +69,12 @@ def test_a_name_that_is_no_name(name: str, tmp_path: Path, capsys: pytest.Captur
 
 def test_each_name_that_is_no_name_is_one_line() -> None:
     question = read_question([])
-    before = list(problems(question))
+    before = list(problems(question, goal_problems))
     for name in NAMES:
         corpora = dataclasses.replace(question.corpora, sources={**question.corpora.sources, name: Source()})
         model = dataclasses.replace(question.model, name=name)
         changed = dataclasses.replace(question, name=name, model=model, corpora=corpora)
-        lines = [line for line in problems(changed) if line not in before]
+        lines = [line for line in problems(changed, goal_problems) if line not in before]
         assert sorted(line.split(": ")[0] for line in lines) == ["corpora.sources", "model.name", "name"]
         assert "\n" not in "".join(lines)
 

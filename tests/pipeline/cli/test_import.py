@@ -14,7 +14,7 @@ import pytest
 
 from fitting import areas
 from pipeline.cli.main import run
-from pipeline.question.loading import question_of_study
+from pipeline.goals.registry import question_of_study
 from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.collect import read_points
 from pipeline.study.folder import Study

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.question.loading import read_question
+from pipeline.goals.registry import read_question
 from pipeline.study.folder import question_yaml
 
 SIGNALLED = """

@@ -16,10 +16,10 @@ import yaml
 
 from conf import CONF
 from pipeline.cli.main import run
-from pipeline.question.loading import read_question
+from pipeline.goals.registry import read_question
 from pipeline.study.folder import Study
+from tests.pipeline.show.tracking.test_tracking import no_wandb_of_ours, records  # noqa: F401
 from tests.pipeline.small import CPTLAW, small_words, study_in
-from tests.pipeline.tracking.test_tracking import no_wandb_of_ours, records  # noqa: F401
 from tests.processes import run_forked
 from training.durable import read_lines_whole
 

@@ -10,11 +10,11 @@ from rich.console import Console
 
 from pipeline.cli.main import run
 from pipeline.cli.table_studies import complete_study
-from pipeline.question.loading import read_question
+from pipeline.goals.registry import read_question
 from pipeline.question.schema import Question
 from pipeline.study.collect import COLUMNS, _write
 from pipeline.study.folder import question_yaml, study_of
-from tests.pipeline.paper_tables.six import study_points
+from tests.pipeline.papers.six import study_points
 from training.run import Exit
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from pipeline.goals.registry import read_question
 from pipeline.launch.downstream import evaluate_tasks, task_table
-from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from training.checkpoints.weights import save_weights

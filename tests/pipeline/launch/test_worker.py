@@ -12,7 +12,7 @@ from pipeline.launch import work
 from pipeline.launch.local import train_locally
 from pipeline.launch.run_queue import next_runs
 from pipeline.study.folder import PlannedRun
-from tests.pipeline.report.report_study import make_study
+from tests.pipeline.show.report.report_study import make_study
 from training.run import Exit
 from training.spec import SpecError
 from training.stop import StopRequest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import sys
@@ -13,11 +14,12 @@ import torch
 from transformers import PreTrainedModel
 
 from pipeline.cli.main import run
+from pipeline.goals.registry import read_question
 from pipeline.plan.base_model import NOTE, PACKAGES, download
 from pipeline.plan.prepare import prepare_corpora
 from pipeline.plan.runs import data_folder, planned_runs
-from pipeline.question.loading import read_question
 from pipeline.question.presets import preset
+from pipeline.study.context import context_of
 from tests.pipeline.small import refused, small_words
 from tests.pipeline.tiny_model import END_OF_TURN, tiny_model
 from training.base_model.examination import PLAIN_ENGLISH, examine
@@ -111,7 +113,8 @@ def test_a_gguf_file_becomes_a_directory_whose_token_between_documents_was_measu
     assert data_folder(declared) != data_folder(question)
     other = prepare_corpora(declared, lambda _: None)
     assert other.store("general").meta.end_of_text == 300
-    hashes = [{one.spec.hash for one in planned_runs(read_question(words), m, "fp32")} for m in (manifest, other)]
+    contexts = [dataclasses.replace(context_of(question), given_manifest=one) for one in (manifest, other)]
+    hashes = [{one.spec.hash for one in planned_runs(context)} for context in contexts]
     assert not hashes[0] & hashes[1]
     missing = read_question([*words, "corpora.tokenizer.separator=xyz"])
     with pytest.raises(ValueError, match=r"^corpora\.tokenizer\.separator: 'xyz' is not a token; allowed: .*im_end"):

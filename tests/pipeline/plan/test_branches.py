@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from pipeline.cli import main as cli
+from pipeline.goals.registry import read_question
 from pipeline.plan.cost import costs, variant_note
-from pipeline.plan.runs import kept_steps, placeholder_manifest, planned_runs
-from pipeline.question.loading import read_question
+from pipeline.plan.runs import estimate, kept_steps, planned_runs
 from pipeline.question.messages import ConfigError
 from pipeline.study.collect import collect, read_points, schedules
 from pipeline.study.folder import Study
@@ -32,7 +32,7 @@ QUESTION = [
 @pytest.fixture
 def plan():
     question = read_question(QUESTION)
-    return planned_runs(question, placeholder_manifest(question), "fp32")
+    return planned_runs(estimate(question))
 
 
 def test_each_step_of_a_trunk_is_planned_once_and_parents_come_first(plan) -> None:
@@ -85,7 +85,7 @@ def test_points_of_a_branch_count_from_the_start_of_its_phase(plan, tmp_path: Pa
 
 def test_checkpoints_for_other_runs_are_kept_and_counted() -> None:
     question = read_question([*QUESTION, "continual.checkpoints.policy=explicit", "continual.checkpoints.steps=[5]"])
-    plan = planned_runs(question, placeholder_manifest(question), "fp32")
+    plan = planned_runs(estimate(question))
     kept = {run.name: kept_steps(question, run, plan) for run in plan}
     trunk = next(run for run in plan if run.role == "pretrain" and not run.parent)
     assert kept[trunk.name] == ([20, 40], [20, 40])
@@ -104,7 +104,7 @@ def test_checkpoints_for_other_runs_are_kept_and_counted() -> None:
 def test_phases_may_change_batch_length_and_rope_base() -> None:
     changed = ["continual.sequence_length=64", "continual.global_batch=8", "continual.rope_theta=500000"]
     question = read_question([*QUESTION, *changed])
-    plan = planned_runs(question, placeholder_manifest(question), "fp32")
+    plan = planned_runs(estimate(question))
     pretraining, continual = (next(run.spec for run in plan if run.role == role) for role in ("pretrain", "fit"))
     assert (pretraining.sequence_length, continual.sequence_length) == (128, 64)
     assert continual.tokens_per_step == 8 * 64
@@ -161,7 +161,7 @@ def test_a_variant_that_trains_nothing_of_its_own_is_named() -> None:
     question = read_question(
         ["experiment=quickstart", "mixture=ratios", same, "variants.short={continual: {steps: 60}}"]
     )
-    plan = planned_runs(question, placeholder_manifest(question), "fp32")
+    plan = planned_runs(estimate(question))
     assert variant_note(plan, question).startswith("variants: nothing is trained for same: each run is one of")
     without = read_question(["experiment=quickstart", "mixture=ratios", "variants.short={continual: {steps: 60}}"])
-    assert variant_note(planned_runs(without, placeholder_manifest(without), "fp32"), without) == ""
+    assert variant_note(planned_runs(estimate(without)), without) == ""

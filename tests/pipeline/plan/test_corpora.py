@@ -11,11 +11,12 @@ import pytest
 from rich.console import Console
 
 from pipeline.cli.main import run
+from pipeline.goals.registry import read_question
 from pipeline.plan.prepare import prepare_corpora, progress_bar, sources_of
-from pipeline.plan.runs import data_folder
+from pipeline.plan.runs import data_folder, planned_runs
 from pipeline.plan.write import write_plan
-from pipeline.question.loading import read_question
-from pipeline.study.folder import Study, study_of
+from pipeline.study.context import context_of
+from pipeline.study.folder import Study
 from tests.pipeline.small import refused, small_words
 from training.corpora.manifest import Manifest
 from training.corpora.source import SourceReader
@@ -131,6 +132,7 @@ def test_confirming_with_other_corpora_than_the_plan_has_is_refused(texts: Path,
     for each in (words, moved, other):
         prepare_corpora(read_question(each), lambda _: None)
     question = read_question(words)
-    write_plan(question, study_of(question))
+    context = context_of(question)
+    write_plan(context, planned_runs(context))
     assert "run cptlaw plan with the corpora.* and data of this command first" in refused(["confirm", *moved], capsys)
     assert "planned with other text or another tokenizer for domain, general" in refused(["confirm", *other], capsys)

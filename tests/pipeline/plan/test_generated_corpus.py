@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from pipeline.cli.main import run
+from pipeline.goals.registry import read_question
 from pipeline.plan.prepare import sources_of
 from pipeline.plan.runs import data_folder
-from pipeline.question.loading import read_question
 from tests.conftest import SHAPE
 from tests.pipeline.small import refused, small_words
 from training.corpora.manifest import Manifest

@@ -11,12 +11,11 @@ import pytest
 
 from fitting import PointsError, areas, fit
 from pipeline.cli.main import run as cptlaw
+from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.cost import costs
-from pipeline.plan.runs import placeholder_manifest, planned_runs
+from pipeline.plan.runs import estimate, planned_runs
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.data import data_folder
-from pipeline.question.goal import goal_of
-from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import describe_phases, mixtures_of, phase_lengths, pieces
 from pipeline.question.schema import PhaseConfig
@@ -43,7 +42,7 @@ BATCH, LENGTH = 16, 128
 
 def planned(*words: str):
     question = read_question([*QUESTION, *words])
-    return planned_runs(question, placeholder_manifest(question), "fp32")
+    return planned_runs(estimate(question))
 
 
 def continual(*words: str):
@@ -114,7 +113,7 @@ def test_one_phase_given_explicitly_has_the_losses_of_none(spec, manifest, tmp_p
 
 def test_the_supply_is_that_of_all_phases() -> None:
     question = read_question([*QUESTION, f"continual.phases={SWITCH}"])
-    (_, *runs), manifest = planned(f"continual.phases={SWITCH}"), placeholder_manifest(question)
+    (_, *runs), manifest = planned(f"continual.phases={SWITCH}"), estimate(question).manifest
     decay = "[{step: 24, steps: 12, schedule: {pieces: [{shape: linear, end: 0.0}]}}]"
     with_branches = planned(f"continual.phases={SWITCH}", f"continual.branches={decay}")
     (branch,) = [run for run in with_branches if "code0.5to0.7" in run.name and run.spec.initial.moments]
@@ -124,7 +123,7 @@ def test_the_supply_is_that_of_all_phases() -> None:
         for tokens in (needed + 1, needed):
             text = PreparedCorpus("", "", "", {"train": tokens, "validation": 1}, {}, {})
             short = dataclasses.replace(manifest, corpora={**manifest.corpora, "code": text})
-            lines = list(supply_problems(plan, short, question))
+            lines = list(supply_problems(plan, dataclasses.replace(estimate(question), given_manifest=short)))
             assert [f"would read {needed:,}" in line for line in lines] == [True] * (tokens == needed)
 
 
@@ -134,7 +133,7 @@ def with_tokens(tmp_path: Path, tokens: int) -> list[str]:
     question = read_question(words)
     text = PreparedCorpus("", "", "", {"train": tokens, "validation": 1}, {}, {})
     data_folder(question).mkdir(parents=True)
-    dataclasses.replace(placeholder_manifest(question), corpora={"general": text, "code": text}).write()
+    dataclasses.replace(estimate(question).manifest, corpora={"general": text, "code": text}).write()
     return words
 
 
@@ -278,7 +277,7 @@ def switched(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     words = [*QUESTION, f"continual.phases={SWITCH}", "variants.plain={continual: {phases: []}}"]
     words += [f"studies={folder}", "name=switched", "bootstrap=0"]
     question = read_question(words)
-    plan = planned_runs(question, placeholder_manifest(question), "fp32")
+    plan = planned_runs(estimate(question))
     study = Study(folder / "switched")
     study.write_plan(plan)
     for run in plan:
@@ -331,7 +330,7 @@ def test_the_areas_are_those_of_the_whole_schedule(switched: list[str]) -> None:
 def test_a_study_of_one_mixture_has_the_columns_of_before(switched: list[str], tmp_path: Path) -> None:
     question = read_question([*QUESTION, f"studies={tmp_path}", "name=plain"])
     study = Study(tmp_path / "plain")
-    study.write_plan(planned_runs(question, placeholder_manifest(question), "fp32"))
+    study.write_plan(planned_runs(estimate(question)))
     for run in study.read_plan():
         write_losses(study, run, [(0, name, 4.0) for name in run.spec.corpora])
     added = {*read_points(study_of(switched)).columns} - {*collect(study, "general").columns}
@@ -362,14 +361,14 @@ def test_answers_are_about_one_mixture(switched: list[str], capsys: pytest.Captu
         assert line in capsys.readouterr().err
     question = read_question(switched)
     with pytest.raises(ConfigError, match=line):
-        goal_of(question).confirmation_runs(question, study_of(switched), placeholder_manifest(question), "fp32")
+        goal_of(question).confirmation_runs(dataclasses.replace(estimate(question), study=study_of(switched)))
 
 
 def test_the_plan_describes_the_phases(switched: list[str]) -> None:
     words = [*switched, f"variants.same={{continual: {{phases: {SWITCH}}}}}", "variants.law={continual: {steps: 60}}"]
     words.append("variants.late={continual: {phases: [{share: 0.9}, {domain_ratio: 0.9}]}}")
     question = read_question(words)
-    notes = goal_of(question).cost_notes(question, study_of(words), placeholder_manifest(question), "fp32")
+    notes = goal_of(question).plan_notes(estimate(question)).lines
     assert notes[:3] == [
         "the mixture changes: 24 steps at the run's own ratio, then 6 steps at 70% code",
         "variants.law: the mixture changes: 48 steps at the run's own ratio, then 12 steps at 70% code",
@@ -377,7 +376,7 @@ def test_the_plan_describes_the_phases(switched: list[str]) -> None:
     ]
     assert str(notes[3]).startswith("the laws know runs of one mixture")
     plain = read_question([*switched, "continual.phases=[]", "variants={}"])
-    assert not goal_of(plain).cost_notes(plain, study_of(words), placeholder_manifest(plain), "fp32")
+    assert not goal_of(plain).plan_notes(estimate(plain)).lines
 
 
 @pytest.mark.parametrize(

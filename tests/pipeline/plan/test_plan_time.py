@@ -1,5 +1,6 @@
 """The time that plan prints: each model's speed, measured beside as many others as will train."""
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
+from pipeline.goals.registry import read_question
 from pipeline.plan.cost import costs, run_seconds
 from pipeline.plan.duration import (
     COMPILED_GAIN,
@@ -17,11 +19,11 @@ from pipeline.plan.duration import (
     wall_seconds,
 )
 from pipeline.plan.engines import measure_engine
-from pipeline.plan.machine import known_precision, measure_machine, read_machine, required_precision
-from pipeline.plan.runs import placeholder_manifest, planned_runs
-from pipeline.question.loading import read_question
+from pipeline.plan.machine import measure_machine
+from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Machine, Speed
+from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from tests.pipeline.small import small_words
 from training.engine import shape_hash
@@ -42,20 +44,20 @@ def planned(
     """A question, its study with measured speeds, and its runs."""
     question, study = read_question([*WORDS, *words]), Study(folder)
     Machine("bf16", dict(speeds), {}, "a processor").write(study)
-    return question, study, planned_runs(question, placeholder_manifest(question), "bf16")
+    return question, study, planned_runs(estimate(question, "bf16"))
 
 
 def wall_of(plan: tuple[Question, Study, list[PlannedRun]]) -> float:
     """Its wall time, which is known."""
     question, study, runs = plan
-    seconds = wall_seconds(study, question, runs)
+    seconds = wall_seconds(Context(question, study), runs)
     assert seconds is not None
     return seconds
 
 
 def test_each_model_takes_the_time_of_its_own_speed(tmp_path: Path) -> None:
     question, study, plan = planned(tmp_path, "engine=eager")
-    rows = costs(plan, speed_of(study, question, plan), question)
+    rows = costs(plan, speed_of(Context(question, study), plan), question)
     times = {row.model: row.seconds for row in rows if row.role == "fit"}
     for model, speed in SPEEDS.items():
         fitted = [run.spec for run in plan if run.role == "fit" and run.model == model]
@@ -64,7 +66,7 @@ def test_each_model_takes_the_time_of_its_own_speed(tmp_path: Path) -> None:
         assert times[model] == pytest.approx(trained / speed.training + validation / speed.evaluation)
     # The target's speed is not known, so neither is its time, nor that of the whole.
     assert [row.seconds for row in rows if row.model == "qwen2-0.7m"] == [None]
-    assert wall_seconds(study, question, plan) is None
+    assert wall_seconds(Context(question, study), plan) is None
 
 
 def test_an_engine_that_runs_have_chosen_is_faster_than_the_plain_one(tmp_path: Path) -> None:
@@ -76,7 +78,7 @@ def test_an_engine_that_runs_have_chosen_is_faster_than_the_plain_one(tmp_path: 
     folder.mkdir()
     (folder / "one.json").write_text(json.dumps(record))
     (folder / "cut.json").write_text('{"engine": "ea')
-    speed = speed_of(study, question, plan)
+    speed = speed_of(Context(question, study), plan)
     assert speed(small) == Speed(1500, 6000)
     assert speed(next(planned for planned in plan if planned.model == "qwen2-0.15m")) == Speed(100, 300)
 
@@ -114,22 +116,22 @@ def test_prepare_chooses_the_engine_of_the_shape_that_trains_longest(
     question, study, plan = planned(tmp_path, "ladder=[qwen2-0.05m]", "model=qwen2-0.15m")
     hidden = {run.model: run.spec.model["hidden_size"] for run in plan}["qwen2-0.15m"]
     lines: list[str] = []
-    measure_engine(question, study, plan, lines.append)
+    measure_engine(Context(question, study), plan, lines.append)
     assert asked == [(engine, hidden) for engine in ("sdpa", "eager", "eager-compiled")]
     assert lines[1].startswith("engine: eager-compiled (sdpa 100 tokens/s, eager 100 tokens/s, eager-compiled 300")
     # Its first run finds the choice, and a second prepare.
     run = next(run for run in plan if run.model == "qwen2-0.15m")
     assert choose_run_engine(run.spec, Execution(), study.engines)["engine"] == "eager-compiled"
-    measure_engine(question, study, plan, lines.append)
+    measure_engine(Context(question, study), plan, lines.append)
     assert (len(asked), len(lines)) == (3, 2)
-    assert speed_of(study, question, plan)(run) == Speed(300, 400)
+    assert speed_of(Context(question, study), plan)(run) == Speed(300, 400)
 
 
 def test_prepare_measures_no_engine_where_compiling_does_not_pay(tmp_path: Path) -> None:
     fast = planned(tmp_path, *ONE_MODEL, speeds={"qwen2-0.05m": Speed(10**6, 3 * 10**6)})
-    measure_engine(*fast, pytest.fail)
+    measure_engine(Context(*fast[:2]), fast[2], pytest.fail)
     given = planned(tmp_path, *ONE_MODEL, "engine=eager")
-    measure_engine(*given, pytest.fail)
+    measure_engine(Context(*given[:2]), given[2], pytest.fail)
     assert not (tmp_path / "engines").exists()
 
 
@@ -138,13 +140,15 @@ ONE_MODEL = ["ladder=[]", "model=qwen2-0.05m", "mixture.domain_ratio=[0.25,0.5,1
 
 def test_two_workers_wait_for_the_pre_training_and_share_the_rest(tmp_path: Path) -> None:
     question, study, plan = planned(tmp_path, *ONE_MODEL, "engine=eager", "mixture.replicates=1")
-    speed = speed_of(study, question, plan)
+    speed = speed_of(Context(question, study), plan)
     seconds = {run.name: run_seconds(run.spec, speed(run)) for run in plan}
     (pretraining,) = (seconds[run.name] for run in plan if run.role == "pretrain")
     continual = [seconds[run.name] for run in plan if run.role == "fit"]
     assert len(continual) == 3
     # Three equal runs on two workers take the time of two.
-    assert wall_seconds(study, question, plan) == pytest.approx(START_SECONDS + pretraining + 2 * max(continual))
+    assert wall_seconds(Context(question, study), plan) == pytest.approx(
+        START_SECONDS + pretraining + 2 * max(continual)
+    )
 
 
 def test_a_plan_that_pays_for_compiling_counts_it_and_its_gain(tmp_path: Path) -> None:
@@ -152,7 +156,7 @@ def test_a_plan_that_pays_for_compiling_counts_it_and_its_gain(tmp_path: Path) -
     plain = planned(tmp_path, *ONE_MODEL, "engine=eager")
     uncompiled = wall_of(plain) - START_SECONDS
     expected = START_SECONDS + ENGINES_SECONDS + COMPILE_SECONDS + uncompiled / COMPILED_GAIN
-    assert wall_seconds(study, question, plan) == pytest.approx(expected, rel=1e-3)
+    assert wall_seconds(Context(question, study), plan) == pytest.approx(expected, rel=1e-3)
     # At this speed the whole plan takes some seconds, and compiling would not pay.
     fast = planned(tmp_path, *ONE_MODEL, speeds={"qwen2-0.05m": Speed(10**6, 3 * 10**6)})
     eager = planned(tmp_path, *ONE_MODEL, "engine=eager", speeds={"qwen2-0.05m": Speed(10**6, 3 * 10**6)})
@@ -165,9 +169,9 @@ def test_a_plan_that_pays_for_compiling_counts_it_and_its_gain(tmp_path: Path) -
 
 def test_a_speed_counts_for_runs_of_its_precision(tmp_path: Path) -> None:
     question, study, plan = planned(tmp_path, *ONE_MODEL)
-    other = planned_runs(question, placeholder_manifest(question), "fp32")
-    assert [speed_of(study, question, runs)(runs[0]) is None for runs in (plan, other)] == [False, True]
-    assert wall_seconds(study, question, other) is None
+    other = planned_runs(estimate(question))
+    assert [speed_of(Context(question, study), runs)(runs[0]) is None for runs in (plan, other)] == [False, True]
+    assert wall_seconds(Context(question, study), other) is None
 
 
 @pytest.fixture
@@ -188,8 +192,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 def measure(folder: Path, *words: str) -> tuple[str, Machine | None]:
     """The precision that prepare finds for a study in a folder, and what it measured."""
     question, study = read_question([*WORDS, *words]), Study(folder)
-    precision = measure_machine(question, study, placeholder_manifest(question), str)
-    return precision, read_machine(study)
+    precision = measure_machine(dataclasses.replace(estimate(question), study=study, given_precision=None), str)
+    return precision, Context(question, study).machine
 
 
 def test_prepare_measures_a_configured_precision_alone(tmp_path: Path, measured: list[list[str]]) -> None:
@@ -201,9 +205,9 @@ def test_prepare_measures_a_configured_precision_alone(tmp_path: Path, measured:
     assert measured == [["fp32"]]
     # It was not chosen: auto has yet to choose.
     question = read_question([*WORDS, "precision=auto"])
-    assert known_precision(question, Study(tmp_path)) is None
+    assert Context(question, Study(tmp_path)).known_precision is None
     with pytest.raises(StudyError, match="of one precision, and precision=auto; run cptlaw prepare first"):
-        required_precision(question, Study(tmp_path))
+        _ = Context(question, Study(tmp_path)).precision
     precision, machine = measure(tmp_path, "precision=auto")
     # A speed that rounds to nothing is one, by which a time can be computed.
     assert (precision, machine and machine.speeds["qwen2-0.7m"]) == ("bf16", Speed(20, 1))
@@ -244,7 +248,7 @@ def test_prepare_measures_every_model_with_all_workers(texts: Path, tmp_path: Pa
         texts, tmp_path, "precision=auto", "launcher.workers=2", without=("precision", "launcher.workers")
     )
     assert run(["prepare", *words]) == 0
-    machine = read_machine(Study(tmp_path / "studies" / "small"))
+    machine = Machine.read(Study(tmp_path / "studies" / "small"))
     assert machine is not None
     assert set(machine.speeds) == {"qwen2-0.05m", "qwen2-0.15m"}
     # Of the target, by precision; its speed is the faster one.

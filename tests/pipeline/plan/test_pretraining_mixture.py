@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.plan.runs import placeholder_manifest, planned_runs
-from pipeline.question.loading import read_question
+from pipeline.goals.registry import read_question
+from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.messages import ConfigError
 from pipeline.study.collect import collect, of_domain
 from pipeline.study.folder import Study
@@ -27,7 +27,7 @@ QUESTION = [
 
 def planned(*words: str):
     question = read_question([*QUESTION, *words])
-    return planned_runs(question, placeholder_manifest(question), "fp32")
+    return planned_runs(estimate(question))
 
 
 def test_general_takes_the_rest() -> None:
@@ -38,7 +38,7 @@ def test_general_takes_the_rest() -> None:
 
 def test_points_know_what_the_model_had_read_and_every_domain_has_its_pretraining(tmp_path: Path) -> None:
     question = read_question(QUESTION)
-    plan = planned_runs(question, placeholder_manifest(question), "fp32")
+    plan = planned_runs(estimate(question))
     study = Study(tmp_path / "six")
     study.write_plan(plan)
     for run in plan:

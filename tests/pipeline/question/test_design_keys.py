@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pipeline.goals.registry import read_question
 from pipeline.question.design import candidate_steps, is_active
-from pipeline.question.loading import read_question
 from pipeline.question.messages import ConfigError
 
 BAD_KEYS = {

@@ -2,9 +2,9 @@
 
 import pytest
 
+from pipeline.goals.registry import load_question, read_question
 from pipeline.plan.cost import evaluation_note, run_flops
-from pipeline.plan.runs import placeholder_manifest, planned_runs
-from pipeline.question.loading import load_question, read_question
+from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.schema import Question
 from pipeline.study.folder import PlannedRun, question_yaml
 from training.evaluation_steps import evaluation_steps
@@ -15,7 +15,7 @@ BRANCH = "continual.branches=[{step: 40, steps: 20, schedule: {pieces: [{shape: 
 
 
 def runs_of(question: Question) -> list[PlannedRun]:
-    return planned_runs(question, placeholder_manifest(question), "fp32")
+    return planned_runs(estimate(question))
 
 
 def evaluated_part(run: PlannedRun) -> float:

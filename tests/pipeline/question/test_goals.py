@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from pipeline.answers.confirm import Place, confirmation_runs
-from pipeline.answers.outcome import CONFIRMED, NEARBY, NOT_CONFIRMED, UNDETERMINED
 from pipeline.cli.main import run
-from pipeline.plan.runs import placeholder_manifest, planned_runs
-from pipeline.question.goal import goal_of, goal_problems
-from pipeline.question.loading import load_question, read_question
+from pipeline.goals.ratio.confirm import Place, confirmation_runs
+from pipeline.goals.ratio.outcome import CONFIRMED, NEARBY, NOT_CONFIRMED, UNDETERMINED
+from pipeline.goals.registry import goal_of, goal_problems, load_question, read_question
+from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.schema import LawConfig, Question
+from pipeline.question.validation import problems
 from pipeline.study.artifacts import Candidate, Outcome, Recommendation, RecommendedRun
 from pipeline.study.folder import question_yaml, study_of
-from tests.pipeline.answers.examples import confirmation_row, recommendation
+from tests.pipeline.goals.ratio.examples import confirmation_row, recommendation
 
 TWO = {"transfer-two-mixtures": LawConfig()}
 MISTAKES: list[tuple[dict[str, Any], str]] = [
@@ -63,7 +63,7 @@ def _question(**changes: Any) -> Question:
 
 @pytest.mark.parametrize(("changes", "line"), MISTAKES)
 def test_a_mistake_names_key_value_and_what_is_allowed(changes: dict[str, Any], line: str) -> None:
-    (problem,) = goal_problems(_question(**changes))
+    (problem,) = [line for line in problems(_question(**changes), goal_problems) if "goal" in line or "around" in line]
     assert problem.startswith(line)
 
 
@@ -103,7 +103,7 @@ def test_confirmation_is_as_it_was_unless_more_is_asked() -> None:
     assert goal_of(question).places(question, _answer(question, 0.7)) == [Place(name, 0.7, 600), Place(name, 0.55, 600)]
     assert goal_of(question).places(question, _answer(question, 0.1))[1] == Place(name, 0.25, 600)
     asked = goal_of(question).places(question, _answer(question, 0.7))
-    runs = confirmation_runs(question, asked, placeholder_manifest(question), "fp32")
+    runs = confirmation_runs(estimate(question), asked)
     assert [(run.spec.seed, run.spec.hash[:8]) for run in runs] == [(0, "47746fbc"), (0, "4feef1e0")]
 
 
@@ -111,7 +111,7 @@ def test_the_domains_tokens_are_read_once_at_every_share() -> None:
     question = _question(**LIMITED, around=[-0.4, -0.2, 0.2, 0.7], seeds=2)
     asked = goal_of(question).places(question, _answer(question, 0.4))
     assert [place.domain_ratio for place in asked] == [0.4, 0.2, 0.6]
-    runs = confirmation_runs(question, asked, placeholder_manifest(question), "fp32")
+    runs = confirmation_runs(estimate(question), asked)
     assert Counter(run.spec.seed for run in runs) == {0: 3, 1: 3}
     for run_ in runs:
         read = Fraction(run_.spec.mixture["code"]) * run_.spec.tokens
@@ -125,9 +125,8 @@ def test_every_model_is_run_for_the_same_compute() -> None:
     answer = _answer(question, 0.5, "qwen2-0.3m", candidates=candidates)
     asked = goal_of(question).places(question, answer)
     assert [place.model for place in asked] == ["qwen2-0.3m", "qwen2-0.15m"]
-    manifest = placeholder_manifest(question)
-    pretraining = {run_.spec.hash: run_.model for run_ in planned_runs(question, manifest, "fp32")}
-    for run_ in confirmation_runs(question, asked, manifest, "fp32"):
+    pretraining = {run_.spec.hash: run_.model for run_ in planned_runs(estimate(question))}
+    for run_ in confirmation_runs(estimate(question), asked):
         assert pretraining[run_.parent or ""] == run_.model
 
 

@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.plan.runs import placeholder_manifest, planned_runs
-from pipeline.question.loading import read_question
+from pipeline.goals.registry import read_question
+from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.collect import schedules
 from pipeline.study.folder import PlannedRun, Study
-from tests.pipeline.paper_tables.schedules import dynamics_small
+from tests.pipeline.papers.schedules import dynamics_small
 
 VARIANT = "{continual: {schedule: {pieces: [{shape: linear, end: 0.0}]}}, mixture: {domain_ratio: 0.5}, held_out: true}"
 
 
 def _plan(question: Question) -> list[PlannedRun]:
-    return planned_runs(question, placeholder_manifest(question), "fp32")
+    return planned_runs(estimate(question))
 
 
 def test_the_dynamics_study_plans_schedules_transfer_points_ratios_and_what_no_fit_sees() -> None:

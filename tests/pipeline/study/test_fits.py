@@ -14,12 +14,13 @@ from scipy.special import stdtrit
 
 from fitting import LawAverage, folds, law_weights
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, FLOOR, STAND_IN
-from pipeline.answers.confirm import answer_to
-from pipeline.answers.recommend import recommend
-from pipeline.answers.trade_off import GOAL
+from pipeline.goals.ratio.confirm import answer_to
+from pipeline.goals.ratio.recommend import recommend
+from pipeline.goals.ratio.trade_off import TradeOffGoal
 from pipeline.question.schema import LawConfig
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import read_points, schedules
+from pipeline.study.context import Context
 from pipeline.study.fits import (
     SPLITS,
     back_test,
@@ -30,11 +31,10 @@ from pipeline.study.fits import (
     spread,
     trust,
     weights,
-    with_fitted_laws,
 )
 from pipeline.study.folder import Study, StudyError
 from tests.fitting.given import given
-from tests.pipeline.report.report_study import make_study, whole_study
+from tests.pipeline.show.report.report_study import make_study, whole_study
 
 
 def test_trust_is_told_for_each_corpus_and_split() -> None:
@@ -63,7 +63,7 @@ def test_runs_of_one_size_are_answered_though_a_law_needs_two(tmp_path: Path) ->
     file = study.folder / "fits" / "held_out.parquet"
     tested = pd.read_parquet(file)
     tested[tested["law"] != "dcpt"].to_parquet(file)
-    again = recommend(study, question, read_points(study), read_fits(study, question), GOAL.solve)
+    again = recommend(Context(question, study), TradeOffGoal().solve)
     assert "dcpt on general: not in the average, since no run could be held out of them" in again.warnings
 
 
@@ -81,8 +81,8 @@ def test_a_law_that_cannot_be_fitted_is_left_out_with_its_reason(
     assert {law for of in fits.values() for law in of} == {"transfer-anchored"}
     assert any(line.startswith("left out: dcpt on general (0 points): 0 points are too few") for line in lines)
     assert {*read_fits(study, mine)["general"]} == {"transfer-anchored"}
-    back_test(study, with_fitted_laws(mine, fits), points, rates)
-    answer = recommend(study, mine, read_points(study), fits, GOAL.solve)
+    back_test(study, mine.with_laws(fits), points, rates)
+    answer = recommend(Context(mine, study), TradeOffGoal().solve)
     assert "dcpt: left out, cptlaw fit says why" in answer.warnings
     alone = dataclasses.replace(mine, law={"dcpt": law["dcpt"]})
     with pytest.raises(StudyError, match=r"dcpt on general \(0 points\).*\ndcpt on"):
@@ -179,8 +179,8 @@ def test_a_law_that_fit_read_and_the_command_does_not_is_one_line(tmp_path: Path
     others = dataclasses.replace(question, law={"dcpt": question.law["dcpt"], "transfer-scaled": LawConfig(5, 0.0)})
     for corpus in ("general", "code"):
         shutil.copy(*(study.folder / "fits" / f"{corpus}-{law}.json" for law in others.law))
-    points = read_points(study)
+    read_points(study)
     with pytest.raises(StudyError, match=r"^transfer-anchored: among the laws .*; give law=\[dcpt,transfer-anchored\]"):
-        recommend(study, others, points, read_fits(study, others), GOAL.solve)
+        recommend(Context(others, study), TradeOffGoal().solve)
     with pytest.raises(StudyError, match=r"the average of dcpt, transfer-anchored answers, .*; give law=\[dcpt,"):
-        answer_to(others, study, ())
+        answer_to(Context(others, study), ())

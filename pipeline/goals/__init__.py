@@ -1,0 +1,1 @@
+"""What a question can ask for: a domain ratio, or mixture weights."""

@@ -1,0 +1,1 @@
+"""Runs chosen round by round, each for what it is expected to teach about the answer."""

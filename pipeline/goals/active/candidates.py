@@ -1,0 +1,212 @@
+"""The runs that a design can choose among, and their points as the laws read them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import pandas as pd
+
+from pipeline.goals.active.costs import cost_of
+from pipeline.goals.active.history import ChosenRun
+from pipeline.plan.runs import branch_run, continual_run, pretraining_runs
+from pipeline.plan.token_supply import supply_problems
+from pipeline.question.design import (
+    candidate_peaks,
+    candidate_steps,
+    peak_of,
+    rest_of_schedule,
+    target_steps,
+    with_peak,
+)
+from pipeline.question.messages import ConfigError
+from pipeline.question.schema import LawConfig, Question
+from pipeline.question.schema.training import BranchConfig, ScheduleConfig
+from pipeline.study.collect import with_specs
+from pipeline.study.context import Context
+from pipeline.study.fits import selected
+from pipeline.study.folder import PlannedRun
+from training.evaluation_steps import evaluation_steps
+
+UNKNOWN_LOSS = 3.0
+"""Loss before CPT, nats per token, as long as no model is measured."""
+
+Before = Mapping[str, Mapping[str, float]]
+"""Model -> corpus -> loss before CPT, nats per token."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A run that can be chosen; `chain` are the runs that it continues, and the run."""
+
+    model: str
+    domain_ratio: float
+    steps: int
+    seed: int
+    peak: float | None
+    continues: list[int]
+    chain: list[PlannedRun] = dataclasses.field(default_factory=list)
+
+    @property
+    def run(self) -> PlannedRun:
+        """The run itself."""
+        return self.chain[-1]
+
+
+def chain_of(context: Context, chosen: Candidate | ChosenRun, role: str = "fit") -> list[PlannedRun]:
+    """The runs that a run continues, the first one first, and the run itself.
+
+    Raises:
+        ValueError: a run of its length does not continue the one before it.
+    """
+    question = with_peak(context.question, chosen.peak)
+    lengths = [*chosen.continues, chosen.steps]
+    model = context.models[chosen.model]
+    first = continual_run(context, model, chosen.domain_ratio, lengths[0], chosen.seed, role, peak=chosen.peak)
+    runs, behind = [first], 0
+    for shorter, steps in itertools.pairwise(lengths):
+        rest = rest_of_schedule(question.continual, shorter, steps)
+        if rest is None:
+            raise ValueError(f"continual.schedule: a run of {steps} steps does not continue one of {shorter}")
+        at, chain = rest
+        branch = BranchConfig(at - behind, steps - at, ScheduleConfig(chain))
+        runs.append(branch_run(runs[-1], question.continual, branch, question.evaluation_budget))
+        behind = at
+    return runs
+
+
+def candidate_runs(context: Context, chosen: Sequence[ChosenRun] = ()) -> list[Candidate]:
+    """The runs that can be chosen: each model, length, peak and ratio of `design` that the text is enough for.
+
+    With `design.extend` a run continues the longest shorter one of its kind among those `chosen` before, if there is
+    one.
+
+    Raises:
+        ConfigError: the corpora are too short for every one of them; a line for each.
+    """
+    question = context.question
+    names = [*question.ladder]
+    if question.design.target_size and question.model.name not in names:
+        names.append(question.model.name)
+    peaks = candidate_peaks(question)
+    # Where there is one peak, that of the question, a choice does not name it.
+    peaks = [None] if peaks == [peak_of(question, 1.0)] else peaks
+    found = []
+    for model, steps, peak, ratio in itertools.product(
+        names, candidate_steps(question), peaks, dict.fromkeys(question.design.ratios)
+    ):
+        own = Candidate(model, ratio, steps, question.seed, peak, [])
+        own = dataclasses.replace(own, continues=_continued(question, own, chosen))
+        found.append(dataclasses.replace(own, chain=chain_of(context, own)))
+    enough = [one for one in found if not any(supply_problems(one.chain, context))]
+    if not enough:
+        raise ConfigError(list(supply_problems([one.run for one in found], context)))
+    return enough
+
+
+def _continued(question: Question, own: Candidate, chosen: Sequence[ChosenRun]) -> list[int]:
+    """Steps of the runs that a candidate continues, the first one first; none where it begins anew."""
+    if not question.design.extend:
+        return []
+    shorter = [
+        one
+        for one in chosen
+        if (one.model, one.domain_ratio, one.seed, one.peak) == (own.model, own.domain_ratio, own.seed, own.peak)
+        and one.steps < own.steps
+        and rest_of_schedule(question.continual, one.steps, own.steps)
+    ]
+    longest = max(shorter, key=lambda one: one.steps, default=None)
+    return [*longest.continues, longest.steps] if longest else []
+
+
+def candidate_points(
+    context: Context,
+    candidates: Sequence[Candidate],
+    before: Before,
+    corpus: str,
+    section: LawConfig,
+    pretrained: Collection[str],
+) -> pd.DataFrame:
+    """The points of planned runs on a corpus that laws would be fitted to, as `fitting.design` takes candidates.
+
+    A row a point, with the name of its `run`, the columns of `pipeline.study.collect.COLUMNS` that follow from specs,
+    and the `cost` of the run, with the pre-training of a model that is not in `pretrained`.
+    """
+    table = planned_points(context, [one.chain for one in candidates], before, corpus).assign(role="fit")
+    rows = selected(table, corpus, section)
+    cost = {one.run.name: cost_of(context, one.run, pretrained) for one in candidates}
+    return rows.assign(cost=rows["run"].map(cost)).reset_index(drop=True)
+
+
+def target_row(context: Context, before: Before, corpus: str) -> pd.DataFrame:
+    """What laws of a corpus read at the end of the run that the answer is for, and what the goal asks, in one row.
+
+    The ratio is left out.
+    """
+    question, goal = context.question, context.question.goal
+    target = continual_run(context, question.model, 0.5, target_steps(question), question.seed, "fit")
+    end = planned_points(context, [[target]], before, corpus).iloc[[-1]].drop(columns=["r", "loss"])
+    general = _loss_before(before, question.model.name, question.corpora.general)
+    tokens = (goal.domain_tokens or float("nan")) / 1e9
+    asked = {"tolerance": goal.tolerance, "general_before": general, "domain_tokens": tokens}
+    return end.assign(**asked).reset_index(drop=True)
+
+
+def planned_points(
+    context: Context, chains: Sequence[Sequence[PlannedRun]], before: Before, corpus: str
+) -> pd.DataFrame:
+    """The points that the last run of each chain will have on a corpus, with the columns of collected ones.
+
+    Each run of a chain continues the one before it. Losses after step 0 are NaN.
+    """
+    rows = []
+    for trunk, *_, run in ([chain[0], *chain] for chain in chains):
+        first = _loss_before(before, run.model, corpus)
+        if trunk is not run:
+            rows.append((trunk.name, 0, 0, corpus, first))
+        for step in evaluation_steps(run.spec.evaluation, run.spec.steps):
+            tokens = step * run.spec.tokens_per_step
+            rows.append((run.name, step, tokens, corpus, float("nan") if step or trunk is not run else first))
+    points = pd.DataFrame(rows, columns=["run", "step", "tokens", "corpus", "loss"]).drop_duplicates(["run", "step"])
+    plan = {run.name: run for chain in chains for run in chain}
+    table = with_specs(
+        points, [*context.once(pretraining_runs).values(), *plan.values()], context.question.corpora.general
+    )
+    return table[table["run"].isin([chain[-1].name for chain in chains])]
+
+
+def _loss_before(before: Before, model: str, corpus: str) -> float:
+    """The loss before CPT; of a model that is not trained yet, the mean of the others."""
+    known = [losses[corpus] for name, losses in before.items() if corpus in losses and name == model]
+    known = known or [losses[corpus] for losses in before.values() if corpus in losses]
+    return fmean(known) if known else UNKNOWN_LOSS
+
+
+def losses_before(points: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Model -> corpus -> loss before CPT, of the models that it is collected of."""
+    points = points[points["variant"] == ""] if "variant" in points else points
+    pretrained = points[points["phase"] == "pretrain"]
+    ends = pretrained[pretrained["step"] == pretrained.groupby("run")["step"].transform("max")]
+    starts = points[(points["phase"] == "continual") & (points["step"] == 0)]
+    found: dict[str, dict[str, float]] = {}
+    for rows in (starts, ends):
+        for model, corpus, loss in rows[["model", "corpus", "loss"]].itertuples(index=False):
+            found.setdefault(model, {})[corpus] = float(loss)
+    return found
+
+
+def planned_again(context: Context, chosen: ChosenRun, confirmed: bool) -> PlannedRun | None:
+    """A run that was chosen before, for the fit; None where it is not a run of the question any more.
+
+    `confirmed`: whether it was planned to confirm an answer.
+    """
+    if chosen.model not in context.models:
+        return None
+    try:
+        run = chain_of(context, chosen, "confirm" if confirmed else "fit")[-1]
+    except ValueError:
+        return None
+    return dataclasses.replace(run, role="fit") if run.name == chosen.run else None

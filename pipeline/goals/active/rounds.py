@@ -1,0 +1,387 @@
+"""Runs chosen round by round: what is measured decides on the next, and design.jsonl keeps every choice.
+
+A round is chosen only when all runs of those before it are done, and follows from their points, the question and its
+seed alone. It is written whole before its runs are planned. So a command that was stopped at any moment goes on as if
+it had not been.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import inf
+
+import pandas as pd
+
+from fitting import LAWS, Law, design
+from fitting.laws import with_unknown
+from pipeline.goals.active.candidates import (
+    Candidate,
+    candidate_points,
+    candidate_runs,
+    losses_before,
+    planned_again,
+    target_row,
+)
+from pipeline.goals.active.costs import budget, cost_of, pretrained, unit
+from pipeline.goals.active.history import (
+    BUDGET,
+    CANDIDATES,
+    CONFIRMATION,
+    TOLERANCE,
+    ChosenRun,
+    DesignRound,
+    read_rounds,
+    write_rounds,
+)
+from pipeline.plan.machine import workers
+from pipeline.plan.runs import by_domain, planned_runs, pretraining_runs, starting_order
+from pipeline.plan.token_supply import supply_problems
+from pipeline.question.design import candidate_peaks, is_active, schedules_of_peaks, target_steps
+from pipeline.question.messages import ConfigError
+from pipeline.question.schema import LawConfig, Question
+from pipeline.study.artifacts import Recommendation
+from pipeline.study.collect import measured_points, of_domain
+from pipeline.study.context import Context
+from pipeline.study.fits import open_columns, selected
+from pipeline.study.folder import PlannedRun
+
+ON_SLURM = 8
+"""Runs of a round on a cluster without a limit."""
+
+
+Recommended = Callable[[], tuple[float, float] | None]
+"""Domain ratio and half-width of its 90% interval, as `cptlaw recommend` gives them; None: there is no answer."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The rounds of a question, and the runs that they chose."""
+
+    rounds: list[DesignRound]
+    runs: list[PlannedRun]
+
+    @property
+    def spent(self) -> float:
+        """Cost of all chosen runs, and of the pre-training of their models but the target, in `costs.unit`."""
+        return sum(run.cost for one in self.rounds for run in one.chosen)
+
+
+def design_runs(context: Context) -> list[PlannedRun]:
+    """The runs for the fit, as far as they are chosen: the grid where the question has one, and those of design.jsonl.
+
+    Of an active design without a round yet, the first round.
+
+    Raises:
+        ConfigError: a corpus too short for them; a line for each.
+    """
+    question, active = context.question, is_active(context.question)
+    runs = [] if active else planned_runs(context)
+    for single in map(context.asking, by_domain(question)):
+        chosen = chosen_runs(single)
+        if active and not chosen.runs and single.question.corpora.domain == question.corpora.domain:
+            chosen = _planned(single, [first_round(single)])
+        begun = pretrained(single, [run.model for run in chosen.runs]) if active else ()
+        runs += [parent for name, parent in single.once(pretraining_runs).items() if name in begun]
+        runs += chosen.runs
+    # The first of equal ones: the grid's runs know their variant.
+    runs = list({run.spec.hash: run for run in reversed(runs)}.values())
+    if problems := list(supply_problems(runs, context)):
+        raise ConfigError(problems)
+    return starting_order(runs)
+
+
+def chosen_runs(context: Context) -> Chosen:
+    """The rounds of design.jsonl whose runs the question still has, and those runs."""
+    return _planned(context, read_rounds(context.study))
+
+
+def first_round(context: Context) -> DesignRound:
+    """The runs to begin with, before anything is measured: they follow from the question alone.
+
+    Raises:
+        PointsError: the laws cannot be asked this.
+    """
+    return _round(context, Chosen([], []), None, False)
+
+
+def next_round(context: Context, more: bool = False, recommended: Recommended | None = None) -> DesignRound | None:
+    """Choose the next round, or stop, and write it to design.jsonl.
+
+    Without `more` nothing is chosen beyond tolerance and budget. `recommended` is asked where the posterior is within
+    the tolerance, since only a recommendation knows what its laws were missed by on held-out runs; None: the posterior
+    alone decides.
+
+    Returns:
+        The round; None while runs of those before are not done, and where choosing has stopped and nothing changed.
+
+    Raises:
+        PointsError: the laws cannot be asked this.
+    """
+    study = context.study
+    written, chosen = read_rounds(study), chosen_runs(context)
+    points = None
+    if chosen.runs or not is_active(context.question):
+        plan = design_runs(context)
+        if any(study.state(run) != "done" for run in plan):
+            return None
+        points = of_domain(measured_points(study, plan, context.question.corpora.general), context.question)
+    last = chosen.rounds[-1] if chosen.rounds else None
+    known = [] if points is None else points["run"]
+    if not more and last and last.stop and last.state == _state(context, known):
+        return None
+    found = _round(context, chosen, points, more, recommended)
+    # Of several machines that choose, the first one counts: another processor may weigh nearly equal runs otherwise.
+    if (meanwhile := read_rounds(study)) != written:
+        return meanwhile[-1]
+    write_rounds(study, [*written, found])
+    return found
+
+
+def learn_from_confirmation(context: Context) -> list[PlannedRun]:
+    """Make the finished confirmation runs points for the fit, as a round of design.jsonl; returns them."""
+    study = context.study
+    written, chosen = read_rounds(study), chosen_runs(context)
+    known = {run.spec.hash for run in chosen.runs}
+    peaks = schedules_of_peaks(context.question)
+    made = []
+    for run in context.plan:
+        if run.role != "confirm" or run.variant or run.spec.hash in known or study.state(run) != "done":
+            continue
+        ratio = float(Fraction(run.spec.mixture.get(context.question.corpora.domain, "0")))
+        peak = peaks.get(run.spec.schedule)
+        own = Candidate(run.model, ratio, run.spec.steps, run.spec.seed, peak, [], [run])
+        one = _chosen(context, own, None, [run.model])
+        made += [one] if planned_again(context, one, confirmed=True) else []
+    if not made:
+        return []
+    added = _empty_round(context, chosen, [run.name for run in chosen.runs])
+    write_rounds(study, [*written, added := dataclasses.replace(added, chosen=made, reason=CONFIRMATION)])
+    return _planned(context, [added]).runs
+
+
+def is_answered(context: Context) -> bool:
+    """Whether recommendation.json is of fits to the points of all runs, if cptlaw refine chose the last of them."""
+    rounds = [one for one in chosen_runs(context).rounds if one.chosen and one.reason != CONFIRMATION]
+    if not rounds or not rounds[-1].more:
+        return True
+    question, study = context.question, context.study
+    plan = design_runs(context)
+    if not Recommendation.path(study).exists() or any(study.state(run) != "done" for run in plan):
+        return False
+    points = of_domain(measured_points(study, plan, question.corpora.general), question)
+    # By counts: clocks of two hosts differ, and a copied study has other times.
+    fitted = Recommendation.read(study).fit_points
+    return bool(fitted) and all(
+        name in question.law and count == len(selected(points, corpus, question.law[name]))
+        for corpus, of_law in fitted.items()
+        for name, count in of_law.items()
+    )
+
+
+def most_telling(context: Context) -> str:
+    """The runs that `cptlaw refine` would choose now and what they should bring, in words; nothing is written.
+
+    Raises:
+        PointsError: the laws cannot be asked this.
+    """
+    study = context.study
+    plan = [run for run in study.read_plan() if run.role != "confirm" and study.state(run) == "done"]
+    points = of_domain(measured_points(study, plan, context.question.corpora.general), context.question)
+    return _round(context, chosen_runs(context), points, True).next_runs()
+
+
+def plan_lines(context: Context) -> list[str]:
+    """What an active design costs at most, and when it stops."""
+    question, chosen, unit_ = context.question, chosen_runs(context), context.once(unit)
+    begun = f"{len(chosen.rounds)} rounds chosen so far, {chosen.spent:.2g} {unit_}" if chosen.rounds else "first round"
+    beside = "" if question.model.path else " beside the target's pre-training"
+    limits = f"at most {context.once(budget):.2g} {unit_}{beside}"
+    return [
+        f"{begun}; more rounds follow until the domain ratio is known within {question.design.tolerance:g}, {limits}"
+    ]
+
+
+def _planned(context: Context, rounds: Sequence[DesignRound]) -> Chosen:
+    """The rounds whose runs are runs of the question, and those runs; costs are in the question's unit."""
+    kept, runs, own = [], [], True
+    for one in rounds:
+        planned = [planned_again(context, run, one.reason == CONFIRMATION) for run in one.chosen]
+        # A round without runs is of the question that those before it are of.
+        own = all(planned) if planned else own
+        if not own:
+            continue
+        if one.unit != context.once(unit):
+            costs = []
+            for run in filter(None, planned):
+                costs.append(cost_of(context, run, pretrained(context, [before.model for before in runs])))
+                runs.append(run)
+            chosen = [dataclasses.replace(run, cost=cost) for run, cost in zip(one.chosen, costs, strict=True)]
+            kept.append(dataclasses.replace(one, chosen=chosen))
+        else:
+            runs += filter(None, planned)
+            kept.append(one)
+    return Chosen(kept, runs)
+
+
+def _round(
+    context: Context,
+    chosen: Chosen,
+    points: pd.DataFrame | None,
+    more: bool,
+    recommended: Recommended | None = None,
+) -> DesignRound:
+    """The round that follows on the points of all runs so far; without points, the first."""
+    question = context.question
+    corpus, laws, section = _laws(question)
+    before = losses_before(points) if points is not None else {}
+    runs = candidate_runs(context, [run for one in chosen.rounds for run in one.chosen if one.reason != CONFIRMATION])
+    # What a model with a path loses is known only once one of its runs is made.
+    first = [run for run in runs if context.models[run.model].path and run.model not in before]
+    begun = pretrained(context, [run.model for run in chosen.runs])
+    every = candidate_points(context, first or runs, before, corpus, section, begun)
+    known = [] if points is None else points["run"].unique()
+    added = dataclasses.replace(_empty_round(context, chosen, known), more=more)
+    left = inf if more else added.budget - added.spent
+    fresh = every[~every["run"].isin(known)]
+    affordable = fresh[fresh["cost"] <= left]
+    # Without a run to choose the half-width is still asked for, over the others.
+    shown = next((table for table in (affordable, fresh, every) if len(table)), every)
+    found = design(
+        laws,
+        None if points is None else selected(points, corpus, section),
+        shown,
+        target_row(context, before, corpus),
+        question=question.goal_kind.design_question,
+        budget=left if len(affordable) and left < inf else None,
+        batch=added.batch if len(affordable) else 1,
+        side_by_side=_one_a_worker(question),
+        seed=question.seed,
+    )
+    certain = points is not None and not more and found.before <= added.tolerance
+    if points is not None:
+        added = dataclasses.replace(added, answer=found.answer, half_width=found.before)
+        answer = recommended() if certain and recommended else (found.answer, found.before)
+        if answer is not None:
+            added = dataclasses.replace(added, answer=answer[0], half_width=answer[1])
+        narrow = certain and answer is not None and answer[1] <= added.tolerance
+        if narrow and (_agrees(chosen, added) or _enclosed(context, chosen, added)):
+            return dataclasses.replace(added, stop=TOLERANCE)
+    if not len(affordable):
+        return dataclasses.replace(added, stop=BUDGET if len(fresh) else CANDIDATES)
+    by_name = {one.run.name: one for one in runs}
+    names = shown["run"].to_dict()
+    made: list[ChosenRun] = []
+    for at, width in zip(found.chosen, found.half_width):
+        made.append(_chosen(context, by_name[names[at]], width, {*begun, *(run.model for run in made)}))
+    reason = found.reason
+    enough = next((n for n, width in enumerate(found.half_width, 1) if width <= added.tolerance), len(made))
+    if enough < len(made) and not (more or certain or _one_a_worker(question)):
+        made, reason = made[:enough], f"{reason}; the first {enough} of them should reach the tolerance"
+    return dataclasses.replace(added, chosen=made, reason=reason)
+
+
+def _agrees(chosen: Chosen, one: DesignRound) -> bool:
+    """Whether the round before was within the tolerance too, and its answer as near to this one.
+
+    Rounds that stop at the first narrow interval stop at the one that is narrow by chance.
+    """
+    last = chosen.rounds[-1]
+    if last.answer is None or last.half_width is None or one.answer is None:
+        return False
+    return last.half_width <= one.tolerance and abs(last.answer - one.answer) <= one.tolerance
+
+
+def _enclosed(context: Context, chosen: Chosen, one: DesignRound) -> bool:
+    """Whether runs of the very model and length that the answer is for enclose its interval.
+
+    Such an answer is read between measured runs. The narrow intervals that were wrong were of laws that carried smaller
+    or shorter runs to the target.
+    """
+    question = context.question
+    if question.goal_kind.design_question != "trade_off" or len(candidate_peaks(question)) > 1:
+        return False
+    assert one.answer is not None
+    assert one.half_width is not None
+    ratios = [
+        run.domain_ratio
+        for each in chosen.rounds
+        for run in each.chosen
+        if (run.model, run.steps) == (question.model.name, target_steps(question))
+    ]
+    low, high = max(one.answer - one.half_width, 0.0), min(one.answer + one.half_width, 1.0)
+    return bool(ratios) and min(ratios) <= low and high <= max(ratios)
+
+
+def _empty_round(context: Context, chosen: Chosen, known: Collection[str]) -> DesignRound:
+    """A round without runs, on what is known of the runs of those names."""
+    return DesignRound(
+        round=len(chosen.rounds) + 1,
+        state=_state(context, known),
+        spent=chosen.spent,
+        budget=context.once(budget),
+        unit=context.once(unit),
+        tolerance=context.question.design.tolerance,
+        answer=None,
+        half_width=None,
+        batch=_batch(context.question, chosen),
+        chosen=[],
+        reason="",
+    )
+
+
+def _chosen(context: Context, candidate: Candidate, half_width: float | None, pretrained: Collection[str]) -> ChosenRun:
+    return ChosenRun(
+        run=candidate.run.name,
+        model=candidate.model,
+        domain_ratio=candidate.domain_ratio,
+        steps=candidate.steps,
+        seed=candidate.seed,
+        cost=cost_of(context, candidate.run, pretrained),
+        half_width=half_width,
+        peak=candidate.peak,
+        continues=candidate.continues,
+    )
+
+
+def _laws(question: Question) -> tuple[str, list[Law], LawConfig]:
+    """The corpus whose loss decides the answer, the laws that the question asks of it, and the points all are for."""
+    limited = question.goal_kind.design_question == "limited_data"
+    corpus = question.corpora.domain if limited else question.corpora.general
+    # The length of a run follows from the ratio there, which only a law that reads D can weigh.
+    laws = [name for name in question.law if not limited or "D" in LAWS[name].columns]
+    sections = [question.law[name] for name in laws]
+    read = [functools.reduce(with_unknown, open_columns(question, name), LAWS[name]) for name in laws]
+    return corpus, read, LawConfig(max(one.from_step for one in sections), max(one.min_ratio for one in sections))
+
+
+def _batch(question: Question, chosen: Chosen) -> int:
+    """Runs of a round: those of the first, on whatever machine that was."""
+    if question.design.batch is not None:
+        return question.design.batch
+    if chosen.rounds:
+        return chosen.rounds[-1].batch
+    return (question.launcher.slurm.limit or ON_SLURM) if question.launcher.kind == "slurm" else workers(question)
+
+
+def _one_a_worker(question: Question) -> bool:
+    """Whether a round has a run for each worker of this machine, where a shorter one would leave its worker idle."""
+    return question.design.batch is None and question.launcher.kind != "slurm"
+
+
+def _state(context: Context, known: Collection[str]) -> str:
+    """Digest of what decides on a round: the names of the measured runs, the goal, the laws and the design."""
+    question = context.question
+    decided_by = {
+        "runs": sorted({*known}),
+        "goal": dataclasses.asdict(question.goal),
+        "law": {name: dataclasses.asdict(section) for name, section in question.law.items()},
+        "design": dataclasses.asdict(question.design),
+        "budget": context.once(budget),
+    }
+    return hashlib.blake2b(json.dumps(decided_by, sort_keys=True).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,142 @@
+"""What a goal is: its keys, its runs, its fit, its answer, its confirmation. Methods return artifacts, print nothing.
+
+CONTRIBUTING.md has the steps that add one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from pipeline.question.messages import ConfigError
+from pipeline.question.schema import Question
+from pipeline.study.artifacts import Artifact
+from pipeline.study.context import Context
+from pipeline.study.folder import PlannedRun
+
+Log = Callable[[str], object]
+"""Receives a line of progress."""
+
+
+@dataclass(frozen=True)
+class FitSummary:
+    """What a fit came to, for a person."""
+
+    held_out: pd.DataFrame | None = None
+    """Predictions of held-out points; None: nothing is held out."""
+    notes: Sequence[str] = ()
+    """A line each."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Cost of a stage: its purpose, the number of its runs, and their training tokens."""
+
+    name: str
+    runs: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class PlanNotes:
+    """What a plan will come to beside the runs that are known."""
+
+    lines: Sequence[str] = ()
+    stages: Sequence[Stage] = field(default_factory=list)
+    """Of a search in stages: the cost of each, with a last row for all."""
+
+
+class Goal(ABC):
+    """What depends on the goal of a question."""
+
+    chooses_run: bool = False
+    """Whether the model or the length of the recommended run is part of the answer."""
+
+    def is_staged(self, question: Question) -> bool:
+        """Whether results of runs decide on further runs."""
+        return False
+
+    def problems(self, question: Question) -> Iterator[str]:
+        """A line for each mistake in the keys that only this goal reads."""
+        return iter(())
+
+    @abstractmethod
+    def runs(self, context: Context) -> list[PlannedRun]:
+        """The runs that the fit reads, as far as they are known, in the order to start them.
+
+        Raises:
+            ConfigError: a corpus too short for them; a line for each.
+        """
+
+    def plan_notes(self, context: Context) -> PlanNotes:
+        """What `cptlaw plan` says below the cost of the runs that are known."""
+        return PlanNotes()
+
+    def collect_stage(self, context: Context, log: Log) -> str:
+        """Collect the results that decide on the runs of the next stage, where a question is staged.
+
+        Returns:
+            A line about what they decided; empty where nothing is to say.
+        """
+        return ""
+
+    def add_round(self, context: Context) -> str:
+        """Choose further runs that sharpen an answer, whatever limits the question has for them.
+
+        Returns:
+            A line about them; empty where the runs chosen before are not done, or not answered with yet.
+
+        Raises:
+            ConfigError: the goal has no such runs.
+        """
+        kind = context.question.goal.kind
+        raise ConfigError([f"goal.kind: {kind!r} cannot be refined; allowed: trade-off, limited-data"])
+
+    @abstractmethod
+    def fit(self, context: Context, log: Log) -> FitSummary:
+        """Fit what the recommendation reads, and write it into the study.
+
+        Raises:
+            StudyError: nothing is collected, or a law cannot be fitted.
+        """
+
+    @abstractmethod
+    def recommend(self, context: Context, log: Log) -> Artifact:
+        """Write recommendation.json.
+
+        Raises:
+            StudyError: runs or fits are missing.
+        """
+
+    def what_would_sharpen(self, context: Context, answer: Artifact, log: Log) -> Iterator[str]:
+        """Lines on the runs that would sharpen an answer that is too wide."""
+        return iter(())
+
+    @abstractmethod
+    def confirmation_runs(self, context: Context) -> list[PlannedRun]:
+        """The runs that test the recommendation.
+
+        Raises:
+            StudyError: no recommendation, or one of another question.
+            ConfigError: a corpus too short for them; a line for each.
+        """
+
+    def imported_runs(self, context: Context) -> list[PlannedRun]:
+        """The runs that test the recommendation where they were trained elsewhere; raises as `confirmation_runs`."""
+        kind = context.question.goal.kind
+        raise ConfigError([f"goal.kind: {kind!r} asks for runs of its own; this study was imported"])
+
+    @abstractmethod
+    def confirm(self, context: Context, runs: list[PlannedRun]) -> Artifact:
+        """Compare finished confirmation runs with the recommendation, and write confirmation.json.
+
+        Raises:
+            StudyError: a run has not ended.
+        """
+
+    @abstractmethod
+    def constraint(self, question: Question) -> str:
+        """What the goal asks for, as a sentence of the report."""

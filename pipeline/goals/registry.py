@@ -1,0 +1,42 @@
+"""The goals by the name that goal.kind has, and questions read with the checks of their goal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from pipeline.goals.goal import Goal
+from pipeline.goals.ratio.compute import ComputeGoal
+from pipeline.goals.ratio.limited_data import LimitedDataGoal
+from pipeline.goals.ratio.trade_off import TradeOffGoal
+from pipeline.goals.weights.goal import WeightsGoal
+from pipeline.question import loading
+from pipeline.question.schema import Question
+
+GOALS: dict[str, Goal] = {
+    "trade-off": TradeOffGoal(),
+    "limited-data": LimitedDataGoal(),
+    "compute": ComputeGoal(),
+    "weights": WeightsGoal(),
+}
+"""goal.kind -> its implementation; `GOAL_KINDS` of pipeline.question.schema has the same names."""
+
+
+def goal_of(question: Question) -> Goal:
+    """The implementation of a question's goal.
+
+    Raises:
+        KeyError: goal.kind is unknown, which the preflight reports.
+    """
+    return GOALS[question.goal.kind]
+
+
+def goal_problems(question: Question) -> Iterator[str]:
+    """A line for each mistake in the keys that only the goal of a question reads."""
+    return goal_of(question).problems(question) if question.goal.kind in GOALS else iter(())
+
+
+read_question = partial(loading.read_question, goal_problems=goal_problems)
+load_question = partial(loading.load_question, goal_problems=goal_problems)
+question_of_study = partial(loading.question_of_study, goal_problems=goal_problems)
+checked = partial(loading.checked, goal_problems=goal_problems)

@@ -1,0 +1,236 @@
+"""Direct data optimization (DDO) at one scale: a base run, and runs that change the tokens of one domain each."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from pipeline.goals.weights.artifacts import Coefficients, DesignFit, Details, Proposal
+from pipeline.goals.weights.method import Method, proposal_of, within_text
+from pipeline.goals.weights.mixtures import (
+    Measured,
+    average,
+    base_weights,
+    domain_names,
+    mixture_run,
+    target_tokens,
+    tokens_per_step,
+)
+from pipeline.study.context import Context
+from pipeline.study.folder import PlannedRun
+
+if TYPE_CHECKING:
+    from fitting import DDO
+
+SIGNIFICANT = 0.05
+"""p value of the effect of the domains below which they differ."""
+FAR = 0.02
+"""Relative error of a factor, from rounding to whole steps, above which the proposal has a note."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """A one-at-a-time design: a base run, and runs that change the tokens of one domain, for every seed."""
+
+    base: dict[str, Fraction]
+    """Weights of the base run."""
+    steps: int
+    """Of the base run."""
+    seeds: list[dict[tuple[str, Fraction], PlannedRun]]
+    """A table a seed: (domain, factor) -> run; at factor 1 it is the base run for every domain."""
+
+    @property
+    def runs(self) -> list[PlannedRun]:
+        """Each run once."""
+        return list({run.spec.hash: run for table in self.seeds for run in table.values()}.values())
+
+    @property
+    def tokens(self) -> int:
+        """Of the base run."""
+        return next(iter(self.seeds[0].values())).spec.tokens_per_step * self.steps
+
+
+def factors_of(context: Context) -> list[Fraction]:
+    """Multiples of a domain's base tokens, exact, rising."""
+    return sorted(Fraction(factor) for factor in context.question.weights.factors)
+
+
+def perturbed(
+    base: Mapping[str, Fraction], domain: str, factor: Fraction, steps: int
+) -> tuple[dict[str, Fraction], int]:
+    """Weights and length of the run in which one domain has `factor` times its base tokens.
+
+    Steps are whole; rounding changes the tokens of that domain only.
+
+    >>> weights, steps = perturbed({"a": Fraction(1, 2), "b": Fraction(1, 2)}, "a", Fraction(3), 100)
+    >>> str(weights["a"]), steps
+    ('3/4', 200)
+    """
+    others = (1 - base[domain]) * steps
+    length = max(round(others + factor * base[domain] * steps), math.floor(others) + 1)
+    weights = {name: weight * steps / length for name, weight in base.items()}
+    weights[domain] = 1 - others / length
+    return weights, length
+
+
+def one_at_a_time(context: Context, base: Mapping[str, Fraction], steps: int) -> Design:
+    """The runs of one round: 1 + domains x (factors - 1) for every seed."""
+    seeds = []
+    for number in range(context.question.weights.seeds):
+        seed = context.question.seed + number
+        table = {}
+        for domain in domain_names(context):
+            for factor in factors_of(context):
+                weights, length = (dict(base), steps) if factor == 1 else perturbed(base, domain, factor, steps)
+                table[domain, factor] = mixture_run(context, weights, length, seed)
+        seeds.append(table)
+    return Design(dict(base), steps, seeds)
+
+
+def design_rounds(context: Context, measured: Measured, steps: int) -> Iterator[tuple[Design, DDO | None]]:
+    """The rounds at a scale, each with its fit; the first one with open runs is the last, without a fit."""
+    base = base_weights(context)
+    for number in range(context.question.weights.rounds):
+        design = one_at_a_time(context, base, steps)
+        if not all(measured.done(run) for run in design.runs):
+            yield design, None
+            return
+        fit = fit_design(context, measured, design)
+        yield design, fit
+        if number + 1 < context.question.weights.rounds:
+            base = whole_step_weights(dict(zip(fit.names, fit)), steps, factors_of(context))
+
+
+def fit_design(context: Context, measured: Measured, design: Design) -> DDO:
+    """Fit the curves of the domains, with the optimum at the length of the base run."""
+    losses = tuple(zip(*(_losses(context, measured, design, domain) for domain in domain_names(context))))
+    factors = tuple(map(float, factors_of(context)))
+    weights = tuple(float(design.base[domain]) for domain in domain_names(context))
+    return _cached_fit(losses, factors, weights, domain_names(context), design.tokens)
+
+
+def _losses(context: Context, measured: Measured, design: Design, domain: str) -> list[tuple[float, ...]]:
+    """The average loss of the runs that change a domain's tokens, a tuple over the factors for each seed."""
+    return [
+        tuple(average(context, measured.losses(table[domain, factor])) for factor in factors_of(context))
+        for table in design.seeds
+    ]
+
+
+@functools.lru_cache(maxsize=64)
+def _cached_fit(
+    losses: Sequence, factors: tuple[float, ...], shares: tuple[float, ...], names: tuple[str, ...], tokens: int
+) -> DDO:
+    # Cached: several methods ask for one round, and its bootstrap takes a tenth of a second.
+    from fitting import ddo
+
+    return ddo(losses if len(losses) > 1 else losses[0], factors, shares=shares, names=names, tokens=tokens)
+
+
+def whole_step_weights(weights: Mapping[str, float], steps: int, factors: list[Fraction]) -> dict[str, Fraction]:
+    """Weights near the given ones for which every multiple of a domain's tokens is a whole number of steps.
+
+    >>> weights = whole_step_weights({"a": 0.303, "b": 0.697}, 9, [Fraction(1, 3), Fraction(3)])
+    >>> str(weights["a"]), str(weights["b"])
+    ('1/3', '2/3')
+    """
+    changes = [factor - 1 for factor in factors if factor != 1]
+    unit = Fraction(math.lcm(*(c.denominator for c in changes)), math.gcd(*(c.numerator for c in changes)))
+    # Where the length is no multiple of the unit, the largest domain gets the rest.
+    units = math.floor(steps / unit)
+    counts = {name: max(1, math.floor(weight * units)) for name, weight in weights.items()}
+    rests = sorted(weights, key=lambda name: counts[name] - weights[name] * units)
+    for name in rests[: max(0, units - sum(counts.values()))]:
+        counts[name] += 1
+    shares = {name: count * unit / steps for name, count in counts.items()}
+    largest = max(shares, key=lambda name: shares[name])
+    shares[largest] += 1 - sum(shares.values())
+    return shares
+
+
+def effect(fit: DDO) -> list[str]:
+    """How sure it is that the domains differ in what their tokens are worth, a line; none with one seed."""
+    if math.isnan(fit.p_value):
+        return []
+    verb = "tell" if fit.p_value < SIGNIFICANT else "cannot tell"
+    return [f"the losses {verb} the domains apart by what their tokens are worth (F-test: p = {fit.p_value:.2g})"]
+
+
+def missed_factors(context: Context, design: Design) -> list[str]:
+    """A line for each factor that rounding to whole steps has changed."""
+    lines = []
+    for (domain, factor), run in design.seeds[0].items():
+        real = Fraction(run.spec.mixture[domain]) * run.spec.steps / (design.base[domain] * design.steps)
+        if abs(real / factor - 1) > FAR:
+            lines.append(f"{domain}: {float(real):.3f} times its tokens instead of {factor}, because steps are whole")
+    return lines
+
+
+def design_fit(context: Context, measured: Measured, design: Design, fit: DDO) -> DesignFit:
+    """A round as the report reads it."""
+    points = {domain: list(map(list, _losses(context, measured, design, domain))) for domain in domain_names(context)}
+    return DesignFit(
+        steps=design.steps,
+        tokens=design.tokens,
+        base={domain: float(weight) for domain, weight in design.base.items()},
+        factors=[float(factor) for factor in factors_of(context)],
+        points=points,
+        base_value=fit.base,
+        predicted=fit.predicted.value,
+        coefficients={str(domain): Coefficients(*row) for domain, row in fit.coefficients[["a", "b", "c"]].T.items()},
+        weights=dict(zip(fit.names, map(float, fit))),
+        flat=fit.flat,
+    )
+
+
+def count(context: Context, steps: int) -> tuple[int, int]:
+    """(runs, tokens) of all rounds at a scale, which do not depend on the weights."""
+    weights, m = context.question.weights, len(domain_names(context))
+    other = [factor for factor in factors_of(context) if factor != 1]
+    length = steps * (1 + sum(m + factor - 1 for factor in other))
+    rounds = weights.rounds * weights.seeds
+    return rounds * (1 + m * len(other)), round(rounds * length * tokens_per_step(context))
+
+
+def runs_of(context: Context, measured: Measured, steps: int) -> list[PlannedRun]:
+    """The runs of the rounds at a scale, as far as they are known."""
+    return [run for design, _ in design_rounds(context, measured, steps) for run in design.runs]
+
+
+def _propose(context: Context, measured: Measured) -> list[Proposal]:
+    rounds = list(design_rounds(context, measured, _scale(context)))
+    design, fit = rounds[-1]
+    assert fit is not None
+    weights, limited = within_text(context, dict(zip(fit.names, map(float, fit))))
+    ends = (fit.low, fit.high) if len(fit.draws) > 0 else ((), ())
+    low, high = (dict(zip(fit.names, map(float, end))) for end in ends)
+    binding = [fit.binding] if fit.held else []
+    lines = (*effect(fit), *fit.warnings, *missed_factors(context, design), *binding, *limited)
+    details = Details(designs=[design_fit(context, measured, one, made) for one, made in rounds if made])
+    runs, predicted = runs_of(context, measured, _scale(context)), predicted_at_target(context, fit, weights)
+    return [proposal_of("ddo", weights, runs, low=low, high=high, predicted=predicted, lines=lines, details=details)]
+
+
+def predicted_at_target(context: Context, fit: DDO, weights: Mapping[str, float]) -> dict[str, float]:
+    """The mean loss at the target by the curves of a scale, as `Proposal.predicted`; empty where they give none."""
+    if context.question.weights.average != "loss":
+        return {}
+    target = target_tokens(context)
+    loss = fit.loss_at([weights[name] * target for name in fit.names])
+    return {"mean": loss} if math.isfinite(loss) else {}
+
+
+def _scale(context: Context) -> int:
+    return context.question.weights.scales[0]
+
+
+DDO_METHOD = Method(
+    lambda context, measured: runs_of(context, measured, _scale(context)),
+    _propose,
+    lambda context: count(context, _scale(context)),
+)
+"""Proposes the optimum at the first of weights.scales for the target."""

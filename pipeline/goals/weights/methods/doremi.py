@@ -1,0 +1,124 @@
+"""DoReMi: a proxy's weights follow its excess loss over a reference; their mean over the steps is proposed.
+
+Xie et al. 2023, arXiv 2305.10429: the reference is trained at the base weights. The proxy, of the same size and length,
+reads all domains equally and is trained with group DRO on the excess loss. The next round's reference is trained at the
+weights found (iterated DoReMi, section 2), until they no longer change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+from pipeline.goals.weights.artifacts import Details, Proposal, ProxyPath, ProxyRound
+from pipeline.goals.weights.method import Method, proposal_of, within_text
+from pipeline.goals.weights.mixtures import (
+    Measured,
+    base_weights,
+    domain_names,
+    exact_weights,
+    largest_weights,
+    limit_weights,
+    mixture_run,
+)
+from pipeline.study.context import Context
+from pipeline.study.folder import PlannedRun
+from training.domain_weights import read_path
+from training.spec import Reweighting
+
+SETTLED = 1e-3
+"""Largest change of a weight in a round at which the rounds end, as in the paper."""
+THIN = 4
+"""The report keeps every so many steps of a proxy."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """A reference and its proxy for every seed."""
+
+    weights: dict[str, Fraction]
+    """Of the reference."""
+    pairs: list[tuple[PlannedRun, PlannedRun]]
+    """(reference, proxy), one a seed."""
+
+    @property
+    def runs(self) -> list[PlannedRun]:
+        """References before proxies."""
+        return [*(reference for reference, _ in self.pairs), *(proxy for _, proxy in self.pairs)]
+
+
+def proxy_run(context: Context, reference: PlannedRun) -> PlannedRun:
+    """The proxy of a reference: the same length, equal parts of all domains, and weights that change in training."""
+    asked = context.question.weights.doremi
+    equal = {domain: Fraction(1, len(domain_names(context))) for domain in domain_names(context)}
+    plain = mixture_run(context, equal, reference.spec.steps, reference.spec.seed)
+    reweighting = Reweighting(reference.spec.hash, asked.step_size, asked.smoothing)
+    spec = dataclasses.replace(plain.spec, reweighting=reweighting)
+    return dataclasses.replace(plain, name=f"{plain.name[:-9]}-proxy-{spec.hash[:8]}", spec=spec)
+
+
+def rounds(context: Context, measured: Measured) -> Iterator[tuple[Round, dict[str, float] | None]]:
+    """The rounds, each with its weights; the first one with open runs is the last, without weights."""
+    weights = base_weights(context)
+    most = largest_weights(context, context.question.weights.scales[0])
+    for _ in range(context.question.weights.rounds):
+        seeds = range(context.question.seed, context.question.seed + context.question.weights.seeds)
+        references = [mixture_run(context, weights, context.question.weights.scales[0], seed) for seed in seeds]
+        round_ = Round(weights, [(reference, proxy_run(context, reference)) for reference in references])
+        if not all(measured.done(run) for run in round_.runs):
+            yield round_, None
+            return
+        ends = [read_path(measured.folder(proxy))[-1]["mean"] for _, proxy in round_.pairs]
+        mean = {domain: sum(end[domain] for end in ends) / len(ends) for domain in domain_names(context)}
+        yield round_, mean
+        before, weights = weights, exact_weights(limit_weights(mean, most))
+        if _change(before, weights) < SETTLED:
+            return
+
+
+def thinned(path: list[dict[str, Any]]) -> ProxyPath:
+    """A proxy's weights for a figure, of some 50 steps."""
+    lines = path[(len(path) - 1) % THIN :: THIN]
+    parts = ("weights", "mean", "excess")
+    columns = ({domain: [line[part][domain] for line in lines] for domain in lines[-1][part]} for part in parts)
+    return ProxyPath([line["step"] for line in lines], *columns)
+
+
+def _change(before: dict[str, Fraction], after: dict[str, Fraction]) -> float:
+    return max(abs(float(after[domain] - before[domain])) for domain in after)
+
+
+def _runs(context: Context, measured: Measured) -> list[PlannedRun]:
+    return [run for round_, _ in rounds(context, measured) for run in round_.runs]
+
+
+def _propose(context: Context, measured: Measured) -> list[Proposal]:
+    known = [(round_, mean) for round_, mean in rounds(context, measured) if mean is not None]
+    last, free = known[-1]
+    weights, lines = within_text(context, free)
+    if (most := context.question.weights.rounds) > 1:
+        change = _change(last.weights, exact_weights(free))
+        ended = "settled" if change < SETTLED else f"not settled: the last one moved a weight by {change:.3f}"
+        lines.append(f"{len(known)} of {most} rounds, {ended}")
+    details = [
+        ProxyRound(
+            reference={domain: float(weight) for domain, weight in round_.weights.items()},
+            weights=mean,
+            paths=[thinned(read_path(measured.folder(proxy))) for _, proxy in round_.pairs],
+        )
+        for round_, mean in known
+    ]
+    runs = [run for round_, _ in known for run in round_.runs]
+    return [proposal_of("doremi", weights, runs, lines=tuple(lines), details=Details(rounds=details))]
+
+
+def _count(context: Context) -> tuple[int, int]:
+    asked = context.question.weights
+    runs = 2 * asked.rounds * asked.seeds
+    return runs, runs * mixture_run(context, base_weights(context), asked.scales[0], context.question.seed).spec.tokens
+
+
+DOREMI = Method(_runs, _propose, _count)
+"""Searches at the first of weights.scales, and proposes these weights for the target."""

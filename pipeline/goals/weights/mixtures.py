@@ -1,0 +1,196 @@
+"""Mixtures that a question about weights can run: its domains, the text of each, and a run at any mixture of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import pandas as pd
+
+from pipeline.plan.runs import mixture_spec, pretraining_runs
+from pipeline.question.schema import PhaseConfig, Question
+from pipeline.study.collect import collect, read_points
+from pipeline.study.context import Context
+from pipeline.study.folder import PlannedRun, Study
+
+
+def domain_names(context: Context) -> tuple[str, ...]:
+    """Names of the corpora, in the question's order."""
+    return tuple(context.question.corpora.sources)
+
+
+def searched_phase(context: Context) -> PhaseConfig:
+    """The phase whose mixture is searched."""
+    return getattr(context.question, context.question.weights.phase)
+
+
+def base_weights(context: Context) -> dict[str, Fraction]:
+    """Weights of the base run, exact, sum 1."""
+    names = domain_names(context)
+    return exact_weights(context.question.weights.base or dict.fromkeys(names, Fraction(1, len(names))))
+
+
+def shared_pretraining(context: Context) -> PlannedRun | None:
+    """Pre-training run that all mixtures start from; None: they start from scratch, or from a directory."""
+    question = context.question
+    if question.weights.phase != "continual" or question.model.path:
+        return None
+    return context.once(pretraining_runs)[question.model.name]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measured losses of a study's runs."""
+
+    study: Study
+    points: pd.DataFrame | None
+    """The collected points; None: none are collected."""
+
+    def done(self, run: PlannedRun) -> bool:
+        """Whether a run has ended and its last losses are collected."""
+        return (run.name, run.spec.steps) in self._rows and self.study.state(run) == "done"
+
+    def losses(self, run: PlannedRun, step: int | None = None) -> dict[str, float]:
+        """Corpus -> loss of a run that is done, nats per token, at a step (None: the last)."""
+        return self._rows[run.name, run.spec.steps if step is None else step]
+
+    def curve(self, run: PlannedRun) -> dict[int, dict[str, float]]:
+        """Step -> corpus -> loss, in the order of the steps."""
+        return {step: losses for (name, step), losses in self._rows.items() if name == run.name}
+
+    @functools.cached_property
+    def _rows(self) -> dict[tuple[str, int], dict[str, float]]:
+        if self.points is None:
+            return {}
+        rows: dict[tuple[str, int], dict[str, float]] = {}
+        points = self.points.sort_values("step", kind="stable")[["run", "step", "corpus", "loss"]]
+        for name, step, corpus, loss in points.itertuples(index=False):
+            rows.setdefault((name, int(step)), {})[corpus] = float(loss)
+        return rows
+
+    def folder(self, run: PlannedRun) -> Path:
+        """Folder of a run."""
+        return self.study.runs / run.name
+
+
+def measured_of(context: Context, *, anew: bool = False) -> Measured:
+    """The losses of a study's runs as collected, or with `anew` collected now."""
+    study = context.study
+    if anew:
+        has_points = any((study.runs / run.name / "points.jsonl").exists() for run in context.plan)
+        return Measured(study, collect(study, context.question.corpora.general) if has_points else None)
+    return Measured(study, read_points(study) if (study.folder / "points.parquet").exists() else None)
+
+
+def domain_values(question: Question) -> dict[str, float]:
+    """Domain -> weight of its loss in the minimised average, sum 1: weights.value, or equal weights.
+
+    With continual among the methods general has weight 0, because its loss is constrained instead.
+    """
+    left_out = question.corpora.general if "continual" in question.weights.methods else None
+    given = question.weights.value or {name: float(name != left_out) for name in question.corpora.sources}
+    return {name: given.get(name, 0.0) / sum(given.values()) for name in question.corpora.sources}
+
+
+def average(context: Context, losses: Mapping[str, float]) -> float:
+    """The minimised average of the losses of all domains: mean loss, or mean perplexity."""
+    exp = context.question.weights.average == "perplexity"
+    return sum(
+        value * (math.exp(losses[domain]) if exp else losses[domain])
+        for domain, value in domain_values(context.question).items()
+        if value
+    )
+
+
+def exact_weights(weights: Mapping[str, float | Fraction], digits: int = 4) -> dict[str, Fraction]:
+    """Weights as exact fractions that sum to 1; the largest weight takes the rounding error of the others.
+
+    A float within 1e-12 of a short fraction becomes that fraction, so that equal weights stay equal.
+
+    >>> [str(weight) for weight in exact_weights({"a": 0.33333, "b": 0.66667}).values()]
+    ['3333/10000', '6667/10000']
+    >>> [str(weight) for weight in exact_weights({"a": 1 / 3, "b": 2 / 3}).values()]
+    ['1/3', '2/3']
+    """
+    exact = {name: _exact(weight, 10**digits) for name, weight in weights.items()}
+    largest = max(exact, key=lambda name: exact[name])
+    exact[largest] += 1 - sum(exact.values())
+    return exact
+
+
+def _exact(weight: float | Fraction, parts: int) -> Fraction:
+    if isinstance(weight, Fraction):
+        return weight
+    short = Fraction(weight).limit_denominator(1000)
+    return short if abs(short - Fraction(weight)) < Fraction(1, 10**12) else Fraction(round(weight * parts), parts)
+
+
+def mixture_run(
+    context: Context, weights: Mapping[str, Fraction], steps: int, seed: int, role: str = "fit"
+) -> PlannedRun:
+    """The run of the searched phase at exact weights that sum to 1; the same for every method that asks for it."""
+    question = context.question
+    phase = dataclasses.replace(searched_phase(context), steps=steps, branches=[])
+    spec, start = mixture_spec(context, phase, weights, seed)
+    # From the spec alone: the name must not depend on the method that asks first.
+    largest = max(weights, key=lambda domain: weights[domain])
+    mixed = "equal" if len(set(weights.values())) == 1 else f"{largest}{round(100 * weights[largest])}"
+    slug = f"{spec.phase}-{question.model.name}-{mixed}-{steps}-seed{seed}"
+    return PlannedRun(f"{slug}-{spec.hash[:8]}", role, question.model.name, start, spec)
+
+
+def tokens_per_step(context: Context) -> int:
+    """Tokens of an optimizer step of the phase."""
+    return searched_phase(context).global_batch * (
+        searched_phase(context).sequence_length or context.question.sequence_length
+    )
+
+
+def target_tokens(context: Context) -> int:
+    """Tokens of a run of weights.target steps."""
+    return context.question.weights.target * tokens_per_step(context)
+
+
+def available_tokens(context: Context) -> dict[str, float]:
+    """Domain -> tokens that a run may read of it: the prepared ones, weights.passes times."""
+    length = searched_phase(context).sequence_length or context.question.sequence_length
+    return {
+        domain: context.question.weights.passes
+        * ((context.manifest.corpora[domain].tokens["train"] - 1) // length * length)
+        for domain in domain_names(context)
+    }
+
+
+def largest_weights(context: Context, steps: int) -> dict[str, float]:
+    """Domain -> the largest weight, at most 1, for which it has the text of a run of `steps`."""
+    tokens = steps * tokens_per_step(context)
+    # Weights are rounded before they are run, and the largest takes the rounding error.
+    return {
+        domain: 1.0 if have >= tokens else max(0.0, math.floor(1000 * have / tokens - 0.5) / 1000)
+        for domain, have in available_tokens(context).items()
+    }
+
+
+def limit_weights(weights: Mapping[str, float], limits: Mapping[str, float]) -> dict[str, float]:
+    """Weights of which none is above its limit; the other domains get the rest, in proportion to their weights.
+
+    Limits that sum to less than 1 are ignored, because no weights satisfy them.
+
+    >>> limit_weights({"a": 0.5, "b": 0.3, "c": 0.2}, {"a": 0.25, "b": 0.4, "c": 1.0})
+    {'a': 0.25, 'b': 0.4, 'c': 0.35}
+    """
+    held: dict[str, float] = {}
+    while sum(limits.values()) >= 1:
+        free = {domain: weight for domain, weight in weights.items() if domain not in held}
+        scale = (1 - sum(held.values())) / sum(free.values())
+        over = {domain: limits[domain] for domain, weight in free.items() if weight * scale > limits[domain]}
+        if not over:
+            # Untouched where nothing is held: no sum is exactly 1.
+            return {domain: held.get(domain, weight * scale if held else weight) for domain, weight in weights.items()}
+        held |= over
+    return dict(weights)

@@ -1,0 +1,224 @@
+"""Tables 1, 6 and 7 of AutoScale, from a study of weights: down-stream scores, perplexities and saved steps."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from fitting import PointsError
+from pipeline.goals.weights.artifacts import WeightsConfirmation
+from pipeline.papers.table import Reading, Source, Table
+from pipeline.papers.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
+
+METHODS = {
+    "AutoScale": "autoscale",
+    "DoReMi": "doremi",
+    "Data Mixing Laws": "data-mixing",
+    "LLaMA": "given",
+    "Uniform": "uniform",
+}
+"""How the paper's name of a method begins -> ours; LLaMA's weights are published ones, as our given ones are."""
+MEANS = {"mean": "mean", "geometric": "exp of the mean loss", "worst": "worst domain"}
+"""Ways to sum up perplexities. The paper's average is the arithmetic mean; the order may differ by the other."""
+
+
+@dataclass(frozen=True, eq=False)
+class Weighed:
+    """Weights of every method, trained at the target."""
+
+    comparison: WeightsConfirmation
+    """confirmation.json of goal=weights."""
+    published: tuple[str, ...]
+    """Methods whose weights were given, as LLaMA's are in the paper."""
+    scores: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    """Method -> task -> score of each seed, as `cptlaw evaluate` left them; empty: none were evaluated."""
+
+    def named(self, method: str) -> str:
+        """A method's name in the tables."""
+        return "given" if self.published and method == self.published[0] else method
+
+
+def scores(weighed: Weighed) -> pd.DataFrame:
+    """Accuracy on down-stream tasks: method, task, value, the mean over the seeds (table 1)."""
+    rows = [
+        (weighed.named(method), task, float(np.mean(values)))
+        for method, tasks in weighed.scores.items()
+        for task, values in tasks.items()
+    ]
+    if not rows:
+        raise PointsError("no down-stream task was evaluated: cptlaw evaluate STUDY evaluate.tasks=[next]")
+    table = pd.DataFrame(rows, columns=["method", "task", "value"])
+    mean = table.groupby("method", sort=False)["value"].mean().reset_index().assign(task="Avg")
+    table = pd.concat([table, mean], ignore_index=True)
+    table.attrs["note"] = _published(weighed)
+    means = [np.mean([*tasks.values()], axis=0) for tasks in weighed.scores.values()]
+    if min(map(len, means)) > 1:
+        # Of a difference between two methods' means over the seeds.
+        noise = float(np.sqrt(2 * np.mean([np.var(seeds, ddof=1) / len(seeds) for seeds in means])))
+        apart = float(np.ptp([seeds.mean() for seeds in means]))
+        table.attrs["note"] += f" Two methods' averages differ by {noise:.4f} by chance (standard error)."
+        if apart < 2 * noise:
+            why = f"The methods' averages lie within {apart:.4f}, less than twice the {noise:.4f} of chance."
+            table.attrs["verdict"] = UNKNOWN, why
+    return table
+
+
+def perplexities(weighed: Weighed) -> pd.DataFrame:
+    """Perplexity by method and domain, and summed up in three ways: domain, method, value (table 6)."""
+    rows = []
+    for row in weighed.comparison.methods:
+        by_domain = {domain: math.exp(loss) for domain, loss in row.losses.items()}
+        values = by_domain | _summed(by_domain.values())
+        rows += [(domain, weighed.named(row.method), value) for domain, value in values.items()]
+    table = pd.DataFrame(rows, columns=["domain", "method", "value"])
+    table.attrs["note"] = f"Mean over {weighed.comparison.seeds} seeds. {_published(weighed)}".strip()
+    return table
+
+
+def steps_saved(weighed: Weighed) -> pd.DataFrame:
+    """Steps that AutoScale saves relative to equal weights, in percent: scale, metric, value (table 7).
+
+    Of `compare`: the target over the step at which the loss is what equal weights end with; 0 where it never is.
+    """
+    comparison = weighed.comparison
+    row = next((row for row in comparison.methods if row.method == "autoscale"), None)
+    if row is None or comparison.reference != "uniform":
+        raise PointsError("autoscale and uniform are not both among the methods")
+    speed = row.speed
+    assert row.difference is not None
+    saved = 100 * (1 - 1 / speed.speed_up) if speed.speed_up is not None else 0.0
+    table = pd.DataFrame([(comparison.target.steps, "percent saved", saved)], columns=["scale", "metric", "value"])
+    ends = [100 * (1 - 1 / end) for end in (speed.speed_up_low, speed.speed_up_high) if end]
+    interval = ", 90% interval {:.1f} to {:.1f}".format(*ends) if len(ends) == 2 else ""
+    table.attrs["note"] = (
+        f"Here: {speed.reached} of {comparison.seeds} seeds reached the loss of equal weights within the "
+        f"{comparison.target.steps:,} steps{interval}; mean loss {row.difference:+.4f} nats beside them."
+    )
+    if row.low is not None and row.high is not None and row.low < 0 < row.high:
+        table.attrs["verdict"] = UNKNOWN, f"Its difference to equal weights ({row.difference:+.4f} nats) may be chance."
+    return table
+
+
+def judge_scores(cells: pd.DataFrame) -> tuple[str, str]:
+    """Table 1: whether AutoScale has the best average."""
+    return _best(cells[cells["task"] == "Avg"], "average score", lower=False)
+
+
+def judge_perplexities(cells: pd.DataFrame) -> tuple[str, str]:
+    """Table 6: whether AutoScale has the lowest mean perplexity; its place by two more sums."""
+    verdict, why = _best(cells[cells["domain"] == MEANS["mean"]], "mean perplexity", lower=True)
+    others = (_best(cells[cells["domain"] == MEANS[way]], MEANS[way], lower=True)[1] for way in ("geometric", "worst"))
+    return verdict, " ".join((why, *others))
+
+
+def judge_saved(cells: pd.DataFrame) -> tuple[str, str]:
+    """Table 7: whether AutoScale saves steps."""
+    paper, ours = (cells.loc[cells[side].notna(), side] for side in ("paper", "ours"))
+    if paper.empty or ours.empty:
+        return UNKNOWN, "The paper's numbers are missing." if paper.empty else "Nothing was measured here."
+    why = f"It saves {paper.min():.1f}% to {paper.max():.1f}% of the steps in the paper, {ours.iloc[0]:.1f}% here."
+    if ours.iloc[0] <= 0:
+        return NOT_HERE, f"{why} Equal weights were not reached."
+    return (HOLDS if ours.iloc[0] >= paper.min() else IN_ORDER), why
+
+
+def _best(cells: pd.DataFrame, what: str, lower: bool) -> tuple[str, str]:
+    paper, ours = (
+        cells.dropna(subset=[side]).sort_values(side, ascending=lower)["method"].tolist() for side in ("paper", "ours")
+    )
+    if not paper:
+        return UNKNOWN, "The paper's numbers are missing."
+    if "autoscale" not in ours:
+        return UNKNOWN, "AutoScale's weights were not compared here."
+    theirs, here = (methods.index("autoscale") + 1 for methods in (paper, ours))
+    why = (
+        f"By {what} AutoScale is number {theirs} of {len(paper)} in the paper (best: {paper[0]}), "
+        f"{here} of {len(ours)} here (best: {ours[0]})."
+    )
+    if here > theirs:
+        return NOT_HERE, why
+    same_order = [name for name in paper if name in ours] == [name for name in ours if name in paper]
+    return (HOLDS if same_order else IN_ORDER), why
+
+
+def _summed(perplexities: Collection[float]) -> dict[str, float]:
+    values = np.array([*perplexities])
+    return dict(zip(MEANS.values(), (values.mean(), float(np.exp(np.log(values).mean())), values.max()), strict=True))
+
+
+def _published(weighed: Weighed) -> str:
+    return f"given: {weighed.published[0]}, published weights." if weighed.published else ""
+
+
+def _ours(rows: pd.DataFrame) -> pd.DataFrame:
+    def named(method: str) -> str:
+        return next((ours for begins, ours in METHODS.items() if method.startswith(begins)), method)
+
+    return rows.assign(method=rows["method"].map(named))
+
+
+def _printed_perplexities(rows: pd.DataFrame) -> pd.DataFrame:
+    # The paper's own averages are of these same numbers.
+    domains = _ours(rows[~rows["domain"].isin(["Average", "Worst-domain"])])[["domain", "method", "value"]]
+    summed = [
+        (way, method, value)
+        for method, part in domains.groupby("method", sort=False)
+        for way, value in _summed(part["value"]).items()
+    ]
+    return pd.concat([domains, pd.DataFrame(summed, columns=domains.columns)], ignore_index=True)
+
+
+def _printed_saved(rows: pd.DataFrame) -> pd.DataFrame:
+    rows = rows[rows["metric"] == "steps_saved"]
+    steps = rows["data_scale_steps"].str.removesuffix("k").astype(int) * 1000
+    return pd.DataFrame({"scale": steps, "metric": "percent saved", "value": 100 * rows["value"].astype(float) / steps})
+
+
+def _read(source: Source) -> Weighed:
+    comparison, results = WeightsConfirmation.read(source.study), {}
+    for row in comparison.methods:
+        for run in row.runs:
+            files = (source.study.runs / run / "tasks").glob("step-*.json")
+            last = max(files, key=lambda file: int(file.stem.removeprefix("step-")), default=None)
+            for task, metrics in (json.loads(last.read_text())["results"] if last else {}).items():
+                if "acc" in metrics:
+                    results.setdefault(row.method, {}).setdefault(task, []).append(metrics["acc"])
+    return Weighed(comparison, tuple(source.question.weights.given), results)
+
+
+def _summary(source: Source) -> str:
+    target = WeightsConfirmation.read(source.study).target
+    return f"Every method's weights were trained for {target.steps:,} steps, {target.tokens:,} tokens."
+
+
+READING = Reading(
+    *("autoscale-unequal", lambda question: question.goal_kind.many_domains, _read, _summary, ("recommend", "confirm")),
+    fallback="autoscale-small",
+)
+"""The comparison of weights at the target."""
+TABLES = {
+    "autoscale-1": Table(
+        *("Down-stream accuracy by method", "autoscale_table01_downstream_3B.csv", scores),
+        *(("method", "task"), "method", "weights", ("task",)),
+        prints=_ours,
+        judge=judge_scores,
+    ),
+    "autoscale-6": Table(
+        *("Perplexity of each domain by method", "autoscale_table06_domain_perplexity_3B.csv", perplexities),
+        *(("domain", "method"), "method", "weights", ("method",)),
+        prints=_printed_perplexities,
+        judge=judge_perplexities,
+    ),
+    "autoscale-7": Table(
+        *("Steps that AutoScale saves relative to equal weights", "autoscale_table07_bert_steps_saved.csv"),
+        *(steps_saved, ("scale", "metric"), "scale", "weights", ("metric",)),
+        prints=_printed_saved,
+        judge=judge_saved,
+    ),
+}
+"""Name -> table."""

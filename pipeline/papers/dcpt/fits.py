@@ -1,0 +1,264 @@
+"""Tables 1 to 4, 7, 8, 10, 13 and 14 to 21 of the D-CPT paper: how well the forms of its law fit and predict.
+
+Tables 1 to 4 are means over domains: of all points, sizes, tokens and ratios held out. Tables 14, 16, 18 and 20 are the
+Huber losses of each domain behind them, 15, 17, 19 and 21 the R2; `_of_split` numbers them.
+"""
+
+from __future__ import annotations
+
+import functools
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+from fitting import PointsError, fit, held_out
+from fitting.parallel import over_cores
+from pipeline.papers.dcpt.points import (
+    CORPORA,
+    DomainPoints,
+    Scores,
+    mean_scores,
+    read_domain_points,
+    score_table,
+    scores,
+    summary,
+)
+from pipeline.papers.dcpt.statements import LEVEL, STATEMENTS
+from pipeline.papers.table import Reading, Table
+from pipeline.question.schema import Question
+from training.evaluation_steps import EvaluationPolicy, evaluation_steps
+
+FORMS = {"L1": "dcpt-l1", "L2": "dcpt-l2", "L3": "dcpt-convex", "L4": "dcpt-l4", "L5": "dcpt-l5"}
+"""The paper's name of a form of the law -> ours; L3 with eta > 1, as the paper fits it."""
+REPRESENTATIONS = {f"K{number}": f"cross-domain-k{number}" for number in (1, 2, 3, 4)}
+"""The paper's name of a cross-domain law -> ours."""
+SPLITS = {
+    "all": ("effectiveness", "Fitted to all points"),
+    "each-size": ("model_size_generalizability", "Each model size held out"),
+    "step-thirds": ("dataset_size_generalizability", "Each third of the tokens held out"),
+    "ratio-pairs": ("mixture_ratio_generalizability", "Each pair of ratios held out"),
+}
+"""Split -> the paper's name and the title. all: judged on the points that were fitted; the others as `fitting.folds`
+has them, the mean over the folds."""
+PARTS = 200
+"""Evaluations of a run in the paper, every 1,000 of 200,000 steps; here each is a 200th of the run."""
+METHODS = {"M1": "dense", "M2": "sparse", "M3": "sectional", "M4": "decay"}
+"""The paper's name of a sampling method -> policy of `training.evaluation_steps`."""
+DECAY = 0.02
+"""lambda of the decay policy (app. I.1)."""
+
+
+@functools.lru_cache(maxsize=len(SPLITS))
+def by_domain(study: DomainPoints, split: str) -> pd.DataFrame:
+    """Every form on every domain and corpus.
+
+    Returns:
+        Columns parameterization, domain, corpus, metric, value; a form that cannot be fitted has no row.
+
+    Source: Que et al. 2024, sec. 4.2, app. J.
+    """
+    cells = list(product(study.domains, CORPORA))
+    jobs = [(form, *cell) for form in FORMS for cell in cells]
+    results: list[Scores | str] = []
+
+    def log(result: Scores | str) -> None:
+        results.append(result)
+        if len(results) % len(cells) == 0:
+            form, judged = jobs[len(results) - 1][0], "all points" if split == "all" else f"held out by {split}"
+            r2 = [one["r2"] for one in results[-len(cells) :] if isinstance(one, dict)]
+            mean = f"mean R2 {np.mean(r2):.4f}" if r2 else "none could be fitted"
+            study.log(f"{form} ({FORMS[form]}), {judged}: {len(cells)} cells, {mean}")
+
+    over_cores(lambda job: score_form(study.fitted(*job[1:]), FORMS[job[0]], split), jobs, each=log)
+    return score_table(jobs, results, ("parameterization", "domain", "corpus"))
+
+
+def over_domains(study: DomainPoints, split: str) -> pd.DataFrame:
+    """The mean over the domains of `by_domain`: columns parameterization, corpus, metric, value."""
+    table = by_domain(study, split)
+    mean = table.groupby(["parameterization", "corpus", "metric"], sort=False)["value"].mean().reset_index()
+    mean.attrs["note"] = f"Mean over {len(study.domains)} domains. {table.attrs['note']}".strip()
+    return mean
+
+
+def one_metric(study: DomainPoints, split: str, metric: str) -> pd.DataFrame:
+    """The rows of `by_domain` of a metric."""
+    table = by_domain(study, split)
+    return table[table["metric"] == metric].reset_index(drop=True)
+
+
+def score_form(points: pd.DataFrame, law: str, split: str) -> Scores | str:
+    """Scores of a law on points under a split of SPLITS, or the reason why there are none."""
+    try:
+        if split == "all":
+            return scores(points["loss"].to_numpy(float), fit(points, law, bootstrap=0).predict(points))
+        return mean_scores(held_out(points, law, split))
+    except PointsError as reason:
+        return str(reason)
+
+
+def cross_domain(study: DomainPoints, split: str) -> pd.DataFrame:
+    """One law for all domains: columns representation, corpus, metric, value.
+
+    Split all: judged on the points that were fitted (table 7); domain-pairs: the mean over every pair of domains held
+    out (table 8).
+    """
+    jobs = list(product(REPRESENTATIONS, CORPORA))
+    points = {corpus: every_domain(study, corpus) for corpus in CORPORA}
+    results = over_cores(lambda job: score_form(points[job[1]], REPRESENTATIONS[job[0]], split), jobs)
+    table = score_table(jobs, results, ("representation", "corpus"))
+    k2 = ", ".join(f"{domain} {learnability(study, domain)['k2']:.3f}" for domain in study.domains)
+    note = f"k2, nats per token, of each domain: {k2}. General is fitted with its domain's K."
+    table.attrs["note"] = f"{note} {table.attrs['note']}".strip()
+    return table
+
+
+def learnability(study: DomainPoints, domain: str) -> dict[str, float]:
+    """k1, k2 and k3 of a domain: loss before training, decrease over the first 5 parts, curvature over the first 11.
+
+    Of the smallest model at the ratio nearest to a half, on the domain's own corpus. Between two evaluations the loss
+    is interpolated linearly.
+
+    Source: Que et al. 2024, sec. 3.2, eq. 57, 58; the paper does not say where it is measured.
+    """
+    points = study.measured(domain, "D")
+    points = points[points["N"] == points["N"].min()]
+    ratio = min(points["r"].unique(), key=lambda r: abs(r - 0.5))
+    run = points[points["r"] == ratio].sort_values("step")
+    run = run[run["run"] == run["run"].iloc[0]]
+    part = run["step"].max() / PARTS
+    at = np.interp(part * np.array([0, 1, 5, 10, 11]), run["step"], run["loss"])
+    # The sum of eq. 58 telescopes.
+    return {"k1": at[0], "k2": at[0] - at[2], "k3": ((at[4] - at[3]) - (at[1] - at[0])) / 10}
+
+
+def every_domain(study: DomainPoints, corpus: str) -> pd.DataFrame:
+    """The points of all domains on a corpus, G or D, with the columns domain, k1, k2 and k3."""
+    parts = []
+    for domain in study.domains:
+        points = study.fitted(domain, corpus)
+        # A run on general text alone belongs to every domain, each with its own K.
+        runs = points["run"] + f" {domain}"
+        parts.append(points.assign(domain=domain, run=runs, **learnability(study, domain)))
+    return pd.concat(parts, ignore_index=True)
+
+
+def without_ratio(study: DomainPoints) -> pd.DataFrame:
+    """OpenAI's law and Chinchilla's at half domain, half general: law, corpus, metric, value (table 10).
+
+    Of the domain code, as in the paper, or of the first one.
+    """
+    domain = "code" if "code" in study.domains else study.domains[0]
+    rows, ratios = [], set()
+    for law, corpus in product(("openai", "chinchilla"), CORPORA):
+        points = study.fitted(domain, corpus)
+        ratio = min(points["r"].unique(), key=lambda r: abs(r - 0.5))
+        ratios.add(f"{ratio:g}")
+        result = score_form(points[points["r"] == ratio], law, "all")
+        rows += [(law, corpus, *item) for item in result.items()] if isinstance(result, dict) else []
+    table = pd.DataFrame(rows, columns=["law", "corpus", "metric", "value"])
+    table.attrs["note"] = f"Domain {domain}, ratio {', '.join(sorted(ratios))} of the corpus that is predicted."
+    return table
+
+
+def sampling(study: DomainPoints) -> pd.DataFrame:
+    """The law fitted to the points of each policy, judged on all: method, corpus, metric, value (table 13).
+
+    Of the domain and size whose runs were evaluated most often. With one size A / N^alpha is part of E.
+
+    Source: Que et al. 2024, app. I.1; the paper does not say on which points it judges.
+    """
+    domain, size, every = _densest(study)
+    rows, counts = [], {}
+    for corpus in CORPORA:
+        points = study.measured(domain, corpus)
+        points = points[(points["N"] == size) & (points["step"] >= max(study.from_step, 1))]
+        last = int(points["step"].max())
+        for method, policy in METHODS.items():
+            # Includes the last step, which is evaluated under any policy.
+            steps = set(evaluation_steps(EvaluationPolicy(policy, every, DECAY), last)) - {0}
+            chosen = points[points["step"].isin(steps)]
+            counts[method] = chosen["step"].nunique()
+            try:
+                fitted = fit(chosen, FORMS["L3"], bootstrap=0, fix={"alpha": 0.5})
+            except PointsError:
+                continue
+            result = scores(points["loss"].to_numpy(float), fitted.predict(points))
+            rows += [(method, corpus, *item) for item in result.items()]
+    table = pd.DataFrame(rows, columns=["method", "corpus", "metric", "value"])
+    points = ", ".join(f"{method} {count}" for method, count in counts.items())
+    table.attrs["note"] = (
+        f"{domain}, N = {size * 1e3:.3g} million; evaluations of a run: {points}. Judged on M1's points."
+    )
+    return table
+
+
+def _densest(study: DomainPoints) -> tuple[str, float, int]:
+    """Domain, size and spacing of the runs with the most evaluations.
+
+    Raises:
+        PointsError: no domain's runs of a size were evaluated on a grid of 20 steps or more.
+    """
+    best: tuple[int, str, float, int] | None = None
+    for domain in study.domains:
+        for size, points in study.measured(domain, "D").groupby("N"):
+            runs_at = points.groupby("step")["run"].nunique()
+            steps = runs_at.index[runs_at == points["run"].nunique()]
+            gaps = steps.to_series().diff().dropna()
+            # The last step may be off the grid.
+            if len(steps) > 20 and gaps.iloc[:-1].nunique() == 1 and (best is None or len(steps) > best[0]):
+                best = (len(steps), domain, float(size), int(gaps.iloc[0]))  # pyright: ignore[reportArgumentType]
+    if best is None:
+        raise PointsError("no domain's runs of one size were all evaluated densely: plan with +dense.DOMAIN=MODEL")
+    return best[1:]
+
+
+def _has_sizes(question: Question) -> bool:
+    sizes = {*question.ladder, question.model.name}
+    return not question.goal_kind.many_domains and not question.variants and len(sizes) > 1
+
+
+def _of_split(number: int, split: str) -> dict[int, Table]:
+    """The table of means of a split, and the two tables by domain, Huber loss and R2; by their numbers.
+
+    Of means: tables 1 to 4; by domain: 14 and 15 of split 1, 16 and 17 of split 2, to 20 and 21 of split 4.
+    """
+    name, title = SPLITS[split]
+    keys, form = ("corpus", "metric"), "parameterization"
+    file, mean = f"dcpt_table{number:02d}_{name}.csv", partial(over_domains, split=split)
+    states, level = STATEMENTS[number], LEVEL.get(number)
+    title_of_means = f"{title}, mean over domains"
+    tables = {number: Table(title_of_means, file, mean, (form, *keys), form, states=states, level=level)}
+    for place, (metric, label) in enumerate({"huber": "Huber loss", "r2": "R2"}.items(), start=12 + 2 * number):
+        make = partial(one_metric, split=split, metric=metric)
+        file = f"dcpt_table{place:02d}_{name}_{metric}_by_domain.csv"
+        states = STATEMENTS[place]
+        tables[place] = Table(f"{title}, {label} by domain", file, make, (form, "domain", *keys), form, states=states)
+    return tables
+
+
+_ALL, _PAIRS = partial(cross_domain, split="all"), partial(cross_domain, split="domain-pairs")
+_DOMAINS = "One law for all domains"
+READINGS = {"six": Reading("dcpt-six-annealed", _has_sizes, read_domain_points, summary, fallback="dcpt-six-installed")}
+"""Points of several domains, each beside a general corpus."""
+TABLES = {
+    f"dcpt-{number}": table for split in enumerate(SPLITS, start=1) for number, table in _of_split(*split).items()
+} | {
+    f"dcpt-{number}": Table(
+        title,
+        f"dcpt_table{number:02d}_{file}.csv",
+        make,
+        (subject, "corpus", "metric"),
+        subject,
+        states=STATEMENTS[number],
+    )
+    for number, title, file, make, subject in (
+        (7, _DOMAINS, "cross_domain_effectiveness", _ALL, "representation"),
+        (8, f"{_DOMAINS}, each pair of domains held out", "domain_generalizability", _PAIRS, "representation"),
+        (10, "Chinchilla's law and OpenAI's at one ratio", "chinchilla_vs_openai", without_ratio, "law"),
+        (13, "Which steps are evaluated", "sampling_methods", sampling, "method"),
+    )
+}
+"""Name -> table."""

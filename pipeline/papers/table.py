@@ -1,0 +1,128 @@
+"""The records that the catalogue holds: a table of a paper, what it is made from, and what the paper prints."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from pipeline.papers.verdict import Statement, judge
+from pipeline.question.messages import ConfigError
+from pipeline.question.schema import Question
+from pipeline.study.folder import Study, StudyError
+
+PAPERS_VARIABLE = "CPTLAW_PAPER_TABLES"
+"""Environment variable: the folder of the papers' numbers where tables.papers is not given."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A study that tables are made from."""
+
+    study: Study
+    """Its folder; without runs it still has study.yaml, points.parquet and the other files that are read."""
+    question: Question
+    """The study's question, with its section `tables`."""
+    log: Callable[[str], object] = lambda line: None
+    """Receives one line per finished step."""
+
+    @functools.cached_property
+    def points(self) -> pd.DataFrame:
+        """points.parquet, or the file of tables.points, as `pipeline.study.collect` writes it.
+
+        Raises:
+            StudyError: it is missing.
+        """
+        from pipeline.study.collect import points_of, read_points
+
+        file = self.question.tables.points
+        return points_of(Path(file)) if file else read_points(self.study)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The input of a family of tables."""
+
+    experiment: str
+    """File of conf/experiment whose study has it."""
+    fallback: str = field(default="", kw_only=True)
+    """Another experiment, for machines without the texts of the first."""
+    applies: Callable[[Question], bool]
+    """Whether a finished study of this question has the input."""
+    read: Callable[[Source], Any]
+    """Read the input as `Table.make` takes it. Raises StudyError, with the remedy, where it is missing."""
+    summary: Callable[[Source], str] = lambda source: ""
+    """Describe the input in sentences for the head of tables.md."""
+    verbs: tuple[str, ...] = ("collect",)
+    """Verbs after train that produce it, as tables.run=true calls them, with overrides: "confirm
+    corpora.domain=law"."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a paper, or the numbers behind one of its figures."""
+
+    title: str
+    file: str
+    """The paper's numbers, a CSV file in the folder of tables.papers; empty: the paper prints none."""
+    make: Callable[[Any], pd.DataFrame]
+    """Compute our numbers from the input: columns `keys` and value, NaN: none. attrs["note"] may hold a sentence on the
+    method, attrs["verdict"] the verdict and its reason. Raises PointsError where the input does not allow it."""
+    keys: tuple[str, ...]
+    """Columns that name a cell."""
+    subject: str
+    """The key that is compared: forms of the law, for example."""
+    reads: str = "six"
+    """Name of its input in READINGS."""
+    across: tuple[str, ...] = ("corpus", "metric")
+    """Keys whose values are columns when it is shown; the values of the others are rows."""
+    states: tuple[Statement, ...] = ()
+    """What the paper states of the subjects (`pipeline.papers.verdict`)."""
+    level: float | None = None
+    """R2 that the paper states of those that it calls better; None: it states none."""
+    prints: Callable[[pd.DataFrame], pd.DataFrame] | None = None
+    """Convert the paper's file to columns `keys` and value; None: it has them."""
+    judge: Callable[[pd.DataFrame], tuple[str, str]] | None = None
+    """Return verdict and reason from the cells (`keys`, paper, ours; NaN: no number); None: the common rule,
+    `pipeline.papers.verdict.judge`, by what the paper states."""
+
+
+def judged(table: Table, cells: pd.DataFrame) -> tuple[str, str]:
+    """Verdict and reason of a table's cells (`keys`, paper, ours), by its own rule or the common one."""
+    return table.judge(cells) if table.judge else judge(cells, table.subject, table.states, table.level)
+
+
+def paper_folder(given: str | None) -> Path | None:
+    """The folder of the papers' numbers; None: neither tables.papers nor the environment names one.
+
+    Raises:
+        ConfigError: the folder does not exist.
+    """
+    name = given or os.environ.get(PAPERS_VARIABLE)
+    if not name:
+        return None
+    if not Path(name).is_dir():
+        key = "tables.papers" if given else PAPERS_VARIABLE
+        raise ConfigError([f"{key}: {name!r} is not a folder; give the folder with dcpt_table01_effectiveness.csv"])
+    return Path(name)
+
+
+def paper_numbers(folder: Path | None, table: Table) -> pd.DataFrame | None:
+    """The numbers of a table as the paper prints them: its keys and `value`; None where there are none.
+
+    Raises:
+        StudyError: the file exists and lacks a column.
+    """
+    if folder is None or not table.file or not (folder / table.file).exists():
+        return None
+    rows = pd.read_csv(folder / table.file)
+    if table.prints:
+        rows = table.prints(rows)
+    if missing := [name for name in (*table.keys, "value") if name not in rows.columns]:
+        raise StudyError(f"{folder / table.file}: no column {', '.join(missing)}")
+    return rows[[*table.keys, "value"]]

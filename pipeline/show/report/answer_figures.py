@@ -1,0 +1,230 @@
+"""Figures of the answer: loss on general against loss on the domain, and predicted against measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from pipeline.show.report.evidence import Evidence, at_target, predicted, section
+from pipeline.show.report.loss_figures import RATIOS
+from pipeline.show.report.marks import (
+    BLACK,
+    CORPUS_COLOURS,
+    GREY,
+    Figure,
+    Key,
+    axis,
+    band,
+    bar,
+    dots,
+    law_colour,
+    line,
+    notes,
+    panel,
+    token_axis,
+    value_range,
+)
+from pipeline.study.artifacts import ConfirmationRow, PredictedLoss
+from pipeline.study.fits import selected
+from pipeline.study.number_format import label, percent, short
+
+LABELLED = [0, 50, 25, 5, 10, 20, 30, 40]
+"""Indices into RATIOS whose value is written beside the curve, the most important first."""
+MOST_POINTS = 4000
+"""Fitted points drawn in one panel; a browser is slow beyond."""
+
+
+def trade_off_curve(evidence: Evidence) -> Figure | None:
+    """Loss increase of general against the domain loss over all ratios; None without a target or fits."""
+    if evidence.target is None or not evidence.fits:
+        return None
+    before = evidence.target.before[evidence.general]
+    traces, xs, ys = [], [], []
+    answers = _laws_drawn(evidence)
+    for name, (laws, colour) in answers.items():
+        fits = [evidence.fits[law][corpus] for law, corpus in zip(laws, evidence.corpora)]
+        frames = [at_target(evidence, law, corpus, RATIOS) for law, corpus in zip(laws, evidence.corpora)]
+        if any(frame is None for frame in frames):
+            continue
+        general, domain = (fit.predict(frame) for fit, frame in zip(fits, frames) if frame is not None)
+        rise, first = 100 * (general / before - 1), name == next(iter(answers))
+        hover = f"{label(name)}, %{{customdata:.0%}} {label(evidence.domain)}: %{{x:.3f}}, %{{y:+.1f}}%"
+        curve = line(domain, rise, colour, "solid" if first else "dash", 2.5, hover)
+        traces.insert(0, {**curve, "customdata": RATIOS.round(2).tolist()})
+        if first:
+            traces.append(dots(domain[LABELLED], rise[LABELLED], colour, 7))
+        xs.append(domain)
+        ys.append(rise)
+    if not traces:
+        return None
+    for pair in _confirmed_pairs(evidence):
+        x, y = pair[evidence.domain].measured, 100 * (pair[evidence.general].measured / before - 1)
+        ratio = percent(pair[evidence.domain].domain_ratio)
+        hover = f"measured at {ratio} {label(evidence.domain)}: %{{x:.4f}}, %{{y:+.2f}}%"
+        traces.append(dots([x], [y], BLACK, 11, "diamond", hover))
+        xs[0], ys[0] = np.append(xs[0], x), np.append(ys[0], y)
+    tolerance = 100 * (evidence.recommendation or evidence.question).goal.tolerance
+    answer = evidence.recommendation.predicted if evidence.recommendation else {}
+    if answer:
+        traces.append(_answer_mark(evidence, answer, before))
+    # The laws of the answer set the range; another law that diverges must not flatten it.
+    x_range, y_range = value_range(xs[0], *xs[1:]), value_range([*ys[0], 0.0, tolerance], *ys[1:])
+    traces.insert(0, line(x_range, [tolerance] * 2, GREY, "dash", 1.6))
+    x = axis(f"loss on {short(evidence.domain)}, nats per token", range=x_range)
+    y = axis(f"loss increase on {short(evidence.general)}", range=y_range, ticksuffix="%")
+    keys = [Key(name, colour, "dashed") for name, (_, colour) in answers.items()]
+    keys[0] = dataclasses.replace(keys[0], mark="line")
+    keys.append(Key(f"tolerance, {tolerance:+.3g}%", GREY, "dashed"))
+    if answer:
+        keys.append(Key("the answer, with 90% intervals", BLACK, "ring"))
+    if evidence.confirmations:
+        keys.append(Key("confirmation runs", BLACK, "diamond"))
+    words = [percent(at) for at in RATIOS[LABELLED]]
+    written = notes(xs[0][LABELLED], ys[0][LABELLED], words, x_range, y_range)
+    return Figure(keys, [panel("", "", traces, x, y, height=430, annotations=written)])
+
+
+def agreement(evidence: Evidence) -> Figure | None:
+    """Predicted against measured loss and the error, fitted and confirmation points; None without fits."""
+    if evidence.points is None or not evidence.fits:
+        return None
+    panels = []
+    for corpus in evidence.corpora:
+        losses, errors, measured, missed = [], [], [], []
+        for law in reversed(evidence.laws):
+            rows = selected(evidence.points, corpus, section(evidence.question, law))
+            rows = rows.iloc[:: 1 + len(rows) * len(evidence.laws) // MOST_POINTS]
+            y, x = predicted(evidence, evidence.fits[law][corpus], rows), rows["loss"].to_numpy()
+            colour = law_colour(evidence, law)
+            losses.insert(0, dots(x, y, colour, 5, opacity=0.55))
+            errors.insert(0, dots(x, 100 * (y / x - 1), colour, 5, opacity=0.55))
+            measured.append(x)
+            missed.append(100 * (y / x - 1))
+            confirmed = [row for row in evidence.confirmations if (row.corpus, row.law) == (corpus, law)]
+            if not confirmed:
+                continue
+            x = np.array([row.measured for row in confirmed])
+            sides = [np.array([getattr(row, name) for row in confirmed]) for name in ("low", "predicted", "high")]
+            hover = f"{label(law)}: measured %{{x:.4f}}, predicted %{{y:.4f}}"
+            losses.append(dots(x, sides[1], colour, 12, "diamond", hover) | {"error_y": bar(*sides)})
+            sides = [100 * (side / x - 1) for side in sides]
+            hover = f"{label(law)}: measured %{{x:.4f}}, error %{{y:+.2f}}%"
+            errors.append(dots(x, sides[1], colour, 12, "diamond", hover) | {"error_y": bar(*sides)})
+            measured.append(x)
+            missed += sides
+        bounds = value_range(np.concatenate(measured))
+        x = axis("measured loss, nats per token", range=bounds)
+        y = axis("predicted loss, nats per token", range=bounds)
+        traces = [line(bounds, bounds, GREY, "dash", 1.2), *losses]
+        panels.append(panel(f"Loss on {corpus}", "Predicted against measured", traces, x, y, 330))
+        y = axis("error of the prediction", range=value_range(np.concatenate([*missed, [0.0]])), ticksuffix="%")
+        traces = [line(bounds, [0, 0], GREY, "dash", 1.2), *errors]
+        panels.append(panel(f"Loss on {corpus}", "Predicted ÷ measured − 1", traces, x, y, 330))
+    keys = [Key(law, law_colour(evidence, law), "dot") for law in evidence.laws]
+    if evidence.confirmations:
+        keys.append(Key("confirmation, with 90% interval", GREY, "diamond"))
+    return Figure([*keys, Key("perfect prediction", GREY, "dashed")], panels)
+
+
+def places(evidence: Evidence) -> Figure | None:
+    """Confirmation runs at and around the answer, predicted and measured; None where there are fewer than two."""
+    outcome = evidence.outcome
+    if outcome is None or len(outcome.places) < 2 or evidence.recommendation is None:
+        return None
+    own, corpus = outcome.places, outcome.corpus
+    by_size = len({place.model for place in own}) > 1
+    x = [1e9 * place.N if by_size else 100 * place.domain_ratio for place in own]
+    names = ("predicted", "low", "high", "measured")
+    predicted, low, high, measured = ([getattr(place, name) for place in own] for name in names)
+    spread = [place.sd or 0.0 for place in own]
+    colour = law_colour(evidence, evidence.law_of(corpus))
+    runs = dots(x, measured, BLACK, 11, "diamond", "measured: %{y:.4f}")
+    runs["error_y"] = bar(np.subtract(measured, spread), measured, np.add(measured, spread))
+    shown = [*measured, *np.subtract(measured, spread), *np.add(measured, spread), *predicted]
+    bounds = value_range(shown, low, high)
+    traces = [band(x, low, high, colour), line([x[outcome.at]] * 2, bounds, BLACK, "solid", 1)]
+    keys = [Key(evidence.law_of(corpus), colour, "line"), Key("90% interval", colour, "band")]
+    if (tolerance := outcome.tolerance) is not None:
+        cap = evidence.recommendation.loss_before[corpus] * (1 + tolerance)
+        traces.append(line([min(x), max(x)], [cap] * 2, GREY, "dash", 1.6))
+        keys.append(Key(f"tolerance, {100 * tolerance:+.3g}%", GREY, "dashed"))
+    traces += [line(x, predicted, colour, "solid", 2.2, "predicted: %{y:.4f}"), runs]
+    noise = f", with the standard deviation of {outcome.seeds} seeds" if outcome.seeds > 1 else ""
+    keys += [Key(f"measured{noise}", BLACK, "diamond"), Key("the answer", BLACK, "upright")]
+    by_ratio = axis(f"domain ratio of {short(evidence.domain)}", ticksuffix="%")
+    across = token_axis("parameters of the model, non-embedding", x) if by_size else by_ratio
+    y = axis(f"loss on {short(corpus)}, nats per token", range=bounds)
+    return Figure(keys, [panel("", "", traces, across, y, 330)])
+
+
+def rounds(evidence: Evidence) -> Figure | None:
+    """Half-width of the answer's interval, and the answer, against what the chosen runs had cost; None without rounds.
+
+    Rounds before anything was measured have neither.
+    """
+    known = [one for one in evidence.rounds if one.half_width is not None and one.answer is not None]
+    known = [one for one in known if one.unit == known[-1].unit]
+    if not known:
+        return None
+    most = max(one.spent for one in known)
+    unit = 1.0 if 0.01 <= most < 1e4 else 10.0 ** np.floor(np.log10(most))
+    spent = np.array([one.spent for one in known]) / unit
+    half = np.array([one.half_width for one in known], float)
+    answer = np.array([one.answer for one in known], float)
+    ends = [(one.spent + sum(run.cost for run in one.chosen)) / unit for one in known if one.chosen]
+    expected = [one.chosen[-1].half_width for one in known if one.chosen]
+    planned = [(end, width) for end, width in zip(ends, expected) if width is not None]
+    tolerance, x_range = known[-1].tolerance, value_range([0.0, *spent, *(end for end, _ in planned)])
+    colour = CORPUS_COLOURS[1]
+    widths = [
+        line(x_range, [tolerance] * 2, GREY, "dash", 1.6),
+        line(spent, half, colour),
+        dots(spent, half, colour, 9, hover="after %{x:.3g}: ±%{y:.3f}"),
+    ]
+    if planned:
+        at, width = np.array(planned).T
+        widths.append(dots(at, width, GREY, 9, "circle-open", "expected after %{x:.3g}: ±%{y:.3f}"))
+    answers = [
+        band(spent, np.clip(answer - half, 0, 1), np.clip(answer + half, 0, 1), colour),
+        line(spent, answer, colour),
+        dots(spent, answer, colour, 9, hover="after %{x:.3g}: %{y:.3f}"),
+    ]
+    keys = [Key("the answer, with its 90% interval", colour, "line"), Key("design.tolerance", GREY, "dashed")]
+    keys += [Key("expected after the chosen runs", GREY, "ring")] if planned else []
+    crossing = evidence.outcome.crossing if evidence.outcome else None
+    if crossing is not None:
+        answers.append(line(x_range, [crossing.value] * 2, BLACK, "dot", 1.6))
+        keys.append(Key("measured by the confirmation runs", BLACK, "dotted"))
+    times = "" if unit == 1 else f", {unit:.0e}".replace("e+", "e")
+    x = axis(f"{known[-1].unit} of the chosen runs{times}", range=x_range)
+    y = axis("half-width of the 90% interval", range=value_range([0.0, *half, tolerance]))
+    y_ratio = axis(f"domain ratio of {short(evidence.domain)}", range=[-0.03, 1.03])
+    panels = [panel("", "", widths, x, y, 300), panel("", "", answers, x, y_ratio, 300)]
+    return Figure(keys, panels)
+
+
+def _laws_drawn(evidence: Evidence) -> dict[str, tuple[tuple[str, str], str]]:
+    """Name -> the laws of general and domain, and a colour: what gave the answer, then each law alone."""
+    general, domain = (evidence.law_of(corpus) for corpus in evidence.corpora)
+    alone = {law: ((law, law), law_colour(evidence, law)) for law in evidence.laws}
+    if general == domain:
+        return {general: alone[general], **alone}
+    return {f"{general} on {evidence.general}, {domain} on {evidence.domain}": ((general, domain), BLACK), **alone}
+
+
+def _answer_mark(evidence: Evidence, answer: dict[str, PredictedLoss], before: float) -> dict[str, Any]:
+    sides = ("low", "loss", "high")
+    x = [[getattr(answer[evidence.domain], side)] for side in sides]
+    y = [[100 * (getattr(answer[evidence.general], side) / before - 1)] for side in sides]
+    mark = dots(x[1], y[1], BLACK, 16, "circle-open", "the answer: %{x:.4f}, %{y:+.2f}%")
+    return mark | {"error_x": bar(*x), "error_y": bar(*y)}
+
+
+def _confirmed_pairs(evidence: Evidence) -> list[dict[str, ConfirmationRow]]:
+    """The confirmation runs: corpus -> a row of each."""
+    pairs: dict[str, dict[str, ConfirmationRow]] = {}
+    for row in evidence.confirmations:
+        pairs.setdefault(row.run, {})[row.corpus] = row
+    return [pair for pair in pairs.values() if len(pair) == 2]

@@ -1,0 +1,157 @@
+"""The page of a study of several domains: the answer for every domain, and a link to its page."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+from markupsafe import Markup
+
+from pipeline.question.schema import Question
+from pipeline.show.report.evidence import Evidence
+from pipeline.show.report.marks import CORPUS_COLOURS, GREY, Figure, Key, axis, bar, dots, panel
+from pipeline.show.report.page import Section, block, figure, lead, page, paragraph, table
+from pipeline.show.report.tables import cost, provenance
+from pipeline.study.artifacts import Confirmation, ConfirmationRow, Recommendation
+from pipeline.study.folder import Study
+from pipeline.study.number_format import percent, quantity, short
+from training.durable import write_whole
+
+_RATIOS = (
+    "The largest domain ratio of each domain within the allowed loss increase on general, with its 90% interval. "
+    "Hollow: the domain ratios of the confirmation runs."
+)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    domain: str
+    place: str
+    """Of its page, from the study's folder on."""
+    content: Recommendation | None
+    """Of recommendation.json."""
+    confirmed: list[ConfirmationRow]
+    """Rows of confirmation.json, of the laws that answered."""
+
+    @property
+    def domain_ratio(self) -> float | None:
+        mixture = self.content and self.content.mixture
+        return float(mixture[self.domain]) if mixture and self.domain in mixture else None
+
+
+def write_domains_page(study: Study, question: Question) -> Path:
+    """Write report.html into the folder of a study of several domains; the domains' own pages are beside it.
+
+    Raises:
+        StudyError: no plan, or an answer that is damaged or of another schema.
+    """
+    answers = [_read(study.folder, domain) for domain in question.corpora.domains]
+    evidence = Evidence(Study(study.folder), question, study.read_plan(), {})
+    general, name = question.corpora.general, study.folder.resolve().name
+    answered = [answer for answer in answers if answer.content is not None]
+    headline = f"{len(answers)} domains, each beside {general}: {len(answered)} answered"
+    summary = " ".join(_sentence(answer, name) for answer in answers)
+    shown = [_ratios(answered)] if any(answer.domain_ratio is not None for answer in answered) else []
+    drawn = figure(shown[0], _RATIOS) if shown else paragraph("No domain has an answer yet.", "missing")
+    sections = [
+        Section("domains", "The answers", drawn + _table(answers, general)),
+        Section("cost", "Cost", cost(evidence)),
+        Section("notes", "Notes", provenance(evidence)),
+    ]
+    head = lead(summary) + block("cards", [_card(study.folder, answer) for answer in answers])
+    path = study.folder / "report.html"
+    write_whole(path, page(name, headline, summary, head + siblings(study.folder, path.name, True), sections, shown))
+    return path
+
+
+def siblings(folder: Path, own: str, several: bool = False) -> Markup:
+    """Links from one of a study's pages to the others; empty where there are none.
+
+    `own` is the page, from the folder on. Of several domains there will be a page of all.
+    """
+    pages = {"report.html": "all domains" if several else "the study", "tables.html": "the papers' tables"}
+    for path in sorted((folder / "answers").glob("**/report.html")):
+        place = path.relative_to(folder)
+        pages[str(place)] = ", ".join(place.parts[1:-1])
+    links = [
+        (quote(os.path.relpath(place, Path(own).parent)), words)
+        for place, words in pages.items()
+        if place != own and ((folder / place).exists() or (several and place == "report.html"))
+    ]
+    return block("siblings", links)
+
+
+def _read(folder: Path, domain: str) -> _Answer:
+    study = Study(folder, f"answers/{domain}")
+    content = Recommendation.read(study) if Recommendation.path(study).exists() else None
+    rows = Confirmation.read(study).confirmations if content and Confirmation.path(study).exists() else []
+    return _Answer(domain, study.answer("report.html"), content, [row for row in rows if row.recommended])
+
+
+def _sentence(answer: _Answer, name: str) -> str:
+    if answer.content is None:
+        return f"{answer.domain}: not answered; cptlaw fit and recommend studies/{name} corpora.domain={answer.domain}."
+    if answer.domain_ratio is None:
+        return f"{answer.domain}: none, {answer.content.binding}."
+    return f"{answer.domain}: {percent(answer.domain_ratio)} ({answer.content.low:.1%} to {answer.content.high:.1%})."
+
+
+def _card(folder: Path, answer: _Answer) -> tuple[str, str, str, str]:
+    address = quote(answer.place) if (folder / answer.place).exists() else ""
+    if answer.content is None:
+        return answer.domain, "not yet", "no recommendation", address
+    if answer.domain_ratio is None:
+        return answer.domain, "none", answer.content.binding, address
+    interval = f"90% interval {answer.content.low:.1%} to {answer.content.high:.1%}"
+    return (
+        answer.domain,
+        f"{percent(answer.domain_ratio)} {answer.domain}",
+        f"{interval}; {_confirmed(answer)}",
+        address,
+    )
+
+
+def _confirmed(answer: _Answer) -> str:
+    rows = [row for row in answer.confirmed if abs(row.domain_ratio - (answer.domain_ratio or 0.0)) < 5e-4]
+    return f"confirmed within {max(abs(row.relative_error) for row in rows):.2%}" if rows else "not confirmed"
+
+
+def _table(answers: list[_Answer], general: str) -> Markup:
+    rows = []
+    for answer in answers:
+        content = answer.content
+        if content is None:
+            rows.append([answer.domain, *["not yet"] * 7])
+            continue
+        target = content.target
+        ratio = "none" if answer.domain_ratio is None else percent(answer.domain_ratio)
+        between = "" if answer.domain_ratio is None else f"{content.low:.1%} to {content.high:.1%}"
+        losses = [content.predicted.get(corpus) for corpus in (answer.domain, general)]
+        predicted = [f"{loss.loss:.4f} ({loss.low:.4f} to {loss.high:.4f})" if loss else "" for loss in losses]
+        run = f"{target.model}, {quantity(target.D * 1e9)} tokens"
+        laws = ", ".join(dict.fromkeys(content.law.values()))
+        rows.append([answer.domain, run, laws, ratio, between, *predicted, _confirmed(answer)])
+    columns = [
+        *("domain", "run", "laws", "domain ratio", "90% interval", "loss on it", f"loss on {general}", "confirmation")
+    ]
+    return table("The answers, losses in nats per token with 90% intervals", columns, rows, left=3)
+
+
+def _ratios(answers: list[_Answer]) -> Figure:
+    known = [answer for answer in answers if answer.domain_ratio is not None]
+    places = np.arange(len(known), dtype=float)[::-1]
+    x = [100 * (answer.domain_ratio or 0.0) for answer in known]
+    contents = [answer.content for answer in known if answer.content is not None]
+    sides = [[100 * (end or 0.0) for end in ends] for ends in zip(*((of.low, of.high) for of in contents))]
+    marks = dots(x, places, CORPUS_COLOURS[1], 11, "circle", "%{x:.1f}%") | {"error_x": bar(sides[0], x, sides[1])}
+    runs = [(100 * row.domain_ratio, place) for answer, place in zip(known, places) for row in answer.confirmed]
+    made = dots([x for x, _ in runs], [y for _, y in runs], GREY, 15, "circle-open", "confirmation run at %{x:.1f}%")
+    names = [short(answer.domain) for answer in known]
+    y = axis("", range=[-0.6, len(known) - 0.4], tickvals=places.tolist(), ticktext=names)
+    keys = [Key("recommended domain ratio, with 90% interval", CORPUS_COLOURS[1], "dot")]
+    keys += [Key("confirmation run", GREY, "ring")] if runs else []
+    across = axis("domain ratio", range=[-3, 103], dtick=25, ticksuffix="%")
+    return Figure(keys, [panel("", "", [made, marks] if runs else [marks], across, y, 80 + 34 * len(known))])

@@ -1,0 +1,249 @@
+"""The report's sliders: what `cptlaw recommend` would answer at other tolerances, model sizes and run lengths.
+
+Python computes the answers at every position of the sliders with `fitting.answers.trade_off`; the page's script
+(web/explorer.js) looks them up and draws them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fitting import Fit, LawAverage, PointsError
+from fitting.answers.answer import beyond
+from fitting.answers.trade_off import trade_offs
+from fitting.uncertainty.misfit import extrapolation
+from pipeline.show.report.evidence import Evidence
+from pipeline.show.report.marks import (
+    BLACK,
+    CORPUS_COLOURS,
+    GREY,
+    Key,
+    Panel,
+    axis,
+    band,
+    numbers,
+    panel,
+    ratio_axis,
+    token_axis,
+)
+from pipeline.show.report.page import block, paragraph
+from pipeline.study.fits import spread_of_kind, weights
+from pipeline.study.folder import StudyError
+from pipeline.study.target import Target, find_target
+
+ROLES = ("general", "domain")
+_TOLERANCES, _SIZES, _LENGTHS = 41, 7, 9
+"""Positions of each slider, beside those of the question and of the measured models."""
+_CURVE = np.linspace(0.0, 1.0, 51)
+"""Domain ratios of the loss curves."""
+_LENGTH_RANGE = (0.25, 8.0)
+"""Shortest and longest run, relative to the shorter and the longer of the fitted run and the question's."""
+_NOTE = (
+    "Each position of the sliders is an answer of cptlaw recommend: the largest domain ratio within the allowed loss "
+    "increase. Each length is a run of its own with the whole schedule. Between two measured models the loss before "
+    "CPT is interpolated over log N; cptlaw recommend answers for measured models only."
+)
+_NOTHING = (
+    "Nothing to explore yet: the sliders need a recommendation by laws of size, tokens, domain ratio and schedule, "
+    "fitted with a bootstrap."
+)
+_MAP = (
+    "In the map a lighter shade is a higher loss on {domain}; the thin lines give its value. Left of the yellow line "
+    "the loss increase on {general} is within the tolerance."
+)
+
+
+def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
+    """The answers at all positions of the sliders, for web/explorer.js.
+
+    None where there is no answer yet, or where its laws read a column that is unknown of a run that was not trained.
+    """
+    target, content = evidence.target, evidence.recommendation
+    if target is None or content is None or not {*content.law.values()} <= {*evidence.fits}:
+        return None
+    laws = {role: (evidence.law_of(corpus), corpus) for role, corpus in zip(ROLES, evidence.corpora)}
+    fits = {role: evidence.fits[law][corpus] for role, (law, corpus) in laws.items()}
+    if not all(len(fit.draws) for fit in fits.values()):
+        return None
+    own = content.goal.tolerance
+    evenly = np.linspace(min(0.0, 2 * own), max(0.2, 2 * own), _TOLERANCES)
+    tolerances = sorted({*(round(float(at), 6) for at in evenly), own})
+    sizes = _sizes(evidence, target)
+    lengths = _lengths(evidence, target, fits)
+    try:
+        judged = functools.cache(functools.partial(_of_kind, evidence, fits))
+        answers = [[_answers(fits, judged, tolerances, size, length) for length in lengths] for size in sizes]
+    except PointsError:
+        return None
+    if not lengths:
+        return None
+    asked, inks = content.target, dict(zip(ROLES, CORPUS_COLOURS))
+    inks |= {f"{role}_band": band([], [], [], colour)["fillcolor"] for role, colour in inks.items()}
+    *curves, tokens = (made.spec["layout"] for made in _panels(evidence, [1e9 * length["D"] for length in lengths]))
+    return {
+        "names": dict(zip(ROLES, evidence.corpora)),
+        "tolerances": tolerances,
+        "sizes": [{**size, "beyond": _beyond(fits, {"N": size["N"]})} for size in sizes],
+        "lengths": [{"D": of["D"], "steps": of["steps"], "beyond": _beyond(fits, of["at"])} for of in lengths],
+        "fitted": _fitted_ratios(fits),
+        "curve": _CURVE.round(2).tolist(),
+        "answers": answers,
+        "start": {
+            "tolerances": tolerances.index(own),
+            "sizes": _nearest([size["N"] for size in sizes], asked.N),
+            "lengths": _nearest([length["D"] for length in lengths], asked.D),
+        },
+        "layouts": {**dict(zip(ROLES, curves)), "map": tokens},
+        "inks": {**inks, "answer": BLACK, "before": GREY, "cap": BLACK},
+    }
+
+
+def explorer_markup(evidence: Evidence, data: dict[str, Any] | None) -> str:
+    """The section's markup, to which the script adds the plots."""
+    if data is None:
+        return paragraph(_NOTHING, "missing")
+    general, domain = evidence.corpora
+    labels = {
+        "tolerances": f"Tolerance: the allowed loss increase on {general}",
+        "sizes": "N, the non-embedding parameters of the model",
+        "lengths": "D, the tokens of the CPT run",
+    }
+    sliders = [(name, label, len(data[name]), data["start"][name]) for name, label in labels.items()]
+    keys = (
+        Key("loss before CPT", GREY, "dashed"),
+        Key("largest loss within the tolerance", BLACK, "dotted"),
+        Key("the answer, with 90% intervals", BLACK, "ring"),
+        Key("90% prediction interval", GREY, "band"),
+    )
+    panels = list(zip((*ROLES, "map"), _panels(evidence, [1e6, 1e7])))
+    return block("explorer", _NOTE, sliders, keys, panels, _MAP.format(domain=domain, general=general))
+
+
+def _sizes(evidence: Evidence, target: Target) -> list[dict[str, Any]]:
+    """N, model and loss before CPT of the measured models and of sizes between them."""
+    assert evidence.points is not None
+    measured = {}
+    for name in evidence.points["model"].unique():
+        try:
+            trained = find_target(evidence.question, evidence.points, str(name))
+        except StudyError:
+            continue
+        measured.setdefault(trained.N, trained)
+    measured[target.N] = target
+    known = [measured[N] for N in sorted(measured)]
+    logs = [math.log(of.N) for of in known]
+    between = np.linspace(logs[0], logs[-1], _SIZES)[1:-1] if len(known) > 1 else []
+    # Closer than this to a measured model, a size would look the same.
+    between = [at for at in between if min(abs(at - log) for log in logs) > 0.1]
+
+    def before(log_size: float) -> dict[str, float]:
+        losses = ([of.before[corpus] for of in known] for corpus in evidence.corpora)
+        return {role: float(np.interp(log_size, logs, values)) for role, values in zip(ROLES, losses)}
+
+    made = [{"N": of.N, "model": of.model, "before": before(log)} for of, log in zip(known, logs)]
+    made += [{"N": math.exp(at), "model": None, "before": before(at)} for at in between]
+    return sorted(made, key=lambda size: size["N"])
+
+
+def _lengths(evidence: Evidence, target: Target, fits: dict[str, Fit | LawAverage]) -> list[dict[str, Any]]:
+    """D, steps and, by role, the columns of the laws at the end of runs of several lengths."""
+    fitted, asked = evidence.question.continual.steps, target.steps
+    low, high = _LENGTH_RANGE[0] * min(fitted, asked), _LENGTH_RANGE[1] * max(fitted, asked)
+    steps = {*np.geomspace(max(low, 1), high, _LENGTHS).round().astype(int).tolist(), fitted, asked}
+    lengths = []
+    for run in (target.lasting(count) for count in sorted(steps)):
+        at = {}
+        try:
+            for role, corpus in zip(ROLES, evidence.corpora):
+                at[role] = run.columns(corpus, fits[role])
+        except ValueError:  # the schedule does not fit into a run so short
+            continue
+        lengths.append({"D": run.D, "steps": run.steps, "at": at})
+    return lengths
+
+
+def _of_kind(
+    evidence: Evidence, fits: dict[str, Fit | LawAverage], role: str, kind: str
+) -> tuple[Fit | LawAverage, np.ndarray | None]:
+    """The fit, or average of the laws, that answers on a corpus for a kind of extrapolation, and its spread."""
+    corpus, fit = evidence.corpora[ROLES.index(role)], fits[role]
+    if evidence.tested is None:
+        return fit, None
+    if isinstance(fit, LawAverage):
+        fit = LawAverage(fit.fits, weights(evidence.tested, corpus, kind))
+    return fit, spread_of_kind(evidence.tested, corpus, fit, kind)
+
+
+def _answers(
+    fits: dict[str, Fit | LawAverage],
+    of_kind: Callable[[str, str], tuple[Fit | LawAverage, np.ndarray | None]],
+    tolerances: list[float],
+    size: dict[str, Any],
+    length: dict[str, Any],
+) -> dict[str, Any]:
+    """The answers (a list entry a tolerance) and the loss curves at one size and length, rounded as they are shown."""
+    given: dict[str, Any] = {}
+    judged = {role: of_kind(role, extrapolation(fit.ranges, size["N"], length["D"])) for role, fit in fits.items()}
+    for role, (_, spread) in judged.items():
+        given[f"{role}_spread"] = spread
+        columns = {name: value for name, value in length["at"][role].items() if name not in ("N", "D")}
+        given[f"{role}_at"] = {**columns, "loss_before": size["before"][role]}
+    (general, _), (domain, _) = (judged[role] for role in ROLES)
+    at_most = np.array(tolerances), size["before"]["general"]
+    answers = trade_offs(general, domain, size["N"], length["D"], *at_most, _CURVE, **given)
+    ratios = [np.floor(1000 * answers.domain_ratio), np.round(1000 * answers.low), np.round(1000 * answers.high)]
+    n = len(tolerances)
+    return {
+        "ratios": _listed(np.array(ratios)),
+        **{role: _listed(values[:, :n].round(4)) for role, values in answers.predicted.items()},
+        **{f"{role}_curve": _listed(values[:, n:].round(4)) for role, values in answers.predicted.items()},
+    }
+
+
+def _listed(values: np.ndarray) -> list[list[float | None]]:
+    # Integers print shorter, and JSON knows no NaN.
+    return [[None if np.isnan(v) else int(v) if v == int(v) else float(v) for v in row] for row in values]
+
+
+def _beyond(fits: dict[str, Fit | LawAverage], at: dict[str, Any]) -> list[str]:
+    """How far the columns of a run lie outside the fitted points: a line a column."""
+    lines = {}
+    for role, fit in fits.items():
+        columns = {name: value for name, value in at.get(role, at).items() if name in fit.ranges}
+        columns.pop("N", None) if role in at else None
+        for line in beyond(role, fit, pd.DataFrame([columns])) if columns else []:
+            words = line.removeprefix(f"{role}: ")
+            lines.setdefault(words.split(" ")[0], words)
+    return [*lines.values()]
+
+
+def _fitted_ratios(fits: dict[str, Fit | LawAverage]) -> list[float]:
+    """The smallest and the largest domain ratio that both fits saw."""
+    low, high = fits["domain"].ranges.get("r", (0.0, 1.0))
+    least, most = fits["general"].ranges.get("r", (0.0, 1.0))
+    return [max(low, 1 - most), min(high, 1 - least)]
+
+
+def _nearest(places: list[float], value: float) -> int:
+    return int(np.argmin(np.abs(np.array(places) - value)))
+
+
+def _panels(evidence: Evidence, tokens: list[float]) -> list[Panel]:
+    """The empty plots: loss on each corpus, and the map of the loss on the domain."""
+    made = [
+        panel("", f"Loss on {corpus}", [], ratio_axis(evidence.domain), axis("loss, nats per token"), 300)
+        for corpus in evidence.corpora
+    ]
+    y = token_axis("tokens of the run", tokens)
+    y["range"] = numbers([math.log10(tokens[0]), math.log10(tokens[-1])])
+    title = f"Loss on {evidence.domain} by domain ratio and tokens"
+    made.append(panel("", title, [], ratio_axis(evidence.domain, 0, 100), y, 300))
+    # The last tick stands at the edge.
+    made[-1].spec["layout"]["margin"] = {"l": 10, "r": 26, "t": 8, "b": 10}
+    return made

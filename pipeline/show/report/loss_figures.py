@@ -1,0 +1,219 @@
+"""Figures of losses: along the runs, and at their ends by domain ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pipeline.show.report.colours import ratio_colour
+from pipeline.show.report.evidence import Evidence, at_target, predicted, section
+from pipeline.show.report.marks import (
+    BLACK,
+    GREY,
+    Figure,
+    Key,
+    Panel,
+    axis,
+    band,
+    dots,
+    law_colour,
+    law_keys,
+    line,
+    panel,
+    ratio_axis,
+    token_axis,
+    value_range,
+)
+from pipeline.study.fits import first_mixture, spread
+from pipeline.study.number_format import label, percent, quantity
+
+RATIOS = np.linspace(0.0, 1.0, 51)
+"""Domain ratios at which curves are drawn."""
+
+
+def loss_curves(evidence: Evidence) -> Figure | None:
+    """Loss against tokens of every continual run, a panel for each corpus and size; None without points."""
+    points = _continual(evidence)
+    if points.empty:
+        return None
+    panels, drawn = [], set()
+    for corpus in evidence.corpora:
+        laws = list(dict.fromkeys([evidence.law_of(corpus), "dcpt"] if evidence.fits else []))
+        laws = [law for law in laws if law in evidence.fits]
+        drawn |= {(law, law == laws[0]) for law in laws}
+        own = points.loc[points["corpus"] == corpus]
+        bounds = value_range([*own["loss"], *own["loss_before"]])
+        for title, rows in _by_size_and_variant(own):
+            span = [rows["tokens"].min(), rows["tokens"].max()]
+            traces = [line(span, [rows["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)]
+            for law in laws:
+                dash, width = ("solid", 1.6) if law == laws[0] else ("dot", 1.3)
+                for ratio, x, y in _fitted_curves(evidence, law, corpus, rows):
+                    traces.append(line(x, y, ratio_colour(ratio), dash, width))
+            for ratio, runs in rows.groupby("ratio"):
+                confirms = set(runs["role"]) == {"confirm"}
+                symbol, size = ("diamond", 8) if confirms else ("circle", 6)
+                ratio = float(ratio)  # pyright: ignore[reportArgumentType]
+                hover = f"{percent(ratio)} {label(evidence.domain)}: %{{y:.4f}} at %{{x:.3s}} tokens"
+                traces.append(dots(runs["tokens"], runs["loss"], ratio_colour(ratio), size, symbol, hover))
+            x = token_axis("tokens of the CPT run", rows["tokens"])
+            y = axis("loss, nats per token", range=bounds)
+            panels.append(panel(f"Loss on {corpus}", title, traces, x, y))
+    keys = [Key(f"{percent(at)} {evidence.domain}", ratio_colour(at), "dot") for at in sorted(set(points["ratio"]))]
+    keys += [Key(law, GREY, "line" if first else "dotted") for law, first in sorted(drawn, key=lambda key: not key[1])]
+    keys.append(Key("loss before CPT", GREY, "dashed"))
+    if "confirm" in set(points["role"]):
+        keys.append(Key("confirmation run, in no fit", GREY, "diamond"))
+    return Figure(keys, panels)
+
+
+def ratio_curves(evidence: Evidence) -> Figure | None:
+    """Loss at the end of a run against its domain ratio, at the target and each fitted size; None without fits."""
+    if evidence.points is None or not evidence.fits:
+        return None
+    panels = []
+    for corpus in evidence.corpora:
+        panels += [*_target_panel(evidence, corpus), *_fitted_size_panels(evidence, corpus)]
+    keys = [*law_keys(evidence), Key("90% interval", GREY, "band"), Key("beyond the fitted ratios", GREY, "thin")]
+    keys += [Key("end of a fitted run", GREY, "dot"), Key("loss before CPT", GREY, "dashed")]
+    if evidence.confirmations:
+        keys.append(Key("confirmation run, in no fit", BLACK, "diamond"))
+    if evidence.domain_ratio is not None:
+        keys.append(Key("recommended domain ratio", BLACK, "upright"))
+    return Figure(keys, panels)
+
+
+def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
+    target = evidence.target
+    if target is None:
+        return
+    bands, lines, curves, shown = [], [], [], []
+    for law in sorted(evidence.laws, key=lambda law: law != evidence.law_of(corpus)):
+        frame = at_target(evidence, law, corpus, RATIOS)
+        if frame is None:
+            continue
+        fit = evidence.fits[law][corpus]
+        sides = [fit.predict(frame)]
+        lines = _law_lines(evidence, law, corpus, sides[0]) + lines
+        if len(fit.draws):
+            tested = evidence.tested
+            errors = None if tested is None else spread(tested, corpus, fit, target.N, target.D)
+            sides += fit.predict_interval(frame, 0.9, errors)
+            bands.append(band(100 * RATIOS, sides[1], sides[2], law_colour(evidence, law)))
+        curves += sides
+        shown = shown or [side[_seen(evidence, law, corpus)] for side in sides]
+    if not curves:
+        return
+    measured = {row.run: row for row in evidence.confirmations if row.corpus == corpus}.values()
+    x, y = [100 * row.domain_ratio for row in measured], [row.measured for row in measured]
+    marks = dots(x, y, BLACK, 11, "diamond", "measured: %{y:.4f} at %{x:.1f}%")
+    bounds = value_range([*np.concatenate(shown), *y, target.before[corpus]], *curves)
+    rules = [line([0, 100], [target.before[corpus]] * 2, GREY, "dash", 1.2)]
+    if evidence.domain_ratio is not None:
+        rules.append(line([100 * evidence.domain_ratio] * 2, bounds, BLACK, "solid", 1))
+    y = axis("loss, nats per token", range=bounds)
+    title = f"The answer: {target.model}, {quantity(target.D * 1e9)} tokens"
+    yield panel(f"Loss on {corpus}", title, [*bands, *rules, *lines, marks], ratio_axis(evidence.domain), y)
+
+
+def _fitted_size_panels(evidence: Evidence, corpus: str) -> Iterator[Panel]:
+    points = _continual(evidence)
+    fitted = first_mixture(points.loc[(points["corpus"] == corpus) & (points["role"] == "fit")])
+    # Variants end elsewhere than the question's own runs, of which the curves speak.
+    own = fitted.loc[fitted["variant"] == ""]
+    for model, rows in _by_size(own if len(own) else fitted):
+        ends = rows.loc[rows["step"] == rows["step"].max()]
+        # Runs with another peak learning rate end elsewhere too.
+        by_schedule = [of for _, of in ends.groupby(ends["s1"].round(9), dropna=False)]
+        title = f"{model}, {quantity(ends['tokens'].max())} tokens"
+        for of in by_schedule:
+            named = f"{title}, S1 = {of['s1'].iloc[0]:.3g}" if len(by_schedule) > 1 else title
+            yield _fitted_panel(evidence, corpus, named, of)
+
+
+def _fitted_panel(evidence: Evidence, corpus: str, title: str, ends: pd.DataFrame) -> Panel:
+    """The last points of fitted runs that differ in their ratio and seed, beside what the laws say of such runs."""
+    frame = pd.DataFrame({**ends.iloc[0].to_dict(), "r": _own_ratios(evidence, corpus)})
+    traces = [line([0, 100], [ends["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)]
+    curves = []
+    laws = sorted(evidence.laws, key=lambda law: law != evidence.law_of(corpus))
+    for law in laws:
+        losses = predicted(evidence, evidence.fits[law][corpus], frame)
+        traces[1:1] = _law_lines(evidence, law, corpus, losses)
+        curves.append(losses)
+    hover = "measured: %{y:.4f} at %{x:.1f}%"
+    traces.append(dots(100 * ends["ratio"], ends["loss"], GREY, 8, hover=hover))
+    seen = curves[0][_seen(evidence, laws[0], corpus)]
+    bounds = value_range([*ends["loss"], *ends["loss_before"], *seen], *curves)
+    y = axis("loss, nats per token", range=bounds)
+    return panel(f"Loss on {corpus}", title, traces, ratio_axis(evidence.domain), y)
+
+
+def _fitted_curves(
+    evidence: Evidence, law: str, corpus: str, rows: pd.DataFrame
+) -> Iterator[tuple[float, list[float], list[float]]]:
+    """Ratio, tokens and predicted losses of the runs of a panel; runs of one ratio are one line with gaps."""
+    admitted, rows = section(evidence.question, law), first_mixture(rows)
+    last = rows.loc[rows["step"] == rows.groupby("run")["step"].transform("max")]
+    last = last[(last["step"] > admitted.from_step) & (last["r"] >= admitted.min_ratio)]
+    if last.empty:
+        return
+    steps = [np.unique(np.geomspace(max(admitted.from_step, 1), end, 28).round().astype(int)) for end in last["step"]]
+    # All runs at once: a prediction takes as long for one as for all.
+    frame = last.loc[last.index.repeat([len(of_run) for of_run in steps])].reset_index(drop=True)
+    frame["tokens"] *= np.concatenate(steps) / frame["step"]
+    frame = frame.assign(step=np.concatenate(steps), D=frame["tokens"] / 1e9)
+    frame["loss"] = predicted(evidence, evidence.fits[law][corpus], frame)
+    for ratio, runs in frame.groupby("ratio"):
+        x, y = [], []
+        for _, run in runs.groupby("run"):
+            x += [*run["tokens"], np.nan]
+            y += [*run["loss"], np.nan]
+        yield float(ratio), x, y  # pyright: ignore[reportArgumentType]
+
+
+def _law_lines(evidence: Evidence, law: str, corpus: str, losses: np.ndarray) -> list[dict[str, Any]]:
+    """The curve of a law over RATIOS, thin outside the fitted ratios."""
+    dash, colour = "solid" if law == evidence.law_of(corpus) else "dash", law_colour(evidence, law)
+    hover = f"{label(law)}: %{{y:.4f}} at %{{x:.0f}}%"
+    # The thin line runs below the whole of the thick one, so that no gap opens where they meet.
+    seen = np.where(_seen(evidence, law, corpus), losses, np.nan)
+    thin = line(100 * RATIOS, losses, colour, "solid", 0.9, hover)
+    return [thin, line(100 * RATIOS, seen, colour, dash, 2.5)]
+
+
+def _continual(evidence: Evidence) -> pd.DataFrame:
+    points = evidence.points
+    if points is None:
+        return pd.DataFrame()
+    # Only a question with variants has the column.
+    points = points.assign(variant=points.get("variant", ""))
+    return points.loc[(points["phase"] == "continual") & (points["step"] > 0)]
+
+
+def _by_size(points: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    groups = [(str(model), rows) for model, rows in points.groupby("model")]
+    return sorted(groups, key=lambda group: (group[1]["N"].iloc[0], group[0]))
+
+
+def _by_size_and_variant(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Title and points of each panel; the variants that no fit sees have one together, as each may be a single run."""
+    unseen = (points["variant"] != "") & (points["role"] == "confirm")
+    for model, rows in _by_size(points):
+        size = f"{model}, N = {quantity(rows['N'].iloc[0] * 1e9)}"
+        for variant, own in rows.groupby(rows["variant"].mask(unseen, "variants in no fit")):
+            yield f"{size}, {variant}" if variant else size, own
+
+
+def _seen(evidence: Evidence, law: str, corpus: str) -> np.ndarray:
+    """Which of RATIOS lie within the fitted ratios."""
+    low, high = evidence.fits[law][corpus].ranges.get("r", (0.0, 1.0))
+    own = _own_ratios(evidence, corpus)
+    return (own >= low - 1e-9) & (own <= high + 1e-9)
+
+
+def _own_ratios(evidence: Evidence, corpus: str) -> np.ndarray:
+    return 1 - RATIOS if corpus == evidence.general else RATIOS

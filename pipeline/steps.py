@@ -1,0 +1,300 @@
+"""The steps from text to report, and which of them can be done now. Nothing else knows their order."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from pipeline.goals.registry import goal_of
+from pipeline.launch.launcher import launch
+from pipeline.launch.slurm.preparation import submit_preparation
+from pipeline.launch.slurm.submit import show as show_jobs
+from pipeline.plan import cost
+from pipeline.plan.engines import measure_engine
+from pipeline.plan.machine import measure_machine
+from pipeline.plan.prepare import begin_corpora, generation_lines, prepare_corpora
+from pipeline.plan.runs import by_domain, estimate
+from pipeline.plan.write import add_to_plan, planned_corpora, with_planned, write_plan
+from pipeline.question.messages import ConfigError
+from pipeline.question.schema import Question
+from pipeline.show.report.pages import write_pages
+from pipeline.show.terminal.tables import answer_items, cost_table, print_items, shown
+from pipeline.show.tracking.mirror import track_answer
+from pipeline.study.artifacts import Recommendation
+from pipeline.study.collect import collect as collect_points
+from pipeline.study.collect import read_points
+from pipeline.study.context import Context, context_of
+from pipeline.study.fits import selected
+from pipeline.study.folder import PlannedRun, StudyError, question_yaml
+from pipeline.study.point_counts import ended_points, is_confirmed
+from training.run import Exit
+
+
+def prepare(context: Context, console: Console) -> Exit:
+    """Tokenise the corpora, and measure the speed of the models in each precision and of the engines."""
+    question, study = context.question, context.study
+    study.folder.mkdir(parents=True, exist_ok=True)
+    on_cluster = question.launcher.kind == "slurm" and question.launcher.slurm.prepare_tasks
+    if on_cluster and (folders := begin_corpora(question, console.print)):
+        return submit_preparation(study, question, folders, console)
+    if generation_lines(question):
+        # Writing takes hours: whether it will be enough is known before.
+        goal_of(question).runs(estimate(question))
+    prepare_corpora(question, console.print, console)
+    context = context.fresh()
+    precision = measure_machine(context, console.print)
+    if question.launcher.kind == "local":
+        # A mistake that runs cannot be planned with is reported by plan.
+        with contextlib.suppress(ConfigError, StudyError):
+            measured = dataclasses.replace(context, given_precision=precision)
+            measure_engine(measured, goal_of(question).runs(measured), console.print)
+    return Exit.DONE
+
+
+def plan(context: Context, console: Console) -> Exit:
+    """Write plan.jsonl and print its cost; without prepared corpora print the cost only."""
+    question, study, goal = context.question, context.study, goal_of(context.question)
+    if prepared := context.is_prepared:
+        runs = planned_now(context)
+        write_plan(context, runs)
+    else:
+        context = estimate(question)
+        runs = goal.runs(context)
+    console.print(cost_table(context, runs))
+    for note in filter(None, (cost.evaluation_note(runs, question), cost.variant_note(runs, question))):
+        console.print(note, highlight=False, soft_wrap=True)
+    if not prepared:
+        line = "the corpora are not prepared: this is an estimate, nothing is written"
+        console.print(f"{line}; run cptlaw prepare, then plan again")
+        for line in generation_lines(question):
+            console.print(line, highlight=False, soft_wrap=True)
+    else:
+        done = sum(study.state(run) == "done" for run in runs)
+        console.print(f"{len(runs)} runs, {done} of them done already; written to {study.plan_file}", highlight=False)
+        if runs:
+            console.print("start them: cptlaw train with the same overrides; watch them: cptlaw status")
+    print_items(shown(goal.plan_notes(context)), console)
+    return Exit.DONE
+
+
+def planned_now(context: Context, *, keep: bool = False) -> list[PlannedRun]:
+    """The runs of a question, and the confirmation runs that are planned already; with `keep` all planned runs."""
+    return with_planned(context, goal_of(context.question).runs(context), keep=keep)
+
+
+def train(context: Context, console: Console) -> Exit:
+    """Train the plan of the question, or one run of it; of a staged goal every stage."""
+    question, study, goal = context.question, context.study, goal_of(context.question)
+    if question.dry_run:
+        return show_jobs(study, question, planned_now(context), "recommend", console)
+    if question.run is not None and study.plan_file.exists():
+        return launch(question, study, console)
+    trained: set[str] | None = None
+    while True:
+        # Before planning, so that a command that was stopped between the end of a run and this goes on from here.
+        context = context.fresh()
+        line = goal.collect_stage(context, console.print)
+        runs = planned_now(context)
+        write_plan(context, runs)
+        names = {run.name for run in runs if run.role != "confirm"}
+        if line:
+            console.print(line, highlight=False, soft_wrap=True)
+        if trained is not None and names <= trained:
+            return Exit.DONE
+        if trained is not None and not line:
+            console.print(f"next round: {len(names - trained)} more runs", highlight=False)
+        code = launch(question, study, console)
+        if code != Exit.DONE or not goal.is_staged(question) or question.run is not None:
+            return code
+        trained = names
+
+
+def collect(context: Context, console: Console) -> Exit:
+    """Join all points into points.parquet."""
+    study = context.study
+    if not study.read_plan():
+        console.print("nothing to collect: the plan has no runs, because no method of weights.methods needs one")
+        return Exit.DONE
+    table = collect_points(study, context.question.corpora.general)
+    line = f"{len(table):,} points of {table['run'].nunique()} runs in {study.folder / 'points.parquet'}"
+    console.print(line, highlight=False)
+    return Exit.DONE
+
+
+def fit(context: Context, console: Console) -> Exit:
+    """Fit what the goal's recommendation reads."""
+    summary = goal_of(context.question).fit(context, console.print)
+    track_answer(context.study, context.question)
+    print_items(shown(summary), console)
+    return Exit.DONE
+
+
+def recommend(context: Context, console: Console) -> Exit:
+    """Answer the goal and write recommendation.json; CRASH where nothing meets it."""
+    goal = goal_of(context.question)
+    answer = goal.recommend(context, console.print)
+    print_items(shown(answer, context.question), console)
+    for line in goal.what_would_sharpen(context, answer, console.print):
+        console.print(f"note: {line}", highlight=False, markup=False, soft_wrap=True)
+    return Exit.CRASH if isinstance(answer, Recommendation) and answer.mixture is None else Exit.DONE
+
+
+def confirm(context: Context, console: Console) -> Exit:
+    """Train runs that the fit has not seen, at the answer and around it, and compare."""
+    question, study, goal = context.question, context.study, goal_of(context.question)
+    on_cluster = question.launcher.kind == "slurm"
+    # Short runs of a next round may be done before the job of this round comes here.
+    if on_cluster and goal.is_staged(question) and (waiting := not_collected(context)):
+        console.print(f"not confirmed yet: {len(waiting)} runs for the fit are not in the answer", highlight=False)
+        return Exit.DONE
+    if any(run.imported for run in context.plan):
+        runs = goal.imported_runs(context)
+    else:
+        estimated = dataclasses.replace(
+            context, given_manifest=planned_corpora(context), given_precision=context.known_precision or "fp32"
+        )
+        runs = goal.confirmation_runs(estimated)
+        add_to_plan(study, runs)
+
+        def ended() -> bool:
+            return all(study.state(run) == "done" for run in runs)
+
+        if not on_cluster or not ended():
+            code = launch(question, study, console, last="confirm", wanted=runs)
+            if code != Exit.DONE or not ended():
+                return code  # DONE: they are queued, and behind them the job that compares.
+    print_items(shown(goal.confirm(context.fresh(), runs)), console)
+    return Exit.DONE
+
+
+def report(context: Context, console: Console) -> Exit:
+    """Write report.html."""
+    for path, name in zip(write_pages(context), ("report", "all domains")):
+        console.print(f"{name}: {path}", highlight=False)
+    track_answer(context.study, context.question)
+    return Exit.DONE
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a study; each is safe to repeat."""
+
+    run: Callable[[Context, Console], Exit]
+    """Carries it out; DONE also where it has queued runs on a cluster, behind which a job goes on."""
+    is_done: Callable[[Context], bool]
+    """Whether the folder holds what it makes, of the question and the runs as they are now."""
+    of_answer: bool = False
+    """Whether it is about one of several domains of a study, and not about all."""
+
+
+def _is_planned(context: Context) -> bool:
+    place = context.study.folder / "study.yaml"
+    return bool(context.plan) and place.exists() and place.read_text() == question_yaml(context.question)
+
+
+def _is_trained(context: Context) -> bool:
+    """Whether every run for the fit is done; where results decide on further runs, train itself finds out."""
+    staged = goal_of(context.question).is_staged(context.question)
+    return not staged and not [run for run in open_runs(context) if run.role != "confirm"]
+
+
+def _is_answered(context: Context) -> bool:
+    """Whether recommendation.json answers this goal by fits of these laws to all points."""
+    study, question = context.study, context.question
+    if question.goal_kind.many_domains or not_collected(context) or not Recommendation.path(study).exists():
+        return False
+    answer = Recommendation.read(study)
+    return answer.goal == question.goal and all(
+        {*of_law} == {*question.law}
+        and all(count == len(selected(context.points, corpus, question.law[law])) for law, count in of_law.items())
+        for corpus, of_law in answer.fit_points.items()
+    )
+
+
+def _is_confirmed(context: Context) -> bool:
+    return is_confirmed(context.study, context.plan)
+
+
+STEPS = {
+    "prepare": Step(prepare, lambda context: context.is_prepared and context.known_precision is not None),
+    "plan": Step(plan, _is_planned),
+    "train": Step(train, _is_trained),
+    "collect": Step(collect, lambda context: not not_collected(context)),
+    "fit": Step(fit, _is_answered, of_answer=True),
+    "recommend": Step(recommend, _is_answered, of_answer=True),
+    "confirm": Step(confirm, _is_confirmed, of_answer=True),
+    "report": Step(report, lambda context: False, of_answer=True),
+}
+"""Name of a step, and of its verb -> the step, in their order."""
+
+
+def next_steps(context: Context) -> list[str]:
+    """The steps still to take, the first one first: those from the first on that is not done."""
+    first = next(number for number, step in enumerate(STEPS.values()) if not step.is_done(context))
+    return list(STEPS)[first:]
+
+
+def go_on(question: Question, console: Console, last: str = "report") -> Exit:
+    """Take the next steps of a study, up to `last`, until one fails or runs are queued; an answer for each domain.
+
+    What fails for one domain leaves the others their answers.
+
+    Returns:
+        The exit code of the step that failed, or DONE.
+    """
+    start, context = time.perf_counter(), context_of(question)
+    names = next_steps(context)
+    names = names[: names.index(last) + 1] if last in names else []
+    for name in (name for name in names if not STEPS[name].of_answer):
+        _print_rule(name, start, console)
+        if (code := STEPS[name].run(context.fresh(), console)) != Exit.DONE or open_runs(context.fresh()):
+            return code  # DONE: runs are queued.
+    codes = [_answer(single, names, start, console) for single in answered_questions(question)]
+    return next((code for code in codes if code != Exit.DONE), Exit.DONE)
+
+
+def _answer(question: Question, names: list[str], start: float, console: Console) -> Exit:
+    context = context_of(question)
+    for name in (name for name in names if STEPS[name].of_answer):
+        _print_rule(f"{name} {question.corpora.domain}" if question.corpora.domains else name, start, console)
+        code = STEPS[name].run(context.fresh(), console)
+        if code != Exit.DONE or (name == "confirm" and open_runs(context.fresh())):
+            # What is known is shown all the same.
+            return code if name == "report" else max(code, report(context.fresh(), console))
+    return Exit.DONE
+
+
+def answered_questions(question: Question) -> Iterator[Question]:
+    """The question about each domain of a study; itself where one answer weighs all."""
+    return iter([question]) if question.goal_kind.many_domains else by_domain(question)
+
+
+def print_answer(question: Question, console: Console) -> None:
+    """Recommendation and confirmation, and where the report is."""
+    context = context_of(question)
+    print_items(answer_items(context), console)
+    path = (context.study.folder / context.study.answer("report.html")).resolve()
+    console.print(f"open {path}", highlight=False, soft_wrap=True)
+
+
+def open_runs(context: Context) -> list[PlannedRun]:
+    """The runs of the plan that are neither done nor failed."""
+    return [run for run in context.plan if context.study.state(run) == "open"]
+
+
+def not_collected(context: Context) -> list[PlannedRun]:
+    """The runs for the fit that have not failed, and whose points were not all collected."""
+    study = context.study
+    plan = [run for run in context.plan if run.role == "fit" and study.state(run) != "failed"]
+    ended = ended_points(study, plan)
+    collected = read_points(study)["run"].value_counts() if (study.folder / "points.parquet").exists() else {}
+    return [run for run in plan if run.name not in ended or ended[run.name] != collected.get(run.name, 0)]
+
+
+def _print_rule(words: str, start: float, console: Console) -> None:
+    console.rule(f"{words} [dim]{time.perf_counter() - start:.0f} s[/]", align="left")

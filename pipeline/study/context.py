@@ -1,0 +1,167 @@
+"""One object that carries a study: its question, its folder, and what is read from them, each on first use."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from fitting import Fit
+from fitting.schedule import Schedule
+from pipeline.question.data import data_folder
+from pipeline.question.presets import models
+from pipeline.question.schema import ModelConfig, Question
+from pipeline.study.artifacts import Machine
+from pipeline.study.collect import of_domain, read_points, schedules
+from pipeline.study.fits import read_back_test, read_fits
+from pipeline.study.folder import PlannedRun, Study, StudyError, study_of
+from pipeline.study.target import Target, find_target
+from training.corpora.manifest import Manifest
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """A question and its study; what is read once is kept, so make a new one after a step has written."""
+
+    question: Question
+    study: Study
+    given_manifest: Manifest | None = None
+    """In place of the prepared corpora, for an estimate before there are any."""
+    given_precision: str | None = None
+    """In place of the study's precision."""
+
+    def fresh(self) -> Context:
+        """The same question and study, with nothing read yet."""
+        return dataclasses.replace(self)
+
+    def asking(self, question: Question) -> Context:
+        """The same study's context for a question that differs in a few keys."""
+        own = dataclasses.replace(study_of(question), folder=self.study.folder)
+        # The corpora are the same, so what was read of them is.
+        read = self.__dict__.get("manifest", self.given_manifest)
+        return dataclasses.replace(self, question=question, study=own, given_manifest=read)
+
+    def once(self, compute: Callable[[Context], T]) -> T:
+        """What a function makes of this context, computed on the first call and kept."""
+        if compute not in self._kept:
+            self._kept[compute] = compute(self)
+        return self._kept[compute]
+
+    @cached_property
+    def _kept(self) -> dict[Callable[[Context], Any], Any]:
+        return {}
+
+    @cached_property
+    def models(self) -> dict[str, ModelConfig]:
+        """Name -> model, of the ladder and of the target."""
+        ladder, target = models(self.question)
+        return {model.name: model for model in [*ladder, target]}
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the corpora are prepared."""
+        return (data_folder(self.question) / "manifest.json").exists()
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The prepared corpora.
+
+        Raises:
+            CorpusError: they are not prepared.
+        """
+        return self.given_manifest or Manifest.open(data_folder(self.question))
+
+    @cached_property
+    def machine(self) -> Machine | None:
+        """What prepare measured of this machine; None before that.
+
+        Raises:
+            StudyError: machine.json is damaged.
+        """
+        return Machine.read(self.study) if Machine.path(self.study).exists() else None
+
+    @cached_property
+    def known_precision(self) -> str | None:
+        """The study's precision, configured or measured; None while it is neither."""
+        if self.given_precision or self.question.precision != "auto":
+            return self.given_precision or self.question.precision
+        return self.machine.precision if self.machine and self.machine.chose_precision else None
+
+    @property
+    def precision(self) -> str:
+        """The study's precision.
+
+        Raises:
+            StudyError: precision=auto, and prepare has not chosen it.
+        """
+        if self.known_precision is None:
+            what = "of one precision" if self.machine else "missing"
+            place = f"{self.study.folder}/machine.json"
+            raise StudyError(f"{place}: {what}, and precision=auto; run cptlaw prepare first")
+        return self.known_precision
+
+    @cached_property
+    def plan(self) -> list[PlannedRun]:
+        """The runs of plan.jsonl; none before cptlaw plan.
+
+        Raises:
+            StudyError: the file is damaged or of another schema.
+        """
+        return self.study.read_plan() if self.study.plan_file.exists() else []
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """Collected points of the domain that is asked about.
+
+        Raises:
+            StudyError: nothing is collected.
+        """
+        return of_domain(read_points(self.study), self.question)
+
+    @cached_property
+    def schedules(self) -> dict[Hashable, Schedule]:
+        """Run -> its learning rates and those of the run that it continued."""
+        return schedules(self.study.read_plan())
+
+    @cached_property
+    def fits(self) -> dict[str, dict[str, Fit]]:
+        """Corpus -> law -> fit, of the laws that are fitted to both corpora.
+
+        Raises:
+            StudyError: there is none.
+        """
+        return read_fits(self.study, self.question)
+
+    @cached_property
+    def tested(self) -> pd.DataFrame:
+        """Predictions of held-out points, as `pipeline.study.fits.back_test` gives them.
+
+        Raises:
+            StudyError: there are none.
+        """
+        return read_back_test(self.study)
+
+    @cached_property
+    def target(self) -> Target:
+        """The run that the answer is for.
+
+        Raises:
+            StudyError: the loss before its continual phase is not measured.
+        """
+        return find_target(self.question, self.points)
+
+    @property
+    def corpora(self) -> tuple[str, str]:
+        """General, then domain."""
+        return self.question.corpora.general, self.question.corpora.domain
+
+
+def context_of(question: Question) -> Context:
+    """The context of a question, in the study that its name says."""
+    return Context(question, study_of(question))

@@ -1,0 +1,347 @@
+"""Rounds of chosen runs on losses from a known law: what is chosen, when it stops, and stops at any moment."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fitting import LAWS
+from pipeline.goals.active.candidates import Candidate, candidate_points, losses_before
+from pipeline.goals.active.history import (
+    CONFIRMATION,
+    TOLERANCE,
+    DesignRound,
+    history_file,
+    read_rounds,
+    write_rounds,
+)
+from pipeline.goals.active.rounds import (
+    chosen_runs,
+    design_runs,
+    is_answered,
+    learn_from_confirmation,
+    most_telling,
+    next_round,
+)
+from pipeline.goals.ratio.confirm import Place, confirmation_runs
+from pipeline.goals.ratio.law_goal import LawGoal
+from pipeline.goals.registry import goal_of
+from pipeline.plan.cost import run_flops
+from pipeline.plan.runs import pretraining_runs
+from pipeline.plan.write import add_to_plan
+from pipeline.question.schema import LawConfig
+from pipeline.study.artifacts import Recommendation
+from pipeline.study.collect import collect, measured_points
+from pipeline.study.context import Context
+from pipeline.study.fits import selected
+from pipeline.study.folder import PlannedRun, Study, StudyError, study_of
+from tests.pipeline.goals.active.active_study import all_rounds, asking, setting_of, train
+from tests.pipeline.goals.ratio.examples import recommendation
+from tests.pipeline.show.report.report_study import write_runs
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Context, Study]:
+    """A study whose rounds have reached the tolerance."""
+    setting = setting_of(tmp_path_factory.mktemp("ended"), "design.tolerance=0.006")
+    all_rounds(setting)
+    return setting, study_of(setting.question)
+
+
+@pytest.fixture
+def copied(ended: tuple[Context, Study], tmp_path: Path) -> tuple[Context, Study]:
+    """A copy of that study, to change."""
+    setting, study = ended
+    shutil.copytree(study.folder, tmp_path / study.folder.name)
+    question = dataclasses.replace(setting.question, studies=str(tmp_path))
+    return Context(question, study_of(question), setting.manifest, setting.precision), study_of(question)
+
+
+def test_candidates_have_the_columns_that_their_points_will_have(ended: tuple[Context, Study]) -> None:
+    setting, study = ended
+    plan = study.read_plan()
+    measured = measured_points(study, plan, "general")
+    runs = [run for run in plan if run.role == "fit"]
+    section = LawConfig(60, 0.1)
+    candidates = [Candidate(run.model, 0.5, run.spec.steps, run.spec.seed, None, [], [run]) for run in runs]
+    planned = candidate_points(setting, candidates, losses_before(measured), "general", section, setting.models)
+    names = sorted({name for law in ("dcpt", "transfer-replay") for name in LAWS[law].columns} | {"s2_pretrain"})
+    rows = planned.set_index(["run", "step"])[names]
+    same = measured[(measured["corpus"] == "general")].set_index(["run", "step"])[names].loc[rows.index]
+    # The loss before CPT is that of the end of pre-training, which the run repeats.
+    assert rows.to_numpy() == pytest.approx(same.to_numpy(), rel=1e-9)
+    assert (planned["step"] >= 60).all()
+    assert (planned["r"] >= 0.1).all()
+    costs = planned.groupby("run")["cost"].unique()
+    assert {name: cost.item() for name, cost in costs.items()} == {
+        run.name: run_flops(run.spec) for run in runs if run.name in costs.index
+    }
+
+
+def test_rounds_end_at_the_tolerance(ended: tuple[Context, Study]) -> None:
+    setting, study = ended
+    rounds = read_rounds(study)
+    assert [one.round for one in rounds] == list(range(1, len(rounds) + 1))
+    assert rounds[0].half_width is None
+    assert rounds[-1].stop == TOLERANCE
+    assert (rounds[-1].half_width or 1) <= 0.006 < min(one.half_width or 1 for one in rounds[:-1])
+    names = [run.run for one in rounds for run in one.chosen]
+    assert len(names) == len({*names}) > 2
+    assert all(
+        one.spent == pytest.approx(sum(r.cost for o in rounds[:n] for r in o.chosen)) for n, one in enumerate(rounds)
+    )
+    assert {run.name for run in study.read_plan() if run.role == "fit"} == {*names}
+    models = {run.model for one in rounds for run in one.chosen} | {"qwen2-0.7m"}
+    assert {run.model for run in study.read_plan() if run.role == "pretrain"} == models
+    assert "tolerance reached" in rounds[-1].line()
+    assert next_round(setting) is None
+
+
+def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: tuple[Context, Study]) -> None:
+    setting, study = copied
+    rounds = read_rounds(study)
+    asked: list[float] = []
+
+    def round_after(answer: tuple[float, float] | None) -> DesignRound:
+        write_rounds(study, rounds[:-1])
+        found = next_round(setting, recommended=lambda: asked.append(0.0) or answer)
+        assert found is not None
+        return found
+
+    wide = round_after((0.4, 0.02))
+    assert wide.stop is None
+    assert (wide.answer, wide.half_width) == (0.4, 0.02)
+    assert len(wide.chosen) == 2  # Though the posterior wants none.
+    unknown = round_after(None)
+    assert unknown.stop is None
+    assert unknown.half_width == rounds[-1].half_width
+    # Runs of the target's model and length are at 0 to .7.
+    assert round_after((0.694, 0.006)).stop == TOLERANCE
+    beyond = round_after((0.695, 0.006))
+    assert beyond.stop is None
+    assert len(beyond.chosen) == 2
+    assert "which a second round has to agree with; next: " in beyond.line()
+    rounds[-2] = dataclasses.replace(rounds[-2], answer=0.69, half_width=0.006)
+    assert round_after((0.6961, 0.006)).stop is None
+    assert round_after((0.6959, 0.006)).stop == TOLERANCE
+    rounds[-2] = dataclasses.replace(rounds[-2], half_width=0.0061)
+    assert round_after((0.6959, 0.006)).stop is None
+    assert len(asked) == 7
+
+
+def test_of_two_machines_that_choose_the_first_one_counts(copied: tuple[Context, Study]) -> None:
+    setting, study = copied
+    *before, last = read_rounds(study)
+    write_rounds(study, before)
+    other = dataclasses.replace(last, stop=None, reason="chosen on another processor", chosen=before[-1].chosen[:1])
+
+    def meanwhile() -> tuple[float, float]:
+        write_rounds(study, [*before, other])
+        return 0.694, 0.006
+
+    assert next_round(setting, recommended=meanwhile) == other
+    assert read_rounds(study) == [*before, other]
+
+
+def test_recommend_names_the_runs_that_refine_would_choose(copied: tuple[Context, Study]) -> None:
+    setting, study = copied
+    before = history_file(study).read_bytes()
+    named = most_telling(setting)
+    assert history_file(study).read_bytes() == before
+    found = next_round(setting, more=True)
+    assert found is not None
+    assert found.line().endswith(f"next: {named}")
+    assert named.startswith(f"{found.chosen[0].model} at {found.chosen[0].domain_ratio:g} for ")
+
+
+def test_a_wide_answer_says_how_it_becomes_narrower(copied: tuple[Context, Study]) -> None:
+    setting, _study = copied
+    question = dataclasses.replace(setting.question, bootstrap=2)
+    goal = goal_of(question)
+    assert isinstance(goal, LawGoal)
+    context = setting.asking(question)
+    assert goal._recommended(context, list) is not None
+    answer = goal.recommend(context.fresh(), list)
+    (line,) = goal.what_would_sharpen(context, answer, list)
+    assert line.endswith("design.tolerance 0.006: cptlaw refine trains what should narrow it most")
+    wide = dataclasses.replace(question, design=dataclasses.replace(question.design, tolerance=0.5))
+    assert not [*goal.what_would_sharpen(context.asking(wide), answer, list)]
+
+
+def test_what_the_recommendation_says_is_asked_of_fits_to_all_points(copied: tuple[Context, Study]) -> None:
+    setting, study = copied
+    question = dataclasses.replace(setting.question, bootstrap=2)
+    goal, lines = goal_of(question), []
+    assert isinstance(goal, LawGoal)
+    ratio, half_width = goal._recommended(setting.asking(question), lines.append) or (0.0, 0.0)
+    content = Recommendation.read(study)
+    assert ratio == (content.mixture or {})["code"]
+    assert half_width == pytest.approx(((content.high or 0) - (content.low or 0)) / 2)
+    assert 0.0 < half_width < 0.3
+    assert "the tolerance seems to be reached" in lines[0]
+    law = {"dcpt": LawConfig(min_ratio=1.1)}
+    assert goal._recommended(setting.asking(dataclasses.replace(question, law=law)), lines.append) is None
+
+
+def test_the_law_behind_the_points_is_found(ended: tuple[Context, Study]) -> None:
+    """The ratio at which runs of the target's size and length, from the same law, lose what is tolerated."""
+    setting, study = ended
+    last = read_rounds(study)[-1]
+    dense = [Place("qwen2-0.7m", ratio / 100, 600) for ratio in range(20, 60)]
+    runs = confirmation_runs(setting, dense)
+    copy = Study(study.folder.with_name("dense"))
+    copy.write_plan([*setting.once(pretraining_runs).values(), *runs])
+    write_runs(copy, setting.question, copy.read_plan())
+    points = collect(copy, "general")
+    ends = points[(points["corpus"] == "general") & (points["step"] == 600)].sort_values("ratio")
+    increase = np.polynomial.Polynomial.fit(ends["ratio"], ends["loss"] / ends["loss_before"] - 1.03, 1)
+    (crossing,) = increase.roots()
+    assert last.answer == pytest.approx(crossing, abs=0.02)
+
+
+def test_a_stop_at_any_moment_changes_no_choice(ended: tuple[Context, Study], tmp_path: Path) -> None:
+    """Another study, whose command is stopped between any two steps and started again, chooses the same."""
+    setting, whole = ended
+    question = dataclasses.replace(setting.question, studies=str(tmp_path))
+    again = Context(question, study_of(question), setting.manifest, setting.precision)
+    study = study_of(question)
+    for _ in range(len(read_rounds(whole))):
+        found = next_round(again)
+        written = history_file(study).read_bytes()
+        if found is None or found.stop:
+            break
+        assert next_round(again) is None  # Stopped before the plan was written.
+        names = [run.run for run in found.chosen]
+        train(again, *names)
+        assert next_round(again) is None  # Stopped before a run ended.
+        train(again, names[-1])
+        assert next_round(again) is None  # Stopped before the last one ended.
+        (study.folder / ".design.jsonl.0.part").write_text("half a li")
+        train(again)
+        study.plan_file.unlink()  # The points decide, not what was planned or collected of them.
+        assert history_file(study).read_bytes() == written
+    assert history_file(study).read_bytes() == history_file(whole).read_bytes()
+
+
+def test_a_smaller_tolerance_goes_on(copied: tuple[Context, Study]) -> None:
+    setting, study = copied
+    found = next_round(asking(setting, tolerance=0.003))
+    assert found
+    assert found.chosen
+    assert found.round == len(read_rounds(study))
+
+
+def test_more_is_chosen_beyond_tolerance_and_budget(copied: tuple[Context, Study]) -> None:
+    setting, study = copied
+    before = read_rounds(study)
+    found = next_round(asking(setting, budget=1e12), more=True)
+    assert found
+    assert len(found.chosen) == 2
+    assert found.more
+    assert not {run.run for run in found.chosen} & {run.run for one in before for run in one.chosen}
+    # A second start goes on with these, and the answer follows before there are others.
+    assert next_round(setting, more=True) is None
+    assert not is_answered(setting)
+    train(setting)
+    assert not is_answered(setting)
+    fitted = _fitted(setting, study, study.read_plan())
+    for counts in ({}, {"code": {"dcpt": 3}}, {name: {"transfer-anchored": 9} for name in fitted}):
+        recommendation(fit_points=counts).write(study)
+        assert not is_answered(setting)
+    # Whatever the clocks of two hosts make of the dates of the files.
+    for date in (1, 2_000_000_000):
+        path = recommendation(fit_points=fitted).write(study)
+        os.utime(path, (date, date))
+        assert is_answered(setting)
+        recommendation(fit_points={**fitted, "general": {"transfer-anchored": 9}}).write(study)
+        os.utime(path, (date, date))
+        assert not is_answered(setting)
+
+
+def _fitted(setting: Context, study: Study, plan: list[PlannedRun]) -> dict[str, dict[str, int]]:
+    """The points of each fit to the runs of a plan."""
+    points = measured_points(study, plan, setting.question.corpora.general)
+    laws = setting.question.law
+    return {
+        corpus: {name: len(selected(points, corpus, section)) for name, section in laws.items()}
+        for corpus in setting.question.corpora.sources
+    }
+
+
+def test_finished_confirmation_runs_become_points(copied: tuple[Context, Study]) -> None:
+    setting, study = copied
+    runs = confirmation_runs(setting, [Place("qwen2-0.7m", 0.693, 600), Place("qwen2-0.7m", 0.543, 600)])
+    add_to_plan(study, runs)
+    write_runs(study, setting.question, study.read_plan()[:-1])
+    (learned,) = learn_from_confirmation(setting)
+    assert learned.name == runs[0].name
+    assert learn_from_confirmation(setting) == []
+    assert read_rounds(study)[-1].reason == CONFIRMATION
+    plan = design_runs(setting)
+    assert next(run for run in plan if run.spec.hash == runs[0].spec.hash).role == "fit"
+    # What a fit has seen confirms nothing.
+    seen = {run.spec.hash for run in plan}
+    others = confirmation_runs(setting, [Place("qwen2-0.7m", 0.693, 600)], seen)
+    assert [run.spec.seed for run in others] == [1]
+
+
+def test_rounds_of_another_question_are_kept_and_not_counted(copied: tuple[Context, Study]) -> None:
+    setting, study = copied
+    written = read_rounds(study)
+    other = setting.asking(dataclasses.replace(setting.question, seed=5))
+    assert chosen_runs(other).runs == []
+    found = next_round(other)
+    assert found
+    assert [run.seed for run in found.chosen] == [5, 5]
+    assert found.round == 1
+    assert read_rounds(study) == [*written, found]
+    assert chosen_runs(setting).rounds == written
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("{", "line 2: not a JSON line"),
+        ('{"schema": 7, "lines": 2}', "line 2: schema 7; this version reads 1"),
+        ('{"schema": 1, "round": "two", "lines": 2}', "line 2: round = 'two'"),
+    ],
+)
+def test_a_damaged_line_is_one_error(copied: tuple[Context, Study], line: str, problem: str) -> None:
+    setting, study = copied
+    file = history_file(study)
+    write_rounds(study, read_rounds(study)[:2])
+    file.write_text(file.read_text().splitlines()[0] + "\n" + line + "\n")
+    with pytest.raises(StudyError, match=problem) as caught:
+        next_round(setting)
+    assert str(caught.value).startswith(str(file))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_file_that_lost_rounds_is_refused(copied: tuple[Context, Study]) -> None:
+    setting, study = copied
+    file = history_file(study)
+    whole = file.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for left in (b"", whole[:-1], whole[:100], lines[0] + lines[1][:50]):
+        file.write_bytes(left)
+        with pytest.raises(
+            StudyError, match=r"cut off, .*; delete the file to choose anew, the finished runs are kept"
+        ):
+            next_round(setting)
+    file.write_bytes(lines[0])
+    with pytest.raises(StudyError, match=f": 1 of {len(lines)} lines are left; delete the file to choose anew"):
+        next_round(setting)
+
+
+def test_spent_is_the_cost_of_all_chosen_runs(ended: tuple[Context, Study]) -> None:
+    setting, _study = ended
+    chosen = chosen_runs(setting)
+    small = {run.model for run in chosen.runs} - {"qwen2-0.7m"}
+    assert small
+    made = [*chosen.runs, *(setting.once(pretraining_runs)[model] for model in small)]
+    assert chosen.spent == pytest.approx(sum(run_flops(run.spec) for run in made))

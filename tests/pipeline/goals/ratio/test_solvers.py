@@ -1,0 +1,167 @@
+"""What each goal answers, by known laws, against every run that it might have chosen; and which law answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fitting import LAWS
+from pipeline.goals.ratio.recommend import recommend
+from pipeline.goals.ratio.solvers import AnsweringLaws, Solution, limited_steps
+from pipeline.goals.registry import goal_of, read_question
+from pipeline.question.schema import GoalConfig, Question
+from pipeline.show.report.evidence import read_evidence
+from pipeline.show.report.head import head
+from pipeline.study.context import Context
+from pipeline.study.fits import read_back_test
+from pipeline.study.folder import Study
+from pipeline.study.target import find_target
+from tests.fitting.given import given
+from tests.pipeline.show.report.report_study import whole_study
+
+LAW = "transfer-anchored"
+PARAMS = {
+    "general": {"C2": 2.0, "C": 0.08, "G": 0.4, "eps": 0.02, "E": 500.0, "lambda": 0.99},
+    "code": {"C2": 2.0, "C": 0.09, "G": 0.4, "eps": 0.02, "E": 500.0, "lambda": 0.99},
+}
+SIZES = {"qwen2-0.05m": 5.5e-5, "qwen2-0.15m": 1.5e-4, "qwen2-0.3m": 3.3e-4}
+BEFORE = {"general": (3.2, 3.0, 2.9), "code": (5.1, 4.84, 4.76)}
+"""Corpus -> loss before, by size."""
+WORDS = ["experiment=quickstart", "mixture=ratios", "model=qwen2-0.3m", f"ladder=[{','.join(reversed(SIZES))}]"]
+
+
+@functools.cache
+def _question() -> Question:
+    return read_question(WORDS)
+
+
+def _asked(draws: int = 20, wobble: float = 0.01, E: float = 500.0, **goal: Any) -> AnsweringLaws:
+    """Three pre-trained models; E is how fast the loss on code falls."""
+    question = dataclasses.replace(_question(), goal=GoalConfig(**goal))
+    rows = [
+        {"model": name, "N": N, "corpus": corpus, "r": float(corpus == "general"), "s1_pretrain": 2.0,
+         "learning_rate": 3e-4, "phase": "pretrain", "step": 1200, "D": 0.002,
+         "loss": loss}
+        for corpus, losses in BEFORE.items() for (name, N), loss in zip(SIZES.items(), losses)
+    ]  # fmt: skip
+    fits = {corpus: {LAW: given(LAW, params, draws=draws, wobble=wobble)} for corpus, params in _params(E).items()}
+    untested = pd.DataFrame(columns=["law", "corpus", "split"])
+    return AnsweringLaws(question, pd.DataFrame(rows), fits, dict.fromkeys(PARAMS, LAW), untested)
+
+
+def _params(E: float) -> dict[str, dict[str, float]]:
+    return {**PARAMS, "code": {**PARAMS["code"], "E": E}}
+
+
+def _answer(asked: AnsweringLaws) -> Solution:
+    return goal_of(asked.question).solve(asked)
+
+
+def _loss(asked: AnsweringLaws, corpus: str, ratio: float, model: str, steps: int) -> float:
+    """What the law says of one run, from its definition."""
+    target = find_target(asked.question, asked.points, model).lasting(steps)
+    columns: dict[str, Any] = target.columns(corpus, asked.fit(corpus))
+    r = ratio if corpus == "code" else 1 - ratio
+    return float(LAWS[LAW].loss({name: np.array([value]) for name, value in {**columns, "r": r}.items()},
+                                asked.fit(corpus).params)[0])  # fmt: skip
+
+
+def test_few_tokens_of_the_domain() -> None:
+    asked = _asked(kind="limited-data", domain_tokens=3e5, most_tokens=4e6)
+    found = _answer(asked)
+    ratios = np.linspace(0.1, 1.0, 46)
+    losses = [_loss(asked, "code", ratio, "qwen2-0.3m", limited_steps(asked.question, ratio)) for ratio in ratios]
+    best = ratios[int(np.argmin(losses))]
+    assert found.domain_ratio == pytest.approx(best, abs=0.02)
+    assert found.domain_ratio is not None
+    assert 0.08 < (found.low or 0) < found.domain_ratio < (found.high or 0) < 1
+    assert found.target.steps * asked.question.tokens_per_step() == pytest.approx(3e5 / found.domain_ratio, rel=0.01)
+    assert found.predicted["code"][0] == pytest.approx(min(losses), abs=2e-3)
+    steps, said = found.target.steps, found.predicted["general"][0]
+    assert said == pytest.approx(_loss(asked, "general", found.domain_ratio, "qwen2-0.3m", steps), abs=1e-9)
+    assert found.identified
+
+
+def test_an_optimum_at_the_longest_run_that_may_be_had_says_so() -> None:
+    found = _answer(_asked(kind="limited-data", domain_tokens=1e4, most_tokens=2e4))
+    assert found.domain_ratio == pytest.approx(0.5)
+    assert found.binding.startswith("most_tokens = 2e-05: a longer run")
+
+
+def test_of_several_peaks_the_one_with_the_least_domain_loss_answers() -> None:
+    asked = _asked(kind="trade-off", tolerance=0.01)
+    peak = asked.question.continual.peak_learning_rate
+    design = dataclasses.replace(asked.question.design, peaks=[1.0, 0.3, 3.0])
+    found = _answer(dataclasses.replace(asked, question=dataclasses.replace(asked.question, design=design)))
+    alone = {peak * factor: _answer(asked.at_peak(peak * factor)) for factor in (0.3, 1.0, 3.0)}
+    best = min(alone, key=lambda one: alone[one].predicted["code"][0])
+    assert found.peak == pytest.approx(best)
+    assert found.domain_ratio == alone[best].domain_ratio
+    assert len({round(answer.domain_ratio or 0, 3) for answer in alone.values()}) == 3
+    assert _answer(asked).peak is None
+    low = dataclasses.replace(design, peaks=[0.3])
+    only = _answer(dataclasses.replace(asked, question=dataclasses.replace(asked.question, design=low)))
+    assert (only.peak, only.domain_ratio) == (pytest.approx(0.3 * peak), alone[0.3 * peak].domain_ratio)
+
+
+def test_points_that_do_not_say_where_are_told() -> None:
+    asked = _asked(draws=60, wobble=1.5, kind="limited-data", domain_tokens=3e5, most_tokens=6e5)
+    assert not _answer(asked).identified
+
+
+@pytest.mark.parametrize(("flops", "model"), [(2e10, "qwen2-0.3m"), (1e11, "qwen2-0.15m"), (8e11, "qwen2-0.05m")])
+def test_the_best_model_for_so_much_compute(flops: float, model: str) -> None:
+    asked = _asked(E=60.0, kind="compute", flops=flops, domain_ratio=0.5)
+    found = _answer(asked)
+    lengths = {name: round(flops / (6e9 * N * asked.question.tokens_per_step())) for name, N in SIZES.items()}
+    losses = {name: _loss(asked, "code", 0.5, name, steps) for name, steps in lengths.items()}
+    assert found.target.model == model == min(losses, key=lambda name: losses[name])
+    assert found.target.steps == lengths[model]
+    assert (found.domain_ratio, found.low, found.high) == (0.5, 0.5, 0.5)
+    assert {row.model: row.predicted for row in found.candidates} == pytest.approx(losses)
+    assert [row.model for row in found.candidates] == list(SIZES)
+    N = found.optimum["N"]
+    assert 0.999 * SIZES["qwen2-0.05m"] <= N.low <= N.value <= N.high <= 1.001 * SIZES["qwen2-0.3m"]
+    sides = {"qwen2-0.3m": "the greatest size", "qwen2-0.15m": "compute", "qwen2-0.05m": "the least size"}
+    assert found.binding.startswith(sides[model])
+
+
+def test_without_a_share_each_model_takes_what_general_can_bear() -> None:
+    asked = _asked(kind="compute", flops=2e11)
+    found = _answer(asked)
+    for row in found.candidates:
+        before = find_target(asked.question, asked.points, row.model).before["general"]
+        rise = _loss(asked, "general", row.domain_ratio, row.model, row.steps) / before - 1
+        assert rise == pytest.approx(0.03, abs=1e-4) or (row.domain_ratio == 1 and rise < 0.03)
+
+
+def test_the_law_that_predicted_held_out_points_best_weighs_most(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made, question = whole_study(tmp_path_factory.getbasetemp() / "report")
+    study = Study(shutil.copytree(made.folder, tmp_path / "study", ignore=shutil.ignore_patterns("con*.json")))
+    general, domain = question.corpora.general, question.corpora.domain
+    tested = read_back_test(study)
+    law_of = {general: "transfer-anchored", domain: "dcpt"}
+    better = tested["law"] == tested["corpus"].map(law_of)
+    tested["measured"] = tested["predicted"] * np.where(better, 1.001, 1.05)
+    tested.to_parquet(study.folder / "fits" / "held_out.parquet")
+    answer = recommend(Context(question, study), goal_of(question).solve)
+    assert answer.law == {general: "average", domain: "average"}
+    for corpus, law in law_of.items():
+        assert answer.weights[corpus][law] > 0.8
+        assert sum(answer.weights[corpus].values()) == pytest.approx(1)
+    # The ratio follows from the general loss: it lies among those of the laws, near the one that weighs most.
+    alone = {law: one.domain_ratio or 0.0 for law, one in answer.answers.items()}
+    ratio = (answer.mixture or {})[domain]
+    assert min(alone.values()) - 1e-3 <= ratio <= max(alone.values())
+    assert abs(ratio - alone["transfer-anchored"]) <= min(abs(ratio - one) for one in alone.values()) + 1e-3
+    shown = head(read_evidence(study, question), "")
+    assert f"weights by held-out errors: on {general} transfer-anchored" in shown

@@ -1,0 +1,134 @@
+"""DoReMi on real corpora in small: plan, train, propose; and the arithmetic of its rounds."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pipeline.cli import verbs
+from pipeline.goals.registry import read_question
+from pipeline.goals.weights.artifacts import WeightsRecommendation
+from pipeline.goals.weights.methods.doremi import DOREMI
+from pipeline.goals.weights.mixtures import Measured, base_weights, limit_weights, mixture_run, shared_pretraining
+from pipeline.launch.slurm.arrays import submit_runs
+from pipeline.plan.cost import run_flops
+from pipeline.plan.runs import estimate
+from pipeline.question.schema import Question
+from pipeline.show.report.weights_figures import weights_by_step
+from pipeline.study.context import Context
+from pipeline.study.folder import Study, study_of
+from training.domain_weights import read_path
+from training.run import Exit
+
+QUIET = Console(quiet=True)
+BASE = {"general": 0.8, "domain": 0.1, "third": 0.1}
+
+
+def _question(words: list[str], *more: str) -> Question:
+    doremi = ["name=doremi", "weights.methods=[doremi]", "weights.scales=[40]", "weights.target=60"]
+    question = read_question([*words, *doremi, *more])
+    question.weights.base = BASE
+    return question
+
+
+def _setting(words: list[str], *more: str) -> Context:
+    question = _question(words, *more)
+    return estimate(question)
+
+
+def test_it_wants_a_reference_and_a_proxy_that_waits_for_it(words: list[str], tmp_path: Path) -> None:
+    setting = _setting(words, "weights.rounds=3", "weights.seeds=2", "weights.doremi.step_size=0.5")
+    measured = Measured(Study(tmp_path), None)
+    first, second, *proxies = DOREMI.runs(setting, measured)
+    # The base run of ddo, by name and hash.
+    assert first == mixture_run(setting, base_weights(setting), 40, setting.question.seed)
+    for reference, proxy in zip((first, second), proxies, strict=True):
+        assert proxy.after == reference.spec.hash
+        assert proxy.parent is None
+        assert proxy.spec.seed == reference.spec.seed
+        assert set(proxy.spec.mixture.values()) == {"1/3"}
+        assert proxy.spec.reweighting is not None
+        assert (proxy.spec.reweighting.step_size, proxy.spec.reweighting.smoothing) == (0.5, 1e-3)
+        plain = dataclasses.replace(proxy.spec, reweighting=None)
+        assert run_flops(proxy.spec) > 1.2 * run_flops(plain)
+    assert DOREMI.count(setting) == (12, 12 * 40 * 6 * 16)
+    Study(tmp_path).write_plan([first, proxies[0]])
+    assert Study(tmp_path).read_plan() == [first, proxies[0]]
+
+
+def test_a_cluster_starts_the_proxy_when_the_reference_is_done(words: list[str], tmp_path: Path) -> None:
+    reference, proxy = DOREMI.runs(_setting(words), Measured(Study(tmp_path), None))
+    sent: list[tuple[dict[str, int], str]] = []
+
+    def send(kind: str, tasks: dict[str, int], after: str) -> str:
+        sent.append((tasks, after))
+        return str(len(sent))
+
+    states = {reference.spec.hash: "open", proxy.spec.hash: "open"}
+    assert submit_runs([proxy, reference], states, {}, 10, send) == []
+    assert sent == [({reference.spec.hash: 0}, ""), ({proxy.spec.hash: 0}, "afterok:1_0")]
+
+
+def test_a_continual_proxy_starts_where_its_reference_does(words: list[str], tmp_path: Path) -> None:
+    setting = _setting(words, "weights.phase=continual")
+    reference, proxy = DOREMI.runs(setting, Measured(Study(tmp_path), None))
+    assert shared_pretraining(setting) is not None
+    assert proxy.parent == reference.parent == shared_pretraining(setting).spec.hash
+    assert proxy.start == reference.start
+    assert proxy.after == reference.spec.hash
+
+
+def test_weights_beyond_the_text_go_to_the_others() -> None:
+    found = limit_weights({"a": 0.9, "b": 0.06, "c": 0.04}, {"a": 0.5, "b": 0.2, "c": 1.0})
+    assert found == pytest.approx({"a": 0.5, "b": 0.2, "c": 0.3})
+    free = {"a": 0.7, "b": 0.3}
+    assert limit_weights(free, {"a": 1.0, "b": 0.4}) == free
+    assert limit_weights(free, {"a": 0.3, "b": 0.4}) == free
+
+
+@pytest.mark.slow
+def test_from_the_plan_to_the_proposal(words: list[str]) -> None:
+    question = _question(words)
+    for verb in ("prepare", "plan", "train"):
+        assert verbs.carry_out(verb, question, QUIET) == Exit.DONE
+    study = study_of(question)
+    reference, proxy = study.read_plan()
+    assert proxy.after == reference.spec.hash
+    assert (study.state(reference), study.state(proxy)) == ("done", "done")
+    assert verbs.carry_out("recommend", question, QUIET) == Exit.DONE
+    content = WeightsRecommendation.read(study)
+    (row,) = content.proposals
+    path = read_path(study.runs / proxy.name)
+    assert [line["step"] for line in path] == list(range(1, 41))
+    assert row.weights == pytest.approx(path[-1]["mean"], abs=1e-12)
+    # The reference has hardly read the other two: the proxy, that reads all alike, is behind it in general.
+    assert max(row.weights, key=lambda name: row.weights[name]) == "general"
+    assert row.tokens == 2 * 40 * 6 * 16
+    (made,) = row.details.rounds
+    assert made.reference == BASE
+    (thin,) = made.paths
+    assert thin.steps == list(range(4, 41, 4))
+    assert thin.weights["third"] == [line["weights"]["third"] for line in path[3::4]]
+    picture = weights_by_step(content)
+    assert picture is not None
+    (drawn,) = picture.panels
+    assert len(drawn.spec["data"]) == 2 * len(BASE)
+    assert verbs.carry_out("report", question, QUIET) == Exit.DONE
+    assert "mean over the steps so far" in (study.folder / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_second_round_starts_from_the_first_ones_answer(words: list[str]) -> None:
+    question = _question(words, "weights.rounds=2")
+    for verb in ("prepare", "train", "recommend"):
+        assert verbs.carry_out(verb, question, QUIET) == Exit.DONE
+    study = study_of(question)
+    assert len(study.read_plan()) == 4
+    (row,) = WeightsRecommendation.read(study).proposals
+    first, second = row.details.rounds
+    assert second.reference == pytest.approx(first.weights, abs=1e-4)
+    assert row.weights == second.weights
+    assert row.lines[-1].startswith("2 of 2 rounds, ")

@@ -1,0 +1,93 @@
+"""report.html of a question about weights: what it says, at every stage, and how a browser shows it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
+from pipeline.goals.weights.mixtures import Measured
+from pipeline.goals.weights.stages import search_runs
+from pipeline.show.report.weights_page import write_weights_report
+from pipeline.show.terminal.weights_tables import (
+    comparison_output,
+    comparison_tables,
+    difference,
+    reference_warning,
+    weights_table,
+)
+from tests.pipeline.goals.weights.weights_study import HOSTILE_DOMAIN, make_study, recommended, whole_study
+from tests.pipeline.show.report.page_scripts import marks_drawn, opened, touching
+from tests.pipeline.show.report.test_browser import browser as browser
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_weights_report(*whole_study(tmp_path_factory.getbasetemp() / "weights-report"))
+
+
+def test_it_says_what_is_missing_at_every_stage(tmp_path: Path) -> None:
+    study, setting = make_study(tmp_path)
+    study.write_plan(search_runs(setting, Measured(study, None)))
+    page = write_weights_report(study, setting.question).read_text()
+    assert "There is no recommendation yet: run cptlaw recommend." in page
+    recommended(study, setting)
+    page = write_weights_report(study, setting.question).read_text()
+    assert "There is no recommendation yet" not in page
+    assert "The weights are not compared yet: run cptlaw confirm." in page
+
+
+def test_an_answer_that_measured_worse_is_not_the_headline(tmp_path: Path) -> None:
+    study, question = whole_study(tmp_path)
+    whole = WeightsConfirmation.read(study)
+    for low, worse in ((0.01, True), (-0.01, False)):
+        measured = {"difference": 0.02, "low": low, "high": 0.05}
+        methods = [dataclasses.replace(row, **(measured if row.recommended else {})) for row in whole.methods]
+        comparison = dataclasses.replace(whole, methods=methods)
+        comparison.write(study)
+        page = write_weights_report(study, question).read_text()
+        assert ("33.3% general" in page.split("</h1>")[0].split("<h1>")[1]) == worse
+        line = "weights, recommended before confirmation, are worse than uniform"
+        assert (line in page) == worse == bool(reference_warning(comparison))
+
+
+def test_names_are_never_markup(path: Path) -> None:
+    page = path.read_text()
+    assert HOSTILE_DOMAIN not in page
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+
+
+def test_tables_of_the_terminal_hold_every_method(tmp_path_factory: pytest.TempPathFactory) -> None:
+    from rich.console import Console
+
+    study, _ = whole_study(tmp_path_factory.getbasetemp() / "weights-report")
+    comparison = WeightsConfirmation.read(study)
+    console = Console(width=80, record=True)
+    with console.capture() as shown:
+        console.print(weights_table(WeightsRecommendation.read(study)))
+        console.print(*comparison_tables(comparison))
+    for method in ("autoscale *", "autoscale-offsets", "ddo", "uniform"):
+        assert shown.get().count(method) >= 3
+    # A terminal of 80 columns has room for every number.
+    assert "…" not in shown.get()
+    for row in comparison.methods:
+        assert f"{row.value:.4f}" in shown.get()
+        assert difference(row) in shown.get()
+    (line,) = (one for one in comparison_output(comparison) if isinstance(one, str))
+    autoscale = next(row for row in comparison.methods if row.method == "autoscale")
+    assert f"autoscale {autoscale.predicted:.4f} ({autoscale.loss / autoscale.predicted - 1:+.2%})" in line
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_draws_every_figure_and_no_text_lies_on_another(browser, path: Path, width: int) -> None:
+    with opened(browser, path, width) as (page, said, _):
+        drawn = marks_drawn(page)
+        # Weights, two paths, three domains, losses by method, losses while training.
+        assert len(drawn) == 8
+        assert min(drawn) >= 3
+        assert touching(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert said == []

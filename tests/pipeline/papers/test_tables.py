@@ -1,0 +1,190 @@
+"""The tables of points whose law is known, beside numbers of a paper."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from fitting import held_out
+from pipeline.goals.registry import read_question
+from pipeline.papers.catalogue import TABLES
+from pipeline.papers.dcpt import fits
+from pipeline.papers.dcpt.fits import learnability, sampling
+from pipeline.papers.dcpt.points import DomainPoints, mean_scores, read_domain_points, scores
+from pipeline.papers.make import make_tables, tables_of
+from pipeline.papers.show import Result, markdown, tables_page
+from pipeline.papers.table import Source, Table, paper_numbers
+from pipeline.papers.verdict import HOLDS, IN_ORDER, UNKNOWN
+from pipeline.question.messages import ConfigError
+from pipeline.study.folder import Study
+from tests.pipeline.papers.six import study_points
+from tests.pipeline.show.report.test_report import Page
+
+DOMAINS = ("code", "law")
+FOUR = ("code", "law", "music", "medical")
+HOSTILE = "<img src=x onerror=alert(1)>"
+PAPERS = Path(os.environ.get("CPTLAW_PAPER_TABLES", "../shared/paper-tables"))
+
+
+def _study(points: pd.DataFrame, domains: tuple[str, ...] = DOMAINS) -> DomainPoints:
+    return DomainPoints(points, "general", domains)
+
+
+@pytest.fixture(scope="module")
+def study() -> Iterator[DomainPoints]:
+    with pytest.MonkeyPatch.context() as patch:
+        # The other two are fitted in the slow test of a whole study.
+        patch.setattr(fits, "FORMS", {form: fits.FORMS[form] for form in ("L1", "L3", "L5")})
+        yield _study(study_points(DOMAINS))
+
+
+def test_a_run_on_general_alone_is_every_domains(study: DomainPoints) -> None:
+    for domain in DOMAINS:
+        runs = study.fitted(domain, "D")["run"].unique()
+        assert len(runs) == 3 * 5
+        assert {run.split("-")[1].rstrip("0123456789.") for run in runs} == {"general", domain}
+        assert study.fitted(domain, "G")["run"].nunique() == 3 * 5
+
+
+def test_only_steps_of_all_runs_are_fitted() -> None:
+    points = study_points(("code",))
+    kept = points[(points["run"] != "0.5-code0.2") | (points["step"] % 50_000 == 0)]
+    assert set(_study(kept, ("code",)).fitted("code", "D")["step"]) == {50_000, 100_000, 150_000, 200_000}
+    assert len(_study(kept, ("code",)).measured("code", "D")) == 3 * 5 * 10 - 5
+
+
+@pytest.mark.slow
+def test_the_true_form_wins_and_domains_are_averaged(study: DomainPoints) -> None:
+    one, two, r2 = tables_of({"six": study}, ["dcpt-1", "dcpt-2", "dcpt-17"], None)
+    at = one.cells.set_index(["parameterization", "corpus", "metric"])["ours"]
+    assert all(at["L3", corpus, "r2"] > 0.995 for corpus in "GD")
+    assert all(at["L3", corpus, "huber"] < at[other, corpus, "huber"] for corpus in "GD" for other in ("L1", "L5"))
+    means = r2.cells.groupby(["parameterization", "corpus"])["ours"].mean()
+    held = two.cells[two.cells["metric"] == "r2"].set_index(["parameterization", "corpus"])["ours"]
+    assert held.to_dict() == pytest.approx(means.to_dict())
+    expected = mean_scores(held_out(study.fitted("law", "D"), fits.FORMS["L3"], "each-size"))["r2"]
+    cell = r2.cells.query("parameterization == 'L3' and domain == 'law' and corpus == 'D'")
+    assert cell["ours"].item() == pytest.approx(expected)
+
+
+def test_learnability_is_measured_in_two_hundredths() -> None:
+    step = pd.Series(range(201)) * 10
+    loss = 5 - step / 1000 + (step / 1000) ** 2
+    points = pd.DataFrame({"step": step, "loss": loss, "N": 0.1, "r": 0.5, "run": "a", "corpus": "law"})
+    curvature = (loss[11] - loss[10] - (loss[1] - loss[0])) / 10
+    expected = pytest.approx({"k1": 5, "k2": 5 - loss[5], "k3": curvature})
+    assert learnability(_study(points, ("law",)), "law") == expected
+
+
+@pytest.mark.slow
+def test_across_domains_and_at_one_ratio() -> None:
+    names = ["dcpt-7", "dcpt-10"]
+    seven, ten = tables_of({"six": _study(study_points(FOUR[:3], noise=2e-4), FOUR[:3])}, names, None)
+    assert "k2, nats per token, of each domain: code" in seven.note
+    r2 = seven.cells[seven.cells["metric"] == "r2"].set_index(["representation", "corpus"])["ours"]
+    assert set(r2.index.get_level_values(0)) == {"K1", "K2", "K3", "K4"}
+    assert r2["K3", "D"] > 0.9
+    at = ten.cells.set_index(["law", "corpus", "metric"])["ours"]
+    assert at["chinchilla", "D", "r2"] > at["openai", "D", "r2"]
+
+
+@pytest.mark.slow
+def test_pairs_of_domains_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fits, "REPRESENTATIONS", {"K1": "cross-domain-k1"})
+    study = _study(study_points(FOUR, noise=2e-4), FOUR)
+    (eight,) = tables_of({"six": study}, ["dcpt-8"], None)
+    parts = [study.fitted(domain, "D").assign(domain=domain, **learnability(study, domain)) for domain in FOUR]
+    together = pd.concat(parts)
+    folds = held_out(together.assign(run=together["run"] + together["domain"]), "cross-domain-k1", "domain-pairs")
+    assert folds["split"].nunique() == 6
+    ours = eight.cells.set_index(["corpus", "metric"])["ours"]
+    assert ours["D", "r2"] == pytest.approx(mean_scores(folds)["r2"])
+
+
+def test_what_the_points_do_not_allow_says_why() -> None:
+    eight, thirteen = tables_of({"six": _study(study_points(("code",)), ("code",))}, ["dcpt-8", "dcpt-13"], None)
+    assert eight.verdict == thirteen.verdict == UNKNOWN
+    assert "three domains or more" in eight.why
+    assert "+dense.DOMAIN=MODEL" in thirteen.why
+
+
+def test_sampling_reads_the_densest_runs() -> None:
+    dense = study_points(("law",), ratios=(0.0, 0.33, 0.67, 1.0), steps=tuple(range(1, 201)))
+    points = dense[(dense["N"] == 0.5) | (dense["step"] % 20_000 == 0)]
+    table = sampling(_study(points, ("law",)))
+    assert table.attrs["note"].startswith("law, N = 500 million; evaluations of a run: M1 200, M2 40, M3 40, M4 49.")
+    r2 = table[table["metric"] == "r2"].set_index(["method", "corpus"])["value"]
+    assert len(r2) == 8
+    assert r2.min() > 0.98
+
+
+def test_beside_a_paper_with_the_same_numbers_it_holds(study: DomainPoints, tmp_path: Path) -> None:
+    (ours,) = tables_of({"six": study}, ["dcpt-14"], None)
+    printed = ours.cells.drop(columns="paper").rename(columns={"ours": "value"})
+    printed.to_csv(tmp_path / TABLES["dcpt-14"].file, index=False)
+    (same,) = tables_of({"six": study}, ["dcpt-14"], tmp_path)
+    assert (same.cells["paper"] == same.cells["ours"]).all()
+    assert same.verdict == IN_ORDER
+    assert re.match(r"(\d+) of \1 pairs", same.why)
+    page = markdown([same], "From a test.")
+    assert "| parameterization | domain | general Huber, paper | general Huber, here |" in page
+    assert "| dcpt-14 | Fitted to all points, Huber loss by domain | holds in order |" in page
+
+
+@pytest.mark.skipif(not PAPERS.is_dir(), reason="the papers' numbers are not here: CPTLAW_PAPER_TABLES")
+def test_every_table_of_the_paper_is_found_and_read(study: DomainPoints) -> None:
+    for name, table in TABLES.items():
+        paper = paper_numbers(PAPERS, table)
+        assert paper is not None or not table.file, name
+        assert paper is None or not paper.duplicated([*table.keys]).any(), name
+    (ten,) = tables_of({"six": study}, ["dcpt-10"], PAPERS)
+    assert ten.cells[["paper", "ours"]].notna().all(axis=None)
+    assert ten.verdict == HOLDS or "pairs are as the paper states" in ten.why
+
+
+def test_mistakes_are_reported_at_once(tmp_path: Path) -> None:
+    overrides = ["experiment=quickstart", "tables.names=[dcpt-99]", "tables.papers=/nowhere"]
+    with pytest.raises(ConfigError) as raised:
+        make_tables(Study(tmp_path), read_question(overrides), Console())
+    assert [line.split(":")[0] for line in raised.value.lines] == ["tables.names", "tables.papers"]
+
+
+def test_confirmations_and_pretraining_are_left_out() -> None:
+    points = study_points(("code",))
+    points.loc[points["N"] == 0.5, "role"] = "confirm"
+    points.loc[points["N"] == 1.8, "phase"] = "pretrain"
+    source = Source(Study(Path("none")), read_question(["experiment=quickstart"]))
+    source.__dict__["points"] = points
+    assert set(read_domain_points(source).points["N"]) == {4.0}
+
+
+def test_scores_of_a_constant_prediction() -> None:
+    huber = 1e-3 * (np.log(2) + np.log(1.5) - 1e-3)
+    assert scores(np.array([1.0, 3.0]), np.array([2.0, 2.0])) == pytest.approx({"r2": 0, "huber": huber})
+
+
+def test_every_table_is_there_with_its_verdict_and_a_button(tmp_path: Path) -> None:
+    rows = [(form, "G", "r2", 0.98, ours) for form, ours in (("L1", 0.97), (HOSTILE, float("nan")))]
+    cells = pd.DataFrame(rows, columns=["parameterization", "corpus", "metric", "paper", "ours"])
+    table = Table("Fitted", "", lambda read: cells, ("parameterization", "corpus", "metric"), "parameterization")
+    made = [
+        Result("dcpt-1", table, cells, HOLDS, "1 of 1 pairs.", f"A note of {HOSTILE}."),
+        Result("dcpt-8", table, cells.iloc[:0], UNKNOWN, "Not made: no points."),
+    ]
+    (tmp_path / "tables.html").write_text(tables_page("six", made, "From a test."))
+    page = Page(tmp_path / "tables.html")
+    for words in ("2 tables of the papers: holds: 1; cannot be judged: 1.", "From a test.", f"A note of {HOSTILE}.",
+                  "general R2, paper", "0.9700", "Not made: no points.", "by what the paper states"):  # fmt: skip
+        assert words in page.words
+    assert [of["id"] for tag, of in page.elements if tag == "section"] == ["verdicts", "dcpt-1", "dcpt-8"]
+    assert len([of for tag, of in page.elements if tag == "button" and of.get("class") == "download"]) == 2
+    assert "img" not in [tag for tag, _ in page.elements]
+    # No figure, no plotly: such a page is small.
+    assert (tmp_path / "tables.html").stat().st_size < 100_000

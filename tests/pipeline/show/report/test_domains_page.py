@@ -1,0 +1,61 @@
+"""The page of a study of several domains, which leads to each domain's own."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from urllib.parse import unquote
+
+import plotly.graph_objects
+import pytest
+
+from pipeline.show.report.write import write_report
+from pipeline.study.artifacts import Recommendation
+from pipeline.study.folder import Study
+from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, whole_study
+from tests.pipeline.show.report.test_report import Page
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A study of two domains, of which the second has no answer; its pages are written."""
+    one, question = whole_study(tmp_path_factory.getbasetemp() / "report")
+    folder = tmp_path_factory.mktemp("domains") / "two"
+    own = Study(folder, f"answers/{HOSTILE_CORPUS}")
+    (folder / own.answer("")).mkdir(parents=True)
+    for name in ("plan.jsonl", "points.parquet"):
+        shutil.copy(one.folder / name, folder / name)
+    for name in ("recommendation.json", "confirmation.json"):
+        shutil.copy(one.folder / name, folder / own.answer(name))
+    corpora = dataclasses.replace(question.corpora, domains=[HOSTILE_CORPUS, "law"])
+    (folder / "tables.html").write_text("here")
+    write_report(own, dataclasses.replace(question, corpora=corpora))
+    return own
+
+
+def _links(page: Page) -> list[str]:
+    links = [of["href"] or "" for tag, of in page.elements if tag == "a"]
+    return [unquote(link) for link in links if not link.startswith("#")]
+
+
+def test_it_says_every_answer_and_leads_to_its_page(study: Study) -> None:
+    page = Page(study.folder / "report.html")
+    content = Recommendation.read(study)
+    share = f"{100 * (content.mixture or {})[HOSTILE_CORPUS]:.1f}".removesuffix(".0") + "%"
+    assert f"{share} {HOSTILE_CORPUS}" in page.words
+    assert "2 domains, each beside general: 1 answered" in page.words
+    assert "law: not answered; cptlaw fit and recommend studies/two corpora.domain=law." in page.words
+    assert "confirmed within" in page.words
+    own = f"answers/{HOSTILE_CORPUS}/report.html"
+    # The card's, and that of what lies beside.
+    assert _links(page) == [own, "tables.html", own]
+    assert all((study.folder / link).exists() for link in _links(page))
+    (spec,) = page.specs
+    plotly.graph_objects.Figure(spec)
+    assert "img" not in [tag for tag, _ in page.elements]
+
+
+def test_a_domains_page_leads_back(study: Study) -> None:
+    path: Path = study.folder / study.answer("report.html")
+    links = _links(Page(path))
+    assert links == ["../../report.html", "../../tables.html"]
+    assert all((path.parent / link).exists() for link in links)

@@ -1,0 +1,392 @@
+"""report.html: the answer, everything that supports it, and a sentence for what is missing."""
+
+import dataclasses
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import plotly.graph_objects
+import pyarrow.parquet
+import pytest
+
+from pipeline.goals.active.history import TOLERANCE, ChosenRun, DesignRound, write_rounds
+from pipeline.question.schema import Question
+from pipeline.show.report.answer_figures import rounds as rounds_figure
+from pipeline.show.report.evidence import Evidence, read_evidence
+from pipeline.show.report.loss_figures import loss_curves
+from pipeline.show.report.marks import notes, value_range
+from pipeline.show.report.tables import provenance
+from pipeline.show.report.write import write_report
+from pipeline.show.tracking.answer_content import tracked_answer
+from pipeline.study.artifacts import Confirmation, Corpora, Corpus, Recommendation
+from pipeline.study.folder import Study, StudyError
+from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, HOSTILE_NAME, whole_page, whole_study
+
+SECTIONS = [
+    *("explore", "ratios", "trade-off", "confirmation", "losses", "agreement"),
+    *("held-out", "parameters", "cost", "notes"),
+]
+
+
+class Page(HTMLParser):
+    """The elements and the visible words of a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words = ""
+        self.scripts: list[str] = []
+        self.held: dict[str, str] = {}
+        self._inside = ""
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+        if tag == "script":
+            self.scripts.append(dict(attrs).get("id") or "")
+
+    def handle_endtag(self, tag):
+        self._inside = ""
+
+    def handle_data(self, data):
+        if self._inside == "script":
+            name = self.scripts[-1]
+            self.held[name] = self.held.get(name, "") + data
+        elif self._inside != "style":
+            self.words += data + " "
+
+    @property
+    def specs(self) -> list[dict]:
+        """Data and layout of every plot."""
+        return json.loads(self.held["figures"])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> tuple[Study, Question]:
+    return whole_study(tmp_path_factory.getbasetemp() / "report")
+
+
+@pytest.fixture(scope="module")
+def page(whole) -> Page:
+    return Page(whole_page(whole[0].folder.parent))
+
+
+@pytest.fixture
+def copied(whole, tmp_path) -> tuple[Study, Question]:
+    """A study to take things away from."""
+    study, question = whole
+    shutil.copytree(study.folder, tmp_path / "copy")
+    return Study(tmp_path / "copy"), question
+
+
+def test_it_has_every_section_and_answers_first(whole, page):
+    study, _ = whole
+    assert [of["id"] for tag, of in page.elements if tag == "section"] == SECTIONS
+    answer = Recommendation.read(study)
+    ratio = (answer.mixture or {})[HOSTILE_CORPUS]
+    above, _ = page.words.split("Loss against the domain ratio of", 1)
+    rows = Confirmation.read(study).confirmations
+    measured = [row.measured for row in rows if row.recommended and row.domain_ratio == ratio]
+    assert len(measured) == 2
+    for fact in (
+        *(f"{100 * ratio:.1f}".removesuffix(".0") + "%", f"{answer.low:.1%} to {answer.high:.1%}"),
+        *(*answer.law.values(), answer.binding, "Domain ratio by one law alone"),
+        *(f"{loss:.4f}" for loss in [*measured, *(predicted.loss for predicted in answer.predicted.values())]),
+    ):
+        assert fact in above
+    facts = ("lambda", "per unit of S1", "identified", "2.13.0", "abc1234", "a <processor> & more", "15 min")
+    span = "2026-01-01T00:00:00+00:00 to 2026-01-01T00:00:30+00:00"
+    assert [fact for fact in (*facts, span, "Optimum:", *answer.warnings) if fact not in page.words] == []
+    assert "no bootstrap" not in page.words
+
+
+def test_those_who_do_not_see_it_are_told(page):
+    of = {kind: [attrs for tag, attrs in page.elements if tag == kind] for kind in ("caption", "table", "th", "input")}
+    assert len(of["caption"]) == len(of["table"]) >= 9
+    assert {attrs["scope"] for attrs in of["th"]} == {"col", "row"}
+    labels = {attrs["for"] for tag, attrs in page.elements if tag == "label"}
+    assert labels == {attrs["id"] for attrs in of["input"]} == {"tolerances", "sizes", "lengths"}
+    plots = [attrs for _, attrs in page.elements if "plot" in (attrs.get("class") or "").split()]
+    assert len(plots) == len(page.specs) + 3
+    assert all(attrs["role"] == "img" for attrs in plots)
+    first = next(attrs["aria-label"] or "" for attrs in plots if "drawn" in (attrs["class"] or ""))
+    assert first.startswith(
+        "Loss on general The answer: qwen2-0.7m, 1.23 M tokens: domain ratio of <img src=x oner… from 0 to"
+    )
+    assert "; loss, nats per token from " in first
+    assert ("a", {"class": "skip", "href": "#content"}) in page.elements
+
+
+def test_provenance_names_the_text(copied, tmp_path):
+    study, question = copied
+    evidence = Evidence(study, question, study.read_plan(), {})
+
+    def words() -> str:
+        (tmp_path / "part.html").write_text(provenance(evidence))
+        return Page(tmp_path / "part.html").words
+
+    fingerprint = "00" * 16
+    assert fingerprint in words()
+    text = Corpus(fingerprint, "c0ffee", {"train": 1234567, "validation": 89})
+    Corpora({}, {"general": text, HOSTILE_CORPUS: dataclasses.replace(text, fingerprint="other")}).write(study)
+    assert "c0ffee" in words()
+    assert "1,234,567" in words()
+    # What is recorded of another text is not told of this one.
+    assert words().count("not recorded") == 3
+
+
+def test_names_never_become_markup(page):
+    tags = [tag for tag, _ in page.elements]
+    assert "img" not in tags
+    assert "b" in tags  # the cards' own
+    assert all(of == {} for tag, of in page.elements if tag == "b")
+    assert not any(name.startswith("on") for _, of in page.elements for name in of)
+    # Before the page is painted; what is held; plotly, the page's own, and that of the sliders.
+    assert page.scripts == ["", "summary", "figures", "study", "template", "dark", *[""] * 3]
+    assert all("<" not in page.held[name] for name in ("figures", "study", "dark"))
+    assert HOSTILE_CORPUS in page.words
+    assert HOSTILE_NAME in page.words
+    # Plotly reads tags as well, so names reach it escaped once more.
+    assert HOSTILE_CORPUS not in json.dumps(page.specs)
+    assert "&lt;img src=x onerror=alert(1)&gt;" in json.dumps(page.specs)
+
+
+def test_it_is_one_small_file_that_fetches_nothing(whole, page):
+    study, _ = whole
+    assert (study.folder / "report.html").stat().st_size < 10e6
+    for _, of in page.elements:
+        assert "src" not in of
+        assert (of.get("href") or "#").startswith(("#", "data:"))
+    policy = next(of["content"] for _, of in page.elements if of.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+
+
+def test_the_answer_is_there_for_machines(page):
+    description = next(of["content"] for _, of in page.elements if of.get("name") == "description")
+    assert description.startswith("Train qwen2-0.7m for 1.23 M tokens on ")
+    assert "The confirmation run measured" in description
+    assert description in page.words
+
+
+def test_every_figure_is_valid_plotly(page):
+    # 2 corpora x (4 sizes + 4 sizes + 2 comparisons), the trade-off and the runs around the answer.
+    assert len(page.specs) == 22
+    for spec in page.specs:
+        plotly.graph_objects.Figure(spec)
+        assert any(any(y is not None for y in trace["y"]) for trace in spec["data"])
+
+
+def test_confirmations_are_drawn_where_they_were_measured(whole, page):
+    study, _ = whole
+    rows = Confirmation.read(study).confirmations
+    of_domain = sorted({row.measured for row in rows if row.corpus == HOSTILE_CORPUS})
+    target = page.specs[4]  # the domain's first panel
+    drawn = [trace for trace in target["data"] if trace.get("marker", {}).get("symbol") == "diamond"]
+    assert sorted(y for trace in drawn for y in trace["y"]) == pytest.approx(of_domain, rel=1e-5)
+
+
+ROAD = ["confirmation.json", "recommendation.json", "fits", "points.parquet", "runs"]
+
+
+@pytest.mark.parametrize(
+    ("steps_back", "sentences"),
+    [
+        (1, ["The answer is not confirmed yet: run cptlaw confirm.", "not yet"]),
+        (2, ["There is no recommendation yet: run cptlaw recommend."]),
+        (3, ["Not fitted: dcpt, transfer-anchored; cptlaw fit fits them, or says why it cannot."]),
+        (4, ["No points are collected yet: run cptlaw train, then cptlaw collect.", "Nothing to draw yet."]),
+        (5, ["No run has been started"]),
+    ],
+)
+def test_what_is_missing_is_said(copied, steps_back, sentences):
+    study, question = copied
+    for name in ROAD[:steps_back]:
+        path = study.folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    page = Page(write_report(study, question))
+    assert [of["id"] for tag, of in page.elements if tag == "section"] == SECTIONS
+    for sentence in sentences:
+        assert sentence in page.words
+    assert "runs done" in page.words  # the plan's cost is always there
+    assert "None" not in page.words.replace("None.", "")
+    assert "nan" not in page.words.split()
+
+
+def test_rounds_of_chosen_runs_are_drawn_against_their_cost(copied, tmp_path):
+    study, question = copied
+    fitted = [run for run in study.read_plan() if run.role == "fit"][:3]
+    one = DesignRound(1, "0", 0.0, 9e12, 0.05, None, None, 1, [], "")
+    runs = [ChosenRun(run.name, run.model, 0.5, run.spec.steps, 0, 2e12, 0.1) for run in fitted]
+    rounds = [dataclasses.replace(one, chosen=runs[:1])]
+    rounds += [dataclasses.replace(one, round=2, spent=2e12, answer=0.6, half_width=0.2, chosen=runs[1:])]
+    rounds += [dataclasses.replace(one, round=3, spent=6e12, answer=0.5, half_width=0.04, stop=TOLERANCE)]
+    # A run that is not planned is of another question.
+    other = dataclasses.replace(one, chosen=[dataclasses.replace(runs[0], run="other")])
+    write_rounds(study, [*rounds, other])
+    made = Page(write_report(study, question))
+    assert "rounds" in [of["id"] for tag, of in made.elements if tag == "section"]
+    figure = rounds_figure(read_evidence(study, question))
+    assert figure
+    widths, answers = (panel.spec for panel in figure.panels)
+    assert [widths, answers] == [spec for spec in made.specs if spec in (widths, answers)]
+    line, dots = widths["data"][1:3]
+    assert (line["x"], line["y"]) == (dots["x"], dots["y"]) == ([2.0, 6.0], [0.2, 0.04])
+    assert (widths["data"][3]["x"], widths["data"][3]["y"]) == ([6.0], [0.1])
+    assert answers["data"][1]["y"] == [0.6, 0.5]
+    measured = Confirmation.read(study).outcome.crossing
+    assert measured
+    assert answers["data"][-1]["y"] == pytest.approx([measured.value] * 2, rel=1e-5)
+    summary = tracked_answer(question, study).summary
+    design = {key: value for key, value in summary.items() if key.startswith("design/")}
+    assert design == {"design/half_width": 0.04, "design/spent": 6e12, "design/unit": "FLOPs", "design/rounds": 3}
+    # Costs of a few hours are not shown over a power of ten.
+    write_rounds(study, [dataclasses.replace(one, spent=one.spent / 1e13, unit="device-hours") for one in rounds])
+    figure = rounds_figure(read_evidence(study, question))
+    assert figure
+    spec = figure.panels[0].spec
+    assert spec["data"][1]["x"] == pytest.approx([0.2, 0.6])
+    assert spec["layout"]["xaxis"]["title"]["text"] == "device-hours of the chosen runs"
+
+
+def test_points_kept_without_their_runs_make_the_same_page_but_for_what_the_runs_say(copied, page):
+    study, question = copied
+    shutil.rmtree(study.runs)
+    kept = Page(write_report(study, question))
+    assert kept.specs == page.specs
+    assert "kept without its runs" in kept.words
+    assert "not here" in kept.words
+    assert "No run has been started" not in kept.words
+    done = re.findall(r"\d+ of \d+", page.words.split("runs done")[1].split("Notes")[0])
+    assert done[-1].split()[0] != "0"
+    assert re.findall(r"\d+ of \d+", kept.words.split("runs done")[1].split("Notes")[0]) == done
+
+
+def test_an_variant_has_panels_of_its_own(whole):
+    evidence = read_evidence(*whole)
+    assert evidence.points is not None
+    fitted = evidence.points["role"] == "fit"
+    variants = np.where(fitted & (evidence.points["ratio"] > 0.4), "short", np.where(fitted, "", "seen-by-none"))
+    whole_panels, parted = (
+        [panel for panel in found.panels if panel.group.endswith("general")]
+        for found in (
+            loss_curves(evidence),
+            loss_curves(dataclasses.replace(evidence, points=evidence.points.assign(variant=variants))),
+        )
+        if found is not None
+    )
+    sizes = [panel.title for panel in whole_panels]
+    assert {panel.title.removeprefix(size) for size in sizes for panel in parted if panel.title.startswith(size)} == {
+        "", ", short", ", variants in no fit",
+    }  # fmt: skip
+    short = next(panel for panel in parted if panel.title.endswith("short"))
+    dots = [trace for trace in short.spec["data"] if trace.get("mode") == "markers"]
+    assert len(dots) == (np.unique(evidence.points.loc[fitted, "ratio"]) > 0.4).sum()
+
+
+def _drop_a_law(study):
+    for path in (study.folder / "fits").glob("*-dcpt.json"):
+        path.unlink()
+
+
+def _drop_the_draws(study):
+    (study.folder / "recommendation.json").unlink()
+    for path in (study.folder / "fits").glob("*.json"):
+        _edit(study, f"fits/{path.name}", draws=[])
+
+
+def _find_no_mixture(study):
+    nothing = {"mixture": None, "low": None, "high": None, "predicted": {}}
+    _edit(study, "recommendation.json", **nothing, binding="infeasible even at r_d=0")
+    (study.folder / "confirmation.json").unlink()
+
+
+def _recommend_another_ratio(study):
+    goal = {**vars(Recommendation.read(study).goal), "tolerance": 0.07}
+    _edit(study, "recommendation.json", mixture={"general": 0.9, HOSTILE_CORPUS: 0.1}, goal=goal)
+
+
+def _drop_a_model_from_the_plan(study):
+    study.write_plan([run for run in study.read_plan() if run.model != "qwen2-0.05m"])
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "unsaid"),
+    [
+        (_drop_a_law, ["Not fitted: dcpt; cptlaw fit fits them, or says why it cannot.", "Parameters of the laws"], []),
+        (_drop_the_draws, ["no bootstrap"], []),
+        (_find_no_mixture, ["No mixture keeps qwen2-0.7m within the tolerance", "infeasible even at r_d=0"], []),
+        (
+            _recommend_another_ratio,
+            ["The confirmation runs are of another domain ratio", "tolerance, +7%"],
+            ["Optimum:", "The confirmation run measured"],
+        ),
+        (_drop_a_model_from_the_plan, ["qwen2-0.15m"], ["qwen2-0.05m"]),
+    ],
+)
+def test_a_changed_study_has_a_page_that_says_so(copied, change, said, unsaid):
+    study, question = copied
+    change(study)
+    words = Page(write_report(study, question)).words
+    assert [part for part in said if part not in words] == []
+    assert [part for part in unsaid if part in words] == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"law": {"general": "dcpt", HOSTILE_CORPUS: "chinchilla"}}, {"loss_before": {"general": 4.0, "poems": 5.0}}],
+)
+def test_the_answer_to_another_question_is_none(copied, change):
+    study, question = copied
+    _edit(study, "recommendation.json", **change)
+    evidence = read_evidence(study, question)
+    assert evidence.recommendation is None
+    assert evidence.missing == ["The recommendation is of another question: run cptlaw recommend again."]
+
+
+def test_words_beside_points_give_way_to_earlier_ones():
+    written = notes([0.5, 0.55, 0.9, 1.2], [0.5, 0.52, 0.5, 0.5], ["a", "b", "c", "d"], [0, 1], [0, 1])
+    assert [note["text"] for note in written] == ["a", "c"]
+
+
+def test_another_law_that_goes_astray_does_not_flatten_a_figure():
+    low, high = value_range([1.0, 2.0], [1.5, 100.0])
+    assert low == pytest.approx(0.94)
+    assert high == pytest.approx(2.56)
+
+
+def _drop_the_schema_of_the_points(study):
+    table = pyarrow.parquet.read_table(study.folder / "points.parquet").replace_schema_metadata({})
+    pyarrow.parquet.write_table(table, study.folder / "points.parquet")
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda study: _edit(study, "recommendation.json", schema=99), "recommendation.json: schema 99"),
+        (lambda study: _edit(study, "confirmation.json", schema=99), "confirmation.json: schema 99"),
+        (_drop_the_schema_of_the_points, "points of schema none"),
+        (lambda study: study.plan_file.unlink(), "missing; run cptlaw plan"),
+    ],
+)
+def test_another_schema_or_no_plan_is_an_error(copied, change, error):
+    study, question = copied
+    change(study)
+    with pytest.raises(StudyError, match=error):
+        write_report(study, question)
+
+
+def test_a_question_with_another_tolerance_still_reads_the_study(copied):
+    study, question = copied
+    goal = dataclasses.replace(question.goal, tolerance=0.1)
+    answered = Recommendation.read(study).goal.tolerance
+    words = Page(write_report(study, dataclasses.replace(question, goal=goal))).words
+    assert f"tolerance, {100 * answered:+.3g}%" in words, "the figure speaks of the answer's question"
+
+
+def _edit(study: Study, name: str, **changes) -> None:
+    path = study.folder / name
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))

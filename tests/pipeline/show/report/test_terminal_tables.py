@@ -1,0 +1,26 @@
+"""What is printed has room on a terminal of 80 columns."""
+
+import dataclasses
+
+import pytest
+from rich.console import Console
+
+from pipeline.show.terminal.tables import confirmation_table
+from tests.pipeline.goals.ratio.examples import confirmation_row
+
+ROW = confirmation_row(
+    "general", 0.706, [3.32, 3.33, 3.33], model="qwen2-0.15m", law="transfer-anchored",
+    predicted=3.3441, low=3.2724, high=3.4008, measured=3.3274, relative_error=0.005, sd=0.0058,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("other", [{"domain_ratio": 0.4}, {"model": "qwen2-0.05m"}])
+def test_every_number_of_a_confirmation_has_room(other: dict) -> None:
+    console = Console(width=80)
+    with console.capture() as shown:
+        console.print(confirmation_table([ROW, dataclasses.replace(ROW, **other, measured=3.5, inside=False)]))
+    told = shown.get()
+    assert "…" not in told
+    for words in ("transfer-anchored *", "3.2724 to 3.4008", "3.3274 ", "3.5000!", "+0.50%", "0.0058", "sd of 3"):
+        assert words in told, words
+    assert f"general at {other.get('model', '0.400')}" in told
