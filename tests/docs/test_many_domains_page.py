@@ -26,7 +26,7 @@ def test_its_counts_are_those_of_the_methods() -> None:
     question = read_question(["experiment=autoscale-small", "weights.seeds=1"])
     setting = estimate(question)
     a_step = question.pretrain.global_batch * question.sequence_length
-    m, (small, large) = len(setting.domains), question.weights.scales
+    m, (small, large) = len(question.corpora.sources), question.weights.scales
     assert METHODS["ddo"].count(setting) == (1 + 2 * m, round(small * (2 * m + 7 / 3)) * a_step)
     assert METHODS["autoscale"].count(setting) == (2 * (1 + 2 * m), round((small + large) * (2 * m + 7 / 3)) * a_step)
 
