@@ -1,12 +1,16 @@
-"""Every page of the documentation: its links, and the math that GitHub renders."""
+"""Every page of the documentation: its links, the keys that it names, and the math that GitHub renders."""
 
 import re
 
 import pytest
 
+from pipeline.question.messages import describe_keys
 from tests.docs.pages import ROOT, read
 
 PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+OTHERS = ["../README.md", "../CONTRIBUTING.md", "../CHANGELOG.md", "results/README.md"]
+# Keys below a group, and the lists and mappings that have keys of their own.
+KEYS = {".".join(key.split(".")[:length]) for key, *_ in describe_keys() for length in range(2, key.count(".") + 2)}
 CODE = re.compile(r"^```.*?^```$", flags=re.M | re.S)
 
 
@@ -15,13 +19,24 @@ def _anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS])
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\((?!http)([^)\s]+)\)", CODE.sub("", read(page))):
         path, _, anchor = target.partition("#")
-        there = ROOT / "docs" / (path or page)
+        there = (ROOT / "docs" / page).parent / path if path else ROOT / "docs" / page
         assert there.exists(), target
         assert not anchor or anchor in _anchors(there.read_text(encoding="utf-8")), target
+
+
+@pytest.mark.parametrize("page", [*PAGES, "../README.md", "../CONTRIBUTING.md"])
+def test_keys_are_those_of_a_question(page):
+    groups = {key.split(".")[0] for key in KEYS}
+    named = set(re.findall(r"(?<![\w./-])([a-z_]+(?:\.[a-z_]+)+)(?=[=`])", read(page)))
+    keys = {name for name in named if name.split(".")[0] in groups and not name.endswith((".bin", ".py", ".jsonl"))}
+    # Names of variants and DeepSpeed's own keys are free; the last two are counts of a manifest.
+    free = r"variants\..+|parallel\.deepspeed\..+|validation\.(same|near)"
+    known = "|".join(re.escape(key).replace(r"\*", "[^.]+") for key in KEYS)
+    assert {name for name in keys if not re.fullmatch(f"({known}|{free})", name)} == set()
 
 
 @pytest.mark.parametrize("page", PAGES)
