@@ -39,6 +39,17 @@ def test_keys_are_those_of_a_question(page):
     assert {name for name in keys if not re.fullmatch(f"({known}|{free})", name)} == set()
 
 
+@pytest.mark.parametrize("page", [*PAGES, "../README.md", "../CONTRIBUTING.md"])
+def test_files_modules_and_experiments_are_there(page):
+    text = read(page)
+    files = re.findall(r"`((?:conf|docs|fitting|pipeline|slurm|tests|training)/[\w./-]+)`", text)
+    modules = re.findall(r"python -m ((?:docs|pipeline|tests|training)[\w.]*)", text)
+    places = [[file] for file in files if file != "fitting/laws/repeated.py"]
+    places += [[f"{name}.py", f"{name}/__main__.py"] for name in (module.replace(".", "/") for module in modules)]
+    places += [[f"conf/experiment/{name}.yaml"] for name in re.findall(r"experiment=([\w-]+)", text)]
+    assert [place for place in places if not any((ROOT / path).exists() for path in place)] == []
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_what_github_renders_as_math_is_whole(page):
     text = re.sub(r"\$?`[^`\n]*`\$?", "", CODE.sub("", read(page)))
