@@ -239,8 +239,18 @@ def next_steps(context: Context) -> list[str]:
     return list(STEPS)[first:]
 
 
-def go_on(question: Question, console: Console, last: str = "report") -> Exit:
-    """Take the next steps of a study, up to `last`, until one fails or runs are queued; an answer for each domain.
+def steps_between(first: str, last: str) -> list[str]:
+    """The steps from one to another, both included.
+
+    >>> steps_between("collect", "recommend")
+    ['collect', 'fit', 'recommend']
+    """
+    names = list(STEPS)
+    return names[names.index(first) : names.index(last) + 1]
+
+
+def go_on(question: Question, console: Console) -> Exit:
+    """Take the next steps of a study until one fails or runs are queued; an answer for each domain.
 
     What fails for one domain leaves the others their answers.
 
@@ -249,7 +259,6 @@ def go_on(question: Question, console: Console, last: str = "report") -> Exit:
     """
     start, context = time.perf_counter(), context_of(question)
     names = next_steps(context)
-    names = names[: names.index(last) + 1] if last in names else []
     for name in (name for name in names if not STEPS[name].of_answer):
         _print_rule(name, start, console)
         if (code := STEPS[name].run(context.fresh(), console)) != Exit.DONE or open_runs(context.fresh()):

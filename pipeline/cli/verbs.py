@@ -23,7 +23,7 @@ from pipeline.plan.write import write_plan
 from pipeline.question.schema import Question
 from pipeline.show.terminal.tables import answer_line
 from pipeline.show.tracking.sync import sync
-from pipeline.steps import STEPS, answered_questions, go_on, planned_now, print_answer
+from pipeline.steps import STEPS, answered_questions, go_on, planned_now, print_answer, steps_between
 from pipeline.study.context import context_of
 from pipeline.study.folder import study_of
 from pipeline.study.status import MOST, status_table, statuses
@@ -55,8 +55,9 @@ def refine(question: Question, console: Console) -> Exit:
     code = launch(question, context.study, console)
     if code != Exit.DONE or question.launcher.kind == "slurm":
         return code  # DONE: the runs are queued, and behind them the job that answers.
-    if (code := go_on(question, console, last="recommend")) != Exit.DONE:
-        return code
+    for name in steps_between("collect", "recommend"):
+        if (code := STEPS[name].run(context.fresh(), console)) != Exit.DONE:
+            return code
     console.print(f"before: {before or 'no answer'}", highlight=False)
     console.print(f"now:    {answer_line(context)}", highlight=False)
     return Exit.DONE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from importlib.util import find_spec
 from typing import Any
 
 from pipeline.goals.weights.methods.registry import METHODS
@@ -24,6 +25,8 @@ def weights_problems(question: Question) -> Iterator[str]:
         yield f"weights.methods: empty; allowed: {', '.join(METHODS)}"
     for name in sorted({*weights.methods} - {*METHODS}):
         yield f"weights.methods: {name!r}; allowed: {', '.join(METHODS)}{nearest(name, METHODS)}"
+    if "regmix" in weights.methods and find_spec("sklearn") is None:
+        yield "weights.methods: regmix needs scikit-learn; pip install 'cptlaw[regmix]'"
     if weights.phase not in ("pretrain", "continual"):
         yield f"weights.phase: {weights.phase!r}; allowed: pretrain, continual"
         return
