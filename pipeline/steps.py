@@ -190,6 +190,8 @@ class Step:
     """Whether the folder holds what it makes, of the question and the runs as they are now."""
     of_answer: bool = False
     """Whether it is about one of several domains of a study, and not about all."""
+    is_queued: Callable[[Context], bool] = lambda context: False
+    """Whether it has left work to a cluster that is not done yet."""
 
 
 def _is_planned(context: Context) -> bool:
@@ -221,13 +223,17 @@ def _is_confirmed(context: Context) -> bool:
 
 
 STEPS = {
-    "prepare": Step(prepare, lambda context: context.is_prepared and context.known_precision is not None),
+    "prepare": Step(
+        prepare,
+        lambda context: context.is_prepared and context.known_precision is not None,
+        is_queued=lambda context: not context.is_prepared,
+    ),
     "plan": Step(plan, _is_planned),
-    "train": Step(train, _is_trained),
+    "train": Step(train, _is_trained, is_queued=lambda context: bool(open_runs(context))),
     "collect": Step(collect, lambda context: not not_collected(context)),
     "fit": Step(fit, _is_answered, of_answer=True),
     "recommend": Step(recommend, _is_answered, of_answer=True),
-    "confirm": Step(confirm, _is_confirmed, of_answer=True),
+    "confirm": Step(confirm, _is_confirmed, of_answer=True, is_queued=lambda context: bool(open_runs(context))),
     "report": Step(report, lambda context: False, of_answer=True),
 }
 """Name of a step, and of its verb -> the step, in their order."""
@@ -261,8 +267,9 @@ def go_on(question: Question, console: Console) -> Exit:
     names = next_steps(context)
     for name in (name for name in names if not STEPS[name].of_answer):
         _print_rule(name, start, console)
-        if (code := STEPS[name].run(context.fresh(), console)) != Exit.DONE or open_runs(context.fresh()):
-            return code  # DONE: runs are queued.
+        code = STEPS[name].run(context.fresh(), console)
+        if code != Exit.DONE or STEPS[name].is_queued(context.fresh()):
+            return code
     codes = [_answer(single, names, start, console) for single in answered_questions(question)]
     return next((code for code in codes if code != Exit.DONE), Exit.DONE)
 
@@ -272,7 +279,7 @@ def _answer(question: Question, names: list[str], start: float, console: Console
     for name in (name for name in names if STEPS[name].of_answer):
         _print_rule(f"{name} {question.corpora.domain}" if question.corpora.domains else name, start, console)
         code = STEPS[name].run(context.fresh(), console)
-        if code != Exit.DONE or (name == "confirm" and open_runs(context.fresh())):
+        if code != Exit.DONE or STEPS[name].is_queued(context.fresh()):
             # What is known is shown all the same.
             return code if name == "report" else max(code, report(context.fresh(), console))
     return Exit.DONE
