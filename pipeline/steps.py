@@ -264,18 +264,20 @@ def go_on(question: Question, console: Console) -> Exit:
         The exit code of the step that failed, or DONE.
     """
     start, context = time.perf_counter(), context_of(question)
-    names = next_steps(context)
-    for name in (name for name in names if not STEPS[name].of_answer):
+    shared = [name for name in next_steps(context) if not STEPS[name].of_answer]
+    for name in shared:
         _print_rule(name, start, console)
         code = STEPS[name].run(context.fresh(), console)
         if code != Exit.DONE or STEPS[name].is_queued(context.fresh()):
             return code
-    codes = [_answer(single, names, start, console) for single in answered_questions(question)]
+    codes = [_answer(single, bool(shared), start, console) for single in answered_questions(question)]
     return next((code for code in codes if code != Exit.DONE), Exit.DONE)
 
 
-def _answer(question: Question, names: list[str], start: float, console: Console) -> Exit:
+def _answer(question: Question, anew: bool, start: float, console: Console) -> Exit:
+    """Take the steps to the answer for one domain: all of them anew, or those that are left."""
     context = context_of(question)
+    names = STEPS if anew else next_steps(context)
     for name in (name for name in names if STEPS[name].of_answer):
         _print_rule(f"{name} {question.corpora.domain}" if question.corpora.domains else name, start, console)
         code = STEPS[name].run(context.fresh(), console)
