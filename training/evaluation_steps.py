@@ -25,14 +25,14 @@ class EvaluationPolicy:
     every: int = 1000
     """Spacing of the dense grid, steps, 1 or more."""
     decay: float = 0.02
-    """Of decay: point x of the dense grid (1, 2, ...) is kept with density exp(-decay x); 0 keeps all."""
+    """Policy decay: point x of the dense grid (1, 2, ...) is kept with density exp(-decay x); 0 keeps all."""
     bernoulli: bool = False
-    """Of decay: true draws each x with that probability; false takes x where the running sum of the densities passes a
-    whole number."""
+    """Policy decay: true draws each x with that probability; false takes x where the running sum of the densities
+    passes a whole number."""
     seed: int = 0
-    """Of decay with bernoulli: seed of the draw. A longer run repeats the draws of a shorter one."""
+    """Policy decay with bernoulli: seed of the draw. A longer run repeats the draws of a shorter one."""
     steps: tuple[int, ...] = ()
-    """Of explicit: the steps in any order, none beyond the last of the run."""
+    """Policy explicit: the steps in any order, none beyond the last of the run."""
 
     def __post_init__(self) -> None:
         # OmegaConf and JSON have lists.

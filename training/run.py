@@ -65,7 +65,7 @@ class Places:
     start: Path | None = None
     """Folder of the first weights; None: from scratch."""
     reference: Path | None = None
-    """Of a reweighting: folder of the reference model's weights."""
+    """Folder of the reference model's weights; None: no reweighting."""
 
 
 @dataclass(frozen=True)

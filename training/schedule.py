@@ -34,7 +34,7 @@ class Piece:
     share: float | None = None
     """Length as a ratio of the run's steps, 0 to 1; one piece may have neither steps nor share and takes the rest."""
     power: float = 1.0
-    """Of polynomial: exponent of the remaining fraction of the piece."""
+    """Shape polynomial: exponent of the remaining fraction of the piece."""
 
 
 def learning_rates(pieces: Sequence[Piece], steps: int, before: float = 0.0) -> np.ndarray:

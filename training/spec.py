@@ -43,13 +43,13 @@ class Initial:
     kind: str = "scratch"
     """scratch (drawn with the run's seed), run (another run's checkpoint) or directory (a Hugging Face one)."""
     run: str = ""
-    """Of run: the parent's hash."""
+    """Kind run: the parent's hash."""
     step: int = 0
-    """Of run: the parent's step."""
+    """Kind run: the parent's step."""
     fingerprint: str = ""
-    """Of directory: hash of its weights."""
+    """Kind directory: hash of its weights."""
     moments: bool = False
-    """Of run: whether the optimizer's moments are loaded too, as for a decay phase that continues a constant one."""
+    """Kind run: whether the optimizer's moments are loaded too, as for a decay phase that continues a constant one."""
 
 
 @dataclass(unsafe_hash=True)
@@ -59,9 +59,9 @@ class Objective:
     kind: str = "causal"
     """causal: each next token; masked: hidden tokens, for model_type bert."""
     mask_share: float = 0.15
-    """Of masked: ratio of the tokens that are predicted, rounded to a number per sequence."""
+    """Kind masked: ratio of the tokens that are predicted, rounded to a number per sequence."""
     mask_token: int = -1
-    """Of masked: token id that replaces a hidden token; -1: the tokenizer's mask token, or a new one."""
+    """Kind masked: token id that replaces a hidden token; -1: the tokenizer's mask token, or a new one."""
 
     def predictions(self, length: int) -> int:
         """Tokens that are predicted in a sequence: all, or of masked `mask_share` of them and at least one.
@@ -223,7 +223,7 @@ class Parallel:
     timeout: float = 600.0
     """Seconds without an answer from another process of the run after which all processes stop."""
     deepspeed: dict[str, Any] = field(default_factory=dict)
-    """Of zero1 to zero3: DeepSpeed's configuration; auto: derived from the run."""
+    """Kinds zero1 to zero3: DeepSpeed's configuration; auto: derived from the run."""
 
     def micro_batch(self, global_batch: int, given: int) -> int:
         """Sequences per forward pass of a process: `given`, or with 0 all that it has of a step.

@@ -60,7 +60,7 @@ class Telemetry:
     spec: RunSpec
     """The run."""
     flops_per_token: float
-    """Of training, forward and backward."""
+    """FLOPs of training on a token, forward and backward."""
     peak: float | None
     """Sum of the dense peaks of the run's devices, FLOP a second; None: unknown."""
     log: Callable[[str], object]

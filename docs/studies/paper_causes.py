@@ -30,7 +30,7 @@ from pipeline.papers.dynamics.fits import ACCURATE, open_model
 from pipeline.papers.dynamics.points import CORPORA as SIDES
 from pipeline.papers.dynamics.points import ScheduleStudy, fit_to, predicted
 from pipeline.papers.make import tables_of
-from pipeline.papers.table import PAPERS_VARIABLE, Source, paper_folder
+from pipeline.papers.table import PAPERS_VARIABLE, PaperStudy, paper_folder
 from pipeline.papers.verdict import NOT_HERE, SEED_TIE, compared
 from pipeline.study.folder import Study
 
@@ -43,13 +43,13 @@ DRAWS = 5
 def read(name: str) -> DomainPoints | ScheduleStudy:
     """The points of a kept study, by the name of its input."""
     folder = RESULTS / READINGS[name].experiment
-    return READINGS[name].read(Source(Study(folder), question_of_study(folder, [])))
+    return READINGS[name].read(PaperStudy(Study(folder), question_of_study(folder, [])))
 
 
 def six_domains(study: str = DESIGNS["first"], **changes: float) -> DomainPoints:
     """The points of a kept six-domain study, with changed fields."""
     folder = RESULTS / study
-    points = READINGS["six"].read(Source(Study(folder), question_of_study(folder, [])))
+    points = READINGS["six"].read(PaperStudy(Study(folder), question_of_study(folder, [])))
     return dataclasses.replace(points, **changes)
 
 

@@ -84,7 +84,7 @@ class ImportSettings(RunFacts):
     losses: dict[str, str] = field(default_factory=dict)
     """Key of a log -> corpus; empty: eval_CORPUS_loss and eval/CORPUS_loss of both corpora."""
     columns: dict[str, str] = field(default_factory=dict)
-    """Of a table: step, corpus, loss, run, or a fact of its runs -> column of the file."""
+    """Names in a table: step, corpus, loss, run, or a fact of its runs -> column of the file."""
     runs: str | None = None
     """YAML file with any of these keys, and under runs: a file or run -> its facts."""
 
@@ -103,7 +103,7 @@ SAME_RATE = 0.01
 """Difference between a logged and a given learning rate, over the peak, up to which they are the same."""
 NEEDED = ("domain_ratio", "tokens_per_step", "non_embedding", "peak")
 LEAST_PARAMETERS = 1000
-"""Of a model; a smaller number is one of billions."""
+"""Fewest parameters of a model; a smaller number counts billions."""
 
 
 def carry_out(words: Sequence[str], console: Console) -> Exit:

@@ -10,10 +10,11 @@ from rich.console import Console
 
 from pipeline.goals.registry import load_question, question_of_study, read_question
 from pipeline.papers.catalogue import READINGS, TABLES
-from pipeline.papers.table import Reading, Source
+from pipeline.papers.table import PaperStudy, StudyReader
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.show.terminal.tables import cost_table
+from pipeline.steps import steps_between
 from pipeline.study.context import Context
 from pipeline.study.folder import Study, StudyError
 from training.run import Exit
@@ -89,8 +90,10 @@ def complete_study(study: Study, question: Question, console: Console, carry_out
     return Exit.DONE
 
 
-def _run(study: Study, question: Question, readings: Sequence[Reading], console: Console, carry_out: CarryOut) -> Exit:
-    steps = ["prepare", "plan", "train"] if _open_runs(study) != 0 else []
+def _run(
+    study: Study, question: Question, readings: Sequence[StudyReader], console: Console, carry_out: CarryOut
+) -> Exit:
+    steps = steps_between("prepare", "train") if _open_runs(study) != 0 else []
     after = list(dict.fromkeys(verb for reading in readings for verb in reading.verbs))
     for step in [*steps, *after]:
         if step == after[0] and (waiting := _open_runs(study)):
@@ -114,12 +117,12 @@ def _open_runs(study: Study) -> int | None:
     return sum(study.state(run) != "done" for run in study.read_plan())
 
 
-def _missing(readings: Sequence[Reading], study: Study, question: Question) -> list[str]:
+def _missing(readings: Sequence[StudyReader], study: Study, question: Question) -> list[str]:
     """The error of each reading that fails."""
     errors = []
     for reading in readings:
         try:
-            reading.read(Source(study, question))
+            reading.read(PaperStudy(study, question))
         except StudyError as error:
             errors.append(str(error))
     return errors
@@ -132,7 +135,7 @@ def _print_cost(study: Study, question: Question, console: Console, carry_out: C
         console.print(cost_table(Context(question, study), runs))
 
 
-def _question(reading: Reading, overrides: Sequence[str]) -> Question:
+def _question(reading: StudyReader, overrides: Sequence[str]) -> Question:
     """The question of the experiment whose study exists; else of the one whose texts are on this machine."""
     questions, mistakes = [], []
     for experiment in filter(None, (reading.experiment, reading.fallback)):

@@ -46,7 +46,7 @@ class PlanNotes:
 
     lines: Sequence[str] = ()
     stages: Sequence[Stage] = field(default_factory=list)
-    """Of a search in stages: the cost of each, with a last row for all."""
+    """The cost of each stage of a search, with a last row for all; empty: no stages."""
 
 
 class Goal(ABC):

@@ -12,7 +12,7 @@ import pandas as pd
 
 from fitting import PointsError
 from pipeline.goals.weights.artifacts import WeightsConfirmation
-from pipeline.papers.table import Reading, Source, Table
+from pipeline.papers.table import PaperStudy, StudyReader, Table
 from pipeline.papers.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
 
 METHODS = {
@@ -179,7 +179,7 @@ def _printed_saved(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"scale": steps, "metric": "percent saved", "value": 100 * rows["value"].astype(float) / steps})
 
 
-def _read(source: Source) -> Weighed:
+def _read(source: PaperStudy) -> Weighed:
     comparison, results = WeightsConfirmation.read(source.study), {}
     for row in comparison.methods:
         for run in row.runs:
@@ -191,12 +191,12 @@ def _read(source: Source) -> Weighed:
     return Weighed(comparison, tuple(source.question.weights.given), results)
 
 
-def _summary(source: Source) -> str:
+def _summary(source: PaperStudy) -> str:
     target = WeightsConfirmation.read(source.study).target
     return f"Every method's weights were trained for {target.steps:,} steps, {target.tokens:,} tokens."
 
 
-READING = Reading(
+READING = StudyReader(
     *("autoscale-unequal", lambda question: question.goal_kind.many_domains, _read, _summary, ("recommend", "confirm")),
     fallback="autoscale-small",
 )

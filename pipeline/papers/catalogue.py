@@ -7,9 +7,9 @@ import string
 from pipeline.papers import autoscale
 from pipeline.papers.dcpt import fits, near_zero, usages
 from pipeline.papers.dynamics import tables as dynamics
-from pipeline.papers.table import Reading, Table
+from pipeline.papers.table import StudyReader, Table
 
-READINGS: dict[str, Reading] = {
+READINGS: dict[str, StudyReader] = {
     **fits.READINGS,
     "weights": autoscale.READING,
     **dynamics.READINGS,

@@ -13,7 +13,7 @@ from rich.console import Console
 from fitting import PointsError
 from pipeline.papers.catalogue import READINGS, TABLES
 from pipeline.papers.show import Result, markdown, print_tables, tables_page, verdicts
-from pipeline.papers.table import PAPERS_VARIABLE, Source, judged, paper_folder, paper_numbers
+from pipeline.papers.table import PAPERS_VARIABLE, PaperStudy, judged, paper_folder, paper_numbers
 from pipeline.papers.verdict import UNKNOWN
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
@@ -34,7 +34,7 @@ def make_tables(study: Study, question: Question, console: Console) -> Exit:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     names, papers = _selection(question)
-    source = Source(study, question, log)
+    source = PaperStudy(study, question, log)
     inputs = _read(source, list(dict.fromkeys(TABLES[name].reads for name in names)))
     if papers is None:
         log(f"without the papers' numbers: to compare, give tables.papers=FOLDER or set {PAPERS_VARIABLE}")
@@ -90,7 +90,7 @@ def tables_of(
     return results
 
 
-def _read(source: Source, readings: list[str]) -> dict[str, object]:
+def _read(source: PaperStudy, readings: list[str]) -> dict[str, object]:
     inputs: dict[str, object] = {}
     for name in readings:
         try:
@@ -126,7 +126,7 @@ def _beside(paper: pd.DataFrame | None, ours: pd.DataFrame, keys: list[str]) -> 
     return pd.DataFrame({"paper": printed.reindex(order), "ours": measured.reindex(order)}).reset_index()
 
 
-def _provenance(source: Source, inputs: Mapping[str, object]) -> str:
+def _provenance(source: PaperStudy, inputs: Mapping[str, object]) -> str:
     name, settings = source.study.folder.resolve().name, source.question.tables
     made = [READINGS[name] for name, data in inputs.items() if not isinstance(data, StudyError)]
     # Readings of one input say the same of it.

@@ -21,7 +21,7 @@ PAPERS_VARIABLE = "CPTLAW_PAPER_TABLES"
 
 
 @dataclass(frozen=True)
-class Source:
+class PaperStudy:
     """A study that tables are made from."""
 
     study: Study
@@ -45,7 +45,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Reading:
+class StudyReader:
     """The input of a family of tables."""
 
     experiment: str
@@ -54,9 +54,9 @@ class Reading:
     """Another experiment, for machines without the texts of the first."""
     applies: Callable[[Question], bool]
     """Whether a finished study of this question has the input."""
-    read: Callable[[Source], Any]
+    read: Callable[[PaperStudy], Any]
     """Read the input as `Table.make` takes it. Raises StudyError, with the remedy, where it is missing."""
-    summary: Callable[[Source], str] = lambda source: ""
+    summary: Callable[[PaperStudy], str] = lambda source: ""
     """Describe the input in sentences for the head of tables.md."""
     verbs: tuple[str, ...] = ("collect",)
     """Verbs after train that produce it, as tables.run=true calls them, with overrides: "confirm

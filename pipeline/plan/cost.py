@@ -146,5 +146,5 @@ def _disk(spec: RunSpec, checkpoints: list[int], states: list[int]) -> int:
 
 
 def _state_bytes(spec: RunSpec) -> int:
-    """Of weights and both moments."""
+    """Bytes of the weights and both moments."""
     return 12 * model_size(spec.model, spec.sequence_length).total

@@ -29,9 +29,9 @@ WIDE, WIDE_GAIN = 256, 1.15
 LARGE_VOCABULARY, LARGE_VOCABULARY_GAIN = 30_000, 1.7
 """Tokens of a vocabulary whose logits take much of the time, and the gain there: 1.38 (fp32) to 2.03."""
 START_SECONDS = 5.0
-"""Of a worker, until it trains."""
+"""Time of a worker until it trains."""
 ENGINES_SECONDS = 8.0
-"""Of measuring the engines of a shape that are not compiled."""
+"""Time to measure the engines of a shape that are not compiled."""
 
 Speeds = Callable[[PlannedRun], Speed | None]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pipeline.question.data import data_folder
 from pipeline.question.loading import load_question
-from pipeline.study.artifacts import Corpora, Corpus
+from pipeline.study.artifacts import Corpora, PlannedCorpus
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study, StudyError, question_yaml
 from training.corpora.manifest import Manifest
@@ -22,7 +22,7 @@ def write_plan(context: Context, runs: Sequence[PlannedRun]) -> None:
     # Beside the plan, since a study may be read where its corpora are not.
     of_manifest = context.manifest.corpora
     tokens_per_byte = {name: text.tokens["validation"] / text.bytes["validation"] for name, text in of_manifest.items()}
-    corpora = {name: Corpus(text.fingerprint, text.revision, text.tokens) for name, text in of_manifest.items()}
+    corpora = {name: PlannedCorpus(text.fingerprint, text.revision, text.tokens) for name, text in of_manifest.items()}
     Corpora(tokens_per_byte, corpora).write(study)
 
 

@@ -95,7 +95,7 @@ def first_problem(error: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Corpus:
+class PlannedCorpus:
     """A corpus of a plan."""
 
     fingerprint: str
@@ -115,7 +115,7 @@ class Corpora(Artifact):
 
     tokens_per_byte: dict[str, Number]
     """Corpus -> tokens of its validation text over bytes."""
-    corpora: dict[str, Corpus] = field(default_factory=dict)
+    corpora: dict[str, PlannedCorpus] = field(default_factory=dict)
     """Corpus -> what it was."""
 
 
@@ -124,9 +124,9 @@ class Speed:
     """Tokens a second of one worker."""
 
     training: int
-    """Of training."""
+    """Tokens trained on a second."""
     evaluation: int
-    """Of validation text."""
+    """Tokens of validation text a second."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class RecommendedRun:
 
 
 @dataclass(frozen=True)
-class Candidate(RecommendedRun):
+class ModelCandidate(RecommendedRun):
     """A model that goal=compute chooses among, with the prediction of its domain loss."""
 
     domain_ratio: Ratio
@@ -273,9 +273,9 @@ class Recommendation(Artifact):
     identified: bool
     """Whether the points identify the optimum: False where the interval covers the whole range."""
     optimum: dict[str, Interval]
-    """Of goal=compute: N and D, billions, of the best size whether or not there is a model of it."""
-    candidates: list[Candidate]
-    """Of goal=compute: every model."""
+    """goal=compute: N and D, billions, of the best size whether or not there is a model of it."""
+    candidates: list[ModelCandidate]
+    """goal=compute: every model."""
     warnings: list[str]
     """A line each."""
     held_out: list[HeldOutError]
@@ -352,13 +352,13 @@ class Outcome:
     sentence: str
     """The verdict and the numbers that it rests on."""
     tolerance: Number | None = None
-    """Of the trade-off: goal.tolerance."""
+    """goal.tolerance of the trade-off."""
     loss_increase: Interval | None = None
-    """Of the trade-off: relative loss increase at the recommended place."""
+    """Relative loss increase at the recommended place; None: another goal."""
     crossing: Interval | None = None
-    """Of the trade-off: domain ratio at which the measured loss increase is the tolerance; None: nowhere."""
+    """Domain ratio at which the measured loss increase is the tolerance; None: nowhere, or another goal."""
     difference: Interval | None = None
-    """Of the other goals: loss at the recommended place minus the lowest of the others, nats per token."""
+    """Loss at the recommended place minus the lowest of the others, nats per token; None: the trade-off."""
     other: int | None = None
     """The place with that lowest loss."""
     among_best: list[bool] | None = None
@@ -380,7 +380,7 @@ class Confirmation(Artifact):
     PER_GOAL: ClassVar[bool] = True
 
     level: Number
-    """Of all intervals."""
+    """Level of all intervals."""
     confirmations: list[ConfirmationRow]
     """A row a place, corpus and law."""
     outcome: Outcome

@@ -36,9 +36,9 @@ COLUMNS = (
     *("study", "run", "phase", "role", "model", *POINT.names, "s1_pretrain", "s2_pretrain", "s1", "s2", "ratio"),
     *("replay", "n_params", "n_params_non_embedding", "seed", "loss_before", "bits_per_byte", "N", "D", "r", "rho"),
 )
-"""Of points.parquet, and a column mixture.<corpus> for each corpus; with variants also variant, a name. Where a mixture
-changes along the schedule also mixture_phase, 1 up to the last step of the first phase, and tokens.<corpus>, the tokens
-of each corpus so far, counted as tokens are; ratio, replay, r and mixture.<corpus> are then those of the point's phase,
+"""Columns of points.parquet, and a column mixture.<corpus> for each corpus; with variants also variant, a name. Where a
+mixture changes along the schedule also mixture_phase, 1 up to the last step of the first phase, and tokens.<corpus>,
+the tokens of each corpus so far, counted as tokens are; ratio, replay, r and mixture.<corpus> are then those of the point's phase,
 r_first is r of the first phase, and s1_first is S1 at its end, or at the point if that is earlier.
 
 ratio: share of the domain; replay: share of general. N: non-embedding parameters in billions; D: tokens in billions;

@@ -40,7 +40,7 @@ class PlannedRun:
     spec: RunSpec
     """What to train."""
     variant: str = ""
-    """Of question.variants, the first that it belongs to; empty: the question itself."""
+    """The first of question.variants that it belongs to; empty: the question itself."""
 
     @property
     def imported(self) -> bool:

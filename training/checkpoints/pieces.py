@@ -22,7 +22,7 @@ from training.checkpoints.folder import disk_errors, listed_files
 from training.spec import SpecError
 
 Place = tuple[int, tuple[int, ...]]
-"""Of a piece: where it starts in the flattened tensor, and the shape of the whole tensor."""
+"""Where a piece starts in the flattened tensor, and the shape of the whole tensor."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class StateFile:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     """Tensors and flat pieces, on the CPU."""
     places: dict[str, Place] = field(default_factory=dict)
-    """Of the tensors that are pieces."""
+    """Name of each tensor that is a piece -> where it belongs."""
 
     def save(self, folder: Path, step: int) -> Path:
         """Write the file into a folder; returns its path.

@@ -29,7 +29,7 @@ from transformers import PreTrainedModel
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from training.devices.group import Group, Parallel
-from training.devices.single import Devices, Moments, Piece, adamw, one_device
+from training.devices.single import Devices, Moments, StatePiece, adamw, one_device
 from training.devices.zero_pieces import KEYS, fragment, partition, set_fragment, set_partition
 from training.objectives import Losses
 from training.spec import RunSpec
@@ -79,14 +79,14 @@ def fsdp2(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Par
     optimizer = adamw(network, spec)
     model, _ = accelerator.prepare(_WithLoss(network, losses), optimizer)
 
-    def piece(parameter: torch.nn.Parameter) -> Piece:
+    def piece(parameter: torch.nn.Parameter) -> StatePiece:
         assert isinstance(parameter, DTensor)
         assert parameter.placements == (Shard(0),)
         shape, mesh = tuple(parameter.shape), parameter.device_mesh
         # As torch.chunk splits rows: the last processes may have fewer, or none.
         row = min(mesh.get_local_rank() * -(-shape[0] // mesh.size()), shape[0])
         moments = {key: _local(value) for key, value in optimizer.state.get(parameter, {}).items()}
-        return Piece(shape, row * math.prod(shape[1:]), _local(parameter.detach()), moments)
+        return StatePiece(shape, row * math.prod(shape[1:]), _local(parameter.detach()), moments)
 
     def set_moments(parameter: torch.nn.Parameter, moments: Moments) -> None:
         assert isinstance(parameter, DTensor)
@@ -157,7 +157,7 @@ def zero(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Para
         engine.step()
         return float(engine.get_global_grad_norm())
 
-    def piece(parameter: torch.nn.Parameter) -> Piece:
+    def piece(parameter: torch.nn.Parameter) -> StatePiece:
         step = inner.state[parts[0]]["step"]
         return partition(parameter, group.rank, step) if stage == 3 else fragment(parameter, step)
 

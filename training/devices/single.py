@@ -18,7 +18,7 @@ Moments = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Piece:
+class StatePiece:
     """What a process holds of a parameter: a range of the flattened tensor, perhaps empty or all of it."""
 
     shape: tuple[int, ...]
@@ -49,7 +49,7 @@ class Devices:
     """Clip, step the optimizer at a learning rate and clear the gradient; returns the gradient norm before clipping."""
     weight: Callable[[torch.nn.Parameter], torch.Tensor]
     """The full tensor of a parameter."""
-    piece: Callable[[torch.nn.Parameter], Piece]
+    piece: Callable[[torch.nn.Parameter], StatePiece]
     """What this process holds of a parameter; nothing is sent."""
     set_moments: Callable[[torch.nn.Parameter, Moments], None]
     """Set the moments of this process' piece of a parameter, each flat; nothing is sent."""
@@ -78,8 +78,8 @@ def one_device(
         # Last, because it waits for the GPU.
         return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)  # pyright: ignore
 
-    def piece(parameter: torch.nn.Parameter) -> Piece:
-        return Piece(tuple(parameter.shape), 0, parameter.detach(), dict(optimizer.state.get(parameter, {})))
+    def piece(parameter: torch.nn.Parameter) -> StatePiece:
+        return StatePiece(tuple(parameter.shape), 0, parameter.detach(), dict(optimizer.state.get(parameter, {})))
 
     def set_moments(parameter: torch.nn.Parameter, moments: Moments) -> None:
         shaped = {key: value.view(parameter.shape) if value.ndim else value for key, value in moments.items()}

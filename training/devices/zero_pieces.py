@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import torch
 
-from training.devices.single import Moments, Piece
+from training.devices.single import Moments, StatePiece
 
 KEYS = ("exp_avg", "exp_avg_sq")
 
 
-def partition(parameter: torch.nn.Parameter, rank: int, step: torch.Tensor) -> Piece:
+def partition(parameter: torch.nn.Parameter, rank: int, step: torch.Tensor) -> StatePiece:
     """Stage 3: the rank's of equal ranges of each parameter, of which the last may be cut or empty."""
     from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_optimizer_state
 
@@ -21,7 +21,7 @@ def partition(parameter: torch.nn.Parameter, rank: int, step: torch.Tensor) -> P
     # Padded at the end, so that all processes hold as much.
     length = min(weight.numel(), whole.ds_numel - start)
     moments = {key: _required(safe_get_local_optimizer_state(parameter, key))[:length] for key in KEYS}
-    return Piece(tuple(whole.ds_shape), start, weight[:length], {"step": step, **moments})
+    return StatePiece(tuple(whole.ds_shape), start, weight[:length], {"step": step, **moments})
 
 
 def set_partition(parameter: torch.nn.Parameter, moments: Moments) -> None:
@@ -33,14 +33,14 @@ def set_partition(parameter: torch.nn.Parameter, moments: Moments) -> None:
         safe_set_local_optimizer_state(parameter, torch.nn.functional.pad(moments[key], (0, padding)), key)
 
 
-def fragment(parameter: torch.nn.Parameter, step: torch.Tensor) -> Piece:
+def fragment(parameter: torch.nn.Parameter, step: torch.Tensor) -> StatePiece:
     """Stages 1 and 2: what lies in this rank's range of all parameters in a row, often nothing or all."""
     held = cast(Any, parameter)._hp_mapping
     if held is None:
-        return Piece(tuple(parameter.shape), 0, torch.empty(0), {})
+        return StatePiece(tuple(parameter.shape), 0, torch.empty(0), {})
     moments = {key: held.get_hp_fragment(key) for key in KEYS}
     start = held.lp_fragment_address.start
-    return Piece(tuple(parameter.shape), start, held.get_hp_fragment(), {"step": step, **moments})
+    return StatePiece(tuple(parameter.shape), start, held.get_hp_fragment(), {"step": step, **moments})
 
 
 def set_fragment(parameter: torch.nn.Parameter, moments: Moments) -> None:

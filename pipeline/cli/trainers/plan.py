@@ -28,7 +28,7 @@ Config = tuple[str, list[str]]
 
 
 @dataclass(frozen=True)
-class Corpus:
+class TrainerCorpus:
     """A corpus of the mixture."""
 
     name: str
@@ -51,7 +51,7 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class TrainerSchedule:
     """Warm-up from 0, then the peak, then one decay at the end."""
 
     warmup: int
@@ -63,7 +63,7 @@ class Schedule:
     final: float
     """Learning rate of the last step, over the peak."""
     power: float
-    """Of a polynomial decay."""
+    """Exponent of a polynomial decay."""
     start: float
     """Learning rate before the warm-up, over the peak."""
 
@@ -80,7 +80,7 @@ class TrainingPlan:
     """Name of the study."""
     model: str
     """Hugging Face directory or hub name of the weights, or MODEL."""
-    corpora: tuple[Corpus, ...]
+    corpora: tuple[TrainerCorpus, ...]
     steps: int
     global_batch: int
     """Sequences per step."""
@@ -91,7 +91,7 @@ class TrainingPlan:
     """Predictions per sequence, tokens."""
     peak: float
     """Largest learning rate."""
-    schedule: Schedule
+    schedule: TrainerSchedule
     optimizer: Optimizer
     precision: str
     """fp32 or bf16."""
@@ -153,14 +153,14 @@ def training_plan(question: Question, study: Study, devices: int, micro_batch: i
     )
 
 
-def schedule_of(chain: Sequence[Piece], steps: int, peak: float, before: float) -> Schedule:
+def schedule_of(chain: Sequence[Piece], steps: int, peak: float, before: float) -> TrainerSchedule:
     """The warm-up, stable phase and decay that a chain of pieces with absolute learning rates is.
 
     Raises:
         ConfigError: the chain has other pieces.
 
     >>> schedule_of([Piece("linear", end=1e-3, share=0.1), Piece("cosine", end=1e-4)], 100, 1e-3, 0.0)
-    Schedule(warmup=10, decay='cosine', decay_steps=90, final=0.1, power=1.0, start=0.0)
+    TrainerSchedule(warmup=10, decay='cosine', decay_steps=90, final=0.1, power=1.0, start=0.0)
     """
     parts = [(piece, length) for piece, length in zip(chain, piece_lengths(chain, steps)) if length]
     warmup, start, rate = 0, 0.0, before
@@ -179,7 +179,7 @@ def schedule_of(chain: Sequence[Piece], steps: int, peak: float, before: float) 
     if parts or rate != peak or final > 1:
         allowed = "a warm-up to the peak, a constant piece and one decay, each at most once and in this order"
         raise ConfigError([f"continual.schedule: {' '.join(piece.shape for piece in chain)}; allowed here: {allowed}"])
-    return Schedule(warmup, decay, decay_steps, final, power, start)
+    return TrainerSchedule(warmup, decay, decay_steps, final, power, start)
 
 
 def _weights(question: Question, study: Study) -> str:
@@ -191,7 +191,7 @@ def _weights(question: Question, study: Study) -> str:
     return "MODEL"
 
 
-def _corpora(question: Question, mixture: dict[str, float], manifest: Manifest | None) -> tuple[Corpus, ...]:
+def _corpora(question: Question, mixture: dict[str, float], manifest: Manifest | None) -> tuple[TrainerCorpus, ...]:
     try:
         sources = sources_of(question, with_validation=False)
     except CorpusError:
@@ -205,7 +205,7 @@ def _corpora(question: Question, mixture: dict[str, float], manifest: Manifest |
             documents[name] = weights[name] * sum(corpus.documents.values()) / sum(corpus.tokens.values())
     total = sum(documents.values())
     return tuple(
-        Corpus(
+        TrainerCorpus(
             name,
             sources[name],
             weight,

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.cli.trainers.plan import Config, Corpus, TrainingPlan
+from pipeline.cli.trainers.plan import Config, TrainerCorpus, TrainingPlan
 
 
 def llama_factory(plan: TrainingPlan) -> Config:
@@ -133,7 +133,7 @@ def _by_document(plan: TrainingPlan, key: str) -> list[str]:
     return [f"{key} counts documents; it was computed from the ratios of tokens ({weights}) and the mean lengths"]
 
 
-def _dataset_info(corpus: Corpus) -> dict[str, Any]:
+def _dataset_info(corpus: TrainerCorpus) -> dict[str, Any]:
     source = corpus.source
     columns = {"columns": {"prompt": source.column}}
     if source.kind == "hub":
@@ -142,7 +142,7 @@ def _dataset_info(corpus: Corpus) -> dict[str, Any]:
     return {"file_name": corpus.place} | columns
 
 
-def _dataset(corpus: Corpus) -> dict[str, Any]:
+def _dataset(corpus: TrainerCorpus) -> dict[str, Any]:
     source = corpus.source
     if source.kind == "hub":
         given = {"path": source.name, "name": source.subset, "split": source.split}
@@ -150,7 +150,7 @@ def _dataset(corpus: Corpus) -> dict[str, Any]:
     return {"path": _loader(corpus), "data_files": corpus.place, "split": "train"}
 
 
-def _axolotl_dataset(corpus: Corpus) -> dict[str, Any]:
+def _axolotl_dataset(corpus: TrainerCorpus) -> dict[str, Any]:
     source = corpus.source
     if source.kind == "hub":
         given = {"path": source.name, "name": source.subset, "split": source.split}
@@ -158,7 +158,7 @@ def _axolotl_dataset(corpus: Corpus) -> dict[str, Any]:
     return {"path": corpus.place, "ds_type": _loader(corpus)}
 
 
-def _loader(corpus: Corpus) -> str:
+def _loader(corpus: TrainerCorpus) -> str:
     """The builder of the library datasets for the corpus' files."""
     kinds = {".parquet": "parquet", ".txt": "text"}
     return next((kind for suffix, kind in kinds.items() if corpus.place.endswith(suffix)), "json")

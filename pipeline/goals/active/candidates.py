@@ -39,7 +39,7 @@ Before = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateRun:
     """A run that can be chosen; `chain` are the runs that it continues, and the run."""
 
     model: str
@@ -56,7 +56,7 @@ class Candidate:
         return self.chain[-1]
 
 
-def chain_of(context: Context, chosen: Candidate | ChosenRun, role: str = "fit") -> list[PlannedRun]:
+def chain_of(context: Context, chosen: CandidateRun | ChosenRun, role: str = "fit") -> list[PlannedRun]:
     """The runs that a run continues, the first one first, and the run itself.
 
     Raises:
@@ -78,7 +78,7 @@ def chain_of(context: Context, chosen: Candidate | ChosenRun, role: str = "fit")
     return runs
 
 
-def candidate_runs(context: Context, chosen: Sequence[ChosenRun] = ()) -> list[Candidate]:
+def candidate_runs(context: Context, chosen: Sequence[ChosenRun] = ()) -> list[CandidateRun]:
     """The runs that can be chosen: each model, length, peak and ratio of `design` that the text is enough for.
 
     With `design.extend` a run continues the longest shorter one of its kind among those `chosen` before, if there is
@@ -98,7 +98,7 @@ def candidate_runs(context: Context, chosen: Sequence[ChosenRun] = ()) -> list[C
     for model, steps, peak, ratio in itertools.product(
         names, candidate_steps(question), peaks, dict.fromkeys(question.design.ratios)
     ):
-        own = Candidate(model, ratio, steps, question.seed, peak, [])
+        own = CandidateRun(model, ratio, steps, question.seed, peak, [])
         own = dataclasses.replace(own, continues=_continued(question, own, chosen))
         found.append(dataclasses.replace(own, chain=chain_of(context, own)))
     enough = [one for one in found if not any(supply_problems(one.chain, context))]
@@ -107,7 +107,7 @@ def candidate_runs(context: Context, chosen: Sequence[ChosenRun] = ()) -> list[C
     return enough
 
 
-def _continued(question: Question, own: Candidate, chosen: Sequence[ChosenRun]) -> list[int]:
+def _continued(question: Question, own: CandidateRun, chosen: Sequence[ChosenRun]) -> list[int]:
     """Steps of the runs that a candidate continues, the first one first; none where it begins anew."""
     if not question.design.extend:
         return []
@@ -124,7 +124,7 @@ def _continued(question: Question, own: Candidate, chosen: Sequence[ChosenRun]) 
 
 def candidate_points(
     context: Context,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[CandidateRun],
     before: Before,
     corpus: str,
     section: LawConfig,

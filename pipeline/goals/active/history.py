@@ -30,7 +30,7 @@ class ChosenRun:
     """Name of its model."""
     domain_ratio: Ratio
     steps: Steps
-    """Of the whole continual phase, those of the runs that it continues included."""
+    """Length of the whole continual phase, with the runs that it continues."""
     seed: int
     cost: Number
     """With the pre-training of its model where no run before it had one; that of the target is never in it."""
@@ -69,7 +69,7 @@ class DesignRound:
     more: bool = False
     """Whether it was asked for by cptlaw refine, whatever tolerance and budget are."""
     unit: str = "FLOPs"
-    """Of all costs."""
+    """The unit of all costs."""
     stop: str | None = None
     """TOLERANCE, BUDGET or CANDIDATES; None: runs were chosen."""
 

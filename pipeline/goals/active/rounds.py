@@ -21,7 +21,7 @@ import pandas as pd
 from fitting import LAWS, Law, design
 from fitting.laws import with_unknown
 from pipeline.goals.active.candidates import (
-    Candidate,
+    CandidateRun,
     candidate_points,
     candidate_runs,
     losses_before,
@@ -155,7 +155,7 @@ def learn_from_confirmation(context: Context) -> list[PlannedRun]:
             continue
         ratio = float(Fraction(run.spec.mixture.get(context.question.corpora.domain, "0")))
         peak = peaks.get(run.spec.schedule)
-        own = Candidate(run.model, ratio, run.spec.steps, run.spec.seed, peak, [], [run])
+        own = CandidateRun(run.model, ratio, run.spec.steps, run.spec.seed, peak, [], [run])
         one = _chosen(context, own, None, [run.model])
         made += [one] if planned_again(context, one, confirmed=True) else []
     if not made:
@@ -335,7 +335,9 @@ def _empty_round(context: Context, chosen: Chosen, known: Collection[str]) -> De
     )
 
 
-def _chosen(context: Context, candidate: Candidate, half_width: float | None, pretrained: Collection[str]) -> ChosenRun:
+def _chosen(
+    context: Context, candidate: CandidateRun, half_width: float | None, pretrained: Collection[str]
+) -> ChosenRun:
     return ChosenRun(
         run=candidate.run.name,
         model=candidate.model,

@@ -16,7 +16,7 @@ from fitting.schedule import FORWARD
 from pipeline.question.design import candidate_peaks, peak_of, with_peak
 from pipeline.question.presets import models
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import Candidate
+from pipeline.study.artifacts import ModelCandidate
 from pipeline.study.fits import spread
 from pipeline.study.target import Target, find_target
 
@@ -83,9 +83,9 @@ class Solution:
     identified: bool = True
     """Whether the points say where the optimum is: False where its interval is all that was asked."""
     optimum: dict[str, Estimate] = field(default_factory=dict)
-    """Of compute: N and D, billions, of the best size whether or not there is a model of it."""
-    candidates: list[Candidate] = field(default_factory=list)
-    """Of compute: what each model is predicted to do."""
+    """goal=compute: N and D, billions, of the best size, whether or not there is a model of it."""
+    candidates: list[ModelCandidate] = field(default_factory=list)
+    """goal=compute: what each model is predicted to do."""
     peak: float | None = None
     """Peak learning rate; None: that of the question."""
 
@@ -159,7 +159,7 @@ def of_compute(laws: AnsweringLaws) -> Solution:
     target, (ratio, low, high) = targets[best], ratios[best]
     size = answer.values["N"]
     rows = [
-        Candidate(target.model, target.N, target.D, target.steps, float(ratio or 0), *loss)
+        ModelCandidate(target.model, target.N, target.D, target.steps, float(ratio or 0), *loss)
         for target, (ratio, *_), loss in zip(targets, ratios, losses)
     ]
     predicted = {general: _loss(laws, target, general, float(ratio or 0)), domain: losses[best]}

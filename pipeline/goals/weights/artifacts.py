@@ -9,7 +9,7 @@ from pipeline.study.artifacts import Artifact, Number, Ratio, Steps
 
 
 @dataclass(frozen=True)
-class WeightsGoal:
+class WeightsQuestion:
     """The question about weights."""
 
     kind: Literal["weights"]
@@ -31,7 +31,7 @@ class WeightsTarget:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Of the curve (k + a)^-b + c: the average loss at k times a domain's tokens, over that of the base run."""
+    """Coefficients of (k + a)^-b + c: the average loss at k times a domain's tokens, over that of the base run."""
 
     a: Number
     b: Number
@@ -102,11 +102,11 @@ class Details:
     """How a method arrived at its weights."""
 
     designs: list[DesignFit] = field(default_factory=list)
-    """Of DDO and AutoScale."""
+    """Fitted designs of DDO and AutoScale."""
     path: list[PathPoint] = field(default_factory=list)
-    """Of AutoScale."""
+    """Weights along AutoScale's path."""
     rounds: list[ProxyRound] = field(default_factory=list)
-    """Of DoReMi."""
+    """Rounds of DoReMi."""
     numbers: dict[str, Any] = field(default_factory=dict)
     """Other numbers of the method, plain JSON for people: nothing here reads them."""
 
@@ -142,7 +142,7 @@ class WeightsRecommendation(Artifact):
     NAME: ClassVar[str] = "recommendation.json"
     VERB: ClassVar[str] = "recommend"
 
-    goal: WeightsGoal
+    goal: WeightsQuestion
     target: WeightsTarget
     method: str
     """The method whose proposal is recommended."""
@@ -217,7 +217,7 @@ class WeightsConfirmation(Artifact):
     VERB: ClassVar[str] = "confirm"
 
     level: Number
-    """Of all intervals."""
+    """Level of all intervals."""
     reference: str
     """The method that differences are to."""
     average: str

@@ -12,7 +12,7 @@ from pipeline.goals.weights.artifacts import (
     MethodResult,
     SpeedUp,
     WeightsConfirmation,
-    WeightsGoal,
+    WeightsQuestion,
     WeightsRecommendation,
     WeightsTarget,
 )
@@ -37,7 +37,7 @@ def recommend_weights(
     answer = next((proposal for proposal in proposals if proposal.method == "autoscale"), proposals[0])
     weights = context.question.weights
     recommendation = WeightsRecommendation(
-        goal=WeightsGoal("weights", weights.phase, weights.average),
+        goal=WeightsQuestion("weights", weights.phase, weights.average),
         target=WeightsTarget(context.question.model.name, weights.target, target_tokens(context)),
         method=answer.method,
         mixture=answer.weights,

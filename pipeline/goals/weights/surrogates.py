@@ -33,9 +33,9 @@ class RandomRuns:
     """Runs at random mixtures of one length from one model, and how surrogates are fitted to the losses of a corpus."""
 
     points: pd.DataFrame
-    """Of all corpora."""
+    """Points on all corpora."""
     spec: RunSpec
-    """Of one of the runs; its mixture is not read."""
+    """Spec of one of the runs, whose mixture is not read."""
     schedules: Schedules
     """Run -> its learning rates."""
     from_step: Mapping[str, int] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class RandomRuns:
     bootstrap: int = 0
     """Refits, for intervals."""
     seed: int = 0
-    """Of the fits, and of the mixtures that are held out."""
+    """Seed of the fits, and of the mixtures that are held out."""
 
     def on(self, corpus: str) -> pd.DataFrame:
         """The points on a corpus."""

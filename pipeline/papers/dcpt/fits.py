@@ -26,7 +26,7 @@ from pipeline.papers.dcpt.points import (
     summary,
 )
 from pipeline.papers.dcpt.statements import LEVEL, STATEMENTS
-from pipeline.papers.table import Reading, Table
+from pipeline.papers.table import StudyReader, Table
 from pipeline.question.schema import Question
 from training.evaluation_steps import EvaluationPolicy, evaluation_steps
 
@@ -241,7 +241,9 @@ def _of_split(number: int, split: str) -> dict[int, Table]:
 
 _ALL, _PAIRS = partial(cross_domain, split="all"), partial(cross_domain, split="domain-pairs")
 _DOMAINS = "One law for all domains"
-READINGS = {"six": Reading("dcpt-six-annealed", _has_sizes, read_domain_points, summary, fallback="dcpt-six-installed")}
+READINGS = {
+    "six": StudyReader("dcpt-six-annealed", _has_sizes, read_domain_points, summary, fallback="dcpt-six-installed")
+}
 """Points of several domains, each beside a general corpus."""
 TABLES = {
     f"dcpt-{number}": table for split in enumerate(SPLITS, start=1) for number, table in _of_split(*split).items()

@@ -12,7 +12,7 @@ import pandas as pd
 from fitting import PointsError, inflection_ratio
 from fitting.parallel import over_cores
 from pipeline.papers.dcpt.points import CORPORA, DomainPoints, read_domain_points, summary
-from pipeline.papers.table import Reading, Table
+from pipeline.papers.table import StudyReader, Table
 from pipeline.papers.verdict import HOLDS, NOT_HERE, UNKNOWN
 from pipeline.question.schema import Question
 
@@ -73,7 +73,7 @@ def _near_zero(question: Question) -> bool:
     return not question.goal_kind.many_domains and small >= 2
 
 
-READINGS = {"near-zero": Reading("near-zero", _near_zero, read_domain_points, summary)}
+READINGS = {"near-zero": StudyReader("near-zero", _near_zero, read_domain_points, summary)}
 _TITLE = "The ratio of a corpus below which training raises the loss on it"
 TABLES = {
     "dcpt-figure-12": Table(_TITLE, "", inflection, KEYS, "domain", "near-zero", across=("quantity",), judge=judge)

@@ -11,7 +11,7 @@ import pandas as pd
 from fitting import PointsError
 from fitting.solver.newton import huber
 from fitting.solver.problem import DELTA
-from pipeline.papers.table import Source
+from pipeline.papers.table import PaperStudy
 
 CORPORA = ("G", "D")
 """The paper's letters for the general corpus and the domain."""
@@ -54,7 +54,7 @@ class DomainPoints:
         return points[points["step"].map(common).astype(bool)].reset_index(drop=True)
 
 
-def read_domain_points(source: Source) -> DomainPoints:
+def read_domain_points(source: PaperStudy) -> DomainPoints:
     """The points of a study that the tables read."""
     points, corpora, settings = source.points, source.question.corpora, source.question.tables
     domains = tuple(corpora.domains or [corpora.domain])
@@ -62,7 +62,7 @@ def read_domain_points(source: Source) -> DomainPoints:
     return DomainPoints(continual, corpora.general, domains, settings.from_step, settings.min_ratio, source.log)
 
 
-def summary(source: Source) -> str:
+def summary(source: PaperStudy) -> str:
     """How many points there are, and which were fitted."""
     points, settings = source.points, source.question.tables
     return (

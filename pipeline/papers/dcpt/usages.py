@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from pipeline.goals.ratio.outcome import CONFIRMED, NEARBY, NOT_CONFIRMED, UNDETERMINED
-from pipeline.papers.table import Reading, Source, Table
+from pipeline.papers.table import PaperStudy, StudyReader, Table
 from pipeline.papers.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Interval, Outcome, Recommendation
@@ -34,7 +34,7 @@ class Used:
     recommendation: Recommendation
     """recommendation.json."""
     rows: list[ConfirmationRow]
-    """Of confirmation.json, those of the laws that answered."""
+    """Rows of confirmation.json of the laws that answered."""
     outcome: Outcome
     """Whether they confirm the predicted optimum."""
     corpora: tuple[str, str]
@@ -125,13 +125,13 @@ def _by_size(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(what=[f"{LOSS}{words}" for words in sized])
 
 
-def _reading(kind: str, key: str, experiment: str = "usages-small") -> Reading:
+def _reading(kind: str, key: str, experiment: str = "usages-small") -> StudyReader:
     def applies(question: Question) -> bool:
         goal = question.goal
         # One seed says nothing about noise.
         return not question.goal_kind.many_domains and question.confirm.seeds > 1 and getattr(goal, key) is not None
 
-    def read(source: Source) -> Used:
+    def read(source: PaperStudy) -> Used:
         goal = dataclasses.replace(source.question.goal, kind=kind)
         question = dataclasses.replace(source.question, goal=goal)
         study = dataclasses.replace(source.study, goal=study_of(question).goal)
@@ -141,7 +141,7 @@ def _reading(kind: str, key: str, experiment: str = "usages-small") -> Reading:
         return Used(Recommendation.read(study), rows, confirmation.outcome, corpora)
 
     verbs = ("collect", "fit", f"recommend goal.kind={kind}", f"confirm goal.kind={kind}")
-    return Reading(experiment, applies=applies, read=read, verbs=verbs)
+    return StudyReader(experiment, applies=applies, read=read, verbs=verbs)
 
 
 READINGS = {

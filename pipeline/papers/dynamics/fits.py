@@ -52,7 +52,7 @@ _SPLIT_NOTES = {
     _LONGER: "Shorter runs: fitted to whole runs, judged on the steps of longer ones beyond their length.",
 }
 _OPEN_PAST = {"s1_pretrain": 1.0, "s2_pretrain": 0.0}
-"""Of an open model: S1 is a parameter, whatever its column holds, and S2 is a constant like L0."""
+"""The law of an open model: S1 is a parameter, whatever its column holds, and S2 is a constant like L0."""
 Predict = Callable[[pd.DataFrame], np.ndarray]
 
 

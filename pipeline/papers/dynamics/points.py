@@ -15,7 +15,7 @@ import pandas as pd
 from fitting import LAWS, Fit, PointsError, fit, with_areas
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules
-from pipeline.papers.table import Reading, Source
+from pipeline.papers.table import PaperStudy, StudyReader
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.study.folder import PlannedRun, StudyError
 
@@ -177,7 +177,7 @@ def relative_error(measured: pd.Series, losses: np.ndarray) -> float:
     return float(np.abs(losses / measured.to_numpy(float) - 1).mean())
 
 
-def _read(source: Source) -> ScheduleStudy:
+def _read(source: PaperStudy) -> ScheduleStudy:
     from pipeline.study.collect import schedules
 
     question, points = source.question, source.points
@@ -207,7 +207,7 @@ def _read(source: Source) -> ScheduleStudy:
     )
 
 
-READING = Reading(
+READING = StudyReader(
     "dynamics-small",
     lambda question: bool(question.variants),
     _read,

@@ -17,7 +17,7 @@ from transformers import TrainingArguments, get_scheduler
 from conf import CONF, options
 from pipeline.cli.export import FORMATS
 from pipeline.cli.main import run
-from pipeline.cli.trainers.plan import Corpus, Schedule, TrainingPlan, missing_data, schedule_of
+from pipeline.cli.trainers.plan import TrainerCorpus, TrainerSchedule, TrainingPlan, missing_data, schedule_of
 from pipeline.cli.trainers.transformers_trainer import scheduler
 from pipeline.goals.registry import read_question
 from pipeline.question.messages import ConfigError
@@ -37,8 +37,8 @@ PLAN = TrainingPlan(
     study="law-study",
     model="org/base",
     corpora=(
-        Corpus("general", Source("hub", name="org/web", subset="en"), 0.6, 0.75, 10**9),
-        Corpus("law", Source("files", path="law.jsonl", column="body"), 0.4, 0.25, 10**9),
+        TrainerCorpus("general", Source("hub", name="org/web", subset="en"), 0.6, 0.75, 10**9),
+        TrainerCorpus("law", Source("files", path="law.jsonl", column="body"), 0.4, 0.25, 10**9),
     ),
     steps=1000,
     global_batch=64,
@@ -46,7 +46,7 @@ PLAN = TrainingPlan(
     devices=8,
     sequence_length=2048,
     peak=2e-4,
-    schedule=Schedule(50, "linear", 200, 0.1, 1.0, 0.0),
+    schedule=TrainerSchedule(50, "linear", 200, 0.1, 1.0, 0.0),
     optimizer=Optimizer(),
     precision="bf16",
     seed=3,
@@ -231,7 +231,7 @@ def test_text_that_the_model_wrote_is_named(tmp_path: Path) -> None:
     shape = {**SHAPE, "vocab_size": 270}
     build_model(shape, "eager", seed=0).save_pretrained(tmp_path / "model")
     how = Generation(model=str(tmp_path / "model"), max_repetition=0.2)
-    written = Corpus("general", Source("generated", path="texts", generated=how), 0.6, 0.75, 10**9)
+    written = TrainerCorpus("general", Source("generated", path="texts", generated=how), 0.6, 0.75, 10**9)
     assert written.place == f"texts/model-{how.sampling_fingerprint()[:12]}/*.jsonl"
     lines = missing_data(dataclasses.replace(PLAN, corpora=(written, PLAN.corpora[1])))
     assert lines[0] == "general: text that the model wrote; join its files, without rows of repetition above 0.2"

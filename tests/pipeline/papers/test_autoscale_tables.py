@@ -13,7 +13,7 @@ from pipeline.goals.weights.artifacts import MethodResult, SpeedUp, WeightsConfi
 from pipeline.papers import autoscale
 from pipeline.papers.autoscale import READING, Weighed
 from pipeline.papers.make import tables_of
-from pipeline.papers.table import Source
+from pipeline.papers.table import PaperStudy
 from pipeline.papers.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
 from tests.pipeline.goals.weights.weights_study import whole_study
 
@@ -88,7 +88,7 @@ def test_steps_saved_are_a_share_of_the_scale(papers: Path) -> None:
 def test_scores_are_read_where_evaluate_left_them(papers: Path, tmp_path: Path) -> None:
     study, question = whole_study(tmp_path)
     assert READING.applies(question)
-    (one,) = tables_of({"weights": READING.read(Source(study, question))}, ["autoscale-1"], papers)
+    (one,) = tables_of({"weights": READING.read(PaperStudy(study, question))}, ["autoscale-1"], papers)
     assert one.verdict == UNKNOWN
     assert "no down-stream task was evaluated" in one.why
     comparison = WeightsConfirmation.read(study)
@@ -99,7 +99,7 @@ def test_scores_are_read_where_evaluate_left_them(papers: Path, tmp_path: Path) 
                     file = study.runs / run / "tasks" / f"step-{step}.json"
                     file.parent.mkdir(exist_ok=True)
                     file.write_text(json.dumps({"results": {"next": {"acc": score, "acc_stderr": 0.1}}}))
-        (one,) = tables_of({"weights": READING.read(Source(study, question))}, ["autoscale-1"], papers)
+        (one,) = tables_of({"weights": READING.read(PaperStudy(study, question))}, ["autoscale-1"], papers)
         ours = one.cells.set_index(["method", "task"])["ours"]
         assert ours["uniform", "next"] == pytest.approx(0.5 + noise)
         assert ours["autoscale", "Avg"] == pytest.approx(0.51 + noise)

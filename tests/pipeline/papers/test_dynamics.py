@@ -14,7 +14,7 @@ from pipeline.papers.dynamics import facts, fits
 from pipeline.papers.dynamics.points import READING, FitRequest, ScheduleStudy, fitted, lambda_of
 from pipeline.papers.dynamics.tables import TABLES
 from pipeline.papers.make import tables_of
-from pipeline.papers.table import Source, paper_numbers
+from pipeline.papers.table import PaperStudy, paper_numbers
 from pipeline.papers.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
 from pipeline.question.schema import Question
 from pipeline.study.folder import Study, StudyError
@@ -31,7 +31,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Question]:
 
 @pytest.fixture(scope="module")
 def schedules(study: tuple[Study, Question]) -> ScheduleStudy:
-    return READING.read(Source(*study))
+    return READING.read(PaperStudy(*study))
 
 
 def test_a_study_with_variants_has_these_tables_and_no_other_study(study: tuple[Study, Question]) -> None:
@@ -44,12 +44,12 @@ def test_points_alone_suffice_where_the_question_is_known(
 ) -> None:
     tables = dataclasses.replace(study[1].tables, points=str(study[0].folder / "points.parquet"))
     question = dataclasses.replace(study[1], tables=tables)
-    again = READING.read(Source(Study(study[0].folder / "nowhere"), question))
+    again = READING.read(PaperStudy(Study(study[0].folder / "nowhere"), question))
     pd.testing.assert_frame_equal(again.runs, schedules.runs)
     assert all((again.schedules[run].rates == schedules.schedules[run].rates).all() for run in again.plan)
     fewer = {name: keys for name, keys in question.variants.items() if name != "half-tenth"}
     with pytest.raises(StudyError, match="1 of 31 continual runs are not of the question"):
-        READING.read(Source(study[0], dataclasses.replace(question, variants=fewer)))
+        READING.read(PaperStudy(study[0], dataclasses.replace(question, variants=fewer)))
 
 
 def test_runs_are_known_by_what_they_do(schedules: ScheduleStudy) -> None:
@@ -126,7 +126,7 @@ def test_an_open_model_is_judged_on_the_steps_that_only_longer_runs_have(
     longer = {"steps": 900, "evaluation": {"policy": "explicit", "steps": steps}}
     variants["longer"] = {"held_out": True, "continual": longer}
     mixture = dataclasses.replace(dynamics_small().mixture, domain_ratio=[1.0])
-    study = READING.read(Source(*study_of_schedules(tmp_path, variants=variants, mixture=mixture)))
+    study = READING.read(PaperStudy(*study_of_schedules(tmp_path, variants=variants, mixture=mixture)))
     table = fits.open_model(study).rename(columns={"value": "ours"})
     verdict, why = fits.judge_open_model(table)
     assert {*table["law"]} == {"open", "open, shorter runs", "full", "full, shorter runs"}

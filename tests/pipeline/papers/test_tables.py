@@ -20,7 +20,7 @@ from pipeline.papers.dcpt.fits import learnability, sampling
 from pipeline.papers.dcpt.points import DomainPoints, mean_scores, read_domain_points, scores
 from pipeline.papers.make import make_tables, tables_of
 from pipeline.papers.show import Result, markdown, tables_page
-from pipeline.papers.table import Source, Table, paper_numbers
+from pipeline.papers.table import PaperStudy, Table, paper_numbers
 from pipeline.papers.verdict import HOLDS, IN_ORDER, UNKNOWN
 from pipeline.question.messages import ConfigError
 from pipeline.study.folder import Study
@@ -160,7 +160,7 @@ def test_confirmations_and_pretraining_are_left_out() -> None:
     points = study_points(("code",))
     points.loc[points["N"] == 0.5, "role"] = "confirm"
     points.loc[points["N"] == 1.8, "phase"] = "pretrain"
-    source = Source(Study(Path("none")), read_question(["experiment=quickstart"]))
+    source = PaperStudy(Study(Path("none")), read_question(["experiment=quickstart"]))
     source.__dict__["points"] = points
     assert set(read_domain_points(source).points["N"]) == {4.0}
 

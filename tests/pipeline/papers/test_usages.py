@@ -16,7 +16,7 @@ from pipeline.papers.dcpt.points import DomainPoints
 from pipeline.papers.dcpt.usages import READINGS
 from pipeline.papers.make import tables_of
 from pipeline.papers.show import Result
-from pipeline.papers.table import Source
+from pipeline.papers.table import PaperStudy
 from pipeline.papers.verdict import HOLDS, NOT_HERE, UNKNOWN
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow
@@ -37,7 +37,7 @@ def _table(folder: Path, kind: str, rows: list[ConfirmationRow], name: str, pape
     answer = recommendation(kind)
     answer.write(study)
     Confirmation(0.9, rows, goal_of(question).outcome(question, answer, rows)).write(study)
-    (table,) = tables_of({kind: READINGS[kind].read(Source(study_of(about), about))}, [name], papers)
+    (table,) = tables_of({kind: READINGS[kind].read(PaperStudy(study_of(about), about))}, [name], papers)
     return table
 
 
@@ -93,7 +93,7 @@ def test_an_optimum_at_a_bound_of_the_search_is_not_judged(
 
 def test_what_is_not_confirmed_yet_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match=r"limited-data/confirmation\.json: missing; run cptlaw confirm first"):
-        READINGS["limited-data"].read(Source(Study(tmp_path), _question()))
+        READINGS["limited-data"].read(PaperStudy(Study(tmp_path), _question()))
 
 
 def _near_zero(turn: float) -> DomainPoints:

@@ -18,7 +18,7 @@ from pipeline.goals.registry import goal_of, goal_problems, load_question, read_
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.schema import LawConfig, Question
 from pipeline.question.validation import problems
-from pipeline.study.artifacts import Candidate, Outcome, Recommendation, RecommendedRun
+from pipeline.study.artifacts import ModelCandidate, Outcome, Recommendation, RecommendedRun
 from pipeline.study.folder import question_yaml, study_of
 from tests.pipeline.goals.ratio.examples import confirmation_row, recommendation
 
@@ -121,7 +121,7 @@ def test_the_domains_tokens_are_read_once_at_every_share() -> None:
 def test_every_model_is_run_for_the_same_compute() -> None:
     question = _question(**COMPUTE, around=[-0.4])
     lengths = {"qwen2-0.15m": 322, "qwen2-0.3m": 147}
-    candidates = [Candidate(name, 1.0, 1.0, steps, 0.5, 4.0, 3.9, 4.1) for name, steps in lengths.items()]
+    candidates = [ModelCandidate(name, 1.0, 1.0, steps, 0.5, 4.0, 3.9, 4.1) for name, steps in lengths.items()]
     answer = _answer(question, 0.5, "qwen2-0.3m", candidates=candidates)
     asked = goal_of(question).places(question, answer)
     assert [place.model for place in asked] == ["qwen2-0.3m", "qwen2-0.15m"]

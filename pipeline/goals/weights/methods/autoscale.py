@@ -92,12 +92,12 @@ def _propose(context: Context, measured: Measured) -> list[Proposal]:
     return proposals
 
 
-def _lines(context: Context, design: ddo.Design, fit: DDO) -> list[str]:
+def _lines(context: Context, design: ddo.OneAtATimeDesign, fit: DDO) -> list[str]:
     held = [f"{fit.binding}; such an optimum need not lie on AutoScale's path"] if fit.held else []
     return [*ddo.effect(fit), *fit.warnings, *held, *ddo.missed_factors(context, design)]
 
 
-def _offsets(context: Context, designs: tuple[ddo.Design, ...], fits: tuple[DDO, ...]) -> dict[str, float]:
+def _offsets(context: Context, designs: tuple[ddo.OneAtATimeDesign, ...], fits: tuple[DDO, ...]) -> dict[str, float]:
     """Domain -> tokens of its own that the other domains replace: a_j of the curves, geometric mean of the two scales.
 
     0 for a flat domain, whose curve has no a_j.

@@ -33,13 +33,13 @@ FAR = 0.02
 
 
 @dataclass(frozen=True)
-class Design:
+class OneAtATimeDesign:
     """A one-at-a-time design: a base run, and runs that change the tokens of one domain, for every seed."""
 
     base: dict[str, Fraction]
     """Weights of the base run."""
     steps: int
-    """Of the base run."""
+    """Length of the base run."""
     seeds: list[dict[tuple[str, Fraction], PlannedRun]]
     """A table a seed: (domain, factor) -> run; at factor 1 it is the base run for every domain."""
 
@@ -50,7 +50,7 @@ class Design:
 
     @property
     def tokens(self) -> int:
-        """Of the base run."""
+        """Tokens of the base run."""
         return next(iter(self.seeds[0].values())).spec.tokens_per_step * self.steps
 
 
@@ -77,7 +77,7 @@ def perturbed(
     return weights, length
 
 
-def one_at_a_time(context: Context, base: Mapping[str, Fraction], steps: int) -> Design:
+def one_at_a_time(context: Context, base: Mapping[str, Fraction], steps: int) -> OneAtATimeDesign:
     """The runs of one round: 1 + domains x (factors - 1) for every seed."""
     seeds = []
     for number in range(context.question.weights.seeds):
@@ -88,10 +88,10 @@ def one_at_a_time(context: Context, base: Mapping[str, Fraction], steps: int) ->
                 weights, length = (dict(base), steps) if factor == 1 else perturbed(base, domain, factor, steps)
                 table[domain, factor] = mixture_run(context, weights, length, seed)
         seeds.append(table)
-    return Design(dict(base), steps, seeds)
+    return OneAtATimeDesign(dict(base), steps, seeds)
 
 
-def design_rounds(context: Context, measured: Measured, steps: int) -> Iterator[tuple[Design, DDO | None]]:
+def design_rounds(context: Context, measured: Measured, steps: int) -> Iterator[tuple[OneAtATimeDesign, DDO | None]]:
     """The rounds at a scale, each with its fit; the first one with open runs is the last, without a fit."""
     base = base_weights(context)
     for number in range(context.question.weights.rounds):
@@ -105,7 +105,7 @@ def design_rounds(context: Context, measured: Measured, steps: int) -> Iterator[
             base = whole_step_weights(dict(zip(fit.names, fit)), steps, factors_of(context))
 
 
-def fit_design(context: Context, measured: Measured, design: Design) -> DDO:
+def fit_design(context: Context, measured: Measured, design: OneAtATimeDesign) -> DDO:
     """Fit the curves of the domains, with the optimum at the length of the base run."""
     losses = tuple(zip(*(_losses(context, measured, design, domain) for domain in domain_names(context))))
     factors = tuple(map(float, factors_of(context)))
@@ -113,7 +113,7 @@ def fit_design(context: Context, measured: Measured, design: Design) -> DDO:
     return _cached_fit(losses, factors, weights, domain_names(context), design.tokens)
 
 
-def _losses(context: Context, measured: Measured, design: Design, domain: str) -> list[tuple[float, ...]]:
+def _losses(context: Context, measured: Measured, design: OneAtATimeDesign, domain: str) -> list[tuple[float, ...]]:
     """The average loss of the runs that change a domain's tokens, a tuple over the factors for each seed."""
     return [
         tuple(average(context, measured.losses(table[domain, factor])) for factor in factors_of(context))
@@ -160,7 +160,7 @@ def effect(fit: DDO) -> list[str]:
     return [f"the losses {verb} the domains apart by what their tokens are worth (F-test: p = {fit.p_value:.2g})"]
 
 
-def missed_factors(context: Context, design: Design) -> list[str]:
+def missed_factors(context: Context, design: OneAtATimeDesign) -> list[str]:
     """A line for each factor that rounding to whole steps has changed."""
     lines = []
     for (domain, factor), run in design.seeds[0].items():
@@ -170,7 +170,7 @@ def missed_factors(context: Context, design: Design) -> list[str]:
     return lines
 
 
-def design_fit(context: Context, measured: Measured, design: Design, fit: DDO) -> DesignFit:
+def design_fit(context: Context, measured: Measured, design: OneAtATimeDesign, fit: DDO) -> DesignFit:
     """A round as the report reads it."""
     points = {domain: list(map(list, _losses(context, measured, design, domain))) for domain in domain_names(context)}
     return DesignFit(

@@ -39,7 +39,7 @@ class Round:
     """A reference and its proxy for every seed."""
 
     weights: dict[str, Fraction]
-    """Of the reference."""
+    """Weights of the reference."""
     pairs: list[tuple[PlannedRun, PlannedRun]]
     """(reference, proxy), one a seed."""
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fitting import LAWS
-from pipeline.goals.active.candidates import Candidate, candidate_points, losses_before
+from pipeline.goals.active.candidates import CandidateRun, candidate_points, losses_before
 from pipeline.goals.active.history import (
     CONFIRMATION,
     TOLERANCE,
@@ -68,7 +68,7 @@ def test_candidates_have_the_columns_that_their_points_will_have(ended: tuple[Co
     measured = measured_points(study, plan, "general")
     runs = [run for run in plan if run.role == "fit"]
     section = LawConfig(60, 0.1)
-    candidates = [Candidate(run.model, 0.5, run.spec.steps, run.spec.seed, None, [], [run]) for run in runs]
+    candidates = [CandidateRun(run.model, 0.5, run.spec.steps, run.spec.seed, None, [], [run]) for run in runs]
     planned = candidate_points(setting, candidates, losses_before(measured), "general", section, setting.models)
     names = sorted({name for law in ("dcpt", "transfer-replay") for name in LAWS[law].columns} | {"s2_pretrain"})
     rows = planned.set_index(["run", "step"])[names]

@@ -21,7 +21,7 @@ from pipeline.show.report.marks import notes, value_range
 from pipeline.show.report.tables import provenance
 from pipeline.show.report.write import write_report
 from pipeline.show.tracking.answer_content import tracked_answer
-from pipeline.study.artifacts import Confirmation, Corpora, Corpus, Recommendation
+from pipeline.study.artifacts import Confirmation, Corpora, PlannedCorpus, Recommendation
 from pipeline.study.folder import Study, StudyError
 from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, HOSTILE_NAME, whole_page, whole_study
 
@@ -131,7 +131,7 @@ def test_provenance_names_the_text(copied, tmp_path):
 
     fingerprint = "00" * 16
     assert fingerprint in words()
-    text = Corpus(fingerprint, "c0ffee", {"train": 1234567, "validation": 89})
+    text = PlannedCorpus(fingerprint, "c0ffee", {"train": 1234567, "validation": 89})
     Corpora({}, {"general": text, HOSTILE_CORPUS: dataclasses.replace(text, fingerprint="other")}).write(study)
     assert "c0ffee" in words()
     assert "1,234,567" in words()
