@@ -38,8 +38,8 @@ COLUMNS = (
 )
 """Columns of points.parquet, and a column mixture.<corpus> for each corpus; with variants also variant, a name. Where a
 mixture changes along the schedule also mixture_phase, 1 up to the last step of the first phase, and tokens.<corpus>,
-the tokens of each corpus so far, counted as tokens are; ratio, replay, r and mixture.<corpus> are then those of the point's phase,
-r_first is r of the first phase, and s1_first is S1 at its end, or at the point if that is earlier.
+the tokens of each corpus so far, counted as tokens are; ratio, replay, r and mixture.<corpus> are then those of the
+point's phase, r_first is r of the first phase, and s1_first is S1 at its end, or at the point if that is earlier.
 
 ratio: share of the domain; replay: share of general. N: non-embedding parameters in billions; D: tokens in billions;
 r, rho: share of the row's corpus in the run's mixture and in that of the run it continued (NaN: not known). s1, s2:
