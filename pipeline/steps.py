@@ -5,19 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
 
 from pipeline.goals.registry import goal_of
-from pipeline.launch.launcher import launch
-from pipeline.launch.slurm.preparation import submit_preparation
-from pipeline.launch.slurm.submit import show as show_jobs
+from pipeline.launch.launcher import launch, launcher_of
 from pipeline.plan import cost
 from pipeline.plan.engines import measure_engine
 from pipeline.plan.machine import measure_machine
-from pipeline.plan.prepare import begin_corpora, generation_lines, prepare_corpora
+from pipeline.plan.prepare import generation_lines, prepare_corpora
 from pipeline.plan.runs import by_domain, estimate
 from pipeline.plan.write import add_to_plan, planned_corpora, with_planned, write_plan
 from pipeline.question.messages import ConfigError
@@ -32,23 +30,25 @@ from pipeline.study.context import Context, context_of
 from pipeline.study.fits import selected
 from pipeline.study.folder import PlannedRun, StudyError, question_yaml
 from pipeline.study.point_counts import ended_points, is_confirmed
+from training.corpora.documents import CorpusError
 from training.run import Exit
+from training.spec import SpecError
+from training.stop import was_interrupted
 
 
 def prepare(context: Context, console: Console) -> Exit:
     """Tokenise the corpora, and measure the speed of the models in each precision and of the engines."""
     question, study = context.question, context.study
     study.folder.mkdir(parents=True, exist_ok=True)
-    on_cluster = question.launcher.kind == "slurm" and question.launcher.slurm.prepare_tasks
-    if on_cluster and (folders := begin_corpora(question, console.print)):
-        return submit_preparation(study, question, folders, console)
+    if (code := launcher_of(question).prepare(context, console)) is not None:
+        return code
     if generation_lines(question):
         # Writing takes hours: whether it will be enough is known before.
         goal_of(question).runs(estimate(question))
     prepare_corpora(question, console.print, console)
     context = context.fresh()
     precision = measure_machine(context, console.print)
-    if question.launcher.kind == "local":
+    if not question.launcher.elsewhere:
         # A mistake that runs cannot be planned with is reported by plan.
         with contextlib.suppress(ConfigError, StudyError):
             measured = dataclasses.replace(context, given_precision=precision)
@@ -91,9 +91,9 @@ def train(context: Context, console: Console) -> Exit:
     """Train the plan of the question, or one run of it; of a staged goal every stage."""
     question, study, goal = context.question, context.study, goal_of(context.question)
     if question.dry_run:
-        return show_jobs(study, question, planned_now(context), "recommend", console)
+        return launcher_of(question).show(context, planned_now(context), console)
     if question.run is not None and study.plan_file.exists():
-        return launch(question, study, console)
+        return launch(context, console)
     trained: set[str] | None = None
     while True:
         # Before planning, so that a command that was stopped between the end of a run and this goes on from here.
@@ -108,7 +108,7 @@ def train(context: Context, console: Console) -> Exit:
             return Exit.DONE
         if trained is not None and not line:
             console.print(f"next round: {len(names - trained)} more runs", highlight=False)
-        code = launch(question, study, console)
+        code = launch(context, console)
         if code != Exit.DONE or not goal.is_staged(question) or question.run is not None:
             return code
         trained = names
@@ -147,9 +147,9 @@ def recommend(context: Context, console: Console) -> Exit:
 def confirm(context: Context, console: Console) -> Exit:
     """Train runs that the fit has not seen, at the answer and around it, and compare."""
     question, study, goal = context.question, context.study, goal_of(context.question)
-    on_cluster = question.launcher.kind == "slurm"
+    elsewhere = question.launcher.elsewhere
     # Short runs of a next round may be done before the job of this round comes here.
-    if on_cluster and goal.is_staged(question) and (waiting := not_collected(context)):
+    if elsewhere and goal.is_staged(question) and (waiting := not_collected(context)):
         console.print(f"not confirmed yet: {len(waiting)} runs for the fit are not in the answer", highlight=False)
         return Exit.DONE
     if any(run.imported for run in context.plan):
@@ -164,8 +164,8 @@ def confirm(context: Context, console: Console) -> Exit:
         def ended() -> bool:
             return all(study.state(run) == "done" for run in runs)
 
-        if not on_cluster or not ended():
-            code = launch(question, study, console, last="confirm", wanted=runs)
+        if not elsewhere or not ended():
+            code = launch(context, console, runs)
             if code != Exit.DONE or not ended():
                 return code  # DONE: they are queued, and behind them the job that compares.
     print_items(shown(goal.confirm(context.fresh(), runs)), console)
@@ -258,7 +258,7 @@ def steps_between(first: str, last: str) -> list[str]:
 def go_on(question: Question, console: Console) -> Exit:
     """Take the next steps of a study until one fails or runs are queued; an answer for each domain.
 
-    What fails for one domain leaves the others their answers.
+    What fails for one domain leaves the others their answers, and a report is written also after a failure.
 
     Returns:
         The exit code of the step that failed, or DONE.
@@ -267,10 +267,26 @@ def go_on(question: Question, console: Console) -> Exit:
     shared = [name for name in next_steps(context) if not STEPS[name].of_answer]
     for name in shared:
         _print_rule(name, start, console)
-        code = STEPS[name].run(context.fresh(), console)
+        ended = {run.name for run in context.fresh().plan if context.study.state(run) != "open"}
+        code = _take(name, context, [*answered_questions(question)], console)
         if code != Exit.DONE or STEPS[name].is_queued(context.fresh()):
             return code
-    codes = [_answer(single, bool(shared), start, console) for single in answered_questions(question)]
+        # Short runs may have ended since they were queued: the job behind them goes on all the same.
+        if name == "train" and question.launcher.elsewhere and {run.name for run in context.fresh().plan} - ended:
+            return code
+    codes: list[Exit] = []
+    errors: list[Exception] = []
+    for single in answered_questions(question):
+        try:
+            codes.append(_answer(single, bool(shared), start, console))
+        except Exception as error:
+            errors.append(error)
+            if was_interrupted():
+                break
+    for error in errors[1:]:
+        console.print(str(error), highlight=False, markup=False, soft_wrap=True)
+    if errors:
+        raise errors[0]
     return next((code for code in codes if code != Exit.DONE), Exit.DONE)
 
 
@@ -280,11 +296,29 @@ def _answer(question: Question, anew: bool, start: float, console: Console) -> E
     names = STEPS if anew else next_steps(context)
     for name in (name for name in names if STEPS[name].of_answer):
         _print_rule(f"{name} {question.corpora.domain}" if question.corpora.domains else name, start, console)
-        code = STEPS[name].run(context.fresh(), console)
-        if code != Exit.DONE or STEPS[name].is_queued(context.fresh()):
-            # What is known is shown all the same.
-            return code if name == "report" else max(code, report(context.fresh(), console))
+        if (code := _take(name, context, [question], console)) != Exit.DONE:
+            return code
+        if STEPS[name].is_queued(context.fresh()):
+            return report(context.fresh(), console)
     return Exit.DONE
+
+
+def _take(name: str, context: Context, answered: Sequence[Question], console: Console) -> Exit:
+    """Take a step; after a failure write the reports of the questions, since what is known is shown all the same."""
+    code = Exit.UNEXPECTED
+    try:
+        code = STEPS[name].run(context.fresh(), console)
+    finally:
+        if (
+            code in (Exit.CRASH, Exit.UNEXPECTED)
+            and name != "report"
+            and context.fresh().plan
+            and not was_interrupted()
+        ):
+            for question in answered:
+                with contextlib.suppress(ConfigError, CorpusError, SpecError, StudyError):
+                    report(context_of(question), console)
+    return code
 
 
 def answered_questions(question: Question) -> Iterator[Question]:

@@ -44,14 +44,15 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     given = [word for word in words if word not in names]
     if len(names) != 1:
         raise ConfigError([f"cptlaw advise: {len(names)} models; allowed: one, see cptlaw advise --help"])
-    # Of the local launcher the cost of a plan is the dry run.
-    dry = DRY_RUN in given and "launcher=slurm" not in given
-    given = [word for word in given if not (dry and word == DRY_RUN)]
     data = next((word.removeprefix("data=") for word in given if word.startswith("data=")), "data")
     if not any(word.startswith(GENERAL) for word in given):
         given.append("corpora.sources.general.kind=generated")
     # The keys are checked before a model is fetched and measured, which takes a minute.
-    read_question(["experiment=base-model", *given])
+    kept = [word for word in given if word != DRY_RUN]
+    elsewhere = read_question(["experiment=base-model", *kept]).launcher.elsewhere
+    # Where runs are trained here, the cost of a plan is the dry run.
+    dry = DRY_RUN in given and not elsewhere
+    given = kept if dry else given
 
     def log(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -10,11 +10,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from training.stop import ignore_signals, interrupt_on_signals, leave_on_signals, was_interrupted
+from training.stop import ignore_signals, interrupt_on_signals, leave_on_signals
 
 
 class Verb(NamedTuple):
-    """A row of the help; the function of the same name in `pipeline.cli.verbs` carries it out."""
+    """A row of the help; `pipeline.steps.STEPS` or `pipeline.cli.verbs.FUNCTIONS` has what carries it out."""
 
     help: str
     on_study: bool = False
@@ -33,6 +33,7 @@ VERBS = {
     "prepare validation": Verb("choose validation documents; validation.models=[A,B] corpora.validation=FOLDER"),
     "plan": Verb("print runs, tokens, FLOPs, time and disk; trains nothing"),
     "train": Verb("train the planned runs; run=HASH trains one, -m sweeps", or_study=True),
+    "continue": Verb("take the steps that are left; jobs behind the runs on a cluster do it", True),
     "status": Verb("progress of each run, and why its job waits", True),
     "cancel": Verb("cancel the study's jobs on the cluster; running ones save first", True),
     "collect": Verb("join all validation losses into points.parquet", True),
@@ -50,7 +51,7 @@ VERBS = {
     "track sync": Verb("bring wandb's copy of a study up to date, and upload it where an API key is known", True),
     "evaluate": Verb("down-stream tasks of kept checkpoints by lm-eval; evaluate.tasks=[hellaswag]", True),
 }
-"""Every verb, in the order of use. A new verb is a row here and a function in `pipeline.cli.verbs`."""
+"""Every verb, in the order of use. A new verb is a row here and one of `FUNCTIONS` in `pipeline.cli.verbs`."""
 _HYDRA_FLAGS = (
     *("-m", "--multirun", "-c", "--cfg", "-i", "--info", "--hydra-help", "-sc", "--shell-completion", "--resolve"),
 )
@@ -138,10 +139,8 @@ def _carry_out(verb: str, rest: list[str], debug: bool, loaded: Callable[[], obj
     from rich.console import Console
 
     from pipeline.cli import verbs
-    from pipeline.question.messages import ConfigError
-    from pipeline.study.folder import StudyError
-    from training.corpora.documents import CorpusError
-    from training.spec import SpecError
+    from pipeline.launch.exit_codes import exit_code_of
+    from training.run import Exit
 
     console = Console()
     errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
@@ -166,34 +165,17 @@ def _carry_out(verb: str, rest: list[str], debug: bool, loaded: Callable[[], obj
         question = _question(verb, rest)
         loaded()
         return int(verbs.carry_out(verb, question, console))
-    except (ConfigError, *_of_fitting()) as error:
-        code, lines = 2, str(error)
-    except (CorpusError, StudyError, SpecError) as error:
-        code, lines = 3, str(error)
-    except KeyboardInterrupt:
-        code, lines = _STOPPED, "stopped; run the same command again to continue"
-    except Exception as error:
-        from pipeline.launch.work import disk_message
-        from training.run import DISK_ERRORS
-
-        if debug:
+    except (Exception, KeyboardInterrupt) as error:
+        known = exit_code_of(error)
+        if debug and known is None:
             raise
-        code, lines = 1, f"{type(error).__name__}: {error} (--debug shows where)"
-        if was_interrupted():
-            code, lines = _STOPPED, "stopped; run the same command again to continue"
-        elif isinstance(error, OSError) and error.errno in DISK_ERRORS:
-            code, lines = 3, disk_message(error, "disk")
+        code, line = known or (Exit.CRASH, f"{type(error).__name__}: {error} (--debug shows where)")
     if debug:
         import traceback
 
         traceback.print_exc()
-    errors.print(lines)
+    errors.print(line)
     return code
-
-
-def _of_fitting() -> list[type[Exception]]:
-    """The errors of `fitting` for a table that cannot be fitted; none where it is not loaded, to spare its import."""
-    return [sys.modules["fitting"].PointsError] if "fitting" in sys.modules else []
 
 
 def _question(verb: str, rest: list[str]):

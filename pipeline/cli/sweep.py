@@ -18,6 +18,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from pipeline.goals.registry import checked, goal_of, read_question
+from pipeline.launch.exit_codes import JobError, exit_code_of
 from pipeline.launch.local import last_log_line, train_locally
 from pipeline.plan.write import write_plan
 from pipeline.question.design import is_active
@@ -26,26 +27,10 @@ from pipeline.question.schema import Question
 from pipeline.show.tracking.mirror import track_job
 from pipeline.steps import planned_now
 from pipeline.study.context import context_of
-from pipeline.study.folder import PlannedRun, Study, StudyError, study_of
-from training.corpora.documents import CorpusError
+from pipeline.study.folder import PlannedRun, Study, study_of
 from training.durable import read_lines_whole
 from training.run import Exit
-from training.spec import SpecError
 from training.stop import SIGNALS
-
-
-class JobError(RuntimeError):
-    """A run of a job failed; the other jobs of the sweep continue."""
-
-
-MISTAKES = (ConfigError, CorpusError, StudyError, SpecError)
-"""Errors of the user's input, a line each."""
-
-
-def _exit_code(error: Exception) -> Exit:
-    if isinstance(error, JobError):
-        return Exit.CRASH
-    return Exit.BAD_CONFIGURATION if isinstance(error, ConfigError) else Exit.INPUT_MISSING
 
 
 def job(composed: DictConfig) -> float | None:
@@ -59,9 +44,13 @@ def job(composed: DictConfig) -> float | None:
     """
     try:
         return carry_out(checked(composed))
-    except MISTAKES as error:
-        print(error, file=sys.stderr)
-        sys.exit(_exit_code(error))
+    except JobError:
+        raise
+    except Exception as error:
+        if (known := exit_code_of(error)) is None:
+            raise
+        print(known[1], file=sys.stderr)
+        sys.exit(known[0])
 
 
 def carry_out(question: Question) -> float | None:
@@ -74,7 +63,7 @@ def carry_out(question: Question) -> float | None:
         JobError: a run failed. SystemExit: it was stopped (75) or lacks input (3).
     """
     study = study_of(question)
-    if question.launcher.kind != "local":
+    if question.launcher.elsewhere:
         raise ConfigError([f"launcher: {question.launcher.kind!r} in a sweep; allowed: local, and hydra/launcher=..."])
     if goal_of(question).is_staged(question):
         key = "design" if is_active(question) else "goal"
@@ -137,14 +126,11 @@ def main() -> None:
         signal.signal(number, _stop)
     try:
         carry_out(read_question(sys.argv[1:]))
-    except (*MISTAKES, JobError) as error:
-        code, line = _exit_code(error), str(error)
-    except KeyboardInterrupt:
-        code, line = Exit.RUN_ME_AGAIN, "stopped; run the same command again to continue"
-    else:
-        return
-    print(line, file=sys.stderr)
-    sys.exit(code)
+    except (Exception, KeyboardInterrupt) as error:
+        if (known := exit_code_of(error)) is None:
+            raise
+        print(known[1], file=sys.stderr)
+        sys.exit(known[0])
 
 
 if __name__ == "__main__":

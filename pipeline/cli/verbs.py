@@ -1,4 +1,4 @@
-"""The verbs of the command line that are no step: a function each, found by its name."""
+"""The verbs of the command line that are no step: a function each."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from rich.text import Text
 from pipeline.cli.table_studies import complete_study
 from pipeline.goals.registry import goal_of
 from pipeline.launch.downstream import evaluate_tasks, task_table
-from pipeline.launch.launcher import launch
-from pipeline.launch.slurm.client import Scheduler
-from pipeline.launch.slurm.jobs import read_jobs
-from pipeline.launch.slurm.status import with_job_states
-from pipeline.launch.slurm.submit import cancel as cancel_jobs
+from pipeline.launch.launcher import LAUNCHERS, launch
 from pipeline.papers.make import make_tables
 from pipeline.plan.validation_documents import choose_validation
 from pipeline.plan.write import write_plan
@@ -31,11 +27,8 @@ from training.run import Exit
 
 
 def carry_out(verb: str, question: Question, console: Console) -> Exit:
-    """Carry out a step, or the verb whose function is found by its name: "track sync" is `track_sync`."""
-    if verb in STEPS:
-        return STEPS[verb].run(context_of(question), console)
-    function: Callable[[Question, Console], Exit] = globals()[verb.replace(" ", "_")]
-    return function(question, console)
+    """Carry out a step, or another verb."""
+    return STEPS[verb].run(context_of(question), console) if verb in STEPS else FUNCTIONS[verb](question, console)
 
 
 def prepare_validation(question: Question, console: Console) -> Exit:
@@ -52,8 +45,8 @@ def refine(question: Question, console: Console) -> Exit:
         console.print(line, highlight=False, soft_wrap=True)
     context = context.fresh()
     write_plan(context, planned_now(context))
-    code = launch(question, context.study, console)
-    if code != Exit.DONE or question.launcher.kind == "slurm":
+    code = launch(context, console)
+    if code != Exit.DONE or question.launcher.elsewhere:
         return code  # DONE: the runs are queued, and behind them the job that answers.
     for name in steps_between("collect", "recommend"):
         if (code := STEPS[name].run(context.fresh(), console)) != Exit.DONE:
@@ -65,13 +58,18 @@ def refine(question: Question, console: Console) -> Exit:
 
 def status(question: Question, console: Console) -> Exit:
     """Print a table of all runs; on a terminal it is updated while a run is in progress."""
-    study, scheduler = study_of(question), Scheduler(question.launcher.slurm.patience)
+    context = context_of(question)
+    study = context.study
 
     def look() -> tuple[bool, Group]:
-        # Jobs that prepare the corpora are there before a plan is.
-        plan = study.read_plan() if study.plan_file.exists() or not read_jobs(study) else []
+        plan, lines = study.read_plan() if study.plan_file.exists() else [], []
         rows = statuses(study, plan, question.launcher.stale_after, brief=len(plan) > MOST)
-        rows, lines = with_job_states(rows, study, scheduler)
+        # Of all launchers: the study's may have been another when jobs were queued.
+        for launcher in LAUNCHERS.values():
+            rows, more = launcher.status(context, rows)
+            lines += more
+        if not rows and not lines:
+            study.read_plan()
         table = [status_table(rows)] if rows else []
         return any(row.state == "running" for row in rows), Group(*table, *map(Text, lines))
 
@@ -92,7 +90,11 @@ def status(question: Question, console: Console) -> Exit:
 
 def cancel(question: Question, console: Console) -> Exit:
     """Cancel the study's jobs on the cluster."""
-    return cancel_jobs(study_of(question), question, console)
+    lines = [line for launcher in LAUNCHERS.values() for line in launcher.cancel(context_of(question))]
+    for line in lines:
+        console.print(line, highlight=False, markup=False)
+    console.print("running jobs save their state first; cptlaw train continues" if lines else "no job runs or waits")
+    return Exit.DONE
 
 
 def tables(question: Question, console: Console) -> Exit:
@@ -116,7 +118,21 @@ def track_sync(question: Question, console: Console) -> Exit:
 def quickstart(question: Question, console: Console) -> Exit:
     """All steps, and the answer."""
     code = go_on(question, console)
-    if code == Exit.DONE and question.launcher.kind != "slurm":
+    if code == Exit.DONE and not question.launcher.elsewhere:
         for single in answered_questions(question):
             print_answer(single, console)
     return code
+
+
+FUNCTIONS: dict[str, Callable[[Question, Console], Exit]] = {
+    "prepare validation": prepare_validation,
+    "continue": go_on,
+    "refine": refine,
+    "status": status,
+    "cancel": cancel,
+    "tables": tables,
+    "evaluate": evaluate,
+    "track sync": track_sync,
+    "quickstart": quickstart,
+}
+"""Verb -> its function."""

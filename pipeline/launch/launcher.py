@@ -1,66 +1,81 @@
-"""Train a plan on this machine or on a cluster, or a single run of it."""
+"""The launchers, and the training of a plan, or of a single run of it, by that of the question."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 
+from pipeline.launch import local, slurm
 from pipeline.launch.run_queue import try_again
+from pipeline.launch.work import run_worker
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
-from pipeline.study.folder import PlannedRun, Study
-from pipeline.study.status import print_failed
+from pipeline.study.context import Context
+from pipeline.study.folder import PlannedRun
+from pipeline.study.status import RunStatus
 from training.run import Exit
 
+Described = tuple[list[RunStatus], list[str]]
+"""Rows of the runs, and lines about jobs that are no run."""
 
-def launch(
-    question: Question,
-    study: Study,
-    console: Console,
-    last: str = "recommend",
-    wanted: Sequence[PlannedRun] | None = None,
-) -> Exit:
+
+@dataclass(frozen=True)
+class Launcher:
+    """Where runs are trained. All but `train` may be left out by a launcher that trains on this machine."""
+
+    train: Callable[[Context, Console, Collection[str] | None], Exit]
+    """Trains the open runs of the plan, or those named. Or queues all open runs and `cptlaw continue STUDY` behind
+    them, and returns DONE once they are queued, CRASH where a failed run blocks others.
+
+    It starts `python -m pipeline.launch.worker STUDY --only RUN` for each open run, on a shared disk, parents before
+    children; passes SIGTERM on, so that the run saves; starts it again after exit code 75, 70 or a signal, and not
+    after 0, 1, 2 or 3 (`training.run.Exit` says what each means); and submits nothing twice, also after a kill in
+    between. Processes with one host name and one boot, as of two containers on one machine, must see each other: a
+    run's lease looks for its process.
+    """
+    show: Callable[[Context, Sequence[PlannedRun], Console], Exit] = lambda context, plan, console: Exit.DONE
+    """Prints what `train` would submit for a plan that is not written, and submits nothing."""
+    prepare: Callable[[Context, Console], Exit | None] = lambda context, console: None
+    """Queues the tokenising of the corpora; None: it is to be done here."""
+    status: Callable[[Context, list[RunStatus]], Described] = lambda context, rows: (rows, [])
+    """The rows with what is known of their jobs, and lines about the other jobs of the study."""
+    cancel: Callable[[Context], list[str]] = lambda context: []
+    """Cancels all jobs of the study; a line each."""
+
+
+LAUNCHERS = {
+    "local": Launcher(local.train),
+    "slurm": Launcher(slurm.submit, slurm.show, slurm.prepare, slurm.with_job_states, slurm.cancel),
+}
+"""launcher.kind -> the launcher."""
+
+
+def launcher_of(question: Question) -> Launcher:
+    """The launcher of a question."""
+    return LAUNCHERS[question.launcher.kind]
+
+
+def launch(context: Context, console: Console, wanted: Sequence[PlannedRun] | None = None) -> Exit:
     """Train the plan, or question.run, with the launcher of the question.
 
-    On a cluster a job of the kind `last`, recommend or confirm, follows the runs. On this machine only the runs
-    `wanted`, and those that they start from, are trained, where they are given.
-
-    What a launcher must do, as `launch.slurm.submit` does: start `python -m pipeline.launch.worker STUDY --only RUN`
-    for each open run, on a shared disk, parents before children; pass SIGTERM on, so that the run saves; start it again
-    after exit code 75, 70 or a signal, and not after 0, 1, 2 or 3 (`training.run.Exit` says what each means); submit
-    nothing twice, also after a kill in between; and put behind the runs what continues the study: `cptlaw train` where
-    the goal is staged, else collect, fit, recommend, confirm, report. Processes with one host name and one boot, as of
-    two containers on one machine, must see each other: a run's lease looks for its process.
+    On this machine only the runs `wanted`, and those that they start from, are trained, where they are given.
 
     Raises:
         ConfigError: question.run is not in the plan.
     """
-    plan = study.read_plan()
-    chosen = [run for run in plan if question.run in (None, run.name, run.spec.hash, run.spec.hash[:8])]
+    question, study, context = context.question, context.study, context.fresh()
+    chosen = [run for run in context.plan if question.run in (None, run.name, run.spec.hash, run.spec.hash[:8])]
     if not chosen and question.run is not None:
         raise ConfigError([f"run: {question.run!r} is not in {study.plan_file}; see cptlaw status"])
     if question.retry_failed:
         for run in chosen:
             try_again(study.runs / run.name)
-    on_cluster = question.launcher.kind == "slurm"
-    if question.run is not None and not (on_cluster and question.retry_failed):
-        from pipeline.launch.work import run_worker
-
+    if question.run is not None and not (question.launcher.elsewhere and question.retry_failed):
         return run_worker(study, question, chosen[0].name)
-    if on_cluster:
-        from pipeline.launch.slurm.submit import show, submit
-
-        return (show if question.dry_run else submit)(study, question, plan, last, console)
-    from pipeline.launch.local import last_log_line, train_locally
-
-    only = None if wanted is None else _with_parents(plan, wanted)
-    code = train_locally(study, question, console, only)
-    if code == Exit.CRASH:
-        print_failed(study, [run for run in plan if study.state(run) == "failed"], console)
-    if code in (Exit.CRASH, Exit.INPUT_MISSING) and (line := last_log_line(study)):
-        console.print(f"last line of the workers' logs: {line}", highlight=False, markup=False)
-    return code
+    only = None if wanted is None else _with_parents(context.plan, wanted)
+    return launcher_of(question).train(context, console, only)
 
 
 def _with_parents(plan: Sequence[PlannedRun], wanted: Sequence[PlannedRun]) -> set[str]:

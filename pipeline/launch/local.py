@@ -13,11 +13,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pipeline.plan.machine import gpus, workers
 from pipeline.question.schema import Question
+from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study
-from pipeline.study.status import RunStatus, statuses
+from pipeline.study.status import RunStatus, print_failed, statuses
 from training.run import Exit
 
 _LINE_SECONDS = 15.0
+
+
+def train(context: Context, console: Console, only: Collection[str] | None) -> Exit:
+    """Train as `train_locally`, and say which runs have failed and why."""
+    study, code = context.study, train_locally(context.study, context.question, console, only)
+    if code == Exit.CRASH:
+        print_failed(study, [run for run in context.plan if study.state(run) == "failed"], console)
+    if code in (Exit.CRASH, Exit.INPUT_MISSING) and (line := last_log_line(study)):
+        console.print(f"last line of the workers' logs: {line}", highlight=False, markup=False)
+    return code
 
 
 def train_locally(study: Study, question: Question, console: Console, only: Collection[str] | None = None) -> Exit:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import tempfile
 import time
 from functools import partial
 
+from pipeline.launch.exit_codes import exit_code_of
 from pipeline.launch.ranks import rank_environment, run_ranks
 from pipeline.launch.run_queue import next_runs, select_runs
 from pipeline.plan.runs import data_folder, kept_steps
 from pipeline.question.schema import Question
 from pipeline.show.tracking.mirror import NO_MIRROR, Mirror, mirrored
 from pipeline.study.folder import PlannedRun, Study, question_yaml
-from training.attempt import LeaseLostError
-from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group, join, leave
-from training.run import DISK_ERRORS, Exit, Places, run_once
-from training.spec import Execution, SpecError
+from training.run import Exit, Places, run_once
+from training.spec import Execution
 from training.stop import StopRequest
 
 MIRROR_SECONDS = 5.0
@@ -85,15 +83,11 @@ def run_worker(study: Study, question: Question, only: str | None, number: int =
     function.
     """
     parallel = question.parallel
-    try:
-        os.environ.update(rank_environment(parallel.kind, parallel.processes))
-    except SpecError as error:
-        print(error, file=sys.stderr)
-        return Exit.INPUT_MISSING
-    if parallel.kind != "single" and "RANK" not in os.environ:
-        return _start_ranks(study, question, only, number)
     group = ALONE
     try:
+        os.environ.update(rank_environment(parallel.kind, parallel.processes))
+        if parallel.kind != "single" and "RANK" not in os.environ:
+            return _start_ranks(study, question, only, number)
         with StopRequest(study.folder / "STOP") as stop:
             group = join(parallel)
             with mirrored(study, question, group.first) as mirror:
@@ -102,22 +96,12 @@ def run_worker(study: Study, question: Question, only: str | None, number: int =
                 if code == Exit.RUN_ME_AGAIN:
                     mirror.end(min(MIRROR_SECONDS, question.tracking.wait))
             return code
-    except (CorpusError, SpecError, LeaseLostError) as error:
-        if group.first:
-            print(error, file=sys.stderr)
-        return Exit.CRASH if isinstance(error, LeaseLostError) else Exit.INPUT_MISSING
-    except OSError as error:
-        if error.errno not in DISK_ERRORS:
+    except Exception as error:
+        if (known := exit_code_of(error, study.folder)) is None:
             raise
         if group.first:
-            print(disk_message(error, study.folder), file=sys.stderr)
-        return Exit.INPUT_MISSING
-
-
-def disk_message(error: OSError, place: object) -> str:
-    """One line about an error of DISK_ERRORS: the place, the error, what to do."""
-    remedy = "make it writable" if error.errno == errno.EROFS else "make room"
-    return f"{error.filename or place}: {error.strerror}; {remedy} and give the same command again"
+            print(known[1], file=sys.stderr)
+        return known[0]
 
 
 def _start_ranks(study: Study, question: Question, only: str | None, number: int) -> Exit:

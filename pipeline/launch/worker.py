@@ -19,6 +19,7 @@ def main() -> None:
     leave_on_signals("stopped before the first run")
     arguments = _arguments()
     # Late, because they take most of a second, in which signals are answered.
+    from pipeline.launch.exit_codes import exit_code_of
     from pipeline.launch.work import run_worker
     from pipeline.question.loading import load_question
     from pipeline.study.folder import Study
@@ -30,9 +31,13 @@ def main() -> None:
     try:
         question = load_question(arguments.question or study.folder / "study.yaml", again=False)
         code = run_worker(study, question, arguments.only, arguments.number)
-    except Exception:
-        traceback.print_exc()
-        code = Exit.UNEXPECTED
+    except Exception as error:
+        if known := exit_code_of(error, study.folder):
+            code, line = known
+            print(line, file=sys.stderr)
+        else:
+            traceback.print_exc()
+            code = Exit.UNEXPECTED
     ignore_signals()
     if "RANK" in os.environ:
         # All files are written. The interpreter's shutdown after a process group aborted in one of six exits.

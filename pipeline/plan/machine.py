@@ -36,9 +36,9 @@ def gpus() -> list[str]:
 def measure_machine(context: Context, log: Callable[[str], object]) -> str:
     """Measure each model's speed once, and return the faster precision, fp32 or bf16, for the whole study.
 
-    Of a configured precision only that one is measured, and with launcher=slurm nothing, as the nodes are other
-    machines. A processor that would emulate the products of bf16 gets fp32, and bf16 is not measured. What was measured
-    to choose a precision stays.
+    Of a configured precision only that one is measured, and nothing where runs are trained on other machines. A
+    processor that would emulate the products of bf16 gets fp32, and bf16 is not measured. What was measured to choose a
+    precision stays.
     """
     question, study = context.question, context.study
     machine, configured = None, question.precision != "auto"
@@ -48,7 +48,7 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> str:
         Machine.path(study).unlink()  # Damaged: it sends everyone else here.
     if machine and (machine.chose_precision or question.precision == machine.precision):
         return question.precision if configured else machine.precision
-    if configured and question.launcher.kind == "slurm":
+    if configured and question.launcher.elsewhere:
         return question.precision
     from training.engine import PRECISIONS, device_name, fast_precisions, forget, measured_speeds
 

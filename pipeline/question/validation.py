@@ -161,7 +161,7 @@ def _branch_problems(name: str, phase: PhaseConfig, rates: np.ndarray) -> Iterat
 def _execution_problems(question: Question) -> Iterator[str]:
     for key in DEEPSPEED_REFUSED & set(question.parallel.deepspeed):
         yield f"parallel.deepspeed.{key}: not allowed; cptlaw decides it (see docs/at-scale.md)"
-    if question.dry_run and question.launcher.kind != "slurm":
+    if question.dry_run and not question.launcher.elsewhere:
         yield f"dry_run: true with launcher.kind={question.launcher.kind}; allowed: launcher=slurm (else: cptlaw plan)"
     yield from slurm_problems(question)
 

@@ -52,7 +52,7 @@ def measure() -> list[Row]:
                 for training in ("first", "second"):
                     said = wall_seconds(context_of(question), study.read_plan()) or 0.0
                     start = time.perf_counter()
-                    assert launch(question, study, console) == Exit.DONE
+                    assert launch(context_of(question), console) == Exit.DONE
                     took = time.perf_counter() - start
                     console.print(f"{name}, {training} training: {took:.0f} s, planned {said:.0f} s", highlight=False)
                     rows.append(row(f"plan-time-{name}-{training}", said, "s", MEANING, took))

@@ -15,6 +15,7 @@ from pipeline.cli import verbs
 from pipeline.goals.registry import read_question
 from pipeline.launch.launcher import launch
 from pipeline.question.data import data_folder
+from pipeline.study.context import context_of
 from pipeline.study.folder import study_of
 from tests.benchmarks import Row, row
 from tests.benchmarks.peers import trainer
@@ -41,10 +42,10 @@ def measure() -> list[Row]:
         # inductor's cache, as any earlier study of these shapes does.
         for run in plan:
             if run.role == "pretrain":
-                assert launch(dataclasses.replace(question, run=run.name), study, console) == Exit.DONE
+                assert launch(context_of(dataclasses.replace(question, run=run.name)), console) == Exit.DONE
 
         start = time.perf_counter()
-        assert launch(question, study, console) == Exit.DONE
+        assert launch(context_of(question), console) == Exit.DONE
         ours = time.perf_counter() - start
 
         manifest = Manifest.open(data_folder(question))

@@ -1,20 +1,28 @@
-"""Which steps are left, as the folder of a study says."""
+"""Which steps are left, and how they are taken: for each domain, up to what is queued, with a report after failures."""
 
 from __future__ import annotations
 
 import dataclasses
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
+from pipeline import steps
+from pipeline.goals.registry import read_question
 from pipeline.question.schema import Question
 from pipeline.show.report.pages import write_pages
-from pipeline.steps import STEPS, next_steps
+from pipeline.steps import STEPS, Step, go_on, next_steps
 from pipeline.study.artifacts import Machine
 from pipeline.study.context import Context
-from pipeline.study.folder import Study, question_yaml
+from pipeline.study.folder import Study, StudyError, question_yaml
 from tests.pipeline.show.report.report_study import long_corpora, whole_study
+from training.run import Exit
+
+TWO_DOMAINS = ["experiment=dcpt-six-small", "corpora.folder=there", "corpora.domains=[law,music]", "corpora.domain=law"]
+ANSWER = ("fit", "recommend", "confirm", "report")
 
 
 @pytest.fixture
@@ -61,3 +69,65 @@ def test_another_question_is_planned_anew_and_an_open_run_trained(confirmed: Con
     run = next(run for run in confirmed.plan if run.role == "fit")
     (confirmed.study.runs / run.name / "DONE").unlink()
     assert next_steps(context_in(confirmed.study, confirmed.question))[0] == "train"
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The steps that were taken; those before train are done, and a plan is there."""
+    taken: list[str] = []
+
+    def step(name: str) -> Step:
+        def take(context: Context, console: Console) -> Exit:
+            of_answer = name in ANSWER
+            taken.append(f"{name} {context.question.corpora.domain}" if of_answer else name)
+            return Exit.DONE
+
+        return Step(take, lambda context: name in ("prepare", "plan"), of_answer=name in ANSWER)
+
+    monkeypatch.setattr(steps, "STEPS", {name: step(name) for name in steps.STEPS})
+    monkeypatch.setattr(steps, "report", steps.STEPS["report"].run)
+    monkeypatch.setattr(Context, "plan", [SimpleNamespace(name="run")])
+    monkeypatch.setattr(Study, "state", lambda *_: "done")
+    return taken
+
+
+def _fail(name: str, outcome: Exit | Exception, monkeypatch: pytest.MonkeyPatch, domain: str = "law") -> None:
+    before = steps.STEPS[name].run
+
+    def run(context: Context, console: Console) -> Exit:
+        code = before(context, console)
+        if context.question.corpora.domain != domain:
+            return code
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setitem(steps.STEPS, name, Step(run, steps.STEPS[name].is_done, steps.STEPS[name].of_answer))
+
+
+@pytest.mark.parametrize("outcome", [Exit.CRASH, StudyError("no fit"), RuntimeError("a bug")])
+def test_what_fails_for_one_domain_leaves_the_other_its_answer(taken, monkeypatch, outcome) -> None:
+    question = read_question([*TWO_DOMAINS, "~dense.code"])
+    _fail("recommend", outcome, monkeypatch)
+    if isinstance(outcome, Exception):
+        with pytest.raises(type(outcome), match=str(outcome)):
+            go_on(question, Console(quiet=True))
+    else:
+        assert go_on(question, Console(quiet=True)) == outcome
+    law, music = ("fit law", "recommend law", "report law"), [f"{name} music" for name in ANSWER]
+    assert taken == ["train", "collect", *law, *music]
+
+
+def test_a_failed_training_is_reported_for_each_domain(taken, monkeypatch) -> None:
+    _fail("train", Exit.CRASH, monkeypatch)
+    assert go_on(read_question([*TWO_DOMAINS, "~dense.code"]), Console(quiet=True)) == Exit.CRASH
+    assert taken == ["train", "report law", "report music"]
+
+
+@pytest.mark.parametrize(("launcher", "goes_on"), [("local", True), ("slurm", False)])
+def test_a_job_leaves_what_it_has_queued_to_the_next_job(taken, monkeypatch, launcher: str, goes_on: bool) -> None:
+    # The run has ended, but was open before: on a cluster a job is behind it.
+    states = iter(["open"])
+    monkeypatch.setattr(Study, "state", lambda *_: next(states, "done"))
+    assert go_on(read_question(["experiment=quickstart", f"launcher={launcher}"]), Console(quiet=True)) == Exit.DONE
+    assert ("collect" in taken) == goes_on

@@ -23,7 +23,7 @@ from tests.processes import run_forked
 from training.durable import read_lines_whole
 
 SLURM = Path(__file__).parents[2] / "slurm"
-LOCAL_CLUSTER = SLURM / "local-cluster"
+LOCAL_CLUSTER = Path(__file__).with_name("local-cluster")
 APT = "apt-get install --no-install-recommends slurmctld slurmd slurm-client munge"
 APT_ACCOUNTING = "apt-get install --no-install-recommends slurmdbd mariadb-server-core mariadb-client-core"
 
@@ -53,7 +53,7 @@ class Cluster:
         return (self.folder / "slurmdbd.conf").exists()
 
     def call(self, verb: str, *words: str) -> str:
-        """Output of `slurm/local-cluster VERB ...`; `fail NODE` takes a node down, `up` restores it."""
+        """Output of `tests/slurm/local-cluster VERB ...`; `fail NODE` takes a node down, `up` restores it."""
         command = [sys.executable, str(LOCAL_CLUSTER), verb, *words, "--folder", str(self.folder)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, f"{done.stdout}{done.stderr}"

@@ -64,7 +64,7 @@ def test_arrays_wait_for_the_runs_that_they_start_from(words, study, slurm, caps
     assert run(["train", *words, BRANCH, "launcher.slurm.limit=2"]) == 0
     plan = study.read_plan()
     assert [run.name.split("-")[0] for run in plan] == ["pretrain"] * 2 + ["continual"] * 6
-    # Two models; three ratios behind the second; a branch behind the ratio of the same index; the recommend job.
+    # Two models; three ratios behind the second; a branch behind the ratio of the same index; what continues.
     assert _arrays(slurm) == [
         ("1", "0-1%2", ""),
         ("2", "0-2%2", "afterok:1_1"),
@@ -99,7 +99,7 @@ def test_what_is_done_or_queued_is_not_submitted_again(words, study, slurm, caps
     for planned in plan[:3]:
         (study.runs / planned.name).mkdir(parents=True)
         (study.runs / planned.name / "DONE").write_text("{}\n")
-    # The arrays left the queue; the waiting recommend job depends on too few runs and is replaced.
+    # The arrays left the queue; the waiting job behind them depends on too few runs and is replaced.
     slurm.change("1", "GONE", "")
     slurm.change("2", "GONE", "")
     assert run(["train", *words]) == 0
@@ -116,6 +116,30 @@ def test_what_is_done_or_queued_is_not_submitted_again(words, study, slurm, caps
     assert _arrays(slurm)[7:] == [("8", "0", ""), ("9", "", "afterok:6:8")]
     assert run(["cancel", str(study.folder)]) == 0
     assert {job["state"] for job in slurm.jobs() if job["id"] in "6789"} == {"CANCELLED"}
+
+
+def test_a_job_that_continues_is_behind_all_queued_runs(words, study, slurm) -> None:
+    assert run(["train", *words]) == 0
+    # As a job that was killed between the arrays and the job behind them, and goes on.
+    slurm.change("3", "RUNNING", "None")
+    assert run(["train", *words]) == 0
+    assert _arrays(slurm)[3:] == [("4", "", "afterok:1:2,afterany:3")]
+    assert run(["train", *words]) == 0
+    slurm.change("1", "GONE", "")
+    slurm.change("2", "GONE", "")
+    for planned in study.read_plan():
+        (study.runs / planned.name).mkdir(parents=True)
+        (study.runs / planned.name / "DONE").write_text("{}\n")
+    slurm.change("4", "RUNNING", "None")
+    # It goes on by itself: nothing is queued.
+    assert run(["train", *words]) == 0
+    assert len(slurm.jobs()) == 4
+
+
+def test_jobs_of_an_older_version_are_one_line(words, study, slurm, capsys) -> None:
+    study.folder.mkdir(parents=True)
+    (study.folder / "jobs.jsonl").write_text('{"schema": 1, "token": "a", "kind": "recommend"}\n')
+    assert "jobs.jsonl: ValueError('schema 1; allowed: 2'); delete the file" in refused(["train", *words], capsys, 3)
 
 
 def test_a_failed_run_blocks_its_children_only(words, study, slurm, capsys) -> None:
@@ -200,7 +224,7 @@ def test_why_a_run_waits(words, study, slurm, capsys, monkeypatch) -> None:
     assert "job 1_1 ended: FAILED (NonZeroExitCode); logs/slurm-1_1.out; cptlaw train submits it again" in status()
     slurm.change("2", "GONE", "")
     assert "job 2_0 is gone" in status()
-    assert "recommend (collect, fit, recommend, confirm, report): job 3 waits: Dependency" in status()
+    assert "continue: job 3 waits: Dependency" in status()
     before = len(slurm.calls())
     status()
     # One call about the queue, and one about accounting, which this cluster does not have.
@@ -234,10 +258,9 @@ def test_rounds_of_an_active_design_follow_each_other(words, study, slurm, capsy
 
     first = submitted()
     assert len(first) == 2 + 2
-    (closing,) = (job for job in read_jobs(study) if job.kind == "recommend")
-    verbs = "train collect fit recommend confirm report"
-    assert f"for verb in {verbs}; do" in (study.folder / f"jobs/{closing.token}.sbatch").read_text()
-    assert ", ".join(verbs.split()) in capsys.readouterr().out
+    (behind,) = (job for job in read_jobs(study) if job.kind == "continue")
+    script = (study.folder / f"jobs/{behind.token}.sbatch").read_text()
+    assert script.endswith(f" -m pipeline.cli.main continue {study.folder}\n")
     assert submitted() == first
     # Not confirmed before the last round is done.
     assert run(["confirm", str(study.folder)]) == 0
@@ -262,7 +285,7 @@ def test_rounds_of_an_active_design_follow_each_other(words, study, slurm, capsy
     (study.folder / "points.parquet").unlink()
     # As the job does it, in which the study has a question already.
     assert len(submitted(str(study.folder)) - first) in (1, 2)
-    assert len([job for job in read_jobs(study) if job.kind == "recommend"]) == 2
+    assert len([job for job in read_jobs(study) if job.kind == "continue"]) == 2
 
 
 @pytest.mark.parametrize("date", [1, 2_000_000_000])
@@ -308,7 +331,7 @@ def test_no_shell_interprets_the_name_of_a_folder(slurm, prepared, tmp_path) -> 
     hostile.parent.mkdir()
     (tmp_path / "plain" / "small").rename(hostile)
     question = question_of_study(hostile, [])
-    assert launch(question, Study(hostile), Console(quiet=True)) == 0
+    assert launch(Context(question, Study(hostile)), Console(quiet=True)) == 0
     job = slurm.jobs()[1]
     script = Path(job["words"][-1])
     # sbatch reads options down to the first command.

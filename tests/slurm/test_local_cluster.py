@@ -1,4 +1,4 @@
-"""slurm/local-cluster: it starts, allocates nodes, survives the failure of one, and removes all its files."""
+"""tests/slurm/local-cluster: it starts, allocates nodes, survives the failure of one, and removes all its files."""
 
 from __future__ import annotations
 

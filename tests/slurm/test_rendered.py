@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.goals.registry import read_question
-from pipeline.launch.slurm.script import driver_script, merge_script, prepare_script, train_script
+from pipeline.launch.slurm.script import driver_script, prepare_script, train_script
 
 RENDERED = Path(__file__).with_name("rendered")
 STUDY = Path("/studies/law")
@@ -35,8 +35,7 @@ SCRIPTS = {
         read_question([*WORDS, "launcher.slurm.prepare_tasks=40", "launcher.slurm.cpus=16"]),
         [Path("/data/general-1.unfinished"), Path("/data of law/law-2.unfinished")],
     ),
-    "merge": lambda: merge_script(STUDY, read_question(WORDS)),
-    "driver": lambda: driver_script(STUDY, read_question(WORDS), ["collect", "fit", "recommend", "confirm"]),
+    "driver": lambda: driver_script(read_question(WORDS), "continue", STUDY),
 }
 
 
@@ -50,31 +49,13 @@ def test_a_script_equals_its_snapshot(name: str) -> None:
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
 
 
-def test_a_driver_answers_for_each_domain_whatever_becomes_of_another(tmp_path: Path) -> None:
-    program, log = tmp_path / "python", tmp_path / "log"
-    program.write_text(f'#!/bin/bash\necho "$3 ${{@:5}}" >> {log}\n[[ "$3 $5" != "recommend corpora.domain=law" ]]\n')
-    program.chmod(0o755)
-    words = ["experiment=dcpt-six-small", "corpora.folder=there", "corpora.domains=[law,music]", "corpora.domain=law"]
-    words.append("~dense.code")
-    question = read_question([*words, "launcher=slurm", f"launcher.slurm.python={program}"])
-    script = driver_script(STUDY, question, ["collect", "fit", "recommend", "confirm", "report"])
-    assert subprocess.run(["bash"], input=script, text=True).returncode == 1
-    law = [f"{verb} corpora.domain=law" for verb in ("fit", "recommend", "report")]
-    music = [f"{verb} corpora.domain=music" for verb in ("fit", "recommend", "confirm", "report")]
-    assert log.read_text().splitlines() == ["collect ", *law, *music]
-    # Behind the confirmation runs there is nothing to collect first.
-    assert subprocess.run(["bash"], input=driver_script(STUDY, question, ["confirm"]), text=True).returncode == 0
-    assert log.read_text().splitlines()[-2:] == ["confirm corpora.domain=law", "confirm corpora.domain=music"]
-
-
 def test_a_container_starts_python_in_every_script() -> None:
     container = ["apptainer", "exec", "--nv", "--bind", "/data of the lab:/data", "/images/cptlaw 1.sif", "python"]
     question = read_question([*WORDS, f"launcher.slurm.python={json.dumps(shlex.join(container))}"])
     for text, module in (
         (train_script(STUDY, question, "0123abcd"), "pipeline.launch.worker"),
-        (driver_script(STUDY, question, ["collect"]), "pipeline.cli.main"),
+        (driver_script(question, "continue", STUDY), "pipeline.cli.main"),
         (prepare_script(question, [Path("/data/general-1.unfinished")]), "training.corpora.shards"),
-        (merge_script(STUDY, question), "pipeline.cli.main"),
     ):
         lines = [shlex.split(line) for line in text.splitlines() if module in line]
         assert lines

@@ -26,7 +26,8 @@ def _ended(cluster: Cluster, study: Study) -> bool:
     """Whether the last job of a study has ended, or one behind its runs has failed."""
     jobs = [job for job in read_jobs(study) if not job.tasks]
     states = [cluster.job(job.number or "").get("JobState") for job in jobs if job.number]
-    return (jobs[-1].kind, states[-1]) == ("confirm", "COMPLETED") or "FAILED" in states or "CANCELLED" in states
+    confirmed = (study.folder / "confirmation.json").exists()
+    return (confirmed and states[-1] == "COMPLETED") or "FAILED" in states or "CANCELLED" in states
 
 
 def _logs(study: Study) -> str:
@@ -46,13 +47,13 @@ def test_from_one_command_in_rounds_to_a_confirmed_answer(
     study = Study(studies / "small")
     # The user's process ends before the runs; on a busy machine the first may be done by then.
     subprocess.run([*CPTLAW, "train", *words], check=True)
-    assert [job.kind for job in read_jobs(study)] == ["train", "train", "recommend"]
+    assert [job.kind for job in read_jobs(study)] == ["train", "train", "continue"]
     assert "open" in {study.state(planned) for planned in study.read_plan()}
 
     wait_until(lambda: _ended(cluster, study), 600, lambda: _logs(study))
     # A round after the other, and no confirmation before the last.
     kinds = [job.kind for job in read_jobs(study)]
-    assert kinds == ["train", "train", "recommend", "train", "recommend", "train", "confirm"], _logs(study)
+    assert kinds == ["train", "train", "continue", "train", "continue", "train", "continue"], _logs(study)
     assert [len(one.chosen) for one in read_rounds(study)] == [2, 1, 0]
     assert len(Confirmation.read(study).confirmations) == 2
     assert "confirmation" in (study.folder / "report.html").read_text()
@@ -77,17 +78,17 @@ def test_the_stages_of_a_search_for_weights_follow_each_other(
     study = Study(tmp_path / "weights")
     capsys.readouterr()
     assert run(["train", *words, "dry_run=true"]) == 0
-    assert "the stage job plans and submits the runs of the next stage" in capsys.readouterr().out
+    assert "the job continue submits the runs that follow from results" in capsys.readouterr().out
     assert not (study.folder / "jobs.jsonl").exists()
     subprocess.run([*CPTLAW, "train", *words], check=True)
-    assert [job.kind for job in read_jobs(study)] == ["train", "stage"]
+    assert [job.kind for job in read_jobs(study)] == ["train", "continue"]
     first = {planned.name for planned in study.read_plan()}
-    # The same again submits nothing: the stage job waits.
+    # The same again submits nothing: the job behind them waits.
     assert run(["train", *words]) == 0
     assert "nothing to submit" in capsys.readouterr().out
     wait_until(lambda: _ended(cluster, study), 600, lambda: _logs(study))
     kinds = [job.kind for job in read_jobs(study)]
-    assert kinds == ["train", "stage", "train", "stage", "recommend", "train", "confirm"], _logs(study)
+    assert kinds == ["train", "continue", "train", "continue", "train", "continue"], _logs(study)
     roles = [planned.role for planned in study.read_plan()]
     assert roles.count("fit") > len(first)
     rows = {row.method for row in WeightsConfirmation.read(study).methods}

@@ -51,10 +51,6 @@ from pipeline.study.context import Context
 from pipeline.study.fits import open_columns, selected
 from pipeline.study.folder import PlannedRun
 
-ON_SLURM = 8
-"""Runs of a round on a cluster without a limit."""
-
-
 Recommended = Callable[[], tuple[float, float] | None]
 """Domain ratio and half-width of its 90% interval, as `cptlaw recommend` gives them; None: there is no answer."""
 
@@ -368,12 +364,12 @@ def _batch(question: Question, chosen: Chosen) -> int:
         return question.design.batch
     if chosen.rounds:
         return chosen.rounds[-1].batch
-    return (question.launcher.slurm.limit or ON_SLURM) if question.launcher.kind == "slurm" else workers(question)
+    return question.launcher.at_once or workers(question)
 
 
 def _one_a_worker(question: Question) -> bool:
     """Whether a round has a run for each worker of this machine, where a shorter one would leave its worker idle."""
-    return question.design.batch is None and question.launcher.kind != "slurm"
+    return question.design.batch is None and not question.launcher.elsewhere
 
 
 def _state(context: Context, known: Collection[str]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.study.context import Context
 from pipeline.study.folder import StudyError
 
 MARK = "cptlaw:"
@@ -126,6 +127,11 @@ class Scheduler:
             lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
             raise SchedulerError("; ".join(lines) or f"{program}: exit code {done.returncode}")
         return done.stdout
+
+
+def scheduler_of(context: Context) -> Scheduler:
+    """The commands for a study; `context.once(scheduler_of)` keeps their rate and what they have read."""
+    return Scheduler(context.question.launcher.slurm.patience)
 
 
 def parse_queue(text: str) -> Queue:

@@ -14,7 +14,7 @@ from pipeline.study.folder import Study, StudyError
 from training.attempt import claim
 from training.durable import read_lines_whole, write_whole
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,18 @@ class Job:
     token: str
     """Random name of the job, in its comment and in the names of its files in jobs/."""
     kind: str
-    """train (runs), stage (plan and submit further runs), recommend (collect, fit, recommend, submit confirmation
-    runs), confirm (compare, report), or of cptlaw prepare: tokenise (shards) and merge."""
+    """train (runs), continue (the steps behind them), or of cptlaw prepare: tokenise (shards) and merge."""
     number: str | None = None
     """Job number from sbatch; None: sbatch was called and its answer is unknown."""
     after: str = ""
     """Its dependency in sbatch's syntax; empty: none."""
     tasks: dict[str, int] = field(default_factory=dict)
     """Of kind train: hash of a run -> index in the array; of kind tokenise: a name for each index."""
+
+    @property
+    def work(self) -> str:
+        """What it does, in a word or two."""
+        return f"{len(self.tasks)} runs" if self.kind == "train" else self.kind
 
     def log(self, index: int) -> str:
         """Log file, relative to the study's folder."""

@@ -42,32 +42,6 @@ step=$!
 while wait "$step"; code=$?; kill -0 "$step" 2> /dev/null; do :; done
 exit "$code"
 """
-_MERGE = "{python} -m pipeline.cli.main prepare {folder} launcher.slurm.prepare_tasks=0\n"
-_DRIVER = """\
-for verb in {verbs}; do
-  {python} -m pipeline.cli.main $verb {folder} || {{
-    code=$?
-    [ $verb = report ] || {python} -m pipeline.cli.main report {folder}
-    exit $code
-  }}
-done
-"""
-# What fails for one domain leaves the others their answers.
-_DRIVER_OF_DOMAINS = """\
-code=0
-for domain in {domains}; do
-  for verb in {verbs}; do
-    {python} -m pipeline.cli.main $verb {folder} "corpora.domain=$domain" || {{
-      code=$?
-      [ $verb = report ] || {python} -m pipeline.cli.main report {folder} "corpora.domain=$domain"
-      break
-    }}
-  done
-done
-exit $code
-"""
-OF_STUDY = ("train", "collect")
-"""Verbs that are about all domains of a study; the others are about one."""
 
 
 def train_script(study: Path, question: Question, token: str) -> str:
@@ -87,24 +61,10 @@ def prepare_script(question: Question, folders: Sequence[Path]) -> str:
     return _head(question, prepare_options(question)) + threads + body
 
 
-def merge_script(study: Path, question: Question) -> str:
-    """The script of the job that merges the shards; it tokenises what is missing."""
-    words = {"folder": shlex.quote(str(study.resolve())), "python": _python(question)}
-    return _head(question, driver_options(question)) + _MERGE.format(**words)
-
-
-def driver_script(study: Path, question: Question, verbs: Sequence[str]) -> str:
-    """The script of a job that runs verbs in order, those of an answer for each domain of the study.
-
-    When one fails it still writes the report.
-    """
-    words = {"folder": shlex.quote(str(study.resolve())), "python": _python(question)}
-    domains = [] if question.goal_kind.many_domains else question.corpora.domains
-    first = [verb for verb in verbs if verb in OF_STUDY or not domains]
-    script = _DRIVER.format(verbs=" ".join(first), **words) if first else ""
-    if rest := [verb for verb in verbs if verb not in first]:
-        script += _DRIVER_OF_DOMAINS.format(verbs=" ".join(rest), domains=shlex.join(domains), **words)
-    return _head(question, driver_options(question)) + script
+def driver_script(question: Question, verb: str, study: Path, *overrides: str) -> str:
+    """The script of a small job that runs a verb on a study."""
+    words = shlex.join([verb, str(study.resolve()), *overrides])
+    return _head(question, driver_options(question)) + f"{_python(question)} -m pipeline.cli.main {words}\n"
 
 
 def _head(question: Question, options: Sequence[str]) -> str:

@@ -6,11 +6,10 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 
-from pipeline.launch.slurm.client import JobState, Queue, Scheduler, SchedulerError
+from pipeline.launch.slurm.client import JobState, Queue, SchedulerError, scheduler_of
 from pipeline.launch.slurm.jobs import Job, read_jobs, task_states, with_known_numbers
 from pipeline.launch.slurm.preparation import KINDS
-from pipeline.launch.slurm.submit import CLOSING_VERBS
-from pipeline.study.folder import Study
+from pipeline.study.context import Context
 from pipeline.study.status import MOST, RunStatus
 
 REASONS = {
@@ -33,14 +32,15 @@ REASONS = {
 """Slurm's reason for waiting -> its meaning."""
 
 
-def with_job_states(rows: list[RunStatus], study: Study, scheduler: Scheduler) -> tuple[list[RunStatus], list[str]]:
+def with_job_states(context: Context, rows: list[RunStatus]) -> tuple[list[RunStatus], list[str]]:
     """The rows with the states of their jobs, and lines about the other jobs of the study.
 
     Rows of runs that are done or failed stay as they are. When the scheduler does not answer, all rows do, and one line
     reports it.
     """
-    if not (jobs := read_jobs(study)):
+    if not (jobs := read_jobs(context.study)):
         return rows, []
+    scheduler = context.once(scheduler_of)
     try:
         queue = scheduler.queue()
     except SchedulerError as error:
@@ -52,7 +52,7 @@ def with_job_states(rows: list[RunStatus], study: Study, scheduler: Scheduler) -
             newest[run] = (job, index, state)
     waiting = {row.run.spec.hash for row in rows if row.state in ("waiting", "interrupted")}
     gone = [job.number for run, (job, _, state) in newest.items() if run in waiting and not state]
-    closing = [job for job in jobs if job.kind in CLOSING_VERBS][-1:]
+    closing = [job for job in jobs if job.kind == "continue"][-1:]
     # With a plan the corpora are prepared.
     preparing = [] if rows else [job for job in jobs if job.kind in KINDS][-len(KINDS) :]
     gone += [job.number for job in (*closing, *preparing) if job.token not in queue]
@@ -74,7 +74,7 @@ def with_job_states(rows: list[RunStatus], study: Study, scheduler: Scheduler) -
     for job in closing:
         state = queue.get(job.token, {}).get(0) or ended.get((job.number or "", 0))
         if state is None or state.state != "COMPLETED":
-            lines.append(f"{job.kind} ({', '.join(CLOSING_VERBS[job.kind])}): {_line(job, 0, state)}")
+            lines.append(f"{job.kind}: {_line(job, 0, state)}")
     lines += [_preparation_line(job, queue, ended) for job in preparing]
     return [add_detail(row) for row in rows], lines
 

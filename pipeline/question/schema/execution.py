@@ -65,6 +65,16 @@ class LauncherConfig:
     slurm: SlurmConfig = field(default_factory=SlurmConfig)
     """Of kind slurm: what is requested from the cluster."""
 
+    @property
+    def elsewhere(self) -> bool:
+        """Whether runs are queued for other machines, so that no verb waits for them."""
+        return self.kind != "local"
+
+    @property
+    def at_once(self) -> int | None:
+        """Runs to choose in a round where they are trained elsewhere; None: one for each worker of this machine."""
+        return (self.slurm.limit or 8) if self.elsewhere else None
+
 
 @dataclass
 class TrackingConfig:

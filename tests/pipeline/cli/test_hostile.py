@@ -252,7 +252,7 @@ def test_no_shell_obeys_the_folder_of_a_study(name: str, study: Study, tmp_path:
     work.mkdir()
     (folder / "jobs").mkdir(exist_ok=True)
     (folder / "jobs" / "t.tasks").write_text("0 run-name\n")
-    for text in (train_script(folder, question, "t"), driver_script(folder, question, ["collect", "report"])):
+    for text in (train_script(folder, question, "t"), driver_script(question, "continue", folder)):
         said = tmp_path / "said"
         said.unlink(missing_ok=True)
         surroundings = {"PATH": f"{tools}:/usr/bin:/bin", "SAID": str(said), "SLURM_JOB_ID": "1"}

@@ -366,7 +366,7 @@ def test_every_verb_has_its_function() -> None:
 
     for name, verb in VERBS.items():
         own = importlib.import_module(f"pipeline.cli.{verb.module}") if verb.module else None
-        found = own.carry_out if own else getattr(verbs, name.replace(" ", "_"), None)
+        found = own.carry_out if own else verbs.FUNCTIONS.get(name)
         assert (name in STEPS) != callable(found), name
         assert own is None or own.HELP.startswith(f"usage: cptlaw {name} ")
 

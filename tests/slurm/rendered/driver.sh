@@ -9,10 +9,4 @@
 module load cuda
 export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=0
 export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
-for verb in collect fit recommend confirm; do
-  /venv/bin/python -m pipeline.cli.main $verb /studies/law || {
-    code=$?
-    [ $verb = report ] || /venv/bin/python -m pipeline.cli.main report /studies/law
-    exit $code
-  }
-done
+/venv/bin/python -m pipeline.cli.main continue /studies/law
