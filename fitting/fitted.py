@@ -111,8 +111,8 @@ class Fit:
     def intervals(self, level: float = 0.9, method: str = "profile") -> dict[str, tuple[float, float]]:
         """Name -> (low, high) of each parameter.
 
-        `method`: "profile", by profile likelihood, which held the truth more exactly in tests/benchmarks/coverage.py,
-        for levels up to 0.9 and parameters that the points decide more than the prior; or "bootstrap", the central
+        `method`: "profile", by profile likelihood, which held the truth more exactly
+        (docs/studies/parameter_coverage.py), for levels up to 0.9 and parameters that the points decide more than the prior; or "bootstrap", the central
         interval over the draws. A parameter that was given has none.
         Raises PointsError for a fit without bootstrap.
         """

@@ -1,8 +1,8 @@
 """Several laws answer together: the mean of their log losses, weighted by how well each predicted held-out points.
 
 The weights are inverse variances: 1 / (mean square of the held-out log errors + WEIGHT_FLOOR^2). On 19 series the
-mean misses less than the law with the smallest held-out error (docs/negative-results.md, `python -m tests.benchmarks
-misfit`).
+mean misses less than the law with the smallest held-out error (docs/negative-results.md, `python -m
+docs.studies.interval_coverage`).
 """
 
 from collections.abc import Mapping

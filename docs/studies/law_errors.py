@@ -83,18 +83,17 @@ def kept_points(study: str, first_step: int = 1) -> pd.DataFrame:
 
 def six_domains(study: str = KEPT, from_step: int = 1) -> DomainPoints:
     """The points of a kept six-domain study, to be taken by domain and corpus."""
-    return DomainPoints(kept_points(study), "general", DOMAINS, from_step)
+    return DomainPoints(kept_points(study, 0), "general", DOMAINS, from_step)
 
 
 def kept_series() -> Iterator[Series]:
     """Both corpora of usages-small, and general and domain of each of the six domains of dcpt-six-small: 14 series."""
     for corpus, points in kept_points("usages-small", FIRST_STEP).groupby("corpus"):
         kind = "general" if corpus == "general" else "domain"
-        yield Series("usages", f"usages-small: {corpus}", kind, points.reset_index(drop=True))
+        yield Series("usages", str(corpus), kind, points.reset_index(drop=True))
     study = six_domains(from_step=FIRST_STEP)
     for domain, (letter, kind) in product(DOMAINS, (("G", "general"), ("D", "domain"))):
-        name = f"general ({domain})" if kind == "general" else domain
-        yield Series("six domains", f"{KEPT}: {name}", kind, study.fitted(domain, letter))
+        yield Series("six domains", f"{domain} {letter}", kind, study.fitted(domain, letter))
 
 
 def has_trials() -> bool:

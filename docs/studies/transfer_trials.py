@@ -122,7 +122,7 @@ def cells_of_trials() -> Iterator[Cell]:
 def cells_of_kept() -> Iterator[Cell]:
     """The kept series and the splits of a recommendation."""
     for series, split in product(kept_series(), SPLITS):
-        yield Cell(series.name, series.kind, split, series.points, split)
+        yield Cell(f"{series.source}: {series.name}", series.kind, split, series.points, split)
 
 
 def cells_of_pairs() -> Iterator[Cell]:

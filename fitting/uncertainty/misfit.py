@@ -9,9 +9,9 @@ loss is
 by the root mean squares of one law, or of the average of several, on one corpus. `student` is how much wider an
 interval of Student's t with two degrees of freedom fewer than fitted runs is than that of the normal: 1.8 at four
 runs, 1.1 at twelve. The factors make such intervals hold 90% of the points that were left out of 19 series of kept and
-public runs (`python -m tests.benchmarks misfit`). That of an average is small, since its interval also has what its
+public runs (`python -m docs.studies.interval_coverage`). That of an average is small: its interval also has what its
 laws disagree by. With 4, 6 and 9 runs drawn at random from these series, `student` makes them hold 93, 89 and 90% of
-the ends of the others, where without it they hold 83 to 86% (`python -m tests.benchmarks.few_runs`).
+the ends of the others, where without it they hold 83 to 86% (`python -m docs.studies.interval_coverage few`).
 """
 
 from collections.abc import Mapping

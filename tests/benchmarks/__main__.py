@@ -13,12 +13,9 @@ from rich.table import Table
 
 from training.durable import write_whole
 
-BENCHMARKS = (
+BENCHMARKS = [
     "sample",
     "fit",
-    "agreement",
-    "misfit",
-    "design",
     "tables",
     "collect",
     "preparation",
@@ -28,7 +25,7 @@ BENCHMARKS = (
     "plan_time",
     "sweep",
     "scale",
-)
+]
 
 
 def main() -> None:

@@ -7,11 +7,11 @@ import pytest
 from scipy.stats import spearmanr
 
 from docs.studies.ddo_misses import misses, overlap
+from docs.studies.law_errors import RESULTS
 from pipeline.goals.registry import read_question
 from pipeline.goals.weights.methods.registry import METHODS
 from pipeline.plan.runs import estimate
 from pipeline.study.folder import Study
-from tests.benchmarks.agreement import RESULTS
 from tests.docs.pages import commands, read
 
 PAGE = read("many-domains.md")

@@ -99,7 +99,7 @@ def test_bad_questions(fit):
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say():
-    """A short look; tests/benchmarks/coverage.py measures it."""
+    """A short look; docs/studies/parameter_coverage.py measures it."""
     plan, truth, inside = small_plan("chinchilla"), TRUE["chinchilla"], []
     frame = plan.iloc[::60]
     for seed in range(12):

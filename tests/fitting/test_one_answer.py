@@ -6,16 +6,15 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import fitting
+from docs.studies import law_errors
+from docs.studies.one_answer import KERNELS, six_domains, spread
 from fitting.solver.multi_start import minimise
 from fitting.solver.prepare import prepare
 from fitting.uncertainty.sandwich import sandwich
 from pipeline.papers.dcpt.fits import every_domain
-from pipeline.papers.dcpt.points import DomainPoints
-from tests.benchmarks.agreement import DOMAINS, KERNELS, six_domains, spread
 from tests.fitting.synthetic import TRUE, grid, measured
 
 ROOT = Path(__file__).parents[2]
@@ -33,9 +32,7 @@ def test_first_guesses_do_not_decide_where_a_parameter_is_free():
 
 def test_a_rugged_law_has_one_answer_whatever_the_first_guesses():
     """Two minima of the Huber loss, 2% apart, lie behind one least-squares minimum of these points."""
-    points = pd.read_parquet(ROOT / "docs/results/dcpt-six-small/points.parquet")
-    points = points[(points["phase"] == "continual") & (points["role"] == "fit")]
-    series = DomainPoints(points, "general", DOMAINS, from_step=40).fitted("law", "G")
+    series = law_errors.six_domains(from_step=40).fitted("law", "G")
     fold = fitting.folds(series, "each-size")[0]
     fits = [fitting.fit(series[fold.fitted], "dcpt-l4", bootstrap=0, first_guesses=number) for number in range(3)]
     assert [fit.objective for fit in fits] == pytest.approx([fits[0].objective] * 3, rel=1e-5)
@@ -44,9 +41,7 @@ def test_a_rugged_law_has_one_answer_whatever_the_first_guesses():
 
 def test_a_law_that_contains_another_fits_no_worse():
     """w3 = 0 makes K4 K3; descents from starts with a larger w3 ended at twice the objective."""
-    points = pd.read_parquet(ROOT / "docs/results/dcpt-six-small/points.parquet")
-    points = points[(points["phase"] == "continual") & (points["role"] == "fit")]
-    together = every_domain(DomainPoints(points, "general", DOMAINS, from_step=40), "D")
+    together = every_domain(law_errors.six_domains(from_step=40), "D")
     fold = next(fold for fold in fitting.folds(together, "domain-pairs") if fold.label == "domain = code, music")
     fits = [fitting.fit(together[fold.fitted], f"cross-domain-k{k}", bootstrap=0) for k in (3, 4)]
     assert fits[1].objective < 1.01 * fits[0].objective
@@ -54,10 +49,10 @@ def test_a_law_that_contains_another_fits_no_worse():
 
 @pytest.mark.slow
 def test_kernels_agree_on_points_that_no_fit_saw(tmp_path):
-    """Every 19th fold of the benchmark `agreement`, by the kernels that OpenBLAS has for two processors."""
+    """Every 19th fold of `docs.studies.one_answer`, by the kernels that OpenBLAS has for two processors."""
     jobs, kernels = [], (KERNELS[0], KERNELS[-1])
     for kernel in kernels:
-        command = [sys.executable, "-m", "tests.benchmarks.agreement", str(tmp_path / f"{kernel}.npz"), "1", "19"]
+        command = [sys.executable, "-m", "docs.studies.one_answer", str(tmp_path / f"{kernel}.npz"), "1", "19"]
         jobs.append(subprocess.Popen(command, cwd=ROOT, env={**os.environ, "OPENBLAS_CORETYPE": kernel}))
     assert [job.wait() for job in jobs] == [0, 0]
     one, other = (np.load(tmp_path / f"{kernel}.npz") for kernel in kernels)

@@ -1,7 +1,6 @@
 """The least error that any choice of a part of a pool's runs can be expected to have, by the noise of the runs.
 
-    python -m tests.benchmarks.design_floor            # a row a pool
-    python -m tests.benchmarks.design_floor simulate   # the same by refits to simulated losses, for some pools
+    python -m docs.studies.design_floor
 
 The choice knows the law, its parameters at the fit of the whole pool, and the noise: run by run that which takes most
 from the variance of the answer, by linear propagation from the parameters. Residuals of the whole fit are taken for
@@ -11,7 +10,6 @@ too, so the variance of the whole answer is subtracted.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from dataclasses import dataclass
 
@@ -19,20 +17,19 @@ import numpy as np
 import pandas as pd
 
 import fitting
+from docs.studies.design_criteria import TOLERANCE
+from docs.studies.design_pools import Pool, pools
 from fitting.design.answer_draws import answer_draws, losses_at, residuals_at
 from fitting.design.features import Features
 from fitting.design.inputs import read_outputs, run_rows, thinned
 from fitting.parallel import over_cores
 from fitting.uncertainty.posterior import Posterior
-from tests.benchmarks.design import TOLERANCE, answer_of
-from tests.benchmarks.design_pools import Pool, pools
 
 BUDGETS = (0.05, 0.1, 0.2, 0.25)
 """Parts of the pool's cost."""
 POWERS = (0.4, 1.0)
 """Powers of the cost that a gain is divided by; the better choice counts."""
 STEP = 1e-4
-SIMULATED = ("usages ratio", "six code ratio", "usages loss", "pile-python loss")
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +37,7 @@ class Linear:
     """A pool near the fit of all its runs.
 
     `gradient` (t, p) of the answer; `information` (runs, p, p) of each run; `prior` (p, p); `costs` (runs,); `noise`
-    of a run; `expected` (n,), log losses of the fit at the pool's rows.
+    of a run.
     """
 
     gradient: np.ndarray
@@ -48,14 +45,13 @@ class Linear:
     prior: np.ndarray
     costs: np.ndarray
     noise: float
-    expected: np.ndarray
 
     def variance(self, information: np.ndarray) -> float:
         """Mean variance of the answers."""
         return float(np.trace(self.gradient @ np.linalg.solve(information, self.gradient.T)) / len(self.gradient))
 
-    def chosen(self, budget: float) -> tuple[float, list[int]]:
-        """The least variance found for a part of the cost, and the runs."""
+    def least_variance(self, budget: float) -> float:
+        """The least variance found for a part of the cost."""
         found = []
         for power in POWERS:
             information, spent, runs = self.prior.copy(), 0.0, list[int]()
@@ -72,8 +68,8 @@ class Linear:
                 best = affordable[int(np.argmax(gains))]
                 information, spent = information + self.information[best], spent + self.costs[best]
                 runs.append(best)
-            found.append((self.variance(information), runs))
-        return min(found, key=lambda one: one[0])
+            found.append(self.variance(information))
+        return min(found)
 
 
 def linear(pool: Pool) -> Linear:
@@ -115,7 +111,7 @@ def linear(pool: Pool) -> Linear:
         information.append(slopes[rows].T @ np.linalg.solve(covariance, slopes[rows]))
     costs = np.array([pool.runs["cost"].to_numpy()[rows].max() for rows in run_rows(pool.runs)])
     prior = np.diag(np.array(widths) ** -2.0)
-    return Linear(gradient, np.array(information), prior, costs, float(np.sqrt(run_variance)), losses[0])
+    return Linear(gradient, np.array(information), prior, costs, float(np.sqrt(run_variance)))
 
 
 def floor(pool: Pool) -> dict[str, float | str]:
@@ -124,32 +120,12 @@ def floor(pool: Pool) -> dict[str, float | str]:
     whole = near.variance(near.prior + near.information.sum(axis=0))
     row: dict[str, float | str] = {"pool": pool.name, "noise of a run": near.noise, "whole": np.sqrt(whole) / allowed}
     for budget in BUDGETS:
-        least, _ = near.chosen(budget)
-        row[f"{budget:.0%}"] = np.sqrt(2 / np.pi * max(least - whole, 0.0)) / allowed
+        row[f"{budget:.0%}"] = np.sqrt(2 / np.pi * max(near.least_variance(budget) - whole, 0.0)) / allowed
     return row
-
-
-def simulated(pool: Pool, repeats: int = 12, budget: float = 0.1) -> str:
-    """The error of refits to made-up losses of the runs that `floor` chooses, beside what it expects."""
-    near, allowed = linear(pool), TOLERANCE[pool.name.split()[-1]]
-    output, groups = read_outputs(pool.laws, pool.runs, pool.question)[0], run_rows(pool.runs)
-    _, runs = near.chosen(budget)
-    rows, errors = np.concatenate([groups[run] for run in runs]), []
-    for seed in range(repeats):
-        noise = np.empty(len(pool.runs))
-        rng = np.random.default_rng(seed)
-        for one in groups:
-            noise[one] = near.noise * rng.standard_normal()
-        made = pool.runs.assign(**{output.loss: np.exp(near.expected + noise)})
-        errors.append(np.abs(answer_of(pool, made.iloc[rows]) - answer_of(pool, made)).mean() / allowed)
-    return f"{pool.name}: {np.mean(errors):.2f} of what is allowed, {floor(pool)[f'{budget:.0%}']:.2f} expected"
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    if sys.argv[1:] == ["simulate"]:
-        print(*over_cores(simulated, [pool for pool in pools() if pool.name in SIMULATED]), sep="\n")
-        sys.exit()
     rows = pd.DataFrame([*over_cores(floor, pools())]).set_index("pool")
     parts = rows[[f"{budget:.0%}" for budget in BUDGETS]]
     rows.loc["median"], rows.loc["within what is allowed"] = rows.median(), (parts <= 1).sum()

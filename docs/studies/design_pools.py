@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 import fitting
+from docs.studies.law_errors import DATA, DOMAINS, KEPT, has_trials, kept_points, trials
 from fitting.laws.law import Law, Parameter, exponent, power, ratio_offset
 
-RESULTS = Path(__file__).parents[2] / "docs/results"
-DATA = Path(__file__).parents[2] / os.environ.get("CPTLAW_PUBLIC_DATA", "../shared/data")
-DOMAINS = ("chemistry", "code", "law", "math", "medical", "music")
 RATIOS = np.array([0.05, 0.2, 0.4, 0.6, 0.8, 0.95])
 
 
@@ -37,7 +33,10 @@ def pools() -> list[Pool]:
 
 def _pairs(points: pd.DataFrame, domain: str) -> pd.DataFrame:
     """A row for each step of a run, with the general and the domain loss; r is the domain ratio."""
-    general, own = (points[points["corpus"] == corpus] for corpus in ("general", domain))
+    return _joined(*(points[points["corpus"] == corpus] for corpus in ("general", domain)))
+
+
+def _joined(general: pd.DataFrame, own: pd.DataFrame) -> pd.DataFrame:
     keys = ["run", "step"]
     columns = [*keys, "N", "D", "s1", "s2", "s1_pretrain", "r"]
     table = own[columns].merge(general[[*keys, "loss", "loss_before"]], on=keys)
@@ -65,17 +64,14 @@ def _losses(name: str, law: str, table: pd.DataFrame, corpus: str) -> Pool:
 
 def usages() -> Iterator[Pool]:
     """42 runs of the quickstart."""
-    points = pd.read_parquet(RESULTS / "usages-small/points.parquet")
-    points = points[(points["phase"] == "continual") & (points["role"] == "fit") & (points["step"] >= 5)]
-    table = _pairs(points, "code")
+    table = _pairs(kept_points("usages-small", 5), "code")
     yield _trade_off("usages ratio", "transfer-scaled", table, 0.03)
     yield _losses("usages loss", "transfer-anchored", table, "domain")
 
 
 def six_domains() -> Iterator[Pool]:
     """27 runs of each domain."""
-    points = pd.read_parquet(RESULTS / "dcpt-six-small/points.parquet")
-    points = points[(points["phase"] == "continual") & (points["role"] == "fit") & (points["step"] >= 20)]
+    points = kept_points(KEPT, 20)
     for domain in DOMAINS:
         others = [f"mixture.{other}" for other in DOMAINS if other != domain]
         table = _pairs(points[~(points[others] > 0).any(axis=1)], domain)
@@ -86,41 +82,11 @@ def six_domains() -> Iterator[Pool]:
 
 def transfer_trials() -> Iterator[Pool]:
     """Runs at several sizes, schedules, peaks and lengths."""
-    for file, domains in (("code", ("code",)), ("law_chemistry", ("law", "chemistry"))):
-        path = DATA / f"transfer_trials/{file}.csv"
-        if not path.exists():
-            continue
-        points = pd.read_csv(path)
-        points = points[(points["phase"] == "continual") & points["domain"].notna()]
-        step = np.arange(1200)
-        pretraining = 3e-3 * np.minimum(1, (step + 1) / 50) * np.clip(1 - 0.9 * (step - 960) / 240, 0.1, 1.0)
-        before = points[points["step"] == 0].set_index(["run", "corpus"])["loss"]
-        schedules = {
-            run: fitting.Schedule(_rates(*settings), 3e-4)
-            for run, *settings in points.groupby("run")[["schedule", "peak", "steps"]].first().itertuples()
-        }
-        keys = pd.MultiIndex.from_frame(points[["run", "corpus"]])
-        points = points.assign(
-            N=points["n_params_non_embedding"] / 1e9,
-            D=points["tokens"] / 1e9,
-            r=points["domain_ratio"],
-            s1_pretrain=pretraining.sum(),
-            loss_before=before.reindex(keys).to_numpy(),
-        )
-        points = fitting.with_areas(points[points["step"] >= 5], schedules, decay=0.5)
-        for domain in domains:
-            own = points[points["domain"] == domain]
-            yield _trade_off(f"trials {domain} ratio", "transfer-anchored", _pairs(own, domain), 0.03)
-            yield _losses(f"trials {domain} loss", "transfer-anchored", _pairs(own, domain), "domain")
-
-
-def _rates(schedule: str, peak: float, steps: int) -> np.ndarray:
-    step = np.arange(steps)
-    if schedule == "cos":
-        return peak * (0.1 + 0.9 * (1 + np.cos(np.pi * step / steps)) / 2)
-    if schedule == "wsd":
-        return peak * np.clip(1 - 0.9 * (step - 0.8 * steps) / (0.2 * steps), 0.1, 1.0)
-    return np.full(steps, peak)
+    series = trials() if has_trials() else []
+    for general, own in zip(series[::2], series[1::2]):
+        table = _joined(general.points, own.points)
+        yield _trade_off(f"trials {own.name} ratio", "transfer-anchored", table, 0.03)
+        yield _losses(f"trials {own.name} loss", "transfer-anchored", table, "domain")
 
 
 def _one_size(x, psi) -> np.ndarray:

@@ -1,36 +1,32 @@
 """How close a part of a pool's runs comes to the answer of the whole pool, by the criterion that chooses them.
 
-One fitter for all (`fitting.fit`). A repeat leaves out a fifth of the candidates at random. Runs are chosen in three
-rounds, each from the points of those before. Results are kept in docs/results/design.csv, a row a choice, and what is
-there is not measured again; `DESIGN_REPEATS` (10) and `DESIGN_POOLS` (part of the names) choose less.
+    python -m docs.studies.design_criteria [REPEATS [POOL]]
 
-    python -m tests.benchmarks design
-    python -m tests.benchmarks.design posterior
-    python -m tests.benchmarks.design most    # random runs for most of the cost, against the whole pool
-    python -m tests.benchmarks.design        # the table of docs/choosing.md
+prints the table of docs/choosing.md. REPEATS (0) repeats of each choice, of pools with POOL in their name, are measured
+first where docs/results/design.csv, a row a choice, lacks them. One fitter for all (`fitting.fit`). A repeat leaves out
+a fifth of the candidates at random. Runs are chosen in three rounds, each from the points of those before.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 import fitting
+from docs.studies.design_pools import Pool, pools
+from docs.studies.law_errors import RESULTS
 from fitting.design.answer_draws import answer_draws, losses_at
 from fitting.design.design import Task, prepare
 from fitting.design.features import Features
-from fitting.design.inputs import read_outputs, read_points, run_rows, thinned
+from fitting.design.inputs import read_outputs, run_rows, thinned
 from fitting.design.selection import Draws, Score, choose
 from fitting.parallel import over_cores
-from fitting.uncertainty.posterior import LAST_MOVES, Posterior, posterior
-from tests.benchmarks import Row, row
-from tests.benchmarks.design_pools import RESULTS, Pool, pools
+from fitting.uncertainty.posterior import Posterior
 
 KEPT = RESULTS / "design.csv"
 COLUMNS = ["pool", "criterion", "repeat", "budget", "error", "half_width"]
@@ -202,83 +198,6 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).T
 
 
-def measure() -> Iterator[Row]:
-    """Rows of the benchmark: the median over pools and repeats of the error over what is allowed."""
-    table = results(int(os.environ.get("DESIGN_REPEATS", "10")), os.environ.get("DESIGN_POOLS", ""))
-    ours = next(iter(CRITERIA))
-    for budget in BUDGETS:
-        at = (
-            table[table["budget"] == budget]
-            .groupby(["criterion", "pool"])["error"]
-            .median()
-            .groupby("criterion")
-            .median()
-        )
-        best = at.drop(ours).idxmin()
-        meaning = f"median error over what is allowed; the peer is the best other: {best}"
-        yield row(
-            f"design at {budget:.0%} of the cost", at[ours], "tolerances", meaning, at[best], lower_is_better=True
-        )
-
-
-MOST = (0.5, 0.8, 0.9)
-
-
-def most(repeats: int = 6) -> pd.DataFrame:
-    """Error over what is allowed of runs drawn at random for most of a pool's cost: median over repeats, a row a pool.
-
-    Where a tenth of the runs, left out at random, moves the answer by more than is allowed, no choice of a tenth can be
-    expected to find it.
-    """
-    warnings.simplefilter("ignore")
-    every = {pool.name: pool for pool in pools()}
-
-    def judge(key: tuple[str, float, int]) -> tuple:
-        name, budget, repeat = key
-        pool, groups = every[name], run_rows(every[name].runs)
-        costs = np.array([pool.runs["cost"].to_numpy()[rows].max() for rows in groups])
-        order = np.random.default_rng([repeat, 5]).permutation(len(groups))
-        chosen = affordable(order, costs, budget * costs.sum())
-        answer = answer_of(pool, pool.runs.iloc[np.concatenate([groups[run] for run in chosen])])
-        apart = float(np.mean(np.abs(answer - answer_of(pool, pool.runs))))
-        return name, budget, apart / TOLERANCE[name.split()[-1]]
-
-    keys = [(name, budget, repeat) for name in every for budget in MOST for repeat in range(repeats)]
-    table = pd.DataFrame([*over_cores(judge, keys)], columns=["pool", "budget", "error"])
-    return table.groupby(["pool", "budget"])["error"].median().unstack()
-
-
-SAMPLED = ("usages loss", "six code loss", "pile-python loss", "chinchilla loss", "schedules loss")
-
-
-def sampling(seeds: int = 2, moves: float = 40.0) -> Iterator[str]:
-    """How far quantiles of predictions at the target lie from those of a long chain, a line for each set of points."""
-    for pool, part in ((pool, part) for pool in pools() if pool.name in SAMPLED for part in (2, 6)):
-        output = read_outputs(pool.laws, pool.runs, pool.question)[0]
-        law = output.laws[0]
-        points = read_points(pool.runs.iloc[np.concatenate(run_rows(pool.runs)[::part])], output)
-        x, target = output.columns(points.frame, law), output.columns(pool.target, law)
-        reference = output.columns(pool.runs.iloc[:: max(1, len(pool.runs) // 60)], law)
-        features = Features.of(x, reference)
-
-        def quantiles(seed: int, moves: float) -> np.ndarray:
-            rng = np.random.default_rng(seed)
-            drawn = posterior(law, x, points.loss, features(x), reference, rng, 8, moves)  # noqa: B023
-            return np.quantile(drawn.residuals(target, features(target)), [0.05, 0.5, 0.95], axis=0)  # noqa: B023
-
-        long = quantiles(seeds, moves)
-        sd = (long[2] - long[0]) / 3.29
-        apart = [np.abs((quantiles(seed, LAST_MOVES) - long) / sd).max() for seed in range(seeds)]
-        yield f"{pool.name}, {len(points.loss)} points: {', '.join(f'{one:.2f}' for one in apart)} standard deviations"
-
-
 if __name__ == "__main__":
-    if sys.argv[1:] == ["posterior"]:
-        print(*sampling(), sep="\n")
-        sys.exit()
-    if sys.argv[1:] == ["most"]:
-        table = most()
-        table.loc["within what is allowed"] = (table <= 1).sum()
-        print(table.round(2).to_markdown())
-        sys.exit()
-    print(summary(results(int(sys.argv[1]) if len(sys.argv) > 1 else 0)).to_markdown())
+    repeats, *only = sys.argv[1:] or ["0"]
+    print(summary(results(int(repeats), *only)).to_markdown())

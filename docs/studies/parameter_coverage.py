@@ -1,6 +1,6 @@
 """How often a 90% interval holds the truth, on points whose law and noise are known.
 
-python -m tests.benchmarks.coverage [repeats] [draws] [noise] [law …]
+python -m docs.studies.parameter_coverage [repeats] [draws] [noise] [law …]
 """
 
 import sys

@@ -4,8 +4,8 @@
 16 and 17 have it); the laws that a recommendation compares, on the runs of usages-small by ratio, tokens, size and
 size and tokens; Pythia-70M on Pile and Python by pairs of ratios.
 
-    python -m tests.benchmarks agreement                    # 10 sets of first guesses x 3 kernels
-    python -m tests.benchmarks.agreement FILE SETS EVERY    # this process's kernel alone, each EVERY-th fold
+    python -m docs.studies.one_answer                    # 10 sets of first guesses x 3 kernels
+    python -m docs.studies.one_answer FILE SETS EVERY    # this process's kernel alone, each EVERY-th fold
 """
 
 from __future__ import annotations
@@ -22,17 +22,14 @@ import numpy as np
 import pandas as pd
 
 import fitting
+from docs.studies import law_errors
+from docs.studies.law_errors import DATA, DOMAINS, kept_points
 from fitting.parallel import over_cores
-from pipeline.papers.dcpt.points import DomainPoints
-from tests.benchmarks import Row, row
 
-RESULTS = Path(__file__).parents[2] / "docs/results"
-DATA = Path(__file__).parents[2] / os.environ.get("CPTLAW_PUBLIC_DATA", "../shared/data")
 WIDEST = "SkylakeX" if "avx512f" in Path("/proc/cpuinfo").read_text() else "Sandybridge"
 """Kernels with AVX512 end a process with SIGILL on a processor without it; Sandybridge's have no FMA."""
 KERNELS = ("Haswell", "Zen", WIDEST)
 FORMS = ("dcpt-l1", "dcpt-l2", "dcpt", "dcpt-l4", "dcpt-l5", "dcpt-free")
-DOMAINS = ("chemistry", "code", "law", "math", "medical", "music")
 SETS = 10
 
 Part = tuple[str, str, pd.DataFrame, pd.DataFrame]
@@ -46,9 +43,7 @@ def parts() -> list[Part]:
 
 def six_domains() -> Iterator[Part]:
     """A size left out, in turn, of each form of the law on each domain and corpus."""
-    points = pd.read_parquet(RESULTS / "dcpt-six-small/points.parquet")
-    points = points[(points["phase"] == "continual") & (points["role"] == "fit")]
-    study = DomainPoints(points, "general", DOMAINS, from_step=40)
+    study = law_errors.six_domains(from_step=40)
     which = cycle(range(3))
     for form, domain, corpus in product(FORMS, DOMAINS, ("G", "D")):
         series = study.fitted(domain, corpus)
@@ -58,8 +53,7 @@ def six_domains() -> Iterator[Part]:
 
 def quickstart() -> Iterator[Part]:
     """The runs of a recommendation, by each direction of extrapolation."""
-    points = pd.read_parquet(RESULTS / "usages-small/points.parquet")
-    points = points[(points["phase"] == "continual") & (points["role"] == "fit") & (points["step"] > 0)]
+    points = kept_points("usages-small")
     splits, laws = ("ratio", "tokens", "size", "size-and-tokens"), ("dcpt", "transfer-anchored", "transfer-scaled")
     for (corpus, series), law, split in product(points.groupby("corpus"), laws, splits):
         for fold in fitting.folds(series, split):
@@ -96,29 +90,28 @@ def spread(predicted: np.ndarray) -> float:
     return float(np.abs(predicted / np.median(predicted, axis=0) - 1).max())
 
 
-def measure() -> Iterator[Row]:
-    """Rows of the benchmark: the spread over first guesses, and over them and kernels."""
+def main() -> None:
+    """Print how many folds agree over first guesses, and over them and kernels."""
     by_kernel = []
     with tempfile.TemporaryDirectory() as folder:
         for kernel in KERNELS:
             file = Path(folder) / f"{kernel}.npz"
-            command = [sys.executable, "-m", "tests.benchmarks.agreement", str(file), str(SETS), "1"]
+            command = [sys.executable, "-m", "docs.studies.one_answer", str(file), str(SETS), "1"]
             subprocess.run(command, check=True, env={**os.environ, "OPENBLAS_CORETYPE": kernel})
-            by_kernel.append(np.load(file))
-    names = list(by_kernel[0])
-    for what, stacked in (
-        ("first guesses", {name: by_kernel[0][name] for name in names}),
-        ("first guesses and kernels", {name: np.concatenate([one[name] for one in by_kernel]) for name in names}),
-    ):
-        apart = pd.Series({name: spread(losses) for name, losses in stacked.items()})
-        meaning = f"folds of {len(apart)} whose predictions agree to 1e-4 over {what}; the worst {apart.max():.2g}"
-        yield row(f"agreement over {what}", float((apart <= 1e-4).sum()), "folds", meaning, float(len(apart)))
+            by_kernel.append(dict(np.load(file)))
+    everything = {name: np.concatenate([one[name] for one in by_kernel]) for name in by_kernel[0]}
+    for what, predicted in (("first guesses", by_kernel[0]), ("first guesses and kernels", everything)):
+        apart = pd.Series({name: spread(losses) for name, losses in predicted.items()})
+        print(f"over {what} {(apart <= 1e-4).sum()} of {len(apart)} folds agree to 1e-4; the worst {apart.max():.2g}")
 
 
 if __name__ == "__main__":
-    sets, every = int(sys.argv[2]), int(sys.argv[3])
+    if not sys.argv[1:]:
+        main()
+        sys.exit()
+    file, sets, every = sys.argv[1], *map(int, sys.argv[2:])
     everything = parts()[::every]
     results = predictions(sets, everything)
-    np.savez(sys.argv[1], **{part[0]: losses for part, losses in zip(everything, results, strict=True)})
+    np.savez(file, **{part[0]: losses for part, losses in zip(everything, results, strict=True)})
     for part, losses in zip(everything, results, strict=True):
         print(f"{spread(losses):9.2g}  {part[0]}", flush=True)

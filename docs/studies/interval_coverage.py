@@ -1,0 +1,213 @@
+"""What 90% intervals hold of the points that no fit saw, by kind of extrapolation, and where few runs are fitted.
+
+    python -m docs.studies.interval_coverage         # by kind of extrapolation
+    python -m docs.studies.interval_coverage few     # 4, 6 or 9 runs of a series, drawn at random, three times each
+
+19 series: both corpora of usages-small, general and domain of the three pairs of the transfer trials (their cosine
+runs), and the six domains of dcpt-six-small. By kind: of each series the ratios, tokens, sizes, or size and tokens that
+`fitting.folds` names are left out, and the rest is fitted; on the rest the same is done once more, which gives the
+errors that an interval is made of. Each law is judged, and the average of all. Every series has the same weight. The
+factors of `fitting.uncertainty.misfit` make the coverage 90% here, so each is also judged by the factor that the other
+sources of runs ask for. Few runs: each draw is fitted and tested as `cptlaw fit` does, and the last points of all other
+runs are predicted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+import fitting
+from docs.studies.law_errors import Series, has_trials, kept_series, trials
+from fitting import PointsError
+from fitting.law_average import APART, AVERAGE
+from fitting.parallel import over_cores
+from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, NEXT, STAND_IN, extrapolation, half_width
+from pipeline.study.fits import SPLITS, shared_folds
+
+LAWS = {"dcpt": (60, 0.1), "transfer-anchored": (5, 0.0), "transfer-scaled": (5, 0.0), "transfer-replay": (5, 0.0)}
+"""Law -> the first step and the smallest ratio that it is fitted to, as conf/law has them."""
+NARROW = 0.7
+"""Part of the width at which the grid of the quickstart would answer within .08."""
+
+
+COUNTS, DRAWS = (4, 6, 9), 3
+MANY = 1_000_000
+"""Runs whose number widens no interval."""
+
+
+def all_series() -> Iterator[Series]:
+    """The kept series, and the cosine runs of the trials."""
+    yield from kept_series()
+    for one in trials() if has_trials() else []:
+        p = one.points
+        yield replace(one, points=p[(p["schedule"] == "cos") & (p["peak"] == 1e-3)])
+
+
+def held_out_points(job: tuple[Series, str]) -> pd.DataFrame:
+    """The points that are left out of one series for one kind, by every law and by their average.
+
+    Their error, the laws' disagreement and the half-width at factor 1, on points that every law predicted.
+    """
+    series, kind = job
+    points, schedules = series.points, series.schedules
+    admitted = {law: (points["step"] >= step) & (points["r"] >= r) for law, (step, r) in LAWS.items()}
+    shared = points[np.logical_and.reduce(list(admitted.values()))]
+    errors, known, residuals, read = {}, {}, {}, set()
+    for law, chosen in admitted.items():
+        own, of_law = points[chosen], None if law == "dcpt" else schedules
+        try:
+            (fold,) = shared_folds(own, shared, kind)
+            judged = fitting.held_out(own, law, [fold], of_law)
+            fit = fitting.fit(own[fold.fitted], law, schedules=of_law, bootstrap=0)
+        except PointsError:
+            continue
+        errors[law], residuals[law] = log_errors(judged), fit.metrics["log_rmse"]
+        read = {*own.loc[fold.fitted, "run"]}
+        rest, of_rest = own[fold.fitted], shared[shared.index.isin(own.index[fold.fitted])]
+        for inner in NEXT[kind]:
+            try:
+                known[law, inner] = log_errors(fitting.held_out(rest, law, shared_folds(rest, of_rest, inner), of_law))
+            except PointsError:
+                continue
+    inner = next((one for one in NEXT[kind] if all((law, one) in known for law in errors)), None)
+    if len(errors) < 2 or inner is None:
+        return pd.DataFrame()
+    inside = pd.DataFrame({law: known[law, inner] for law in errors}).dropna()
+    missed = pd.DataFrame(errors).dropna()
+    if inside.empty or missed.empty:
+        return pd.DataFrame()
+    weights = pd.Series(fitting.law_weights({law: inside[law].to_numpy() for law in errors}))
+    weights_of = {law: pd.Series({law: 1.0}) for law in errors} | {AVERAGE: weights}
+    tables = []
+    for law, weight in weights_of.items():
+        mean = missed[weight.index] @ weight
+        apart = np.sqrt((missed[weight.index].sub(mean, axis=0) ** 2) @ weight)
+        residual = float(np.sqrt(weight @ pd.Series(residuals)[weight.index] ** 2))
+        unit = half_width((inside[weight.index] @ weight).to_numpy(), residual, 1.0, len(read))
+        tables.append(pd.DataFrame({"error": mean.abs(), "apart": APART * apart, "unit": unit, "law": law}))
+    table = pd.concat(tables)
+    return table.assign(source=series.source, series=series.name, kind=kind, inner=inner, weight=1 / len(missed))
+
+
+def log_errors(judged: pd.DataFrame) -> pd.Series:
+    """Logarithm of measured over predicted."""
+    return pd.Series(np.log(judged["measured"] / judged["predicted"]).to_numpy(), index=judged.index)
+
+
+def quantile(values: pd.Series, weights: pd.Series, level: float = 0.9) -> float:
+    """The weighted quantile."""
+    order = np.argsort(values.to_numpy())
+    reached = np.cumsum(weights.to_numpy()[order]) / weights.sum()
+    return float(values.to_numpy()[order][np.searchsorted(reached, level)])
+
+
+def factor(rows: pd.DataFrame) -> float:
+    """The factor of the half-widths that holds 90% of the errors, beside the disagreement of the laws."""
+    own = np.sqrt(np.maximum(rows["error"] ** 2 - rows["apart"] ** 2, 0.0))
+    return quantile(own / rows["unit"], rows["weight"])
+
+
+def by_kind() -> pd.DataFrame:
+    """A row a kind and what was judged: coverage of 90%, mean error, width over the narrowest constant, and factors."""
+    jobs = [(series, kind) for series in all_series() for kind in FACTORS]
+    table = pd.concat(over_cores(held_out_points, jobs), ignore_index=True)
+    table["stand_in"] = np.where(table["inner"] == table["kind"], 1.0, STAND_IN)
+    table["judged"] = np.where(table["law"] == AVERAGE, AVERAGE, "one law")
+    summary = {}
+    for (kind, judged), rows in table.groupby(["kind", "judged"], sort=False):
+        weight = rows["weight"]
+        factors = AVERAGE_FACTORS[str(kind)] if judged == AVERAGE else FACTORS[str(kind)] * rows["stand_in"]
+        half = np.hypot(factors * rows["unit"], rows["apart"])
+        row = {
+            "points": len(rows),
+            "fits": rows.groupby(["series", "law"]).ngroups,
+            "mean error": np.average(rows["error"], weights=weight),
+            "coverage": np.average(rows["error"] <= half, weights=weight),
+            "width": np.average(half, weights=weight) / quantile(rows["error"], weight),
+            "factor by 90%": factor(rows),
+            f"coverage at {NARROW:g}": np.average(rows["error"] <= NARROW * half, weights=weight),
+        }
+        for source, some in rows.groupby("source"):
+            if len(rest := rows[rows["source"] != source]):
+                held = some["error"] <= np.hypot(factor(rest) * some["unit"], some["apart"])
+                row[f"{source}, factor of others"] = np.average(held, weights=some["weight"])
+        summary[f"{kind}, {judged}"] = row
+    return pd.DataFrame(summary)
+
+
+def points_of_other_runs(job: tuple[Series, int, int]) -> pd.DataFrame:
+    """The last points of the runs of a series that were not drawn.
+
+    Their error, and the half-width of the interval with and without what it is widened by because runs are few.
+    """
+    series, count, seed = job
+    points, schedules = series.points, series.schedules
+    runs = points["run"].unique()
+    random = np.random.default_rng([seed, count, sum(map(ord, series.source + series.name))])
+    drawn = points["run"].isin(random.choice(runs, count, replace=False))
+    outside = points[~drawn & (points["r"] >= max(r for _, r in LAWS.values()))]
+    ends = outside[outside["step"] == outside.groupby("run")["step"].transform("max")]
+    admitted = {law: points[drawn & (points["step"] >= step) & (points["r"] >= r)] for law, (step, r) in LAWS.items()}
+    shared = points[drawn & np.logical_and.reduce([points.index.isin(own.index) for own in admitted.values()])]
+    fits, known = {}, {}
+    for law, own in admitted.items():
+        of_law = None if law == "dcpt" else schedules
+        try:
+            fits[law] = fitting.fit(own, law, schedules=of_law, bootstrap=0, few=True)
+        except PointsError:
+            continue
+        for split in SPLITS:
+            try:
+                tested = fitting.held_out(own, law, shared_folds(own, shared, split), of_law)
+            except PointsError:
+                continue
+            known[law, split] = log_errors(tested[tested.index.isin(shared.index)])
+    if len(fits) < 2:
+        return pd.DataFrame()
+    logs = pd.DataFrame({law: np.log(fit.predict(ends)) for law, fit in fits.items()}, index=ends.index)
+    ranges = {axis: (shared[axis].min(), shared[axis].max()) for axis in ("N", "D")}
+    rows = []
+    for at, end in ends.iterrows():
+        kind = extrapolation(ranges, end["N"], end["D"])
+        inner = next((one for one in NEXT[kind] if all((law, one) in known for law in fits)), None)
+        errors = pd.DataFrame({law: known[law, inner] for law in fits if inner}).dropna()
+        if errors.empty:
+            continue
+        weights = pd.Series(fitting.law_weights({law: errors[law].to_numpy() for law in fits}))
+        mean = logs.loc[at] @ weights
+        apart = APART * np.sqrt(((logs.loc[at] - mean) ** 2) @ weights)
+        residual = float(np.sqrt(sum(weights[law] * fits[law].metrics["log_rmse"] ** 2 for law in fits)))
+        half, plain = (
+            np.hypot(half_width((errors @ weights).to_numpy(), residual, AVERAGE_FACTORS[kind], number), apart)
+            for number in (shared["run"].nunique(), MANY)
+        )
+        rows.append({"error": abs(np.log(end["loss"]) - mean), "half": half, "plain": plain, "kind": kind})
+    return pd.DataFrame(rows).assign(source=series.source, runs=count, weight=1 / max(len(rows), 1))
+
+
+def coverage(rows: pd.DataFrame) -> pd.Series:
+    """Coverage with and without the widening, mean error and half-width; every draw has the same weight."""
+    weight = rows["weight"]
+    mean = {
+        "held": rows["error"] <= rows["half"],
+        "held by plain": rows["error"] <= rows["plain"],
+        "error": rows["error"],
+        "half": rows["half"],
+    }
+    return pd.Series({name: np.average(values, weights=weight) for name, values in mean.items()} | {"n": len(rows)})
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["few"]:
+        print(by_kind().to_markdown(floatfmt=".4g"))
+        sys.exit()
+    jobs = [(series, count, seed) for series in all_series() for count in COUNTS for seed in range(DRAWS)]
+    table = pd.concat(over_cores(points_of_other_runs, jobs), ignore_index=True)
+    table = table[np.isfinite(table["error"])]
+    for by in ("runs", "kind", "source"):
+        print(table.groupby(by)[[*table]].apply(coverage).round(4))
