@@ -112,8 +112,8 @@ class Fit:
         """Name -> (low, high) of each parameter.
 
         `method`: "profile", by profile likelihood, which held the truth more exactly
-        (docs/studies/parameter_coverage.py), for levels up to 0.9 and parameters that the points decide more than the prior; or "bootstrap", the central
-        interval over the draws. A parameter that was given has none.
+        (docs/studies/parameter_coverage.py), for levels up to 0.9 and parameters that the points decide more than the
+        prior; or "bootstrap", the central interval over the draws. A parameter that was given has none.
         Raises PointsError for a fit without bootstrap.
         """
         tails = _tails(level)

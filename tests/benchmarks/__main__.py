@@ -13,19 +13,10 @@ from rich.table import Table
 
 from training.durable import write_whole
 
-BENCHMARKS = [
-    "sample",
-    "fit",
-    "tables",
-    "collect",
-    "preparation",
-    "training",
-    "memory",
-    "startup",
-    "plan_time",
-    "sweep",
-    "scale",
-]
+BENCHMARKS = (
+    *("sample", "fit", "tables", "collect", "preparation", "training"),
+    *("memory", "startup", "plan_time", "sweep", "scale"),
+)
 
 
 def main() -> None:
@@ -43,15 +34,12 @@ def main() -> None:
         start = time.perf_counter()
         for row in importlib.import_module(f"tests.benchmarks.{name}").measure():
             results[row["name"]] = {key: value for key, value in row.items() if key != "name"}
-            table.add_row(*(_plain(row[key]) for key in ("name", "ours", "peer", "ratio", "unit", "meaning")))
+            numbers = ("" if row[key] is None else f"{row[key]:,.4g}" for key in ("ours", "peer", "ratio"))
+            table.add_row(row["name"], *numbers, row["unit"], row["meaning"])
         console.print(f"{name}: {time.perf_counter() - start:.0f} s", highlight=False)
     console.print(table)
     write_whole(arguments.output, json.dumps(results, indent=2) + "\n")
     console.print(f"written to {arguments.output}", highlight=False)
-
-
-def _plain(value: object) -> str:
-    return f"{value:,.4g}" if isinstance(value, float | int) else str(value if value is not None else "")
 
 
 if __name__ == "__main__":

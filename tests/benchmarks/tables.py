@@ -81,7 +81,6 @@ def measure(domains: int = len(DOMAINS), workers: int = WORKERS) -> list[Row]:
         held_out = f"median of its mean held-out errors {np.median(missed):.2%}"
         meaning = f"mean of {len(seconds)} fits, longest {max(seconds) * 1e3:.0f} ms; {held_out}"
         rows.append(row(f"a fit of {law}", float(np.mean(seconds)) * 1e3, "ms", meaning))
-    for law in LAWS:
         shared, each, apart = pairs_of_ratios(law)
         meaning = f"36 folds of a cell, searched once; peer: each by itself; predictions within {apart:.1e}"
         rows.append(row(f"pairs of ratios, {law}", shared, "s", meaning, each, lower_is_better=True))
