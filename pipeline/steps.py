@@ -21,7 +21,8 @@ from pipeline.plan.write import add_to_plan, planned_corpora, with_planned, writ
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.show.report.pages import write_pages
-from pipeline.show.terminal.tables import answer_items, cost_table, print_items, shown
+from pipeline.show.tables import cost_table
+from pipeline.show.terminal.tables import answer_items, print_items, shown
 from pipeline.show.tracking.mirror import track_answer
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import collect as collect_points

@@ -13,7 +13,7 @@ from pipeline.papers.catalogue import READINGS, TABLES
 from pipeline.papers.table import PaperStudy, StudyReader
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
-from pipeline.show.terminal.tables import cost_table
+from pipeline.show.tables import cost_table
 from pipeline.steps import steps_between
 from pipeline.study.context import Context
 from pipeline.study.folder import Study, StudyError

@@ -9,14 +9,14 @@ from itertools import chain
 from typing import NamedTuple
 
 import pandas as pd
-from markupsafe import Markup
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from pipeline.papers.table import Table
 from pipeline.papers.verdict import RULE
-from pipeline.show.report.page import Section, heading, judged, lead, page, paragraph, table
+from pipeline.show.report.page import page
+from pipeline.show.table import Table as Cells
 
 PAPERS = {"dcpt": "D-CPT", "dynamics": "Dynamics", "autoscale": "AutoScale"}
 """First part of a table's name -> the paper."""
@@ -78,20 +78,18 @@ def tables_page(study: str, results: list[Result], provenance: str) -> str:
     listed = "; ".join(f"{verdict}: {count}" for verdict, count in counts.most_common())
     summary = f"{len(results)} tables of the papers: {listed}."
     rows = [[numbered(result.name), result.table.title, result.verdict, result.why] for result in results]
-    overview = table("Verdicts", ["table", "title", "verdict", "why"], rows, left=4, kind="words")
-    rules = Markup().join(map(paragraph, RULE.split("\n\n")))
-    first = Section("verdicts", "Do they hold here?", overview + heading("The rule of the verdicts") + rules)
-    head = lead(summary) + paragraph(provenance, "note")
-    return page(study, "the papers' tables, beside ours", summary, head, [first, *map(_section, results)])
+    overview = Cells("Verdicts", ["table", "title", "verdict", "why"], rows, left=4, words=True)
+    return page(
+        "papers.html", study, "the papers' tables, beside ours", summary, provenance=provenance,
+        overview=overview, rules=RULE.split("\n\n"), results=[(result, _cells(result)) for result in results],
+    )  # fmt: skip
 
 
-def _section(result: Result) -> Section:
+def _cells(result: Result) -> Cells:
     title = f"{numbered(result.name)}: {result.table.title}"
-    note = paragraph(result.note, "note") if result.note else Markup()
     names, columns, rows = wide(result)
     body = [[*key, *chain(*numbers)] for key, numbers in rows]
-    cells = table(title, _headings(names, columns), body, left=len(names)) if rows else Markup()
-    return Section(result.name, title, judged(result.verdict, result.why) + note + cells, numbered(result.name))
+    return Cells(title, _headings(names, columns), body, result.note, left=len(names))
 
 
 def print_tables(results: list[Result], console: Console) -> None:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import os
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
-from markupsafe import Markup
 
-from pipeline.question.schema import Question
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.marks import CORPUS_COLOURS, GREY, Figure, Key, axis, bar, dots, panel
-from pipeline.show.report.page import Section, block, figure, lead, page, paragraph, table
-from pipeline.show.report.tables import cost, provenance
+from pipeline.show.report.page import links_beside, page
+from pipeline.show.report.tables import record
+from pipeline.show.table import Table
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Recommendation
+from pipeline.study.context import Context
 from pipeline.study.folder import Study
 from pipeline.study.number_format import percent, quantity, short
-from training.durable import write_whole
-
-_RATIOS = (
-    "The largest domain ratio of each domain within the allowed loss increase on general, with its 90% interval. "
-    "Hollow: the domain ratios of the confirmation runs."
-)
 
 
 @dataclass(frozen=True)
@@ -42,46 +36,24 @@ class _Answer:
         return float(mixture[self.domain]) if mixture and self.domain in mixture else None
 
 
-def write_domains_page(study: Study, question: Question) -> Path:
-    """Write report.html into the folder of a study of several domains; the domains' own pages are beside it.
+def domains_page(context: Context) -> str:
+    """The page as HTML; the domains' own pages are beside it.
 
     Raises:
         StudyError: no plan, or an answer that is damaged or of another schema.
     """
-    answers = [_read(study.folder, domain) for domain in question.corpora.domains]
-    evidence = Evidence(Study(study.folder), question, study.read_plan(), {})
-    general, name = question.corpora.general, study.folder.resolve().name
+    folder, question = context.study.folder, context.question
+    answers = [_read(folder, domain) for domain in question.corpora.domains]
+    general, name = question.corpora.general, folder.resolve().name
     answered = [answer for answer in answers if answer.content is not None]
-    headline = f"{len(answers)} domains, each beside {general}: {len(answered)} answered"
-    summary = " ".join(_sentence(answer, name) for answer in answers)
-    shown = [_ratios(answered)] if any(answer.domain_ratio is not None for answer in answered) else []
-    drawn = figure(shown[0], _RATIOS) if shown else paragraph("No domain has an answer yet.", "missing")
-    sections = [
-        Section("domains", "The answers", drawn + _table(answers, general)),
-        Section("cost", "Cost", cost(evidence)),
-        Section("notes", "Notes", provenance(evidence)),
-    ]
-    head = lead(summary) + block("cards", [_card(study.folder, answer) for answer in answers])
-    path = study.folder / "report.html"
-    write_whole(path, page(name, headline, summary, head + siblings(study.folder, path.name, True), sections, shown))
-    return path
-
-
-def siblings(folder: Path, own: str, several: bool = False) -> Markup:
-    """Links from one of a study's pages to the others; empty where there are none.
-
-    `own` is the page, from the folder on. Of several domains there will be a page of all.
-    """
-    pages = {"report.html": "all domains" if several else "the study", "tables.html": "the papers' tables"}
-    for path in sorted((folder / "answers").glob("**/report.html")):
-        place = path.relative_to(folder)
-        pages[str(place)] = ", ".join(place.parts[1:-1])
-    links = [
-        (quote(os.path.relpath(place, Path(own).parent)), words)
-        for place, words in pages.items()
-        if place != own and ((folder / place).exists() or (several and place == "report.html"))
-    ]
-    return block("siblings", links)
+    known = [answer for answer in answered if answer.domain_ratio is not None]
+    return page(
+        "domains.html", name, f"{len(answers)} domains, each beside {general}: {len(answered)} answered",
+        " ".join(_sentence(answer, name) for answer in answers),
+        links=links_beside(folder, "report.html", True), cards=[_card(folder, answer) for answer in answers],
+        ratios=_ratios(known) if known else None, answers=_table(answers, general),
+        **record(Evidence(dataclasses.replace(context, study=Study(folder)))),
+    )  # fmt: skip
 
 
 def _read(folder: Path, domain: str) -> _Answer:
@@ -119,7 +91,7 @@ def _confirmed(answer: _Answer) -> str:
     return f"confirmed within {max(abs(row.relative_error) for row in rows):.2%}" if rows else "not confirmed"
 
 
-def _table(answers: list[_Answer], general: str) -> Markup:
+def _table(answers: list[_Answer], general: str) -> Table:
     rows = []
     for answer in answers:
         content = answer.content
@@ -137,11 +109,10 @@ def _table(answers: list[_Answer], general: str) -> Markup:
     columns = [
         *("domain", "run", "laws", "domain ratio", "90% interval", "loss on it", f"loss on {general}", "confirmation")
     ]
-    return table("The answers, losses in nats per token with 90% intervals", columns, rows, left=3)
+    return Table("The answers, losses in nats per token with 90% intervals", columns, rows, left=3)
 
 
-def _ratios(answers: list[_Answer]) -> Figure:
-    known = [answer for answer in answers if answer.domain_ratio is not None]
+def _ratios(known: list[_Answer]) -> Figure:
     places = np.arange(len(known), dtype=float)[::-1]
     x = [100 * (answer.domain_ratio or 0.0) for answer in known]
     contents = [answer.content for answer in known if answer.content is not None]

@@ -1,58 +1,160 @@
-"""What a study has to show so far: all that a report is made from, and a sentence for what is not there."""
+"""What a study has to show so far, and a sentence for what is not there."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
 from fitting import LAWS, Fit, LawAverage, PointsError, with_areas
 from fitting.law_average import AVERAGE, LEAST_LOSS
-from fitting.schedule import Schedules
 from pipeline.goals.active.history import DesignRound, read_rounds
 from pipeline.goals.registry import goal_of
 from pipeline.question.design import with_peak
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation
-from pipeline.study.collect import of_domain, read_points, schedules
-from pipeline.study.fits import fit_file, read_back_test, read_fits
+from pipeline.study.context import Context
+from pipeline.study.fits import fit_file
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from pipeline.study.target import Target, find_target
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evidence:
-    """A study's plan, points, fits and answers, as far as they exist."""
+    """The context of a study, with None, or nothing, in place of what is not there yet."""
 
-    study: Study
-    """The folder."""
-    question: Question
-    """What was asked."""
-    plan: list[PlannedRun]
-    """The planned runs."""
-    schedules: Schedules
-    """Run -> learning rates."""
-    points: pd.DataFrame | None = None
-    """Collected points of the planned runs."""
-    fits: dict[str, Mapping[str, Fit | LawAverage]] = field(default_factory=dict)
-    """Law, or average, -> corpus -> fit, of the laws that are fitted to both corpora."""
-    tested: pd.DataFrame | None = None
-    """Predictions of held-out points, as `pipeline.study.fits.back_test` gives them."""
-    target: Target | None = None
-    """The run that the answer is for."""
-    recommendation: Recommendation | None = None
-    """Content of recommendation.json."""
-    confirmations: list[ConfirmationRow] = field(default_factory=list)
-    """Rows of confirmation.json."""
-    outcome: Outcome | None = None
-    """Whether they confirm the predicted optimum."""
-    rounds: list[DesignRound] = field(default_factory=list)
-    """Rounds in which runs of the plan were chosen, of design.jsonl."""
-    missing: list[str] = field(default_factory=list)
-    """A sentence for each thing that is not there yet, and how to get it."""
+    context: Context
+
+    @property
+    def study(self) -> Study:
+        """The folder."""
+        return self.context.study
+
+    @cached_property
+    def question(self) -> Question:
+        """What was asked, at the peak learning rate of the answer."""
+        return with_peak(self.context.question, self.recommendation and self.recommendation.peak_learning_rate)
+
+    @cached_property
+    def plan(self) -> list[PlannedRun]:
+        """The planned runs.
+
+        Raises:
+            StudyError: there is no plan.
+        """
+        return self.study.read_plan()
+
+    @cached_property
+    def points(self) -> pd.DataFrame | None:
+        """Collected points of the planned runs."""
+        if not (self.study.folder / "points.parquet").exists():
+            return None
+        points = self.context.points
+        return points.loc[points["run"].isin([run.name for run in self.plan])].reset_index(drop=True)
+
+    @cached_property
+    def fits(self) -> dict[str, Mapping[str, Fit | LawAverage]]:
+        """Law, or average, -> corpus -> fit, of the laws that are fitted to both corpora."""
+        laws = self._fitted
+        fits = {law: {corpus: self.context.fits[corpus][law] for corpus in self.corpora} for law in laws}
+        weights = self.recommendation.weights if self.recommendation else {}
+        averaged = all(of and {*of} <= {*laws} for of in weights.values()) and weights
+        averages = (
+            {corpus: LawAverage({law: fits[law][corpus] for law in of}, of) for corpus, of in weights.items()}
+            if averaged
+            else {}
+        )
+        return {**fits, AVERAGE: averages} if averages else {**fits}
+
+    @property
+    def _fitted(self) -> list[str]:
+        return [
+            law
+            for law in self.context.question.law
+            if all(fit_file(self.study, of, law).exists() for of in self.corpora)
+        ]
+
+    @cached_property
+    def tested(self) -> pd.DataFrame | None:
+        """Predictions of held-out points, as `pipeline.study.fits.back_test` gives them."""
+        there = self._fitted and (self.study.folder / self.study.fitted("fits/held_out.parquet")).exists()
+        return self.context.tested if there else None
+
+    @cached_property
+    def target(self) -> Target | None:
+        """The run that the answer is for."""
+        answer = self.recommendation
+        chosen = answer.target if answer and goal_of(self.question).chooses_run else None
+        try:
+            if self.points is None:
+                return None
+            if chosen is None:
+                return find_target(self.context.question, self.points)
+            return find_target(self.question, self.points, chosen.model).lasting(chosen.steps)
+        except StudyError:
+            return None
+
+    @cached_property
+    def recommendation(self) -> Recommendation | None:
+        """Content of recommendation.json, where it answers this question."""
+        content, corpora = self._any_recommendation, {*self.corpora}
+        if content is None or not (corpora <= {*content.law} and corpora <= {*content.loss_before}):
+            return None
+        used = {*content.law.values(), *(name for of_law in content.weights.values() for name in of_law)}
+        return content if used <= {*self.context.question.law, AVERAGE} else None
+
+    @cached_property
+    def _any_recommendation(self) -> Recommendation | None:
+        return Recommendation.read(self.study) if Recommendation.path(self.study).exists() else None
+
+    @cached_property
+    def _confirmation(self) -> Confirmation | None:
+        return Confirmation.read(self.study) if Confirmation.path(self.study).exists() else None
+
+    @cached_property
+    def confirmations(self) -> list[ConfirmationRow]:
+        """Rows of confirmation.json."""
+        rows = self._confirmation.confirmations if self._confirmation else []
+        return [row for row in rows if row.corpus in self.corpora and row.law in (*self.question.law, AVERAGE)]
+
+    @cached_property
+    def outcome(self) -> Outcome | None:
+        """Whether they confirm the predicted optimum; None for confirmation runs of an earlier answer."""
+        outcome = self._confirmation and self._confirmation.outcome
+        known = outcome and outcome.corpus in self.corpora and (self.answered or self.recommendation is None)
+        return outcome if known else None
+
+    @cached_property
+    def rounds(self) -> list[DesignRound]:
+        """Rounds in which runs of the plan were chosen, of design.jsonl."""
+        planned = {run.name for run in self.plan}
+        return [one for one in read_rounds(self.study) if planned.issuperset(run.run for run in one.chosen)]
+
+    @cached_property
+    def missing(self) -> list[str]:
+        """A sentence for each thing that is not there yet, and how to get it."""
+        lines = []
+        if self.points is None:
+            lines.append("No points are collected yet: run cptlaw train, then cptlaw collect.")
+        else:
+            try:
+                find_target(self.context.question, self.points)
+            except StudyError as error:
+                lines.append(f"The model of the answer is not measured yet ({error}).")
+        if absent := [law for law in self.context.question.law if law not in self._fitted]:
+            lines.append(f"Not fitted: {', '.join(absent)}; cptlaw fit fits them, or says why it cannot.")
+        if self._fitted and self.tested is None:
+            lines.append("No law is tested on held-out points yet: run cptlaw fit.")
+        if self._any_recommendation is None:
+            lines.append("There is no recommendation yet: run cptlaw recommend.")
+        elif self.recommendation is None:
+            lines.append("The recommendation is of another question: run cptlaw recommend again.")
+        if self._confirmation is None:
+            lines.append("The answer is not confirmed yet: run cptlaw confirm.")
+        return lines
 
     @property
     def general(self) -> str:
@@ -67,7 +169,7 @@ class Evidence:
     @property
     def corpora(self) -> tuple[str, str]:
         """General, then domain."""
-        return self.general, self.domain
+        return self.context.corpora
 
     @property
     def laws(self) -> list[str]:
@@ -96,74 +198,13 @@ class Evidence:
         return [row for row in at if row.recommended and row.model == model]
 
 
-def read_evidence(study: Study, question: Question) -> Evidence:
-    """Read all of a study that exists.
-
-    Raises:
-        StudyError: no plan, or a file that is damaged or of another schema.
-    """
-    plan = study.read_plan()
-    evidence = Evidence(study, question, plan, schedules(plan))
-    missing = []
-
-    def exists(name: str, sentence: str) -> bool:
-        if (study.folder / name).exists():
-            return True
-        missing.append(sentence)
-        return False
-
-    points = tested = target = recommendation = outcome = None
-    if exists("points.parquet", "No points are collected yet: run cptlaw train, then cptlaw collect."):
-        points = read_points(study)
-        points = of_domain(points.loc[points["run"].isin(list(evidence.schedules))], question).reset_index(drop=True)
-        try:
-            target = find_target(question, points)
-        except StudyError as error:
-            missing.append(f"The model of the answer is not measured yet ({error}).")
-    fits = _fits(study, question, missing)
-    untested = "No law is tested on held-out points yet: run cptlaw fit."
-    if fits and exists(study.fitted("fits/held_out.parquet"), untested):
-        tested = read_back_test(study)
-    corpora = {*evidence.corpora}
-    if exists(study.answer("recommendation.json"), "There is no recommendation yet: run cptlaw recommend."):
-        recommendation = Recommendation.read(study)
-        question = with_peak(question, recommendation.peak_learning_rate)
-        law, before = recommendation.law, recommendation.loss_before
-        used = {*law.values(), *(name for of_law in recommendation.weights.values() for name in of_law)}
-        if not (corpora <= {*law} and corpora <= {*before} and used <= {*question.law, AVERAGE}):
-            missing.append("The recommendation is of another question: run cptlaw recommend again.")
-            recommendation = None
-    rows = []
-    if exists(study.answer("confirmation.json"), "The answer is not confirmed yet: run cptlaw confirm."):
-        confirmation = Confirmation.read(study)
-        rows = [
-            row for row in confirmation.confirmations if row.corpus in corpora and row.law in (*question.law, AVERAGE)
-        ]
-        outcome = confirmation.outcome if confirmation.outcome.corpus in corpora else None
-    if recommendation is not None and points is not None and goal_of(question).chooses_run:
-        run = recommendation.target
-        try:
-            target = find_target(question, points, run.model).lasting(run.steps)
-        except StudyError:
-            target = None
-    if recommendation is not None and {law for of in recommendation.weights.values() for law in of} <= {*fits}:
-        fits = _with_average(fits, recommendation.weights)
-    answers = {"recommendation": recommendation, "confirmations": rows, "outcome": outcome, "missing": missing}
-    planned = {run.name for run in plan}
-    rounds = [one for one in read_rounds(study) if planned.issuperset(run.run for run in one.chosen)]
-    known = {"points": points, "fits": fits, "tested": tested, "target": target, "rounds": rounds, "question": question}
-    evidence = dataclasses.replace(evidence, **known, **answers)
-    # Confirmation runs of an earlier answer do not confirm this one.
-    return evidence if evidence.answered or recommendation is None else dataclasses.replace(evidence, outcome=None)
-
-
 def predicted(evidence: Evidence, fit: Fit | LawAverage, frame: pd.DataFrame) -> np.ndarray:
     """Loss (n,), nats per token, at rows with a run and a step; NaN where the law reads what is not known."""
     if isinstance(fit, LawAverage):
         losses = {law: np.maximum(predicted(evidence, one, frame), LEAST_LOSS) for law, one in fit.fits.items()}
         return np.exp(np.sum([fit.weights[law] * np.log(losses[law]) for law in losses], axis=0))
     memory = fit.params.get("lambda", 0.999)
-    frame = with_areas(frame, evidence.schedules, memory, LAWS[fit.law].rate_power)
+    frame = with_areas(frame, evidence.context.schedules, memory, LAWS[fit.law].rate_power)
     columns = frame[fit.columns].to_numpy(float)
     known = np.all(np.isfinite(columns), axis=1)
     losses = np.full(len(frame), np.nan)
@@ -190,26 +231,3 @@ def at_target(evidence: Evidence, law: str, corpus: str, ratios: np.ndarray) -> 
     except PointsError:
         return None
     return frame
-
-
-def _with_average(
-    fits: Mapping[str, Mapping[str, Fit]], weights: Mapping[str, Mapping[str, float]]
-) -> dict[str, Mapping[str, Fit | LawAverage]]:
-    """Law -> corpus -> fit, the average among them where every corpus has one."""
-    averages = {corpus: LawAverage({law: fits[law][corpus] for law in of}, of) for corpus, of in weights.items() if of}
-    return {**fits, AVERAGE: averages} if averages and len(averages) == len(weights) else {**fits}
-
-
-def _fits(study: Study, question: Question, missing: list[str]) -> dict[str, dict[str, Fit]]:
-    corpora = (question.corpora.general, question.corpora.domain)
-    fits: dict[str, dict[str, Fit]] = {}
-    absent = []
-    for law, own in question.law.items():
-        if all(fit_file(study, corpus, law).exists() for corpus in corpora):
-            of_corpus = read_fits(study, dataclasses.replace(question, law={law: own}))
-            fits[law] = {corpus: of_corpus[corpus][law] for corpus in corpora}
-        else:
-            absent.append(law)
-    if absent:
-        missing.append(f"Not fitted: {', '.join(absent)}; cptlaw fit fits them, or says why it cannot.")
-    return fits

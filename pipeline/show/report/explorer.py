@@ -32,7 +32,6 @@ from pipeline.show.report.marks import (
     ratio_axis,
     token_axis,
 )
-from pipeline.show.report.page import block, paragraph
 from pipeline.study.fits import spread_of_kind, weights
 from pipeline.study.folder import StudyError
 from pipeline.study.target import Target, find_target
@@ -44,19 +43,6 @@ _CURVE = np.linspace(0.0, 1.0, 51)
 """Domain ratios of the loss curves."""
 _LENGTH_RANGE = (0.25, 8.0)
 """Shortest and longest run, relative to the shorter and the longer of the fitted run and the question's."""
-_NOTE = (
-    "Each position of the sliders is an answer of cptlaw recommend: the largest domain ratio within the allowed loss "
-    "increase. Each length is a run of its own with the whole schedule. Between two measured models the loss before "
-    "CPT is interpolated over log N; cptlaw recommend answers for measured models only."
-)
-_NOTHING = (
-    "Nothing to explore yet: the sliders need a recommendation by laws of size, tokens, domain ratio and schedule, "
-    "fitted with a bootstrap."
-)
-_MAP = (
-    "In the map a lighter shade is a higher loss on {domain}; the thin lines give its value. Left of the yellow line "
-    "the loss increase on {general} is within the tolerance."
-)
 
 
 def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
@@ -104,25 +90,25 @@ def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
     }
 
 
-def explorer_markup(evidence: Evidence, data: dict[str, Any] | None) -> str:
-    """The section's markup, to which the script adds the plots."""
-    if data is None:
-        return paragraph(_NOTHING, "missing")
-    general, domain = evidence.corpora
+def explorer_parts(evidence: Evidence, data: dict[str, Any]) -> dict[str, Any]:
+    """Sliders, keys and empty plots of the section, to which the script adds."""
+    general, _ = evidence.corpora
     labels = {
         "tolerances": f"Tolerance: the allowed loss increase on {general}",
         "sizes": "N, the non-embedding parameters of the model",
         "lengths": "D, the tokens of the CPT run",
     }
-    sliders = [(name, label, len(data[name]), data["start"][name]) for name, label in labels.items()]
-    keys = (
+    legend = [
         Key("loss before CPT", GREY, "dashed"),
         Key("largest loss within the tolerance", BLACK, "dotted"),
         Key("the answer, with 90% intervals", BLACK, "ring"),
         Key("90% prediction interval", GREY, "band"),
-    )
-    panels = list(zip((*ROLES, "map"), _panels(evidence, [1e6, 1e7])))
-    return block("explorer", _NOTE, sliders, keys, panels, _MAP.format(domain=domain, general=general))
+    ]
+    return {
+        "sliders": [(name, label, len(data[name]), data["start"][name]) for name, label in labels.items()],
+        "legend": legend,
+        "panels": list(zip((*ROLES, "map"), _panels(evidence, [1e6, 1e7]))),
+    }
 
 
 def _sizes(evidence: Evidence, target: Target) -> list[dict[str, Any]]:

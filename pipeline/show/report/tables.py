@@ -1,26 +1,25 @@
-"""The report's tables: parameters, held-out errors, confirmation, cost and provenance, each as markup."""
+"""Tables that only the report has: parameters, held-out errors, measured cost, software and corpora."""
 
 from __future__ import annotations
 
 import datetime
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from typing import Any
-
-from markupsafe import Markup
 
 from fitting import LAWS, Fit, LawAverage
 from fitting.schedule import LAMBDA
 from pipeline.plan.cost import costs
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.marks import CORPUS_COLOURS, law_colour
-from pipeline.show.report.page import heading, paragraph, table
+from pipeline.show.table import Table
+from pipeline.show.tables import cost_rows
 from pipeline.study.artifacts import Corpora
 from pipeline.study.collect import read_points
 from pipeline.study.folder import StudyError
-from pipeline.study.number_format import duration, percent, quantity
+from pipeline.study.number_format import duration, percent
 from training.attempt import attempts
 
 _SPLITS = {
@@ -42,18 +41,12 @@ _COUNTED = (
     "Tokens and FLOPs are those of the whole plan, evaluations included. Time is the sum over all attempts that "
     "ended, parallel runs counted each."
 )
-_ELSEWHERE = (
-    "This study's points were kept without its runs, so that software, machine and time of the runs are not known. "
-    "A run with points to its last step counts as done."
-)
 _FACTS = {"git": "git revision of cptlaw", "python": "Python", "threads": "threads a run", "device": "machine"}
 
 
-def parameters(evidence: Evidence) -> Markup:
-    """The points and the quality of each fit, and every parameter with its interval."""
-    if not evidence.fits:
-        return paragraph("Nothing is fitted yet: run cptlaw fit.", "missing")
-    summaries, tables = [], []
+def parameters(evidence: Evidence) -> Iterator[Table]:
+    """The points and the quality of each fit, then by corpus every parameter with its interval."""
+    fits, tables = [], []
     for corpus, colour in zip(evidence.corpora, CORPUS_COLOURS):
         rows = []
         for law in evidence.laws:
@@ -63,30 +56,19 @@ def parameters(evidence: Evidence) -> Markup:
             named = (law, law_colour(evidence, law))
             read = (f"{fit.n_points:,}", str(fit.n_runs), str(max(section.from_step, 1)))
             quality = (f"{fit.metrics['r2']:.4f}", f"{fit.metrics['mae']:.4f}")
-            summaries.append([(corpus, colour), named, *read, percent(section.min_ratio), *quality])
+            fits.append([(corpus, colour), named, *read, percent(section.min_ratio), *quality])
             rows += [[named, *cells] for cells in _values(fit)]
         columns = ["law", "parameter", "unit", "value", "90% interval", "identified"]
-        tables.append(table(f"Parameters, loss on {corpus}", columns, rows, left=3))
+        tables.append(Table(f"Parameters, loss on {corpus}", columns, rows, left=3))
     columns = ["loss on", "law", "points", "runs", "from step", "from ratio", "R²", "mean error, nats"]
-    return paragraph(_INTERVALS, "note") + table("Fits", columns, summaries, left=2) + Markup().join(tables)
+    yield Table("Fits", columns, fits, _INTERVALS, left=2)
+    yield from tables
 
 
-def _values(fit: Fit) -> Iterable[list[str]]:
-    units = {one.name: one.unit for one in (*LAWS[fit.law].parameters, LAMBDA)}
-    drawn = len(fit.draws) > 0
-    intervals, identified = (fit.intervals(0.9), fit.identified) if drawn else ({}, {})
-    for name, value in fit.params.items():
-        between, known = "no bootstrap", "not known"
-        if drawn:
-            between = " to ".join(f"{side:.4g}" for side in intervals[name])
-            known = "yes" if identified[name] else "no"
-        yield [name, units.get(name, ""), f"{value:.4g}", between, known]
-
-
-def held_out(evidence: Evidence) -> Markup:
-    """The errors of each law on held-out points."""
+def held_out(evidence: Evidence) -> Table | None:
+    """The errors of each law on held-out points; None before there are any."""
     if evidence.tested is None or evidence.tested.empty:
-        return paragraph("No law could be tested on held-out runs yet.", "missing")
+        return None
     errors = evidence.tested.assign(error=evidence.tested["relative_error"].abs())
     rows = []
     for corpus, colour in zip(evidence.corpora, CORPUS_COLOURS):
@@ -97,32 +79,10 @@ def held_out(evidence: Evidence) -> Markup:
                 cells = (f"{own.mean():.2%}", f"{own.max():.2%}", f"{len(own):,}")
                 rows.append([(corpus, colour), words, (law, law_colour(evidence, law)), *cells])
     columns = ["corpus", "held out", "law", "mean error", "largest error", "points"]
-    return paragraph(_REFITTED, "note") + table("Held-out errors of the laws", columns, rows, left=3)
+    return Table("Held-out errors of the laws", columns, rows, _REFITTED, left=3)
 
 
-def confirmation(evidence: Evidence) -> Markup:
-    """Predicted and measured loss of every confirmation run, by every law."""
-    if not evidence.confirmations:
-        return paragraph("The answer is not confirmed yet: run cptlaw confirm.", "missing")
-    rows = [
-        [
-            *(f"{percent(row.domain_ratio)} {evidence.domain}", row.corpus),
-            row.law + (", gave the answer" if row.recommended else ""),
-            *(f"{row.predicted:.4f}", f"{row.low:.4f} to {row.high:.4f}", f"{row.measured:.4f}"),
-            *(f"{row.perplexity:.2f}", "n/a" if row.bits_per_byte is None else f"{row.bits_per_byte:.4f}"),
-            *(f"{row.relative_error:+.2%}", "yes" if row.inside else "no"),
-        ]
-        for row in evidence.confirmations
-    ]
-    columns = [
-        *("run", "loss on", "law", "predicted", "90% interval", "measured", "perplexity", "bits per byte"),
-        *("error of prediction", "inside"),
-    ]
-    model = evidence.confirmations[0].model
-    return table(f"Confirmation runs of {model}, losses in nats per token", columns, rows, left=3)
-
-
-def cost(evidence: Evidence) -> Markup:
+def _measured_cost(evidence: Evidence) -> Table:
     """Runs, tokens, FLOPs and measured time by role and model."""
     seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
     done: Counter[tuple[str, str]] = Counter()
@@ -131,27 +91,27 @@ def cost(evidence: Evidence) -> Markup:
         seconds[run.role, run.model] += sum(_seconds(record) for record in _attempts(evidence, run.name))
         whole = evidence.study.state(run) == "done" if last is None else last.get(run.name) == run.spec.steps
         done[run.role, run.model] += whole
-    groups = costs(evidence.plan, None, evidence.question)
-    here = last is None
+    groups = costs(evidence.plan, None, evidence.context.question)
+    keys = [(group.role, group.model) for group in groups]
+    times = [*(seconds[key] for key in keys), sum(seconds.values())]
     rows = [
-        [
-            *(group.role, group.model, quantity(group.non_embedding)),
-            f"{done[group.role, group.model]} of {group.runs}",
-            *(quantity(group.tokens), f"{group.flops:.2e}"),
-            duration(seconds[group.role, group.model]) if here else "not here",
-        ]
-        for group in groups
+        [*cells, duration(time) if last is None else "not here"]
+        for cells, time in zip(cost_rows(groups, [done[key] for key in keys]), times)
     ]
-    tokens, flops = sum(group.tokens for group in groups), sum(group.flops for group in groups)
-    whole_time = duration(sum(seconds.values())) if here else "not here"
-    total = f"{sum(done.values())} of {len(evidence.plan)}"
-    rows.append(["all", "", "", total, quantity(tokens), f"{flops:.2e}", whole_time])
     columns = ["role", "model", "N (non-embedding)", "runs done", "tokens", "FLOPs", "measured time"]
-    return paragraph(_COUNTED, "note") + table("Runs, tokens, operations and time", columns, rows, left=2)
+    return Table("Runs, tokens, operations and time", columns, rows, _COUNTED, left=2)
 
 
-def provenance(evidence: Evidence) -> Markup:
-    """Software, machine, time and corpora of the runs, from their attempts, the plan and corpora.json."""
+def record(evidence: Evidence) -> dict[str, Any]:
+    """Cost and provenance, as templates/provenance.html shows it."""
+    software, started = _software(evidence)
+    kept = _last_steps_without_runs(evidence) is not None
+    tables = {"cost": _measured_cost(evidence), "software": software, "texts": _texts(evidence)}
+    return {**tables, "started": started, "kept": kept}
+
+
+def _software(evidence: Evidence) -> tuple[Table, bool]:
+    """Software, machine and time of the runs, and whether any attempt tells of them."""
     seen: dict[str, Counter[str]] = {}
     times: list[str] = []
     for run in evidence.plan:
@@ -169,25 +129,10 @@ def provenance(evidence: Evidence) -> Markup:
         rows.append(["runs, first start to last end", f"{min(times)} to {max(times)}"])
     rows += [[name, _counted(values)] for name, values in seen.items()]
     rows.append(["this page written by", f"cptlaw {version('cptlaw')}"])
-    none = "No run has been started yet." if _last_steps_without_runs(evidence) is None else _ELSEWHERE
-    missing = Markup() if seen else paragraph(none, "missing")
-    made = table("Software, machine and time of the runs", ["item", "value"], rows, left=2, kind="words")
-    return heading("Provenance") + missing + made + _texts(evidence)
+    return Table("Software, machine and time of the runs", ["item", "value"], rows, left=2, words=True), bool(seen)
 
 
-def _last_steps_without_runs(evidence: Evidence) -> dict[str, int] | None:
-    """Run -> its last step among the points, of a study whose points are here and whose runs are not; else None."""
-    study = evidence.study
-    if any((study.runs / run.name / "attempts").is_dir() for run in evidence.plan):
-        return None
-    try:
-        last = read_points(study).groupby("run")["step"].max()
-        return {str(run): int(step) for run, step in last.items()}
-    except StudyError:
-        return None
-
-
-def _texts(evidence: Evidence) -> Markup:
+def _texts(evidence: Evidence) -> Table:
     """The corpora by their fingerprints, which change with any token, the tokenizer or the split."""
     try:
         recorded = Corpora.read(evidence.study).corpora
@@ -203,7 +148,31 @@ def _texts(evidence: Evidence) -> Markup:
             counts = (f"{corpus.tokens.get(split, 0):,}" for split in ("train", "validation"))
             rows.append([name, fingerprint, corpus.revision or "none", *counts])
     columns = ["corpus", "fingerprint of its tokens", "commit on the hub", "training tokens", "validation tokens"]
-    return table("Corpora", columns, rows, left=3) if rows else Markup()
+    return Table("Corpora", columns, rows, left=3)
+
+
+def _last_steps_without_runs(evidence: Evidence) -> dict[str, int] | None:
+    """Run -> its last step among the points, of a study whose points are here and whose runs are not; else None."""
+    study = evidence.study
+    if any((study.runs / run.name / "attempts").is_dir() for run in evidence.plan):
+        return None
+    try:
+        last = read_points(study).groupby("run")["step"].max()
+        return {str(run): int(step) for run, step in last.items()}
+    except StudyError:
+        return None
+
+
+def _values(fit: Fit) -> Iterable[list[str]]:
+    units = {one.name: one.unit for one in (*LAWS[fit.law].parameters, LAMBDA)}
+    drawn = len(fit.draws) > 0
+    intervals, identified = (fit.intervals(0.9), fit.identified) if drawn else ({}, {})
+    for name, value in fit.params.items():
+        between, known = "no bootstrap", "not known"
+        if drawn:
+            between = " to ".join(f"{side:.4g}" for side in intervals[name])
+            known = "yes" if identified[name] else "no"
+        yield [name, units.get(name, ""), f"{value:.4g}", between, known]
 
 
 def _counted(values: Counter[str]) -> str:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.question.schema import Question
-from pipeline.show.report.evidence import Evidence, read_evidence
+from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.loss_figures import loss_curves, ratio_curves
-from pipeline.show.report.write import report
+from pipeline.show.report.study_page import study_page
+from pipeline.study.context import Context
 from pipeline.study.folder import Study
 
 COLUMNS = ("domain_ratio", "corpus", "law", "recommended", "predicted", "low", "high", "measured", "relative_error")
@@ -34,14 +35,14 @@ class TrackedAnswer:
 
 def tracked_answer(question: Question, study: Study) -> TrackedAnswer:
     """The current answer of a study."""
-    evidence = read_evidence(study, question)
+    evidence = Evidence(Context(question, study))
     figures = {
         f"{name}/{panel.group} {panel.title}".strip(): panel.whole
         for name, figure in (("ratios", ratio_curves(evidence)), ("losses", loss_curves(evidence)))
         for panel in (figure.panels if figure else [])
     }
     rows = [[getattr(row, column) for column in COLUMNS] for row in evidence.confirmations]
-    return TrackedAnswer(report(evidence), figures, COLUMNS, rows, _summary(evidence))
+    return TrackedAnswer(study_page(evidence), figures, COLUMNS, rows, _summary(evidence))
 
 
 def _summary(evidence: Evidence) -> dict[str, Any]:

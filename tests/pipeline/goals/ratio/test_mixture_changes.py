@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from pipeline.goals.ratio.mixture_changes import LAW, change_lines, mixture_changes
 from pipeline.goals.ratio.recommend import recommend
@@ -17,7 +16,7 @@ from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.design import target_steps
 from pipeline.question.phases import pieces
-from pipeline.show.terminal.tables import recommendation_table
+from pipeline.show.tables import recommendation_table
 from pipeline.study.artifacts import Recommendation, RecommendedChange
 from pipeline.study.context import Context
 from pipeline.study.folder import Study
@@ -98,9 +97,7 @@ def test_an_answered_study_keeps_its_changes_and_prints_them(tmp_path: Path) -> 
     assert Recommendation.read(study).changes == [change] == mixture_changes(asked)
     assert next(change_lines(asked.question, [change])) in content.warnings
     same = dataclasses.replace(change, after=change.before)
-    console = Console(record=True, width=120)
-    console.print(recommendation_table(dataclasses.replace(content, changes=[change, same]), asked.question))
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in console.export_text().splitlines()]
+    rows = recommendation_table(dataclasses.replace(content, changes=[change, same]), asked.question).rows
     ratios = f"{change.before:.2f} to {change.after:.2f}"
     assert ["change at 50%", ratios, f"{change.difference:+.4f} on code"] in rows
     assert ["change at 50%", "none", ""] in rows

@@ -17,8 +17,7 @@ from pipeline.goals.ratio.recommend import recommend
 from pipeline.goals.ratio.solvers import AnsweringLaws, Solution, limited_steps
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.question.schema import GoalConfig, Question
-from pipeline.show.report.evidence import read_evidence
-from pipeline.show.report.head import head
+from pipeline.show.report.pages import write_pages
 from pipeline.study.context import Context
 from pipeline.study.fits import read_back_test
 from pipeline.study.folder import Study
@@ -163,5 +162,5 @@ def test_the_law_that_predicted_held_out_points_best_weighs_most(
     ratio = (answer.mixture or {})[domain]
     assert min(alone.values()) - 1e-3 <= ratio <= max(alone.values())
     assert abs(ratio - alone["transfer-anchored"]) <= min(abs(ratio - one) for one in alone.values()) + 1e-3
-    shown = head(read_evidence(study, question), "")
+    shown = write_pages(Context(question, study))[0].read_text()
     assert f"weights by held-out errors: on {general} transfer-anchored" in shown

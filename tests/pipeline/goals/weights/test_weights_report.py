@@ -10,31 +10,39 @@ import pytest
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.goals.weights.mixtures import Measured
 from pipeline.goals.weights.stages import search_runs
-from pipeline.show.report.weights_page import write_weights_report
-from pipeline.show.terminal.weights_tables import (
-    comparison_output,
+from pipeline.question.schema import Question
+from pipeline.show.report.pages import write_pages
+from pipeline.show.weights_tables import (
+    comparison_items,
     comparison_tables,
     difference,
     reference_warning,
     weights_table,
 )
+from pipeline.study.context import Context
+from pipeline.study.folder import Study
 from tests.pipeline.goals.weights.weights_study import HOSTILE_DOMAIN, make_study, recommended, whole_study
 from tests.pipeline.show.report.page_scripts import marks_drawn, opened, touching
 from tests.pipeline.show.report.test_browser import browser as browser
 
 
+def _page(study: Study, question: Question) -> Path:
+    (path,) = write_pages(Context(question, study))
+    return path
+
+
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    return write_weights_report(*whole_study(tmp_path_factory.getbasetemp() / "weights-report"))
+    return _page(*whole_study(tmp_path_factory.getbasetemp() / "weights-report"))
 
 
 def test_it_says_what_is_missing_at_every_stage(tmp_path: Path) -> None:
     study, setting = make_study(tmp_path)
     study.write_plan(search_runs(setting, Measured(study, None)))
-    page = write_weights_report(study, setting.question).read_text()
+    page = _page(study, setting.question).read_text()
     assert "There is no recommendation yet: run cptlaw recommend." in page
     recommended(study, setting)
-    page = write_weights_report(study, setting.question).read_text()
+    page = _page(study, setting.question).read_text()
     assert "There is no recommendation yet" not in page
     assert "The weights are not compared yet: run cptlaw confirm." in page
 
@@ -47,7 +55,7 @@ def test_an_answer_that_measured_worse_is_not_the_headline(tmp_path: Path) -> No
         methods = [dataclasses.replace(row, **(measured if row.recommended else {})) for row in whole.methods]
         comparison = dataclasses.replace(whole, methods=methods)
         comparison.write(study)
-        page = write_weights_report(study, question).read_text()
+        page = _page(study, question).read_text()
         assert ("33.3% general" in page.split("</h1>")[0].split("<h1>")[1]) == worse
         line = "weights, recommended before confirmation, are worse than uniform"
         assert (line in page) == worse == bool(reference_warning(comparison))
@@ -75,7 +83,7 @@ def test_tables_of_the_terminal_hold_every_method(tmp_path_factory: pytest.TempP
     for row in comparison.methods:
         assert f"{row.value:.4f}" in shown.get()
         assert difference(row) in shown.get()
-    (line,) = (one for one in comparison_output(comparison) if isinstance(one, str))
+    (line,) = (one for one in comparison_items(comparison) if isinstance(one, str))
     autoscale = next(row for row in comparison.methods if row.method == "autoscale")
     assert f"autoscale {autoscale.predicted:.4f} ({autoscale.loss / autoscale.predicted - 1:+.2%})" in line
 

@@ -20,7 +20,7 @@ from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.runs import planned_runs
 from pipeline.plan.write import add_to_plan
 from pipeline.question.schema import Question
-from pipeline.show.report.write import write_report
+from pipeline.show.report.pages import write_pages
 from pipeline.study.collect import collect, schedules
 from pipeline.study.context import Context
 from pipeline.study.fits import back_test, fit_all
@@ -54,7 +54,8 @@ def whole_study(studies: Path) -> tuple[Study, Question]:
 @functools.cache
 def whole_page(studies: Path) -> Path:
     """The report of that study."""
-    return write_report(*whole_study(studies))
+    study, question = whole_study(studies)
+    return write_pages(Context(question, study))[0]
 
 
 def make_study(

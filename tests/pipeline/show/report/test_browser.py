@@ -11,8 +11,7 @@ import pytest
 
 from pipeline.goals.ratio.recommend import recommend
 from pipeline.goals.registry import goal_of
-from pipeline.study.collect import read_points
-from pipeline.study.fits import read_fits
+from pipeline.study.context import Context
 from pipeline.study.folder import Study
 from tests.pipeline.show.report.page_scripts import FAINT, SET, TEXTS, marks_drawn, opened, touching
 from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, whole_page, whole_study
@@ -93,8 +92,8 @@ def test_the_page_is_as_wide_as_the_screen(shown):
 def test_the_sliders_say_what_recommend_says(shown, whole, tmp_path):
     page, said, _ = shown
     study, question = whole
-    shutil.copytree(study.folder / "fits", tmp_path / "fits")
-    points, fits = read_points(study), read_fits(study, question)
+    copy = Study(tmp_path / "copy")
+    shutil.copytree(study.folder, copy.folder)
     places = page.evaluate("Object.fromEntries(Object.keys(sliders).map(name => [name, study[name].length]))")
     models = page.evaluate("study.sizes.map(size => size.model)")
     for asked in (
@@ -111,7 +110,7 @@ def test_the_sliders_say_what_recommend_says(shown, whole, tmp_path):
             goal=dataclasses.replace(question.goal, tolerance=there["tolerance"]),
             confirm=dataclasses.replace(question.confirm, tokens_factor=there["steps"] / question.continual.steps),
         )
-        answer = recommend(Study(tmp_path), changed, points, fits, goal_of(changed).solve)
+        answer = recommend(Context(changed, copy), goal_of(changed).solve)
         if answer.mixture is None:
             assert there["ratios"] == [None] * 3
             assert f"No domain ratio of {HOSTILE_CORPUS} for" in there["words"]

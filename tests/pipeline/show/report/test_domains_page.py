@@ -8,8 +8,9 @@ from urllib.parse import unquote
 import plotly.graph_objects
 import pytest
 
-from pipeline.show.report.write import write_report
+from pipeline.show.report.pages import write_pages
 from pipeline.study.artifacts import Recommendation
+from pipeline.study.context import Context
 from pipeline.study.folder import Study
 from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, whole_study
 from tests.pipeline.show.report.test_report import Page
@@ -28,7 +29,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         shutil.copy(one.folder / name, folder / own.answer(name))
     corpora = dataclasses.replace(question.corpora, domains=[HOSTILE_CORPUS, "law"])
     (folder / "tables.html").write_text("here")
-    write_report(own, dataclasses.replace(question, corpora=corpora))
+    write_pages(Context(dataclasses.replace(question, corpora=corpora), own))
     return own
 
 

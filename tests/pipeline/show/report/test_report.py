@@ -15,13 +15,13 @@ import pytest
 from pipeline.goals.active.history import TOLERANCE, ChosenRun, DesignRound, write_rounds
 from pipeline.question.schema import Question
 from pipeline.show.report.answer_figures import rounds as rounds_figure
-from pipeline.show.report.evidence import Evidence, read_evidence
+from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.loss_figures import loss_curves
 from pipeline.show.report.marks import notes, value_range
-from pipeline.show.report.tables import provenance
-from pipeline.show.report.write import write_report
+from pipeline.show.report.pages import write_pages
 from pipeline.show.tracking.answer_content import tracked_answer
 from pipeline.study.artifacts import Confirmation, Corpora, PlannedCorpus, Recommendation
+from pipeline.study.context import Context
 from pipeline.study.folder import Study, StudyError
 from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, HOSTILE_NAME, whole_page, whole_study
 
@@ -83,6 +83,11 @@ def copied(whole, tmp_path) -> tuple[Study, Question]:
     return Study(tmp_path / "copy"), question
 
 
+def written(study: Study, question: Question) -> Page:
+    """The report, written anew."""
+    return Page(write_pages(Context(question, study))[0])
+
+
 def test_it_has_every_section_and_answers_first(whole, page):
     study, _ = whole
     assert [of["id"] for tag, of in page.elements if tag == "section"] == SECTIONS
@@ -121,13 +126,11 @@ def test_those_who_do_not_see_it_are_told(page):
     assert ("a", {"class": "skip", "href": "#content"}) in page.elements
 
 
-def test_provenance_names_the_text(copied, tmp_path):
+def test_provenance_names_the_text(copied):
     study, question = copied
-    evidence = Evidence(study, question, study.read_plan(), {})
 
     def words() -> str:
-        (tmp_path / "part.html").write_text(provenance(evidence))
-        return Page(tmp_path / "part.html").words
+        return written(study, question).words
 
     fingerprint = "00" * 16
     assert fingerprint in words()
@@ -207,7 +210,7 @@ def test_what_is_missing_is_said(copied, steps_back, sentences):
     for name in ROAD[:steps_back]:
         path = study.folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    page = Page(write_report(study, question))
+    page = written(study, question)
     assert [of["id"] for tag, of in page.elements if tag == "section"] == SECTIONS
     for sentence in sentences:
         assert sentence in page.words
@@ -227,9 +230,9 @@ def test_rounds_of_chosen_runs_are_drawn_against_their_cost(copied, tmp_path):
     # A run that is not planned is of another question.
     other = dataclasses.replace(one, chosen=[dataclasses.replace(runs[0], run="other")])
     write_rounds(study, [*rounds, other])
-    made = Page(write_report(study, question))
+    made = written(study, question)
     assert "rounds" in [of["id"] for tag, of in made.elements if tag == "section"]
-    figure = rounds_figure(read_evidence(study, question))
+    figure = rounds_figure(Evidence(Context(question, study)))
     assert figure
     widths, answers = (panel.spec for panel in figure.panels)
     assert [widths, answers] == [spec for spec in made.specs if spec in (widths, answers)]
@@ -245,7 +248,7 @@ def test_rounds_of_chosen_runs_are_drawn_against_their_cost(copied, tmp_path):
     assert design == {"design/half_width": 0.04, "design/spent": 6e12, "design/unit": "FLOPs", "design/rounds": 3}
     # Costs of a few hours are not shown over a power of ten.
     write_rounds(study, [dataclasses.replace(one, spent=one.spent / 1e13, unit="device-hours") for one in rounds])
-    figure = rounds_figure(read_evidence(study, question))
+    figure = rounds_figure(Evidence(Context(question, study)))
     assert figure
     spec = figure.panels[0].spec
     assert spec["data"][1]["x"] == pytest.approx([0.2, 0.6])
@@ -255,7 +258,7 @@ def test_rounds_of_chosen_runs_are_drawn_against_their_cost(copied, tmp_path):
 def test_points_kept_without_their_runs_make_the_same_page_but_for_what_the_runs_say(copied, page):
     study, question = copied
     shutil.rmtree(study.runs)
-    kept = Page(write_report(study, question))
+    kept = written(study, question)
     assert kept.specs == page.specs
     assert "kept without its runs" in kept.words
     assert "not here" in kept.words
@@ -266,15 +269,17 @@ def test_points_kept_without_their_runs_make_the_same_page_but_for_what_the_runs
 
 
 def test_an_variant_has_panels_of_its_own(whole):
-    evidence = read_evidence(*whole)
+    study, question = whole
+    evidence, other = Evidence(Context(question, study)), Evidence(Context(question, study))
     assert evidence.points is not None
     fitted = evidence.points["role"] == "fit"
     variants = np.where(fitted & (evidence.points["ratio"] > 0.4), "short", np.where(fitted, "", "seen-by-none"))
+    vars(other)["points"] = evidence.points.assign(variant=variants)
     whole_panels, parted = (
         [panel for panel in found.panels if panel.group.endswith("general")]
         for found in (
             loss_curves(evidence),
-            loss_curves(dataclasses.replace(evidence, points=evidence.points.assign(variant=variants))),
+            loss_curves(other),
         )
         if found is not None
     )
@@ -330,7 +335,7 @@ def _drop_a_model_from_the_plan(study):
 def test_a_changed_study_has_a_page_that_says_so(copied, change, said, unsaid):
     study, question = copied
     change(study)
-    words = Page(write_report(study, question)).words
+    words = written(study, question).words
     assert [part for part in said if part not in words] == []
     assert [part for part in unsaid if part in words] == []
 
@@ -342,7 +347,7 @@ def test_a_changed_study_has_a_page_that_says_so(copied, change, said, unsaid):
 def test_the_answer_to_another_question_is_none(copied, change):
     study, question = copied
     _edit(study, "recommendation.json", **change)
-    evidence = read_evidence(study, question)
+    evidence = Evidence(Context(question, study))
     assert evidence.recommendation is None
     assert evidence.missing == ["The recommendation is of another question: run cptlaw recommend again."]
 
@@ -376,14 +381,14 @@ def test_another_schema_or_no_plan_is_an_error(copied, change, error):
     study, question = copied
     change(study)
     with pytest.raises(StudyError, match=error):
-        write_report(study, question)
+        written(study, question)
 
 
 def test_a_question_with_another_tolerance_still_reads_the_study(copied):
     study, question = copied
     goal = dataclasses.replace(question.goal, tolerance=0.1)
     answered = Recommendation.read(study).goal.tolerance
-    words = Page(write_report(study, dataclasses.replace(question, goal=goal))).words
+    words = written(study, dataclasses.replace(question, goal=goal)).words
     assert f"tolerance, {100 * answered:+.3g}%" in words, "the figure speaks of the answer's question"
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from rich.console import Console
 
-from pipeline.show.terminal.tables import confirmation_table
+from pipeline.show.tables import confirmation_table
 from tests.pipeline.goals.ratio.examples import confirmation_row
 
 ROW = confirmation_row(

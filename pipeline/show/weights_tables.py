@@ -1,81 +1,73 @@
-"""Tables of the terminal for mixture weights: cost, proposals, and their comparison."""
+"""Tables of mixture weights: the stages of a search, the proposals, and their comparison."""
 
 from __future__ import annotations
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from collections.abc import Sequence
 
 from pipeline.goals.goal import Stage
 from pipeline.goals.weights.artifacts import MethodResult, SpeedUp, WeightsConfirmation, WeightsRecommendation
+from pipeline.show.table import Table
 from pipeline.study.number_format import quantity
 
 
-def stage_table(stages: list[Stage]) -> Table:
+def stages_table(stages: Sequence[Stage]) -> Table:
     """Cost of each stage, before training."""
-    table = Table(title="all stages", caption="known before training; later rounds get their mixtures when they begin")
-    table.add_column("stage", no_wrap=True)
-    for name in ("runs", "tokens"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for stage in stages:
-        if stage.name == "all":
-            table.add_section()
-        table.add_row(stage.name, str(stage.runs), f"{stage.tokens / 1e6:,.1f} M")
-    return table
+    rows = [[stage.name, str(stage.runs), f"{stage.tokens / 1e6:,.1f} M"] for stage in stages]
+    note = "known before training; later rounds get their mixtures when they begin"
+    rules = [number for number, stage in enumerate(stages) if stage.name == "all"]
+    return Table("all stages", ["stage", "runs", "tokens"], rows, note, rules=rules)
 
 
 def weights_table(content: WeightsRecommendation) -> Table:
-    """The weights of every method, and the interval of the recommended ones."""
-    target = content.target
-    table = Table(
-        title=f"weights for {target.model}, {quantity(target.tokens)} tokens, %: {content.method}",
-        caption="* recommended",
-        box=SIMPLE_HEAD,
-    )
-    table.add_column("method", no_wrap=True)
-    for domain in content.mixture:
-        table.add_column(domain, justify="right", overflow="fold")
+    """The weights of every method, and below each their interval where it has one."""
+    target, rows = content.target, []
     for row in content.proposals:
-        mark = " *" if row.method == content.method else ""
-        table.add_row(row.method + mark, *(f"{row.weights[domain]:.1%}"[:-1] for domain in content.mixture))
-    if content.low:
-        table.add_section()
-        for words, side in (("*, 90%: from", content.low), ("to", content.high)):
-            table.add_row(words, *(f"{side[domain]:.1%}"[:-1] for domain in content.mixture))
-    return table
+        marked = row.method + (" *" if row.method == content.method else "")
+        for name, weights in ((marked, row.weights), ("  90%: from", row.low), ("  to", row.high)):
+            if weights:
+                searched = quantity(row.tokens) if weights is row.weights else ""
+                rows.append([name, *(f"{weights[domain]:.1%}"[:-1] for domain in content.mixture), searched])
+    title = f"Weights for {target.model}, {quantity(target.tokens)} tokens, %: {content.method}"
+    return Table(title, ["method", *content.mixture, "tokens searched"], rows, "* recommended", page_only=1)
 
 
 def comparison_tables(comparison: WeightsConfirmation) -> list[Table]:
     """Results and cost of all methods at the target."""
     target, reference = comparison.target, comparison.reference
-    measure = "mean loss" if comparison.average == "loss" else "mean perplexity"
     continued = any(row.general_change is not None for row in comparison.methods)
-    results = Table(
-        title=f"measured at {target.steps} steps, {quantity(target.tokens)} tokens, {comparison.seeds} seeds",
-        caption=f"* recommended; differences to {reference} are paired by seed, with 90% intervals"
-        + ("; general: increase of its loss" if continued else ""),
-        box=SIMPLE_HEAD,
-    )
-    names = (measure, f"less {reference}'s", "above best", *(["general"] if continued else []))
-    cost = Table(
-        caption=f"worst: perplexity of the domain with the highest loss; speed-up: steps of {reference} over the steps "
-        "to its last loss; searched: tokens of the search; saved: tokens by stopping there",
-        box=SIMPLE_HEAD,
-    )
-    for table, columns in ((results, names), (cost, ("worst", "speed-up", "searched", "saved"))):
-        table.add_column("method", no_wrap=True)
-        for name in columns:
-            table.add_column(name, justify="right")
+    results, cost = [], []
     for row in comparison.ranked:
         method = row.method + (" *" if row.recommended else "")
         general = [f"{row.general_change:+.1%}"] if continued else []
-        results.add_row(method, f"{row.value:.4f}", difference(row), f"{row.above_best:+.2%}", *general)
+        measured = [f"{row.value:.4f}", difference(row), f"{row.above_best:+.2%}", *general]
+        results.append([method, *measured, f"{row.perplexity:.2f}", prediction(row)])
         searched = quantity(row.search_tokens) if row.search_tokens else "none"
         worst = f"{row.worst_perplexity:.1f} {row.worst}"
-        cost.add_row(method, worst, speed_up(row, comparison), searched, saved(row.speed))
-    return [results, cost]
+        cost.append([method, worst, speed_up(row, comparison), searched, saved(row.speed)])
+    measure = "mean loss" if comparison.average == "loss" else "mean perplexity"
+    columns = ["method", measure, f"less {reference}'s", "above best", *(["general"] if continued else [])]
+    columns += ["perplexity", "predicted loss (measured beside it)"]
+    title = f"Measured at {target.steps} steps, {quantity(target.tokens)} tokens, {comparison.seeds} seeds"
+    note = f"* recommended; differences to {reference} are paired by seed, with 90% intervals"
+    note += "; general: increase of its loss" if continued else ""
+    reading = (
+        f"worst: perplexity of the domain with the highest loss; speed-up: steps of {reference} over the steps "
+        "to its last loss; searched: tokens of the search; saved: tokens by stopping there"
+    )
+    return [
+        Table(title, columns, results, note, page_only=2),
+        Table("Cost of the methods", ["method", "worst", "speed-up", "searched", "saved"], cost, reading),
+    ]
 
 
-def comparison_output(comparison: WeightsConfirmation) -> list[Table | str]:
+def domain_losses_table(comparison: WeightsConfirmation) -> Table:
+    """The loss of each domain by method."""
+    rows = [[row.method, *(f"{loss:.4f}" for loss in row.losses.values())] for row in comparison.ranked]
+    title = "Loss of each domain, nats per token, mean of the seeds"
+    return Table(title, ["method", *comparison.methods[0].losses], rows)
+
+
+def comparison_items(comparison: WeightsConfirmation) -> list[Table | str]:
     """The comparison as the verbs print it: tables, predicted losses, a warning where the reference was better."""
     predicted = [f"{row.method} {prediction(row)}" for row in comparison.ranked if row.predicted is not None]
     line = f"predicted mean loss, and the measured one beside it: {'; '.join(predicted)}" if predicted else ""

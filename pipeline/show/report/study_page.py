@@ -1,0 +1,150 @@
+"""The page of fitted laws, for one domain."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from pipeline.goals.registry import goal_of
+from pipeline.show.report.answer_figures import agreement, places, rounds, trade_off_curve
+from pipeline.show.report.evidence import Evidence
+from pipeline.show.report.explorer import explorer_data, explorer_parts
+from pipeline.show.report.loss_figures import loss_curves, ratio_curves
+from pipeline.show.report.marks import CORPUS_COLOURS
+from pipeline.show.report.page import links_beside, page
+from pipeline.show.report.tables import held_out, parameters, record
+from pipeline.show.tables import answer_table, candidates_table, confirmation_table
+from pipeline.study.artifacts import Recommendation
+from pipeline.study.number_format import laws_used, percent, quantity, weights_used
+
+
+def study_page(evidence: Evidence) -> str:
+    """The page as HTML."""
+    study, content, explored = evidence.study, evidence.recommendation, explorer_data(evidence)
+    figures = {
+        figure.__name__: figure(evidence)
+        for figure in (ratio_curves, trade_off_curve, places, rounds, loss_curves, agreement)
+    }
+    rows = evidence.confirmations
+    return page(
+        "study.html", study.folder.resolve().name, headline(evidence), answer_sentence(evidence), explored,
+        evidence=evidence,
+        links=links_beside(study.folder, study.answer("report.html"), bool(evidence.question.corpora.domains)),
+        answer=_answer(evidence, content) if content else None,
+        explored=explored and explorer_parts(evidence, explored),
+        confirmation=confirmation_table(rows) if rows else None,
+        held_out=held_out(evidence),
+        parameters=[*parameters(evidence)] if evidence.fits else [],
+        warnings=_warnings(evidence),
+        **figures, **record(evidence),
+    )  # fmt: skip
+
+
+def headline(evidence: Evidence) -> str:
+    """The answer in one line, plain text."""
+    if evidence.recommendation is None:
+        return f"which domain ratio of {evidence.domain}? No recommendation yet"
+    model = evidence.recommendation.target.model
+    if evidence.domain_ratio is None:
+        return f"no mixture keeps {model} within the tolerance"
+    return f"train {model} on {_mixture(evidence, evidence.domain_ratio)}"
+
+
+def answer_sentence(evidence: Evidence) -> str:
+    """The answer in a few sentences, plain text."""
+    content, domain = evidence.recommendation, evidence.domain
+    if content is None:
+        return " ".join(evidence.missing)
+    target, law = content.target, laws_used(content.law)
+    asked = _asked(evidence, content)
+    run = f"{target.model} for {quantity(target.D * 1e9)} tokens"
+    if evidence.domain_ratio is None:
+        return f"No domain ratio of {domain} is feasible for {run} by {law}: {content.binding}. {asked}"
+    peak = f" at a peak learning rate of {content.peak_learning_rate:g}" if content.peak_learning_rate else ""
+    words = [
+        f"Train {run} on {_mixture(evidence, evidence.domain_ratio)}{peak} "
+        f"(90% interval of the domain ratio: {content.low:.1%} to {content.high:.1%}).",
+        f"{asked} Binding constraint: {content.binding}.",
+    ]
+    predicted = [f"{loss.loss:.4f} on {corpus}" for corpus, loss in content.predicted.items()]
+    words.append(f"Losses predicted by {law}, nats per token: {' and '.join(predicted)}.")
+    if evidence.answered:
+        errors = [f"(error of the prediction: {row.relative_error:+.2%})" for row in evidence.answered]
+        measured = [f"{row.measured:.4f} on {row.corpus} {error}" for row, error in zip(evidence.answered, errors)]
+        words.append(f"The confirmation run measured {' and '.join(measured)}.")
+    elif evidence.confirmations:
+        words.append("The confirmation runs are of another domain ratio: run cptlaw confirm again.")
+    if evidence.outcome is not None:
+        words.append(f"Optimum: {evidence.outcome.verdict} (Confirmation, below, says why).")
+    return " ".join([*words, *evidence.missing])
+
+
+def _asked(evidence: Evidence, content: Recommendation) -> str:
+    question = evidence.question
+    goal = dataclasses.replace(question.goal, tolerance=content.goal.tolerance)
+    return goal_of(question).constraint(dataclasses.replace(question, goal=goal))
+
+
+def _mixture(evidence: Evidence, ratio: float) -> str:
+    return f"{percent(ratio)} {evidence.domain} and {percent(1 - ratio)} {evidence.general}"
+
+
+def _answer(evidence: Evidence, content: Recommendation) -> dict[str, Any]:
+    """What the head of the page shows: parts of a bar, cards, tables."""
+    ratio, low, high = evidence.domain_ratio, content.low or 0.0, content.high or 0.0
+    parts = []
+    if ratio is not None:
+        names = f"{evidence.domain}, 90% interval {low:.1%} to {high:.1%}", evidence.general
+        colours = reversed(CORPUS_COLOURS)
+        parts = [(f"{percent(of)} {name}", of, ink) for of, name, ink in zip((ratio, 1 - ratio), names, colours)]
+    others = [
+        f"{law} {percent(other.domain_ratio)} (90% interval {other.low:.1%} to {other.high:.1%})"
+        if other.domain_ratio is not None
+        else f"{law}: {other.binding}"
+        for law, other in content.answers.items()
+        if {law} != {*content.law.values()}
+    ]
+    note = f"Domain ratio by one law alone: {'; '.join(others)}." if others else ""
+    own = [row for row in evidence.confirmations if row.recommended and row.corpus == evidence.domain]
+    colours = dict(zip(evidence.corpora, CORPUS_COLOURS))
+    return {
+        "parts": parts,
+        "interval": (low, high),
+        "cards": [(*card, "") for card in _cards(evidence, content)],
+        "table": answer_table(f"The answer, {content.target.model}", content, evidence.answered, colours),
+        "note": note,
+        "candidates": candidates_table(content, evidence.domain, {row.model: row.measured for row in own}),
+    }
+
+
+def _cards(evidence: Evidence, content: Recommendation) -> list[tuple[str, str, str]]:
+    """Name, value and more of each card."""
+    target = content.target
+    weights = "; ".join(f"on {corpus} {weights_used(of_law)}" for corpus, of_law in content.weights.items() if of_law)
+    size = f"N = {quantity(target.N * 1e9)} (non-embedding), {quantity(target.D * 1e9)} tokens"
+    tested = f"weights by held-out errors: {weights}" if weights else "it answers alone"
+    confirmed = ("not yet", "no run at the recommended domain ratio has been compared")
+    if rows := evidence.answered:
+        worst = max(abs(row.relative_error) for row in rows)
+        inside = f"{sum(row.inside for row in rows)} of {len(rows)} losses inside their 90% interval"
+        general = [row for row in rows if row.corpus == evidence.general]
+        increases = ((row.corpus, row.measured / content.loss_before[row.corpus] - 1) for row in general)
+        rises = (f"loss increase on {corpus}: {increase:+.2%}" for corpus, increase in increases)
+        confirmed = (f"within {worst:.2%}", "; ".join([inside, *rises]))
+    return [
+        ("Model", target.model, size),
+        ("Law", " and ".join(dict.fromkeys(content.law.values())), tested),
+        ("Binding constraint", content.binding, _asked(evidence, content)),
+        ("Confirmed", *confirmed),
+    ]
+
+
+def _warnings(evidence: Evidence) -> list[str]:
+    warnings = [*evidence.recommendation.warnings] if evidence.recommendation else []
+    for law, of_corpus in evidence.fits.items():
+        warnings += [f"{law} on {corpus}: {line}" for corpus, fit in of_corpus.items() for line in fit.warnings]
+    states = [evidence.study.state(run) for run in evidence.plan]
+    for state, words in (("failed", "failed"), ("open", "not done")):
+        if count := states.count(state):
+            warnings.append(f"{count} of {len(states)} planned runs are {words}: see cptlaw status")
+    return warnings

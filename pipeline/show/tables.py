@@ -1,0 +1,159 @@
+"""Tables of a study of fitted laws: cost, held-out errors, recommendation and confirmation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from pipeline.plan.cost import Cost, costs
+from pipeline.plan.duration import speed_of, wall_seconds
+from pipeline.plan.machine import workers
+from pipeline.question.schema import Question
+from pipeline.show.table import Table
+from pipeline.study.artifacts import ConfirmationRow, Recommendation
+from pipeline.study.context import Context
+from pipeline.study.folder import PlannedRun
+from pipeline.study.number_format import duration, laws_used, percent, quantity, weights_used
+
+
+def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
+    """What a plan costs, by role and model."""
+    question = context.question
+    count, groups = workers(question), costs(runs, speed_of(context, runs), question)
+    times = [group.seconds and group.seconds / count for group in groups] + [wall_seconds(context, runs)]
+    rows = [
+        [*cells, "?" if seconds is None else duration(seconds), _bytes(disk)]
+        for cells, seconds, disk in zip(cost_rows(groups), times, _with_total([group.disk for group in groups]))
+    ]
+    note = (
+        f"N: non-embedding parameters. Time of a row: its work over {count} workers of "
+        f"{question.launcher.threads} thread, at the speed measured here; all: a simulated end, with starts, compiling "
+        "and waits, so rows do not sum to it. Disk: while training"
+    )
+    columns = ["role", "model", "N", "runs", "tokens", "FLOPs", "time", "disk"]
+    return Table("", columns, rows, note, left=2, rules=[len(groups)])
+
+
+def cost_rows(groups: Sequence[Cost], done: Sequence[int] | None = None) -> list[list[str]]:
+    """Role, model, N, runs, tokens and FLOPs of each role and model, and of all; `done`: runs of each that are done."""
+    columns = ([getattr(group, name) for group in groups] for name in ("runs", "tokens", "flops"))
+    runs, tokens, flops = map(_with_total, columns)
+    counts = [str(count) for count in runs]
+    if done is not None:
+        counts = [f"{own} of {count}" for own, count in zip(_with_total(done), counts)]
+    names = [[group.role, group.model, quantity(group.non_embedding)] for group in groups] + [["all", "", ""]]
+    # "7.90e14": two characters less than Python writes, and the table fits a terminal of 80.
+    work = [f"{value:.2e}".replace("e+", "e") for value in flops]
+    return [[*name, *cells] for name, *cells in zip(names, counts, map(quantity, tokens), work)]
+
+
+def mean_errors_table(tested: pd.DataFrame) -> Table:
+    """The mean error of each law on what it was not fitted to."""
+    splits, rows = list(dict.fromkeys(tested["split"])), []
+    for (corpus, law), own in tested.groupby(["corpus", "law"], sort=False):  # pyright: ignore[reportGeneralTypeIssues]
+        errors = own["relative_error"].abs().groupby(own["split"]).mean()
+        rows.append([str(corpus), str(law), *(f"{errors[split]:.2%}" if split in errors else "" for split in splits)])
+    columns = ["corpus", "law", *(split.replace("-", " ") for split in splits)]
+    return Table("mean relative error on held-out points", columns, rows, left=2)
+
+
+def recommendation_table(content: Recommendation, question: Question) -> Table:
+    """The recommendation: domain ratio, predicted losses, what binds."""
+    domain, general = question.corpora.domain, question.corpora.general
+    rows = []
+    if content.mixture:
+        given = content.low == content.high == question.goal.domain_ratio
+        interval = "given" if given else f"{content.low:.3f} to {content.high:.3f}"
+        rows.append([f"domain ratio, {domain}", f"{content.mixture[domain]:.3f}", interval])
+        rows.append([f"replay ratio, {general}", f"{content.mixture[general]:.3f}", ""])
+        if content.peak_learning_rate is not None:
+            rows.append(["peak learning rate", f"{content.peak_learning_rate:g}", ""])
+        for corpus, loss in content.predicted.items():
+            rows.append([f"loss on {corpus}", f"{loss.loss:.4f}", f"{loss.low:.4f} to {loss.high:.4f}"])
+    for name, words in (("N", "best size"), ("D", "its tokens")):
+        if best := content.optimum.get(name):
+            sides = (quantity((side or 0.0) * 1e9) for side in (best.value, best.low, best.high))
+            rows.append([words, next(sides), " to ".join(sides)])
+    for row in content.candidates:
+        words = f"{row.model}, {quantity(row.D * 1e9)} tokens, {row.domain_ratio:.3f}"
+        rows.append([words, f"{row.predicted:.4f}", f"{row.low:.4f} to {row.high:.4f}"])
+    for change in content.changes:
+        none = change.before == change.after
+        ratios = "none" if none else f"{change.before:.2f} to {change.after:.2f}"
+        rows.append([f"change at {change.at:.0%}", ratios, "" if none else f"{change.difference:+.4f} on {domain}"])
+    rows.append(["binding", content.binding, ""])
+    rows += [[f"average on {corpus}", weights_used(of, "\n"), ""] for corpus, of in content.weights.items() if of]
+    target = content.target
+    title = f"recommended with {laws_used(content.law)} for {target.model}, {target.D * 1e3:.2f} M tokens"
+    return Table(title, ["", "value", "90% interval"], rows, words=True)
+
+
+def answer_table(
+    title: str, content: Recommendation, measured: Sequence[ConfirmationRow], colours: Mapping[str, str], note: str = ""
+) -> Table:
+    """The losses that the answer predicts, and beside them those of confirmation runs at it, or also around it."""
+    by_place, rows = len({(row.model, row.domain_ratio) for row in measured}) > 1, []
+    for row in measured:
+        at = row if by_place else content.predicted[row.corpus]
+        predicted = row.predicted if by_place else content.predicted[row.corpus].loss
+        found = (f"{row.measured:.4f}", f"{row.measured / row.before - 1:+.2%}", f"{row.relative_error:+.2%}")
+        expected = (f"{row.before:.4f}", f"{predicted:.4f}", f"{at.low:.4f} to {at.high:.4f}")
+        place = [_place(measured, row)] if by_place else []
+        rows.append([(row.corpus, colours[row.corpus]), *place, *expected, *found, "yes" if row.inside else "no"])
+    for corpus, loss in content.predicted.items() if not measured else ():
+        expected = (f"{content.loss_before[corpus]:.4f}", f"{loss.loss:.4f}", f"{loss.low:.4f} to {loss.high:.4f}")
+        rows.append([(corpus, colours[corpus]), *expected, "not yet", "", "", ""])
+    columns = ["loss on", *([_places(measured)] if by_place else []), "before", "predicted", "90% interval"]
+    columns += ["measured", "change", "error", "inside"]
+    return Table(title, columns, rows, note)
+
+
+def confirmation_table(rows: Sequence[ConfirmationRow]) -> Table:
+    """Predicted against measured, every law."""
+    noise = [f"sd of {len(rows[0].seeds)}"] if rows[0].sd is not None else []
+    cells = [
+        [
+            *(row.corpus, _place(rows, row), row.law + (" *" if row.recommended else "")),
+            *(f"{row.predicted:.4f}", f"{row.low:.4f} to {row.high:.4f}"),
+            *(f"{row.measured:.4f}{' ' if row.inside else '!'}", f"{row.relative_error:+.2%}"),
+            *([f"{row.sd:.4f}"] if noise else []),
+            *(f"{row.perplexity:.2f}", "n/a" if row.bits_per_byte is None else f"{row.bits_per_byte:.4f}"),
+        ]
+        for row in rows
+    ]
+    columns = ["loss on", _places(rows), "law", "predicted", "90% interval", "measured", "error", *noise]
+    note = "* the answer came from it; ! measured outside the interval"
+    title = "Confirmation: predicted before, measured after"
+    return Table(title, [*columns, "perplexity", "bits per byte"], cells, note, left=3, group=2, page_only=2)
+
+
+def candidates_table(content: Recommendation, domain: str, measured: Mapping[str, float]) -> Table:
+    """The predicted and the measured loss of every model that goal=compute chooses among."""
+    rows = [
+        [
+            *(row.model, quantity(row.N * 1e9), quantity(row.D * 1e9), percent(row.domain_ratio)),
+            *(f"{row.predicted:.4f}", f"{row.low:.4f} to {row.high:.4f}"),
+            f"{measured[row.model]:.4f}" if row.model in measured else "not yet",
+        ]
+        for row in content.candidates
+    ]
+    columns = ["model", "N (non-embedding)", "tokens", "domain ratio", "predicted", "90% interval", "measured"]
+    return Table(f"The models within the compute budget, loss on {domain}", columns, rows)
+
+
+def _places(rows: Sequence[ConfirmationRow]) -> str:
+    """What tells the confirmation runs apart."""
+    return "ratio" if len({row.model for row in rows}) == 1 else "model"
+
+
+def _place(rows: Sequence[ConfirmationRow], row: ConfirmationRow) -> str:
+    return f"{row.domain_ratio:.3f}" if _places(rows) == "ratio" else row.model
+
+
+def _with_total(values: Sequence[float]) -> list[float]:
+    return [*values, sum(values)]
+
+
+def _bytes(count: float) -> str:
+    return f"{count / 1e6:.0f} MB" if count < 1e9 else f"{count / 1e9:,.1f} GB"
