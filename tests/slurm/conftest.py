@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
 from pipeline.cli.main import run
+from pipeline.launch.slurm.client import Scheduler
 from pipeline.study.folder import Study
 from tests.pipeline.small import SMALL as ROAD
 from tests.pipeline.small import worker
 from tests.processes import run_forked
+from tests.slurm import local_cluster
+from tests.slurm.fake_slurm import FakeSlurm
 from training.durable import read_lines_whole
 
 SLURM = Path(__file__).parents[2] / "slurm"
-LOCAL_CLUSTER = Path(__file__).with_name("local-cluster")
-APT = "apt-get install --no-install-recommends slurmctld slurmd slurm-client munge"
-APT_ACCOUNTING = "apt-get install --no-install-recommends slurmdbd mariadb-server-core mariadb-client-core"
 
 SMALL = [
     *("experiment=own", "model=qwen2-0.05m", "ladder=[]", "mixture.domain_ratio=[0.2,0.5]", "mixture.replicates=1"),
@@ -53,8 +51,8 @@ class Cluster:
         return (self.folder / "slurmdbd.conf").exists()
 
     def call(self, verb: str, *words: str) -> str:
-        """Output of `tests/slurm/local-cluster VERB ...`; `fail NODE` takes a node down, `up` restores it."""
-        command = [sys.executable, str(LOCAL_CLUSTER), verb, *words, "--folder", str(self.folder)]
+        """Output of `local_cluster.py VERB ...`; `fail NODE` takes a node down, `up` restores it."""
+        command = [sys.executable, local_cluster.__file__, verb, *words, "--folder", str(self.folder)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, f"{done.stdout}{done.stderr}"
         return done.stdout
@@ -96,7 +94,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     # As Ctrl-C, after which pytest tears down: otherwise the daemons outlive a session ended by `timeout`.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        cluster.call("up", "--cpus", "2", *(["--accounting"] if _without_accounting() is None else []))
+        cluster.call("up", "--cpus", "2", *([] if local_cluster.missing(accounting=True) else ["--accounting"]))
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SLURM_CONF", str(cluster.conf))
             yield cluster
@@ -108,37 +106,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def accounting(cluster: Cluster) -> Cluster:
     """The same Slurm, with slurmdbd: sacct, limits, and a partition that preempts."""
-    require_accounting()
+    require_slurm(accounting=True)
     return cluster
 
 
-def require_slurm() -> None:
-    """Skip the test if Slurm is not installed; fail it with CI_REQUIRE_SLURM=1."""
-    if reason := _missing(("slurmctld",), APT):
-        _skip(reason)
-
-
-def require_accounting() -> None:
-    """Skip the test if slurmdbd is not installed; fail it with CI_REQUIRE_SLURM=1."""
-    if reason := _without_accounting():
-        _skip(reason)
-
-
-def _without_accounting() -> str | None:
-    """Why the cluster has no accounting; None: it has."""
-    return _missing(("slurmdbd", "mariadbd", "mariadb-install-db"), APT_ACCOUNTING)
-
-
-def _missing(programs: tuple[str, ...], packages: str) -> str | None:
-    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-    missing = [program for program in programs if not shutil.which(program, path=path)]
-    return f"{', '.join(missing)} is missing; {packages}" if missing else None
-
-
-def _skip(reason: str) -> NoReturn:
-    if os.environ.get("CI_REQUIRE_SLURM") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
+def require_slurm(accounting: bool = False) -> None:
+    """Skip the test if Slurm, or what its accounting needs, is not installed; fail it with CI_REQUIRE_SLURM=1."""
+    if reason := local_cluster.missing(accounting):
+        (pytest.fail if os.environ.get("CI_REQUIRE_SLURM") == "1" else pytest.skip)(reason)
 
 
 @pytest.fixture(autouse=True)
@@ -181,6 +156,16 @@ def words(texts: Path, studies: Path) -> list[str]:
 def prepared(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A question with launcher=slurm whose corpora are prepared; a test adds `studies`."""
     return prepare_words([*ROAD, "launcher=slurm"], texts, tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    """Programs that answer as Slurm's do, without the second between two calls."""
+    fake = FakeSlurm(tmp_path / "slurm")
+    monkeypatch.setenv("PATH", f"{fake.bin}:{os.environ['PATH']}")
+    # One command a second is for a real controller.
+    monkeypatch.setattr(Scheduler.__init__, "__defaults__", (60.0, 0.0))
+    return fake
 
 
 @pytest.fixture(scope="session")

@@ -38,15 +38,6 @@ def study(tmp_path: Path) -> Study:
     return Study(tmp_path / "studies" / "small")
 
 
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-    fake = FakeSlurm(tmp_path / "slurm")
-    monkeypatch.setenv("PATH", f"{fake.bin}:{os.environ['PATH']}")
-    # One command a second is for a real controller.
-    monkeypatch.setattr(Scheduler.__init__, "__defaults__", (60.0, 0.0))
-    return fake
-
-
 def _arrays(slurm: FakeSlurm) -> list[tuple[str, str, str]]:
     return [(job["id"], job["array"], job["after"]) for job in slurm.jobs()]
 

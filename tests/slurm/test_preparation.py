@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
-from pipeline.launch.slurm.client import Scheduler
 from pipeline.launch.slurm.jobs import read_jobs
 from pipeline.study.folder import Study
 from tests.pipeline.small import SMALL, wait_until
@@ -51,11 +49,11 @@ def test_a_dry_run_prints_both_scripts_and_submits_nothing(words: list[str], tmp
     assert not (tmp_path / "one" / "jobs.jsonl").exists()
 
 
-def test_status_says_how_far_the_jobs_are(words: list[str], tmp_path: Path, capsys, monkeypatch) -> None:
-    slurm, study = FakeSlurm(tmp_path / "slurm"), tmp_path / "one"
-    monkeypatch.setenv("PATH", f"{slurm.bin}:{os.environ['PATH']}")
+def test_status_says_how_far_the_jobs_are(
+    words: list[str], slurm: FakeSlurm, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    study = tmp_path / "one"
     monkeypatch.setenv("COLUMNS", "250")
-    monkeypatch.setattr(Scheduler.__init__, "__defaults__", (60.0, 0.0))
     assert run(["prepare", *words, f"data={tmp_path / 'data'}"]) == 0
 
     def lines() -> list[str]:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """A two-node Slurm on one machine, for testing batch scripts.
 
-  eval "$(tests/slurm/local-cluster up)"      start it, and point this shell at it
+  eval "$(tests/slurm/local_cluster.py up)"      start it, and point this shell at it
   sinfo; sbatch slurm/one-run.sbatch
-  tests/slurm/local-cluster status            show daemons and nodes; exit code 1 if one is down
-  tests/slurm/local-cluster fail 127.0.0.2    a node fails with its jobs; `up` restores it
-  tests/slurm/local-cluster down              cancel all jobs and stop it
+  tests/slurm/local_cluster.py status            show daemons and nodes; exit code 1 if one is down
+  tests/slurm/local_cluster.py fail 127.0.0.2    a node fails with its jobs; `up` restores it
+  tests/slurm/local_cluster.py down              cancel all jobs and stop it
 
 All its files are in one folder. It starts its own daemons, munged included, and stops them by their pid files; another
 Slurm on this machine is not touched. It does not need root; without root it runs jobs of its user only. The nodes are
@@ -42,7 +42,41 @@ NEEDED = {
     APT: ("munged", "slurmctld", "slurmd", "sinfo"),
     APT_ACCOUNTING: ("slurmdbd", "mariadbd", "mariadb-install-db", "sacctmgr"),
 }
-CONF = Path(__file__).with_name("local-cluster.conf")
+CONF = """\
+# Made by tests/slurm/local_cluster.py, and removed by it. Nodes and the partition follow at the end.
+ClusterName=local
+SlurmUser={user}
+SlurmdUser={user}
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+AuthType=auth/munge
+# A requeued job waits until its old credential has expired: 5 s, not two minutes.
+AuthInfo=socket={folder}/munge/socket,cred_expire=5
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldPidFile={folder}/pid/slurmctld
+SlurmdPidFile={folder}/pid/slurmd-%n
+SlurmctldLogFile={folder}/log/slurmctld.log
+SlurmdLogFile={folder}/log/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=1,sched_interval=5,batch_sched_delay=0
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+# A node that is silent for a minute is down.
+SlurmdTimeout=60
+ReturnToService=2
+JobRequeue=1
+KillWait=5
+MinJobAge=3600
+{accounting}
+JobAcctGatherType=jobacct_gather/none
+GresTypes=gpu
+"""
 NO_ACCOUNTING = "AccountingStorageType=accounting_storage/none"
 ACCOUNTING = """\
 AccountingStorageType=accounting_storage/slurmdbd
@@ -68,13 +102,20 @@ StorageUser={user}
 """
 
 
+def missing(accounting: bool) -> str:
+    """The programs that are not installed, and how to install them; empty: none."""
+    for packages in (APT, APT_ACCOUNTING) if accounting else (APT,):
+        if absent := [program for program in NEEDED[packages] if not _program(program)]:
+            return f"{', '.join(absent)}: not installed; {packages}"
+    return ""
+
+
 def up(folder: Path, nodes: int, cpus: int, gpus: int, accounting: bool) -> int:
     """Start every daemon that is not running; the options apply to a new cluster only."""
     is_new = not any(_pid(folder, daemon) for daemon in _daemons(folder))
-    for packages in (APT, APT_ACCOUNTING) if is_new and accounting else (APT,):
-        if absent := [program for program in NEEDED[packages] if not _program(program)]:
-            print(f"{', '.join(absent)}: not installed; {packages}", file=sys.stderr)
-            return 3
+    if lack := missing(is_new and accounting):
+        print(lack, file=sys.stderr)
+        return 3
     if is_new:
         shutil.rmtree(folder, ignore_errors=True)
         _write(folder, nodes, cpus, gpus, accounting)
@@ -114,7 +155,7 @@ def status(folder: Path) -> int:
     for daemon, pid in pids.items():
         print(f"{daemon}: {f'runs, pid {pid}' if pid else 'does not run'}")
     if not pids or not all(pids.values()):
-        print(f"{folder}: {'a daemon is not running' if pids else 'no cluster'}; tests/slurm/local-cluster up")
+        print(f"{folder}: {'a daemon is not running' if pids else 'no cluster'}; tests/slurm/local_cluster.py up")
         return 1
     print(_ask(folder, "sinfo", "--Node", "--noheader", "--partition=main", "--format=%N: %T, %c CPUs, %G"), end="")
     print(f"export SLURM_CONF={shlex.quote(str(folder / 'slurm.conf'))}")
@@ -147,7 +188,7 @@ def _write(folder: Path, nodes: int, cpus: int, gpus: int, accounting: bool) -> 
     host, user = socket.gethostname().split(".")[0], pwd.getpwuid(os.getuid()).pw_name
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20 // nodes
     storage = ACCOUNTING.format(folder=folder, port=database_port) if accounting else NO_ACCOUNTING
-    text = CONF.read_text().format(folder=folder, user=user, host=host, port=ports[0], accounting=storage)
+    text = CONF.format(folder=folder, user=user, host=host, port=ports[0], accounting=storage)
     for name, port in zip(names, ports[1:]):
         (folder / "spool" / name).mkdir()
         text += f"NodeName={name} NodeHostname={host} NodeAddr={name} Port={port} "
@@ -333,7 +374,7 @@ def main() -> int:
 
 
 def _is_ours(folder: Path) -> bool:
-    conf, mark = folder / "slurm.conf", CONF.read_text().splitlines()[0]
+    conf, mark = folder / "slurm.conf", CONF.splitlines()[0]
     return conf.is_file() and conf.stat().st_uid == os.getuid() and conf.read_text().startswith(mark)
 
 
