@@ -5,16 +5,21 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
-
-import wandb
+from typing import Any
 
 from pipeline.goals.registry import question_of_study
 from pipeline.question.schema import TrackingConfig
-from pipeline.show.tracking.answer_content import TrackedAnswer, tracked_answer
+from pipeline.show.report.evidence import Evidence
+from pipeline.show.report.loss_figures import loss_curves, ratio_curves
+from pipeline.show.report.study_page import study_page
 from pipeline.show.tracking.runs import TrackedRun, forget, marker, mode_of, open_run
+from pipeline.study.context import Context
 from pipeline.study.folder import Study
 
 FILES = ("study.yaml", "plan.jsonl", "corpora.json", "points.parquet", "recommendation.json", "confirmation.json")
+
+COLUMNS = ("domain_ratio", "corpus", "law", "recommended", "predicted", "low", "high", "measured", "relative_error")
+"""Of the table of confirmation runs."""
 
 
 def track(study: Study, tracking: TrackingConfig, mode: str | None = None) -> bool:
@@ -30,14 +35,14 @@ def track(study: Study, tracking: TrackingConfig, mode: str | None = None) -> bo
     question = question_of_study(study.folder, domain)
     if question.goal_kind.many_domains:
         return False
-    answer = tracked_answer(question, study)
+    evidence = Evidence(Context(question, study))
     forget(study, identity)
     name = study.folder.resolve().name
     config = {"study": name, "domain": question.corpora.domain, "general": question.corpora.general}
     shown = {"id": identity, "name": f"{name} fit", "job_type": "fit", "tags": list(question.law), "config": config}
     tracked = open_run(study, tracking, mode or mode_of(tracking), **shown)
-    _log(tracked, study, answer)
-    tracked.end(0, answer.summary)
+    _log(tracked, evidence)
+    tracked.end(0, answer_summary(evidence))
     return True
 
 
@@ -52,16 +57,37 @@ def answer_identity(study: Study) -> str | None:
     return f"fit-{digest.hexdigest()}" if present else None
 
 
-def _log(tracked: TrackedRun, study: Study, answer: TrackedAnswer) -> None:
+def answer_summary(evidence: Evidence) -> dict[str, Any]:
+    """Numbers of the recommendation and of the confirmation, for wandb's run summary."""
+    content, numbers = evidence.recommendation, {}
+    if content is not None:
+        numbers |= {"law": content.law, "binding": content.binding, "low": content.low, "high": content.high}
+        numbers["domain_ratio"] = evidence.domain_ratio
+    for corpus, loss in content.predicted.items() if content else ():
+        numbers |= {f"predicted/{corpus}": loss.loss}
+        numbers |= {f"predicted_low/{corpus}": loss.low, f"predicted_high/{corpus}": loss.high}
+    for row in evidence.answered:
+        keys = ("predicted", "measured", "relative_error", "inside")
+        numbers |= {f"{key}/{row.corpus}": getattr(row, key) for key in keys}
+    if evidence.rounds:
+        last = evidence.rounds[-1]
+        spent = last.spent + sum(run.cost for run in last.chosen)
+        numbers |= {"design/half_width": last.half_width, "design/rounds": last.round}
+        numbers |= {"design/spent": spent, "design/unit": last.unit}
+    return {key: value for key, value in numbers.items() if value is not None}
+
+
+def _log(tracked: TrackedRun, evidence: Evidence) -> None:
+    import wandb
     from plotly.graph_objects import Figure
 
-    run, folder = tracked.run, study.folder
-    run.log({"report": wandb.Html(answer.page, inject=False)})
-    for name, spec in answer.figures.items():
-        run.log({name: wandb.Plotly(Figure(spec))})
-    if answer.rows:
-        table = wandb.Table(columns=list(answer.columns), data=[list(row) for row in answer.rows])
-        run.log({"predicted against measured": table})
+    run, study, folder = tracked.run, evidence.study, evidence.study.folder
+    run.log({"report": wandb.Html(study_page(evidence), inject=False)})
+    for name, figure in (("ratios", ratio_curves(evidence)), ("losses", loss_curves(evidence))):
+        for panel in figure.panels if figure else []:
+            run.log({f"{name}/{panel.group} {panel.title}".strip(): wandb.Plotly(Figure(panel.whole))})
+    if rows := [[getattr(row, column) for column in COLUMNS] for row in evidence.confirmations]:
+        run.log({"predicted against measured": wandb.Table(columns=list(COLUMNS), data=rows)})
     # wandb refuses an artifact whose name has other letters.
     artifact = wandb.Artifact("study-" + re.sub(r"[^A-Za-z0-9_.-]", "-", folder.resolve().name)[:100], "study")
     answers = folder / study.answers

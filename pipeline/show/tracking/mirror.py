@@ -42,7 +42,7 @@ class Mirror:
             return
         metrics = self._study.runs / run.name / "metrics.jsonl"
         written = metrics.stat().st_size if metrics.exists() else 0
-        attempt_of = {"run": run.name, "role": run.role, "model": run.model, "attempt": attempt, "metrics": written}
+        attempt_of = {"run": run.name, "role": run.role, "model": run.model, "number": attempt, "metrics": written}
         assert self._process.stdin is not None
         try:
             # Unbuffered and atomic: a mirror that hangs fills the pipe, and is then ended.

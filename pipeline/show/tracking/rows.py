@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -82,8 +83,33 @@ def rows_by_attempt(folder: Path, records: list[dict[str, Any]]) -> dict[int, li
     return dict(sorted(shared.items()))
 
 
-def _lines(path: Path) -> list[Any]:
-    return read_lines_whole(path) if path.exists() else []
+def rows_so_far(folder: Path, first: int, metrics_before: int, over: bool) -> list[Row]:
+    """The rows of an attempt in progress, which began at step `first` with that many bytes in metrics.jsonl.
+
+    Raises:
+        ValueError: a line that is not JSON.
+    """
+    metrics = _lines(folder / "metrics.jsonl", metrics_before)
+    while True:
+        # Until the attempt has written metrics, points.jsonl may hold steps that it will repeat.
+        points = _lines(folder / "points.jsonl") if metrics or over else []
+        # Read again until nothing is new: else a loss could be logged before the metrics of earlier steps.
+        more = _lines(folder / "metrics.jsonl", metrics_before)
+        if len(more) == len(metrics):
+            return in_order([row for row in point_rows(points) if row[STEP] >= first], metric_rows(metrics))
+        metrics = more
+
+
+def _lines(path: Path, offset: int = 0) -> list[Any]:
+    """The whole lines of a JSON file behind an offset."""
+    if not path.exists():
+        return []
+    if not offset:
+        return read_lines_whole(path)
+    with path.open("rb") as stream:
+        stream.seek(offset)
+        data = stream.read()
+    return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines() if line.strip()]
 
 
 def _step(line: Any) -> int | None:

@@ -10,9 +10,11 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from pipeline.question.schema import Question, TrackingConfig
+from pipeline.question.schema import Question
+from pipeline.show.tracking.answer import track
 from pipeline.show.tracking.mirror import environment, reason, warn
-from pipeline.study.folder import PlannedRun, Study
+from pipeline.show.tracking.runs import Attempt, WandbCopy, attempt_identity, local_folders, marker, mode_of
+from pipeline.study.folder import Study
 from training.attempt import attempts, is_live
 from training.run import Exit
 
@@ -30,31 +32,30 @@ def sync(study: Study, question: Question, console: Console) -> Exit:
         StudyError: no plan.
     """
     os.environ.update(environment(study))
-    from pipeline.show.tracking import answer as tracking_answer
-    from pipeline.show.tracking import runs as tracking_runs
-
-    tracking = question.tracking
-    plan = study.read_plan()
-    made = failed = 0
+    tracking, plan = question.tracking, study.read_plan()
+    copy, made, failed = WandbCopy(study, tracking, "offline"), 0, 0
     with console.status(f"reading {len(plan)} runs") as shown:
         for number, run in enumerate(plan, start=1):
-            try:
-                made += _rebuild(study, tracking, run)
-            except Exception as error:
-                failed += 1
-                warn(f"{run.name}: {reason(error)}")
+            ended = [
+                Attempt(run.name, run.role, run.model, record["attempt"])
+                for record in attempts(study.runs / run.name)
+                if not marker(study, attempt_identity(study, run.name, record)).exists()
+                and not is_live(study.runs / run.name, record)
+            ]
+            completed, given_up = copy.sync(ended, over=True)
+            made, failed = made + completed, failed + given_up
             shown.update(f"{number} of {len(plan)} runs read, {made} attempts copied")
         try:
-            answered = tracking_answer.track(study, tracking, "offline")
+            answered = track(study, tracking, "offline")
         except Exception as error:
             answered, failed = False, failed + 1
             warn(f"{study.folder}: {reason(error)}")
     answer = " and the answer" if answered else ""
     line = functools.partial(console.print, highlight=False, soft_wrap=True)
     line(f"{made} attempts{answer} copied from the study's files: {study.folder / 'wandb'}")
-    unsent = [path for path in tracking_runs.local_folders(study) if not list(path.glob("*.wandb.synced"))]
+    unsent = [path for path in local_folders(study) if not list(path.glob("*.wandb.synced"))]
     # Runs are recorded offline by tracking.mode=offline, which the study keeps; to send them is what sync is for.
-    mode = tracking_runs.mode_of(replace(tracking, mode="auto")) if unsent else ""
+    mode = mode_of(replace(tracking, mode="auto")) if unsent else ""
     if unsent and mode != "online":
         line(f"{len(unsent)} wandb runs are not uploaded: wandb login, then cptlaw track sync {study.folder}")
     elif unsent:
@@ -62,27 +63,3 @@ def sync(study: Study, question: Question, console: Console) -> Exit:
         command = [sys.executable, "-m", "wandb", "sync", "--no-include-online", *map(str, unsent)]
         failed += subprocess.run(command, check=False).returncode != 0
     return Exit.CRASH if failed else Exit.DONE
-
-
-def _rebuild(study: Study, tracking: TrackingConfig, run: PlannedRun) -> int:
-    """Copy the ended attempts of a run that have no complete copy; returns how many."""
-    from pipeline.show.tracking.rows import rows_by_attempt
-    from pipeline.show.tracking.runs import attempt_identity, forget, marker, open_attempt, outcome
-
-    folder = study.runs / run.name
-    records = attempts(folder)
-    lacking = [
-        record
-        for record in records
-        if not marker(study, attempt_identity(study, run.name, record)).exists() and not is_live(folder, record)
-    ]
-    if not lacking:
-        return 0
-    rows = rows_by_attempt(folder, records)
-    planned = {"run": run.name, "role": run.role, "model": run.model}
-    for record in lacking:
-        forget(study, attempt_identity(study, run.name, record))
-        tracked = open_attempt(study, tracking, "offline", planned, run.spec.to_dict(), record)
-        tracked.log(rows[record["attempt"]])
-        tracked.end(*outcome(study, run.name, record))
-    return len(lacking)

@@ -19,7 +19,7 @@ from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.loss_figures import loss_curves
 from pipeline.show.report.marks import notes, value_range
 from pipeline.show.report.pages import write_pages
-from pipeline.show.tracking.answer_content import tracked_answer
+from pipeline.show.tracking.answer import answer_summary
 from pipeline.study.artifacts import Confirmation, Corpora, PlannedCorpus, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import Study, StudyError
@@ -243,7 +243,7 @@ def test_rounds_of_chosen_runs_are_drawn_against_their_cost(copied, tmp_path):
     measured = Confirmation.read(study).outcome.crossing
     assert measured
     assert answers["data"][-1]["y"] == pytest.approx([measured.value] * 2, rel=1e-5)
-    summary = tracked_answer(question, study).summary
+    summary = answer_summary(Evidence(Context(question, study)))
     design = {key: value for key, value in summary.items() if key.startswith("design/")}
     assert design == {"design/half_width": 0.04, "design/spent": 6e12, "design/unit": "FLOPs", "design/rounds": 3}
     # Costs of a few hours are not shown over a power of ten.
