@@ -30,7 +30,7 @@ from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, NEXT, STAND_IN,
 from pipeline.study.fits import SPLITS, shared_folds
 
 LAWS = {"dcpt": (60, 0.1), "transfer-anchored": (5, 0.0), "transfer-scaled": (5, 0.0), "transfer-replay": (5, 0.0)}
-"""Law -> the first step and the smallest ratio that it is fitted to, as conf/law has them."""
+"""Law -> the first step and the smallest ratio that it is fitted to, as their `study` has them."""
 NARROW = 0.7
 """Part of the width at which the grid of the quickstart would answer within .08."""
 

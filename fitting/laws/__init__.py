@@ -1,5 +1,5 @@
-"""The laws by name. A new law is a file beside this one, an entry in `LAWS`, and, to fit it in a study, a file
-conf/law/<name>.yaml."""
+"""The laws by name. A new law is a file beside this one, an entry in `LAWS`, and, to fit it in a study, its points,
+`Law.study`."""
 
 from fitting.laws.annealing import ANNEALING
 from fitting.laws.chinchilla import CHINCHILLA

@@ -221,8 +221,9 @@ def _hydra_app(rest: list[str]) -> int:
     import hydra
 
     from pipeline.cli.sweep import job
-    from pipeline.question.loading import adding
+    from pipeline.question.loading import adding, store_laws
 
+    store_laws()
     sys.argv = ["cptlaw train", *adding(rest)]
     hydra.main(config_path="pkg://conf", config_name="config", version_base="1.3")(job)()
     return 0
@@ -233,6 +234,7 @@ def _print_keys(verb: str) -> None:
 
     from conf import CONF, options
     from pipeline.question.messages import describe_keys, key_table
+    from pipeline.question.presets import laws
 
     console = Console()
     console.print(f"cptlaw {verb}: {VERBS[verb].help}", highlight=False)
@@ -243,10 +245,11 @@ def _print_keys(verb: str) -> None:
 
         print_help(console)
         console.print("A study:", highlight=False)
-    groups = sorted(path for path in CONF.iterdir() if path.name != "wandb_sweeps" and list(path.glob("*.yaml")))
-    console.print("groups (group=file):", highlight=False)
-    for path in groups:
-        console.print(f"  {path.name}: {', '.join(options(path.name))}", highlight=False, markup=False)
+    folders = [path.name for path in CONF.iterdir() if path.name != "wandb_sweeps" and list(path.glob("*.yaml"))]
+    groups = {**{folder: options(folder) for folder in folders}, "law": list(laws())}
+    console.print("groups (group=word):", highlight=False)
+    for group, words in sorted(groups.items()):
+        console.print(f"  {group}: {', '.join(words)}", highlight=False, markup=False)
     console.print(key_table(describe_keys(), "what it is"), highlight=False, markup=False)
     console.print("files: " + str(CONF), highlight=False, soft_wrap=True)
 

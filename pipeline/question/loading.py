@@ -7,6 +7,7 @@ import copy
 import functools
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from yaml import YAMLError
 from conf import CONF
 from pipeline.question.evaluation_budget import affordable_windows
 from pipeline.question.messages import ConfigError, one_line, value_problems
-from pipeline.question.presets import goal_section, law_sections
+from pipeline.question.presets import goal_section, law_sections, laws
 from pipeline.question.schema import Question
 from pipeline.question.validation import Check, problems
 
@@ -76,8 +77,15 @@ def _composed(overrides: Sequence[str]) -> DictConfig:
 @functools.lru_cache(maxsize=32)
 def _composed_files(overrides: tuple[str, ...], dates: tuple[int, ...]) -> DictConfig:
     """What Hydra composes of conf/, whose files have these dates."""
+    store_laws()
     with initialize_config_module("conf", version_base="1.3"):
         return compose("config", [*overrides])
+
+
+def store_laws() -> None:
+    """Give Hydra the group `law`, which has no files: its options are the laws that a study can fit."""
+    for name, section in laws().items():
+        ConfigStore.instance().store(group="law", name=name, node={name: asdict(section)})
 
 
 def adding(overrides: Sequence[str]) -> list[str]:
@@ -90,9 +98,9 @@ def adding(overrides: Sequence[str]) -> list[str]:
 
 
 def selects_file(override: str) -> bool:
-    """Whether an override selects a file of a group, like model=gpt2 or schedule@continual.schedule=wsd."""
+    """Whether an override selects a word of a group, like model=gpt2, schedule@continual.schedule=wsd or law=dcpt."""
     group = re.split("[@=]", override, maxsplit=1)[0]
-    return bool(group) and (CONF / group).is_dir()
+    return bool(group) and (group == "law" or (CONF / group).is_dir())
 
 
 def checked(composed: Any, goal_problems: Check = _none) -> Question:

@@ -57,14 +57,14 @@ def one_line(error: Exception, schema: type = Question) -> str:
         return f"{key}: has no value; give {key}=..."
     if missing := re.search(r"Could not (?:find|load) '([^']+)'", text):
         group, _, name = missing.group(1).rpartition("/")
-        return unknown_file(group, name)
+        return unknown_choice(group, name, getattr(error, "options", None) or options(group))
     line = next((line.strip() for line in cause.splitlines() if line.strip()), type(error).__name__)
     return f"{key}: {line}" if key and not line.startswith(key) else line
 
 
-def unknown_file(group: str, name: str) -> str:
-    """The message for a group's option that is no file of conf/."""
-    known = options(group)
+def unknown_choice(group: str, name: str, known: Iterable[str]) -> str:
+    """The message for an option that a group does not have."""
+    known = sorted(known)
     return f"{group}: {name!r} does not exist; allowed: {', '.join(known)}{nearest(name, known)}"
 
 

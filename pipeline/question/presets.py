@@ -1,16 +1,17 @@
-"""Models, laws and goals that files of conf/ define."""
+"""Models and goals that files of conf/ define, and the laws of `fitting`, as sections of a question."""
 
 from __future__ import annotations
 
 import copy
 import functools
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from conf import CONF, options
-from pipeline.question.messages import ConfigError, nearest, unknown_file
+from pipeline.question.messages import ConfigError, nearest, unknown_choice
 from pipeline.question.schema import LawConfig, ModelConfig, Question
 
 
@@ -44,16 +45,23 @@ def _model_of(file: Path, date: int, data: str) -> ModelConfig:
     return OmegaConf.to_object(merged)  # pyright: ignore[reportReturnType]
 
 
+def laws() -> dict[str, LawConfig]:
+    """The laws that a study can fit, each with the points that it is fitted to unless a question says otherwise."""
+    from fitting import LAWS  # Loads scipy for half a second, which a worker does not need.
+
+    return {name: LawConfig(**asdict(law.study)) for name, law in LAWS.items() if law.study}
+
+
 def law_sections(names: Any) -> dict[str, LawConfig]:
     """The section `law` that `law=[...]` selects.
 
     Raises:
-        ConfigError: names that are no file of conf/law.
+        ConfigError: names of no law that a study can fit.
     """
-    known, names = options("law"), names if isinstance(names, list) else [names]
-    if unknown := [str(name) for name in names if name not in known]:
-        raise ConfigError([f"law: {name!r} is not a law; allowed: {', '.join(known)}" for name in unknown])
-    return {name: LawConfig(**OmegaConf.load(CONF / "law" / f"{name}.yaml")[name]) for name in names}
+    known, names = laws(), names if isinstance(names, list) else [names]
+    if unknown := [name for name in names if name not in known]:
+        raise ConfigError([unknown_choice("law", str(name), known) for name in unknown])
+    return {name: known[name] for name in names}
 
 
 def goal_section(name: Any) -> Any:
@@ -63,5 +71,5 @@ def goal_section(name: Any) -> Any:
         ConfigError: the name is no file of conf/goal.
     """
     if name not in options("goal"):
-        raise ConfigError([unknown_file("goal", str(name))])
+        raise ConfigError([unknown_choice("goal", str(name), options("goal"))])
     return OmegaConf.load(CONF / "goal" / f"{name}.yaml")

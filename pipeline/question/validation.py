@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from pipeline.question.design import design_problems, is_active
-from pipeline.question.messages import ConfigError, nearest
+from pipeline.question.messages import ConfigError, unknown_choice
 from pipeline.question.phase_problems import phase_problems
 from pipeline.question.phases import branch_phase, pieces, replicated
-from pipeline.question.presets import models
+from pipeline.question.presets import laws, models
 from pipeline.question.ranges import PHASE_RANGES, RANGES, choice_problems, range_problems
 from pipeline.question.schema import GOAL_KINDS, CorporaConfig, PhaseConfig, Question
 from pipeline.question.slurm_options import slurm_problems
@@ -55,11 +55,9 @@ def _own_problems(question: Question, goal_problems: Check) -> Iterator[str]:
     for step in question.transfer_steps:
         if not 1 <= step <= question.pretrain.steps:
             yield f"transfer_steps: {step}; allowed: 1 to pretrain.steps, {question.pretrain.steps}"
-    from fitting import LAWS  # Loads scipy for half a second, which a worker does not need.
-
     for law in question.law:
-        if law not in LAWS:
-            yield f"law: {law!r} is not a law; allowed: {', '.join(LAWS)}{nearest(law, LAWS)}"
+        if law not in (known := laws()):
+            yield unknown_choice("law", law, known)
     yield from _corpus_problems(question.corpora)
     yield from _dense_problems(question)
     yield from _name_problems("name", question.name)

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -16,6 +16,7 @@ import pytest
 from hydra import compose, initialize_config_module
 
 from conf import CONF, options
+from fitting import LAWS
 from pipeline.cli.main import VERBS, run
 from pipeline.goals.registry import checked, load_question, question_of_study, read_question
 from pipeline.question import loading
@@ -54,8 +55,18 @@ NEEDED = {
 def test_every_file_composes(group: str, name: str) -> None:
     sections = (group, "objective", "ladder")
     needed = [word for word in NEEDED.get(name, []) if group == "experiment" or word.startswith(sections)]
-    value = f"[{name}]" if group == "law" else name
-    assert read_question([f"{group}={value}", *needed])
+    assert read_question([f"{group}={name}", *needed])
+
+
+def test_a_law_has_its_own_defaults() -> None:
+    names = [name for name, law in LAWS.items() if law.study]
+    assert len(names) == 17
+    question = read_question([f"law=[{','.join(names)}]", "law.dcpt.from_step=40"])
+    sections = {name: asdict(section) for name, section in question.law.items()}
+    assert sections == {name: asdict(LAWS[name].study) for name in names} | {
+        "dcpt": {"from_step": 40, "min_ratio": 0.1}
+    }
+    assert question_yaml(read_question(["law=dcpt"])).count("from_step: 60") == 1
 
 
 @pytest.mark.parametrize("phase", ["pretrain", "continual"])
@@ -300,7 +311,7 @@ def test_study_yaml_gives_the_question_back(stored: Path, tmp_path: Path) -> Non
     with pytest.raises(ConfigError) as error:
         load_question(stored, ["law=transfer-rat", "goal.tolerence=0.05", "model=gpt2"])
     law, key, group = error.value.lines
-    assert law.startswith("law: 'transfer-rat' is not a law; allowed: ")
+    assert law.startswith("law: 'transfer-rat' does not exist; allowed: ")
     assert key == "goal.tolerence: no such key; did you mean goal.tolerance?"
     assert group.startswith("model: a group; an existing study takes")
     damaged = tmp_path / "study.yaml"
