@@ -12,7 +12,7 @@ from fitting.answers.trade_off import TradeOff, trade_off
 from fitting.answers.turning_point import turning_length
 from fitting.cross_validation import Fold, folds, held_out
 from fitting.design.design import Design, design
-from fitting.estimation import fit
+from fitting.estimation import fit, fit_shared
 from fitting.fitted import Fit
 from fitting.law_average import LawAverage, law_weights
 from fitting.law_selection import advise, compare, try_out
@@ -25,7 +25,8 @@ from fitting.mixtures.random_mixtures import dirichlet_mixtures
 from fitting.points import PointsError, problems
 from fitting.repetition import effective_tokens, with_repetition
 from fitting.schedule import Schedule, areas, areas_of_powers, with_areas
-from fitting.shared_estimation import fit_shared
+from fitting.solver.lbfgs_grid import LbfgsGrid
+from fitting.solver.multi_start import VarPro
 
 __all__ = [
     "DDO",
@@ -38,12 +39,14 @@ __all__ = [
     "Fold",
     "Law",
     "LawAverage",
+    "LbfgsGrid",
     "Longer",
     "MixtureOptimum",
     "Parameter",
     "PointsError",
     "Schedule",
     "TradeOff",
+    "VarPro",
     "advise",
     "areas",
     "areas_of_powers",

@@ -1,25 +1,23 @@
 """How well a law predicts what it was not fitted to."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fitting.estimation import fit
+from fitting.estimation import fit, fit_shared
 from fitting.fitted import Fit
 from fitting.laws import Law
 from fitting.points import PointsError, columns_of, numbers_of, resolve_law, with_value
 from fitting.schedule import Schedules, with_areas
-from fitting.shared_estimation import fit_shared
-from fitting.solver.multi_start import local_minima
+from fitting.solver.multi_start import VarPro, local_minima
+from fitting.solver.prepare import Data
 
 MANY = 10
 """Folds above which the starts of all fits are searched for once."""
-SEARCHED = ("first_guesses", "prior", "schedules", "weights", "delta", "fix", "unknown")
-"""Options of a fit that change its local minima."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +101,11 @@ def held_out(
     else:
         parted = [Fold(fold.label, fold.fitted[usable], fold.judged[usable]) for fold in by]
     shared = tuple(shared)
-    if len(parted) > MANY and not shared and options.get("method", "varpro") == "varpro":
-        options["minima"] = local_minima(points, law, **{key: options[key] for key in SEARCHED if key in options})
+    method = VarPro() if (given := options.get("method", "varpro")) == "varpro" else given
+    if len(parted) > MANY and not shared and isinstance(method, VarPro):
+        names = ("schedules", "point_weights", "delta", "fix", "unknown")
+        data = Data(**{name: options[name] for name in names if options.get(name) is not None})
+        options["method"] = replace(method, minima=local_minima(points, law, data, method))
     parts, skipped = [], {}
     for fold in parted:
         rest, known_points = points.loc[fold.judged], points.loc[fold.fitted]

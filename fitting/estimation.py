@@ -1,65 +1,57 @@
-"""Fit a law to points: check, search, refine, resample."""
+"""Fit a law to the points of one corpus, or of several that share parameters: check, search, refine, resample."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from fitting.fitted import BY_PRIOR, Fit
 from fitting.laws import LAWS, Law
+from fitting.laws.joint import GROUP, constants_of, joint_law
 from fitting.points import PointsError, numbers_of
 from fitting.schedule import Schedules
-from fitting.solver.lbfgs_grid import lbfgs_grid
-from fitting.solver.multi_start import LocalMinima, Minimum, minimise
-from fitting.solver.newton import huber
-from fitting.solver.prepare import Ready, prepare
+from fitting.solver.lbfgs_grid import LbfgsGrid
+from fitting.solver.multi_start import VarPro
+from fitting.solver.newton import huber, refine
+from fitting.solver.prepare import Data, Ready, prepare
 from fitting.solver.problem import DELTA, Problem
 from fitting.uncertainty.bootstrap import noise_between_seeds, resample
-from fitting.uncertainty.profile import Optimum, profiles
+from fitting.uncertainty.profile import Optimum, Profile, profiles
 from fitting.uncertainty.sandwich import prior_shares
 
-METHODS = ("varpro", "lbfgs_grid")
+METHODS = {"varpro": VarPro(), "lbfgs_grid": LbfgsGrid()}
 
 
 def fit(
     points: pd.DataFrame,
     law: str | Law,
     *,
-    method: str = "varpro",
+    method: str | VarPro | LbfgsGrid = "varpro",
     seed: int = 0,
     schedules: Schedules | None = None,
     bootstrap: int = 200,
-    weights: np.ndarray | str | None = None,
+    point_weights: np.ndarray | str | None = None,
     delta: float = DELTA,
     fix: Mapping[str, float] | None = None,
     unknown: Iterable[str] = (),
-    grid: Mapping[str, Iterable[float]] | None = None,
-    screened: int | None = 20,
     workers: int | None = None,
-    minima: LocalMinima | None = None,
-    prior: bool = True,
     few: bool = False,
-    first_guesses: int = 0,
 ) -> Fit:
     """Fit a law to the measured losses of one validation corpus.
 
     Parameters: `points`, one row a point, with the law's columns, `loss` (nats per token) and `run`, which
     names the run that a point belongs to; N in billions of parameters, D in billions of tokens, r and rho in
     [0, 1]. `law`, a name in `fitting.LAWS` or a `Law`. `method`, "varpro" (variable projection, then Newton) or
-    "lbfgs_grid", the method of the papers. `seed` decides the bootstrap draws; a fit does not depend on it.
-    `schedules`, run -> `Schedule`: with them a law that reads s2 gets lambda, the decay of S2, as one more
-    parameter, and S2 is computed at each point's `step`. `bootstrap`, number of refits for the intervals (0: none, and
-    no profiles). `weights` (n,), non-negative, one a point, or "loss_stderr" for the inverse variance by that column.
-    `delta`, of the Huber loss of log residuals. `fix`, parameter -> value that it keeps (lambda too). `unknown`,
-    columns whose values are not known and that become one parameter each: "s1_pretrain" and "rho" of an open model.
-    `grid`, for lbfgs_grid: parameter -> starting values, in place of the law's own; `screened`, how many of
-    the grid's best starts are followed, None for all of them. `workers`, processes of the bootstrap and the profiles,
-    None for one a core where that pays; the result does not depend on it. `minima`, of varpro: starts of
-    the search, as `local_minima` finds them for nearly the same points; None to search everywhere. `prior`, of varpro:
-    False for the objective of the papers alone, whose optimum is not unique where points leave a parameter free.
-    `few`: True to accept, with the prior, fewer points than parameters and columns of one value, with warnings.
-    `first_guesses`, a number for the random starts of the search, to see that the result does not hang on them.
+    "lbfgs_grid", the method of the papers; or `VarPro` or `LbfgsGrid`, with the options of either. `seed` decides the
+    bootstrap draws; a fit does not depend on it. `schedules`, run -> `Schedule`: with them a law that reads s2 gets
+    lambda, the decay of S2, as one more parameter, and S2 is computed at each point's `step`. `bootstrap`, number of
+    refits for the intervals (0: none, and no profiles). `point_weights` (n,), non-negative, one a point, or
+    "loss_stderr" for the inverse variance by that column. `delta`, of the Huber loss of log residuals. `fix`,
+    parameter -> value that it keeps (lambda too). `unknown`, columns whose values are not known and that become one
+    parameter each: "s1_pretrain" and "rho" of an open model. `workers`, processes of the bootstrap and the profiles,
+    None for one a core where that pays; the result does not depend on it. `few`: True to accept, with the prior of
+    `VarPro`, fewer points than parameters and columns of one value, with warnings.
 
     Points where the law has no value (D = 0, say) are left out, and `warnings` says so.
 
@@ -73,67 +65,228 @@ def fit(
     >>> round(fit(points, "chinchilla", bootstrap=0).params["alpha"], 3)
     0.5
     """
-    if method not in METHODS:
+    solver = _solver(method, few)
+    data = Data(schedules, point_weights, delta, dict(fix or {}), tuple(unknown), few)
+    ready = prepare(points, law, data)
+    minimum = solver.solve(ready.problem)
+    problem = minimum.problem
+    optimum = Optimum(problem, minimum.theta, minimum.objective, ready.runs, ready.names)
+    names = {name: name for name in problem.parameters(minimum.theta)}
+    corpus = _Corpus(problem, np.arange(len(problem.loss)), names)
+    return _Estimate(law, data, ready, optimum).fits({None: corpus}, bootstrap, seed, workers)[None]
+
+
+def fit_shared(
+    points: pd.DataFrame,
+    law: str | Law,
+    shared: Iterable[str],
+    by: str = "corpus",
+    *,
+    method: str | VarPro = "varpro",
+    seed: int = 0,
+    schedules: Schedules | None = None,
+    bootstrap: int = 200,
+    point_weights: np.ndarray | str | None = None,
+    delta: float = DELTA,
+    fix: Mapping[str, float] | None = None,
+    unknown: Iterable[str] = (),
+    workers: int | None = None,
+    few: bool = False,
+) -> dict[Hashable, Fit]:
+    """Fit a law to several validation corpora at once, with parameters in common.
+
+    Parameters: `points`, those of all corpora, with the column `by` that names the corpus, and `run`: a run that was
+    measured on two corpora is one run, and its errors are correlated. `shared`, names of the parameters that are the
+    same for all corpora; () for none. The others as in `fit`; a `fix`ed parameter is so for every corpus, and lambda,
+    where it is fitted, is always in common.
+
+    Returns corpus -> `Fit`: with the parameters of the corpus, its points, metrics, objective and
+    errors; draws and profiles are of the joint fit. A corpus may have fewer points than parameters, as long as all
+    together have enough.
+
+    Raises PointsError as `fit` does; for a name that is not a parameter; for a coefficient of a law whose
+    coefficients are tied together (dcpt), which cannot be shared.
+
+    Method: ours; the joint law is a block of columns a corpus (`laws.joint`), solved as any other.
+    """
+    solver, shared = _solver(method, few), tuple(shared)
+    if not isinstance(solver, VarPro):
+        raise PointsError("method 'lbfgs_grid' fits one corpus only: a shared fit needs 'varpro'")
+    for column in (by, "run"):
+        if column not in points.columns:
+            raise PointsError(f"missing column: {column} (a shared fit needs the corpus and the run of each point)")
+    if points[by].isna().any() or points.empty:
+        raise PointsError(f"column {by} must name the corpus of every point: {int(points[by].isna().sum())} have none")
+    data = Data(schedules, point_weights, delta, dict(fix or {}), tuple(unknown), few)
+    one = prepare(points, law, data).problem.law
+    _check_shared(one, shared)
+
+    numbers, codes = pd.factorize(points[by], sort=True)
+    order = np.argsort(numbers, kind="stable")
+    points = points.iloc[order].assign(**{GROUP: numbers[order]})
+    if point_weights is not None and not isinstance(point_weights, str):
+        point_weights = np.asarray(point_weights, dtype=float)[order]
+    joint = joint_law(one, shared, [str(code) for code in codes])
+    in_joint = {p.name for p in joint.parameters} | {"lambda"}
+    everywhere = {f"{name}[{code}]": value for name, value in data.fix.items() for code in codes} | data.fix
+    of_all = {"fix": {name: value for name, value in everywhere.items() if name in in_joint}, "unknown": ()}
+    started = _with_starts(joint, one, shared, codes, _separate_fits(points, one, len(codes), data))
+    ready = prepare(points, started, replace(data, point_weights=point_weights, **of_all))
+    # Slow progress of one corpus is small beside the joint objective, so the usual tolerance would stop too early.
+    minimum = solver.solve(ready.problem)
+    theta, objective = refine(minimum.problem, minimum.theta, tolerance=1e-13)
+    optimum = Optimum(minimum.problem, theta, objective, ready.runs, ready.names)
+    corpora = {code: _corpus(g, str(code), one, shared, optimum, data) for g, code in enumerate(codes)}
+    return _Estimate(law, data, ready, optimum).fits(corpora, bootstrap, seed, workers)
+
+
+def _solver(method: str | VarPro | LbfgsGrid, few: bool) -> VarPro | LbfgsGrid:
+    if isinstance(method, str) and method not in METHODS:
         raise PointsError(f"method {method!r} is unknown: there are {' and '.join(METHODS)}")
-    if not delta > 0:
-        raise PointsError(f"delta = {delta:g} must be above 0: where the Huber loss of log residuals turns straight")
-    if few and (not prior or method != "varpro"):
+    solver = METHODS[method] if isinstance(method, str) else method
+    if few and not (isinstance(solver, VarPro) and solver.prior):
         raise PointsError("few=True needs the prior of method='varpro': points alone do not decide this fit")
-    ready = prepare(points, law, weights, schedules, delta, fix or {}, unknown, few)
-    if method == "varpro":
-        minimum = minima.best(ready.problem) if minima else minimise(ready.problem, prior, first_guesses)
-    else:
-        minimum = Minimum(ready.problem, *lbfgs_grid(ready.problem, grid or {}, screened))
-    optimum = Optimum(minimum.problem, minimum.theta, minimum.objective, ready.runs, ready.names)
-    result = replace(_at(optimum, ready, law), unknown=list(unknown), schedules=schedules)
-    if not bootstrap:
-        return result
-    rng = np.random.default_rng(seed)
-    draws = resample(optimum.problem, optimum.theta, optimum.spread, ready.runs, bootstrap, rng, workers)
-    return _with_uncertainty(result, ready, optimum, draws, workers)
+    return solver
 
 
-def _at(optimum: Optimum, ready: Ready, law: str | Law) -> Fit:
-    """The fit at an optimum, without its uncertainty."""
-    problem, theta = optimum.problem, optimum.theta
-    params = problem.parameters(theta)
-    x = {**problem.x, **(problem.curve(problem.nonlinear[-1].coordinate(params["lambda"])) if problem.curve else {})}
-    n_runs = int(ready.runs.max()) + 1
-    predicted = problem.law.loss(x, params)
-    return Fit(
-        law=law if isinstance(law, str) else law.name,
-        own_law=law if isinstance(law, Law) and LAWS.get(law.name) is not law else None,
-        scale=problem.scale,
-        columns=list(problem.law.columns),
-        params=params,
-        metrics=metrics(problem, predicted),
-        objective=optimum.objective - problem.prior_at(theta)[0],
-        n_points=len(problem.loss),
-        n_runs=n_runs,
-        ranges=ranges(x, ready.points),
-        fixed=sorted(problem.fixed),
-        constants=problem.constants,
-        warnings=ready.notes + few_runs(n_runs),
-        residuals=pd.Series(-problem.residuals(predicted), index=ready.rows, name="log_residual"),
-        optimum=optimum,
+def _check_shared(law: Law, shared: tuple[str, ...]) -> None:
+    """Raise PointsError for parameters that the corpora cannot share."""
+    names = [p.name for p in law.parameters]
+    invalid = [name for name in shared if name not in (*names, "lambda")]
+    if invalid:
+        raise PointsError(f"shared: {law.name} has no parameter {', '.join(invalid)}; it has {', '.join(names)}")
+    if law.cone is not None and any(p.name in shared for p in law.linear):
+        tied = ", ".join(p.name for p in law.linear)
+        raise PointsError(f"shared: the coefficients of {law.name} ({tied}) are tied together; share exponents only")
+
+
+def _separate_fits(points: pd.DataFrame, one: Law, count: int, data: Data) -> list[dict[str, float]]:
+    """Parameters of the separate fit of each corpus, empty where there is none."""
+    data, fits = replace(data, point_weights=None, unknown=()), []
+    for g in range(count):
+        try:
+            problem = prepare(points[points[GROUP] == g], one, data).problem
+            fits.append(problem.parameters(VarPro().solve(problem).theta))
+        except PointsError:
+            fits.append({})
+    return fits
+
+
+def _with_starts(joint: Law, one: Law, shared, codes, separate: list[dict[str, float]]) -> Law:
+    """The joint law with starts at the separate fits: random starts do not cover so many shapes."""
+    ends = {}
+    for p in one.nonlinear:
+        values = {str(code): fit[p.name] for code, fit in zip(codes, separate, strict=True) if p.name in fit}
+        if p.name in shared and values:
+            ends[p.name] = (min(values.values()), max(values.values()))
+        elif p.name not in shared:
+            ends |= {f"{p.name}[{code}]": (value, value) for code, value in values.items()}
+    guessed = (
+        replace(p, start=ends[p.name], prior=p.prior or p.start) if p.name in ends else p for p in joint.parameters
     )
+    return replace(joint, parameters=tuple(guessed))
 
 
-def _with_uncertainty(result: Fit, ready: Ready, optimum: Optimum, draws: np.ndarray, workers: int | None) -> Fit:
-    errors = optimum.spread.errors
-    fitted = [name for name in result.params if name not in result.fixed]
-    run_errors = np.bincount(ready.runs, errors) / np.bincount(ready.runs)
-    shares = prior_shares(optimum.problem, optimum.theta, fitted)
-    return replace(
-        result,
-        draws=draws,
+@dataclass(frozen=True, eq=False)
+class _Corpus:
+    """A corpus of a fit: its problem, its rows among all points, its parameter names -> those of the joint problem."""
+
+    problem: Problem
+    rows: np.ndarray
+    names: dict[str, str]
+
+
+def _corpus(g: int, code: str, one: Law, shared: tuple[str, ...], optimum: Optimum, data: Data) -> _Corpus:
+    joint, params = optimum.problem, optimum.problem.parameters(optimum.theta)
+    own = [p.name for p in one.parameters] + [name for name in params if name == "lambda"]
+    names = {name: name if name in shared or name == "lambda" else f"{name}[{code}]" for name in own}
+    fixed = {name: params[names[name]] for name in data.fix if name in names}
+    rows = np.flatnonzero(joint.x[GROUP] == g)
+    problem = replace(joint.part(rows), law=one, constants=constants_of(joint.constants, code), fixed=fixed)
+    return _Corpus(problem, rows, names)
+
+
+@dataclass(frozen=True, eq=False)
+class _Estimate:
+    """The optimum of a fit, of one corpus or of several, and what it was fitted to."""
+
+    law: str | Law
+    data: Data
+    ready: Ready
+    optimum: Optimum
+
+    def fits(
+        self, corpora: Mapping[Hashable, _Corpus], bootstrap: int, seed: int, workers: int | None
+    ) -> dict[Hashable, Fit]:
+        """Corpus -> its fit, with its uncertainty where there is a bootstrap."""
+        found = {code: self._fit(corpus, len(corpora) == 1) for code, corpus in corpora.items()}
+        if not bootstrap:
+            return found
+        problem, theta, runs, rng = (
+            self.optimum.problem,
+            self.optimum.theta,
+            self.ready.runs,
+            np.random.default_rng(seed),
+        )
+        draws = resample(problem, theta, self.optimum.sandwich, runs, bootstrap, rng, workers)
+        fitted = [name for name in problem.parameters(theta) if name not in problem.fixed]
+        shares = prior_shares(problem, theta, fitted)
         # Of what the prior decides a profile says nothing of the points, and takes longest.
-        profiles=profiles(optimum, [name for name in fitted if shares.get(name, 0.0) < BY_PRIOR], workers),
-        prior_shares=shares,
-        seed_noise=noise_between_seeds(ready.points, errors, ready.runs),
-        run_errors=run_errors,
-        point_errors=errors - run_errors[ready.runs],
-    )
+        profiled = profiles(self.optimum, [name for name in fitted if shares.get(name, 0.0) < BY_PRIOR], workers)
+        return {
+            code: self._with_uncertainty(fit, corpora[code], draws, shares, profiled) for code, fit in found.items()
+        }
+
+    def _fit(self, corpus: _Corpus, alone: bool) -> Fit:
+        """The fit of a corpus without its uncertainty."""
+        problem, rows, optimum = corpus.problem, corpus.rows, self.optimum
+        joint = optimum.problem.parameters(optimum.theta)
+        params = {short: joint[name] for short, name in corpus.names.items()}
+        x = {name: values for name, values in problem.x.items() if name != GROUP}
+        if problem.curve is not None:
+            x |= problem.curve(problem.nonlinear[-1].coordinate(params["lambda"]))
+        predicted = problem.law.loss(x, params)
+        residuals = problem.residuals(predicted)
+        run_numbers = np.unique(self.ready.runs[rows])
+        own_runs = [name if number in run_numbers else None for number, name in enumerate(self.ready.names)]
+        law, without_prior = self.law, optimum.objective - optimum.problem.prior_at(optimum.theta)[0]
+        return Fit(
+            law=law if isinstance(law, str) else law.name,
+            own_law=law if isinstance(law, Law) and LAWS.get(law.name) is not law else None,
+            scale=problem.scale,
+            columns=list(problem.law.columns),
+            params=params,
+            metrics=metrics(problem, predicted),
+            objective=without_prior if alone else float(problem.point_weights @ huber(residuals, problem.delta)),
+            n_points=len(rows),
+            n_runs=len(run_numbers),
+            ranges=ranges(x, self.ready.points.iloc[rows]),
+            unknown=list(self.data.unknown),
+            fixed=sorted(problem.fixed),
+            constants=problem.constants,
+            warnings=self.ready.notes + few_runs(len(run_numbers)),
+            residuals=pd.Series(-residuals, index=self.ready.rows[rows], name="log_residual"),
+            optimum=replace(optimum, run_names=own_runs, parameter_names=corpus.names),
+            schedules=self.data.schedules,
+        )
+
+    def _with_uncertainty(
+        self, fit: Fit, corpus: _Corpus, draws: np.ndarray, shares: dict[str, float], profiled: dict[str, Profile]
+    ) -> Fit:
+        columns = [
+            list(self.optimum.problem.parameters(self.optimum.theta)).index(name) for name in corpus.names.values()
+        ]
+        errors, runs = self.optimum.sandwich.errors[corpus.rows], pd.factorize(self.ready.runs[corpus.rows])[0]
+        run_errors = np.bincount(runs, errors) / np.bincount(runs)
+        return replace(
+            fit,
+            draws=draws[:, columns],
+            profiles={short: profiled[name] for short, name in corpus.names.items() if name in profiled},
+            prior_shares={short: shares[name] for short, name in corpus.names.items() if name in shares},
+            seed_noise=noise_between_seeds(self.ready.points.iloc[corpus.rows], errors, runs),
+            run_errors=run_errors,
+            point_errors=errors - run_errors[runs],
+        )
 
 
 def few_runs(n_runs: int) -> list[str]:
@@ -152,11 +305,11 @@ def metrics(problem: Problem, predicted: np.ndarray) -> dict[str, float]:
     """The `Fit.metrics` of predicted losses (n,)."""
     loss, n, k = problem.loss, len(problem.loss), problem.n_free
     errors = predicted - loss
-    spread = np.sum((loss - loss.mean()) ** 2)
+    around_mean = np.sum((loss - loss.mean()) ** 2)
     residuals = problem.residuals(predicted)
     squares = float(np.mean(residuals**2))
     return {
-        "r2": float(1 - np.sum(errors**2) / spread) if spread else float("nan"),
+        "r2": float(1 - np.sum(errors**2) / around_mean) if around_mean else float("nan"),
         "mae": float(np.abs(errors).mean()),
         "rmse": float(np.sqrt(np.mean(errors**2))),
         "log_rmse": float(np.sqrt(squares)),

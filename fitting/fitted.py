@@ -195,7 +195,7 @@ class Fit:
         Raises PointsError for a fit that was read from a file.
         """
         optimum = self._required_optimum()
-        every = pd.Series(optimum.spread.leverage, index=optimum.names, name="leverage")
+        every = pd.Series(optimum.sandwich.leverage, index=optimum.run_names, name="leverage")
         return every[every.index.notna()]
 
     def _required_optimum(self) -> Optimum:
@@ -213,7 +213,7 @@ class Fit:
             searched = ", ".join(name for name in self.params if name not in self.fixed)
             raise PointsError(f"{self.law} has no fitted parameter {parameter!r}; fitted are {searched}")
         _tails(level)
-        return profile(optimum, optimum.problem.reader(parameter), level)
+        return profile(optimum, optimum.reader(parameter), level)
 
     def explain(self) -> str:
         """A paragraph on how well the law fits and which parameters are identified."""

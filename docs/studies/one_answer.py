@@ -79,7 +79,10 @@ def predictions(sets: int, some: list[Part]) -> list[np.ndarray]:
     def predict(part: Part) -> np.ndarray:
         name, law, fitted, judged = part
         fix = {"alpha": 0.5} if "pythia" in name else None
-        fits = (fitting.fit(fitted, law, first_guesses=number, bootstrap=0, fix=fix) for number in range(sets))
+        fits = (
+            fitting.fit(fitted, law, method=fitting.VarPro(first_guesses=number), bootstrap=0, fix=fix)
+            for number in range(sets)
+        )
         return np.array([fit.predict(judged) for fit in fits])
 
     return over_cores(predict, some)

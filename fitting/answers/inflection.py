@@ -12,7 +12,7 @@ from fitting.answers.transfer_closed_form import inflection_ratio_at
 from fitting.fitted import Fit
 from fitting.laws.chinchilla import CHINCHILLA
 from fitting.points import PointsError, columns_of
-from fitting.solver.multi_start import minimise
+from fitting.solver.multi_start import VarPro
 from fitting.solver.problem import Problem
 from fitting.uncertainty.bootstrap import resample
 from fitting.uncertainty.sandwich import sandwich
@@ -120,7 +120,7 @@ def _slope(x: dict[str, np.ndarray], runs: np.ndarray, r: float, D: float, boots
             f"{len(rows)} points at r = {r:g} are too few: five, at two or more D, are needed at each ratio"
         )
     problem = Problem(SIGNED, own, x["loss"][rows], np.ones(len(rows)), {})
-    minimum = minimise(problem)
+    minimum = VarPro().solve(problem)
     problem, theta = minimum.problem, minimum.theta
     found = problem.parameters(theta)
 

@@ -6,11 +6,13 @@ walked in as logarithms, as in Que et al. 2024, app. E.3; one that may have eith
 
 import itertools
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.optimize import minimize
 
 from fitting.points import PointsError
+from fitting.solver.multi_start import Minimum
 from fitting.solver.newton import huber
 from fitting.solver.problem import Problem
 
@@ -34,36 +36,43 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
 of coefficients, values of shapes; those outside a bound start on it."""
 
 
-def lbfgs_grid(problem: Problem, grid: Mapping[str, Iterable[float]], screened: int | None) -> tuple[np.ndarray, float]:
-    """The best (theta, objective) over the grid.
+@dataclass(frozen=True, eq=False)
+class LbfgsGrid:
+    """L-BFGS from every start of a grid.
 
     `grid`: parameter -> starting values, logarithms for coefficients; parameters that it leaves out take the paper's
     starts, or three over their range. `screened`: follow only so many starts, the best by the objective of at most 300
-    points; None follows all. Raises PointsError for a parameter that the law does not have.
+    points; None follows all.
     """
-    axes = _axes(problem, grid)
-    m = len(axes) - len(problem.nonlinear)
-    starts = np.array(list(itertools.product(*axes)))
-    if screened is not None and len(starts) > screened:
-        part = problem.subsample()
-        values = [_objective(part, start, m)[0] for start in starts]
-        starts = starts[np.argsort(values, kind="stable")[:screened]]
-    low = np.concatenate([np.full(m, -30.0), problem.lower])
-    high = np.concatenate([np.full(m, 30.0), problem.upper])
-    best, least = starts[0], np.inf
-    for start in starts:
-        found = minimize(
-            lambda point: _objective(problem, point, m),
-            np.clip(start, low, high),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=list(zip(low, high, strict=True)),
-            # The objective is some hundredths: at the default ftol, absolute below 1, it would stop early.
-            options={"maxiter": 5000, "maxfun": 10_000, "ftol": 1e-13, "gtol": 1e-10},
-        )
-        if found.fun < least:
-            best, least = found.x, float(found.fun)
-    return _theta(problem, best, m), least
+
+    grid: Mapping[str, Iterable[float]] = field(default_factory=dict)
+    screened: int | None = 20
+
+    def solve(self, problem: Problem) -> Minimum:
+        """The least minimum reached. Raises PointsError for a parameter of the grid that the law does not have."""
+        axes = _axes(problem, self.grid)
+        m = len(axes) - len(problem.nonlinear)
+        starts = np.array(list(itertools.product(*axes)))
+        if self.screened is not None and len(starts) > self.screened:
+            part = problem.subsample()
+            values = [_objective(part, start, m)[0] for start in starts]
+            starts = starts[np.argsort(values, kind="stable")[: self.screened]]
+        low = np.concatenate([np.full(m, -30.0), problem.lower])
+        high = np.concatenate([np.full(m, 30.0), problem.upper])
+        best, least = starts[0], np.inf
+        for start in starts:
+            found = minimize(
+                lambda point: _objective(problem, point, m),
+                np.clip(start, low, high),
+                jac=True,
+                method="L-BFGS-B",
+                bounds=list(zip(low, high, strict=True)),
+                # The objective is some hundredths: at the default ftol, absolute below 1, it would stop early.
+                options={"maxiter": 5000, "maxfun": 10_000, "ftol": 1e-13, "gtol": 1e-10},
+            )
+            if found.fun < least:
+                best, least = found.x, float(found.fun)
+        return Minimum(problem, _theta(problem, best, m), least)
 
 
 def _axes(problem: Problem, grid: Mapping[str, Iterable[float]]) -> list[list[float]]:
@@ -104,8 +113,8 @@ def _objective(problem: Problem, point: np.ndarray, m: int) -> tuple[float, np.n
     if not problem.has_residuals(at):
         return 1e6, np.zeros(len(point))
     residuals = problem.residuals(at)
-    pull = problem.weights * np.clip(residuals, -problem.delta, problem.delta) / problem.unit(at)
+    pull = problem.point_weights * np.clip(residuals, -problem.delta, problem.delta) / problem.unit(at)
     # With the coefficients held, not the scaled amounts: what the scaling takes is given back.
     slopes = problem.slopes(z, u, at, scaled=False)
     gradient = np.concatenate([(pull @ columns) * u, pull @ slopes])
-    return float(problem.weights @ huber(residuals, problem.delta)), gradient
+    return float(problem.point_weights @ huber(residuals, problem.delta)), gradient

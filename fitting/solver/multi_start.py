@@ -1,16 +1,14 @@
 """The global minimum of the objective, by local searches from many starts."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from fitting.laws.law import Law
-from fitting.schedule import Schedules
 from fitting.solver.newton import refine
-from fitting.solver.prepare import prepare
-from fitting.solver.problem import DELTA, Problem
+from fitting.solver.prepare import Data, prepare
+from fitting.solver.problem import Problem
 from fitting.solver.varpro import AGREEMENT, EXACT, low_places, starting_points
 
 SAME, BESIDE = 1e-4, 0.02
@@ -25,6 +23,10 @@ AGREE = 1e-4
 """Relative difference up to which two searches have reached the same objective."""
 LEAST_NOISE = 1e-6
 """Relative error of a point below which the prior's strength does not fall, as where a law fits exactly."""
+
+
+End = tuple[np.ndarray, float]
+"""theta and objective of a local minimum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,52 +51,48 @@ class Minimum:
     objective: float
 
 
-def local_minima(
-    points: pd.DataFrame,
-    law: str | Law,
-    *,
-    searches: int = 3,
-    first_guesses: int = 0,
-    schedules: Schedules | None = None,
-    weights: np.ndarray | str | None = None,
-    delta: float = DELTA,
-    fix: Mapping[str, float] | None = None,
-    unknown: Iterable[str] = (),
-    prior: bool = True,
-) -> LocalMinima:
+@dataclass(frozen=True, eq=False)
+class VarPro:
+    """Variable projection from many starts, refined by Newton's method: the global minimum of the objective.
+
+    `prior`: False for the objective of the papers alone, whose optimum is not unique where points leave a parameter
+    free. `first_guesses`: which random starts, to see that the result does not depend on them. `minima`: where the
+    search starts, as `local_minima` finds it for nearly the same points; None to search everywhere.
+    """
+
+    prior: bool = True
+    first_guesses: int = 0
+    minima: LocalMinima | None = None
+
+    def solve(self, problem: Problem) -> Minimum:
+        """The global minimum of a problem: searched on a subsample, refined on all points."""
+        if self.minima:
+            return self.minima.best(problem)
+        part = problem.subsample()
+        ends: list[End] = []
+        least = []
+        for number in range(ROUNDS):
+            reached, agreed = _search(part, self.first_guesses, number)
+            ends += reached
+            least.append(min(objective for _, objective in reached))
+            if agreed or sum(one <= min(least) * (1 + AGREE) + EXACT for one in least) > 1:
+                break
+        part, ends = _with_prior(part, ends) if self.prior else (part, ends)
+        return LocalMinima(part, [theta for theta, _ in _distinct(part, ends, NEAR)]).best(problem)
+
+
+def local_minima(points: pd.DataFrame, law: str | Law, data: Data, method: VarPro, searches: int = 3) -> LocalMinima:
     """All local minima that some searches find, as starts of many fits to nearly the same points.
 
-    Arguments as in `fit`. Where points leave a parameter free, the result of a search depends on its start; a fit that
-    starts from these minima has all points behind its start.
+    Where points leave a parameter free, the result of a search depends on its start; a fit that starts from these
+    minima has all points behind its start.
     """
-    problem = prepare(points, law, weights, schedules, delta, fix or {}, unknown).problem
+    problem = prepare(points, law, data).problem
     part = problem.subsample()
-    ends = [end for number in range(searches) for end in _search(part, first_guesses, number)[0]]
-    part, ends = _with_prior(part, ends) if prior else (part, _distinct(part, ends, FAR))
+    ends = [end for number in range(searches) for end in _search(part, method.first_guesses, number)[0]]
+    part, ends = _with_prior(part, ends) if method.prior else (part, _distinct(part, ends, FAR))
     problem = replace(problem, prior=part.prior)
     return LocalMinima(problem, [problem.rescaled(theta, part) for theta, _ in ends])
-
-
-def minimise(problem: Problem, prior: bool = True, first_guesses: int = 0) -> Minimum:
-    """The global minimum: searched on a subsample, refined on all points.
-
-    `prior`: whether the weak prior decides what the points do not. `first_guesses`: which random starts.
-    """
-    part = problem.subsample()
-    ends: list[End] = []
-    least = []
-    for number in range(ROUNDS):
-        reached, agreed = _search(part, first_guesses, number)
-        ends += reached
-        least.append(min(objective for _, objective in reached))
-        if agreed or sum(one <= min(least) * (1 + AGREE) + EXACT for one in least) > 1:
-            break
-    part, ends = _with_prior(part, ends) if prior else (part, ends)
-    return LocalMinima(part, [theta for theta, _ in _distinct(part, ends, NEAR)]).best(problem)
-
-
-End = tuple[np.ndarray, float]
-"""theta and objective of a local minimum."""
 
 
 def _search(part: Problem, first_guesses: int, number: int) -> tuple[list[End], bool]:

@@ -79,7 +79,7 @@ def _descend(
         _, pull, precision = problem.prior_at(theta)
         gradient, newton, majorant = gradient + pull, newton + np.diag(precision), majorant + np.diag(precision)
         if penalty is not None:
-            distance, slope = penalty.value(theta) - penalty.target, gradient_of(penalty.value, theta, lower, upper)
+            distance, slope = penalty.value(theta) - penalty.target, gradient_of(penalty.value, theta, upper)
             gradient = gradient + penalty.strength * distance * slope
             newton = newton + penalty.strength * np.outer(slope, slope)
             majorant = majorant + penalty.strength * np.outer(slope, slope)
@@ -147,7 +147,7 @@ def _evaluate(problem: Problem, theta: np.ndarray, penalty: Penalty | None) -> _
         return _State(np.inf, loss, columns, loss, loss)
     residuals = problem.residuals(loss)
     clipped = np.clip(residuals, -problem.delta, problem.delta)
-    scores = problem.weights * clipped
+    scores = problem.point_weights * clipped
     objective = float(scores @ (residuals - clipped / 2)) + problem.prior_at(theta)[0]
     if penalty is not None:
         objective += penalty.strength / 2 * (penalty.value(theta) - penalty.target) ** 2
@@ -157,8 +157,8 @@ def _evaluate(problem: Problem, theta: np.ndarray, penalty: Penalty | None) -> _
 def _gauss_newton(problem: Problem, rows: np.ndarray, residuals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The Gauss-Newton Hessian (p, p) of the Huber loss, and that of the quadratic above it; rows (p, n)."""
     size = np.abs(residuals)
-    close = problem.weights * (size <= problem.delta)
-    beyond = problem.weights * problem.delta / np.maximum(size, problem.delta) - close
+    close = problem.point_weights * (size <= problem.delta)
+    beyond = problem.point_weights * problem.delta / np.maximum(size, problem.delta) - close
     newton = (rows * close) @ rows.T
     return newton, newton + (rows * beyond) @ rows.T
 
@@ -183,11 +183,10 @@ def _refine_coefficients(problem: Problem, theta: np.ndarray, state: _State) -> 
     return theta, state
 
 
-def gradient_of(
-    value: Callable[[np.ndarray], float], theta: np.ndarray, lower: np.ndarray, upper: np.ndarray
-) -> np.ndarray:
-    """Derivative (p,) of a number in theta, by differences that stay within the bounds."""
+def gradient_of(value: Callable[[np.ndarray], float], theta: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """Derivative (p,) of a number in theta, by differences within upper bounds of all or of its last coordinates."""
     center, slope = value(theta), np.empty(len(theta))
+    upper = np.concatenate([np.full(len(theta) - len(upper), np.inf), upper])
     for j in range(len(theta)):
         step = STEP * max(1.0, abs(theta[j]))
         step = step if theta[j] + step <= upper[j] else -step

@@ -1,8 +1,8 @@
 """Points of a table as a problem that the solvers take, checked against the law."""
 
 import warnings as python_warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,23 @@ from fitting.points import (
     with_value,
 )
 from fitting.schedule import ANNEALING, Schedules, annealing_curve, whole_schedules, with_areas
-from fitting.solver.problem import Problem, check_fixed
+from fitting.solver.problem import DELTA, Problem, check_fixed
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """What a fit is given beside its points and its law, as the parameters of `fit`. Raises PointsError."""
+
+    schedules: Schedules | None = None
+    point_weights: np.ndarray | str | None = None
+    delta: float = DELTA
+    fix: Mapping[str, float] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+    few: bool = False
+
+    def __post_init__(self):
+        if not self.delta > 0:
+            raise PointsError(f"delta = {self.delta:g} must be above 0: where the Huber loss turns straight")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,21 +53,13 @@ class Ready:
     notes: list[str]
 
 
-def prepare(
-    points: pd.DataFrame,
-    law: str | Law,
-    weights: np.ndarray | str | None,
-    schedules: Schedules | None,
-    delta: float,
-    fix: Mapping[str, float],
-    unknown: Iterable[str],
-    few: bool = False,
-) -> Ready:
-    """Check points against a law; arguments as in `fit`. Raises PointsError."""
+def prepare(points: pd.DataFrame, law: str | Law, data: Data) -> Ready:
+    """Points checked against a law, and what is solved. Raises PointsError."""
+    schedules, fix = data.schedules, data.fix
     chosen = resolve_law(law)
     if chosen.among is not None:
         chosen = chosen.among(mixture_columns(points))
-    for name in unknown:
+    for name in data.unknown:
         if name not in UNKNOWN or name not in chosen.columns:
             could = ", ".join(column for column in UNKNOWN if column in chosen.columns) or "none"
             raise PointsError(f"unknown: {name!r} cannot be fitted for {chosen.name}; columns that can be: {could}")
@@ -70,7 +78,7 @@ def prepare(
     notes: list[str] = []
     if chosen.whole_schedule:
         points = _with_own_s1(points, chosen, schedules)
-    points, weight, runs, rows = _sorted_by_run(points, chosen, weights, notes)
+    points, weight, runs, rows = _sorted_by_run(points, chosen, data.point_weights, notes)
 
     annealing = [name for name in ANNEALING if name in chosen.columns]
     reads_s2 = schedules is not None and any(name != "s2_pretrain" for name in annealing)
@@ -91,7 +99,7 @@ def prepare(
     whole = whole_schedules(points, schedules) if chosen.whole_schedule and schedules is not None else {}
     fixed = {name: float(value) for name, value in fix.items() if name != "lambda"}
     enough = x, chosen, len(chosen.parameters) - len(fixed) + (curve is not None), fixed
-    if few and len(points):
+    if data.few and len(points):
         notes += not_enough(*enough)
     else:
         check_enough(*enough)
@@ -104,7 +112,7 @@ def prepare(
         weight,
         constants,
         curve,
-        delta,
+        data.delta,
         fixed,
         scale=scale,
     )
@@ -149,7 +157,7 @@ def _weights(points: pd.DataFrame, weights: np.ndarray | str | None) -> np.ndarr
         return np.ones(len(points))
     if isinstance(weights, str):
         if weights != "loss_stderr":
-            raise PointsError(f"weights = {weights!r} is unknown: give an array, one a point, or 'loss_stderr'")
+            raise PointsError(f"point_weights = {weights!r} is unknown: give an array, one a point, or 'loss_stderr'")
         stderr = numbers_of(points, ["loss_stderr"])["loss_stderr"]
         if (stderr <= 0).any():
             raise PointsError(f"loss_stderr is not above 0 in {(stderr <= 0).sum()} points: it cannot weigh them")
@@ -157,5 +165,5 @@ def _weights(points: pd.DataFrame, weights: np.ndarray | str | None) -> np.ndarr
         return inverse / inverse.mean()
     given = np.asarray(weights, dtype=float)
     if given.shape != (len(points),) or not np.isfinite(given).all() or (given < 0).any():
-        raise PointsError(f"weights must be {len(points)} finite numbers, none negative: one a point")
+        raise PointsError(f"point_weights must be {len(points)} finite numbers, none negative: one a point")
     return given

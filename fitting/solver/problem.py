@@ -8,6 +8,7 @@ known). Parameters given in `fixed` are in neither.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 
 import numpy as np
@@ -26,7 +27,7 @@ DELTA = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Points to be fitted: x (name -> (n,)), loss (n,), weights (n,), and the areas S2 over lambda's coordinate.
+    """Points to be fitted: x (name -> (n,)), loss (n,), point_weights (n,), and the areas S2 over lambda's coordinate.
 
     `delta`: where the Huber loss of log residuals turns from square to straight. `fixed`: name -> value of parameters
     that are not searched. `prior`: strength of the prior in units of the objective, 0 for none. Raises PointsError for
@@ -43,65 +44,95 @@ class Problem:
     law: Law
     x: dict[str, np.ndarray]
     loss: np.ndarray
-    weights: np.ndarray
+    point_weights: np.ndarray
     constants: dict[str, float]
     curve: AnnealingCurve | None = None
     delta: float = DELTA
     fixed: Mapping[str, float] = field(default_factory=dict)
     prior: float = 0.0
     scale: float = 0.0
-    nonlinear: tuple[Parameter, ...] = field(init=False)
-    log_loss: np.ndarray = field(init=False)
-    lower: np.ndarray = field(init=False)
-    upper: np.ndarray = field(init=False)
-    _mean: np.ndarray = field(init=False, repr=False)
-    _precision: np.ndarray = field(init=False, repr=False)
-    _last: list = field(init=False, repr=False)
-    _psi: np.ndarray = field(init=False, repr=False)
-    _free: np.ndarray = field(init=False, repr=False)
-    _place: dict[int, int] = field(init=False, repr=False)
-    _kept: np.ndarray = field(init=False, repr=False)
-    _held: np.ndarray = field(init=False, repr=False)
-    _held_values: np.ndarray = field(init=False, repr=False)
-    _origin: np.ndarray = field(init=False, repr=False)
-    _widths: np.ndarray = field(init=False, repr=False)
 
-    def __post_init__(self):
-        law, fixed = self.law, self.fixed
-        free = np.array([p.name not in fixed for p in law.nonlinear], dtype=bool)
-        nonlinear = tuple(p for p in law.nonlinear if p.name not in fixed)
-        nonlinear += (LAMBDA,) if self.curve is not None else ()
-        held = [j for j, p in enumerate(law.linear) if p.name in fixed]
-        mirrored = [j for j, p in enumerate(law.linear) if p.either_sign] if law.cone is None else []
-        count = law.generators(law.middle, self.constants).shape[1]
-        dropped = {*held, *(len(law.linear) + i for i, j in enumerate(mirrored) if j in held)}
-        kept = np.array([j for j in range(count) if j not in dropped], dtype=int)
-        ranges = [(law.lambda_prior if p is LAMBDA else p.prior) or p.start for p in nonlinear]
-        priors = np.array([[p.coordinate(end) for end in ends] for p, ends in zip(nonlinear, ranges)]).reshape(-1, 2)
-        origin = np.array([p.origin if law.cone is None else 0.0 for p in law.linear])
-        origin[held] = 0.0
-        widths = [max(p.high - p.origin, 0.0) or p.origin - p.low for p in law.linear]
-        widths += [-law.linear[j].low for j in mirrored]
-        amounts = np.full(len(kept), self.scale or float(self.loss.mean()))
-        derived = {
-            "nonlinear": nonlinear,
-            "log_loss": self.loss if self.scale else np.log(self.loss),
-            "lower": np.array([p.coordinate(p.low) for p in nonlinear]),
-            "upper": np.array([p.coordinate(p.high) for p in nonlinear]),
-            "_mean": np.concatenate([np.zeros(len(kept)), priors.mean(axis=1)]),
-            "_precision": self.prior / np.concatenate([amounts, np.ptp(priors, axis=1)]) ** 2,
-            "_last": [],
-            "_psi": np.array([fixed.get(p.name, np.nan) for p in law.nonlinear]),
-            "_free": free,
-            "_place": {int(j): row for row, j in enumerate(np.flatnonzero(free))},
-            "_kept": kept,
-            "_held": np.array(held, dtype=int),
-            "_held_values": np.array([fixed[law.linear[j].name] for j in held]),
-            "_origin": origin,
-            "_widths": np.array(widths)[kept] if law.cone is None else np.full(len(kept), inf),
-        }
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+    @cached_property
+    def nonlinear(self) -> tuple[Parameter, ...]:
+        """The nonlinear parameters that are searched, lambda last."""
+        return (
+            *(p for p in self.law.nonlinear if p.name not in self.fixed),
+            *((LAMBDA,) if self.curve is not None else ()),
+        )
+
+    @cached_property
+    def log_loss(self) -> np.ndarray:
+        """Logarithm (n,) of the loss, or the loss itself where its residuals are."""
+        return self.loss if self.scale else np.log(self.loss)
+
+    @cached_property
+    def lower(self) -> np.ndarray:
+        """Lower bounds (q,) of z."""
+        return np.array([p.coordinate(p.low) for p in self.nonlinear])
+
+    @cached_property
+    def upper(self) -> np.ndarray:
+        """Upper bounds (q,) of z."""
+        return np.array([p.coordinate(p.high) for p in self.nonlinear])
+
+    @cached_property
+    def _free(self) -> np.ndarray:
+        """Mask of the law's nonlinear parameters that are searched."""
+        return np.array([p.name not in self.fixed for p in self.law.nonlinear], dtype=bool)
+
+    @cached_property
+    def _row(self) -> dict[int, int]:
+        """Number of a nonlinear parameter of the law -> its number among those searched."""
+        return {int(j): row for row, j in enumerate(np.flatnonzero(self._free))}
+
+    @cached_property
+    def _held(self) -> np.ndarray:
+        """Numbers of the coefficients that are fixed."""
+        return np.array([j for j, p in enumerate(self.law.linear) if p.name in self.fixed], dtype=int)
+
+    @cached_property
+    def _held_values(self) -> np.ndarray:
+        return np.array([self.fixed[self.law.linear[j].name] for j in self._held])
+
+    @cached_property
+    def _mirrored(self) -> list[int]:
+        """Numbers of the coefficients of either sign, each of which has a second generator."""
+        return [j for j, p in enumerate(self.law.linear) if p.either_sign] if self.law.cone is None else []
+
+    @cached_property
+    def _kept(self) -> np.ndarray:
+        """Numbers of the generators whose amounts are searched."""
+        count = self.law.generators(self.law.middle, self.constants).shape[1]
+        second = {len(self.law.linear) + i for i, j in enumerate(self._mirrored) if j in self._held}
+        return np.array([j for j in range(count) if j not in {*self._held.tolist(), *second}], dtype=int)
+
+    @cached_property
+    def _origin(self) -> np.ndarray:
+        """The coefficients (k,) from which amounts count, 0 for those that are fixed."""
+        origin = np.array([p.origin if self.law.cone is None else 0.0 for p in self.law.linear])
+        origin[self._held] = 0.0
+        return origin
+
+    @cached_property
+    def _widths(self) -> np.ndarray:
+        """The most (m,) that the coefficient of each amount may be."""
+        if self.law.cone is not None:
+            return np.full(len(self._kept), inf)
+        widths = [max(p.high - p.origin, 0.0) or p.origin - p.low for p in self.law.linear]
+        return np.array([*widths, *(-self.law.linear[j].low for j in self._mirrored)])[self._kept]
+
+    @cached_property
+    def _prior_mean_and_precision(self) -> tuple[np.ndarray, np.ndarray]:
+        ranges = [(self.law.lambda_prior if p is LAMBDA else p.prior) or p.start for p in self.nonlinear]
+        priors = [[p.coordinate(end) for end in ends] for p, ends in zip(self.nonlinear, ranges)]
+        priors = np.array(priors).reshape(-1, 2)
+        amounts = np.full(len(self._kept), self.scale or float(self.loss.mean()))
+        mean = np.concatenate([np.zeros(len(self._kept)), priors.mean(axis=1)])
+        return mean, self.prior / np.concatenate([amounts, np.ptp(priors, axis=1)]) ** 2
+
+    @cached_property
+    def _last(self) -> list:
+        return []
 
     @property
     def n_free(self) -> int:
@@ -111,8 +142,9 @@ class Problem:
 
     def prior_at(self, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """What the prior adds to the objective at theta, its gradient (p,), and the diagonal (p,) of its Hessian."""
-        pull = self._precision * (theta - self._mean)
-        return float(pull @ (theta - self._mean)) / 2, pull, self._precision
+        mean, precision = self._prior_mean_and_precision
+        gradient = precision * (theta - mean)
+        return float(gradient @ (theta - mean)) / 2, gradient, precision
 
     def residuals(self, at: np.ndarray) -> np.ndarray:
         """Log residuals (n,) of the loss `at`, or those of the loss itself over the scale."""
@@ -136,7 +168,7 @@ class Problem:
             self,
             x={name: values[rows] for name, values in self.x.items()},
             loss=self.loss[rows],
-            weights=self.weights[rows],
+            point_weights=self.point_weights[rows],
             curve=None if self.curve is None else self.curve.part(rows),
         )
 
@@ -156,7 +188,7 @@ class Problem:
         values = np.array([p.value(c) for p, c in zip(self.nonlinear, z.tolist(), strict=True)])
         if not self.fixed:
             return values
-        psi = self._psi.copy()
+        psi = np.array([self.fixed.get(p.name, np.nan) for p in self.law.nonlinear])
         count = int(self._free.sum())
         psi[self._free] = values[:count]
         return np.concatenate([psi, values[count:]])
@@ -228,20 +260,20 @@ class Problem:
         at = self._scaled(z)
         amounts = u / at.size
         coefficients = at.cone @ amounts + at.held
-        place = self._place
+        row_of = self._row
         assert self.law.slopes is not None
         law_slopes = self.law.slopes(at.x, at.psi, at.basis)
-        each = [(k, place[j], part) for (k, j), part in law_slopes.items() if j in place]
+        each = [(k, row_of[j], part) for (k, j), part in law_slopes.items() if j in row_of]
         if self.curve is not None:
             areas = self.curve.slopes(z[-1])
-            each += [(k, len(place), part * areas[j]) for (k, j), part in law_slopes.items() if j in areas]
+            each += [(k, len(row_of), part * areas[j]) for (k, j), part in law_slopes.items() if j in areas]
         pairs = [(k, row) for k, row, _ in each]
-        count = max([len(place) - 1, *(row for _, row in pairs)]) + 1
+        count = max([len(row_of) - 1, *(row for _, row in pairs)]) + 1
         parts = np.array([part for _, _, part in each]).reshape(-1, len(at.basis))
         of_parts, of_basis = np.zeros((count, len(pairs))), np.zeros((count, len(at.cone)))
         for i, (k, row) in enumerate(pairs):
             of_parts[row, i] = coefficients[k]
-        turns = {place[j]: turn for j, turn in self._turns(at.psi, list(place)).items()}
+        turns = {row_of[j]: turn for j, turn in self._turns(at.psi, list(row_of)).items()}
         for row, (turn, held) in turns.items():
             of_basis[row] = turn @ amounts + held
         if scaled:
@@ -256,7 +288,7 @@ class Problem:
                     growth[row] += np.einsum("km,km->m", turn, basis_columns)
             of_basis -= (growth * (amounts / at.size / len(at.basis))) @ at.cone.T
         speeds = np.ones(count)  # the slopes of the areas are in lambda's coordinate already
-        speeds[: len(place)] = [p.speed(v) for p, v in zip(self.nonlinear, at.psi[list(place)], strict=False)]
+        speeds[: len(row_of)] = [p.speed(v) for p, v in zip(self.nonlinear, at.psi[list(row_of)], strict=False)]
         return (of_parts @ parts + of_basis @ at.basis.T) * speeds[:, None]
 
     def _turns(self, psi: np.ndarray, free: list[int]) -> dict[int, tuple[np.ndarray, np.ndarray]]:

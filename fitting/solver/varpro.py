@@ -163,7 +163,7 @@ class _Projected:
 
     def __init__(self, problem: Problem):
         self.problem = problem
-        self.rows = np.sqrt(problem.weights) / problem.unit(problem.loss)
+        self.rows = np.sqrt(problem.point_weights) / problem.unit(problem.loss)
         self.at: bytes | None = None
 
     def solve(self, z: np.ndarray) -> np.ndarray:

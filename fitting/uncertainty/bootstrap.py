@@ -33,7 +33,13 @@ RUN_COLUMNS = ("N", "D", "r", "rho", *FORWARD, *ANNEALING, "s1_pretrain", "step"
 
 
 def resample(
-    problem: Problem, theta: np.ndarray, spread: Sandwich, runs: np.ndarray, draws: int, rng, workers: int | None = None
+    problem: Problem,
+    theta: np.ndarray,
+    sandwich: Sandwich,
+    runs: np.ndarray,
+    draws: int,
+    rng,
+    workers: int | None = None,
 ) -> np.ndarray:
     """Parameters (draws, parameters) of refits, each started from theta, in the order of `problem.parameters`.
 
@@ -48,20 +54,17 @@ def resample(
         factors = rng.choice([-1.0, 1.0], (draws, n_runs))
         if n_runs < FEW:
             factors *= rng.choice(FACTORS, (draws, n_runs))
-        freedom = max(np.median([spread.freedom(one) for one in np.eye(len(theta))]) - 1, SMALLEST_FREEDOM)
+        freedom = max(np.median([sandwich.freedom(one) for one in np.eye(len(theta))]) - 1, SMALLEST_FREEDOM)
         factors *= np.sqrt(freedom / rng.chisquare(freedom, (draws, 1)))
-    job = (problem, theta, spread, runs, reweight)
-    return np.array(over_cores(lambda row: _refit(job, row), list(factors), workers))
 
+    def refit(factors: np.ndarray) -> list[float]:
+        if reweight:
+            drawn = replace(problem, point_weights=problem.point_weights * factors[runs])
+        else:
+            drawn = replace(problem, loss=with_errors(sandwich.fitted, factors[runs] * sandwich.errors, problem.scale))
+        return list(problem.parameters(refine(drawn, theta, tolerance=1e-6, max_steps=60)[0]).values())
 
-def _refit(job: tuple, factors: np.ndarray) -> list[float]:
-    problem, theta, spread, runs, reweight = job
-    if reweight:
-        drawn = replace(problem, weights=problem.weights * factors[runs])
-    else:
-        errors = factors[runs] * spread.errors
-        drawn = replace(problem, loss=with_errors(spread.fitted, errors, problem.scale))
-    return list(problem.parameters(refine(drawn, theta, tolerance=1e-6, max_steps=60)[0]).values())
+    return np.array(over_cores(refit, factors, workers))
 
 
 def with_errors(loss: np.ndarray, errors: np.ndarray | float, scale: float) -> np.ndarray:

@@ -7,8 +7,8 @@ Bate 2007), and compared with Student's t squared.
 A quadratic penalty moves the number. The penalised optimum is a point of the profile whatever the penalty's strength.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -32,17 +32,23 @@ FARTHEST = 30.0
 class Optimum:
     """The optimum of a problem: theta, objective, the number of each point's run and the names of the runs.
 
-    A run whose name is None is another corpus's (`fitting.shared_estimation`).
+    In a fit of one corpus among several, the runs of the others have the name None, and `parameter_names` maps the
+    parameters of the corpus to those of the problem.
     """
 
     problem: Problem
     theta: np.ndarray
     objective: float
     runs: np.ndarray
-    names: list
+    run_names: list
+    parameter_names: Mapping[str, str] = field(default_factory=dict)
+
+    def reader(self, name: str) -> Callable[[np.ndarray], float]:
+        """theta -> the value of a parameter."""
+        return self.problem.reader(self.parameter_names.get(name, name))
 
     @cached_property
-    def spread(self) -> Sandwich:
+    def sandwich(self) -> Sandwich:
         """The fit to first order, computed when it is first needed: many fits only predict."""
         return sandwich(self.problem, self.theta, self.runs)
 
@@ -70,19 +76,17 @@ class Profile:
 def profile(optimum: Optimum, value: Callable[[np.ndarray], float], level: float = 0.9) -> Profile:
     """The profile of value(theta), on both sides of the optimum as far as an interval of the level needs."""
     problem, theta = optimum.problem, optimum.theta
-    upper = np.concatenate([np.full(len(theta) - len(problem.nonlinear), np.inf), problem.upper])
-    lower = np.concatenate([np.zeros(len(theta) - len(problem.nonlinear)), problem.lower])
-    best, slope = value(theta), gradient_of(value, theta, lower, upper)
-    bread, spread = optimum.spread.variances(slope)
-    freedom = max(optimum.spread.freedom(slope), LEAST_FREEDOM)
-    if not (bread > 0 and spread > 0):
+    best, slope = value(theta), gradient_of(value, theta, problem.upper)
+    bread, variance = optimum.sandwich.variances(slope)
+    freedom = max(optimum.sandwich.freedom(slope), LEAST_FREEDOM)
+    if not (bread > 0 and variance > 0):
         # The objective does not depend on the number, or no error changes it.
         return Profile([best], [0.0], freedom, (False, False))
     threshold = float(stdtrit(freedom, 0.5 + level / 2))
     # To first order, what the other parameters do as the number moves by one.
-    course = optimum.spread.bread @ slope / bread
-    below = _one_side(optimum, value, best, -1.0, bread, spread, threshold, course)
-    above = _one_side(optimum, value, best, 1.0, bread, spread, threshold, course)
+    course = optimum.sandwich.bread @ slope / bread
+    below = _one_side(optimum, value, best, -1.0, bread, variance, threshold, course)
+    above = _one_side(optimum, value, best, 1.0, bread, variance, threshold, course)
     trail = [(v, -root) for v, root in below[1] if v < best] + [(best, 0.0)] + [t for t in above[1] if t[0] > best]
     trail.sort()
     return Profile(
@@ -96,10 +100,8 @@ def profile(optimum: Optimum, value: Callable[[np.ndarray], float], level: float
 
 def profiles(optimum: Optimum, names: Sequence[str], workers: int | None = None) -> dict[str, Profile]:
     """The profile likelihood of each of these parameters. `workers`: as in `fit`."""
-    problem = optimum.problem
-    return dict(
-        zip(names, over_cores(lambda name: profile(optimum, problem.reader(name)), [*names], workers), strict=True)
-    )
+    found = over_cores(lambda name: profile(optimum, optimum.reader(name)), names, workers)
+    return dict(zip(names, found, strict=True))
 
 
 def _one_side(
@@ -108,12 +110,12 @@ def _one_side(
     best: float,
     side: float,
     bread: float,
-    spread: float,
+    variance: float,
     threshold: float,
     course: np.ndarray,
 ) -> tuple[bool, list[tuple[float, float]]]:
     """Whether the deviance rises to `threshold` on one side, and the (value, root of deviance) on the way."""
-    scale = np.sqrt(spread)
+    scale = np.sqrt(variance)
     theta, trail = optimum.theta, []
     target = best + side * scale * threshold * (1 + 1 / STIFFNESS)
     inside, outside, beyond = (best, 0.0), None, None
@@ -125,7 +127,7 @@ def _one_side(
         start = _better(optimum.problem, theta, step, penalty)
         there, objective = refine(optimum.problem, start, 1e-7, penalty)
         reached = value(there)
-        root = float(np.sqrt(max(0.0, 2 * (objective - optimum.objective)) * bread / spread))
+        root = float(np.sqrt(max(0.0, 2 * (objective - optimum.objective)) * bread / variance))
         trail.append((reached, root))
         if abs(root - threshold) < CLOSE * threshold:
             return True, trail
@@ -142,7 +144,7 @@ def _one_side(
             return True, trail
         slope = (outside[1] - inside[1]) / (outside[0] - inside[0])
         # At the penalised optimum the slopes of penalty and profile cancel.
-        target = inside[0] + (threshold - inside[1]) / slope + threshold * slope * spread / STIFFNESS
+        target = inside[0] + (threshold - inside[1]) / slope + threshold * slope * variance / STIFFNESS
     return outside is not None, trail
 
 

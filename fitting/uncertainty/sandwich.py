@@ -23,7 +23,7 @@ class Sandwich:
 
     `fitted`, `errors` (n,): the fitted loss, its residuals with their leverage undone. `leverage` (runs,):
     effective number of parameters that each run determines; it sums to the number identifiable. `bread` (p, p):
-    inverse of the objective's Hessian; `spread` (p, p): covariance of theta. `influence` (runs, p): change of
+    inverse of the objective's Hessian; `covariance` (p, p): that of theta. `influence` (runs, p): change of
     theta by a common error of each run.
     """
 
@@ -31,12 +31,12 @@ class Sandwich:
     errors: np.ndarray
     leverage: np.ndarray
     bread: np.ndarray
-    spread: np.ndarray
+    covariance: np.ndarray
     influence: np.ndarray
 
     def variances(self, slope: np.ndarray) -> tuple[float, float]:
         """For a number with this derivative (p,) in theta: its variance by the bread alone, and by the sandwich."""
-        return float(slope @ self.bread @ slope), float(slope @ self.spread @ slope)
+        return float(slope @ self.bread @ slope), float(slope @ self.covariance @ slope)
 
     def freedom(self, slope: np.ndarray) -> float:
         """Degrees of freedom of that variance: how many runs it rests on (Satterthwaite; errors common to a run)."""
@@ -52,7 +52,7 @@ def sandwich(problem: Problem, theta: np.ndarray, runs: np.ndarray) -> Sandwich:
     at = offset + columns @ u
     errors = -problem.residuals(at)
     jacobian = np.hstack([columns, problem.slopes(z, u, at)]) / np.reshape(problem.unit(at), (-1, 1))
-    root = np.sqrt(problem.weights)
+    root = np.sqrt(problem.point_weights)
     weighted = jacobian * root[:, None]
     size = np.linalg.norm(weighted, axis=0)
     active = np.flatnonzero(size > 0)
@@ -81,7 +81,7 @@ def sandwich(problem: Problem, theta: np.ndarray, runs: np.ndarray) -> Sandwich:
         errors=errors,
         leverage=held,
         bread=back @ bread @ back.T,
-        spread=back @ bread @ (scores.T @ scores) @ bread @ back.T,
+        covariance=back @ bread @ (scores.T @ scores) @ bread @ back.T,
         influence=common @ bread @ back.T,
     )
 
@@ -97,18 +97,16 @@ def prior_shares(problem: Problem, theta: np.ndarray, names: Iterable[str]) -> d
     offset, columns = problem.columns(theta[m:])
     at = offset + columns @ theta[:m]
     jacobian = np.hstack([columns, problem.slopes(theta[m:], theta[:m], at)]) / np.reshape(problem.unit(at), (-1, 1))
-    curvature = problem.weights * _curvature(-problem.residuals(at), problem.delta)
+    curvature = problem.point_weights * _curvature(-problem.residuals(at), problem.delta)
     precision = problem.prior_at(theta)[2]
     # Scaled by the prior, so that the inverse exists whatever the points leave free.
     scale = np.sqrt(precision)
     inverse = np.linalg.inv((jacobian / scale).T * curvature @ (jacobian / scale) + np.eye(len(theta)))
-    upper = np.concatenate([np.full(m, np.inf), problem.upper])
-    lower = np.concatenate([np.zeros(m), problem.lower])
     shares = {}
     for name in names:
-        slope = gradient_of(problem.reader(name), theta, lower, upper) / scale
-        spread = inverse @ slope
-        shares[name] = float(spread @ spread / (slope @ spread)) if slope.any() else 1.0
+        slope = gradient_of(problem.reader(name), theta, problem.upper) / scale
+        change = inverse @ slope
+        shares[name] = float(change @ change / (slope @ change)) if slope.any() else 1.0
     return shares
 
 

@@ -133,7 +133,7 @@ def print_help(console: Console) -> None:
 def _fit_corpus(corpus: str, points: pd.DataFrame, settings: TableFit, console: Console) -> None:
     if "run" not in points.columns:
         points = points.assign(run=np.arange(len(points)))
-    how = {"fix": settings.fix, "unknown": settings.unknown, "weights": settings.weights}
+    how = {"fix": settings.fix, "unknown": settings.unknown, "point_weights": settings.weights}
     for law in settings.law:
         with console.status(f"fitting {law}"):
             fitted = fit(points, law, bootstrap=settings.bootstrap, seed=settings.seed, **how)

@@ -67,7 +67,7 @@ def test_what_else_the_page_promises(page):
     once, thrice = (page.worth({"D": np.array([tokens]), "U": np.array([2.0])}, 12.0)[0] for tokens in (2.0, 6.0))
     assert once == 2.0
     assert 2.0 < thrice < 6.0
-    given = fitting.fit(page.points, "repeated", fix={"R": 12.0}, weights=np.ones(len(page.points)), bootstrap=0)
+    given = fitting.fit(page.points, "repeated", fix={"R": 12.0}, point_weights=np.ones(len(page.points)), bootstrap=0)
     assert given.params["R"] == 12.0
     best = fitting.compute_optimal(fit, 1e19, at={"U": 1.0})
     assert best["N"] * best["D"] == pytest.approx(1e19 / 6e18)

@@ -11,8 +11,8 @@ import pytest
 import fitting
 from docs.studies import law_errors
 from docs.studies.one_answer import KERNELS, six_domains, spread
-from fitting.solver.multi_start import minimise
-from fitting.solver.prepare import prepare
+from fitting import VarPro
+from fitting.solver.prepare import Data, prepare
 from fitting.uncertainty.sandwich import sandwich
 from pipeline.papers.dcpt.fits import every_domain
 from tests.fitting.synthetic import TRUE, grid, measured
@@ -23,10 +23,12 @@ ROOT = Path(__file__).parents[2]
 def test_first_guesses_do_not_decide_where_a_parameter_is_free():
     """Two sizes cannot tell E, A and alpha apart; without a prior predictions of this fold lie 8% apart."""
     _, law, fitted, judged = next(part for part in six_domains() if part[0].startswith("dcpt-l1 math G"))
-    fits = [fitting.fit(fitted, law, bootstrap=0, first_guesses=number) for number in range(3)]
+    fits = [fitting.fit(fitted, law, bootstrap=0, method=VarPro(first_guesses=number)) for number in range(3)]
     assert spread(np.array([fit.predict(judged) for fit in fits])) < 1e-6
     assert fits[1].params == pytest.approx(fits[0].params, rel=1e-4)
-    free = [fitting.fit(fitted, law, bootstrap=0, first_guesses=number, prior=False) for number in range(3)]
+    free = [
+        fitting.fit(fitted, law, bootstrap=0, method=VarPro(first_guesses=number, prior=False)) for number in range(3)
+    ]
     assert spread(np.array([fit.predict(judged) for fit in free])) > 1e-3
 
 
@@ -34,7 +36,10 @@ def test_a_rugged_law_has_one_answer_whatever_the_first_guesses():
     """Two minima of the Huber loss, 2% apart, lie behind one least-squares minimum of these points."""
     series = law_errors.six_domains(from_step=40).fitted("law", "G")
     fold = fitting.folds(series, "each-size")[0]
-    fits = [fitting.fit(series[fold.fitted], "dcpt-l4", bootstrap=0, first_guesses=number) for number in range(3)]
+    fits = [
+        fitting.fit(series[fold.fitted], "dcpt-l4", bootstrap=0, method=VarPro(first_guesses=number))
+        for number in range(3)
+    ]
     assert [fit.objective for fit in fits] == pytest.approx([fits[0].objective] * 3, rel=1e-5)
     assert spread(np.array([fit.predict(series[fold.judged]) for fit in fits])) < 1e-4
 
@@ -65,9 +70,9 @@ def test_kernels_agree_on_points_that_no_fit_saw(tmp_path):
 def test_the_prior_moves_what_the_points_determine_by_less_than_a_tenth_of_its_error(law):
     ratios = {"ratios": (0.5,)} if law == "chinchilla" else {}
     points = measured(grid(evaluations=20, every=10_000, **ratios), law, TRUE[law], noise=0.003)
-    ready = prepare(points, law, None, None, 1e-3, {}, ())
-    weak, none = minimise(ready.problem), minimise(ready.problem, prior=False)
-    errors = np.sqrt(np.diag(sandwich(none.problem, none.theta, np.arange(len(points))).spread))
+    ready = prepare(points, law, Data())
+    weak, none = VarPro().solve(ready.problem), VarPro(prior=False).solve(ready.problem)
+    errors = np.sqrt(np.diag(sandwich(none.problem, none.theta, np.arange(len(points))).covariance))
     width = np.array([np.ptp([p.coordinate(value) for value in p.start]) for p in ready.problem.nonlinear])
     m = len(weak.theta) - len(width)
     determined = np.r_[np.ones(m, dtype=bool), errors[m:] < width / 10]
@@ -83,7 +88,7 @@ def test_an_exact_law_comes_back_to_six_digits_beside_the_prior():
 
 def test_the_prior_takes_no_part_in_the_objective_that_is_reported():
     points = measured(grid(evaluations=5), "dcpt", TRUE["dcpt"], noise=0.01)
-    weak, none = (fitting.fit(points, "dcpt", bootstrap=0, prior=prior) for prior in (True, False))
+    weak, none = (fitting.fit(points, "dcpt", bootstrap=0, method=VarPro(prior=prior)) for prior in (True, False))
     # The prior weighs as much as a point.
     assert none.objective <= weak.objective <= none.objective * (1 + 2 / len(points))
     assert weak.objective == pytest.approx(weak.metrics["huber"], rel=1e-9)
@@ -98,4 +103,4 @@ def test_explain_names_what_the_prior_decided():
     assert "Decided by the weak prior more than by the points: " in fit.explain()
     points = measured(grid(evaluations=20, every=10_000), "dcpt", TRUE["dcpt"], noise=0.003)
     assert max(fitting.fit(points, "dcpt", bootstrap=2, workers=1).prior_shares.values()) < 0.5
-    assert fitting.fit(points, "dcpt", bootstrap=2, workers=1, prior=False).prior_shares == {}
+    assert fitting.fit(points, "dcpt", bootstrap=2, workers=1, method=VarPro(prior=False)).prior_shares == {}

@@ -107,7 +107,7 @@ def test_few_points_need_a_word():
     # Its covariance and intervals exist too.
     assert len(fitting.fit(table, POWER, bootstrap=3, few=True).draws) == 3
     with pytest.raises(fitting.PointsError, match="few=True needs the prior"):
-        fitting.fit(table, POWER, bootstrap=0, few=True, prior=False)
+        fitting.fit(table, POWER, bootstrap=0, few=True, method=fitting.VarPro(prior=False))
     with pytest.raises(fitting.PointsError, match="0 points are too few"):
         fitting.fit(table.iloc[:0], POWER, bootstrap=0, few=True)
 

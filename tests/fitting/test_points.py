@@ -78,7 +78,7 @@ def test_bad_names_and_settings():
     with pytest.raises(fitting.PointsError, match="method 'magic' is unknown"):
         fitting.fit(points, "dcpt", method="magic")
     with pytest.raises(fitting.PointsError, match="weights must be 162"):
-        fitting.fit(points, "dcpt", weights=np.ones(3))
+        fitting.fit(points, "dcpt", point_weights=np.ones(3))
 
 
 def test_points_without_runs_are_taken_with_a_warning():

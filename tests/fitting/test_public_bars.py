@@ -20,7 +20,8 @@ def chinchilla() -> pd.DataFrame:
 
 def test_every_one_of_fifty_seeds_reaches_the_optimum(chinchilla):
     objectives = [
-        fitting.fit(chinchilla, "chinchilla", first_guesses=seed, bootstrap=0).objective for seed in range(50)
+        fitting.fit(chinchilla, "chinchilla", method=fitting.VarPro(first_guesses=seed), bootstrap=0).objective
+        for seed in range(50)
     ]
     assert max(objectives) <= 0.00101828
 
@@ -35,7 +36,7 @@ def test_bootstrap_standard_errors_are_those_published(chinchilla):
 
 def test_the_papers_way_gets_there_too(chinchilla):
     grid = {"A": (-2.0, 0.0), "B": (-1.0, 1.0), "E": (0.0, 0.5), "alpha": (0.2, 0.6), "beta": (0.2, 0.6)}
-    fit = fitting.fit(chinchilla, "chinchilla", method="lbfgs_grid", grid=grid, screened=4, bootstrap=0)
+    fit = fitting.fit(chinchilla, "chinchilla", method=fitting.LbfgsGrid(grid, screened=4), bootstrap=0)
     assert fit.objective <= 0.00101828
 
 
@@ -74,7 +75,9 @@ def test_the_multi_power_law_predicts_six_schedules_as_well_as_published():
     points, schedules = annealed(TRAIN)
     others, of_others = annealed(TEST)
     for first_guesses in range(2):
-        fit = fitting.fit(points, "multi-power", schedules=schedules, bootstrap=0, first_guesses=first_guesses)
+        fit = fitting.fit(
+            points, "multi-power", schedules=schedules, bootstrap=0, method=fitting.VarPro(first_guesses=first_guesses)
+        )
         errors = np.abs(fit.predict(others, of_others) - others["loss"]).groupby(others["run"]).mean()
         assert errors.mean() <= 0.00376
 

@@ -29,7 +29,7 @@ def test_chinchilla_points_reach_the_published_optimum(seed):
     size = table["Model Size"]
     tokens = table["Training FLOP"] / 6 / size
     points = pd.DataFrame({"N": size / 1e9, "D": tokens / 1e9, "loss": table["loss"], "run": table.index})
-    fit = fitting.fit(points, "chinchilla", first_guesses=seed, prior=False, bootstrap=0)
+    fit = fitting.fit(points, "chinchilla", method=fitting.VarPro(first_guesses=seed, prior=False), bootstrap=0)
     assert fit.n_points == 240
     assert fit.objective <= 0.00101828
     p = fit.params
@@ -95,7 +95,10 @@ def test_transfer_anchored_explains_the_trial_and_predicts_the_fourth_size(trial
     assert set(out["N"]) == {976128 / 1e9}
     assert out["relative_error"].abs().mean() < fourth_size
     again = [
-        fitting.fit(points, "transfer-anchored", schedules=schedules, bootstrap=0, first_guesses=s) for s in (1, 2)
+        fitting.fit(
+            points, "transfer-anchored", schedules=schedules, bootstrap=0, method=fitting.VarPro(first_guesses=s)
+        )
+        for s in (1, 2)
     ]
     assert [f.objective for f in again] == pytest.approx([fit.objective] * 2, rel=1e-6)
 
@@ -111,7 +114,9 @@ def test_dcpt_without_its_constraint_is_as_good_as_tabled(trial, monkeypatch, co
 def test_seeds_agree_even_where_a_law_fits_badly(trial, corpus, law):
     """Coefficients end at 0 here, and their exponents must not stay where chance put them."""
     points = trial[0][corpus]
-    objectives = [fitting.fit(points, law, bootstrap=0, first_guesses=s).objective for s in range(4)]
+    objectives = [
+        fitting.fit(points, law, bootstrap=0, method=fitting.VarPro(first_guesses=s)).objective for s in range(4)
+    ]
     assert max(objectives) <= min(objectives) * (1 + 1e-6)
 
 

@@ -13,7 +13,7 @@ from tests.fitting.synthetic import RATIOS, TRUE, grid, measured, pretrained_and
 def test_twenty_seeds_reach_one_optimum_of_the_papers_plan():
     points = measured(grid(), "dcpt", TRUE["dcpt"], noise=0.003)
     assert len(points) == 5400
-    fits = [fitting.fit(points, "dcpt", first_guesses=seed, bootstrap=0) for seed in range(20)]
+    fits = [fitting.fit(points, "dcpt", method=fitting.VarPro(first_guesses=seed), bootstrap=0) for seed in range(20)]
     objectives = [fit.objective for fit in fits]
     assert max(objectives) <= min(objectives) * (1 + 1e-8)
     for fit in fits:
@@ -52,7 +52,7 @@ def test_weights_count_points():
     again = points.iloc[:100].assign(run=points["run"].iloc[:100] + 1000)
     twice = pd.concat([points, again], ignore_index=True)
     weights = np.where(points.index < 100, 2.0, 1.0)
-    weighted = fitting.fit(points, "chinchilla", bootstrap=0, weights=weights)
+    weighted = fitting.fit(points, "chinchilla", bootstrap=0, point_weights=weights)
     assert weighted.objective == pytest.approx(fitting.fit(twice, "chinchilla", bootstrap=0).objective, rel=1e-6)
 
 
@@ -108,7 +108,9 @@ def test_the_decay_of_s2_is_found_from_the_schedules(decay):
     assert fit.params["lambda"] == pytest.approx(decay, abs=0.2 * (1 - decay))
     filled = fitting.with_areas(points, of_run, fit.params["lambda"])
     assert fit.predict(filled) == pytest.approx(points["loss"].to_numpy(), rel=0.005)
-    other = fitting.fit(points, "transfer-anchored", schedules=of_run, bootstrap=0, first_guesses=5)
+    other = fitting.fit(
+        points, "transfer-anchored", schedules=of_run, bootstrap=0, method=fitting.VarPro(first_guesses=5)
+    )
     assert other.objective == pytest.approx(fit.objective, rel=1e-6)
 
 

@@ -53,9 +53,9 @@ def test_a_common_exponent_is_known_better_together():
 @pytest.mark.parametrize("law", ["chinchilla", "dcpt"])
 def test_nothing_shared_is_separate_fits(law):
     points = corpora(law, count=2)
-    together = fitting.fit_shared(points, law, (), bootstrap=0, prior=False)
+    together = fitting.fit_shared(points, law, (), bootstrap=0, method=fitting.VarPro(prior=False))
     for corpus, fit in together.items():
-        alone = fitting.fit(of(points, corpus), law, bootstrap=0, prior=False)
+        alone = fitting.fit(of(points, corpus), law, bootstrap=0, method=fitting.VarPro(prior=False))
         assert fit.objective == pytest.approx(alone.objective, rel=1e-6)
         assert fit.predict(of(points, corpus)) == pytest.approx(alone.predict(of(points, corpus)), rel=1e-3)
         assert fit.metrics["aicc"] == pytest.approx(alone.metrics["aicc"], rel=1e-3)
@@ -125,9 +125,13 @@ def test_a_given_parameter_is_given_to_every_corpus():
 def test_weights_follow_their_points():
     points = corpora("chinchilla", count=2).sample(frac=1, random_state=1)
     weights = np.where(points["corpus"] == "a", 1.0, 0.25) * (1 + points["N"].to_numpy())
-    fits = fitting.fit_shared(points, "chinchilla", (), weights=weights, bootstrap=0, prior=False)
+    fits = fitting.fit_shared(
+        points, "chinchilla", (), point_weights=weights, bootstrap=0, method=fitting.VarPro(prior=False)
+    )
     chosen = (points["corpus"] == "b").to_numpy()
-    alone = fitting.fit(points[chosen], "chinchilla", weights=weights[chosen], bootstrap=0, prior=False)
+    alone = fitting.fit(
+        points[chosen], "chinchilla", point_weights=weights[chosen], bootstrap=0, method=fitting.VarPro(prior=False)
+    )
     assert fits["b"].objective == pytest.approx(alone.objective, rel=1e-6)
     assert fits["b"].params == pytest.approx(alone.params, rel=1e-3)
 
