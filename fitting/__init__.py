@@ -1,6 +1,6 @@
 """points -> law -> answer. Plain numbers in, plain numbers out."""
 
-from fitting.answers.answer import Answer, Estimate
+from fitting.answers.answer import Answer, Estimate, Status
 from fitting.answers.balance import balance
 from fitting.answers.compute_optimal import compute_optimal
 from fitting.answers.critical_point import critical_point
@@ -45,6 +45,7 @@ __all__ = [
     "Parameter",
     "PointsError",
     "Schedule",
+    "Status",
     "TradeOff",
     "VarPro",
     "advise",

@@ -1,6 +1,6 @@
 """Fit a law to the points of one corpus, or of several that share parameters: check, search, refine, resample."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -73,7 +73,7 @@ def fit(
     optimum = Optimum(problem, minimum.theta, minimum.objective, ready.runs, ready.names)
     names = {name: name for name in problem.parameters(minimum.theta)}
     corpus = _Corpus(problem, np.arange(len(problem.loss)), names)
-    return _Estimate(law, data, ready, optimum).fits({None: corpus}, bootstrap, seed, workers)[None]
+    return _Estimate(law, data, ready, optimum).fits({"": corpus}, bootstrap, seed, workers)[""]
 
 
 def fit_shared(
@@ -92,7 +92,7 @@ def fit_shared(
     unknown: Iterable[str] = (),
     workers: int | None = None,
     few: bool = False,
-) -> dict[Hashable, Fit]:
+) -> dict[str, Fit]:
     """Fit a law to several validation corpora at once, with parameters in common.
 
     Parameters: `points`, those of all corpora, with the column `by` that names the corpus, and `run`: a run that was
@@ -128,7 +128,7 @@ def fit_shared(
         point_weights = np.asarray(point_weights, dtype=float)[order]
     joint = joint_law(one, shared, [str(code) for code in codes])
     in_joint = {p.name for p in joint.parameters} | {"lambda"}
-    everywhere = {f"{name}[{code}]": value for name, value in data.fix.items() for code in codes} | data.fix
+    everywhere = {f"{name}[{code}]": value for name, value in data.fix.items() for code in codes} | dict(data.fix)
     of_all = {"fix": {name: value for name, value in everywhere.items() if name in in_joint}, "unknown": ()}
     started = _with_starts(joint, one, shared, codes, _separate_fits(points, one, len(codes), data))
     ready = prepare(points, started, replace(data, point_weights=point_weights, **of_all))
@@ -215,9 +215,7 @@ class _Estimate:
     ready: Ready
     optimum: Optimum
 
-    def fits(
-        self, corpora: Mapping[Hashable, _Corpus], bootstrap: int, seed: int, workers: int | None
-    ) -> dict[Hashable, Fit]:
+    def fits(self, corpora: Mapping[str, _Corpus], bootstrap: int, seed: int, workers: int | None) -> dict[str, Fit]:
         """Corpus -> its fit, with its uncertainty where there is a bootstrap."""
         found = {code: self._fit(corpus, len(corpora) == 1) for code, corpus in corpora.items()}
         if not bootstrap:
@@ -266,7 +264,7 @@ class _Estimate:
             constants=problem.constants,
             warnings=self.ready.notes + few_runs(len(run_numbers)),
             residuals=pd.Series(-residuals, index=self.ready.rows[rows], name="log_residual"),
-            optimum=replace(optimum, run_names=own_runs, parameter_names=corpus.names),
+            optimum=optimum if alone else replace(optimum, run_names=own_runs, parameter_names=corpus.names),
             schedules=self.data.schedules,
         )
 

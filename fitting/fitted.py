@@ -147,41 +147,41 @@ class Fit:
         return known
 
     def predict_interval(
-        self, frame: pd.DataFrame, level: float = 0.9, spread: np.ndarray | None = None
+        self, frame: pd.DataFrame, level: float = 0.9, log_errors: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """(low, high), each (n,): where the loss that a new run will measure lies, with probability `level`.
 
         Each bootstrap prediction gets the error of a run: an offset of the whole run and a deviation within
-        it, resampled from the residuals of the fit. `spread` (k,), the log errors of such predictions as
+        it, resampled from the residuals of the fit. `log_errors` (k,), the log errors of such predictions as
         `uncertainty.misfit` learns them from runs that no fit saw, takes the place of both when given: held-out errors
         contain those of the parameters, and outside the fitted points the law's own error outgrows the noise.
         """
-        if spread is None:
+        if log_errors is None:
             return self.measured_interval(self.predict_draws(frame), level)
-        return interval_of(self.predict(frame), self.log_errors(frame, spread), level, self.scale)
+        return interval_of(self.predict(frame), self.errors_at(frame, log_errors), level, self.scale)
 
-    def log_errors(self, frame: pd.DataFrame, spread: np.ndarray) -> np.ndarray:
-        """Log errors (k, n) of the predictions at the rows: `spread` (k,) at each."""
-        return np.tile(_log_errors(spread)[:, None], (1, len(frame)))
+    def errors_at(self, frame: pd.DataFrame, log_errors: np.ndarray) -> np.ndarray:
+        """Log errors (k, n) of the predictions at the rows: `log_errors` (k,) at each."""
+        return np.tile(_checked_errors(log_errors)[:, None], (1, len(frame)))
 
     def measured_interval(
-        self, predicted: np.ndarray, level: float = 0.9, spread: np.ndarray | None = None
+        self, predicted: np.ndarray, level: float = 0.9, log_errors: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """(low, high), each (n,), as `predict_interval`, for losses (draws, n) that the refits predict."""
-        measured = with_errors(predicted, self.noise(len(predicted), spread), self.scale)
+        measured = with_errors(predicted, self.noise(len(predicted), log_errors), self.scale)
         measured = measured.reshape(-1, predicted.shape[1])
         low, high = np.quantile(measured, _tails(level), axis=0)
         return low, high
 
-    def noise(self, draws: int, spread: np.ndarray | None = None) -> np.ndarray:
+    def noise(self, draws: int, log_errors: np.ndarray | None = None) -> np.ndarray:
         """Log errors (ERRORS_PER_DRAW, draws, 1) to add to the predictions of as many refits, always the same.
 
-        `spread`: as in `predict_interval`.
+        `log_errors`: as in `predict_interval`.
         """
         rng, shape = np.random.default_rng(0), (ERRORS_PER_DRAW, draws, 1)
-        if spread is None:
+        if log_errors is None:
             return self._seed_factor() * rng.choice(self.run_errors, shape) + rng.choice(self.point_errors, shape)
-        return rng.choice(_log_errors(spread), shape)
+        return rng.choice(_checked_errors(log_errors), shape)
 
     def _seed_factor(self) -> float:
         """Factor that raises the errors of runs to the noise between seeds where they are smaller."""
@@ -288,10 +288,10 @@ def interval_of(
     return with_errors(predicted, low, scale), with_errors(predicted, high, scale)
 
 
-def _log_errors(spread: np.ndarray) -> np.ndarray:
-    errors = np.asarray(spread, dtype=float)
+def _checked_errors(log_errors: np.ndarray) -> np.ndarray:
+    errors = np.asarray(log_errors, dtype=float)
     if errors.ndim != 1 or not len(errors) or not np.isfinite(errors).all():
-        raise PointsError("spread must be a one-dimensional array of finite log errors, at least one")
+        raise PointsError("log_errors must be a one-dimensional array of finite log errors, at least one")
     return errors
 
 

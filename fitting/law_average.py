@@ -107,29 +107,29 @@ class LawAverage:
         ]
         return np.concatenate(parts) if parts else np.zeros((0, len(frame)))
 
-    def log_errors(self, frame: pd.DataFrame, spread: np.ndarray) -> np.ndarray:
-        """Log errors (k, n) of the predictions: `spread` (k,), widened where the laws disagree."""
-        return self._log_errors(self._logs(frame), spread)
+    def errors_at(self, frame: pd.DataFrame, log_errors: np.ndarray) -> np.ndarray:
+        """Log errors (k, n) of the predictions: `log_errors` (k,), widened where the laws disagree."""
+        return self._widened(self._logs(frame), log_errors)
 
-    def _log_errors(self, logs: np.ndarray, spread: np.ndarray) -> np.ndarray:
-        half = float(np.quantile(spread, 0.95))
+    def _widened(self, logs: np.ndarray, log_errors: np.ndarray) -> np.ndarray:
+        half = float(np.quantile(log_errors, 0.95))
         apart = APART * np.sqrt(self._weights @ (logs - self._weights @ logs) ** 2)
-        return np.asarray(spread, float)[:, None] * np.hypot(1.0, apart / half)
+        return np.asarray(log_errors, float)[:, None] * np.hypot(1.0, apart / half)
 
     def predict_interval(
-        self, frame: pd.DataFrame, level: float = 0.9, spread: np.ndarray | None = None
+        self, frame: pd.DataFrame, level: float = 0.9, log_errors: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(low, high), each (n,), as `Fit.predict_interval`; `spread` must be given."""
-        if spread is None:
-            raise PointsError("the interval of an average needs spread: the log errors of held-out predictions")
+        """(low, high), each (n,), as `Fit.predict_interval`; `log_errors` must be given."""
+        if log_errors is None:
+            raise PointsError("the interval of an average needs log_errors: the log errors of held-out predictions")
         logs = self._logs(frame)
-        return interval_of(np.exp(self._weights @ logs), self._log_errors(logs, spread), level)
+        return interval_of(np.exp(self._weights @ logs), self._widened(logs, log_errors), level)
 
     def measured_interval(
-        self, predicted: np.ndarray, level: float = 0.9, spread: np.ndarray | None = None
+        self, predicted: np.ndarray, level: float = 0.9, log_errors: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """(low, high), each (n,), for losses (draws, n) of `predict_draws`, as `Fit.measured_interval`."""
-        return next(iter(self.fits.values())).measured_interval(predicted, level, spread)
+        return next(iter(self.fits.values())).measured_interval(predicted, level, log_errors)
 
     @property
     def _weights(self) -> np.ndarray:

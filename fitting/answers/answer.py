@@ -1,8 +1,8 @@
-"""Answer: values with intervals, the losses at them, the binding constraint, and warnings of extrapolation."""
+"""Answer: values with intervals, the losses at them, the constraint that holds, and warnings of extrapolation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,17 +25,29 @@ class Estimate(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Status:
+    """What holds an answer where it is.
+
+    `code`, for programs: "inside" where nothing does, "at bound" of what may be chosen, "limited" by another quantity,
+    "infeasible" where nothing keeps the limits, "never" where what was asked does not happen. `message`, for people.
+    """
+
+    code: Literal["inside", "at bound", "limited", "infeasible", "never"]
+    message: str
+
+
+@dataclass(frozen=True)
 class Answer:
     """An answer of a fit.
 
     `values`: name -> estimate, its interval over the bootstrap draws. `predicted`: name -> the loss that this
-    implies, in nats per token, with the interval in which a new run will measure it. `binding`: the constraint
+    implies, in nats per token, with the interval in which a new run will measure it. `status`: the constraint
     that holds. `warnings`: one line each, on extrapolation (how far, in which column) and missing intervals.
     """
 
     values: dict[str, Estimate]
     predicted: dict[str, Estimate]
-    binding: str
+    status: Status
     warnings: list[str]
 
     def __getitem__(self, name: str) -> float:
@@ -61,10 +73,10 @@ def implied(
     fit: Fit | LawAverage,
     frame: pd.DataFrame,
     level: float = 0.9,
-    spread: np.ndarray | None = None,
+    log_errors: np.ndarray | None = None,
     draws: np.ndarray | None = None,
 ) -> Estimate:
-    """The loss at the frame's first row; `spread` as in `Fit.predict_interval`.
+    """The loss at the frame's first row; `log_errors` as in `Fit.predict_interval`.
 
     `draws` (k, 1): the same by each bootstrap refit, where a refit needs another row (its own lambda).
     """
@@ -72,9 +84,9 @@ def implied(
     if not len(fit.draws):
         return Estimate(loss, float("nan"), float("nan"))
     if draws is None:
-        low, high = fit.predict_interval(frame.iloc[:1], level, spread)
+        low, high = fit.predict_interval(frame.iloc[:1], level, log_errors)
     else:
-        low, high = fit.measured_interval(draws, level, spread)
+        low, high = fit.measured_interval(draws, level, log_errors)
     return Estimate(loss, float(low[0]), float(high[0]))
 
 

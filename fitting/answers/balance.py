@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from fitting.answers.answer import Answer, Estimate, beyond, estimate, implied, question, unknown_interval
+from fitting.answers.answer import Answer, Estimate, Status, beyond, estimate, implied, question, unknown_interval
 from fitting.answers.loss_curve import losses_along
 from fitting.answers.loss_potential import Areas, areas_table, with_potential
 from fitting.fitted import Fit
@@ -62,7 +62,7 @@ def balance(
     has none. `level`: of all intervals; those of the design are over paired bootstrap draws of both fits.
 
     `values`: the design, and change = weight * dL_pretrain + (1 - weight) * dL_domain, from before the run to its
-    end. `predicted`: pretrain, domain. `binding`: the ranges at whose ends the best lies.
+    end. `predicted`: pretrain, domain. `status`: the ranges at whose ends the best lies.
 
     Eq. 5 minimises the change, which with a free loss potential would favour a worse start; here the weighted loss is.
 
@@ -110,7 +110,7 @@ def balance(
         frame = question(fit, name, {**_columns(name, table(fit.params)(found), found), **at}, f"{name}_at")
         predicted[name] = _loss_at_end(fit, frame, past, rates, at, decay, level)
         warnings += beyond(name, fit, frame) + unknown_interval(name, fit)
-    return Answer(values, predicted, _binding(found, ranges), warnings)
+    return Answer(values, predicted, _status(found, ranges), warnings)
 
 
 def _loss_at_end(fit: Fit, frame: pd.DataFrame, past, rates: np.ndarray, at: Mapping, decay: float, level: float):
@@ -202,7 +202,7 @@ def _ranges(choices: dict[str, Choice | None], weight: float, pretraining, fits:
     return ranges
 
 
-def _binding(found: dict[str, np.ndarray], ranges: dict) -> str:
+def _status(found: dict[str, np.ndarray], ranges: dict) -> Status:
     ends = []
     for name, values in found.items():
         low, high = ranges[name]
@@ -211,4 +211,6 @@ def _binding(found: dict[str, np.ndarray], ranges: dict) -> str:
             continue
         side, end = ("lower", low) if value <= low + margin else ("upper", high)
         ends.append(f"{name} is at the {side} end of its range ({end:g})")
-    return "; ".join(ends) or "nothing: the best lies inside the ranges"
+    if ends:
+        return Status("at bound", "; ".join(ends))
+    return Status("inside", "nothing: the best lies inside the ranges")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pandas as pd
 
-from fitting.answers.answer import Answer, beyond, estimate, implied, question, unknown_interval
+from fitting.answers.answer import Answer, Status, beyond, estimate, implied, question, unknown_interval
 from fitting.answers.grid_minimum import grid_minimum, parabola_minima
 from fitting.fitted import Fit
 from fitting.law_average import LawAverage
@@ -26,14 +26,14 @@ def compute_optimal(
     at: Columns | None = None,
     sizes: tuple[float, float] | None = None,
     level: float = 0.9,
-    spread: np.ndarray | None = None,
+    log_errors: np.ndarray | None = None,
 ) -> Answer:
     """The N and D of least loss with 6 N D = flops: in closed form where the law at a ratio is Chinchilla's.
 
     Parameters: `fit`, of a law that reads N and D; `flops`, raw (5e19); `ratio`, the ratio r of the corpus of the fit
     in the mixture, for a law that reads it; `at`, further columns that the law reads, or a function from N and D (n,)
     to them (for a law that reads the loss before, or the areas of a schedule), r among them. `sizes`: least and
-    greatest N that may be had; the optimum is then sought between them. `level`, `spread`: as in `trade_off`.
+    greatest N that may be had; the optimum is then sought between them. `level`, `log_errors`: as in `trade_off`.
 
     `values`: N (billions of parameters), D (billions of tokens); for chinchilla and dcpt also G, a, b of
     N = G (C/6)^a, D = (C/6)^b / G, and E, B: the law's E0 = E + C / (r + eps)^gamma and B0 = B r^eta at the ratio.
@@ -54,7 +54,7 @@ def compute_optimal(
         return question(fit, "fitted", {**fixed, **further, "N": N, "D": budget / N})
 
     drawn = [dict(zip(fit.params, draw, strict=True)) for draw in fit.draws]
-    values, binding = {}, f"compute: 6 N D = {flops:g} FLOPs"
+    values, status = {}, Status("inside", f"compute: 6 N D = {flops:g} FLOPs")
     if fit.law in AT_A_RATIO and sizes is None and not callable(at):
         shape = closed_form(AT_A_RATIO[fit.law](fit.params, ratio), budget)
         if not 0 < shape["N"] < np.inf:
@@ -72,15 +72,15 @@ def compute_optimal(
         log_N, end = grid_minimum(lambda log_N: float(fit.predict(frame_at(np.exp(log_N)))[0]), grid, curve)
         if end and sizes:
             side = "greatest size: a larger one" if end > 0 else "least size: a smaller one, for longer,"
-            binding = f"the {side} would do better"
+            status = Status("at bound", f"the {side} would do better")
         elif end:
-            binding = f"the search ends at N = {np.exp(log_N):.3g}: this fit has no best size"
+            status = Status("never", f"the search ends at N = {np.exp(log_N):.3g}: this fit has no best size")
         curves = fit.predict_draws(frame_at(np.exp(grid))) if drawn else np.zeros((0, len(grid)))
         N, best = float(np.exp(log_N)), np.exp(parabola_minima(grid, curves))
         values = {"N": estimate(N, best, level), "D": estimate(budget / N, budget / best, level)}
     there = frame_at(N)
     warnings = beyond("fit", fit, there) + unknown_interval("fit", fit)
-    return Answer(values, {"loss": implied(fit, there, level, spread)}, binding, warnings)
+    return Answer(values, {"loss": implied(fit, there, level, log_errors)}, status, warnings)
 
 
 def closed_form(chinchilla: Mapping[str, float], budget: float) -> dict[str, float]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fitting.answers.answer import Answer, beyond, estimate, implied, unknown_interval
+from fitting.answers.answer import Answer, Status, beyond, estimate, implied, unknown_interval
 from fitting.answers.loss_curve import Rates, columns_along, losses_along
 from fitting.answers.transfer_closed_form import ratio_of_no_return
 from fitting.answers.turning_point import SAME, columns_asked, start_rate, steps_asked
@@ -20,7 +20,7 @@ def critical_point(
     at: Mapping[str, float] | None = None,
     decay: float = 0.999,
     level: float = 0.9,
-    spread: np.ndarray | None = None,
+    log_errors: np.ndarray | None = None,
 ) -> Answer:
     """Where the loss turns from rising to falling, and the point of pre-training beyond which it never comes back.
 
@@ -62,15 +62,17 @@ def critical_point(
         values["critical_ratio"] = estimate(ratios[0], np.array(ratios[1:]), level)
 
     if peak == 0:
-        binding = "nothing: the loss never rises above where it began"
+        status = Status("at bound", "nothing: the loss never rises above where it began")
+    elif np.isinf(peak):
+        status = Status("never", "the loss still rises at the end")
     else:
-        binding = "the loss still rises at the end" if np.isinf(peak) else "from here on the loss falls"
+        status = Status("inside", "from here on the loss falls")
     shown = step[[int(np.argmax(loss))]]
     there = columns_asked(fit, shown, rates, before, pretrain, fixed, decay)
     own = draws[:, [int(np.argmax(loss))]] if len(draws) else None
     warnings = beyond("fit", fit, there) + unknown_interval("fit", fit)
-    predicted = {"highest": implied(fit, there, level, spread, own)}
-    return Answer(values, predicted, binding, warnings)
+    predicted = {"highest": implied(fit, there, level, log_errors, own)}
+    return Answer(values, predicted, status, warnings)
 
 
 def _convergence(fit, params, rates, before, pretrain, at, decay) -> tuple[float, float]:

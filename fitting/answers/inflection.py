@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 import pandas as pd
 
-from fitting.answers.answer import Answer, Estimate, beyond, estimate, question, unknown_interval
+from fitting.answers.answer import Answer, Estimate, Status, beyond, estimate, question, unknown_interval
 from fitting.answers.transfer_closed_form import inflection_ratio_at
 from fitting.fitted import Fit
 from fitting.laws.chinchilla import CHINCHILLA
@@ -59,7 +59,8 @@ def inflection_ratio(points: pd.DataFrame, *, bootstrap: int = 200, seed: int = 
         )
     if place == 0:
         values = {"inflection_ratio": Estimate(0.0, 0.0, ratios[0]), "below": _known(0.0), "above": _known(ratios[0])}
-        return Answer(values, {}, f"nothing: the loss falls with D at every ratio, from {ratios[0]:g} on", [])
+        message = f"nothing: the loss falls with D at every ratio, from {ratios[0]:g} on"
+        return Answer(values, {}, Status("at bound", message), [])
     below, above = float(ratios[place - 1]), float(ratios[place])
     rise, fall = (_slope(x, runs, r, D, bootstrap, rng) for r in (below, above))
     r_i, drawn = _crossing(below, above, rise.value, fall.value), _crossing(below, above, rise.draws, fall.draws)
@@ -69,7 +70,7 @@ def inflection_ratio(points: pd.DataFrame, *, bootstrap: int = 200, seed: int = 
         "above": _known(above),
     }
     warnings = [f"no run between r = {below:g} and {above:g}: r_i is a linear interpolation between them"]
-    return Answer(values, {}, "the slope dL/dD changes sign", warnings)
+    return Answer(values, {}, Status("inside", "the slope dL/dD changes sign"), warnings)
 
 
 def transfer_inflection(fit: Fit, s1: float, *, at: Mapping[str, float] | None = None, level: float = 0.9) -> Answer:
@@ -97,9 +98,11 @@ def transfer_inflection(fit: Fit, s1: float, *, at: Mapping[str, float] | None =
 
     drawn = np.array([ratio_of(dict(zip(fit.params, draw, strict=True))) for draw in fit.draws])
     r_i = ratio_of(fit.params)
-    binding = "the slope dL/dS1 changes sign" if r_i > 0 else "nothing: the loss falls at any ratio"
+    status = Status("inside", "the slope dL/dS1 changes sign")
+    if not r_i > 0:
+        status = Status("at bound", "nothing: the loss falls at any ratio")
     warnings = beyond("fit", fit, frame.assign(r=r_i)) + unknown_interval("fit", fit)
-    return Answer({"inflection_ratio": estimate(r_i, drawn, level)}, {}, binding, warnings)
+    return Answer({"inflection_ratio": estimate(r_i, drawn, level)}, {}, status, warnings)
 
 
 @dataclass(frozen=True, eq=False)

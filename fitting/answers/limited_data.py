@@ -6,7 +6,7 @@ from math import inf
 import numpy as np
 import pandas as pd
 
-from fitting.answers.answer import Answer, beyond, estimate, implied, question, unknown_interval
+from fitting.answers.answer import Answer, Status, beyond, estimate, implied, question, unknown_interval
 from fitting.answers.grid_minimum import grid_minimum, parabola_minima
 from fitting.fitted import Fit
 from fitting.law_average import LawAverage
@@ -26,14 +26,14 @@ def limited_data(
     most_tokens: float = inf,
     at: Columns | None = None,
     level: float = 0.9,
-    spread: np.ndarray | None = None,
+    log_errors: np.ndarray | None = None,
 ) -> Answer:
     """The domain ratio r_d of least domain loss when a run of D = domain_tokens / r_d reads each token once.
 
     Parameters: `domain`, the fit of the domain's validation corpus, of a law that reads r and D; `N` billions of
     parameters; `domain_tokens` billions of tokens; `most_tokens`, billions of tokens that the whole run may have.
     `at`: further columns that the law reads, or a function from D (n,) to them (for a law that reads the areas of a
-    schedule, which grow with D). `level`, `spread`: as in `trade_off`.
+    schedule, which grow with D). `level`, `log_errors`: as in `trade_off`.
 
     `values`: domain_ratio, D; for dcpt also replay_below, the domain tokens below which replay helps: r_d < 1
     (exactly, where eta >= 1) when domain_tokens < (B (eta + beta) (1 + eps)^(gamma+1) / (gamma C))^(1/beta).
@@ -55,13 +55,16 @@ def limited_data(
     curve = domain.predict(frame_at(grid))
     r_d, end = grid_minimum(lambda r: float(domain.predict(frame_at(r))[0]), grid, curve)
     if end == 0:
-        binding = "domain tokens: a smaller ratio is a longer run with less of the domain"
+        status = Status("inside", "domain tokens: a smaller ratio is a longer run with less of the domain")
     elif end == 1:
-        binding = "nothing: the domain's tokens suffice, and replay would only lengthen the run"
+        message = "nothing: the domain's tokens suffice, and replay would only lengthen the run"
+        status = Status("at bound", message)
     elif domain_tokens / most_tokens > SMALLEST_RATIO:
-        binding = f"most_tokens = {most_tokens:g}: a longer run with a smaller ratio would do better"
+        message = f"most_tokens = {most_tokens:g}: a longer run with a smaller ratio would do better"
+        status = Status("limited", message)
     else:
-        binding = f"nothing within reach: the loss still falls at a ratio of {SMALLEST_RATIO:g}, give most_tokens"
+        message = f"nothing within reach: the loss still falls at a ratio of {SMALLEST_RATIO:g}, give most_tokens"
+        status = Status("never", message)
 
     curves = domain.predict_draws(frame_at(grid)) if len(domain.draws) else np.zeros((0, len(grid)))
     ratios = parabola_minima(grid, curves)
@@ -74,7 +77,7 @@ def limited_data(
         values["replay_below"] = estimate(replay_below(domain.params), drawn, level)
     there = frame_at(r_d)
     warnings = beyond("domain", domain, there) + unknown_interval("domain", domain)
-    return Answer(values, {"domain": implied(domain, there, level, spread)}, binding, warnings)
+    return Answer(values, {"domain": implied(domain, there, level, log_errors)}, status, warnings)
 
 
 def replay_below(params: Mapping[str, float]) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from fitting.answers.answer import Answer, Estimate
+from fitting.answers.answer import Answer, Estimate, Status
 from fitting.points import PointsError, numbers_of
 
 COLLINEAR = 1e-3
@@ -53,8 +53,8 @@ def out_of_domain(
     X = np.column_stack([X, np.ones((len(X), len(names) - 2))])
     weights, covariance = _jackknife(X, y, runs)
     fitted = X @ weights
-    spread = float(np.sum((y - y.mean()) ** 2))
-    r2 = float(1 - np.sum((y - fitted) ** 2) / spread) if spread else float("nan")
+    around_mean = float(np.sum((y - y.mean()) ** 2))
+    r2 = float(1 - np.sum((y - fitted) ** 2) / around_mean) if around_mean else float("nan")
     quantile = _t(int(runs.max()), level)
     half = quantile * np.sqrt(np.diag(covariance))
     if half[:2].max() > np.abs(weights[:2]).sum():
@@ -72,7 +72,7 @@ def out_of_domain(
         loss, error = float(where @ weights), quantile * float(np.sqrt(where @ covariance @ where))
         predicted["ood"] = Estimate(loss, loss - error, loss + error)
         warnings += _outside(X, where)
-    return Answer(values, predicted, f"nothing: least squares on {len(y)} rows", warnings)
+    return Answer(values, predicted, Status("inside", f"nothing: least squares on {len(y)} rows"), warnings)
 
 
 def _check_apart(X: np.ndarray) -> None:

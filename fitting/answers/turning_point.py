@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from fitting.answers.answer import Answer, beyond, estimate, implied, question, unknown_interval
+from fitting.answers.answer import Answer, Status, beyond, estimate, implied, question, unknown_interval
 from fitting.answers.loss_curve import Rates, columns_along, losses_along
 from fitting.fitted import Fit
 from fitting.points import PointsError
@@ -26,7 +26,7 @@ def turning_length(
     at: Mapping[str, float] | None = None,
     decay: float = 0.999,
     level: float = 0.9,
-    spread: np.ndarray | None = None,
+    log_errors: np.ndarray | None = None,
 ) -> Answer:
     """The least number of steps t > 0 with L(t) <= L(0), on the corpus of pre-training as a rule.
 
@@ -63,19 +63,20 @@ def turning_length(
     if 0 < never < 1:
         warnings.append(f"{never:.0%} of the bootstrap fits never come back")
     if np.isinf(turn):
-        binding = _never(rates, loss)
+        status = Status("never", _never(rates, loss))
         shown = np.array([0])
     else:
-        binding = "nothing: the loss never rises" if turn == 1 else "the loss is back where it began"
+        status = Status("inside", "the loss is back where it began")
+        if turn == 1:
+            status = Status("at bound", "nothing: the loss never rises")
         shown = np.array([0, turn]) if np.ndim(rates) == 0 else np.array([0, int(turn)])
     there, drawn = columns_asked(fit, shown, rates, before, pretrain, fixed, decay), along(shown)[1]
     predicted = {
-        name: implied(fit, there.iloc[[i]], level, spread, drawn[:, [i]] if len(drawn) else None)
+        name: implied(fit, there.iloc[[i]], level, log_errors, drawn[:, [i]] if len(drawn) else None)
         for i, name in enumerate(("before", "after")[: len(shown)])
     }
-    return Answer(
-        {"turning_length": estimate(turn, turns, level)}, predicted, binding, beyond("fit", fit, there) + warnings
-    )
+    values = {"turning_length": estimate(turn, turns, level)}
+    return Answer(values, predicted, status, beyond("fit", fit, there) + warnings)
 
 
 def return_steps(step: np.ndarray, curves: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Direct data optimization: the loss as a function of the tokens of one domain.
 
-Two curves often fit the same three runs; starts are near the one with the larger b (`ddo_curves` gives the reason).
+Two curves often fit the same three runs; starts are near the one with the larger b (`mixtures.ddo` has the reason).
 """
 
 from math import inf

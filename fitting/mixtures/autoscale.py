@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import root_scalar
 
-from fitting.mixtures.ddo import DDO
+from fitting.answers.answer import Status
+from fitting.mixtures.ddo import DDO, held_status
 from fitting.points import PointsError
 
 TAUS = np.sinh(np.linspace(-12.0, 12.0, 2401))
@@ -23,7 +24,7 @@ class AutoScale:
     `tokens`: domain -> tokens (an array (m,) if arrays were given), within the caps, summing to the target; `free`:
     without caps. `shares`: tokens over the target. `tau`: where on the path (0 at the smaller of the two scales, 1 at
     the larger), caps included. `low`, `high`: interval of the tokens, NaN unless both scales came with draws. `held`:
-    domains that a cap holds, and `binding` says where. `warnings`: one line each.
+    domains that a cap holds, and `status` says where. `warnings`: one line each.
     """
 
     tokens: dict[str, float] | np.ndarray
@@ -33,7 +34,7 @@ class AutoScale:
     low: dict[str, float] | np.ndarray
     high: dict[str, float] | np.ndarray
     held: list[str]
-    binding: str
+    status: Status
     warnings: list[str]
 
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
@@ -100,14 +101,14 @@ def autoscale(
         return values if names is None else dict(zip(names, values.tolist(), strict=True))
 
     held = np.flatnonzero((tokens >= cap * (1 - 1e-12)) & (free > cap))
-    lines = (f"{labels[j]} is held at its cap of {cap[j]:.6g} tokens; free: {free[j]:.6g}" for j in held)
+    lines = [f"{labels[j]} is held at its cap of {cap[j]:.6g} tokens; free: {free[j]:.6g}" for j in held]
     return AutoScale(
         tokens=named(tokens),
         free=named(free),
         shares=named(tokens / target),
         tau=tau,
         held=[labels[j] for j in held],
-        binding="; ".join(lines) or "nothing: no domain is at a cap",
+        status=held_status(lines, "nothing: no domain is at a cap"),
         warnings=_warnings(one, two, tokens, target, labels) + _bound_lines((first, second), (one, two), labels),
         low=named(low),
         high=named(high),
@@ -229,7 +230,7 @@ def _check_scales(one, two, offset, cap, target: float, labels: tuple[str, ...])
 
 def _bound_lines(given, scales: tuple[np.ndarray, np.ndarray], labels: tuple[str, ...]) -> list[str]:
     """Warnings on optima at a bound, where the multiplier does not determine the tokens."""
-    where = [answer.binding for answer in given if isinstance(answer, DDO) and answer.held]
+    where = [answer.status.message for answer in given if isinstance(answer, DDO) and answer.held]
     empty = [labels[j] for j in np.flatnonzero((scales[0] == 0) | (scales[1] == 0))]
     where += [f"{', '.join(empty)}: no tokens at one scale"] if empty else []
     return [f"{line}; such an optimum need not lie on the path" for line in where]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from fitting.answers.answer import Answer, Estimate, beyond, estimate, implied, unknown_interval
+from fitting.answers.answer import Answer, Estimate, Status, beyond, estimate, implied, unknown_interval
 from fitting.fitted import Fit
 from fitting.laws.data_mixing import PREFIX
 from fitting.laws.law import Law
@@ -61,8 +61,8 @@ def best_mixture(
     `level`: of all intervals; those of the shares are over the bootstrap draws of the fits, which are paired where fits
     had the same runs and seed.
 
-    `values`: corpus -> weight, and "mean" -> the weighted mean. `predicted`: corpus -> loss. `binding`: the limits and
-    the largest shares that hold the answer; it begins with "infeasible" where no mixture keeps the limits, and the
+    `values`: corpus -> weight, and "mean" -> the weighted mean. `predicted`: corpus -> loss. `status`: the limits and
+    the largest weights that hold the answer; "infeasible" where no mixture keeps the limits, and the
     shares are then those that exceed them least. `warnings`: where fits were asked beyond their runs.
 
     Raises PointsError for missing columns, and weights and limits of corpora that have no fit.
@@ -116,9 +116,9 @@ def best_mixture(
 
     predicted, warnings = _predictions(fits, optimum.weights, ends, stretched, level)
     warnings += unknown_interval("weights", next(fit for fit in every if len(fit.draws) == count))
-    if failed := sum(not one.feasible for one in drawn):
+    if failed := sum(one.status.code == "infeasible" for one in drawn):
         warnings.append(f"{failed / count:.0%} of the bootstrap fits find no mixture within the limits")
-    return Answer(values, predicted, _binding(optimum, names, caps, top, predicted), warnings)
+    return Answer(values, predicted, _status(optimum, names, caps, top, predicted), warnings)
 
 
 def _predictions(
@@ -176,14 +176,17 @@ def _unseen(fit: Fit, there: pd.DataFrame) -> list[str]:
     return lines
 
 
-def _binding(optimum: MixtureOptimum, names, caps, top, predicted: Mapping[str, Estimate]) -> str:
-    if not optimum.feasible:
+def _status(optimum: MixtureOptimum, names, caps, top, predicted: Mapping[str, Estimate]) -> Status:
+    if optimum.status.code == "infeasible":
         worst = max(caps, key=lambda name: predicted[name].value / caps[name])
-        return (
+        message = (
             f"infeasible: no mixture keeps {worst} at {caps[worst]:.4f} or below; the least is "
             f"{predicted[worst].value:.4f}, {optimum.excess:.1%} above"
         )
-    lines = [f"{n} reaches its limit, {cap:.4f}" for n, cap in caps.items() if predicted[n].value > cap * (1 - 1e-4)]
-    lines += [f"{n} is held at its largest weight, {top[j]:.3f}" for j, n in enumerate(names) if optimum.at_high[j]]
-    lines += [f"{n} is left out" for j, n in enumerate(names) if optimum.at_low[j]]
-    return "; ".join(lines) or "nothing: the best lies inside all limits"
+        return Status("infeasible", message)
+    limits = [f"{n} reaches its limit, {cap:.4f}" for n, cap in caps.items() if predicted[n].value > cap * (1 - 1e-4)]
+    bounds = [f"{n} is held at its largest weight, {top[j]:.3f}" for j, n in enumerate(names) if optimum.at_high[j]]
+    bounds += [f"{n} is left out" for j, n in enumerate(names) if optimum.at_low[j]]
+    if limits or bounds:
+        return Status("limited" if limits else "at bound", "; ".join(limits + bounds))
+    return Status("inside", "nothing: the best lies inside all limits")

@@ -7,12 +7,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 
+from fitting.answers.answer import Status
 from fitting.mixtures.random_mixtures import checked_bounds, draws, within
 from fitting.points import PointsError
 
 Predict = Callable[[np.ndarray], np.ndarray]
 """Weights (n, m) -> a number for each (n,)."""
-SPREAD = (0.5, 10.0)
+CONCENTRATIONS = (0.5, 10.0)
 """Concentrations of the random mixtures: from one or two domains (in all) to near the base (a domain)."""
 STARTS = 5
 STEP = 1e-6
@@ -25,16 +26,15 @@ SLACK = 1e-6
 class MixtureOptimum:
     """The answer of `mixture_optimum`, for m domains.
 
-    `weights` (m,), sum 1; `loss`, predicted there. `feasible`: whether a mixture keeps the limit; where none does,
-    weights are those that exceed it least, by `excess`. `limited`: whether the limit binds. `at_low`,
-    `at_high` (m,): the domains at a bound.
+    `weights` (m,), sum 1; `loss`, predicted there. `status`: "limited" where the limit binds; "infeasible" where no
+    mixture keeps it, and weights are those that exceed it least, by `excess`. `at_low`, `at_high` (m,): the domains at
+    a bound.
     """
 
     weights: np.ndarray
     loss: float
-    feasible: bool
     excess: float
-    limited: bool
+    status: Status
     at_low: np.ndarray
     at_high: np.ndarray
 
@@ -77,7 +77,7 @@ def mixture_optimum(
     if start is not None and smooth:
         cloud = within(np.asarray(start, dtype=float)[None], bottom, top)
     else:
-        drawn = draws(np.maximum(prior, 1e-3 / m), count, rng, (SPREAD[0], SPREAD[1] * m))
+        drawn = draws(np.maximum(prior, 1e-3 / m), count, rng, (CONCENTRATIONS[0], CONCENTRATIONS[1] * m))
         cloud = within(np.vstack([prior, drawn]), bottom, top)
     values, over = _finite(loss, cloud), _over(limit, cloud)
 
@@ -98,19 +98,23 @@ def mixture_optimum(
         if _over(limit, nearest[None])[0] > SLACK:
             return _answer(loss, limit, nearest, bottom, top, limited=True)
         ends = [nearest, _descend(loss, limit, nearest, bottom, top)]
-    among = np.array(ends)[_over(limit, np.array(ends)) <= SLACK]
-    weights = among[np.argmin(_finite(loss, among))]
+    feasible = np.array(ends)[_over(limit, np.array(ends)) <= SLACK]
+    weights = feasible[np.argmin(_finite(loss, feasible))]
     return _answer(loss, limit, weights, bottom, top, limited=_over(limit, weights[None])[0] > -TOUCHES)
 
 
 def _answer(loss, limit, weights, low, high, limited: bool) -> MixtureOptimum:
     excess = float(_over(limit, weights[None])[0])
+    status = Status("inside", "nothing: the optimum lies inside the limit")
+    if excess > SLACK:
+        status = Status("infeasible", f"no mixture keeps the limit: the least excess is {excess:.4g}")
+    elif limited:
+        status = Status("limited", "the limit binds")
     return MixtureOptimum(
         weights=weights,
         loss=float(_finite(loss, weights[None])[0]),
-        feasible=excess <= SLACK,
         excess=excess,
-        limited=limited,
+        status=status,
         at_low=weights <= low + TOUCHES,
         at_high=(weights >= high - TOUCHES) & (high < 1),
     )

@@ -53,11 +53,11 @@ def test_intervals_hold_the_estimate_and_widen_with_the_level(fit):
 def test_held_out_errors_take_the_place_of_the_residuals(fit):
     frame = pd.DataFrame({"N": [1.0], "D": [10.0]})
     low, high = fit.predict_interval(frame)
-    low_wide, high_wide = fit.predict_interval(frame, spread=np.array([-0.05, 0.0, 0.05]))
+    low_wide, high_wide = fit.predict_interval(frame, log_errors=np.array([-0.05, 0.0, 0.05]))
     assert low_wide < low < fit.predict(frame) < high < high_wide
     assert high_wide / low_wide == pytest.approx(np.exp(0.1), rel=0.02)
-    with pytest.raises(fitting.PointsError, match="spread"):
-        fit.predict_interval(frame, spread=np.array([]))
+    with pytest.raises(fitting.PointsError, match="log_errors"):
+        fit.predict_interval(frame, log_errors=np.array([]))
 
 
 def test_intervals_come_from_runs_not_points():

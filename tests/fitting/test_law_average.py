@@ -44,23 +44,32 @@ def test_each_law_reads_the_area_of_its_own_memory():
 
 
 def test_intervals_widen_where_the_laws_disagree():
-    average, spread = _average(C=0.16), np.linspace(-0.011, 0.011, 2001)
+    average, log_errors = _average(C=0.16), np.linspace(-0.011, 0.011, 2001)
     frame = pd.DataFrame({"r": [0.01, 0.9], "a.s2": 0.02, "b.s2": 0.02, **AT})
-    low, high = average.predict_interval(frame, 0.9, spread)
+    low, high = average.predict_interval(frame, 0.9, log_errors)
     one, other = (fit.predict(frame.assign(s2=0.02)) for fit in average.fits.values())
     expected = np.hypot(0.0099, APART * np.sqrt(0.25 * 0.75) * np.abs(np.log(one / other)))
     assert np.log(high / average.predict(frame)) == pytest.approx(expected, rel=1e-3)
     assert np.log(average.predict(frame) / low) == pytest.approx(expected, rel=1e-3)
-    with pytest.raises(PointsError, match="needs spread"):
+    with pytest.raises(PointsError, match="needs log_errors"):
         average.predict_interval(frame)
 
 
 def test_the_answer_lies_between_those_of_the_laws():
     laws = [_average(1.0, C=0.16), _average(0.5, C=0.16), _average(0.0, C=0.16)]
-    at, spread = {**AT, "a.s2": 0.02, "b.s2": 0.02}, np.linspace(-0.011, 0.011, 201)
+    at, log_errors = {**AT, "a.s2": 0.02, "b.s2": 0.02}, np.linspace(-0.011, 0.011, 201)
     answers = [
         trade_off(
-            law, law, 1e-4, 1e-3, 0.03, 3.0, general_at=at, domain_at=at, general_spread=spread, domain_spread=spread
+            law,
+            law,
+            1e-4,
+            1e-3,
+            0.03,
+            3.0,
+            general_at=at,
+            domain_at=at,
+            general_errors=log_errors,
+            domain_errors=log_errors,
         )
         for law in laws
     ]

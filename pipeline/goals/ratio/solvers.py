@@ -110,7 +110,7 @@ def _at_one_peak(laws: AnsweringLaws) -> Solution:
     }
     found = answer.domain_ratio, answer.low, answer.high
     wide = answer.low is not None and answer.low <= 0.0 and (answer.high or 0.0) >= 1.0
-    return Solution(target, *found, predicted, answer.binding, answer.warnings, not wide)
+    return Solution(target, *found, predicted, answer.status.message, answer.warnings, not wide)
 
 
 def of_few_tokens(laws: AnsweringLaws) -> Solution:
@@ -121,13 +121,13 @@ def of_few_tokens(laws: AnsweringLaws) -> Solution:
     tokens = question.goal.domain_tokens / 1e9
     most = (question.goal.most_tokens or LONGEST * question.goal.domain_tokens) / 1e9
     by_length = base.columns_by_length(domain, fit, tokens, most)
-    limits = {"most_tokens": most, "level": LEVEL, "spread": laws.spread(domain, base.N, base.D)}
+    limits = {"most_tokens": most, "level": LEVEL, "log_errors": laws.spread(domain, base.N, base.D)}
     answer = limited_data(fit, base.N, tokens, at=by_length, **limits)
     ratio, low, high = answer.values["domain_ratio"]
     target = base.lasting(limited_steps(question, ratio))
     predicted = {general: _loss(laws, target, general, ratio), domain: tuple(answer.predicted["domain"])}
     identified = not (low <= 1.01 * tokens / most and high >= 0.99)
-    return Solution(target, ratio, low, high, predicted, answer.binding, answer.warnings, identified)
+    return Solution(target, ratio, low, high, predicted, answer.status.message, answer.warnings, identified)
 
 
 def of_compute(laws: AnsweringLaws) -> Solution:
@@ -154,7 +154,7 @@ def of_compute(laws: AnsweringLaws) -> Solution:
     answer = compute_optimal(
         laws.fit(domain), goal.flops, at=_by_size(laws, targets, [float(ratio or 0) for ratio, *_ in ratios]),
         sizes=(targets[0].N, targets[-1].N), level=LEVEL,
-        spread=laws.spread(domain, targets[best].N, targets[best].D),
+        log_errors=laws.spread(domain, targets[best].N, targets[best].D),
     )  # fmt: skip
     target, (ratio, low, high) = targets[best], ratios[best]
     size = answer.values["N"]
@@ -165,7 +165,7 @@ def of_compute(laws: AnsweringLaws) -> Solution:
     predicted = {general: _loss(laws, target, general, float(ratio or 0)), domain: losses[best]}
     identified = not (size.low <= 1.01 * targets[0].N and size.high >= 0.99 * targets[-1].N)
     optimum = {name: answer.values[name] for name in ("N", "D")}
-    return Solution(target, ratio, low, high, predicted, answer.binding, answer.warnings, identified, optimum, rows)
+    return Solution(target, ratio, low, high, predicted, answer.status.message, answer.warnings, identified, optimum, rows)
 
 
 def limited_steps(question: Question, domain_ratio: float) -> int:
@@ -184,7 +184,7 @@ def _trade_off(laws: AnsweringLaws, target: Target) -> TradeOff:
     for role, corpus in (("general", general), ("domain", domain)):
         columns = laws.columns(target, corpus)
         given[f"{role}_at"] = {name: value for name, value in columns.items() if name not in ("N", "D")}
-        given[f"{role}_spread"] = laws.spread(corpus, target.N, target.D)
+        given[f"{role}_errors"] = laws.spread(corpus, target.N, target.D)
     fits, tolerance = (laws.fit(general), laws.fit(domain)), laws.question.goal.tolerance
     return trade_off(*fits, target.N, target.D, tolerance, target.before[general], **given)
 

@@ -113,6 +113,6 @@ def law_proposal(
         low={domain: answer.values[domain].low for domain in domains},
         high={domain: answer.values[domain].high for domain in domains},
         predicted={"mean": answer["mean"], **{name: loss.value for name, loss in answer.predicted.items()}},
-        lines=(answer.binding, *lines, *answer.warnings),
+        lines=(answer.status.message, *lines, *answer.warnings),
         details=Details(numbers={"fits": parameters, **numbers}),
     )

@@ -177,7 +177,7 @@ def _answers(
     given: dict[str, Any] = {}
     judged = {role: of_kind(role, extrapolation(fit.ranges, size["N"], length["D"])) for role, fit in fits.items()}
     for role, (_, spread) in judged.items():
-        given[f"{role}_spread"] = spread
+        given[f"{role}_errors"] = spread
         columns = {name: value for name, value in length["at"][role].items() if name not in ("N", "D")}
         given[f"{role}_at"] = {**columns, "loss_before": size["before"][role]}
     (general, _), (domain, _) = (judged[role] for role in ROLES)

@@ -89,12 +89,12 @@ def test_the_ends_of_ranges_bind_and_are_named():
         PRETRAIN_FIT, DOMAIN_FIT, 0.0, peak=(1e-5, 1e-3), steps=300, replay=(0.2, 0.9), pretraining=PRETRAIN
     )
     assert answer["replay"] == 0.2
-    assert "replay is at the lower end of its range (0.2)" in answer.binding
+    assert "replay is at the lower end of its range (0.2)" in answer.status.message
     assert "loss_potential" not in answer.values
     whole = fitting.balance(
         PRETRAIN_FIT, DOMAIN_FIT, 1.0, peak=1e-3, steps=300, replay=(0.2, 0.9), pretraining=PRETRAIN
     )
-    assert whole.binding == "replay is at the upper end of its range (0.9)"
+    assert whole.status.message == "replay is at the upper end of its range (0.9)"
 
 
 def test_best_replay_of_the_transfer_law_in_closed_form():

@@ -19,7 +19,7 @@ def test_the_papers_worked_number():
     assert answer["N"] == pytest.approx(15.54, abs=0.005)
     assert answer["D"] == pytest.approx(0.536, abs=0.0005)
     assert 6 * answer["N"] * answer["D"] * 1e18 == pytest.approx(5e19)
-    assert answer.binding == "compute: 6 N D = 5e+19 FLOPs"
+    assert answer.status.message == "compute: 6 N D = 5e+19 FLOPs"
 
 
 def brute(law: str, params: dict, budget: float, ratio: float | None = None) -> float:
@@ -85,7 +85,7 @@ def test_a_law_that_knows_no_best_size_says_so():
     with pytest.raises(fitting.PointsError, match=r"the best N is .*e\+13 billion, which is impossible"):
         fitting.compute_optimal(given("chinchilla", {**TRUE["chinchilla"], "B": 1e-9}), 5e19)
     answer = fitting.compute_optimal(given("dcpt-l1", {**TRUE["dcpt-l1"], "A": 0.0}), 5e19, 0.5)
-    assert answer.binding.startswith("the search ends at N = ")
+    assert answer.status.message.startswith("the search ends at N = ")
 
 
 def test_a_law_of_schedules_is_asked_between_sizes():
@@ -105,13 +105,13 @@ def test_a_law_of_schedules_is_asked_between_sizes():
     assert 5e-5 < answer.values["N"].low < answer["N"] < answer.values["N"].high < 4e-3
     small = fitting.compute_optimal(fit, flops, at=at, sizes=(5e-5, 0.9 * least))
     assert small["N"] == pytest.approx(0.9 * least)
-    assert small.binding == "the greatest size: a larger one would do better"
+    assert small.status.message == "the greatest size: a larger one would do better"
     dcpt = given("dcpt", TRUE["dcpt"])
     least = fitting.compute_optimal(dcpt, 5e19, 0.5)["N"]
     assert fitting.compute_optimal(dcpt, 5e19, 0.5, sizes=(least / 2, least * 2))["N"] == pytest.approx(least, rel=1e-4)
     large = fitting.compute_optimal(dcpt, 5e19, 0.5, sizes=(2 * least, 3 * least))
     assert large["N"] == pytest.approx(2 * least)
-    assert large.binding == "the least size: a smaller one, for longer, would do better"
+    assert large.status.message == "the least size: a smaller one, for longer, would do better"
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_a_loss_that_falls_is_never_past_its_critical_point():
     answer = fitting.critical_point(given("dynamics", {**DYNAMICS, "B": -0.2}), RATE, at=PAST)
     assert answer["critical_s1_pretrain"] == np.inf
     assert answer["step"] == answer["s1"] == 0
-    assert answer.binding == "nothing: the loss never rises above where it began"
+    assert answer.status.message == "nothing: the loss never rises above where it began"
 
 
 def test_the_peak_is_the_highest_step():
@@ -62,7 +62,7 @@ def test_the_peak_is_the_highest_step():
     assert whole["step"] == highest
     cut = fitting.critical_point(given("dynamics", DYNAMICS), rates[:50], before=RATE, at=PAST)
     assert cut["step"] == np.inf
-    assert cut.binding == "the loss still rises at the end"
+    assert cut.status.message == "the loss still rises at the end"
 
 
 @pytest.mark.parametrize("r", [0.55, 0.7, 0.9])

@@ -34,7 +34,7 @@ def test_it_lies_where_the_slope_turns(r_i):
     assert found.value == pytest.approx(r_i, abs=0.004)
     assert found.low < r_i < found.high
     assert found.high - found.low < 0.03
-    assert answer.binding == "the slope dL/dD changes sign"
+    assert answer.status.message == "the slope dL/dD changes sign"
     assert answer.warnings[0].startswith(f"no run between r = {answer['below']:g} and {answer['above']:g}")
 
 
@@ -49,7 +49,7 @@ def test_ratio_zero_tells_too_and_one_size_is_enough():
 def test_a_loss_that_falls_everywhere_has_none():
     answer = fitting.inflection_ratio(turning_at(0.01), bootstrap=0)
     assert answer.values["inflection_ratio"] == (0.0, 0.0, 0.02)
-    assert answer.binding == "nothing: the loss falls with D at every ratio, from 0.02 on"
+    assert answer.status.message == "nothing: the loss falls with D at every ratio, from 0.02 on"
 
 
 def test_the_draws_depend_on_the_seed_alone():
@@ -90,7 +90,7 @@ def test_the_transfer_law_s_ratio_in_closed_form_and_by_its_curves(s1):
 def test_a_corpus_that_was_never_seen_has_none():
     answer = fitting.transfer_inflection(given("transfer-anchored", TRANSFER), 0.1, at={"rho": 0.0, "s1_pretrain": 3.0})
     assert answer["inflection_ratio"] == 0.0
-    assert answer.binding == "nothing: the loss falls at any ratio"
+    assert answer.status.message == "nothing: the loss falls at any ratio"
 
 
 def test_bad_questions_of_the_transfer_law():

@@ -35,11 +35,11 @@ def test_replay_helps_exactly_below_the_corrected_eq_53():
     for tokens in (0.5 * edge, 0.99 * edge):
         inside = fitting.limited_data(given("dcpt", MUSIC), N, tokens)
         assert inside["domain_ratio"] < 1
-        assert inside.binding.startswith("domain tokens")
+        assert inside.status.message.startswith("domain tokens")
     for tokens in (1.01 * edge, 2 * edge):
         whole = fitting.limited_data(given("dcpt", MUSIC), N, tokens)
         assert whole["domain_ratio"] == 1.0
-        assert whole.binding.startswith("nothing: the domain's tokens suffice")
+        assert whole.status.message.startswith("nothing: the domain's tokens suffice")
     assert whole["replay_below"] == edge
     # as printed the equation would move the edge away from where the slope at r = 1 changes sign
     step = 1e-6
@@ -70,8 +70,8 @@ def test_a_law_without_a_least_is_stopped_by_the_tokens_of_the_run():
     params = {**TRUE["dcpt-l1"], "B": 2.0, "C": 0.01}
     answer = fitting.limited_data(given("dcpt-l1", params), N, 1.0, most_tokens=20.0)
     assert answer["domain_ratio"] == pytest.approx(0.05)
-    assert answer.binding.startswith("most_tokens = 20")
-    assert "nothing within reach" in fitting.limited_data(given("dcpt-l1", params), N, 1.0).binding
+    assert answer.status.message.startswith("most_tokens = 20")
+    assert "nothing within reach" in fitting.limited_data(given("dcpt-l1", params), N, 1.0).status.message
     assert "replay_below" not in answer.values
 
 

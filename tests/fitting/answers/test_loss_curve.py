@@ -48,7 +48,7 @@ def test_each_draw_computes_s2_with_its_own_lambda():
     fit = given("dynamics", DYNAMICS, draws=2, wobble=0.0)
     decays = [0.9, 0.999]
     fit.draws[:, list(DYNAMICS).index("lambda")] = decays
-    curve = fitting.loss_curve(fit, RATES, before=3e-4, pretrain=PRETRAIN, spread=np.array([0.0]), level=0.998)
+    curve = fitting.loss_curve(fit, RATES, before=3e-4, pretrain=PRETRAIN, log_errors=np.array([0.0]), level=0.998)
     ends = [by_hand(300, {**DYNAMICS, "lambda": decay}) for decay in decays]
     assert abs(ends[0] - ends[1]) > 0.01
     assert (curve["low"][300], curve["high"][300]) == pytest.approx(sorted(ends), abs=1e-4)

@@ -50,19 +50,28 @@ def test_the_ratio_is_where_the_general_loss_meets_its_cap(general, domain, r_tr
     assert loss == pytest.approx(BEFORE * (1 + tolerance), rel=1e-6)
     assert low < loss < high
     assert answer.predicted["domain"][1] < answer.predicted["domain"][0] < answer.predicted["domain"][2]
-    assert answer.binding == f"general loss reaches {tolerance:+.1%}"
+    assert answer.status.message == f"general loss reaches {tolerance:+.1%}"
     assert answer.warnings == []
 
 
 def test_many_tolerances_at_once_have_the_same_answers(general, domain):
-    start, spread = true_general_loss(0.0) / BEFORE - 1, np.array([-0.02, 0.0, 0.01])
+    start, log_errors = true_general_loss(0.0) / BEFORE - 1, np.array([-0.02, 0.0, 0.01])
     tolerances, at = np.array([start - 0.3, start + 0.01, start + 0.06, 9.0]), {"loss_before": BEFORE}
     found = trade_offs(
-        general, domain, N, D, tolerances, BEFORE, np.array([0.5]), general_at=at, domain_at=at, general_spread=spread
+        general,
+        domain,
+        N,
+        D,
+        tolerances,
+        BEFORE,
+        np.array([0.5]),
+        general_at=at,
+        domain_at=at,
+        general_errors=log_errors,
     )
     assert np.isnan([found.domain_ratio[0], found.low[0], *found.predicted["domain"][:, 0]]).all()
     for n, tolerance in list(enumerate(tolerances))[1:]:
-        one = fitting.trade_off(general, domain, N, D, tolerance, BEFORE, general_spread=spread)
+        one = fitting.trade_off(general, domain, N, D, tolerance, BEFORE, general_errors=log_errors)
         assert [found.domain_ratio[n], found.low[n], found.high[n]] == pytest.approx(
             [one.domain_ratio, one.low, one.high], abs=1e-9
         )
@@ -84,19 +93,19 @@ def test_more_tolerance_gives_more_domain(general, domain):
 def test_all_domain_when_nothing_binds(general, domain):
     answer = fitting.trade_off(general, domain, N, D, 10.0, BEFORE)
     assert (answer.domain_ratio, answer.high) == (1.0, 1.0)
-    assert answer.binding == "nothing: all-domain is within tolerance"
+    assert answer.status.message == "nothing: all-domain is within tolerance"
 
 
 def test_none_when_nothing_helps(general, domain):
     answer = fitting.trade_off(general, domain, N, D, -0.9, BEFORE)
     assert answer.domain_ratio is answer.low is answer.high is None
-    assert answer.binding.startswith("infeasible even at r_d=0: general loss would reach ")
+    assert answer.status.message.startswith("infeasible even at r_d=0: general loss would reach ")
 
 
 def test_held_out_errors_widen_the_interval(general, domain):
     tolerance = true_general_loss(0.6) / BEFORE - 1
     plain = fitting.trade_off(general, domain, N, D, tolerance, BEFORE)
-    wide = fitting.trade_off(general, domain, N, D, tolerance, BEFORE, general_spread=np.array([-0.02, 0.0, 0.02]))
+    wide = fitting.trade_off(general, domain, N, D, tolerance, BEFORE, general_errors=np.array([-0.02, 0.0, 0.02]))
     assert wide.low < plain.low <= plain.high < wide.high
     assert wide.predicted["general"][2] > plain.predicted["general"][2]
     assert wide.predicted["domain"] == plain.predicted["domain"]

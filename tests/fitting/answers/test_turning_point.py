@@ -38,7 +38,7 @@ def test_at_a_constant_rate_it_is_the_first_step_that_is_back():
     assert answer["turning_length"] == t[np.argmax(back)] > 1000
     length = answer.values["turning_length"]
     assert length.low < length.value < length.high
-    assert answer.binding == "the loss is back where it began"
+    assert answer.status.message == "the loss is back where it began"
     assert answer.predicted["after"].value == pytest.approx(answer.predicted["before"].value, abs=1e-4)
     assert answer.predicted["after"].value <= answer.predicted["before"].value
 
@@ -48,7 +48,7 @@ def test_it_never_comes_back_once_pre_training_is_long_enough():
     fit = given("dynamics", DYNAMICS)
     after = fitting.turning_length(fit, RATE, at={**PAST, "s1_pretrain": 1.01 * critical})
     assert after["turning_length"] == np.inf
-    assert after.binding.startswith("no number of steps brings the loss back: it stays +")
+    assert after.status.message.startswith("no number of steps brings the loss back: it stays +")
     before = fitting.turning_length(fit, RATE, at={**PAST, "s1_pretrain": 0.6 * critical})
     assert 1 < before["turning_length"] < np.inf
 
@@ -89,7 +89,7 @@ def test_a_schedule_is_looked_at_step_by_step_and_no_further():
     assert answer["turning_length"] == 1 + np.argmax(curve[1:] <= curve[0]) > 200
     short = fitting.turning_length(fit, rates[:200], before=RATE, at=PAST)
     assert short["turning_length"] == np.inf
-    assert short.binding.startswith("not within the schedule's 200 steps: the loss ends +")
+    assert short.status.message.startswith("not within the schedule's 200 steps: the loss ends +")
     assert set(short.predicted) == {"before"}
 
 
@@ -97,7 +97,7 @@ def test_a_loss_that_only_falls_is_back_at_once():
     fit = given("dynamics", {**DYNAMICS, "B": -0.2})
     answer = fitting.turning_length(fit, RATE, at=PAST)
     assert answer["turning_length"] == 1
-    assert answer.binding == "nothing: the loss never rises"
+    assert answer.status.message == "nothing: the loss never rises"
 
 
 def test_the_start_is_the_last_rate_of_pre_training():

@@ -97,12 +97,12 @@ def test_caps_hold_one_domain_and_the_others_go_on_along_the_path():
     assert answer.tokens == pytest.approx({"a": 500, "b": 800})
     assert answer.free == pytest.approx({"a": 900, "b": 400})
     assert answer.held == ["a"]
-    assert answer.binding == "a is held at its cap of 500 tokens; free: 900"
+    assert answer.status.message == "a is held at its cap of 500 tokens; free: 900"
     three = fitting.autoscale([1, 1, 1], [2, 3, 4], 60, caps=[np.inf, np.inf, 10])
     assert three.tokens[2] == 10
     assert np.log(three.tokens[:2]) == pytest.approx(three.tau * np.log([2, 3]))
     loose = fitting.autoscale(SMALL, LARGE, 1300, caps={"a": 1000})
-    assert loose.binding == "nothing: no domain is at a cap"
+    assert loose.status.message == "nothing: no domain is at a cap"
     assert loose.tokens == loose.free
     full = fitting.autoscale(SMALL, LARGE, 1300, caps={"a": 900, "b": 400})
     assert full.tokens == pytest.approx({"a": 900, "b": 400})
@@ -175,4 +175,4 @@ def test_an_optimum_on_a_bound_has_a_warning():
     losses = [[3.1, 3.0, 2.9], [3.01, 3.0, 2.995], [3.1, 3.0, 2.9]]
     small, large = (fitting.ddo(losses, [1 / 3, 1, 3], tokens=total) for total in (1.0, 4.0))
     assert small.held == ["1"]
-    assert f"{small.binding}; such an optimum" in fitting.autoscale(small, large, 16.0).warnings[-1]
+    assert f"{small.status.message}; such an optimum" in fitting.autoscale(small, large, 16.0).warnings[-1]

@@ -53,7 +53,7 @@ def test_fits_of_random_mixtures_lead_to_the_planted_optimum():
     assert [answer[name] for name in NAMES] == pytest.approx(best.weights, abs=1e-3)
     assert answer["mean"] == pytest.approx(best.loss, abs=1e-5)
     assert [answer.predicted[name].value for name in NAMES] == pytest.approx(truth(best.weights[None])[:, 0], abs=1e-3)
-    assert answer.binding.startswith("nothing")
+    assert answer.status.message.startswith("nothing")
 
 
 def test_limits_largest_shares_and_values_shape_the_answer():
@@ -64,15 +64,15 @@ def test_limits_largest_shares_and_values_shape_the_answer():
     assert limited.predicted["web"].value == pytest.approx(cap, abs=1e-5)
     wanted = planted((0, 3, 1), high=[1, 0.4, 1], limit=lambda w: truth(w)[0] - cap)
     assert [limited[name] for name in NAMES] == pytest.approx(wanted.weights, abs=2e-3)
-    assert f"web reaches its limit, {cap:.4f}" in limited.binding
+    assert f"web reaches its limit, {cap:.4f}" in limited.status.message
     tight = fitting.best_mixture(known, {"code": 1}, high={"code": 0.4})
     assert tight["code"] == pytest.approx(0.4)
-    assert "code is held at its largest weight, 0.400" in tight.binding
+    assert "code is held at its largest weight, 0.400" in tight.status.message
 
 
 def test_a_limit_out_of_reach_is_told():
     answer = fitting.best_mixture(fits(runs(noise=0)), limits={"web": 2.0})
-    assert answer.binding.startswith("infeasible: no mixture keeps web at 2.0000 or below; the least is 2.13")
+    assert answer.status.message.startswith("infeasible: no mixture keeps web at 2.0000 or below; the least is 2.13")
     assert answer["web"] == pytest.approx(1)
 
 

@@ -10,8 +10,7 @@ import pytest
 from scipy.optimize import minimize
 
 import fitting
-from fitting.mixtures.ddo import water_filling
-from fitting.mixtures.ddo_curves import fit_curves
+from fitting.mixtures.ddo import fit_curves, water_filling
 
 ROOT = Path(__file__).parents[3]
 FILE = ROOT / os.environ.get("CPTLAW_PUBLIC_DATA", "../shared/data") / "autoscale_gpt2_large/autoscale_ddo.json"
@@ -50,7 +49,7 @@ def test_published_optimum(published):
     assert answer.multiples.tolist() == pytest.approx(optimum_1p2B, abs=0.002)
     assert answer.weights.tolist() == pytest.approx(np.array(optimum_1p2B) / 7, abs=0.002 / 7)
     assert answer.held == ["github"]
-    assert answer.binding == "github is held at 0.2 times its base tokens, its lower bound"
+    assert answer.status.message == "github is held at 0.2 times its base tokens, its lower bound"
     assert answer["github"] == pytest.approx(0.2 / 7)
     assert answer.predicted.value < answer.base
 
@@ -130,7 +129,7 @@ def test_what_nobody_else_can_take_goes_to_flat_domains():
     losses = np.vstack([curve_losses([1.0], [1.0]), [[3.0, 3.0, 3.0]] * 2])
     answer = fitting.ddo(losses, FACTORS, bounds=[(0.5, 1.2), (0.1, 3.0), (0.1, 3.0)])
     assert answer.multiples.tolist() == pytest.approx([1.2, 0.9, 0.9])
-    assert answer.binding == "0 is held at 1.2 times its base tokens, its upper bound"
+    assert answer.status.message == "0 is held at 1.2 times its base tokens, its upper bound"
 
 
 def test_all_flat_keeps_the_base_run():
@@ -178,7 +177,7 @@ def test_one_seed_gives_no_interval_and_few_say_so():
     losses = curve_losses([1.0, 2.0], [1.0, 1.2])
     one = fitting.ddo(losses, FACTORS)
     assert np.isnan([*one.low, *one.high, one.predicted.low, one.predicted.high]).all()
-    assert one.binding == "nothing: no domain is on a bound"
+    assert one.status.message == "nothing: no domain is on a bound"
     two = fitting.ddo(seeds_of(losses, 2, 0.001, 0), FACTORS)
     assert two.draws.shape == (300, 2)
     assert any("2 seeds only" in line for line in two.warnings)

@@ -35,8 +35,7 @@ def test_at_a_free_optimum_every_domain_gains_the_same_from_a_token_more():
     assert found.weights.min() > 0.01
     assert slope(found.weights) == pytest.approx(np.full(4, slope(found.weights)[0]), abs=1e-5)
     assert found.loss <= mean(grid()).min() + 1e-9
-    assert found.feasible
-    assert not found.limited
+    assert found.status.code == "inside"
     assert not found.at_high.any()
 
 
@@ -60,8 +59,7 @@ def test_a_limit_binds_where_the_free_optimum_breaks_it():
         return losses(weights)[1] - cap
 
     found = fitting.mixture_optimum(mean, np.ones(4), limit=over)
-    assert found.feasible
-    assert found.limited
+    assert found.status.code == "limited"
     assert over(found.weights[None])[0] == pytest.approx(0, abs=1e-6)
     allowed = grid()[over(grid()) <= 0]
     assert free.loss < found.loss <= mean(allowed).min() + 1e-9
@@ -73,7 +71,7 @@ def test_a_limit_binds_where_the_free_optimum_breaks_it():
 def test_a_limit_that_no_mixture_keeps_is_told_with_the_nearest():
     found = fitting.mixture_optimum(mean, np.ones(4), limit=lambda w: losses(w)[1] - 2.1)
     least = losses(np.eye(4))[1, 1] - 2.1
-    assert not found.feasible
+    assert found.status.code == "infeasible"
     assert found.weights == pytest.approx([0, 1, 0, 0], abs=1e-6)
     assert found.excess == pytest.approx(least)
 
@@ -81,7 +79,7 @@ def test_a_limit_that_no_mixture_keeps_is_told_with_the_nearest():
 def test_a_limit_that_few_mixtures_keep_is_found():
     corner = losses(np.eye(4)[1:2])[1, 0]
     found = fitting.mixture_optimum(mean, np.ones(4), limit=lambda w: losses(w)[1] - corner - 1e-4)
-    assert found.feasible
+    assert found.status.code != "infeasible"
     assert 0.999 < found.weights[1] < 1
 
 

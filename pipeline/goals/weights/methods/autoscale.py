@@ -75,7 +75,7 @@ def _propose(context: Context, measured: Measured) -> list[Proposal]:
         answer, tokens, spread = _at(fits, target, offsets, limits)
         # `_lines` has the bounds, with the scale of each.
         warnings = [line for line in answer.warnings if "need not lie on the path" not in line]
-        held = [answer.binding] if answer.held else []
+        held = [answer.status.message] if answer.held else []
         known = not spread and bool(np.isfinite(_values(answer.low)).all())
         details = Details(
             designs=[ddo.design_fit(context, measured, design, fit) for design, fit in zip(designs, fits)],
@@ -93,7 +93,7 @@ def _propose(context: Context, measured: Measured) -> list[Proposal]:
 
 
 def _lines(context: Context, design: ddo.OneAtATimeDesign, fit: DDO) -> list[str]:
-    held = [f"{fit.binding}; such an optimum need not lie on AutoScale's path"] if fit.held else []
+    held = [f"{fit.status.message}; such an optimum need not lie on AutoScale's path"] if fit.held else []
     return [*ddo.effect(fit), *fit.warnings, *held, *ddo.missed_factors(context, design)]
 
 

@@ -208,7 +208,7 @@ def _propose(context: Context, measured: Measured) -> list[Proposal]:
     weights, limited = within_text(context, dict(zip(fit.names, map(float, fit))))
     ends = (fit.low, fit.high) if len(fit.draws) > 0 else ((), ())
     low, high = (dict(zip(fit.names, map(float, end))) for end in ends)
-    binding = [fit.binding] if fit.held else []
+    binding = [fit.status.message] if fit.held else []
     lines = (*effect(fit), *fit.warnings, *missed_factors(context, design), *binding, *limited)
     details = Details(designs=[design_fit(context, measured, one, made) for one, made in rounds if made])
     runs, predicted = runs_of(context, measured, _scale(context)), predicted_at_target(context, fit, weights)
