@@ -135,7 +135,7 @@ def held_out(
 
 def _judged(fitted: Fit, rest: pd.DataFrame, schedules: Schedules | None, decay: float | None) -> pd.DataFrame:
     if schedules is not None and decay is not None:
-        rest = with_areas(rest, schedules, decay, fitted.equation.rate_power)
+        rest = with_areas(rest, schedules, decay, fitted.equation.s2.rate_power)
     predicted, measured = fitted.predict(rest), columns_of(rest, ["loss"], fitted.equation)["loss"]
     return rest.assign(predicted=predicted, measured=measured, relative_error=predicted / measured - 1)
 

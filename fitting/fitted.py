@@ -65,8 +65,8 @@ class Fit:
     def equation(self) -> Law:
         """The law as it was fitted: for the corpora of the points, unknown columns as parameters."""
         law = self.own_law or LAWS[self.law]
-        if law.among is not None:
-            law = law.among(self.columns)
+        if law.for_corpora is not None:
+            law = law.for_corpora(self.columns)
         for name in self.unknown:
             law = with_unknown(law, name)
         return law

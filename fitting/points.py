@@ -70,7 +70,7 @@ def columns_of(frame: pd.DataFrame, names: Iterable[str], law: Law | None = None
     whose residuals are not of the log loss takes any loss.
     """
     x = numbers_of(frame, names)
-    if law is not None and law.residual != "log":
+    if law is not None and law.objective.residual != "log":
         x, every = {name: values for name, values in x.items() if name != "loss"}, x
         return every if law.name not in LAWS else every | _in_range(frame, x)
     if law is not None and law.name not in LAWS:
@@ -247,8 +247,8 @@ def problems(
 
 def _problems(points: pd.DataFrame, law: str, fix: Mapping[str, float], unknown: Collection[str]) -> Iterator[str]:
     chosen = law_named(law, LAWS)
-    if chosen.among is not None:
-        chosen = chosen.among(mixture_columns(points))
+    if chosen.for_corpora is not None:
+        chosen = chosen.for_corpora(mixture_columns(points))
     for name in unknown:
         chosen = with_unknown(chosen, name) if name in UNKNOWN and name in chosen.columns else chosen
     names = [*chosen.columns, "loss"]
@@ -262,7 +262,7 @@ def _problems(points: pd.DataFrame, law: str, fix: Mapping[str, float], unknown:
             wrong.append(line)
             continue
         x[name] = points[name].to_numpy(dtype=float)
-        if name == "loss" and chosen.residual != "log":
+        if name == "loss" and chosen.objective.residual != "log":
             continue
         if line := out_of_range(name, x[name], points.index):
             wrong.append(line)

@@ -98,7 +98,7 @@ def columns_along(
 
     At a constant rate (a number) steps may be arbitrarily large, and infinite.
     """
-    decay, rate_power = params.get("lambda", decay), fit.equation.rate_power
+    decay, rate_power = params.get("lambda", decay), fit.equation.s2.rate_power
     if np.ndim(rates) == 0:
         rate = float(rates)  # pyright: ignore[reportArgumentType]
         remembered = (1 - decay ** np.asarray(step, dtype=float)) / (1 - decay)

@@ -53,7 +53,7 @@ def areas_table(
     decays = [decay] if column is None else [fit.params["lambda"], *(draw[column] for draw in fit.draws)]
     z = _knots(LAMBDA.coordinate(min(decays)), LAMBDA.coordinate(max(decays)))
     lengths = np.unique(np.round(np.exp(_knots(*np.log(steps)))).astype(int))
-    power, lambdas = fit.equation.rate_power, [LAMBDA.value(c) for c in z]
+    power, lambdas = fit.equation.s2.rate_power, [LAMBDA.value(c) for c in z]
     run = np.array([[_unit(np.asarray(shape(T), dtype=float), one, power) for T in lengths] for one in lambdas])
     run_at, past_at, potentials = _spline(z, run), None, _knots(*(potential or (0.0, 0.0)))
     if pretraining is not None:

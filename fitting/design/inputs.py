@@ -68,8 +68,8 @@ def read_outputs(laws: Laws, candidates: pd.DataFrame, question: str | None) -> 
         law = resolve_law(one[0] if pair else one)
         if law.whole_schedule:
             raise PointsError(f"{law.name} reads whole schedules, which candidates do not hold: choose another law")
-        if law.among is not None:
-            law = law.among(mixture_columns(candidates))
+        if law.for_corpora is not None:
+            law = law.for_corpora(mixture_columns(candidates))
         grouped.setdefault(one[1] if pair else "loss", []).append(law)
     mirrored = next(iter(grouped)) if question == "trade_off" and len(grouped) > 1 else None
     return [Output(loss, tuple(each), loss == mirrored) for loss, each in grouped.items()]
@@ -93,7 +93,7 @@ def read_points(measured: pd.DataFrame | None, output: Output) -> Points:
     loss = numbers_of(frame, [output.loss])[output.loss]
     for law in output.laws:
         columns_of(frame.assign(loss=loss), ["loss"], law)
-        if law.residual == "log" and not (loss > 0).all():
+        if law.objective.residual == "log" and not (loss > 0).all():
             raise PointsError(f"measured: {output.loss} = {loss.min():g} must be above 0 for the law {law.name}")
     return Points(frame, loss)
 

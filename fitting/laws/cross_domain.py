@@ -9,8 +9,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from fitting.laws.dcpt import DCPT_CONVEX, LINEAR, dcpt_basis, dcpt_cone, dcpt_constants, dcpt_slopes, dcpt_turns
-from fitting.laws.law import Columns, Constants, Law, Parameter, Slopes, exponent
+from fitting.laws.dcpt import (
+    DCPT_CONVEX,
+    LINEAR,
+    dcpt_basis,
+    dcpt_cone,
+    dcpt_cone_derivatives,
+    dcpt_constants,
+    dcpt_slopes,
+)
+from fitting.laws.law import Columns, Cone, Constants, Law, Objective, Parameter, Slopes, exponent
 
 _FORMS = {
     "cross-domain-k1": (r"1/k_1", ("k1",), ()),
@@ -36,11 +44,11 @@ def _cone(psi: np.ndarray, constants: Constants) -> np.ndarray:
     return edges
 
 
-def _turns(psi: np.ndarray, constants: Constants) -> dict[int, np.ndarray]:
-    turns = dcpt_turns(psi[:5], constants)
-    padded = np.zeros((len(turns), 5, 5))
-    padded[:, :4, :4] = list(turns.values())
-    return dict(zip(turns, padded, strict=True))
+def _cone_derivatives(psi: np.ndarray, constants: Constants) -> dict[int, np.ndarray]:
+    derivatives = dcpt_cone_derivatives(psi[:5], constants)
+    padded = np.zeros((len(derivatives), 5, 5))
+    padded[:, :4, :4] = list(derivatives.values())
+    return dict(zip(derivatives, padded, strict=True))
 
 
 def _form(name: str) -> Law:
@@ -73,10 +81,8 @@ def _form(name: str) -> Law:
         positive=("D",),
         basis=basis,
         slopes=slopes,
-        constants=dcpt_constants,
-        cone=_cone,
-        turns=_turns,
-        rugged=True,
+        cone=Cone(_cone, _cone_derivatives, dcpt_constants),
+        objective=Objective(rugged=True),
     )
 
 

@@ -48,7 +48,7 @@ def data_mixing(names: Iterable[str]) -> Law:
         varies={},
         basis=basis,
         slopes=slopes,
-        among=data_mixing,
+        for_corpora=data_mixing,
     )
 
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from fitting.laws.law import (
     Columns,
+    Cone,
     Constants,
     Law,
     Parameter,
     Slopes,
     StudyPoints,
     exponent,
-    no_constants,
     power,
     ratio_offset,
 )
@@ -69,8 +69,8 @@ def dcpt_cone(psi: np.ndarray, constants: Constants) -> np.ndarray:
     return edges
 
 
-def dcpt_turns(psi: np.ndarray, constants: Constants) -> dict[int, np.ndarray]:
-    """Derivatives of `dcpt_cone`, which beta, gamma, eta and eps turn."""
+def dcpt_cone_derivatives(psi: np.ndarray, constants: Constants) -> dict[int, np.ndarray]:
+    """Derivatives of `dcpt_cone`, by the number of beta, gamma, eta and eps."""
     _, _, gamma, eta, eps = psi
     r, _ = _steepest(psi, constants)
     logs = {
@@ -107,9 +107,7 @@ DCPT = Law(
     positive=("D",),
     basis=dcpt_basis,
     slopes=dcpt_slopes,
-    constants=dcpt_constants,
-    cone=dcpt_cone,
-    turns=dcpt_turns,
+    cone=Cone(dcpt_cone, dcpt_cone_derivatives, dcpt_constants),
     study=StudyPoints(from_step=60, min_ratio=0.1),
 )
 
@@ -130,8 +128,6 @@ DCPT_FREE = replace(
         replace(p, high={"eps": 10.0, "gamma": 5.0}[p.name]) if p.name in ("eps", "gamma") else p
         for p in DCPT.parameters
     ),
-    constants=no_constants,
     cone=None,
-    turns=None,
 )
 """For one schedule's points close together, where the constraint costs accuracy."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fitting.laws.law import Columns, Law, Parameter, Slopes, StudyPoints, exponent, power, ratio_offset
+from fitting.laws.law import Columns, Law, Objective, Parameter, Slopes, StudyPoints, exponent, power, ratio_offset
 
 
 def _form(name: str, equation: str, of_r: str, parameters: tuple[Parameter, ...], **fields: Any) -> Law:
@@ -132,7 +132,6 @@ DCPT_FORMS = (
         ),
         basis=_l2,
         slopes=_l2_slopes,
-        separable=False,
         printed=_l2_printed,
     ),
     _form(
@@ -148,7 +147,7 @@ DCPT_FORMS = (
         ),
         basis=_l4,
         slopes=_l4_slopes,
-        rugged=True,
+        objective=Objective(rugged=True),
     ),
     _form(
         "dcpt-l5",

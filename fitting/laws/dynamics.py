@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fitting.laws.law import Columns, Law, Parameter, Slopes, exponent, power
+from fitting.laws.law import AnnealingArea, Columns, Law, Objective, Parameter, Slopes, exponent, power
 
 _L0 = Parameter("L0", "nats per token")
 _A = Parameter("A", "nats per token, at S1 = 1")
@@ -149,8 +149,8 @@ def _law(
         positive=("s1_pretrain",),
         basis=basis,
         slopes=slopes,
-        amplitudes=amplitudes,
-        rate_power=rate_power,
+        objective=Objective(amplitudes=amplitudes),
+        s2=AnnealingArea(rate_power),
     )
 
 
@@ -205,13 +205,13 @@ DYNAMICS = (
         _law(
             name,
             rf"{_START} - C_1 \tilde S_2^{{pt}} - C_2 \tilde S_2 + {_SHIFT},\quad"
-            rf"\tilde S_2 = \sum_i \eta_i^{{{weight}}} m_i",
+            rf"\tilde S_2 = \sum_i \eta_i^{{{power_of_rate}}} m_i",
             "eq. 9",
             _plain,
             slopes=_plain_slopes,
-            rate_power=weight,
+            rate_power=power_of_rate,
         )
-        for name, weight in (("dynamics-lr-weighted", 0.1), ("dynamics-lr-weighted-0.2", 0.2))
+        for name, power_of_rate in (("dynamics-lr-weighted", 0.1), ("dynamics-lr-weighted-0.2", 0.2))
     ),
     _law(
         "dynamics-power",

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fitting.laws.law import Law, Parameter, Slopes
+from fitting.laws.law import Cone, Law, Parameter, Slopes
 
 GROUP = "group"
 """Column of the joint points: the number of each point's corpus."""
@@ -16,7 +16,7 @@ def joint_law(law: Law, shared: tuple[str, ...], codes: list[str]) -> Law:
 
     Parameters in `shared` keep their names; the others are called `name[code]`.
     """
-    count = len(codes)
+    count, tied = len(codes), law.cone or Cone(lambda psi, constants: np.eye(len(law.linear)))
     linear, linear_at = _numbered(law.linear, shared, codes)
     nonlinear, nonlinear_at = _numbered(law.nonlinear, shared, codes)
 
@@ -49,14 +49,13 @@ def joint_law(law: Law, shared: tuple[str, ...], codes: list[str]) -> Law:
 
     def constants(x) -> dict[str, float]:
         each = [part for _, _, part in parts(x)] if GROUP in x else [x] * count
-        pairs = zip(codes, map(law.constants, each), strict=True)
+        pairs = zip(codes, map(tied.constants, each), strict=True)
         return {f"{name}[{code}]": value for code, one in pairs for name, value in one.items()}
 
     def cone(psi, constants) -> np.ndarray:
-        assert law.cone is not None
         blocks = []
         for g, code in enumerate(codes):
-            edges = law.cone(psi[nonlinear_at[g]], constants_of(constants, code))
+            edges = tied.edges(psi[nonlinear_at[g]], constants_of(constants, code))
             block = np.zeros((len(linear), edges.shape[1]))
             block[linear_at[g]] = edges
             blocks.append(block)
@@ -69,9 +68,7 @@ def joint_law(law: Law, shared: tuple[str, ...], codes: list[str]) -> Law:
         basis=basis,
         offset=offset,
         slopes=slopes if law.slopes is not None else None,
-        constants=constants,
-        cone=cone if law.cone is not None else None,
-        turns=None,
+        cone=Cone(cone, constants=constants) if law.cone is not None else None,
         printed=None,
     )
 

@@ -9,6 +9,7 @@ identity unless a law ties its coefficients together (see `dcpt`) or lets one of
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import exp, inf, log, log1p
+from typing import Literal
 
 import numpy as np
 
@@ -52,7 +53,7 @@ class Parameter:
         """The value at a solver's coordinate."""
         return _VALUE[self.scale](coordinate)
 
-    def speed(self, value: float) -> float:
+    def derivative(self, value: float) -> float:
         """Derivative of the value in its coordinate."""
         return {"linear": 1.0, "log": value, "memory": 1.0 - value}[self.scale]
 
@@ -88,7 +89,7 @@ def no_offset(x: Columns, psi: np.ndarray) -> np.ndarray | float:
 
 
 def no_constants(x: Columns) -> dict[str, float]:
-    """The constants of a law that has parameters only."""
+    """The constants of a cone that reads none from the points."""
     return {}
 
 
@@ -104,6 +105,47 @@ class StudyPoints:
 
 
 @dataclass(frozen=True)
+class Cone:
+    """Coefficients that are tied together: those allowed are the non-negative combinations of edges.
+
+    `edges(psi, constants)` is the (k, m) matrix of edges, and `derivatives(psi, constants)` its derivatives by the
+    number of the psi (None: differences are taken). `constants(x)` computes from the fitted points what both need.
+    """
+
+    edges: Callable[[np.ndarray, Constants], np.ndarray]
+    derivatives: Callable[[np.ndarray, Constants], dict[int, np.ndarray]] | None = None
+    constants: Callable[[Columns], dict[str, float]] = no_constants
+
+
+@dataclass(frozen=True)
+class AnnealingArea:
+    """How a law reads S2.
+
+    `rate_power`: the power of the learning rate that each step is weighted with. `lambda_prior`: the range of lambda's
+    prior, as `Parameter.prior`, where it is not the start of `LAMBDA`.
+    """
+
+    rate_power: float = 0.0
+    lambda_prior: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is minimised to fit a law, and how it looks.
+
+    `residual`: "log" where errors are those of the log of the loss, "loss" where they are those of the loss itself: for
+    losses of any sign, and those that are logarithms already. `rugged`: whether there are minima of nearly equal height
+    to which no least-squares minimum leads, so that a fit descends from many more starts. `amplitudes(psi)` (k,):
+    coefficients of a common size, for a law without cone whose basis column vanishes and changes its sign with a
+    parameter.
+    """
+
+    residual: Literal["log", "loss"] = "log"
+    rugged: bool = False
+    amplitudes: Callable[[np.ndarray], np.ndarray] | None = None
+
+
+@dataclass(frozen=True)
 class Law:
     """A scaling law, as plain data and a few small functions.
 
@@ -114,21 +156,15 @@ class Law:
 
     `basis(x, psi)` maps columns (name -> array of n) and the nonlinear values to an (n, k) matrix. `slopes(x, psi,
     basis)` are its derivatives, where the law gives them (else differences are taken): in psi, and in the columns s2,
-    s2_pretrain, rho and s1_pretrain where it reads them. `offset(x, psi)` is the part without coefficient.
-    `amplitudes(psi)` (k,) are coefficients of a common size, for a law without cone whose basis column vanishes and
-    changes its sign with a parameter. `constants(x)` computes from the fitted points what `cone` needs, and `cone(psi,
-    constants)` is the (k, m) matrix whose non-negative combinations are the coefficients allowed; `turns(psi,
-    constants)` are its derivatives, by the number of the psi (else differences are taken). `separable`: False where the
-    law as printed is linear in none of its parameters and was rewritten with an amplitude; `printed(params)` then gives
-    the parameters of the paper. `among(names)`, for a law that reads a column for each corpus: the law for the columns
-    that points have. `rate_power`: the power of the learning rate that each step of S2 is weighted with, for a law that
-    reads S2. `lambda_prior`: the range of lambda's prior, as `Parameter.prior`, where it is not the start of `LAMBDA`.
-    `shared`: parameters that the losses of one model on several corpora have in common, and lambda with them
-    (`fitting.fit_shared`). `whole_schedule`: the law also reads the columns area and falls, which come from the
-    schedule of each point's run. `residual`: "log" where errors are those of the log of the loss, "loss" where they are
-    those of the loss itself: for losses of any sign, and those that are logarithms already. `rugged`: whether the
-    objective has minima of nearly equal height to which no least-squares minimum leads, so that a fit descends from
-    many more places. `study`: the points of a study that it is fitted to, None where no study fits it.
+    s2_pretrain, rho and s1_pretrain where it reads them. `offset(x, psi)` is the part without coefficient. `cone`:
+    which coefficients are allowed, where not each has its own bounds.
+
+    `s2`: how it reads S2. `whole_schedule`: it also reads the columns area and falls, which come from the schedule of
+    each point's run. `for_corpora(names)`, for a law that reads a column for each corpus: the law for the columns that
+    points have. `objective`: what is minimised. `shared`: parameters that the losses of one model on several corpora
+    have in common, and lambda with them (`fitting.fit_shared`). `printed(params)`: the parameters of the paper, where
+    the law as printed is linear in none of them and was rewritten with an amplitude. `study`: the points of a study
+    that it is fitted to, None where no study fits it.
     """
 
     name: str
@@ -140,20 +176,14 @@ class Law:
     basis: Callable[[Columns, np.ndarray], np.ndarray]
     slopes: Callable[[Columns, np.ndarray, np.ndarray], Slopes] | None = None
     offset: Callable[[Columns, np.ndarray], np.ndarray | float] = no_offset
-    constants: Callable[[Columns], dict[str, float]] = no_constants
-    amplitudes: Callable[[np.ndarray], np.ndarray] | None = None
-    cone: Callable[[np.ndarray, Constants], np.ndarray] | None = None
-    turns: Callable[[np.ndarray, Constants], dict[int, np.ndarray]] | None = None
+    cone: Cone | None = None
     positive: tuple[str, ...] = ()
-    separable: bool = True
-    printed: Callable[[Mapping[str, float]], dict[str, float]] | None = None
-    among: "Callable[[Iterable[str]], Law] | None" = None
-    rate_power: float = 0.0
-    lambda_prior: tuple[float, float] | None = None
-    shared: tuple[str, ...] = ()
+    s2: AnnealingArea = AnnealingArea()
     whole_schedule: bool = False
-    residual: str = "log"
-    rugged: bool = False
+    for_corpora: "Callable[[Iterable[str]], Law] | None" = None
+    objective: Objective = Objective()
+    shared: tuple[str, ...] = ()
+    printed: Callable[[Mapping[str, float]], dict[str, float]] | None = None
     study: StudyPoints | None = None
 
     @property
@@ -171,14 +201,19 @@ class Law:
         """Nonlinear values in the middle of where the solver starts."""
         return np.array([p.value((p.coordinate(p.start[0]) + p.coordinate(p.start[1])) / 2) for p in self.nonlinear])
 
+    def constants(self, x: Columns) -> dict[str, float]:
+        """What the law takes from the fitted points and holds fixed."""
+        return {} if self.cone is None else self.cone.constants(x)
+
     def generators(self, psi: np.ndarray, constants: Constants) -> np.ndarray:
         """The (k, m) matrix K of coefficients origin + K u, u >= 0.
 
         A coefficient of either sign takes two opposite columns, one that is at most 0 a negative one.
         """
         if self.cone is not None:
-            return self.cone(psi, constants)
-        amplitudes = np.ones(len(self.linear)) if self.amplitudes is None else self.amplitudes(psi)
+            return self.cone.edges(psi, constants)
+        common = self.objective.amplitudes
+        amplitudes = np.ones(len(self.linear)) if common is None else common(psi)
         identity = np.diag(amplitudes * [-1.0 if p.high <= 0 else 1.0 for p in self.linear])
         free = [j for j, p in enumerate(self.linear) if p.either_sign]
         return np.hstack([identity, -identity[:, free]]) if free else identity

@@ -46,8 +46,8 @@ def annealed(x: Columns, C: float, gamma: float, beta: float) -> np.ndarray:
         rows = np.flatnonzero([each is one for each in falls])
         since = np.maximum(area[rows, None] - one.before, 0.0)
         # A rate of 0 has no area after it.
-        speed = C * power(np.maximum(one.rates, 1e-30), -gamma)
-        gain[rows] = -np.expm1(-beta * np.log1p(np.where(since > 0, speed * since, 0.0))) @ one.drops
+        rate = C * power(np.maximum(one.rates, 1e-30), -gamma)
+        gain[rows] = -np.expm1(-beta * np.log1p(np.where(since > 0, rate * since, 0.0))) @ one.drops
     return gain
 
 

@@ -36,6 +36,5 @@ OPENAI = Law(
     varies={"N": "aN", "D": "aD"},
     positive=("D",),
     basis=_basis,
-    separable=False,
     printed=_printed,
 )

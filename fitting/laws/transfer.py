@@ -25,7 +25,7 @@ from math import inf
 
 import numpy as np
 
-from fitting.laws.law import Columns, Law, Parameter, Slopes, StudyPoints, exponent, power, ratio_offset
+from fitting.laws.law import AnnealingArea, Columns, Law, Parameter, Slopes, StudyPoints, exponent, power, ratio_offset
 
 _C2 = Parameter("C2", "nats per token and unit of S2")
 _C = Parameter("C", "nats per token")
@@ -39,9 +39,9 @@ _OPEN_SOURCE = "cptlaw (docs/base-model.md); areas as Wang et al., ICML 2025, eq
 _OPEN_COLUMNS = ("loss_before", "r", "s1_root", "s2_square")
 _OPEN_C2 = Parameter("C2", "nats per token and unit of s2_square")
 _OPEN_E = replace(_E, unit="per unit of s1_root", low=1e-6, high=1e6, start=(1e-2, 1e2))
-_OPEN_LAMBDA = (0.96, 0.97)
-"""Of lambda's prior. Runs of few lengths hardly tell what is annealed from what is learned; on SmolLM2-135M what a high
-rate costs lasts some 30 steps, on general text and three domains."""
+_OPEN_S2 = AnnealingArea(lambda_prior=(0.96, 0.97))
+"""Runs of few lengths hardly tell what is annealed from what is learned; on SmolLM2-135M what a high rate costs lasts
+some 30 steps, on general text and three domains."""
 _OPEN_SHARED = ("C2",)
 """What a high rate costs is the same on both corpora of each study."""
 _STUDY = StudyPoints(from_step=5)
@@ -109,9 +109,9 @@ def _rate(x: Columns, psi: np.ndarray) -> np.ndarray:
 def _rate_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
     eps, E, kappa = psi
     base, s1 = x["r"] + eps, x["s1"]
-    speed = power(base, kappa)
-    done = E * speed * s1
-    of_shift = {1: speed * s1 / (1 + done), 2: np.log(base) * done / (1 + done)}
+    rate = power(base, kappa)
+    done = E * rate * s1
+    of_shift = {1: rate * s1 / (1 + done), 2: np.log(base) * done / (1 + done)}
     slopes = _terms_slopes(x, eps, np.log1p(done), of_shift)
     slopes[1, 0] += np.log((x["rho"] + eps) / base) * kappa / base * done / (1 + done)
     return slopes
@@ -334,7 +334,7 @@ TRANSFER = (
         parameters=(_OPEN_C2, _A, _C, _EPS, _OPEN_E),
         columns=_OPEN_COLUMNS,
         varies={"r": "eps", "s1_root": "E"},
-        lambda_prior=_OPEN_LAMBDA,
+        s2=_OPEN_S2,
         shared=_OPEN_SHARED,
         basis=_open,
         slopes=_open_slopes,
@@ -349,7 +349,7 @@ TRANSFER = (
         parameters=(_OPEN_C2, _A, _C, _EPS, _OPEN_E, _BETA),
         columns=_OPEN_COLUMNS,
         varies={"r": "eps", "s1_root": "E"},
-        lambda_prior=_OPEN_LAMBDA,
+        s2=_OPEN_S2,
         shared=_OPEN_SHARED,
         basis=_open_saturating,
         slopes=_open_saturating_slopes,

@@ -57,8 +57,8 @@ def prepare(points: pd.DataFrame, law: str | Law, data: Data) -> Ready:
     """Points checked against a law, and what is solved. Raises PointsError."""
     schedules, fix = data.schedules, data.fix
     chosen = resolve_law(law)
-    if chosen.among is not None:
-        chosen = chosen.among(mixture_columns(points))
+    if chosen.for_corpora is not None:
+        chosen = chosen.for_corpora(mixture_columns(points))
     for name in data.unknown:
         if name not in UNKNOWN or name not in chosen.columns:
             could = ", ".join(column for column in UNKNOWN if column in chosen.columns) or "none"
@@ -87,12 +87,12 @@ def prepare(points: pd.DataFrame, law: str | Law, data: Data) -> Ready:
     if schedules is not None and "s1_root" in chosen.columns:
         points = points.assign(s1_root=with_areas(points, schedules)["s1_root"])
     if reads_s2 and schedules is not None and held_lambda is not None:
-        areas = with_areas(points, schedules, held_lambda, chosen.rate_power)
+        areas = with_areas(points, schedules, held_lambda, chosen.s2.rate_power)
         points = points.assign(**{name: areas[name] for name in annealing if name in areas})
         notes.append(f"lambda = {held_lambda:g} was given, not fitted")
     curve = None
     if reads_s2 and schedules is not None and held_lambda is None:
-        curve = annealing_curve(points, schedules, chosen.rate_power, annealing)
+        curve = annealing_curve(points, schedules, chosen.s2.rate_power, annealing)
     filled = curve(0.0) if curve else {}
     names = [name for name in chosen.columns if name not in filled]
     x = columns_of(points, [*names, "loss", *(["step"] if curve else [])], chosen)
@@ -103,7 +103,7 @@ def prepare(points: pd.DataFrame, law: str | Law, data: Data) -> Ready:
         notes += not_enough(*enough)
     else:
         check_enough(*enough)
-    scale = 0.0 if chosen.residual == "log" else float(np.sqrt(np.mean(x["loss"] ** 2))) or 1.0
+    scale = 0.0 if chosen.objective.residual == "log" else float(np.sqrt(np.mean(x["loss"] ** 2))) or 1.0
     constants = chosen.constants(x) | ({} if held_lambda is None or not reads_s2 else {"lambda": float(held_lambda)})
     problem = Problem(
         chosen,

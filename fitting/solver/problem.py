@@ -123,7 +123,7 @@ class Problem:
 
     @cached_property
     def _prior_mean_and_precision(self) -> tuple[np.ndarray, np.ndarray]:
-        ranges = [(self.law.lambda_prior if p is LAMBDA else p.prior) or p.start for p in self.nonlinear]
+        ranges = [(self.law.s2.lambda_prior if p is LAMBDA else p.prior) or p.start for p in self.nonlinear]
         priors = [[p.coordinate(end) for end in ends] for p, ends in zip(self.nonlinear, ranges)]
         priors = np.array(priors).reshape(-1, 2)
         amounts = np.full(len(self._kept), self.scale or float(self.loss.mean()))
@@ -273,41 +273,41 @@ class Problem:
         of_parts, of_basis = np.zeros((count, len(pairs))), np.zeros((count, len(at.cone)))
         for i, (k, row) in enumerate(pairs):
             of_parts[row, i] = coefficients[k]
-        turns = {row_of[j]: turn for j, turn in self._turns(at.psi, list(row_of)).items()}
-        for row, (turn, held) in turns.items():
-            of_basis[row] = turn @ amounts + held
+        of_cone = {row_of[j]: parts for j, parts in self._cone_derivatives(at.psi, list(row_of)).items()}
+        for row, (edges, held) in of_cone.items():
+            of_basis[row] = edges @ amounts + held
         if scaled:
             # Columns are scaled to one: as their size grows, the coefficient of an amount falls.
             growth = np.zeros((count, len(u)))
             parts_columns = parts @ at.columns
             for i, (k, row) in enumerate(pairs):
                 growth[row] += at.cone[k] * parts_columns[i]
-            if turns:
+            if of_cone:
                 basis_columns = at.basis.T @ at.columns
-                for row, (turn, _) in turns.items():
-                    growth[row] += np.einsum("km,km->m", turn, basis_columns)
+                for row, (edges, _) in of_cone.items():
+                    growth[row] += np.einsum("km,km->m", edges, basis_columns)
             of_basis -= (growth * (amounts / at.size / len(at.basis))) @ at.cone.T
-        speeds = np.ones(count)  # the slopes of the areas are in lambda's coordinate already
-        speeds[: len(row_of)] = [p.speed(v) for p, v in zip(self.nonlinear, at.psi[list(row_of)], strict=False)]
-        return (of_parts @ parts + of_basis @ at.basis.T) * speeds[:, None]
+        of_values = np.ones(count)  # the slopes of the areas are in lambda's coordinate already
+        of_values[: len(row_of)] = [p.derivative(v) for p, v in zip(self.nonlinear, at.psi[list(row_of)], strict=False)]
+        return (of_parts @ parts + of_basis @ at.basis.T) * of_values[:, None]
 
-    def _turns(self, psi: np.ndarray, free: list[int]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    def _cone_derivatives(self, psi: np.ndarray, free: list[int]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
         """Derivatives of `_cone` in the free psi, without those that are zero."""
         if self.law.cone is None:
             return {}
-        if self.law.turns is not None:
+        if self.law.cone.derivatives is not None:
             kept, held, values = self._kept, self._held, self._held_values
-            turns = self.law.turns(psi, self.constants)
-            return {j: (turns[j][:, kept], turns[j][:, held] @ values) for j in free if j in turns}
-        turns = {}
+            exact = self.law.cone.derivatives(psi, self.constants)
+            return {j: (exact[j][:, kept], exact[j][:, held] @ values) for j in free if j in exact}
+        derivatives = {}
         for j in free:
             step = np.zeros(len(psi))
             step[j] = STEP * max(1.0, abs(psi[j]))
             above, below = self._cone(psi + step), self._cone(psi - step)
-            turn = tuple((up - down) / (2 * step[j]) for up, down in zip(above, below, strict=True))
-            if turn[0].any() or turn[1].any():
-                turns[j] = turn
-        return turns
+            derivative = tuple((up - down) / (2 * step[j]) for up, down in zip(above, below, strict=True))
+            if derivative[0].any() or derivative[1].any():
+                derivatives[j] = derivative
+        return derivatives
 
     def reader(self, name: str) -> Callable[[np.ndarray], float]:
         """theta -> the value of one parameter."""
@@ -357,7 +357,7 @@ def check_fixed(law: Law, fixed: Mapping[str, float], has_lambda: bool) -> None:
             raise PointsError(f"fix: {name} = {value:g} is outside {p.low:g} to {p.high:g}, the bounds of {law.name}")
         if p.linear and law.cone is not None:
             j = [q.name for q in law.linear].index(name)
-            others = np.delete(law.cone(law.middle, law.constants({"D": np.ones(1), "r": np.ones(1)})), j, axis=1)
+            others = np.delete(law.cone.edges(law.middle, law.constants({"D": np.ones(1), "r": np.ones(1)})), j, axis=1)
             if others[j].any():
                 raise PointsError(
                     f"fix: {name} of {law.name} cannot be fixed: its lower bound depends on another coefficient"

@@ -125,7 +125,7 @@ def print_help(console: Console) -> None:
     console.print(key_table(describe_keys(TableFit), "meaning"), highlight=False, markup=False)
     reads = Table("law", "columns that it reads, with loss", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for law in LAWS.values():
-        reads.add_row(law.name, ", ".join(law.columns) if law.among is None else "mixture.<corpus>, one a corpus")
+        reads.add_row(law.name, ", ".join(law.columns) if law.for_corpora is None else "mixture.<corpus>, one a corpus")
     console.print(reads, highlight=False, markup=False)
     _print_line(console, "run names the runs, step their points, corpus the validation sets; all three are optional.\n")
 

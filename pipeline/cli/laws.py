@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fitting import LAWS, Law, Parameter
-from fitting.laws.law import no_constants, no_offset
+from fitting.laws.law import no_offset
 from fitting.points import ALLOWED, law_named
 from pipeline.question.messages import ConfigError
 from training.run import Exit
@@ -80,7 +80,7 @@ def long_form(law: Law) -> Iterator[str]:
 
 def columns_of(law: Law) -> tuple[str, ...]:
     """The columns that a law reads from the points."""
-    return ("mixture.<corpus>",) if law.among is not None else law.columns
+    return ("mixture.<corpus>",) if law.for_corpora is not None else law.columns
 
 
 def allowed(column: str) -> str:
@@ -97,28 +97,27 @@ def bounds(p: Parameter) -> str:
 
 def checks(law: Law) -> Iterator[str]:
     """What the points must have, and how the law is fitted: a sentence each."""
-    if law.among is not None:
+    if law.for_corpora is not None:
         yield "It has a t for each corpus but the last; here for two corpora."
     if law.varies:
         yield f"Must vary: {', '.join(f'{column} (for {name})' for column, name in law.varies.items())}."
     if law.positive:
         yield f"It has no value at {' or '.join(f'{name} = 0' for name in law.positive)}."
     linear, shapes = (", ".join(p.name for p in some) for some in (law.linear, law.nonlinear))
-    if law.separable:
+    if law.printed is None:
         yield f"Linear in {linear} for given {shapes}."
     else:
-        printed = ", ".join(law.printed(dict.fromkeys((p.name for p in law.parameters), 1.0))) if law.printed else ""
+        printed = ", ".join(law.printed(dict.fromkeys((p.name for p in law.parameters), 1.0)))
         yield (
             f"Fitted with an amplitude, linear in {linear} for given {shapes}; Fit.printed has the paper's {printed}."
         )
-    if law.constants is not no_constants:
-        yield f"Constants, from the fitted points: {', '.join(law.constants({n: np.ones(1) for n in law.columns}))}."
     if law.cone is not None:
+        yield f"Constants, from the fitted points: {', '.join(law.constants({n: np.ones(1) for n in law.columns}))}."
         yield "A constraint ties the coefficients together, so none of them can be shared or have either sign."
     if law.offset is not no_offset:
         yield "It has a part without coefficient."
-    if law.rate_power:
-        yield f"Each step of S2 is weighted with its learning rate to the power {law.rate_power:g}."
+    if law.s2.rate_power:
+        yield f"Each step of S2 is weighted with its learning rate to the power {law.s2.rate_power:g}."
 
 
 def _rows(pairs) -> Iterator[str]:

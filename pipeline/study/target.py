@@ -60,7 +60,7 @@ class Target:
             return {own_column(law, name): value for law, columns in every.items() for name, value in columns.items()}
         end = pd.DataFrame({"run": [self.model], "step": [self.steps]})
         schedule = Schedule(self._rates, self.rate_before, self.pretrain)
-        at = with_areas(end, {self.model: schedule}, fit.params.get("lambda", 0.999), LAWS[fit.law].rate_power)
+        at = with_areas(end, {self.model: schedule}, fit.params.get("lambda", 0.999), LAWS[fit.law].s2.rate_power)
         areas = {name: float(at[name].iloc[0]) for name in (*FORWARD, *ANNEALING) if name in at}
         pretraining = {"s2_pretrain": 0.0, **areas, "s1_pretrain": self.s1_pretrain}
         before = {"loss_before": self.before[corpus], "rho": self.rho[corpus]}

@@ -108,7 +108,7 @@ def plan(law: Law) -> pd.DataFrame:
 
 def bound(name: str, frame: pd.DataFrame) -> Law:
     law = LAWS[name]
-    return law.among([c for c in frame.columns if c.startswith("mixture.")]) if law.among else law
+    return law.for_corpora([c for c in frame.columns if c.startswith("mixture.")]) if law.for_corpora else law
 
 
 def with_loss(name: str, noise: float) -> pd.DataFrame:
@@ -134,7 +134,6 @@ def test_a_law_says_what_it_is(name):
     assert all(p.unit and p.low < p.high for p in law.parameters)
     assert [p.linear for p in law.parameters] == sorted((p.linear for p in law.parameters), reverse=True)
     assert set(law.varies) <= set(law.columns)
-    assert law.separable or law.printed is not None
 
 
 def test_the_points_of_a_study_that_laws_are_fitted_to():

@@ -164,7 +164,7 @@ def _attempt(study: ScheduleStudy, request: FitRequest) -> Fit | str:
 
 def predicted(fit: Fit, points: pd.DataFrame, schedules: Schedules) -> np.ndarray:
     """Losses (n,), nats per token, at points of runs whose learning rates are known."""
-    return fit.predict(with_areas(points, schedules, lambda_of(fit), LAWS[fit.law].rate_power))
+    return fit.predict(with_areas(points, schedules, lambda_of(fit), LAWS[fit.law].s2.rate_power))
 
 
 def lambda_of(fit: Fit) -> float:

@@ -204,7 +204,7 @@ def predicted(evidence: Evidence, fit: Fit | LawAverage, frame: pd.DataFrame) ->
         losses = {law: np.maximum(predicted(evidence, one, frame), LEAST_LOSS) for law, one in fit.fits.items()}
         return np.exp(np.sum([fit.weights[law] * np.log(losses[law]) for law in losses], axis=0))
     memory = fit.params.get("lambda", 0.999)
-    frame = with_areas(frame, evidence.context.schedules, memory, LAWS[fit.law].rate_power)
+    frame = with_areas(frame, evidence.context.schedules, memory, LAWS[fit.law].s2.rate_power)
     columns = frame[fit.columns].to_numpy(float)
     known = np.all(np.isfinite(columns), axis=1)
     losses = np.full(len(frame), np.nan)

@@ -28,7 +28,7 @@ def test_the_table_is_the_areas(law, decay):
     table = areas_table(fit, cosine, (100, 2000), PRETRAIN, (0.0, 0.9), 0.5)
     design = {"steps": steps, "peak": np.array([1e-4, 5e-4, 2e-3]), "loss_potential": potentials}
     found = table({**DYNAMICS, "lambda": decay})(design)
-    power = fit.equation.rate_power
+    power = fit.equation.s2.rate_power
     for i in range(3):
         past = with_potential(PRETRAIN, potentials[i])
         s1, s2 = fitting.areas(design["peak"][i] * cosine(int(steps[i])), decay, past[-1], power)

@@ -26,7 +26,7 @@ def test_the_long_form_has_what_the_law_says_of_itself(name, capsys):
     assert text.startswith(f"{name}\n\n  {law.equation}\n")
     assert all(f"{p.name} {p.unit}; " in joined for p in law.parameters)
     assert law.source in joined
-    columns = ("mixture.<corpus>",) if law.among is not None else law.columns
+    columns = ("mixture.<corpus>",) if law.for_corpora is not None else law.columns
     assert all(f"{column} {COLUMNS[column]}; " in joined for column in columns)
     assert all(f"{column} (for {parameter})" in joined for column, parameter in law.varies.items())
 
