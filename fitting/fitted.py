@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from fitting.laws import LAWS, Law, with_unknown
-from fitting.points import PointsError, columns_of, missing, with_one_mixture
+from fitting.points import PointsError, columns_of, missing, tails, with_one_mixture
 from fitting.schedule import LAMBDA, Schedules, whole_schedules
 from fitting.uncertainty.bootstrap import with_errors
 from fitting.uncertainty.profile import Optimum, Profile, profile
@@ -100,13 +100,18 @@ class Fit:
         frame = frame if "s1" in frame else frame.assign(s1=whole["area"])
         return columns_of(frame, law.columns) | whole
 
+    @property
+    def param_draws(self) -> list[dict[str, float]]:
+        """Parameters of each bootstrap refit, as `params`."""
+        return [dict(zip(self.params, draw, strict=True)) for draw in self.draws]
+
     def predict_draws(self, frame: pd.DataFrame) -> np.ndarray:
         """Loss (draws, n) by each bootstrap refit. Raises PointsError if the fit holds none."""
         if not len(self.draws):
             raise PointsError("this fit has no bootstrap draws: fit again with bootstrap=200")
         law = self.equation
         x = self._columns(law, frame)
-        return np.array([law.loss(x, dict(zip(self.params, draw, strict=True))) for draw in self.draws])
+        return np.array([law.loss(x, params) for params in self.param_draws])
 
     def intervals(self, level: float = 0.9, method: str = "profile") -> dict[str, tuple[float, float]]:
         """Name -> (low, high) of each parameter.
@@ -116,13 +121,13 @@ class Fit:
         prior; or "bootstrap", the central interval over the draws. A parameter that was given has none.
         Raises PointsError for a fit without bootstrap.
         """
-        tails = _tails(level)
+        quantiles = tails(level)
         if method not in ("profile", "bootstrap"):
             raise PointsError(f"method = {method!r} is unknown: there are 'profile' and 'bootstrap'")
         if not len(self.draws):
             raise PointsError("this fit has no bootstrap draws: fit again with bootstrap=200")
         profiled = self.profiles if method == "profile" and level <= 0.9 else {}
-        low, high = np.quantile(self.draws, tails, axis=0)
+        low, high = np.quantile(self.draws, quantiles, axis=0)
         ends = zip(self.params, low, high, strict=True)
         drawn = {name: (float(a), float(b)) for name, a, b in ends if name not in self.fixed}
         return {name: profiled[name].interval(level) if name in profiled else drawn[name] for name in drawn}
@@ -170,7 +175,7 @@ class Fit:
         """(low, high), each (n,), as `predict_interval`, for losses (draws, n) that the refits predict."""
         measured = with_errors(predicted, self.noise(len(predicted), log_errors), self.scale)
         measured = measured.reshape(-1, predicted.shape[1])
-        low, high = np.quantile(measured, _tails(level), axis=0)
+        low, high = np.quantile(measured, tails(level), axis=0)
         return low, high
 
     def noise(self, draws: int, log_errors: np.ndarray | None = None) -> np.ndarray:
@@ -212,7 +217,7 @@ class Fit:
         if parameter not in self.params or parameter in self.fixed:
             searched = ", ".join(name for name in self.params if name not in self.fixed)
             raise PointsError(f"{self.law} has no fitted parameter {parameter!r}; fitted are {searched}")
-        _tails(level)
+        tails(level)
         return profile(optimum, optimum.reader(parameter), level)
 
     def explain(self) -> str:
@@ -284,7 +289,7 @@ def interval_of(
     predicted: np.ndarray, errors: np.ndarray, level: float, scale: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """(low, high), each (n,), of losses (n,) predicted with errors (k, n), as `with_errors` reads them."""
-    low, high = np.quantile(errors, _tails(level), axis=0)
+    low, high = np.quantile(errors, tails(level), axis=0)
     return with_errors(predicted, low, scale), with_errors(predicted, high, scale)
 
 
@@ -293,9 +298,3 @@ def _checked_errors(log_errors: np.ndarray) -> np.ndarray:
     if errors.ndim != 1 or not len(errors) or not np.isfinite(errors).all():
         raise PointsError("log_errors must be a one-dimensional array of finite log errors, at least one")
     return errors
-
-
-def _tails(level: float) -> list[float]:
-    if not 0 < level < 1:
-        raise PointsError(f"level = {level:g} is outside (0, 1): 0.9 is a 90% interval")
-    return [(1 - level) / 2, (1 + level) / 2]

@@ -87,6 +87,11 @@ class LawAverage:
         """None of its own: those of each law are in `fits`."""
         return {}
 
+    @property
+    def param_draws(self) -> list[dict[str, float]]:
+        """As many empty ones as there are draws."""
+        return [{} for _ in self.draws]
+
     @cached_property
     def draws(self) -> np.ndarray:
         """(draws, 0): as many as the law with fewest has; what they predict is in `predict_draws`."""

@@ -45,6 +45,13 @@ class PointsError(ValueError):
     """Points or arguments that cannot be used. One line says why and what to do."""
 
 
+def tails(level: float) -> list[float]:
+    """The two probabilities between which a central interval of that level lies. Raises PointsError."""
+    if not 0 < level < 1:
+        raise PointsError(f"level = {level:g} is outside (0, 1): 0.9 is a 90% interval")
+    return [(1 - level) / 2, (1 + level) / 2]
+
+
 def law_named(name: str, laws: dict[str, Law]) -> Law:
     """The law of that name. Raises PointsError with the nearest names if there is none."""
     if name in laws:
@@ -70,7 +77,7 @@ def columns_of(frame: pd.DataFrame, names: Iterable[str], law: Law | None = None
     whose residuals are not of the log loss takes any loss.
     """
     x = numbers_of(frame, names)
-    if law is not None and law.objective.residual != "log":
+    if law is not None and law.solving.residual != "log":
         x, every = {name: values for name, values in x.items() if name != "loss"}, x
         return every if law.name not in LAWS else every | _in_range(frame, x)
     if law is not None and law.name not in LAWS:
@@ -262,7 +269,7 @@ def _problems(points: pd.DataFrame, law: str, fix: Mapping[str, float], unknown:
             wrong.append(line)
             continue
         x[name] = points[name].to_numpy(dtype=float)
-        if name == "loss" and chosen.objective.residual != "log":
+        if name == "loss" and chosen.solving.residual != "log":
             continue
         if line := out_of_range(name, x[name], points.index):
             wrong.append(line)

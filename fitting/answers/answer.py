@@ -9,7 +9,7 @@ import pandas as pd
 
 from fitting.fitted import Fit
 from fitting.law_average import LawAverage
-from fitting.points import ONE_MIXTURE, PointsError
+from fitting.points import ONE_MIXTURE, PointsError, tails
 from fitting.schedule import ANNEALING, FORWARD
 
 EXTRAPOLATED = ("N", "D", "r", *FORWARD, *ANNEALING, "s1_pretrain")
@@ -57,15 +57,14 @@ class Answer:
 
 def estimate(value: float, draws: np.ndarray, level: float = 0.9) -> Estimate:
     """The value with the central interval of its draws (k,), which may be infinite; it always holds the value."""
-    if not 0 < level < 1:
-        raise PointsError(f"level = {level:g} is outside (0, 1): 0.9 is a 90% interval")
+    quantiles = tails(level)
     draws = np.asarray(draws, dtype=float)
     known = draws[~np.isnan(draws)]
     if not len(known):
         return Estimate(float(value), float("nan"), float("nan"))
     # between a finite and an infinite draw there is nothing to interpolate
     method = "linear" if np.isfinite(known).all() else "inverted_cdf"
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2], method=method)
+    low, high = np.quantile(known, quantiles, method=method)
     return Estimate(float(value), min(float(low), float(value)), max(float(high), float(value)))
 
 

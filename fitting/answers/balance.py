@@ -96,8 +96,7 @@ def balance(
     for (name, fit, at), table in zip(fits, tables, strict=True):
         question(fit, name, {**_columns(name, table(fit.params)(lows), lows), **at}, f"{name}_at")
     found, change = best((pretrain.params, domain.params))
-    pairs = zip(pretrain.draws, domain.draws)
-    drawn = [best((dict(zip(pretrain.params, old)), dict(zip(domain.params, new)))) for old, new in pairs]
+    drawn = [best(pair) for pair in zip(pretrain.param_draws, domain.param_draws)]
     values = {
         name: estimate(float(found[name][0]), np.array([float(one[name][0]) for one, _ in drawn]), level)
         for name in NAMES

@@ -53,14 +53,13 @@ def compute_optimal(
         further = at(N, budget / N) if callable(at) else at or {}
         return question(fit, "fitted", {**fixed, **further, "N": N, "D": budget / N})
 
-    drawn = [dict(zip(fit.params, draw, strict=True)) for draw in fit.draws]
     values, status = {}, Status("inside", f"compute: 6 N D = {flops:g} FLOPs")
     if fit.law in AT_A_RATIO and sizes is None and not callable(at):
         shape = closed_form(AT_A_RATIO[fit.law](fit.params, ratio), budget)
         if not 0 < shape["N"] < np.inf:
             idle = "size" if shape["N"] == 0 else "the number of tokens"
             raise PointsError(f"this fit of {fit.law} says that {idle} does not matter, so no N is best: fit more runs")
-        shapes = [closed_form(AT_A_RATIO[fit.law](params, ratio), budget) for params in drawn]
+        shapes = [closed_form(AT_A_RATIO[fit.law](params, ratio), budget) for params in fit.param_draws]
         for name, value in shape.items():
             values[name] = estimate(value, np.array([one[name] for one in shapes]), level)
         N = shape["N"]
@@ -75,7 +74,7 @@ def compute_optimal(
             status = Status("at bound", f"the {side} would do better")
         elif end:
             status = Status("never", f"the search ends at N = {np.exp(log_N):.3g}: this fit has no best size")
-        curves = fit.predict_draws(frame_at(np.exp(grid))) if drawn else np.zeros((0, len(grid)))
+        curves = fit.predict_draws(frame_at(np.exp(grid))) if len(fit.draws) else np.zeros((0, len(grid)))
         N, best = float(np.exp(log_N)), np.exp(parabola_minima(grid, curves))
         values = {"N": estimate(N, best, level), "D": estimate(budget / N, budget / best, level)}
     there = frame_at(N)

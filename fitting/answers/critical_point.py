@@ -40,7 +40,7 @@ def critical_point(
     before, fixed = start_rate(rates, before, pretrain), dict(at or {})
     step = steps_asked(fit, rates)
     loss, draws = losses_along(fit, step, rates, before, pretrain, fixed, decay)
-    drawn = [dict(zip(fit.params, draw, strict=True)) for draw in fit.draws]
+    drawn = fit.param_draws
     peak, peaks = _highest(step, loss[None])[0], _highest(step, draws)
 
     def s1(params: Mapping[str, float], t: float) -> float:

@@ -96,7 +96,7 @@ def transfer_inflection(fit: Fit, s1: float, *, at: Mapping[str, float] | None =
         known = {**given, **{name: params[name] for name in ("rho", "s1_pretrain") if name in params}}
         return float(np.clip(inflection_ratio_at(params, s1, known["rho"], known["s1_pretrain"]), 0.0, 1.0))
 
-    drawn = np.array([ratio_of(dict(zip(fit.params, draw, strict=True))) for draw in fit.draws])
+    drawn = np.array([ratio_of(params) for params in fit.param_draws])
     r_i = ratio_of(fit.params)
     status = Status("inside", "the slope dL/dS1 changes sign")
     if not r_i > 0:

@@ -73,7 +73,7 @@ def limited_data(
         "D": estimate(domain_tokens / r_d, domain_tokens / ratios, level),
     }
     if domain.law in ("dcpt", "dcpt-convex"):
-        drawn = np.array([replay_below(dict(zip(domain.params, draw, strict=True))) for draw in domain.draws])
+        drawn = np.array([replay_below(params) for params in domain.param_draws])
         values["replay_below"] = estimate(replay_below(domain.params), drawn, level)
     there = frame_at(r_d)
     warnings = beyond("domain", domain, there) + unknown_interval("domain", domain)

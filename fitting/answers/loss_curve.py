@@ -82,8 +82,7 @@ def losses_along(
     if "lambda" not in fit.params:
         return loss, fit.predict_draws(frame)
     draws = np.empty((len(fit.draws), len(loss)))
-    for i, draw in enumerate(fit.draws):
-        params = dict(zip(fit.params, draw, strict=True))
+    for i, params in enumerate(fit.param_draws):
         row = frame_of(params)
         draws[i] = law.loss({name: row[name].to_numpy() for name in law.columns}, params)
     return loss, draws

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from fitting.answers.answer import Answer, Estimate, Status
-from fitting.points import PointsError, numbers_of
+from fitting.points import PointsError, numbers_of, tails
 
 COLLINEAR = 1e-3
 """Sine of the angle between the two losses below which they are collinear."""
@@ -38,8 +38,7 @@ def out_of_domain(
     >>> round(found["pretrain"], 6), round(found["domain"], 6), round(found["r2"], 6)
     (0.7, 0.4, 1.0)
     """
-    if not 0 < level < 1:
-        raise PointsError(f"level = {level:g} is outside (0, 1): 0.9 is a 90% interval")
+    tails(level)
     columns = numbers_of(curves, ["pretrain", "domain", "ood"])
     for name, values in columns.items():
         if (values <= 0).any():

@@ -10,7 +10,7 @@ from scipy.optimize import root_scalar
 from fitting.answers.answer import Status, beyond, question
 from fitting.fitted import Fit
 from fitting.law_average import LawAverage
-from fitting.points import PointsError
+from fitting.points import PointsError, tails
 
 GRID = np.linspace(0.0, 1.0, 1001)
 NO_RATIOS = np.zeros(0)
@@ -149,7 +149,7 @@ def trade_offs(
     if possible.any():
         curves = _curves(general, grid, curve, general_errors)
         drawn, last = _crossings(curves, np.tile(caps, (len(curves), 1)))
-        low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        low, high = np.quantile(drawn, tails(level), axis=0)
         infeasible = (last < 0).mean(axis=0)
     shown = np.append(possible, np.ones(len(ratios), dtype=bool))
     where = np.append(r_d, ratios)[shown]

@@ -7,7 +7,7 @@ import pandas as pd
 
 from fitting.answers.grid_minimum import parabola_minima
 from fitting.design.features import Features
-from fitting.design.inputs import Output
+from fitting.design.inputs import LossColumn
 from fitting.points import PointsError, missing, numbers_of
 from fitting.uncertainty.posterior import Posterior
 
@@ -31,7 +31,7 @@ class Answers:
     unit: np.ndarray
 
 
-def losses_at(target: pd.DataFrame, output: Output, posteriors: list[OfLaw]) -> Answers:
+def losses_at(target: pd.DataFrame, output: LossColumn, posteriors: list[OfLaw]) -> Answers:
     """Losses at the target rows; the variance that counts is relative, the unit nats."""
     if len(target) > MOST_TARGETS:
         target = target.iloc[np.linspace(0, len(target) - 1, MOST_TARGETS).round().astype(int)]
@@ -40,7 +40,7 @@ def losses_at(target: pd.DataFrame, output: Output, posteriors: list[OfLaw]) -> 
     return Answers(values, np.full(len(target), scale) if scale else np.exp(np.median(values, axis=0)))
 
 
-def residuals_at(frame: pd.DataFrame, output: Output, posteriors: list[OfLaw]) -> np.ndarray:
+def residuals_at(frame: pd.DataFrame, output: LossColumn, posteriors: list[OfLaw]) -> np.ndarray:
     """Losses (k, n) of all draws at the rows of a frame, in the coordinate of the residuals."""
     parts = []
     for one, features in posteriors:
@@ -49,13 +49,13 @@ def residuals_at(frame: pd.DataFrame, output: Output, posteriors: list[OfLaw]) -
     return np.concatenate(parts)
 
 
-def _on_curves(frame: pd.DataFrame, output: Output, one: OfLaw) -> np.ndarray:
+def _on_curves(frame: pd.DataFrame, output: LossColumn, one: OfLaw) -> np.ndarray:
     """Losses (k, n) with the misfit."""
     values = residuals_at(frame, output, [one])
     return values * one[0].scale if one[0].scale else np.exp(values)
 
 
-def answer_draws(question: str, target: pd.DataFrame, output: Output, posteriors: list[OfLaw]) -> Answers:
+def answer_draws(question: str, target: pd.DataFrame, output: LossColumn, posteriors: list[OfLaw]) -> Answers:
     """The answer to a question by each draw: a ratio, or the logarithm of a size."""
     if line := missing(target, QUESTIONS[question]):
         raise PointsError(f"target of {question}: {line}")
@@ -75,7 +75,7 @@ def _on_grid(row: pd.DataFrame, count: int, **columns: np.ndarray) -> pd.DataFra
     return pd.concat([row] * count, ignore_index=True).assign(**columns)
 
 
-def _trade_off(asked: dict[str, float], row: pd.DataFrame, output: Output, one: OfLaw) -> np.ndarray:
+def _trade_off(asked: dict[str, float], row: pd.DataFrame, output: LossColumn, one: OfLaw) -> np.ndarray:
     """The largest domain ratio (k,) whose general loss is within the tolerance; 0 where there is none."""
     frame = _on_grid(row, len(RATIOS), r=RATIOS if output.mirrored else 1 - RATIOS)
     name = f"{output.loss}.loss_before"
@@ -92,14 +92,14 @@ def _trade_off(asked: dict[str, float], row: pd.DataFrame, output: Output, one: 
     return np.where(least[:, -1] <= cap, 1.0, np.where(least[:, 0] <= cap, inside, 0.0))
 
 
-def _limited_data(asked: dict[str, float], row: pd.DataFrame, output: Output, one: OfLaw) -> np.ndarray:
+def _limited_data(asked: dict[str, float], row: pd.DataFrame, output: LossColumn, one: OfLaw) -> np.ndarray:
     """The domain ratio (k,) of least loss when each domain token is read once."""
     grid = np.geomspace(1e-3, 1.0, GRID)
     frame = _on_grid(row, GRID, r=grid, D=asked["domain_tokens"] / grid)
     return parabola_minima(grid, _on_curves(frame, output, one))
 
 
-def _compute_optimal(asked: dict[str, float], row: pd.DataFrame, output: Output, one: OfLaw) -> np.ndarray:
+def _compute_optimal(asked: dict[str, float], row: pd.DataFrame, output: LossColumn, one: OfLaw) -> np.ndarray:
     """The logarithm (k,) of the size of least loss at 6 N D = flops."""
     budget = asked["flops"] / 6e18
     grid = np.log(budget) / 2 + np.linspace(-8.0, 8.0, GRID)

@@ -10,7 +10,7 @@ from scipy.special import ndtri
 
 from fitting.design.answer_draws import QUESTIONS, Answers, answer_draws, losses_at, residuals_at
 from fitting.design.features import Features
-from fitting.design.inputs import Laws, Output, Points, Runs, read_candidates, read_outputs, read_points
+from fitting.design.inputs import Laws, LossColumn, Points, Runs, read_candidates, read_outputs, read_points
 from fitting.design.selection import Draws, Score, centred, choose, gains_per_cost, spread_per_cost
 from fitting.points import PointsError
 from fitting.uncertainty.posterior import PARTICLES, Posterior, posterior
@@ -190,7 +190,7 @@ def _check(question: str | None, budget: float | None, batch: int | None) -> Non
 
 
 def _check_target(
-    target: pd.DataFrame, outputs: list[Output], points: list[Points], runs: Runs, question: str | None
+    target: pd.DataFrame, outputs: list[LossColumn], points: list[Points], runs: Runs, question: str | None
 ) -> None:
     """Raise PointsError for a target without rows, and for one that neither points nor candidates can teach."""
     if not isinstance(target, pd.DataFrame) or not len(target):
@@ -213,13 +213,13 @@ def _check_target(
 
 
 def _draws(
-    outputs: list[Output], points: list[Points], runs: Runs, target: pd.DataFrame, question: str | None, seed: int
+    outputs: list[LossColumn], points: list[Points], runs: Runs, target: pd.DataFrame, question: str | None, seed: int
 ) -> tuple[list[Draws], list[Answers], list[np.ndarray]]:
     """Centred draws of each output at candidates and target, and of the parameters of its first law."""
-    looked_at = np.concatenate(runs.rows)
-    reference = runs.frame.iloc[looked_at[np.linspace(0, len(looked_at) - 1, min(len(looked_at), 60)).astype(int)]]
-    frame = runs.frame.iloc[looked_at]
-    of_a_particle = int(np.clip(ELEMENTS // len(looked_at) // PARTICLES, 1, 8))
+    rows = np.concatenate(runs.rows)
+    reference = runs.frame.iloc[rows[np.linspace(0, len(rows) - 1, min(len(rows), 60)).astype(int)]]
+    frame = runs.frame.iloc[rows]
+    of_a_particle = int(np.clip(ELEMENTS // len(rows) // PARTICLES, 1, 8))
     every, answers, parameters = [], [], []
     # What the answer to a question does not depend on need not be known.
     for number, (output, known) in enumerate(zip(outputs[: 1 if question else None], points, strict=False)):
@@ -269,13 +269,13 @@ def _padded(runs: Runs) -> np.ndarray:
     return padded
 
 
-def _lacking(outputs: list[Output], points: list[Points], question: str | None) -> int:
+def _lacking(outputs: list[LossColumn], points: list[Points], question: str | None) -> int:
     """Points that are wanting until each loss has as many as the law with the fewest parameters."""
     asked = zip(outputs[: 1 if question else None], points, strict=False)
     return max(min(len(law.parameters) for law in output.laws) - len(known.loss) for output, known in asked)
 
 
-def _places(outputs: list[Output], points: list[Points], runs: Runs) -> tuple[np.ndarray, np.ndarray]:
+def _places(outputs: list[LossColumn], points: list[Points], runs: Runs) -> tuple[np.ndarray, np.ndarray]:
     """Candidate runs (their last points) and measured points in coordinates of length 1."""
     last = runs.frame.iloc[[rows[-1] for rows in runs.rows]]
     axes = []

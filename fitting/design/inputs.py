@@ -15,7 +15,7 @@ MOST_POINTS = 8
 
 
 @dataclass(frozen=True)
-class Output:
+class LossColumn:
     """A loss column, and the laws that may describe it. `mirrored`: whether it reads 1 - r where a table has r."""
 
     loss: str
@@ -55,7 +55,7 @@ class Runs:
     every: list[tuple[Hashable, ...]]
 
 
-def read_outputs(laws: Laws, candidates: pd.DataFrame, question: str | None) -> list[Output]:
+def read_outputs(laws: Laws, candidates: pd.DataFrame, question: str | None) -> list[LossColumn]:
     """The outputs that `laws` means: one, with alternatives, or several. Raises PointsError."""
     given = [laws] if isinstance(laws, str | Law) else list(laws)
     if not given:
@@ -72,10 +72,10 @@ def read_outputs(laws: Laws, candidates: pd.DataFrame, question: str | None) -> 
             law = law.for_corpora(mixture_columns(candidates))
         grouped.setdefault(one[1] if pair else "loss", []).append(law)
     mirrored = next(iter(grouped)) if question == "trade_off" and len(grouped) > 1 else None
-    return [Output(loss, tuple(each), loss == mirrored) for loss, each in grouped.items()]
+    return [LossColumn(loss, tuple(each), loss == mirrored) for loss, each in grouped.items()]
 
 
-def read_points(measured: pd.DataFrame | None, output: Output) -> Points:
+def read_points(measured: pd.DataFrame | None, output: LossColumn) -> Points:
     """The measured points of an output; a table without rows or columns has none. Raises PointsError."""
     if measured is None or not len(measured):
         return Points(pd.DataFrame(), np.zeros(0))
@@ -93,12 +93,12 @@ def read_points(measured: pd.DataFrame | None, output: Output) -> Points:
     loss = numbers_of(frame, [output.loss])[output.loss]
     for law in output.laws:
         columns_of(frame.assign(loss=loss), ["loss"], law)
-        if law.objective.residual == "log" and not (loss > 0).all():
+        if law.solving.residual == "log" and not (loss > 0).all():
             raise PointsError(f"measured: {output.loss} = {loss.min():g} must be above 0 for the law {law.name}")
     return Points(frame, loss)
 
 
-def read_candidates(candidates: pd.DataFrame, cost: str, outputs: list[Output]) -> Runs:
+def read_candidates(candidates: pd.DataFrame, cost: str, outputs: list[LossColumn]) -> Runs:
     """The candidates as runs with one cost each. Raises PointsError."""
     if not len(candidates):
         raise PointsError("candidates is empty: give the runs that could be made, a row each")

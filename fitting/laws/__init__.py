@@ -9,7 +9,7 @@ from fitting.laws.dcpt import DCPT, DCPT_CONVEX, DCPT_FREE
 from fitting.laws.dcpt_forms import DCPT_FORMS
 from fitting.laws.ddo import DDO
 from fitting.laws.dynamics import DYNAMICS
-from fitting.laws.law import UNKNOWN, Law, Parameter, StudyPoints, with_unknown
+from fitting.laws.law import UNKNOWN, AnnealingArea, Cone, Law, Parameter, Solving, StudyPoints, with_unknown
 from fitting.laws.multi_power import MULTI_POWER
 from fitting.laws.openai import OPENAI
 from fitting.laws.transfer import TRANSFER
@@ -25,4 +25,4 @@ LAWS: dict[str, Law] = {
     )
 }
 
-__all__ = ["LAWS", "UNKNOWN", "Law", "Parameter", "StudyPoints", "with_unknown"]
+__all__ = ["LAWS", "UNKNOWN", "AnnealingArea", "Cone", "Law", "Parameter", "Solving", "StudyPoints", "with_unknown"]

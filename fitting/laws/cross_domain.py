@@ -18,7 +18,7 @@ from fitting.laws.dcpt import (
     dcpt_constants,
     dcpt_slopes,
 )
-from fitting.laws.law import Columns, Cone, Constants, Law, Objective, Parameter, Slopes, exponent
+from fitting.laws.law import Columns, Cone, Constants, Law, Parameter, Slopes, Solving, exponent
 
 _FORMS = {
     "cross-domain-k1": (r"1/k_1", ("k1",), ()),
@@ -82,7 +82,7 @@ def _form(name: str) -> Law:
         basis=basis,
         slopes=slopes,
         cone=Cone(_cone, _cone_derivatives, dcpt_constants),
-        objective=Objective(rugged=True),
+        solving=Solving(rugged=True),
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fitting.laws.law import Columns, Law, Objective, Parameter, Slopes, StudyPoints, exponent, power, ratio_offset
+from fitting.laws.law import Columns, Law, Parameter, Slopes, Solving, StudyPoints, exponent, power, ratio_offset
 
 
 def _form(name: str, equation: str, of_r: str, parameters: tuple[Parameter, ...], **fields: Any) -> Law:
@@ -147,7 +147,7 @@ DCPT_FORMS = (
         ),
         basis=_l4,
         slopes=_l4_slopes,
-        objective=Objective(rugged=True),
+        solving=Solving(rugged=True),
     ),
     _form(
         "dcpt-l5",

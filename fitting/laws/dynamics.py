@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fitting.laws.law import AnnealingArea, Columns, Law, Objective, Parameter, Slopes, exponent, power
+from fitting.laws.law import AnnealingArea, Columns, Law, Parameter, Slopes, Solving, exponent, power
 
 _L0 = Parameter("L0", "nats per token")
 _A = Parameter("A", "nats per token, at S1 = 1")
@@ -149,7 +149,7 @@ def _law(
         positive=("s1_pretrain",),
         basis=basis,
         slopes=slopes,
-        objective=Objective(amplitudes=amplitudes),
+        solving=Solving(amplitudes=amplitudes),
         s2=AnnealingArea(rate_power),
     )
 

@@ -130,8 +130,8 @@ class AnnealingArea:
 
 
 @dataclass(frozen=True)
-class Objective:
-    """What is minimised to fit a law, and how it looks.
+class Solving:
+    """How a law is solved.
 
     `residual`: "log" where errors are those of the log of the loss, "loss" where they are those of the loss itself: for
     losses of any sign, and those that are logarithms already. `rugged`: whether there are minima of nearly equal height
@@ -161,7 +161,7 @@ class Law:
 
     `s2`: how it reads S2. `whole_schedule`: it also reads the columns area and falls, which come from the schedule of
     each point's run. `for_corpora(names)`, for a law that reads a column for each corpus: the law for the columns that
-    points have. `objective`: what is minimised. `shared`: parameters that the losses of one model on several corpora
+    points have. `solving`: how it is solved. `shared`: parameters that the losses of one model on several corpora
     have in common, and lambda with them (`fitting.fit_shared`). `printed(params)`: the parameters of the paper, where
     the law as printed is linear in none of them and was rewritten with an amplitude. `study`: the points of a study
     that it is fitted to, None where no study fits it.
@@ -181,7 +181,7 @@ class Law:
     s2: AnnealingArea = AnnealingArea()
     whole_schedule: bool = False
     for_corpora: "Callable[[Iterable[str]], Law] | None" = None
-    objective: Objective = Objective()
+    solving: Solving = Solving()
     shared: tuple[str, ...] = ()
     printed: Callable[[Mapping[str, float]], dict[str, float]] | None = None
     study: StudyPoints | None = None
@@ -212,7 +212,7 @@ class Law:
         """
         if self.cone is not None:
             return self.cone.edges(psi, constants)
-        common = self.objective.amplitudes
+        common = self.solving.amplitudes
         amplitudes = np.ones(len(self.linear)) if common is None else common(psi)
         identity = np.diag(amplitudes * [-1.0 if p.high <= 0 else 1.0 for p in self.linear])
         free = [j for j, p in enumerate(self.linear) if p.either_sign]

@@ -8,7 +8,7 @@ from scipy.optimize import root_scalar
 
 from fitting.answers.answer import Status
 from fitting.mixtures.ddo import DDO, held_status
-from fitting.points import PointsError
+from fitting.points import PointsError, tails
 
 TAUS = np.sinh(np.linspace(-12.0, 12.0, 2401))
 """Positions on the path that bracket a target: dense near the two scales, up to eighty thousand steps away."""
@@ -82,8 +82,7 @@ def autoscale(
     >>> round(answer["a"], 6), round(answer["b"], 6)
     (900.0, 400.0)
     """
-    if not 0 < level < 1:
-        raise PointsError(f"level = {level:g} is outside (0, 1): 0.9 is a 90% interval")
+    tails(level)
     names, one, two = _two_scales(first, second)
     labels = names or tuple(map(str, range(len(one))))
     offset = _a_domain(offsets, "offsets", labels, 0.0)
@@ -171,7 +170,7 @@ def _interval(first: DDO, second: DDO, offset, cap, target, tokens, level) -> tu
             found.append(_at(one, two, offset, cap, target)[0])
         except PointsError:
             continue
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2], axis=0) if found else (tokens, tokens)
+    low, high = np.quantile(found, tails(level), axis=0) if found else (tokens, tokens)
     return np.minimum(low, tokens), np.maximum(high, tokens)
 
 

@@ -16,7 +16,7 @@ from scipy.special import fdtrc
 
 from fitting.answers.answer import Estimate, Status, estimate
 from fitting.laws import LAWS
-from fitting.points import PointsError
+from fitting.points import PointsError, tails
 
 DRAWS = 300
 MISFIT = 0.1
@@ -123,8 +123,7 @@ def ddo(
         raise PointsError(f"names = {', '.join(names)}: {m} different names are needed, one a domain")
     if not (np.isfinite(tokens) and tokens > 0):
         raise PointsError(f"tokens = {tokens:g} must be above 0: the total of the base run")
-    if not 0 < level < 1:
-        raise PointsError(f"level = {level:g} is outside (0, 1): 0.9 is a 90% interval")
+    quantiles = tails(level)
     shares = _checked_shares(shares, m)
     low, high = _checked_bounds(bounds, factors, shares, names)
 
@@ -143,7 +142,7 @@ def ddo(
     ends = np.full((2, m), np.nan)
     if len(seeds) > 1:
         draws, losses_drawn = _draws(factors, ratios, bases, shares, low, high, np.random.default_rng(seed))
-        ends = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        ends = np.quantile(draws, quantiles, axis=0)
         if len(seeds) < 4:
             warnings.append(f"{len(seeds)} seeds only: intervals rest on how they differ, which so few cannot show")
     at_bound = {names[j]: line for j, line in _held(x, low, high)}

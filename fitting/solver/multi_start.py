@@ -99,7 +99,7 @@ def _search(part: Problem, first_guesses: int, number: int) -> tuple[list[End], 
     """Local minima, and whether many starts led to the least, of the squares or of a rugged objective itself."""
     rng = np.random.default_rng([first_guesses, number])
     starts, agreed = starting_points(part, rng)
-    if not part.law.objective.rugged:
+    if not part.law.solving.rugged:
         return [refine(part, theta, tolerance=1e-7) for theta in starts], agreed
     ends = [refine(part, theta, tolerance=1e-7) for theta in starts + low_places(part, rng)]
     least = min(objective for _, objective in ends)

@@ -103,7 +103,7 @@ def prepare(points: pd.DataFrame, law: str | Law, data: Data) -> Ready:
         notes += not_enough(*enough)
     else:
         check_enough(*enough)
-    scale = 0.0 if chosen.objective.residual == "log" else float(np.sqrt(np.mean(x["loss"] ** 2))) or 1.0
+    scale = 0.0 if chosen.solving.residual == "log" else float(np.sqrt(np.mean(x["loss"] ** 2))) or 1.0
     constants = chosen.constants(x) | ({} if held_lambda is None or not reads_s2 else {"lambda": float(held_lambda)})
     problem = Problem(
         chosen,

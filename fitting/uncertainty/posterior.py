@@ -173,7 +173,7 @@ class _Target:
         self.x = {name: np.concatenate([x[name], reference[name]]) for name in law.columns}
         self.constants = law.constants(self.x)
         size = float(np.sqrt(np.mean(loss**2))) if self.n else 0.0
-        self.scale = 0.0 if law.objective.residual == "log" else size or 1.0
+        self.scale = 0.0 if law.solving.residual == "log" else size or 1.0
         self.origin = np.array([p.origin if law.cone is None else 0.0 for p in law.linear])
         # Two opposite columns of one coefficient are one column without a bound at 0.
         self.amounts = law.generators(law.middle, self.constants).shape[1]
@@ -205,9 +205,9 @@ class _Target:
         law = self.law
         if law.cone is not None:
             return np.array([law.cone.edges(row, self.constants) for row in psi])
-        if law.objective.amplitudes is None:
+        if law.solving.amplitudes is None:
             return np.broadcast_to(np.eye(self.amounts), (len(psi), self.amounts, self.amounts))
-        return np.array([np.diag(law.objective.amplitudes(row)) for row in psi])
+        return np.array([np.diag(law.solving.amplitudes(row)) for row in psi])
 
     def state(self, z: np.ndarray, rng: np.random.Generator) -> _State:
         """The particles at these places, which must be within the bounds."""

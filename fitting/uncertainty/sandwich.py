@@ -46,12 +46,9 @@ class Sandwich:
 
 def sandwich(problem: Problem, theta: np.ndarray, runs: np.ndarray) -> Sandwich:
     """The covariance of theta at the optimum, ignoring bounds. `runs` (n,) numbers the run of each point."""
-    m, delta = len(theta) - len(problem.nonlinear), problem.delta
-    u, z = theta[:m], theta[m:]
-    offset, columns = problem.columns(z)
-    at = offset + columns @ u
+    delta = problem.delta
+    at, jacobian = _loss_and_jacobian(problem, theta)
     errors = -problem.residuals(at)
-    jacobian = np.hstack([columns, problem.slopes(z, u, at)]) / np.reshape(problem.unit(at), (-1, 1))
     root = np.sqrt(problem.point_weights)
     weighted = jacobian * root[:, None]
     size = np.linalg.norm(weighted, axis=0)
@@ -93,10 +90,7 @@ def prior_shares(problem: Problem, theta: np.ndarray, names: Iterable[str]) -> d
     """
     if not problem.prior:
         return {}
-    m = len(theta) - len(problem.nonlinear)
-    offset, columns = problem.columns(theta[m:])
-    at = offset + columns @ theta[:m]
-    jacobian = np.hstack([columns, problem.slopes(theta[m:], theta[:m], at)]) / np.reshape(problem.unit(at), (-1, 1))
+    at, jacobian = _loss_and_jacobian(problem, theta)
     curvature = problem.point_weights * _curvature(-problem.residuals(at), problem.delta)
     precision = problem.prior_at(theta)[2]
     # Scaled by the prior, so that the inverse exists whatever the points leave free.
@@ -108,6 +102,15 @@ def prior_shares(problem: Problem, theta: np.ndarray, names: Iterable[str]) -> d
         change = inverse @ slope
         shares[name] = float(change @ change / (slope @ change)) if slope.any() else 1.0
     return shares
+
+
+def _loss_and_jacobian(problem: Problem, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The loss (n,) at theta, and the derivatives (n, p) of the residuals."""
+    m = len(theta) - len(problem.nonlinear)
+    u, z = theta[:m], theta[m:]
+    offset, columns = problem.columns(z)
+    at = offset + columns @ u
+    return at, np.hstack([columns, problem.slopes(z, u, at)]) / np.reshape(problem.unit(at), (-1, 1))
 
 
 def rows_by_run(runs: np.ndarray) -> list[np.ndarray]:

@@ -9,7 +9,7 @@ import pytest
 
 import fitting
 from fitting import Law, Parameter
-from fitting.laws.law import Objective, exponent, power
+from fitting.laws.law import Solving, exponent, power
 
 
 def basis(x, psi) -> np.ndarray:
@@ -24,7 +24,7 @@ POWER = Law(
     columns=("n",),
     varies={"n": "a"},
     basis=basis,
-    objective=Objective(residual="loss"),
+    solving=Solving(residual="loss"),
 )
 
 
