@@ -162,10 +162,6 @@ def _pairs(name: str, values: np.ndarray, short: str) -> list[Fold]:
     return [_fold(f"{short} = {_said(a)}, {_said(b)}", np.isin(values, [a, b])) for a, b in pairs]
 
 
-def _ratio_pairs(r: np.ndarray) -> list[Fold]:
-    return _pairs("ratio", np.round(r, 9), "r")
-
-
 def _rolling(name: str, values: np.ndarray) -> list[Fold]:
     ends = values.max() * np.array([1 / 8, 1 / 4, 1 / 2, 1.0])
     parted = []
@@ -176,14 +172,6 @@ def _rolling(name: str, values: np.ndarray) -> list[Fold]:
     if not parted:
         raise PointsError(f"cannot roll the origin in {name}: no point has half the largest or less")
     return parted
-
-
-def _rolling_compute(N: np.ndarray, D: np.ndarray) -> list[Fold]:
-    return _rolling("6 N D", 6 * N * D)
-
-
-def _largest_size(N: np.ndarray) -> list[Fold]:
-    return _sizes(N)[-1:]
 
 
 def _last_third(D: np.ndarray) -> list[Fold]:
@@ -219,13 +207,13 @@ def _said(value: Any) -> str:
 SPLITS: dict[str, tuple[list[str], Callable[..., list[Fold]]]] = {
     "ratio": (["r"], _every_third_ratio),
     "tokens": (["D"], _last_third),
-    "size": (["N"], _largest_size),
+    "size": (["N"], lambda N: _sizes(N)[-1:]),
     "size-and-tokens": (["N", "D"], _larger_for_longer),
     "each-size": (["N"], _sizes),
     "step-thirds": (["D"], _thirds),
-    "ratio-pairs": (["r"], _ratio_pairs),
+    "ratio-pairs": (["r"], lambda r: _pairs("ratio", np.round(r, 9), "r")),
     "domain-pairs": ([], _pairs),
     "rolling-tokens": (["D"], lambda D: _rolling("D", D)),
-    "rolling-compute": (["N", "D"], _rolling_compute),
+    "rolling-compute": (["N", "D"], lambda N, D: _rolling("6 N D", 6 * N * D)),
 }
 """Split -> the columns that it reads and what parts them: see `folds`."""

@@ -21,9 +21,9 @@ import fitting
 from docs.studies.design_pools import Pool, pools
 from docs.studies.law_errors import RESULTS
 from fitting.design.answer_draws import answer_draws, losses_at
-from fitting.design.design import Task, prepare
+from fitting.design.design import COST_POWER, Task, prepare
 from fitting.design.features import Features
-from fitting.design.inputs import read_outputs, run_rows, thinned
+from fitting.design.inputs import LossColumn, Points, Runs, read_outputs, read_points, run_rows, thinned
 from fitting.design.selection import Draws, Score, choose
 from fitting.parallel import over_cores
 from fitting.uncertainty.posterior import Posterior
@@ -78,8 +78,7 @@ def _information(task: Task, determinant: bool) -> Score:
                 total[first : first + 256] += part
         return total / task.runs.costs
 
-    spread = task.score(1.0, True)
-    return lambda outputs, chosen: (spread if task.wants(chosen) else score)(outputs, chosen)
+    return score
 
 
 def _linearised(task: Task) -> Task:
@@ -92,14 +91,72 @@ def _linearised(task: Task) -> Task:
     return replace(task, draws=draws)
 
 
-CRITERIA: dict[str, Callable[[Task], tuple[Task, Score]]] = {
-    "ours: V per cost^0.4 from the prior": lambda task: (task, task.score()),
-    "V per cost^0.4, spread first": lambda task: (task, task.score(0.4, True)),
-    "V per cost, spread first": lambda task: (task, task.score(1.0, True)),
-    "V linearised per cost, spread first": lambda task: (_linearised(task), task.score(1.0, True)),
-    "D-optimal per cost, spread first": lambda task: (task, _information(task, True)),
-    "disagreement per cost, spread first": lambda task: (task, _information(task, False)),
+def _places(outputs: list[LossColumn], points: list[Points], runs: Runs) -> tuple[np.ndarray, np.ndarray]:
+    """Candidate runs (their last points) and measured points in coordinates of length 1."""
+    last = runs.frame.iloc[[rows[-1] for rows in runs.rows]]
+    axes = []
+    for output, known in zip(outputs, points, strict=True):
+        for law in output.laws:
+            there = output.columns(last, law)
+            seen = output.columns(known.frame, law) if len(known.frame) else {name: np.zeros(0) for name in there}
+            axes += [(there[name], seen[name] if len(known.frame) else np.zeros(0)) for name in there]
+    count = min(len(seen) for _, seen in axes)
+    places, measured, known_axes = [], [], set()
+    for there, seen in axes:
+        both = np.concatenate([there, seen[:count]])
+        key = both.tobytes()
+        if key in known_axes or np.ptp(both) == 0:
+            continue
+        known_axes.add(key)
+        both = np.log(both) if both.min() > 0 and both.max() / both.min() > 10 else both
+        both = (both - both.min()) / np.ptp(both)
+        places.append(both[: len(there)])
+        measured.append(both[len(there) :])
+    if not places:
+        return np.zeros((len(last), 1)), np.zeros((count, 1))
+    return np.array(places).T, np.array(measured).T
+
+
+def _distance_per_cost(places: np.ndarray, known: np.ndarray, costs: np.ndarray) -> Score:
+    """The score of a run: its distance from all that is measured or chosen, over a power of its cost.
+
+    `places` (runs, d) and `known` (n, d) in coordinates of length 1.
+    """
+
+    def score(outputs: list[Draws], chosen: list[int]) -> np.ndarray:
+        distance = np.ones(len(places))
+        for place in (*known, *places[chosen]):
+            distance = np.minimum(distance, np.linalg.norm(places - place, axis=1))
+        return (distance + 1e-9) / costs**COST_POWER
+
+    return score
+
+
+def _spread_first(task: Task, distance: Score, score: Score) -> Score:
+    """Runs far from the others while points are wanting, then those of the score."""
+
+    def chosen_score(outputs: list[Draws], chosen: list[int]) -> np.ndarray:
+        wanting = sum(len(task.runs.rows[run]) for run in chosen) < task.lacking
+        return (distance if wanting else score)(outputs, chosen)
+
+    return chosen_score
+
+
+CRITERIA: dict[str, Callable[[Task, Score], tuple[Task, Score]]] = {
+    "ours: V per cost^0.4 from the prior": lambda task, _: (task, task.score()),
+    "V per cost^0.4, spread first": lambda task, far: (task, _spread_first(task, far, task.score(0.4))),
+    "V per cost, spread first": lambda task, far: (task, _spread_first(task, far, task.score(1.0))),
+    "V linearised per cost, spread first": lambda task, far: (
+        _linearised(task),
+        _spread_first(task, far, task.score(1.0)),
+    ),
+    "D-optimal per cost, spread first": lambda task, far: (task, _spread_first(task, far, _information(task, True))),
+    "disagreement per cost, spread first": lambda task, far: (
+        task,
+        _spread_first(task, far, _information(task, False)),
+    ),
 }
+"""Criterion -> the task that it chooses from and its score, by a task and a score of distances."""
 BLIND: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
     "random": lambda costs, rng: rng.permutation(len(costs)),
     "cheapest first": lambda costs, rng: np.argsort(costs, kind="stable"),
@@ -126,7 +183,9 @@ def choice(pool: Pool, criterion: str, repeat: int, budget: float) -> tuple[np.n
         measured = pool.runs.iloc[np.concatenate([groups[run] for run in chosen])] if chosen else None
         candidates = pool.runs.iloc[np.concatenate([groups[run] for run in left])].reset_index(drop=True)
         task = prepare(pool.laws, measured, candidates, pool.target, "cost", pool.question, repeat)
-        task, score = CRITERIA[criterion](task)
+        outputs = read_outputs(pool.laws, candidates, pool.question)
+        places = _places(outputs, [read_points(measured, output) for output in outputs], task.runs)
+        task, score = CRITERIA[criterion](task, _distance_per_cost(*places, task.runs.costs))
         for place, variances in choose(task.draws, task.rows, task.runs.costs, score, limit - spent, 256):
             if costs[chosen].sum() >= part * limit:
                 break

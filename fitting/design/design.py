@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from fitting.design.answer_draws import QUESTIONS, Answers, answer_draws, losses_at, residuals_at
 from fitting.design.features import Features
 from fitting.design.inputs import Laws, LossColumn, Points, Runs, read_candidates, read_outputs, read_points
-from fitting.design.selection import Draws, Score, centred, choose, gains_per_cost, spread_per_cost
+from fitting.design.selection import Draws, Score, centred, choose, gains_per_cost
 from fitting.points import PointsError
 from fitting.uncertainty.posterior import PARTICLES, Posterior, posterior
 
@@ -21,7 +21,6 @@ ELEMENTS = 6_000_000
 """Numbers in the draws of the losses at all candidates, at most."""
 HALF = float(ndtri(0.95))
 COST_POWER = 0.4
-SPREAD_POWER = 0.4
 
 
 @dataclass(frozen=True)
@@ -118,8 +117,7 @@ class Task:
     """What a choice is made from.
 
     `draws` of each output; `rows` (runs, points) of each run in them, -1 for none; `parameters` (k, p), those of the
-    first law of each output; `lacking`, how many points are wanting for as many as parameters; `places` (runs, d) and
-    `known` (n, d), candidates and measured points in coordinates of length 1.
+    first law of each output; `lacking`, how many points are wanting for as many as parameters.
     """
 
     runs: Runs
@@ -128,27 +126,14 @@ class Task:
     parameters: list[np.ndarray]
     rows: np.ndarray
     lacking: int
-    places: np.ndarray
-    known: np.ndarray
 
     def copied(self) -> list[Draws]:
         """The draws to choose with, which changes them."""
         return [replace(one, losses=one.losses.copy(), answers=one.answers.copy()) for one in self.draws]
 
-    def score(self, cost_power: float = COST_POWER, spread_first: bool = False, least: float = 0.0) -> Score:
-        """What a run takes from the variance over a power of its cost, which counts as `least` or more.
-
-        `spread_first`: runs are spread while points are wanting.
-        """
-        gains = gains_per_cost(self.rows, np.maximum(self.runs.costs, least), cost_power)
-        if not spread_first:
-            return gains
-        spread = spread_per_cost(self.places, self.known, self.runs.costs, SPREAD_POWER)
-        return lambda draws, chosen: (spread if self.wants(chosen) else gains)(draws, chosen)
-
-    def wants(self, chosen: list[int]) -> bool:
-        """Whether points are still wanting after the chosen runs."""
-        return sum(len(self.runs.rows[run]) for run in chosen) < self.lacking
+    def score(self, cost_power: float = COST_POWER, least: float = 0.0) -> Score:
+        """What a run takes from the variance over a power of its cost, which counts as `least` or more."""
+        return gains_per_cost(self.rows, np.maximum(self.runs.costs, least), cost_power)
 
     def median(self) -> float:
         """The median answer to a question, of its first target."""
@@ -176,8 +161,7 @@ def prepare(
     runs = read_candidates(candidates, cost, outputs)
     _check_target(target, outputs, points, runs, question)
     draws, answers, parameters = _draws(outputs, points, runs, target, question, seed)
-    places, known = _places(outputs, points, runs)
-    return Task(runs, draws, answers, parameters, _padded(runs), _lacking(outputs, points, question), places, known)
+    return Task(runs, draws, answers, parameters, _padded(runs), _lacking(outputs, points, question))
 
 
 def _check(question: str | None, budget: float | None, batch: int | None) -> None:
@@ -273,32 +257,6 @@ def _lacking(outputs: list[LossColumn], points: list[Points], question: str | No
     """Points that are wanting until each loss has as many as the law with the fewest parameters."""
     asked = zip(outputs[: 1 if question else None], points, strict=False)
     return max(min(len(law.parameters) for law in output.laws) - len(known.loss) for output, known in asked)
-
-
-def _places(outputs: list[LossColumn], points: list[Points], runs: Runs) -> tuple[np.ndarray, np.ndarray]:
-    """Candidate runs (their last points) and measured points in coordinates of length 1."""
-    last = runs.frame.iloc[[rows[-1] for rows in runs.rows]]
-    axes = []
-    for output, known in zip(outputs, points, strict=True):
-        for law in output.laws:
-            there = output.columns(last, law)
-            seen = output.columns(known.frame, law) if len(known.frame) else {name: np.zeros(0) for name in there}
-            axes += [(there[name], seen[name] if len(known.frame) else np.zeros(0)) for name in there]
-    count = min(len(seen) for _, seen in axes)
-    places, measured, known_axes = [], [], set()
-    for there, seen in axes:
-        both = np.concatenate([there, seen[:count]])
-        key = both.tobytes()
-        if key in known_axes or np.ptp(both) == 0:
-            continue
-        known_axes.add(key)
-        both = np.log(both) if both.min() > 0 and both.max() / both.min() > 10 else both
-        both = (both - both.min()) / np.ptp(both)
-        places.append(both[: len(there)])
-        measured.append(both[len(there) :])
-    if not places:
-        return np.zeros((len(last), 1)), np.zeros((count, 1))
-    return np.array(places).T, np.array(measured).T
 
 
 def _reason(task: Task, count: int, before: float, after: float) -> str:

@@ -116,18 +116,3 @@ def choose(
 def gains_per_cost(rows: np.ndarray, costs: np.ndarray, power: float) -> Score:
     """The score of a run: what it takes from the variance of the answers, over a power of its cost."""
     return lambda outputs, chosen: sum(output.gains(rows) for output in outputs) / costs**power
-
-
-def spread_per_cost(places: np.ndarray, known: np.ndarray, costs: np.ndarray, power: float) -> Score:
-    """The score of a run: its distance from all that is measured or chosen, over a power of its cost.
-
-    `places` (runs, d) and `known` (n, d) in coordinates of length 1.
-    """
-
-    def score(outputs: list[Draws], chosen: list[int]) -> np.ndarray:
-        distance = np.ones(len(places))
-        for place in (*known, *places[chosen]):
-            distance = np.minimum(distance, np.linalg.norm(places - place, axis=1))
-        return (distance + 1e-9) / costs**power
-
-    return score
