@@ -70,9 +70,17 @@ def trade_off(
         raise PointsError("tolerance must be a finite relative change of the general loss: 0.03 is 3%")
     at = {"general": {"loss_before": general_before, **(general_at or {})}, "domain": domain_at or {}}
     found = trade_offs(
-        *(general, domain, N, D, np.array([tolerance]), general_before),
-        **{f"{name}_at": columns for name, columns in at.items()},
-        **{"level": level, "general_errors": general_errors, "domain_errors": domain_errors},
+        general,
+        domain,
+        N,
+        D,
+        np.array([tolerance]),
+        general_before,
+        general_at=at["general"],
+        domain_at=at["domain"],
+        level=level,
+        general_errors=general_errors,
+        domain_errors=domain_errors,
     )
     r_d = float(found.domain_ratio[0])
     if np.isnan(r_d):
@@ -160,8 +168,8 @@ def trade_offs(
         losses = fit.predict(frame)
         if len(where):
             predicted[name][:, shown] = [losses, *fit.predict_interval(frame, level, errors)]
-    known = np.where(possible, [r_d, np.minimum(low, r_d), np.maximum(high, r_d)], np.nan)
-    return TradeOffs(*known, predicted, infeasible, float(curve[0]))
+    r_d, low, high = np.where(possible, [r_d, np.minimum(low, r_d), np.maximum(high, r_d)], np.nan)
+    return TradeOffs(r_d, low, high, predicted, infeasible, float(curve[0]))
 
 
 def _solved(

@@ -165,7 +165,9 @@ def of_compute(laws: AnsweringLaws) -> Solution:
     predicted = {general: _loss(laws, target, general, float(ratio or 0)), domain: losses[best]}
     identified = not (size.low <= 1.01 * targets[0].N and size.high >= 0.99 * targets[-1].N)
     optimum = {name: answer.values[name] for name in ("N", "D")}
-    return Solution(target, ratio, low, high, predicted, answer.status.message, answer.warnings, identified, optimum, rows)
+    return Solution(
+        target, ratio, low, high, predicted, answer.status.message, answer.warnings, identified, optimum, rows
+    )
 
 
 def limited_steps(question: Question, domain_ratio: float) -> int:
