@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 from subprocess import DEVNULL, Popen
 
 from rich.console import Console
@@ -52,11 +53,11 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
     # A worker without a run to take only costs its start.
     count = min(workers(question), sum(study.state(run) == "open" for run in plan))
     (study.folder / "logs").mkdir(exist_ok=True)
-    selection = [] if only is None else ["--only", ",".join(only)]
-    processes = [_start(study, question, number, selection) for number in range(count)]
-    stale_after = question.launcher.stale_after
+    start = partial(_start, study, question, [] if only is None else ["--only", ",".join(only)])
+    processes = [start(number) for number in range(count)]
     try:
-        _watch(processes, study, plan, console, stale_after, lambda number: _start(study, question, number, selection))
+        with _ProgressDisplay(plan, console) as display:
+            _watch(processes, start, partial(statuses, study, plan, question.launcher.stale_after), display)
     except KeyboardInterrupt:
         console.print("stopping: each run saves its state ...")
         for process in processes:
@@ -74,28 +75,25 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
 
 def _watch(
     processes: list[Popen[bytes]],
-    study: Study,
-    plan: list[PlannedRun],
-    console: Console,
-    stale_after: float,
     start: Callable[[int], Popen[bytes]],
+    read: Callable[[], list[RunStatus]],
+    display: _ProgressDisplay,
 ) -> None:
     """Show progress until all workers have exited; a worker that died during a run is started again."""
     restarts = 0
-    with _ProgressDisplay(plan, console) as display:
-        while True:
-            # Polled before the states are read: a dead process without a poll still counts as alive.
-            dead = [number for number, process in enumerate(processes) if _died(process)]
-            rows = statuses(study, plan, stale_after)
-            display.show(rows)
-            if dead and any(row.state == "interrupted" for row in rows) and restarts < 3 * len(plan):
-                # Its run is open again. launcher.retries limits how often a run is tried.
-                processes[dead[0]] = start(dead[0])
-                restarts += 1
-            if all(process.poll() is not None for process in processes):
-                break
-            time.sleep(0.5)
-        display.show(statuses(study, plan, stale_after))
+    while True:
+        # Polled before the states are read: a dead process without a poll still counts as alive.
+        dead = [number for number, process in enumerate(processes) if _died(process)]
+        rows = read()
+        display.show(rows)
+        if dead and any(row.state == "interrupted" for row in rows) and restarts < 3 * len(rows):
+            # Its run is open again. launcher.retries limits how often a run is tried.
+            processes[dead[0]] = start(dead[0])
+            restarts += 1
+        if all(process.poll() is not None for process in processes):
+            break
+        time.sleep(0.5)
+    display.show(read())
 
 
 def _gpu_environment(number: int, processes: int) -> dict[str, str]:
@@ -112,7 +110,7 @@ def _died(process: Popen[bytes]) -> bool:
     return process.poll() is not None and (process.returncode < 0 or process.returncode == Exit.UNEXPECTED)
 
 
-def _start(study: Study, question: Question, number: int, selection: list[str]) -> Popen[bytes]:
+def _start(study: Study, question: Question, selection: list[str], number: int) -> Popen[bytes]:
     variables = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(question.launcher.threads))
     environment = os.environ | variables | {"TOKENIZERS_PARALLELISM": "0"}
     environment |= _gpu_environment(number, question.parallel.processes)
