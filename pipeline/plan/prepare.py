@@ -14,13 +14,11 @@ from pipeline.plan.runs import data_folder
 from pipeline.question.schema import Question
 from training.corpora.corpus_store import Bar
 from training.corpora.documents import CorpusError
-from training.corpora.file_rows import is_url, refuse_unreadable
-from training.corpora.generated import outlook
-from training.corpora.generation import Generation
+from training.corpora.files import is_url, location, refuse_unreadable
+from training.corpora.generated import GeneratedReader
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, begin, prepare
-from training.corpora.source import Source
-from training.corpora.text_files import location
+from training.corpora.source import Generation, Source
 from training.spec import SpecError
 
 
@@ -141,7 +139,7 @@ def generation_lines(question: Question) -> list[str]:
     if all(source.kind != "generated" for source in question.corpora.sources.values()):
         return []
     generated = [(name, source) for name, source in sources_of(question).items() if source.kind == "generated"]
-    lines = [(name, outlook(source.samples_folder, source.generated, source.filters)) for name, source in generated]
+    lines = [(name, GeneratedReader(name, source).outlook()) for name, source in generated]
     return [f"{name}: {line}" for name, line in lines if line]
 
 

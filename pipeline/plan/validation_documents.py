@@ -11,8 +11,8 @@ from pipeline.plan.prepare import progress_bar, sources_of, validation_set
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import ModelConfig, Question
 from pipeline.study.folder import Study
-from training.corpora.file_rows import is_url
-from training.corpora.source import SourceReader
+from training.corpora.files import is_url
+from training.corpora.readers import open_reader
 
 
 def choose_validation(question: Question, console: Console) -> None:
@@ -37,10 +37,10 @@ def choose_validation(question: Question, console: Console) -> None:
         problems.append(f"validation.models: empty; give {allowed}")
     if problems:
         raise ConfigError(problems)
-    sources = {name: source.pinned() for name, source in sources_of(question, with_validation=False).items()}
+    sources = sources_of(question, with_validation=False)
+    pinned = {name: open_reader(name, source).pinned() for name, source in sources.items()}
     models = [directory for name in settings.models for directory in model_directories(name)]
-    reader = SourceReader(sources, console.print)
-    for name, source in sources.items():
+    for name, source in pinned.items():
         file = validation_set(question, name)
         assert file is not None
         if question.corpora.sources[name].validation is not None:
@@ -48,7 +48,9 @@ def choose_validation(question: Question, console: Console) -> None:
             continue
         file.parent.mkdir(parents=True, exist_ok=True)
         with progress_bar(console) as bar:
-            write_validation_set(file, reader.documents(name), source.fingerprint(), models, choice, console.print, bar)
+            reader = open_reader(name, source, console.print)
+            documents, made_of = reader.documents(), reader.fingerprint()
+            write_validation_set(file, documents, made_of, models, choice, console.print, bar)
     console.print(f"to use them: cptlaw prepare with corpora.validation={question.corpora.validation}")
 
 

@@ -16,8 +16,9 @@ import psutil
 
 from tests.benchmarks import Row, row
 from training.corpora.prepare import TokenizerChoice, prepare
+from training.corpora.readers import open_reader
 from training.corpora.shards import CHUNK_CHARACTERS
-from training.corpora.source import Source, SourceReader
+from training.corpora.source import Source
 from training.corpora.tokenizer import load_tokenizer, train_tokenizer
 
 SMALL, LARGE = 24, 72
@@ -72,8 +73,8 @@ def measure() -> list[Row]:
 
 def _texts(megabytes: int) -> list[str]:
     """The prose and code of installed Python, which every machine has."""
-    reader = SourceReader({"prose": Source("installed-python"), "code": Source("installed-python", part="code")})
-    return list(_first(megabytes, (text for corpus in ("prose", "code") for _, text in reader.documents(corpus))))
+    readers = [open_reader(part, Source("installed-python", part=part)) for part in ("prose", "code")]
+    return list(_first(megabytes, (text for reader in readers for _, text in reader.documents())))
 
 
 def _first(megabytes: int, texts: Iterable[str]) -> Iterator[str]:

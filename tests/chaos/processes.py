@@ -116,9 +116,9 @@ def _configure_prepare() -> None:
     Texts of this size are one shard, which needs no process; to measure the speed takes long, and it varies.
     """
     from training import engine
-    from training.corpora import text_files
+    from training.corpora import files
 
-    text_files.SHARD_BYTES = SHARD_BYTES
+    files.SHARD_BYTES = SHARD_BYTES
     engine.measured_speeds = _speeds
 
 

@@ -16,9 +16,8 @@ from pipeline.cli.main import run as cptlaw
 from tests.conftest import SHAPE, write_text
 from tests.docs.pages import ROOT, assert_same_output, commands, read, run
 from tests.pipeline.small import SMALL
-from training.corpora.generation import Generation
 from training.corpora.manifest import Manifest
-from training.corpora.source import Source
+from training.corpora.source import Generation, Source
 from training.corpora.tokenizer import train_tokenizer
 from training.model import build_model
 

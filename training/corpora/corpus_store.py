@@ -12,11 +12,10 @@ from pathlib import Path
 
 from training.corpora.documents import CorpusError
 from training.corpora.near_duplicates import Screen
+from training.corpora.reader import Reader, nothing_found
 from training.corpora.shards import ShardedCorpus, missing_shards, run_shards, shard_folder
-from training.corpora.source import Source, SourceReader
 from training.corpora.store import SPLITS, TokenStore
 from training.corpora.store_writer import merge_parts, part_totals, read_parts
-from training.corpora.text_files import nothing_found
 from training.durable import flush_folder, write_whole
 
 _REPORT_SECONDS = 30.0
@@ -33,7 +32,7 @@ class Tokenisation:
     tokenizer: str
     """A tokenizers-library tokenizer as JSON."""
     fingerprint: str
-    """Of the tokenizer."""
+    """Fingerprint of the tokenizer."""
     vocabulary: int
     """Number of token ids."""
     end_of_text: int
@@ -41,7 +40,7 @@ class Tokenisation:
     validation_ratio: float
     """Ratio of the documents held out, where no validation set is given."""
     screen: Screen | None = None
-    """Of the validation sets; None: no sets."""
+    """Screen of the validation sets; None: no sets."""
     workers: int | None = None
     """Processes; None: one per core."""
     progress: Log = print
@@ -50,21 +49,21 @@ class Tokenisation:
     """Without it `progress` is called every half minute."""
 
 
-def existing_store(place: Path) -> TokenStore | None:
-    """The complete store at a place, or None; a damaged one is removed."""
-    if place.exists():
+def existing_store(folder: Path) -> TokenStore | None:
+    """The complete store in a folder, or None; a damaged one is removed."""
+    if folder.exists():
         with contextlib.suppress(CorpusError):
-            return TokenStore.open(place)
-        shutil.rmtree(place)
+            return TokenStore.open(folder)
+        shutil.rmtree(folder)
     return None
 
 
-def begin_store(name: str, source: Source, reader: SourceReader, how: Tokenisation, unfinished: Path) -> ShardedCorpus:
+def begin_store(reader: Reader, how: Tokenisation, unfinished: Path) -> ShardedCorpus:
     """Plan the shards of a corpus in a folder, from which any process can tokenise them; complete ones stay.
 
     Args:
-        name, source, reader: of the corpus, and what reads its documents. Documents of its validation set become its
-            validation split; without a set it is a ratio of its documents, by a hash of their ids.
+        reader: of the corpus. Documents of its validation set become its validation split; without a set it is a ratio
+            of its documents, by a hash of their ids.
         how: tokenizer and split.
         unfinished: the folder; made if missing.
 
@@ -72,9 +71,9 @@ def begin_store(name: str, source: Source, reader: SourceReader, how: Tokenisati
         CorpusError: the source cannot be used.
     """
     rules = (how.vocabulary, how.end_of_text, how.validation_ratio, how.screen is not None)
-    corpus = ShardedCorpus(name, source, *rules, reader.shards(name))
+    corpus = ShardedCorpus(reader.name, reader.source, *rules, reader.shards())
     with contextlib.suppress(CorpusError):
-        if replace(ShardedCorpus.read(unfinished), source=source) != corpus:
+        if replace(ShardedCorpus.read(unfinished), source=reader.source) != corpus:
             shutil.rmtree(unfinished)
     (unfinished / "screen").mkdir(parents=True, exist_ok=True)
     write_whole(unfinished / "tokenizer.json", how.tokenizer)
@@ -84,40 +83,38 @@ def begin_store(name: str, source: Source, reader: SourceReader, how: Tokenisati
     return corpus
 
 
-def make_store(
-    place: Path, name: str, source: Source, reader: SourceReader, how: Tokenisation, unfinished: Path
-) -> TokenStore:
+def make_store(folder: Path, reader: Reader, how: Tokenisation, unfinished: Path) -> TokenStore:
     """Make the token store of a corpus, which does not depend on the number of processes.
 
     Args:
-        place: folder of the store; appears when it is complete.
-        name, source, reader, how: as those of `begin_store`.
+        folder: of the store; appears when it is complete.
+        reader, how: as those of `begin_store`.
         unfinished: folder in which the store is written; what a killed process left there is continued.
 
     Raises:
         CorpusError: the source cannot be used.
     """
-    start = time.monotonic()
+    name, start = reader.name, time.monotonic()
     try:
         # A killed process may have merged the shards and begun to remove them.
         if not (unfinished / "meta.json").exists():
-            corpus = begin_store(name, source, reader, how, unfinished)
+            corpus = begin_store(reader, how, unfinished)
             progress = _Progress(corpus, how, unfinished)
             run_shards(unfinished, corpus, reader, how.workers, missing_shards(unfinished, corpus), progress)
             _merge(unfinished, corpus, how)
         for left in unfinished.iterdir():
             if left.name not in ("meta.json", *(f"{split}.bin" for split in SPLITS)):
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
-        unfinished.rename(place)
-        flush_folder(place.parent)
+        unfinished.rename(folder)
+        flush_folder(folder.parent)
     except CorpusError as error:
         raise CorpusError(f"corpora.{name}: {error}") from error
     except OSError:
-        if not place.exists():
+        if not folder.exists():
             raise
         # Another process completed it first, on a file system without locks.
         shutil.rmtree(unfinished, ignore_errors=True)
-    store = TokenStore.open(place)
+    store = TokenStore.open(folder)
     how.progress(f"{name}: {store_summary(store)}, {time.monotonic() - start:.0f} s")
     if dropped_text := dropped_line(store.meta.dropped, sum(store.meta.documents.values())):
         how.progress(f"{name}: {dropped_text}")
@@ -149,9 +146,9 @@ def _merge(folder: Path, corpus: ShardedCorpus, how: Tokenisation) -> None:
     shards = [read_parts(shard_folder(folder, number)) for number in range(len(corpus.sizes))]
     parts = [part for shard in shards for part in shard]
     read = shards[-len(corpus.shards) :]
-    dropped = sum((Counter(shard[-1].place[1]) for shard in read), Counter[str]())
+    dropped = sum((Counter(shard[-1].position[2]) for shard in read), Counter[str]())
     if not any(part_totals(shard)[1] or any(part.screened for part in shard) for shard in read):
-        raise nothing_found(corpus.source.path, dropped)
+        raise nothing_found(corpus.source, dropped)
     rules = how.vocabulary, how.end_of_text, how.fingerprint, how.validation_ratio
     merge_parts(folder, parts, *rules, dropped)
 

@@ -54,9 +54,9 @@ def capped(documents: Iterable[tuple[str, str]], max_bytes: int) -> list[tuple[s
     """
     kept: list[tuple[int, int, int, tuple[str, str]]] = []  # a heap, the highest hash first
     total = 0
-    for place, document in enumerate(documents):
+    for number, document in enumerate(documents):
         size = len(document[1].encode())
-        heapq.heappush(kept, (-document_hash(document[0], "cap"), place, size, document))
+        heapq.heappush(kept, (-document_hash(document[0], "cap"), number, size, document))
         total += size
         while total - kept[0][2] >= max_bytes:
             total -= heapq.heappop(kept)[2]
@@ -72,7 +72,7 @@ def sampled(documents: Iterable[tuple[str, str]], count: int) -> list[tuple[str,
     ['c', 'b']
     """
     kept: list[tuple[int, int, tuple[str, str]]] = []  # a heap, the highest hash first
-    for place, document in enumerate(documents):
-        entry = (-document_hash(document[0], "validation"), -place, document)
+    for number, document in enumerate(documents):
+        entry = (-document_hash(document[0], "validation"), -number, document)
         (heapq.heappush if len(kept) < count else heapq.heappushpop)(kept, entry)
     return [document for _, _, document in sorted(kept, reverse=True)]

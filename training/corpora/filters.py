@@ -1,12 +1,11 @@
-"""What is read of a corpus: filters, with a count of the documents that each rule drops, from any place on."""
+"""Filters: the rules that a document of a corpus must pass."""
 
 from __future__ import annotations
 
+import functools
 import json
 import re
-from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,46 +58,29 @@ class Filters:
         rules = {column: rule if isinstance(rule, str) else list(_values(rule)) for column, rule in self.where.items()}
         return [self.min_characters, self.max_characters, json.dumps(rules, sort_keys=True)]
 
+    @functools.cached_property
+    def _rules(self) -> list[tuple[str, re.Pattern[str] | tuple[Any, ...]]]:
+        where = self.where.items()
+        return [(column, re.compile(rule) if isinstance(rule, str) else _values(rule)) for column, rule in where]
 
-class Chooser:
-    """Applies filters to documents and counts what they drop."""
-
-    def __init__(self, filters: Filters | None = None, dropped: Mapping[str, int] | None = None) -> None:
-        self._filters = filters or Filters()
-        self.columns = self._filters.columns
-        """The columns that `takes` needs."""
-        self.dropped = Counter(dropped or {})
-        """Rule -> documents that it dropped; a document counts for the first rule that it fails."""
-        self._where = [
-            (column, re.compile(rule) if isinstance(rule, str) else _values(rule))
-            for column, rule in self._filters.where.items()
-        ]
-
-    def takes(self, text: str, row: Mapping[str, Any], place: str) -> bool:
-        """Whether a document is kept, by its text and by those of its columns in `columns`; counts it otherwise.
+    def failed_rule(self, text: str, row: Mapping[str, Any], location: str) -> str | None:
+        """The first rule that a document fails, by its text and by those of its columns in `columns`; None: it passes.
 
         Raises:
-            CorpusError: a regular expression for a column that holds no text; `place` names file and row.
+            CorpusError: a regular expression for a column that holds no text; `location` names file and row.
         """
-        rule = self._first_failed(text, row, place)
-        if rule is not None:
-            self.dropped[rule] += 1
-        return rule is None
-
-    def _first_failed(self, text: str, row: Mapping[str, Any], place: str) -> str | None:
-        filters = self._filters
         if not text.strip():
             return "empty"
-        if len(text) < filters.min_characters:
+        if len(text) < self.min_characters:
             return "min_characters"
-        if filters.max_characters is not None and len(text) > filters.max_characters:
+        if self.max_characters is not None and len(text) > self.max_characters:
             return "max_characters"
-        for column, rule in self._where:
+        for column, rule in self._rules:
             value = _value(row, column)
             if isinstance(rule, re.Pattern):
                 if value is not None and not isinstance(value, str):
                     raise CorpusError(
-                        f"{place}: column {column} is {type(value).__name__}; a regular expression needs a text, "
+                        f"{location}: column {column} is {type(value).__name__}; a regular expression needs a text, "
                         "give where a list of values"
                     )
                 passed = value is not None and rule.search(value) is not None
@@ -121,25 +103,3 @@ def _value(row: Mapping[str, Any], column: str) -> Any:
     for name in column.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
-
-
-class Reading(ABC):
-    """The documents of a corpus after a place, iterated once: (document id, text) pairs."""
-
-    position: Any = None
-    """Of the last document, from which another reading of the same kind continues; JSON."""
-
-    def __init__(self, chooser: Chooser | None) -> None:
-        self.chooser = chooser or Chooser()
-        """Which documents are kept."""
-
-    def place(self) -> list[Any]:
-        """The position, and the documents dropped until there; JSON."""
-        return [self.position, dict(self.chooser.dropped)]
-
-    @abstractmethod
-    def progress(self) -> float | None:
-        """Fraction that has been read, 0 to 1; None: unknown."""
-
-    @abstractmethod
-    def __iter__(self) -> Iterator[tuple[str, str]]: ...

@@ -11,158 +11,159 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from training.corpora.documents import CorpusError
-from training.corpora.filters import Chooser, Filters, Reading
-from training.corpora.generation import Generation
+from training.corpora.documents import CorpusError, json_hash
+from training.corpora.language_model import model_fingerprint
+from training.corpora.reader import Documents, Reader, Row, Shard
+from training.corpora.source import Generation, Source
+from training.corpora.tokenizer import declared_separator, end_of_text_id, load_tokenizer
 from training.durable import read_lines_whole, write_whole
 
+# Increased when other rules of sampling give other text.
+_RULES = 1
 # With fewer survivors among this many documents, sampling stops.
 _TRIED, _SURVIVORS = 64, 0.1
 _FIRST_REPORT, _REPORT_SECONDS, _BAR_SECONDS = 5.0, 30.0, 1.0
 _NOTE = "generated.json"
 
 
-class GeneratedReading(Reading):
-    """The stored samples of a folder that are kept, until they hold the tokens wanted.
+class GeneratedReader(Reader):
+    """The samples of a model that are kept, until they hold the tokens wanted; those that are missing are written.
 
-    The id of a document is sample:number, from 1. A dropped document counts for the rule `repetition`, or for that of
-    the chooser which it fails.
-
-    Raises:
-        CorpusError: a file of samples is damaged.
+    The id of a document is sample:number, from 1. A model that cannot be used, too few documents that are kept, or a
+    damaged file of samples is a CorpusError.
     """
-
-    def __init__(self, folder: Path, how: Generation, chooser: Chooser | None = None, position: Any = None) -> None:
-        super().__init__(chooser)
-        self._folder, self._how = folder, how
-        self.samples, self.tokens = position or (0, 0)
-        self.bytes = 0
-        """Bytes of the kept text that this object has seen, UTF-8."""
 
     @property
-    def position(self) -> Any:
-        """[samples read, tokens of the kept ones]; JSON."""
-        return [self.samples, self.tokens]
+    def limit(self) -> int:
+        return self.source.generated.tokens
 
-    def progress(self) -> float:
-        """Fraction of the tokens wanted, 0 to 1."""
-        return min(self.tokens / self._how.tokens, 1.0)
+    def fingerprint(self) -> str:
+        how = self.source.generated
+        generation = json_hash([sampling_fingerprint(how), how.tokens, how.max_repetition])
+        return json_hash([generation, self.source.filters.description()])
 
-    def keeps(self, sample: dict[str, Any]) -> bool:
-        """Whether the next sample is kept; counts it."""
-        self.samples += 1
-        if not self.chooser.takes(sample["text"], {}, f"sample:{self.samples}"):
-            return False
-        if sample["repetition"] > self._how.max_repetition:
-            self.chooser.dropped["repetition"] += 1
-            return False
-        self.tokens += sample["tokens"]
-        self.bytes += len(sample["text"].encode())
-        return True
+    def bytes(self) -> int:
+        return sum(file.stat().st_size for file in Path(self.source.generated.model or "").glob("*.safetensors"))
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        size = self._how.batch
-        for number in itertools.count(self.samples // size):
-            if not (file := _file(self._folder, number)).exists():
+    def documents(self, shard: Shard | None = None, position: Any = None) -> Documents:
+        self.write_missing()
+        return super().documents(shard, position)
+
+    def rows(self, shard: Shard | None, after: int, state: Any) -> Iterator[Row]:
+        """The samples that are stored."""
+        folder, size = samples_folder(self.source), self.source.generated.batch
+        number = after
+        for batch in itertools.count(after // size):
+            if not (file := _file(folder, batch)).exists():
                 return
-            for sample in _read(file, size)[self.samples - number * size :]:
-                if self.tokens >= self._how.tokens:
-                    return
-                if self.keeps(sample):
-                    yield f"sample:{self.samples}", sample["text"]
+            for sample in _read(file, size)[number - batch * size :]:
+                number += 1
+                yield Row(f"sample:{number}", sample["text"], sample, f"sample:{number}", None)
+
+    def failed_rule(self, row: Row) -> str | None:
+        repeats = row.columns["repetition"] > self.source.generated.max_repetition
+        return super().failed_rule(row) or ("repetition" if repeats else None)
+
+    def size(self, row: Row) -> int:
+        """Tokens of the sample."""
+        return row.columns["tokens"]
+
+    def write_missing(self) -> None:
+        """Sample documents until those that are kept hold the tokens wanted; nothing if they do already."""
+        how, name, folder = self.source.generated, self.name, samples_folder(self.source)
+        kept, kept_bytes = self._stored()
+        if kept.size >= how.tokens:
+            return
+        _check_survivors(kept)
+        self.log(f"{name}: loading {how.model}, which writes {how.tokens - kept.size:,} tokens into {folder}")
+        # torch is needed from here on.
+        from training.corpora.text_sampler import TextSampler
+
+        sampler = TextSampler(how, _note(folder).get("threads"))
+        folder.mkdir(parents=True, exist_ok=True)
+        start = barred = time.monotonic()
+        sampled, report = 0, start + _FIRST_REPORT
+
+        def progress(tokens: int) -> None:
+            nonlocal barred, report
+            now = time.monotonic()
+            done = min(kept.size + tokens, how.tokens)
+            if self.bar and now - barred >= _BAR_SECONDS:
+                barred = now
+                self.bar(f"{name}, sampling", kept_bytes, done / how.tokens)
+            if now >= report:
+                report = math.inf if self.bar else now + _REPORT_SECONDS
+                speed = (sampled + tokens) / (now - start)
+                self.log(f"{name}: {done:,} of {how.tokens:,} tokens, {_remaining(how.tokens - done, speed, kept)}")
+
+        while kept.size < how.tokens:
+            number = kept.read // how.batch
+            rows = sampler.sample(number, progress)
+            sampled += sum(row["tokens"] for row in rows)
+            note = {"tokens_per_second": round(sampled / (time.monotonic() - start), 2), "threads": sampler.threads}
+            # Before the first batch: the number of threads may change the text.
+            write_whole(folder / _NOTE, json.dumps({**asdict(how), **note}, indent=2) + "\n")
+            write_whole(_file(folder, number), "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+            kept, more = self._stored(kept.position())
+            kept_bytes += more
+            if kept.size < how.tokens:
+                _check_survivors(kept)
+
+    def outlook(self) -> str:
+        """What is still to be sampled and how long that takes, as text; empty: nothing. Errors as `rows`."""
+        kept, _ = self._stored()
+        if (missing := self.limit - kept.size) <= 0:
+            return ""
+        speed = _note(samples_folder(self.source)).get("tokens_per_second")
+        measured = f"prepare measures the time in its first {_FIRST_REPORT:.0f} s"
+        time_left = _remaining(missing, speed, kept) if speed else measured
+        return f"the model has yet to write {missing:,} of {self.limit:,} tokens: {time_left}"
+
+    def _stored(self, position: Any = None) -> tuple[Documents, int]:
+        """The stored samples after a position, all read, and the bytes of those that are kept."""
+        # As a shard, in which no document is no error.
+        kept = Documents(self, Shard([], 0), position)
+        return kept, sum(len(text.encode()) for _, text in kept)
 
 
-def sample_missing(
-    name: str,
-    folder: Path,
-    how: Generation,
-    filters: Filters,
-    log: Callable[[str], object],
-    bar: Callable[[str, int, float | None], object] | None = None,
-) -> None:
-    """Sample documents into a folder until those that are kept hold the tokens wanted; nothing if they do already.
+def samples_folder(source: Source) -> Path:
+    """The folder of a source's samples, below its path. Errors as `sampling_fingerprint`."""
+    how = source.generated
+    return Path(source.path) / f"{Path(how.model or '').name}-{sampling_fingerprint(how)[:12]}"
 
-    Args:
-        name: of the corpus, for messages.
-        folder: of the samples, one for each sampling fingerprint.
-        how, filters: how to sample, and which documents are kept.
-        log, bar: called with messages, and as `corpus_store.Bar`.
+
+def sampling_fingerprint(how: Generation) -> str:
+    """Hash of all that decides the samples: weights, tokenizer, separator, keys; 32 hexadecimal digits.
 
     Raises:
-        CorpusError: the model cannot be used, or too few documents are kept.
+        CorpusError: no model or tokenizer in the directory, or no such separator.
     """
-    kept = _stored(folder, how, filters)
-    if kept.tokens >= how.tokens:
-        return
-    _check_survivors(kept)
-    log(f"{name}: loading {how.model}, which writes {how.tokens - kept.tokens:,} tokens into {folder}")
-    # torch is needed from here on.
-    from training.corpora.text_sampler import TextSampler
-
-    sampler = TextSampler(how, _note(folder).get("threads"))
-    folder.mkdir(parents=True, exist_ok=True)
-    start = barred = time.monotonic()
-    sampled, report = 0, start + _FIRST_REPORT
-
-    def progress(tokens: int) -> None:
-        nonlocal barred, report
-        now = time.monotonic()
-        done = min(kept.tokens + tokens, how.tokens)
-        if bar and now - barred >= _BAR_SECONDS:
-            barred = now
-            bar(f"{name}, sampling", kept.bytes, done / how.tokens)
-        if now >= report:
-            report = math.inf if bar else now + _REPORT_SECONDS
-            speed = (sampled + tokens) / (now - start)
-            log(f"{name}: {done:,} of {how.tokens:,} tokens, {_remaining(how.tokens - done, speed, kept)}")
-
-    while kept.tokens < how.tokens:
-        number = kept.samples // how.batch
-        rows = sampler.sample(number, progress)
-        sampled += sum(row["tokens"] for row in rows)
-        note = {"tokens_per_second": round(sampled / (time.monotonic() - start), 2), "threads": sampler.threads}
-        # Before the first batch: the number of threads may change the text.
-        write_whole(folder / _NOTE, json.dumps({**asdict(how), **note}, indent=2) + "\n")
-        write_whole(_file(folder, number), "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-        for row in rows:
-            kept.keeps(row)
-        _check_survivors(kept)
+    folder = Path(how.model or "")
+    model = model_fingerprint(folder, "generated.model")
+    keys = [how.temperature, how.top_p, how.max_tokens, how.seed, how.batch]
+    return json_hash([_RULES, model, start_token(how, load_tokenizer(folder)), *keys])
 
 
-def outlook(folder: Path, how: Generation, filters: Filters) -> str:
-    """What is still to be sampled and how long that takes, as text; empty: nothing. Errors as `GeneratedReading`."""
-    kept = _stored(folder, how, filters)
-    if (missing := how.tokens - kept.tokens) <= 0:
-        return ""
-    speed = _note(folder).get("tokens_per_second")
-    measured = f"prepare measures the time in its first {_FIRST_REPORT:.0f} s"
-    time_left = _remaining(missing, speed, kept) if speed else measured
-    return f"the model has yet to write {missing:,} of {how.tokens:,} tokens: {time_left}"
+def start_token(how: Generation, tokenizer: Any) -> int:
+    """Token id from which each document is sampled."""
+    return end_of_text_id(tokenizer, how.separator or declared_separator(how.model or ""))
 
 
-def _stored(folder: Path, how: Generation, filters: Filters) -> GeneratedReading:
-    """A reading that has read all stored samples that are wanted."""
-    kept = GeneratedReading(folder, how, Chooser(filters))
-    for _ in kept:
-        pass
-    return kept
-
-
-def _check_survivors(kept: GeneratedReading) -> None:
-    survivors = kept.samples - kept.chooser.dropped.total()
-    if kept.samples >= _TRIED and survivors < _SURVIVORS * kept.samples:
-        rules = ", ".join(f"{rule} dropped {count:,}" for rule, count in sorted(kept.chooser.dropped.items()))
+def _check_survivors(kept: Documents) -> None:
+    survivors = kept.read - kept.dropped.total()
+    if kept.read >= _TRIED and survivors < _SURVIVORS * kept.read:
+        rules = ", ".join(f"{rule} dropped {count:,}" for rule, count in sorted(kept.dropped.items()))
         way = "raise generated.temperature or generated.max_repetition, or give another model"
-        raise CorpusError(f"{survivors} of {kept.samples:,} sampled documents are kept ({rules}); {way}")
+        raise CorpusError(f"{survivors} of {kept.read:,} sampled documents are kept ({rules}); {way}")
 
 
-def _remaining(tokens: int, speed: float, kept: GeneratedReading) -> str:
-    ratio = 1 - kept.chooser.dropped.total() / kept.samples if kept.samples else 1.0
+def _remaining(tokens: int, speed: float, kept: Documents) -> str:
+    ratio = 1 - kept.dropped.total() / kept.read if kept.read else 1.0
     seconds = max(tokens, 0) / max(speed * ratio, 1e-9)
     hours = f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
     time_left = f"{seconds:.0f} s" if seconds < 120 else hours

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import gc
 import importlib.metadata
 import importlib.util
@@ -14,8 +15,10 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from training.corpora.documents import CorpusError, document_hash, json_hash
+from training.corpora.reader import Reader, Row, Shard
 
 PARTS = {
     "prose": ("networkx", "numpy", "pandas", "scipy", "sympy", "torch", "transformers"),
@@ -40,57 +43,52 @@ _Named = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _Documented = ast.Module | _Named
 
 
-def installed_documents(
-    part: str, exclude: Sequence[str] = (), max_bytes: int | None = None
-) -> Iterator[tuple[str, str]]:
-    """The documents of a part, sorted by id.
+class InstalledReader(Reader):
+    """The documents of a part of installed Python, sorted by id, each text once.
 
-    Args:
-        part: a key of `PARTS`.
-        exclude: parts to leave out of prose, any but code.
-        max_bytes: stop once the documents hold this many bytes of UTF-8, with files in the order of a hash of their
-            names; None: all.
-
-    Yields:
-        (document id, text), each text once; the id is file#name, such as "scipy/optimize/_minimize.py#minimize". Files
-        are parsed, not imported.
-
-    Raises:
-        CorpusError: no such part, or a package that is not installed.
+    The id of a document is file#name, such as "scipy/optimize/_minimize.py#minimize". Files are parsed once a reader,
+    not imported. With `max_bytes` they are read in the order of a hash of their names, until the documents hold so many
+    bytes of UTF-8. No such part, or a package that is not installed, is a CorpusError.
     """
-    files = _files(part, exclude)
-    if max_bytes is not None:
-        files.sort(key=lambda file: document_hash(file[0], "cap"))
-    read = _code if part == "code" else _prose
-    documents: list[tuple[str, str]] = []
-    seen: set[str] = set()
-    taken = 0
-    with _quiet_parsing():
-        for name, path in files:
-            for document, text in read(name, path.read_bytes()):
-                if text not in seen and (max_bytes is None or taken < max_bytes):
-                    seen.add(text)
-                    documents.append((document, text))
-                    taken += len(text.encode("utf-8", "replace"))
-            if max_bytes is not None and taken >= max_bytes:
-                break
-    yield from sorted(documents)
 
+    def fingerprint(self) -> str:
+        """Hash of the versions and settings that decide the documents."""
+        part, exclude, max_bytes = self.source.part, self.source.exclude, self.source.max_bytes
+        _check(part, exclude)
+        packages = sorted({folder.split("/")[0] for folder in PARTS[part]})
+        description = {
+            "rules": _RULES,
+            "part": part,
+            "exclude": sorted(set(exclude)),
+            "max_bytes": max_bytes,
+            # The parser decides what a docstring is, so Python's version matters for prose too.
+            "python": f"{platform.python_implementation()} {platform.python_version()}",
+            "packages": {package: _version(package) for package in packages},
+        }
+        rules = self.source.filters.description()
+        return json_hash([json_hash(description), rules]) if rules else json_hash(description)
 
-def installed_fingerprint(part: str, exclude: Sequence[str] = (), max_bytes: int | None = None) -> str:
-    """Hash of the versions and arguments that decide `installed_documents`, with its errors; 32 hexadecimal digits."""
-    _check(part, exclude)
-    packages = sorted({place.split("/")[0] for place in PARTS[part]})
-    description = {
-        "rules": _RULES,
-        "part": part,
-        "exclude": sorted(set(exclude)),
-        "max_bytes": max_bytes,
-        # The parser decides what a docstring is, so Python's version matters for prose too.
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "packages": {package: _version(package) for package in packages},
-    }
-    return json_hash(description)
+    def rows(self, shard: Shard | None, after: int, state: Any) -> Iterator[Row]:
+        for number, (name, text) in enumerate(self._documents[after:], start=after + 1):
+            yield Row(name, text, {}, name, number / len(self._documents))
+
+    @functools.cached_property
+    def _documents(self) -> list[tuple[str, str]]:
+        part, max_bytes = self.source.part, self.source.max_bytes
+        files = _files(part, self.source.exclude)
+        if max_bytes is not None:
+            files.sort(key=lambda file: document_hash(file[0], "cap"))
+        parse = _code if part == "code" else _prose
+        documents: dict[str, str] = {}
+        size = 0
+        with _quiet_parsing():
+            for document, text in (one for name, path in files for one in parse(name, path.read_bytes())):
+                if max_bytes is not None and size >= max_bytes:
+                    break
+                if text not in documents:
+                    documents[text] = document
+                    size += len(text.encode("utf-8", "replace"))
+        return sorted((document, text) for text, document in documents.items())
 
 
 def _check(part: str, exclude: Sequence[str]) -> None:
@@ -110,11 +108,11 @@ def _files(part: str, exclude: Sequence[str]) -> list[tuple[str, Path]]:
         found = _python_files(root, "", _TEST_FOLDERS | _NOT_CODE)
         # Generated when this Python was built, with paths of that machine.
         return [file for file in found if not file[0].startswith(("_sysconfigdata", "sitecustomize", "config-"))]
-    left_out = tuple(f"{place}/" for name in exclude for place in PARTS[name])
+    left_out = tuple(f"{folder}/" for name in exclude for folder in PARTS[name])
     files = []
-    for place in PARTS[part]:
-        package, _, inner = place.partition("/")
-        found = _python_files(_package_folder(package) / inner, f"{place}/", _TEST_FOLDERS)
+    for folder in PARTS[part]:
+        package, _, inner = folder.partition("/")
+        found = _python_files(_package_folder(package) / inner, f"{folder}/", _TEST_FOLDERS)
         files += [file for file in found if not file[0].startswith(left_out)] if left_out else found
     return sorted(files)
 

@@ -20,7 +20,7 @@ class PreparedCorpus:
     folder: str
     """Name of its token store's folder, below the manifest's."""
     fingerprint: str
-    """Of the token store: its tokens, the tokenizer and the split."""
+    """Fingerprint of the token store: its tokens, the tokenizer and the split."""
     source: str
     """Fingerprint of its source."""
     tokens: dict[str, int]
@@ -30,7 +30,7 @@ class PreparedCorpus:
     bytes: dict[str, int]
     """Split -> bytes of text, UTF-8."""
     revision: str | None = None
-    """Of a hub data set: the commit that was read."""
+    """Commit of a hub data set that was read."""
     dropped: dict[str, int] = field(default_factory=dict)
     """Reason -> documents dropped: a filter's name, or validation.same and validation.near for the screen."""
 
@@ -52,7 +52,7 @@ class Manifest:
     corpora: dict[str, PreparedCorpus]
     """Name -> corpus, in the order of names."""
     tokenizer_revision: str | None = None
-    """Of a hub tokenizer: its commit."""
+    """Commit of a hub tokenizer."""
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Manifest:

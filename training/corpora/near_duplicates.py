@@ -83,11 +83,11 @@ class Screen:
         inside = starts + _WINDOW <= ends[owners]
         hashes, owners = hashes[inside], owners[inside]
         hits = self._known(hashes)
-        for place in np.unique(owners[hits]).tolist():
-            first, last = np.searchsorted(owners, [place, place + 1])
+        for text in np.unique(owners[hits]).tolist():
+            first, last = np.searchsorted(owners, [text, text + 1])
             shared = np.unique(hashes[first:last][hits[first:last]])
-            if verdicts[place] == KEPT and self._near(shared, len(np.unique(hashes[first:last]))):
-                verdicts[place] = NEAR
+            if verdicts[text] == KEPT and self._near(shared, len(np.unique(hashes[first:last]))):
+                verdicts[text] = NEAR
         return verdicts
 
     def _known(self, hashes: np.ndarray) -> np.ndarray:

@@ -44,18 +44,18 @@ def perplexities(
     limit = _LOGITS // network.config.get_text_config().vocab_size
     found = np.full(len(rows), np.inf)
     # By length, for little padding, which does not change the tokens before it.
-    waiting = sorted((place for place in range(len(rows)) if len(rows[place]) > 1), key=lambda place: len(rows[place]))
+    waiting = sorted((row for row in range(len(rows)) if len(rows[row]) > 1), key=lambda row: len(rows[row]))
     done = 0
     while done < len(waiting):
         count = max(1, min(_TEXTS_AT_ONCE, limit // len(rows[waiting[min(done + _TEXTS_AT_ONCE, len(waiting)) - 1]])))
         batch = waiting[done : done + count]
-        unpadded = [torch.tensor(rows[place]) for place in batch]
+        unpadded = [torch.tensor(rows[row]) for row in batch]
         inputs = pad_sequence(unpadded, batch_first=True)
         targets = pad_sequence(unpadded, batch_first=True, padding_value=-100)[:, 1:]
         with torch.inference_mode():
             logits = network(input_ids=inputs[:, :-1].to(network.device)).logits.float()
             losses = functional.cross_entropy(logits.transpose(1, 2), targets.to(logits.device), reduction="none")
-        means = losses.double().sum(1).cpu().numpy() / np.array([len(rows[place]) - 1 for place in batch])
+        means = losses.double().sum(1).cpu().numpy() / np.array([len(rows[row]) - 1 for row in batch])
         with np.errstate(over="ignore"):
             found[batch] = np.exp(means)
         done += len(batch)

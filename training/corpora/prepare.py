@@ -24,11 +24,13 @@ from training.corpora.corpus_store import (
     store_summary,
 )
 from training.corpora.documents import CorpusError, json_hash
+from training.corpora.files import file_fingerprint
 from training.corpora.manifest import Manifest, PreparedCorpus
 from training.corpora.near_duplicates import RULES, Screen
-from training.corpora.source import Source, SourceReader
+from training.corpora.reader import Reader
+from training.corpora.readers import open_reader
+from training.corpora.source import Source
 from training.corpora.store import SCHEMA, TokenStore
-from training.corpora.text_files import FileReading, file_bytes, file_fingerprint
 from training.corpora.tokenizer import (
     copy_tokenizer,
     declared_separator,
@@ -53,7 +55,7 @@ class TokenizerChoice:
     path: str | None = None
     """Local Hugging Face directory with a tokenizer."""
     revision: str | None = None
-    """Of a directory from the hub: its commit, for the manifest."""
+    """Commit of a directory from the hub, for the manifest."""
     separator: str | None = None
     """Token between documents; None: what the directory's tokenizer_config.json declares, see `end_of_text_id`."""
 
@@ -86,20 +88,20 @@ def prepare(
     """
     stores: dict[str, TokenStore] = {}
     with _preparation(sources, tokenizer, folder, validation_ratio, workers, progress, bar) as corpora:
-        for name, place in corpora.places.items():
-            if store := existing_store(place):
+        for name, store_folder in corpora.store_folders.items():
+            if store := existing_store(store_folder):
                 progress(f"{name}: prepared already, {store_summary(store)}")
             else:
                 unfinished = corpora.unfinished(name)
-                store = make_store(place, name, corpora.sources[name], corpora.reader, corpora.how, unfinished)
+                store = make_store(store_folder, corpora.readers[name], corpora.how, unfinished)
             stores[name] = store
-        origins, ratio = corpora.origins, float(validation_ratio)
+        origins, readers, ratio = corpora.origins, corpora.readers, float(validation_ratio)
         prepared = {
-            name: _prepared(store, origins[name], corpora.sources[name].revision) for name, store in stores.items()
+            name: _prepared(store, origins[name], readers[name].source.revision) for name, store in stores.items()
         }
         vocabulary, revision = next(iter(stores.values())).vocabulary, tokenizer.revision
-        folder, place = corpora.folder, corpora.tokenizer
-        manifest = Manifest(folder, place.name, corpora.fingerprint, vocabulary, ratio, prepared, revision)
+        folder = corpora.folder
+        manifest = Manifest(folder, corpora.tokenizer.name, corpora.fingerprint, vocabulary, ratio, prepared, revision)
         manifest.write()
         if corpora.locked:
             for left in folder.glob("*.unfinished"):
@@ -128,10 +130,10 @@ def begin(
     """
     begun = []
     with _preparation(sources, tokenizer, folder, validation_ratio, None, progress, None) as corpora:
-        for name, place in corpora.places.items():
-            if not existing_store(place):
-                unfinished = corpora.folder / f"{place.name}.unfinished"
-                begin_store(name, corpora.sources[name], corpora.reader, corpora.how, unfinished)
+        for name, store_folder in corpora.store_folders.items():
+            if not existing_store(store_folder):
+                unfinished = corpora.folder / f"{store_folder.name}.unfinished"
+                begin_store(corpora.readers[name], corpora.how, unfinished)
                 begun.append(unfinished)
     return begun
 
@@ -143,15 +145,15 @@ class _Preparation:
     folder: Path
     locked: bool
     """Whether its file system has locks."""
-    sources: dict[str, Source]
+    readers: dict[str, Reader]
+    """Name -> reader of the source at its commit, sorted by name."""
     origins: dict[str, str]
     """Name -> fingerprint of the source."""
-    reader: SourceReader
     tokenizer: Path
-    """Its directory."""
+    """Directory of the tokenizer."""
     fingerprint: str
-    """Of the tokenizer."""
-    places: dict[str, Path]
+    """Fingerprint of the tokenizer."""
+    store_folders: dict[str, Path]
     """Name -> folder of the token store, in the order of names."""
     make_how: Callable[[], Tokenisation]
 
@@ -161,10 +163,10 @@ class _Preparation:
 
     def unfinished(self, name: str) -> Path:
         """The folder in which the store of a corpus is written."""
-        place = self.places[name]
-        begun = self.folder / f"{place.name}.unfinished"
+        store = self.store_folders[name].name
+        begun = self.folder / f"{store}.unfinished"
         # Without a lock another process may write the same store.
-        return begun if self.locked or begun.exists() else self.folder / f".{place.name}.{os.getpid()}.part"
+        return begun if self.locked or begun.exists() else self.folder / f".{store}.{os.getpid()}.part"
 
 
 @contextlib.contextmanager
@@ -179,26 +181,26 @@ def _preparation(
 ) -> Iterator[_Preparation]:
     """Check the arguments of `prepare`, lock the folder and make the tokenizer."""
     _check(given, choice, ratio)
-    sources, origins = _identified(given, folder := Path(folder), progress)
-    validation_sets = _validation_fingerprint(sources)
+    readers, origins = _identified(given, folder := Path(folder), progress, bar)
+    validation_sets = _validation_fingerprint(given)
     folder.mkdir(parents=True, exist_ok=True)
-    reader = SourceReader(sources, progress, bar)
     with locked_folder(folder) as locked:
-        tokenizer = _tokenizer_folder(choice, folder, origins, reader, progress)
+        tokenizer = _tokenizer_folder(choice, folder, origins, readers, progress)
         fingerprint = tokenizer_fingerprint(tokenizer)
         separator = choice.separator or declared_separator(tokenizer)
-        places = {}
+        store_folders = {}
         for name, origin in origins.items():
             parts: list[object] = [SCHEMA, origin, fingerprint, float(ratio)]
             parts += [{"separator": separator}] if separator else []
-            places[name] = folder / f"{name}-{json_hash([*parts, validation_sets] if validation_sets else parts)[:12]}"
+            parts += [validation_sets] if validation_sets else []
+            store_folders[name] = folder / f"{name}-{json_hash(parts)[:12]}"
 
         def how() -> Tokenisation:
             loaded = load_tokenizer(tokenizer)
             text, end = loaded.backend_tokenizer.to_str(), end_of_text_id(loaded, separator)
-            return Tokenisation(text, fingerprint, len(loaded), end, ratio, _screen(sources), workers, progress, bar)
+            return Tokenisation(text, fingerprint, len(loaded), end, ratio, _screen(given), workers, progress, bar)
 
-        yield _Preparation(folder, locked, sources, origins, reader, tokenizer, fingerprint, places, how)
+        yield _Preparation(folder, locked, readers, origins, tokenizer, fingerprint, store_folders, how)
 
 
 def _prepared(store: TokenStore, origin: str, revision: str | None) -> PreparedCorpus:
@@ -208,77 +210,77 @@ def _prepared(store: TokenStore, origin: str, revision: str | None) -> PreparedC
     )
 
 
-def _identified(sources: Mapping[str, Source], folder: Path, progress: Log) -> tuple[dict[str, Source], dict[str, str]]:
-    """The sources, pinned to their commits, and their fingerprints, sorted by name."""
-    pinned: dict[str, Source] = {}
+def _identified(
+    sources: Mapping[str, Source], folder: Path, progress: Log, bar: Bar | None
+) -> tuple[dict[str, Reader], dict[str, str]]:
+    """The readers of the sources at their commits, and their fingerprints, sorted by name."""
+    readers: dict[str, Reader] = {}
     origins: dict[str, str] = {}
     problems = []
     for name, source in sorted(sources.items()):
         try:
-            size = file_bytes(source.path) if source.kind == "files" else 0
-            if source.kind == "generated":
-                size = sum(file.stat().st_size for file in Path(source.generated.model or "").glob("*.safetensors"))
-            if size >= _LONG_BYTES:
+            reader = open_reader(name, source, progress, bar)
+            if (size := reader.bytes()) >= _LONG_BYTES:
                 progress(f"{name}: fingerprint of {size / 1e9:,.1f} GB")
-            pinned[name] = _pinned(name, source, folder)
-            origins[name] = pinned[name].fingerprint()
+            readers[name] = reader = open_reader(name, _pinned(reader, folder), progress, bar)
+            origins[name] = reader.fingerprint()
         except CorpusError as error:
             problems.append(f"corpora.{name}: {error}")
     if problems:
         raise CorpusError("\n".join(problems))
-    return pinned, origins
+    return readers, origins
 
 
-def _pinned(name: str, source: Source, folder: Path) -> Source:
+def _pinned(reader: Reader, folder: Path) -> Source:
     """The source at its commit; without a revision, the commit that an earlier preparation of this folder read."""
-    if source.kind == "hub" and source.revision is None:
+    if reader.source.kind == "hub" and reader.source.revision is None:
         with contextlib.suppress(CorpusError, KeyError):
-            before = Manifest.open(folder).corpora[name]
-            again = dataclasses.replace(source, revision=before.revision)
-            if before.revision is not None and again.fingerprint() == before.source:
+            before = Manifest.open(folder).corpora[reader.name]
+            again = dataclasses.replace(reader.source, revision=before.revision)
+            if before.revision is not None and open_reader(reader.name, again).fingerprint() == before.source:
                 return again
-    return source.pinned()
+    return reader.pinned()
 
 
 def _tokenizer_folder(
-    choice: TokenizerChoice, folder: Path, origins: dict[str, str], reader: SourceReader, progress: Log
+    choice: TokenizerChoice, folder: Path, origins: dict[str, str], readers: dict[str, Reader], progress: Log
 ) -> Path:
     if choice.path is not None:
         # Copied, so that the prepared folder is self-contained.
         copy = copy_tokenizer(choice.path, folder / f".tokenizer.{os.getpid()}.part")
         fingerprint, separator = tokenizer_fingerprint(copy), declared_separator(copy)
         # Checkpoints get this folder's files, so it must declare what the directory does.
-        place = folder / f"tokenizer-{(json_hash([fingerprint, separator]) if separator else fingerprint)[:12]}"
-        if _holds_tokenizer(place):
+        kept = folder / f"tokenizer-{(json_hash([fingerprint, separator]) if separator else fingerprint)[:12]}"
+        if _holds_tokenizer(kept):
             shutil.rmtree(copy)
         else:
-            copy.rename(place)
-        return place
+            copy.rename(kept)
+        return kept
     assert choice.vocabulary is not None
     key = json_hash([SCHEMA, _SAMPLE_BYTES, choice.vocabulary, sorted(origins.values())])
-    place = folder / f"tokenizer-{key[:12]}"
-    if _holds_tokenizer(place):
+    kept = folder / f"tokenizer-{key[:12]}"
+    if _holds_tokenizer(kept):
         progress("tokenizer: prepared already")
-        return place
+        return kept
     start = time.monotonic()
-    if long := [name for name in origins if reader.bytes(name) >= _LONG_BYTES]:
+    if long := [name for name, reader in readers.items() if reader.bytes() >= _LONG_BYTES]:
         progress(f"tokenizer: drawing text from {', '.join(long)}")
-    samples = [text for name in origins for _, text in reader.sample(name, _SAMPLE_BYTES)]
-    train_tokenizer(samples, choice.vocabulary, place)
+    samples = [text for reader in readers.values() for _, text in reader.sample(_SAMPLE_BYTES)]
+    train_tokenizer(samples, choice.vocabulary, kept)
     size = sum(len(text.encode()) for text in samples)
     seconds = time.monotonic() - start
-    progress(f"tokenizer: {len(load_tokenizer(place)):,} tokens, on {size / 1e6:.1f} MB, {seconds:.0f} s")
-    return place
+    progress(f"tokenizer: {len(load_tokenizer(kept)):,} tokens, on {size / 1e6:.1f} MB, {seconds:.0f} s")
+    return kept
 
 
-def _holds_tokenizer(place: Path) -> bool:
-    """Whether a place holds a complete tokenizer; a damaged one is removed."""
+def _holds_tokenizer(folder: Path) -> bool:
+    """Whether a folder holds a complete tokenizer; a damaged one is removed."""
     with contextlib.suppress(ValueError):
-        tokenizer_fingerprint(place)
-        for file in place.glob("*.json"):
+        tokenizer_fingerprint(folder)
+        for file in folder.glob("*.json"):
             json.loads(file.read_bytes())
         return True
-    shutil.rmtree(place, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     return False
 
 
@@ -312,5 +314,6 @@ def _validation_fingerprint(sources: Mapping[str, Source]) -> str | None:
 
 def _screen(sources: Mapping[str, Source]) -> Screen | None:
     """The screen of all validation sets; None without sets."""
-    sets = [source.validation for source in sources.values() if source.validation]
-    return Screen.of(text for path in sets for _, text in FileReading(path)) if sets else None
+    sets = [(name, source.validation) for name, source in sorted(sources.items()) if source.validation]
+    readers = [open_reader(name, Source(path=path)) for name, path in sets]
+    return Screen.of(text for reader in readers for _, text in reader.documents()) if sets else None

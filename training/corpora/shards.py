@@ -26,12 +26,11 @@ from types import ModuleType
 from typing import Any
 
 from training.corpora.documents import CorpusError, in_validation
-from training.corpora.filters import Chooser, Reading
-from training.corpora.generation import Generation
 from training.corpora.near_duplicates import KEPT
-from training.corpora.source import Source, SourceReader
+from training.corpora.reader import Documents, Reader, Shard
+from training.corpora.readers import open_reader
+from training.corpora.source import Generation, Source
 from training.corpora.store_writer import EncodedDocument, Part, PartWriter, part_totals, read_parts
-from training.corpora.text_files import FileReading, Shard
 from training.corpora.tokenizer import Chunk, Encoder
 from training.durable import flush_folder, locked_folder, write_whole
 
@@ -48,7 +47,7 @@ class ShardedCorpus:
     """How the documents of a corpus become shards; in job.json of the folder that holds them."""
 
     name: str
-    """Of the corpus."""
+    """Name of the corpus."""
     source: Source
     vocabulary: int
     """Number of token ids; the tokenizer is tokenizer.json of the folder."""
@@ -92,14 +91,13 @@ class ShardedCorpus:
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise CorpusError(f"{folder}: no shards to tokenise here ({error}); run cptlaw prepare again") from error
 
-    def reading(self, number: int, reader: SourceReader, place: Any) -> Reading:
-        """The documents of a shard after a place; None: from its first."""
+    def documents(self, number: int, reader: Reader, position: Any) -> Documents:
+        """The documents of a shard after a position; None: from its first."""
         if self.source.validation is None:
-            return reader.reading(self.name, place, self.shards[number])
+            return reader.documents(self.shards[number], position)
         if number > 0:
-            return reader.reading(self.name, place, self.shards[number - 1])
-        position, dropped = place or (None, None)
-        return FileReading(self.source.validation, chooser=Chooser(None, dropped), position=position)
+            return reader.documents(self.shards[number - 1], position)
+        return open_reader(self.name, Source(path=self.source.validation)).documents(position=position)
 
 
 def core_count() -> int:
@@ -121,7 +119,7 @@ def missing_shards(folder: Path, corpus: ShardedCorpus) -> list[int]:
 def run_shards(
     folder: Path,
     corpus: ShardedCorpus,
-    reader: SourceReader,
+    reader: Reader,
     workers: int | None,
     numbers: Sequence[int],
     report: Report,
@@ -214,15 +212,15 @@ def _tokenise_apart(folder: Path, number: int) -> tuple[int, int]:
 
 
 @functools.cache
-def _opened(folder: Path) -> tuple[ShardedCorpus, SourceReader, Encoder]:
+def _opened(folder: Path) -> tuple[ShardedCorpus, Reader, Encoder]:
     corpus = ShardedCorpus.read(folder)
-    return corpus, SourceReader({corpus.name: corpus.source}), _encoder(folder, corpus)
+    return corpus, open_reader(corpus.name, corpus.source), _encoder(folder, corpus)
 
 
 def tokenise_shard(
     folder: Path,
     corpus: ShardedCorpus,
-    reader: SourceReader,
+    reader: Reader,
     encoder: Encoder,
     number: int,
     report: Report = lambda *_: None,
@@ -236,17 +234,17 @@ def tokenise_shard(
     Raises:
         CorpusError: the source cannot be used.
     """
-    place, unfinished = shard_folder(folder, number), shard_folder(folder, number, complete=False)
+    complete, unfinished = shard_folder(folder, number), shard_folder(folder, number, complete=False)
     unfinished.mkdir(exist_ok=True)
     # A process whose parent was killed may still be writing.
     with locked_folder(unfinished):
-        if not place.exists():
+        if not complete.exists():
             parts = read_parts(unfinished)
             if not (parts and parts[-1].last):
                 _write_parts(unfinished, parts, corpus, number, reader, encoder, report, wide)
-            unfinished.rename(place)
+            unfinished.rename(complete)
             flush_folder(folder)
-    return part_totals(read_parts(place))
+    return part_totals(read_parts(complete))
 
 
 def _write_parts(
@@ -254,15 +252,15 @@ def _write_parts(
     parts: list[Part],
     corpus: ShardedCorpus,
     number: int,
-    reader: SourceReader,
+    reader: Reader,
     encoder: Encoder,
     report: Report,
     wide: bool,
 ) -> None:
     """Write the parts of a shard that follow on those given."""
-    reading = corpus.reading(number, reader, parts[-1].place if parts else None)
+    reading = corpus.documents(number, reader, parts[-1].position if parts else None)
     held_out = number == 0 and corpus.source.validation is not None
-    chunks = _chunks(reading, lambda: (reading.place(), reading.progress()))
+    chunks = _chunks(reading, lambda: (reading.position(), reading.progress()))
     encoded_chunks = encoder.encode(chunks, screened=not held_out, wide=wide)
     size, documents = part_totals(parts)
     for index in itertools.count(len(parts)):
@@ -275,15 +273,15 @@ def _write_parts(
                     else:
                         split = "validation" if held_out or corpus.holds_out(name) else "train"
                         writer.add(EncodedDocument(name, tokens, length), split)
-                place, fraction = chunk.note
+                position, fraction = chunk.note
                 written, count = part_totals([writer.part])
                 report(number, size + written, documents + count, fraction)
                 if written >= PART_BYTES:
-                    writer.complete(place, screened, last=False)
+                    writer.complete(position, screened, last=False)
                     size, documents = size + written, documents + count
                     break
             else:
-                writer.complete(reading.place(), screened)
+                writer.complete(reading.position(), screened)
                 written, count = part_totals([writer.part])
                 report(number, size + written, documents + count, None if reading.progress() is None else 1.0)
                 return
@@ -315,7 +313,7 @@ def main() -> None:
         corpus = ShardedCorpus.read(folder)
         numbers = [number for number in missing_shards(folder, corpus) if number % tasks == task]
         print(f"{corpus.name}: {len(numbers)} of {len(corpus.sizes)} shards to tokenise", flush=True)
-        reader = SourceReader({corpus.name: corpus.source})
+        reader = open_reader(corpus.name, corpus.source)
         run_shards(folder, corpus, reader, None, numbers, lambda *_: None)
 
 

@@ -133,8 +133,8 @@ class TokenStore:
             raise IndexError(
                 f"{self.folder} {split}: windows {positions.min()} to {positions.max()}; allowed: 0 to {windows - 1}"
             )
-        places = positions[:, None] * sequence_length + np.arange(sequence_length + 1)
-        return self._tokens[split][places].astype(np.int64)
+        indices = positions[:, None] * sequence_length + np.arange(sequence_length + 1)
+        return self._tokens[split][indices].astype(np.int64)
 
     def validation_positions(self, count: int, sequence_length: int) -> np.ndarray:
         """Positions (min(count, windows),) of fixed validation windows, increasing, evenly spaced over the split.

@@ -40,10 +40,10 @@ class Part:
     stem: Path
     """Path of its files, without their endings."""
     counts: dict[str, dict[str, int]]
-    """Of each unit: split -> tokens including the ends of text, documents, bytes of text."""
+    """Unit -> split -> tokens including the ends of text, documents, or bytes of text."""
     screened: dict[str, int]
     """Reason -> documents of this part that the screen dropped."""
-    place: Any
+    position: Any
     """Where the next part begins to read."""
     last: bool
     """Whether it is the last of its shard."""
@@ -108,11 +108,11 @@ class PartWriter:
         for unit, count in zip(UNITS, (tokens.size + 1, 1, document.size), strict=True):
             self.part.counts[unit][split] += count
 
-    def complete(self, place: Any = None, screened: Mapping[str, int] | None = None, last: bool = True) -> None:
+    def complete(self, position: Any = None, screened: Mapping[str, int] | None = None, last: bool = True) -> None:
         """Flush everything to disk, with what else `Part` holds."""
         for file in self._files.values():
             _flush(file)
-        fields = {"counts": self.part.counts, "screened": dict(screened or {}), "place": place, "last": last}
+        fields = {"counts": self.part.counts, "screened": dict(screened or {}), "position": position, "last": last}
         write_whole(self.part.stem.with_suffix(".json"), json.dumps(fields) + "\n")
 
 

@@ -12,8 +12,9 @@ import torch
 from transformers import GenerationConfig, StoppingCriteriaList
 
 from training.corpora.documents import CorpusError, document_hash
-from training.corpora.generation import Generation
+from training.corpora.generated import start_token
 from training.corpora.language_model import open_model
+from training.corpora.source import Generation
 from training.corpora.tokenizer import load_tokenizer, vocabulary_problem
 from training.model import non_finite_weight
 
@@ -47,7 +48,7 @@ class TextSampler:
         if limit and how.max_tokens >= limit:
             allowed = f"1 to {limit - 1}, which the model can read"
             raise CorpusError(f"generated.max_tokens: {how.max_tokens}; allowed: {allowed}")
-        self._start = how.start(self._tokenizer)
+        self._start = start_token(how, self._tokenizer)
         declared: Any = self._tokenizer.eos_token_id
         self._ends = [self._start] if declared in (None, self._start) else [self._start, declared]
         # In place of the directory's own settings, which may cut, penalise or decode greedily.
@@ -80,7 +81,7 @@ class TextSampler:
         return self._network.generate(first, attention_mask=torch.ones_like(first), **settings)  # pyright: ignore
 
     def _document(self, ids: list[int]) -> dict[str, Any]:
-        length = next((place for place, token in enumerate(ids) if token in self._ends), len(ids))
+        length = next((index for index, token in enumerate(ids) if token in self._ends), len(ids))
         # A cut may leave a part of a character.
         text = str(self._tokenizer.decode(ids[:length], skip_special_tokens=True)).rstrip("\ufffd")
         return {"text": text, "tokens": length + 1, "repetition": round(repetition(ids[:length]), 4)}
@@ -107,7 +108,7 @@ def repetition(tokens: Sequence[int]) -> float:
     >>> repetition([1, 2] * 20), repetition(range(40))
     (0.9393939393939394, 0.0)
     """
-    windows = [tuple(tokens[place : place + NGRAM]) for place in range(len(tokens) - NGRAM + 1)]
+    windows = [tuple(tokens[start : start + NGRAM]) for start in range(len(tokens) - NGRAM + 1)]
     return 1 - len(set(windows)) / len(windows) if windows else 0.0
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from training.corpora.corpus_store import Bar, Log
 from training.corpora.documents import CorpusError, json_hash, sampled
-from training.corpora.file_rows import is_url
+from training.corpora.files import is_url
 from training.corpora.language_model import model_fingerprint
 from training.corpora.perplexity import perplexities
 from training.durable import write_whole
@@ -110,7 +110,7 @@ def write_validation_set(
         "paths": [str(model) for model in models],
         "median_perplexity": _plain(np.median(perplexity, axis=1)),
     }
-    rows = [(*sample[place], _plain(perplexity[:, place])) for place in kept]
+    rows = [(*sample[row], _plain(perplexity[:, row])) for row in kept]
     lines = [json.dumps({"text": text, "id": name, "perplexity": values}) for name, text, values in rows]
     write_whole(record_file, json.dumps(record, indent=2) + "\n")
     write_whole(file, "\n".join(lines) + "\n")

@@ -17,6 +17,7 @@ from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, Study, StudyError
 from training.corpora.documents import CorpusError
+from training.corpora.generated import samples_folder
 from training.corpora.manifest import Manifest
 from training.corpora.source import Source
 from training.schedule import Piece, learning_rates, piece_lengths
@@ -46,7 +47,7 @@ class TrainerCorpus:
         """The file, folder or hub name, or a name to be replaced."""
         if self.source.kind == "generated" and self.source.generated.model:
             with contextlib.suppress(CorpusError):
-                return str(self.source.samples_folder / "*.jsonl")
+                return str(samples_folder(self.source) / "*.jsonl")
         return self.source.path or self.source.name or f"TEXT-OF-{self.name}.jsonl"
 
 

@@ -26,8 +26,8 @@ from pipeline.study.folder import question_yaml, study_of
 from tests.conftest import SHAPE
 from tests.pipeline.goals.ratio.examples import recommendation
 from tests.pipeline.small import refused
-from training.corpora.generation import Generation
-from training.corpora.source import Source
+from training.corpora.generated import sampling_fingerprint
+from training.corpora.source import Generation, Source
 from training.corpora.tokenizer import train_tokenizer
 from training.model import build_model
 from training.schedule import Piece, learning_rates
@@ -232,6 +232,6 @@ def test_text_that_the_model_wrote_is_named(tmp_path: Path) -> None:
     build_model(shape, "eager", seed=0).save_pretrained(tmp_path / "model")
     how = Generation(model=str(tmp_path / "model"), max_repetition=0.2)
     written = TrainerCorpus("general", Source("generated", path="texts", generated=how), 0.6, 0.75, 10**9)
-    assert written.place == f"texts/model-{how.sampling_fingerprint()[:12]}/*.jsonl"
+    assert written.place == f"texts/model-{sampling_fingerprint(how)[:12]}/*.jsonl"
     lines = missing_data(dataclasses.replace(PLAN, corpora=(written, PLAN.corpora[1])))
     assert lines[0] == "general: text that the model wrote; join its files, without rows of repetition above 0.2"

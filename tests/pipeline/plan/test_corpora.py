@@ -19,7 +19,7 @@ from pipeline.study.context import context_of
 from pipeline.study.folder import Study
 from tests.pipeline.small import refused, small_words
 from training.corpora.manifest import Manifest
-from training.corpora.source import SourceReader
+from training.corpora.readers import open_reader
 
 CORPORA = Path(os.environ.get("CPTLAW_CORPORA", "../shared/corpora"))
 
@@ -117,9 +117,9 @@ def test_validation_documents_are_chosen_by_a_study_and_kept_out(texts: Path, tm
 @pytest.mark.skipif(not (CORPORA / "math.jsonl.gz").exists(), reason=f"no text in CPTLAW_CORPORA ({CORPORA})")
 def test_redpajama_like_slices_are_split_by_source() -> None:
     question = read_question(["corpora=redpajama-like", f"corpora.folder={CORPORA}"])
-    reader = SourceReader(sources_of(question))
-    assert sum(1 for _ in reader.documents("arxiv")) == 2794
-    web, wiki = ({document for document, _ in reader.documents(name)} for name in ("web", "wiki"))
+    readers = {name: open_reader(name, source) for name, source in sources_of(question).items()}
+    assert sum(1 for _ in readers["arxiv"].documents()) == 2794
+    web, wiki = ({document for document, _ in readers[name].documents()} for name in ("web", "wiki"))
     assert min(len(web), len(wiki)) > 1000
     assert not web & wiki
 

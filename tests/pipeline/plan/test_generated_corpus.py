@@ -16,6 +16,7 @@ from pipeline.plan.runs import data_folder
 from tests.conftest import SHAPE
 from tests.pipeline.small import refused, small_words
 from training.corpora.manifest import Manifest
+from training.corpora.readers import open_reader
 from training.corpora.tokenizer import END_OF_TEXT, load_tokenizer, train_tokenizer
 from training.model import build_model
 
@@ -50,7 +51,7 @@ def test_a_model_without_its_corpus_is_prepared_and_planned(
     assert "general: loading" in capsys.readouterr().out
     question = read_question(words)
     corpus = Manifest.open(data_folder(question)).corpora["general"]
-    assert corpus.source == sources_of(question)["general"].fingerprint()
+    assert corpus.source == open_reader("general", sources_of(question)["general"]).fingerprint()
     assert corpus.tokens["train"] > 2000
     assert len(list((tmp_path / "data" / "generated").glob("tiny-*/*.jsonl"))) > 2
     assert run(["plan", *words]) == 0, capsys.readouterr().err

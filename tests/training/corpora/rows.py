@@ -1,10 +1,13 @@
-"""Files of every kind of corpus, and the places of a reading."""
+"""Files of every kind of corpus, their documents, and the positions after each."""
 
 import gzip
 import json
 
 import pyarrow
 from pyarrow import parquet
+
+from training.corpora.files import FileReader
+from training.corpora.source import Source
 
 
 def as_lines(rows):
@@ -23,7 +26,17 @@ def write(path, content, row_group_size=16):
     return path
 
 
-def with_places(reading):
-    """All documents of a reading, and the place after each, as it is read back from a file."""
-    pairs = [(document, json.loads(json.dumps(reading.place()))) for document in reading]
-    return [document for document, _ in pairs], [place for _, place in pairs]
+def file_reader(path, **keys):
+    """The reader of a file or folder."""
+    return FileReader("a", Source(path=str(path), **keys))
+
+
+def read(path, **keys):
+    """All documents of a file or folder."""
+    return list(file_reader(path, **keys).documents())
+
+
+def with_positions(documents):
+    """All documents, and the position after each, as it is read back from a file."""
+    pairs = [(document, json.loads(json.dumps(documents.position()))) for document in documents]
+    return [document for document, _ in pairs], [position for _, position in pairs]

@@ -19,13 +19,12 @@ import torch
 
 from tests.conftest import SHAPE
 from tests.pipeline.small import wait_until
+from tests.training.corpora.rows import with_positions
 from training.corpora.documents import CorpusError
-from training.corpora.filters import Filters
-from training.corpora.generated import GeneratedReading, outlook, sample_missing
-from training.corpora.generation import Generation
+from training.corpora.generated import GeneratedReader, samples_folder, sampling_fingerprint
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, prepare
-from training.corpora.source import Source
+from training.corpora.source import Generation, Source
 from training.corpora.text_sampler import TextSampler
 from training.corpora.tokenizer import load_tokenizer, train_tokenizer
 from training.model import build_model
@@ -33,9 +32,8 @@ from training.model import build_model
 SMALL = {"tokens": 600, "max_tokens": 24, "batch": 5}
 PREPARE = """
 import json, sys
-from training.corpora.generation import Generation
 from training.corpora.prepare import TokenizerChoice, prepare
-from training.corpora.source import Source
+from training.corpora.source import Generation, Source
 folder, keys = sys.argv[1], json.loads(sys.argv[2])
 source = Source("generated", path=folder + "/texts", generated=Generation(**keys))
 prepare({"general": source}, TokenizerChoice(path=keys["model"]), folder + "/data", validation_ratio=0.2)
@@ -132,11 +130,11 @@ def test_the_first_token_has_the_models_distribution(model: Path, temperature: f
     with torch.no_grad():
         logits = network(input_ids=torch.tensor([[tokenizer.eos_token_id]])).logits[0, -1].double()
     chances = torch.softmax(logits / temperature, 0)
-    ordered, places = chances.sort(descending=True)
+    ordered, positions = chances.sort(descending=True)
     if top_p is not None:
         ordered[ordered.cumsum(0) - ordered >= top_p] = 0
     expected: Counter[str] = Counter()
-    for chance, place in zip((ordered / ordered.sum()).tolist(), places.tolist(), strict=True):
+    for chance, place in zip((ordered / ordered.sum()).tolist(), positions.tolist(), strict=True):
         text = "" if place == tokenizer.eos_token_id else str(tokenizer.decode([place])).rstrip("\ufffd")
         expected[text] += chance
     distance = sum(abs(texts[text] / 4000 - expected[text]) for text in texts | expected) / 2
@@ -175,29 +173,27 @@ def test_a_model_that_only_repeats_itself_is_refused(model: Path, tmp_path: Path
     assert not any("loading" in line for line in lines)
 
 
+def reader_of(how: Generation, folder: Path = Path()) -> GeneratedReader:
+    return GeneratedReader("general", Source("generated", path=str(folder), generated=how), lambda line: None)
+
+
 def test_reading_goes_on_from_any_place(model: Path, tmp_path: Path) -> None:
     how = Generation(str(model), **SMALL)
-    sample_missing("general", tmp_path / "s", how, Filters(), lambda line: None)
-    reading = GeneratedReading(tmp_path / "s", how)
-    documents, places = [], []
-    for document in reading:
-        documents.append(document)
-        places.append(reading.place())
+    reader = reader_of(how, tmp_path)
+    documents, positions = with_positions(reader.documents())
     for number in (0, 3, 4, 5, len(documents) - 1):
-        rest = GeneratedReading(tmp_path / "s", how, position=places[number][0])
-        assert list(rest) == documents[number + 1 :]
-    assert outlook(tmp_path / "s", how, Filters()) == ""
-    more = outlook(tmp_path / "s", replace(how, tokens=10**6), Filters())
-    assert "tokens/s, about" in more
-    (tmp_path / "s" / "000001.jsonl").write_text("{}\n")
+        assert list(reader.documents(position=positions[number])) == documents[number + 1 :]
+    assert reader.outlook() == ""
+    assert "tokens/s, about" in reader_of(replace(how, tokens=10**6), tmp_path).outlook()
+    (samples_folder(reader.source) / "000001.jsonl").write_text("{}\n")
     with pytest.raises(CorpusError, match=r"000001.jsonl: damaged; remove it"):
-        list(GeneratedReading(tmp_path / "s", how))
+        list(reader.documents())
 
 
 def test_the_fingerprint_knows_the_model_and_all_keys(model: Path, tmp_path: Path) -> None:
     how = Generation(str(model))
     copy = shutil.copytree(model, tmp_path / "copy")
-    assert replace(how, model=str(copy)).fingerprint() == how.fingerprint()
+    assert reader_of(replace(how, model=str(copy))).fingerprint() == reader_of(how).fingerprint()
     other: list[dict[str, Any]] = [
         {"tokens": 9},
         {"max_tokens": 9},
@@ -207,12 +203,12 @@ def test_the_fingerprint_knows_the_model_and_all_keys(model: Path, tmp_path: Pat
         {"batch": 9},
     ]
     other += [{"max_repetition": 0.2}, {"separator": str(load_tokenizer(model).convert_ids_to_tokens(9))}]
-    prints = [replace(how, **keys).fingerprint() for keys in [{}, *other]]
+    prints = [reader_of(replace(how, **keys)).fingerprint() for keys in [{}, *other]]
     build_model({**SHAPE, "vocab_size": len(load_tokenizer(model))}, "eager", seed=2).save_pretrained(copy)
-    prints.append(replace(how, model=str(copy)).fingerprint())
+    prints.append(reader_of(replace(how, model=str(copy))).fingerprint())
     assert len(set(prints)) == len(other) + 2
     # What selects among samples does not sample again.
-    assert replace(how, tokens=9, max_repetition=0.2).sampling_fingerprint() == how.sampling_fingerprint()
+    assert sampling_fingerprint(replace(how, tokens=9, max_repetition=0.2)) == sampling_fingerprint(how)
 
 
 @pytest.mark.parametrize(

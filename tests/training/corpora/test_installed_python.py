@@ -8,17 +8,30 @@ import pytest
 
 from training.corpora import installed_python
 from training.corpora.documents import CorpusError
-from training.corpora.installed_python import PARTS, installed_documents, installed_fingerprint, without_docstrings
+from training.corpora.installed_python import PARTS, InstalledReader, without_docstrings
+from training.corpora.source import Source
+
+
+def reader_of(part, exclude=(), max_bytes=None):
+    return InstalledReader("a", Source("installed-python", part=part, exclude=exclude, max_bytes=max_bytes))
+
+
+def installed_documents(*arguments, **keys):
+    return list(reader_of(*arguments, **keys).documents())
+
+
+def installed_fingerprint(*arguments, **keys):
+    return reader_of(*arguments, **keys).fingerprint()
 
 
 @pytest.fixture(scope="module")
 def graphs():
-    return list(installed_documents("graphs"))
+    return installed_documents("graphs")
 
 
 @pytest.fixture(scope="module")
 def code():
-    return list(installed_documents("code"))
+    return installed_documents("code")
 
 
 def size(documents):
@@ -38,14 +51,17 @@ def test_ids_are_sorted_texts_are_unique_and_each_time_the_same(graphs, code):
         names = [name for name, _ in documents]
         assert names == sorted(set(names))
     assert len({text for _, text in graphs}) == len(graphs)
-    assert list(installed_documents("graphs")) == graphs
+    assert installed_documents("graphs") == graphs
 
 
 def test_nothing_is_imported():
     program = (
-        "import sys; from training.corpora.installed_python import *\n"
-        "assert len(list(installed_documents('prose', max_bytes=30_000))) > 3\n"
-        "installed_fingerprint('prose')\n"
+        "import sys\n"
+        "from training.corpora.installed_python import InstalledReader\n"
+        "from training.corpora.source import Source\n"
+        "reader = InstalledReader('a', Source('installed-python', max_bytes=30_000))\n"
+        "assert len(list(reader.documents())) > 3\n"
+        "reader.fingerprint()\n"
         f"print(sorted(set({PARTS['prose']!r}) & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -89,7 +105,7 @@ def test_a_cap_keeps_every_package_and_a_larger_cap_adds_to_a_smaller():
     assert list(small) == sorted(small)
     larger = dict(installed_documents("prose", max_bytes=800_000))
     assert small.items() <= larger.items()
-    assert size(list(installed_documents("prose", ("math", "graphs"), max_bytes=1))) < 60_000
+    assert size(installed_documents("prose", ("math", "graphs"), max_bytes=1)) < 60_000
 
 
 def test_fingerprint_follows_versions_and_arguments(monkeypatch):
@@ -119,14 +135,14 @@ def test_fingerprint_follows_versions_and_arguments(monkeypatch):
 )
 def test_mistakes_are_named(arguments, message):
     with pytest.raises(CorpusError, match=message):
-        list(installed_documents(*arguments))
+        installed_documents(*arguments)
     with pytest.raises(CorpusError, match=message):
         installed_fingerprint(*arguments)
 
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(installed_python.PARTS, "math", ("no_such_package_here",))
-    for read in (installed_fingerprint, lambda part: list(installed_documents(part))):
+    for read in (installed_fingerprint, installed_documents):
         with pytest.raises(CorpusError, match="needs the package no_such_package_here; install it"):
             read("math")
 

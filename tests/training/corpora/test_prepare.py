@@ -15,7 +15,7 @@ import pytest
 
 from tests.processes import FORKS
 from tests.training.corpora.rows import as_lines, write
-from training.corpora import shards, text_files
+from training.corpora import files, shards
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, prepare
@@ -218,7 +218,7 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr("training.corpora.shards.CHUNK_CHARACTERS", 4000)
     monkeypatch.setattr("training.corpora.shards.PART_BYTES", 10_000)
     # Every file is cut.
-    monkeypatch.setattr("training.corpora.text_files.SHARD_BYTES", (20_000, 20_000))
+    monkeypatch.setattr("training.corpora.files.SHARD_BYTES", (20_000, 20_000))
 
 
 def test_any_number_of_corpora_and_workers_gives_the_same_bytes(many, brought, tmp_path, small_chunks, monkeypatch):
@@ -236,7 +236,7 @@ def test_any_number_of_corpora_and_workers_gives_the_same_bytes(many, brought, t
 
 
 def _prepare_many(folder, moment, after):
-    shards.CHUNK_CHARACTERS, shards.PART_BYTES, text_files.SHARD_BYTES = 4000, 10_000, (20_000, 20_000)
+    shards.CHUNK_CHARACTERS, shards.PART_BYTES, files.SHARD_BYTES = 4000, 10_000, (20_000, 20_000)
     inner, calls = getattr(PartWriter, moment), itertools.count(1)
 
     def dying(*arguments, **options):

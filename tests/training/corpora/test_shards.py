@@ -16,13 +16,12 @@ import psutil
 import pytest
 from upath import UPath
 
-from tests.training.corpora.rows import as_lines, write
+from tests.training.corpora.rows import as_lines, file_reader, read, with_positions, write
 from training.corpora.corpus_store import Tokenisation, begin_store, make_store
 from training.corpora.documents import CorpusError
+from training.corpora.files import shards_of
 from training.corpora.near_duplicates import KEPT, SAME, Screen
 from training.corpora.shards import core_count, missing_shards, shard_folder
-from training.corpora.source import Source, SourceReader
-from training.corpora.text_files import FileReading, shards_of
 from training.corpora.tokenizer import Chunk, Encoder, load_tokenizer, train_tokenizer
 
 DRAW = random.Random(0)
@@ -40,7 +39,7 @@ def tokenizer(tmp_path_factory):
 
 @pytest.fixture
 def small_shards(monkeypatch):
-    monkeypatch.setattr("training.corpora.text_files.SHARD_BYTES", (2000, 2000))
+    monkeypatch.setattr("training.corpora.files.SHARD_BYTES", (2000, 2000))
 
 
 def chunks(size=7):
@@ -128,17 +127,16 @@ def test_shards_follow_from_the_files_and_hold_every_document_once(tmp_path, sma
     # Large files are cut, but not a compressed one; small ones come together.
     assert [names.count(f"{name}") > 2 for name in ("a.jsonl", "b.jsonl.gz", "c.parquet", "d.jsonl")] == [1, 0, 1, 1]
     assert any(name.count("+") > 10 for name in names)
-    whole = list(FileReading(path))
-    assert [document for shard in shards for document in FileReading(path, shard=shard)] == whole
+    reader, whole = file_reader(path), read(path)
+    assert [document for shard in shards for document in reader.documents(shard)] == whole
     assert len(whole) == 80 + 80 + 3200 + 82 + 30
     # From any place in a shard the rest of it is read.
     for shard in shards:
-        reading = FileReading(path, shard=shard)
-        documents = [(document, reading.position) for document in reading]
+        reading = reader.documents(shard)
+        documents, positions = with_positions(reading)
         assert 0.9 < reading.progress() <= 1.0 or not documents or "parquet" in shard.files[0][0]
-        for place in range(0, len(documents), 40):
-            rest = FileReading(path, position=documents[place][1], shard=shard)
-            assert list(rest) == [document for document, _ in documents[place + 1 :]]
+        for number in range(0, len(documents), 40):
+            assert list(reader.documents(shard, positions[number])) == documents[number + 1 :]
     # One file by itself has the same shards.
     assert shards_of(f"{path}/d.jsonl") == [
         shard for shard, name in zip(shards, names, strict=True) if name == "d.jsonl"
@@ -150,7 +148,7 @@ def test_an_error_in_a_shard_names_line_and_byte_of_the_file(tmp_path, small_sha
     path = write(tmp_path / "a.jsonl", content + b'{"text": "\xff"}\n')
     message = rf"a\.jsonl line 81: not UTF-8 at byte {len(content) + 10} of the file"
     with pytest.raises(CorpusError, match=message):
-        list(FileReading(path, shard=shards_of(path)[-1]))
+        list(file_reader(path).documents(shards_of(path)[-1]))
 
 
 @pytest.fixture
@@ -163,15 +161,18 @@ def making(tmp_path, tokenizer, small_shards, monkeypatch):
     def make(out, workers, lines=None, path=path):
         log = (lines if lines is not None else []).append
         how = Tokenisation(tokenizer, "t", 300, 0, 0.1, None, workers, log, None)
-        source = Source("files", path=str(path))
-        return make_store(tmp_path / out, "a", source, SourceReader({"a": source}), how, tmp_path / f"{out}.unfinished")
+        return make_store(tmp_path / out, file_reader(path), how, tmp_path / f"{out}.unfinished")
 
     return make
 
 
 def children():
     """Processes that tokenise; Python's tracker of resources stays until the end."""
-    return {child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())}
+    running = set()
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            running |= {child} if "spawn_main" in " ".join(child.cmdline()) else set()
+    return running
 
 
 def test_any_number_of_processes_and_shards_gives_the_same_bytes(making, tmp_path, monkeypatch):
@@ -257,9 +258,8 @@ def test_shards_that_are_there_are_not_made_again_and_a_merge_goes_on(making, tm
 
 def begin(tmp_path, tokenizer, path):
     """The folder of a corpus' shards, planned and no more."""
-    how, source = Tokenisation(tokenizer, "t", 300, 0, 0.1), Source("files", path=str(path), where={"n": [1, 2]})
-    folder = tmp_path / "out.unfinished"
-    return folder, begin_store("a", source, SourceReader({"a": source}), how, folder)
+    how, folder = Tokenisation(tokenizer, "t", 300, 0, 0.1), tmp_path / "out.unfinished"
+    return folder, begin_store(file_reader(path, where={"n": [1, 2]}), how, folder)
 
 
 def test_tasks_of_an_array_make_every_shard_once(tmp_path, tokenizer, small_shards):

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.training.corpora.rows import as_lines, with_places, write
+from tests.training.corpora.rows import as_lines, with_positions, write
 from training.corpora.documents import CorpusError, capped, in_validation
-from training.corpora.source import Source, SourceReader
+from training.corpora.readers import open_reader
+from training.corpora.source import Source
 
 ROWS = [
     {"text": "short", "lang": "en", "meta": {"set": "Wiki"}, "score": 3},
@@ -18,6 +19,10 @@ ROWS = [
     {"text": "no language, no score", "lang": None, "meta": {"set": None}, "score": None},
     {"text": "the longest of all these texts, by far and away", "lang": "en", "meta": {"set": "Books"}, "score": 4},
 ]
+
+
+def fingerprint(source):
+    return open_reader("a", source).fingerprint()
 
 
 @pytest.fixture(params=["jsonl", "parquet", "hub"])
@@ -46,27 +51,27 @@ def source(request, tmp_path):
     ],
 )
 def test_what_passes_is_taken_and_the_rest_counted_once(source, rules, kept, dropped):
-    reading = SourceReader({"a": source(**rules)}).reading("a")
+    reading = open_reader("a", source(**rules)).documents()
     assert [int(name.rpartition(":")[2]) for name, _ in reading] == kept
-    assert reading.chooser.dropped == dropped
+    assert reading.dropped == dropped
     assert len(ROWS) == len(kept) + sum(dropped.values())
 
 
 def test_a_reading_from_any_place_on_gives_the_rest_and_the_same_counts(source):
-    reader = SourceReader({"a": source(where={"lang": ["en", "de"]})})
-    whole = reader.reading("a")
-    documents, places = with_places(whole)
-    for number, place in enumerate(places):
-        rest = reader.reading("a", place)
+    reader = open_reader("a", source(where={"lang": ["en", "de"]}))
+    whole = reader.documents()
+    documents, positions = with_positions(whole)
+    for number, position in enumerate(positions):
+        rest = reader.documents(position=position)
         assert list(rest) == documents[number + 1 :]
-        assert rest.chooser.dropped == whole.chooser.dropped
+        assert rest.dropped == whole.dropped
 
 
 def test_rules_are_in_the_fingerprint_and_no_rules_are_not(source):
     rules = [{}, {"min_characters": 6}, {"max_characters": 6}]
     rules += [{"where": {"lang": allowed}} for allowed in (["en"], "en", ["en", "de"])]
-    assert len({source(**rule).fingerprint() for rule in rules}) == len(rules)
-    assert source(where={}).fingerprint() == source().fingerprint()
+    assert len({fingerprint(source(**rule)) for rule in rules}) == len(rules)
+    assert fingerprint(source(where={})) == fingerprint(source())
 
 
 @pytest.mark.parametrize(
@@ -78,15 +83,15 @@ def test_rules_are_in_the_fingerprint_and_no_rules_are_not(source):
 )
 def test_rules_that_do_not_fit_the_rows_are_refused(source, where, message):
     with pytest.raises(CorpusError, match=message):
-        list(SourceReader({"a": source(where=where)}).documents("a"))
+        list(open_reader("a", source(where=where)).documents())
 
 
 def test_installed_python_is_filtered_too():
     source = Source("installed-python", part="graphs", max_bytes=50_000, max_characters=1000)
-    reading = SourceReader({"a": source}).reading("a")
+    reading = open_reader("a", source).documents()
     texts = [text for _, text in reading]
     assert max(map(len, texts)) <= 1000
-    assert reading.chooser.dropped["max_characters"] > 0
+    assert reading.dropped["max_characters"] > 0
 
 
 @pytest.mark.parametrize(
@@ -138,19 +143,14 @@ def test_a_cap_leaves_the_ratio_of_validation_alone():
 def test_files_are_capped_and_fingerprinted(tmp_path):
     path = write(tmp_path / "a.jsonl", as_lines({"text": "word " * n} for n in range(1, 50)))
     source = Source("files", path=str(path), max_bytes=1000)
-    documents = list(SourceReader({"a": source}).documents("a"))
+    documents = list(open_reader("a", source).documents())
     assert 1000 <= size(documents) < 1300
-    assert source.fingerprint() != Source("files", path=str(path)).fingerprint()
+    assert fingerprint(source) != fingerprint(Source("files", path=str(path)))
 
 
-def test_installed_python_is_read_once(monkeypatch):
-    calls = []
-
-    def read(*arguments):
-        calls.append(arguments)
-        return iter([("d", "text")])
-
-    monkeypatch.setattr("training.corpora.source.installed_documents", read)
-    reader = SourceReader({"a": Source("installed-python", exclude=("math",), max_bytes=7)})
-    assert reader.documents("a") == reader.documents("a") == [("d", "text")]
-    assert calls == [("prose", ("math",), 7)]
+def test_installed_python_is_parsed_once(monkeypatch):
+    reader = open_reader("a", Source("installed-python", part="graphs", max_bytes=9000))
+    first = list(reader.documents())
+    monkeypatch.setattr("training.corpora.installed_python._prose", None)
+    assert list(reader.documents()) == first
+    assert [document for document, _ in reader.sample(10**6)] == [document for document, _ in first]

@@ -151,7 +151,7 @@ def test_a_part_is_whole_or_absent_and_what_was_left_of_it_is_overwritten(tmp_pa
             if complete:
                 writer.complete([end, {"empty": 1}], {"validation.near": 2}, last=False)
     (part,) = read_parts(shard)
-    assert (part.place, part.last, part.screened) == ([90, {"empty": 1}], False, {"validation.near": 2})
+    assert (part.position, part.last, part.screened) == ([90, {"empty": 1}], False, {"validation.near": 2})
     assert part_totals([part]) == (90 * 7, 90)
     with PartWriter(shard, 1, 1000, END) as writer:
         for doc in docs[90:]:

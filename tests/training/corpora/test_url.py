@@ -11,11 +11,10 @@ import pytest
 from huggingface_hub import HfFileSystem
 
 from pipeline.cli.main import run as cptlaw
-from tests.training.corpora.rows import as_lines, with_places, write
+from tests.training.corpora.rows import as_lines, file_reader, read, with_positions, write
 from training.corpora.documents import CorpusError
-from training.corpora.filters import Chooser, Filters
+from training.corpora.files import file_bytes, file_fingerprint, location, shards_of
 from training.corpora.manifest import Manifest
-from training.corpora.text_files import FileReading, file_bytes, file_fingerprint, location, shards_of
 from training.corpora.validation_choice import Choice, write_validation_set
 
 LINES = as_lines({"text": f"Text {number} of many.", "source": "a"} for number in range(40))
@@ -44,15 +43,14 @@ def local(tmp_path, bucket):
 
 
 def test_the_documents_are_those_of_local_files_from_any_place(local):
-    expected, _ = with_places(FileReading(local))
-    found, places = with_places(FileReading("memory://bucket/texts"))
+    expected, _ = with_positions(file_reader(local).documents())
+    found, positions = with_positions(file_reader("memory://bucket/texts").documents())
     assert len(found) == 4 * 40 + 1
     assert found == expected
     for number in (0, 39, 75, 130):
-        position, dropped = places[number]
-        rest = FileReading("memory://bucket/texts", chooser=Chooser(Filters(), dropped), position=position)
+        rest = file_reader("memory://bucket/texts").documents(position=positions[number])
         assert list(rest) == expected[number + 1 :]
-    assert list(FileReading("memory://bucket/texts/d.parquet")) == list(FileReading(local / "d.parquet"))
+    assert read("memory://bucket/texts/d.parquet") == read(local / "d.parquet")
     assert file_bytes("memory://bucket/texts") == file_bytes(local)
 
 
@@ -69,7 +67,7 @@ def test_a_changed_file_behind_http_has_another_fingerprint(tmp_path):
     with http.server.ThreadingHTTPServer(("localhost", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://localhost:{server.server_port}/a.jsonl.gz"
-        assert list(FileReading(url)) == list(FileReading(tmp_path / "a.jsonl.gz"))
+        assert read(url) == read(tmp_path / "a.jsonl.gz")
         before = file_fingerprint(url)
         assert before == file_fingerprint(url)
         write(tmp_path / "a.jsonl.gz", LINES + LINES)
@@ -84,7 +82,7 @@ def test_what_cannot_be_read_is_one_line(local):
         "s3://, gs://, hf:// and https://",
     }.items():
         with pytest.raises(CorpusError) as refused:
-            list(FileReading(url))
+            read(url)
         assert str(refused.value) == said
 
 
@@ -125,11 +123,11 @@ def test_an_error_of_the_network_while_reading_is_one_line(local, bucket, monkey
         with monkeypatch.context() as patched:
             patched.setattr(type(bucket), "_open", lost)
             with pytest.raises(CorpusError, match=rf"^{url}: .* \(the other side hung up\); check the address"):
-                list(FileReading(url))
+                read(url)
     monkeypatch.setattr(type(bucket), "info", lost)
-    for read in (file_fingerprint, file_bytes, shards_of):
+    for ask in (file_fingerprint, file_bytes, shards_of):
         with pytest.raises(CorpusError, match=r"cannot be read \(the other side hung up\); check the address"):
-            read("memory://bucket/texts")
+            ask("memory://bucket/texts")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("s3fs") is not None, reason="s3fs is installed")

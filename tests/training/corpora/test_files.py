@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.training.corpora.rows import as_lines, write
+from tests.training.corpora.rows import as_lines, read, write
 from training.corpora.documents import CorpusError
-from training.corpora.text_files import FileReading, file_fingerprint
+from training.corpora.files import file_fingerprint
 
 ROWS = [
     {"text": "One.\u2028Still one.\x85", "source": "a"},
@@ -18,12 +18,12 @@ LINES = as_lines(ROWS)
 def test_rows_are_documents(tmp_path, name):
     path = write(tmp_path / name, LINES)
     expected = [(f"{name}:{number}", row["text"]) for number, row in enumerate(ROWS, start=1)]
-    assert list(FileReading(path)) == expected
-    assert [text for _, text in FileReading(path, column="source")] == ["a", "a", "b#1"]
-    grouped = [document for document, _ in FileReading(path, group="source")]
+    assert read(path) == expected
+    assert [text for _, text in read(path, column="source")] == ["a", "a", "b#1"]
+    grouped = [document for document, _ in read(path, group="source")]
     assert grouped == [f"a#{name}:1", f"a#{name}:2", f"b%231#{name}:3"]
     with pytest.raises(CorpusError, match="no column 'book'; its columns: text, source"):
-        list(FileReading(path, group="book"))
+        read(path, group="book")
 
 
 def test_a_folder_is_read_in_the_order_of_names(tmp_path):
@@ -33,7 +33,7 @@ def test_a_folder_is_read_in_the_order_of_names(tmp_path):
     write(tmp_path / "deep" / "c.parquet", b'{"text": "x"}\n')
     write(tmp_path / "README.md", b"no corpus")
     write(tmp_path / ".hidden.jsonl", LINES)
-    names = [document.split(":")[0] for document, _ in FileReading(tmp_path)]
+    names = [document.split(":")[0] for document, _ in read(tmp_path)]
     assert names == ["a.jsonl"] * 3 + ["b.jsonl.gz"] * 3 + ["deep/c.parquet"]
 
 
@@ -41,18 +41,18 @@ def test_text_files_are_documents_in_a_folder_and_paragraphs_alone(tmp_path):
     content = "\ufeffFirst,\r\nstill.\r\n\r\n \n\nSecond é.".encode()
     path = write(tmp_path / "a.txt", content)
     write(tmp_path / "b.txt", b"Other.\n")
-    assert list(FileReading(path)) == [("a.txt:1", "First,\nstill.\n"), ("a.txt:6", "Second é.")]
-    assert list(FileReading(tmp_path)) == [("a.txt", "First,\nstill.\n\n \n\nSecond é."), ("b.txt", "Other.\n")]
+    assert read(path) == [("a.txt:1", "First,\nstill.\n"), ("a.txt:6", "Second é.")]
+    assert read(tmp_path) == [("a.txt", "First,\nstill.\n\n \n\nSecond é."), ("b.txt", "Other.\n")]
 
 
 def test_empty_texts_and_lines_are_passed_over_and_still_counted(tmp_path):
     path = write(tmp_path / "a.jsonl", b'{"text": ""}\n\n{"text": " \\n"}\n{"text": "x"}')
-    assert list(FileReading(path)) == [("a.jsonl:4", "x")]
+    assert read(path) == [("a.jsonl:4", "x")]
 
 
 def test_many_rows_of_parquet_keep_their_numbers(tmp_path):
     path = write(tmp_path / "a.parquet", as_lines({"text": f"t{n}"} for n in range(2000)), row_group_size=300)
-    assert list(FileReading(path)) == [(f"a.parquet:{n + 1}", f"t{n}") for n in range(2000)]
+    assert read(path) == [(f"a.parquet:{n + 1}", f"t{n}") for n in range(2000)]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_many_rows_of_parquet_keep_their_numbers(tmp_path):
 def test_faults_are_named_with_their_place(tmp_path, name, content, message):
     path = write(tmp_path / name, content)
     with pytest.raises(CorpusError) as error:
-        list(FileReading(path))
+        read(path)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -89,11 +89,11 @@ def test_a_damaged_file_is_named(tmp_path, name, damage):
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2] if damage == "cut" else b"garbage" + content)
     with pytest.raises(CorpusError, match=f"{name}: (cannot be read|not readable)"):
-        list(FileReading(path))
+        read(path)
 
 
 def test_a_missing_path_and_a_folder_without_corpora(tmp_path):
-    for use in (file_fingerprint, lambda path: list(FileReading(path))):
+    for use in (file_fingerprint, read):
         with pytest.raises(CorpusError, match="none: no such file or folder"):
             use(tmp_path / "none")
         with pytest.raises(CorpusError, match="no file of a known kind in this folder"):

@@ -8,12 +8,13 @@ import sys
 
 import pytest
 
-from tests.training.corpora.rows import as_lines, with_places, write
+from tests.training.corpora.rows import as_lines, with_positions, write
 from training.corpora.documents import CorpusError
-from training.corpora.hub_text import HubReading, folder_fingerprint, pinned_revision
+from training.corpora.hub import folder_fingerprint, pinned_revision
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, prepare
-from training.corpora.source import Source, SourceReader
+from training.corpora.readers import open_reader
+from training.corpora.source import Source
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -30,10 +31,13 @@ def hub(folder, **changes):
     return Source("hub", **{"name": str(folder), "column": "body"} | changes)
 
 
+def reader_of(folder, **changes):
+    return open_reader("a", hub(folder, **changes))
+
+
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 def test_a_folder_is_streamed_like_a_data_set(tmp_path, kind):
-    source = hub(write_set(tmp_path / "set", kind), group="book")
-    documents = list(SourceReader({"a": source}).documents("a"))
+    documents = list(reader_of(write_set(tmp_path / "set", kind), group="book").documents())
     assert len(documents) == 120
     assert documents[0] == ("b0#train:1", "text 0 of row 0, é")
     assert documents[-1] == ("b3#train:120", "text 2 of row 39, é")
@@ -41,34 +45,34 @@ def test_a_folder_is_streamed_like_a_data_set(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 def test_a_stream_goes_on_from_any_place(tmp_path, kind):
-    reader = SourceReader({"a": hub(write_set(tmp_path / "set", kind))})
-    documents, places = with_places(reader.reading("a"))
+    reader = reader_of(write_set(tmp_path / "set", kind))
+    documents, positions = with_positions(reader.documents())
     for number in (0, 15, 16, 39, 40, 77, 118, 119):
-        assert list(reader.reading("a", places[number])) == documents[number + 1 :]
+        assert list(reader.documents(position=positions[number])) == documents[number + 1 :]
 
 
 def test_of_a_stream_the_first_bytes_are_taken_and_no_more(tmp_path):
     folder = write_set(tmp_path / "set")
     # The last file is never opened.
     (folder / "data" / "train-00002-of-00003.parquet").write_bytes(b"damaged")
-    source = hub(folder, max_bytes=200)
-    documents, places = with_places(SourceReader({"a": source}).reading("a"))
+    reader = reader_of(folder, max_bytes=200)
+    documents, positions = with_positions(reader.documents())
     assert 200 <= sum(len(text.encode()) for _, text in documents) < 230
-    assert SourceReader({"a": hub(folder)}).sample("a", 200) == documents
-    assert list(SourceReader({"a": source}).reading("a", places[0])) == documents[1:]
+    assert reader_of(folder).sample(200) == documents
+    assert list(reader.documents(position=positions[0])) == documents[1:]
 
 
 def test_the_fingerprint_of_a_folder_is_its_files(tmp_path):
     one, two = write_set(tmp_path / "one"), write_set(tmp_path / "two")
     assert folder_fingerprint(one) == folder_fingerprint(two)
-    assert hub(one).pinned().fingerprint() == hub(two).fingerprint()
+    assert open_reader("a", reader_of(one).pinned()).fingerprint() == reader_of(two).fingerprint()
     (two / ".cache").mkdir()
     (two / ".cache" / "x").write_text("hidden")
     assert folder_fingerprint(one) == folder_fingerprint(two)
     (two / "README.md").write_text("---\n---\n")
     assert folder_fingerprint(one) != folder_fingerprint(two)
     changes = [{"group": "book"}, {"split": "test"}, {"subset": "en"}, {"max_bytes": 9}, {"column": "book"}]
-    assert len({hub(one, **change).fingerprint() for change in [{}, *changes]}) == 6
+    assert len({reader_of(one, **change).fingerprint() for change in [{}, *changes]}) == 6
 
 
 @pytest.mark.parametrize(
@@ -77,13 +81,13 @@ def test_the_fingerprint_of_a_folder_is_its_files(tmp_path):
         ({"split": "test"}, r"cannot be read by datasets \(.*test"),
         ({"subset": "french"}, r"cannot be read by datasets \(.*french"),
         ({"column": "text"}, r"train row 1: no column 'text'; its columns: body, book"),
-        ({"name": "no such/set/anywhere"}, r"no such folder, and not a name on the hub; allowed: owner/name"),
+        ({"folder": "no such/set/anywhere"}, r"no such folder, and not a name on the hub; allowed: owner/name"),
     ],
 )
 def test_faults_are_one_line(tmp_path, changes, message):
-    source = hub(write_set(tmp_path / "set"), **changes)
+    reader = reader_of(**{"folder": write_set(tmp_path / "set")} | changes)
     with pytest.raises(CorpusError, match=message) as error:
-        list(SourceReader({"a": source}).documents("a"))
+        list(reader.documents())
     assert "\n" not in str(error.value)
 
 
@@ -91,7 +95,7 @@ def test_a_damaged_file_and_a_folder_with_a_revision_are_refused(tmp_path):
     folder = write_set(tmp_path / "set")
     (folder / "data" / "train-00001-of-00003.parquet").write_bytes(b"damaged")
     with pytest.raises(CorpusError, match="cannot be read by datasets"):
-        list(HubReading(str(folder), column="body"))
+        list(reader_of(folder).documents())
     with pytest.raises(CorpusError, match="a local folder has no revision"):
         pinned_revision(str(folder), "main")
     assert pinned_revision("owner/name", COMMIT) == COMMIT
@@ -100,12 +104,14 @@ def test_a_damaged_file_and_a_folder_with_a_revision_are_refused(tmp_path):
 ASK = """
 import json, sys
 from training.corpora.documents import CorpusError
-from training.corpora.source import Source, SourceReader
+from training.corpora.readers import open_reader
+from training.corpora.source import Source
 for name, revision in json.loads(sys.argv[1]):
     try:
-        source = Source("hub", name=name, column="body", revision=revision).pinned()
-        documents = list(SourceReader({"a": source}).documents("a"))
-        print(source.revision, source.fingerprint(), len(documents), documents[-1])
+        reader = open_reader("a", Source("hub", name=name, column="body", revision=revision))
+        reader = open_reader("a", reader.pinned())
+        documents = list(reader.documents())
+        print(reader.source.revision, reader.fingerprint(), len(documents), documents[-1])
     except CorpusError as error:
         print("REFUSED", error)
 """
@@ -145,9 +151,9 @@ def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path):
 def test_the_commit_is_in_the_manifest_and_stays(tmp_path, monkeypatch):
     folder = write_set(tmp_path / "set")
     commits = iter([COMMIT, "f" * 40])
-    monkeypatch.setattr("training.corpora.source.pinned_revision", lambda name, revision: revision or next(commits))
-    monkeypatch.setattr("training.corpora.hub_text._offline", lambda: True)
-    monkeypatch.setattr("training.corpora.hub_text._cached", lambda name, revision: folder)
+    monkeypatch.setattr("training.corpora.hub.pinned_revision", lambda name, revision: revision or next(commits))
+    monkeypatch.setattr("training.corpora.hub._offline", lambda: True)
+    monkeypatch.setattr("training.corpora.hub._cached", lambda name, revision: folder)
     lines = []
     for _ in range(2):
         prepare({"a": hub("owner/name")}, TokenizerChoice(300), tmp_path / "out", progress=lines.append)

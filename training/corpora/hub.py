@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Iterator
@@ -9,88 +10,63 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from training.corpora.documents import CorpusError, json_hash
-from training.corpora.file_rows import check_columns, first_line
-from training.corpora.filters import Chooser, Reading
-from training.corpora.text_files import content_hash, row_document
+from training.corpora.files import check_columns, content_hash, document_of, first_line
+from training.corpora.reader import Reader, Row, Shard
+from training.corpora.source import Source
 
 _SECONDS = 20.0
 # huggingface_hub changed from one to the other; neither is a dependency of ours.
 _HTTP = ("httpx", "httpx2")
 
 
-class HubReading(Reading):
-    """The documents of a data set, streamed row by row in its order.
+class HubReader(Reader):
+    """The documents of a data set, streamed row by row in its order; of `max_bytes` the first ones.
 
     No code of the data set is run: `datasets` 4 and later refuse data sets with a script. The id of a document is
-    split:row (rows from 1), after the group and a '#' if there is a group.
-
-    Args:
-        name, subset, split, column, group: as the fields of `Source`.
-        revision: commit; None for a local folder.
-        chooser, position: which documents are kept, after which position; None: all, from the first row.
-        max_bytes: stop once the documents hold this many bytes of UTF-8; None: read all.
-
-    Raises:
-        CorpusError: the hub cannot be reached, no such data set, subset, split or column, a value that is not text.
+    split:row (rows from 1), after the group and a '#' if there is a group. A hub that cannot be reached, no such data
+    set, subset, split or column, a value that is not text is a CorpusError.
     """
 
-    def __init__(
-        self,
-        name: str,
-        subset: str | None = None,
-        split: str = "train",
-        revision: str | None = None,
-        column: str = "text",
-        group: str | None = None,
-        chooser: Chooser | None = None,
-        position: Any = None,
-        max_bytes: int | None = None,
-    ) -> None:
-        super().__init__(chooser)
-        self._name, self._subset, self._split, self._revision = name, subset, split, revision
-        self._column, self._group = column, group
-        self._rows, self._state, self._taken = position or (0, None, 0)
-        self._max_bytes = max_bytes
-        self._stream: Any = None
-
     @property
-    def position(self) -> Any:
-        """[rows read, state of the stream, bytes of text] after the last document; JSON."""
-        return [self._rows, self._stream.state_dict() if self._stream is not None else self._state, self._taken]
+    def limit(self) -> int | None:
+        return self.source.max_bytes
 
-    def progress(self) -> float | None:
-        """Fraction of `max_bytes` that has been read, 0 to 1; None without it: the length of a stream is unknown."""
-        return None if self._max_bytes is None else min(self._taken / self._max_bytes, 1.0)
+    def pinned(self) -> Source:
+        return dataclasses.replace(self.source, revision=pinned_revision(self.source.name, self.source.revision))
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        if self._max_bytes is not None and self._taken >= self._max_bytes:
-            return
-        self._stream = _opened(self._name, self._subset, self._split, self._revision)
-        if self._state is not None:
-            self._stream.load_state_dict(self._state)
-        needed = [column for column in (self._column, self._group) if column is not None]
-        found = self._rows > 0
-        for row in self._checked():
-            self._rows += 1
-            place = f"{self._name} {self._split} row {self._rows}"
-            check_columns(place, [*needed, *self.chooser.columns], list(row))
-            document, text = row_document(row, self._column, self._group, f"{self._split}:{self._rows}", place)
-            if self.chooser.takes(text, row, place):
-                found = True
-                self._taken += len(text.encode())
-                yield document, text
-                if self._max_bytes is not None and self._taken >= self._max_bytes:
-                    return
-        if not found:
-            rules = ", ".join(f"{rule} dropped {count:,}" for rule, count in self.chooser.dropped.items())
-            raise CorpusError(f"{self._name}: no document passes the filters ({rules or 'it has no rows'})")
+    def fingerprint(self) -> str:
+        source = self.source
+        local = Path(source.name).is_dir()
+        if not local and source.revision is None:
+            raise CorpusError(f"{source.name}: not pinned to a revision")
+        content = folder_fingerprint(source.name) if local else [source.name, source.revision]
+        keys = [source.subset, source.split, source.column, source.group, source.max_bytes]
+        return json_hash([content, *keys, source.filters.description()])
 
-    def _checked(self) -> Iterator[dict[str, Any]]:
-        try:
-            yield from self._stream
-        # The exception depends on file format, network and version.
-        except Exception as error:
-            _refuse(self._name, error)
+    def sample(self, max_bytes: int) -> list[tuple[str, str]]:
+        """The first documents that hold `max_bytes`, since the whole stream would have to be read to draw some."""
+        first = dataclasses.replace(self.source, max_bytes=min(max_bytes, self.source.max_bytes or max_bytes))
+        return list(HubReader(self.name, first).documents())
+
+    def rows(self, shard: Shard | None, after: int, state: Any) -> Iterator[Row]:
+        source = self.source
+        stream = _opened(source.name, source.subset, source.split, source.revision)
+        if state is not None:
+            stream.load_state_dict(state)
+        needed = [column for column in (source.column, source.group) if column is not None]
+        for number, row in enumerate(_checked(source.name, stream), start=after + 1):
+            label = f"{source.name} {source.split} row {number}"
+            check_columns(label, [*needed, *source.filters.columns], list(row))
+            document, text = document_of(row, source.column, source.group, f"{source.split}:{number}", label)
+            yield Row(document, text, row, label, None, stream.state_dict)
+
+
+def _checked(name: str, stream: Any) -> Iterator[dict[str, Any]]:
+    try:
+        yield from stream
+    # The exception depends on file format, network and version.
+    except Exception as error:
+        _refuse(name, error)
 
 
 def pinned_revision(name: str, revision: str | None) -> str | None:

@@ -1,0 +1,176 @@
+"""One interface for every kind of source: its documents, the shards that they are in, and its fingerprint."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from training.corpora.documents import CorpusError, capped
+from training.corpora.source import Source
+
+
+class Row(NamedTuple):
+    """A document as its source has it, before the filters."""
+
+    name: str
+    """Document id."""
+    text: str
+    columns: Mapping[str, Any]
+    """What the filters of `where` need."""
+    location: str
+    """File and row, for messages."""
+    fraction: float | None
+    """Fraction of the shard that has been read, 0 to 1; None: unknown."""
+    state: Callable[[], Any] = lambda: None
+    """From what it returns, JSON, the reader continues after this row; to be called before the next one is read."""
+
+
+class Shard(NamedTuple):
+    """Consecutive documents of a source: those of whole files, or consecutive rows of one file."""
+
+    files: list[tuple[str, int]]
+    """Name below the path and bytes on disk of each file."""
+    size: int
+    """Bytes on disk of the shard."""
+    before: int = 0
+    """Rows of the file before the shard."""
+    offset: int = 0
+    """Bytes of the file before the shard."""
+    end: int | None = None
+    """Last row of the shard; None: the file's last."""
+
+
+class Reader(ABC):
+    """Reads the documents of a source.
+
+    Args:
+        name, source: of the corpus.
+        log, bar: called with messages, and as `corpus_store.Bar`, while text is being made.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: Source,
+        log: Callable[[str], object] = print,
+        bar: Callable[[str, int, float | None], object] | None = None,
+    ) -> None:
+        self.name, self.source, self.log, self.bar = name, source, log, bar
+
+    @property
+    def limit(self) -> int | None:
+        """Upper limit of the documents, in units of `size`; None: all are read."""
+        return None
+
+    def pinned(self) -> Source:
+        """The source with the current commit of its revision, if it has revisions.
+
+        Raises:
+            CorpusError: the hub cannot be reached, or does not have it.
+        """
+        return self.source
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Hash of all that decides the documents; 32 hexadecimal digits.
+
+        Raises:
+            CorpusError: the source cannot be read, or is of the hub and not pinned.
+        """
+
+    def bytes(self) -> int:
+        """Bytes on disk that the fingerprint reads."""
+        return 0
+
+    def shards(self) -> list[Shard | None]:
+        """The documents in shards, which follow from the source alone; None: all in one.
+
+        Raises:
+            CorpusError: the source cannot be read.
+        """
+        return [None]
+
+    @abstractmethod
+    def rows(self, shard: Shard | None, after: int, state: Any) -> Iterator[Row]:
+        """The rows of a shard, or all, without the first ones.
+
+        Args:
+            shard: which rows; None: all.
+            after: number of rows to pass over.
+            state: of the last one of them.
+
+        Raises:
+            CorpusError: the source cannot be read; possibly only after some rows.
+        """
+
+    def failed_rule(self, row: Row) -> str | None:
+        """The first rule that a row fails; None: its document is kept."""
+        return self.source.filters.failed_rule(row.text, row.columns, row.location)
+
+    def size(self, row: Row) -> int:
+        """How much of the limit a document uses."""
+        return len(row.text.encode())
+
+    def documents(self, shard: Shard | None = None, position: Any = None) -> Documents:
+        """The documents of a shard, or all, in an order that never changes.
+
+        Args:
+            shard: which documents; None: all, of which there must be one.
+            position: a `Documents.position` after which they are read; None: from the first one.
+        """
+        return Documents(self, shard, position)
+
+    def sample(self, max_bytes: int) -> list[tuple[str, str]]:
+        """Documents that hold `max_bytes` of UTF-8, drawn by a hash of their ids. Errors as `rows`."""
+        return capped(self.documents(), max_bytes)
+
+
+class Documents:
+    """(document id, text) pairs that pass the filters, each id once; to be iterated once. Errors as `Reader.rows`."""
+
+    def __init__(self, reader: Reader, shard: Shard | None = None, position: Any = None) -> None:
+        self._reader, self._shard = reader, shard
+        self.read, self.size, dropped, self._state = position or (0, 0, {}, None)
+        self.dropped = Counter[str](dropped)
+        """Rule -> documents that it dropped; a document counts for the first rule that it fails."""
+        self._fraction: float | None = 0.0
+
+    def position(self) -> list[Any]:
+        """After the last document: rows read, size and number of the documents until there, state; JSON."""
+        return [self.read, self.size, dict(self.dropped), self._state() if callable(self._state) else self._state]
+
+    def progress(self) -> float | None:
+        """Fraction that has been read, 0 to 1; None: unknown."""
+        limit = self._reader.limit
+        return self._fraction if limit is None else min(self.size / limit, 1.0)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        reader, limit = self._reader, self._reader.limit
+        found = self.read > 0
+        if limit is not None and self.size >= limit:
+            return
+        for row in reader.rows(self._shard, self.read, self._state):
+            self.read += 1
+            self._fraction, self._state = row.fraction, row.state
+            if (rule := reader.failed_rule(row)) is not None:
+                self.dropped[rule] += 1
+                continue
+            found = True
+            self.size += reader.size(row)
+            yield row.name, row.text
+            if limit is not None and self.size >= limit:
+                return
+        if not found and self._shard is None:
+            raise nothing_found(reader.source, self.dropped)
+
+
+def nothing_found(source: Source, dropped: Mapping[str, int]) -> CorpusError:
+    """The error of a source without a document that is kept, with the documents that each rule dropped."""
+    rules = ", ".join(f"{rule} dropped {count:,}" for rule, count in dropped.items() if rule != "empty")
+    return CorpusError(
+        f"{source.label}: no document passes the filters ({rules})"
+        if rules
+        else f"{source.label}: no text in it; allowed: at least one document that is not empty"
+    )
