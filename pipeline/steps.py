@@ -22,7 +22,7 @@ from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.show.report.pages import write_pages
 from pipeline.show.tables import cost_table
-from pipeline.show.terminal.tables import answer_items, print_items, shown
+from pipeline.show.terminal import answer_items, print_items, shown
 from pipeline.show.tracking.mirror import track_answer
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import collect as collect_points

@@ -17,7 +17,7 @@ from pipeline.papers.make import make_tables
 from pipeline.plan.validation_documents import choose_validation
 from pipeline.plan.write import write_plan
 from pipeline.question.schema import Question
-from pipeline.show.terminal.tables import answer_line
+from pipeline.show.terminal import answer_line
 from pipeline.show.tracking.sync import sync
 from pipeline.steps import STEPS, answered_questions, go_on, planned_now, print_answer, steps_between
 from pipeline.study.context import context_of

@@ -58,24 +58,21 @@ class Evidence:
     @cached_property
     def fits(self) -> dict[str, Mapping[str, Fit | LawAverage]]:
         """Law, or average, -> corpus -> fit, of the laws that are fitted to both corpora."""
-        laws = self._fitted
-        fits = {law: {corpus: self.context.fits[corpus][law] for corpus in self.corpora} for law in laws}
+        fits: dict[str, Mapping[str, Fit | LawAverage]] = {}
+        alone = self.context.fits if self._fitted else {}
+        for law in self._fitted:
+            fits[law] = {corpus: alone[corpus][law] for corpus in self.corpora}
         weights = self.recommendation.weights if self.recommendation else {}
-        averaged = all(of and {*of} <= {*laws} for of in weights.values()) and weights
-        averages = (
-            {corpus: LawAverage({law: fits[law][corpus] for law in of}, of) for corpus, of in weights.items()}
-            if averaged
-            else {}
-        )
-        return {**fits, AVERAGE: averages} if averages else {**fits}
+        if weights and all(of and {*of} <= {*fits} for of in weights.values()):
+            fits[AVERAGE] = {
+                corpus: LawAverage({law: alone[corpus][law] for law in of}, of) for corpus, of in weights.items()
+            }
+        return fits
 
-    @property
+    @cached_property
     def _fitted(self) -> list[str]:
-        return [
-            law
-            for law in self.context.question.law
-            if all(fit_file(self.study, of, law).exists() for of in self.corpora)
-        ]
+        laws = self.context.question.law
+        return [law for law in laws if all(fit_file(self.study, corpus, law).exists() for corpus in self.corpora)]
 
     @cached_property
     def tested(self) -> pd.DataFrame | None:
@@ -87,13 +84,12 @@ class Evidence:
     def target(self) -> Target | None:
         """The run that the answer is for."""
         answer = self.recommendation
-        chosen = answer.target if answer and goal_of(self.question).chooses_run else None
+        if self.points is None:
+            return None
         try:
-            if self.points is None:
-                return None
-            if chosen is None:
+            if answer is None or not goal_of(self.question).chooses_run:
                 return find_target(self.context.question, self.points)
-            return find_target(self.question, self.points, chosen.model).lasting(chosen.steps)
+            return find_target(self.question, self.points, answer.target.model).lasting(answer.target.steps)
         except StudyError:
             return None
 
