@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 import pandas as pd
 from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from pipeline.papers.table import Table
 from pipeline.papers.verdict import RULE
@@ -103,9 +101,11 @@ def print_tables(results: list[Result], console: Console) -> None:
         caption = f"{'paper | here' if both else ' and '.join(sides)}. {result.note}"
         body = [[*key, *map(" | ".join, cells)] for key, cells in rows]
         heads = [*names, *(column.name for column in columns)]
-        console.print(_rich(heads, body, f"{numbered(result.name)}: {result.table.title}", caption))
-    overview = verdicts(results)[["table", "verdict", "why"]]
-    console.print(_rich(list(overview.columns), list(overview.itertuples(index=False)), "do they hold here?", ""))
+        title = f"{numbered(result.name)}: {result.table.title}"
+        console.print(Cells(title, heads, body, caption, left=len(names), words=True))
+    columns = ["table", "verdict", "why"]
+    rows = [[getattr(result, name) for name in ("name", "verdict", "why")] for result in results]
+    console.print(Cells("do they hold here?", columns, rows, left=len(columns), words=True))
 
 
 def numbered(name: str) -> str:
@@ -159,15 +159,6 @@ def pipes(rows: Iterable[Iterable[object]], head: Iterable[str]) -> str:
 
     head = list(head)
     return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in (head, ["---"] * len(head), *rows))
-
-
-def _rich(head: list[str], rows: list, title: str, caption: str) -> RichTable:
-    rich_table = RichTable(title=title, caption=Text(caption) if caption else None)
-    for name in head:
-        rich_table.add_column(name, overflow="fold")
-    for row in rows:
-        rich_table.add_row(*(Text(str(cell)) for cell in row))
-    return rich_table
 
 
 def _capital(words: str) -> str:

@@ -42,8 +42,10 @@ class Table:
         title, note = (Text(words) if words else None for words in (self.title, self.note))
         table = RichTable(title=title, caption=note, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         for number, name in enumerate(self.columns[self.group : last], start=self.group):
-            side = "left" if number < self.left else "right"
-            table.add_column(Text(name), justify=side, no_wrap=not self.words, overflow="fold")
+            # Names wrap before a number is cut.
+            named = number < self.left
+            side, whole = "left" if named else "right", not (named or self.words)
+            table.add_column(Text(name), justify=side, no_wrap=whole, overflow="fold")
         above: list[str] = []
         for number, row in enumerate(self.rows):
             cells = [cell if isinstance(cell, str) else cell[0] for cell in row]

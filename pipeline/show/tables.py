@@ -97,7 +97,7 @@ def answer_table(
     for row in measured:
         at = row if by_place else content.predicted[row.corpus]
         predicted = row.predicted if by_place else content.predicted[row.corpus].loss
-        found = (f"{row.measured:.4f}", f"{row.measured / row.before - 1:+.2%}", f"{row.relative_error:+.2%}")
+        found = (f"{row.measured:.4f}", f"{row.relative_error:+.2%}", f"{row.measured / row.before - 1:+.2%}")
         expected = (f"{row.before:.4f}", f"{predicted:.4f}", f"{at.low:.4f} to {at.high:.4f}")
         place = [_place(measured, row)] if by_place else []
         rows.append([(row.corpus, colours[row.corpus]), *place, *expected, *found, "yes" if row.inside else "no"])
@@ -105,8 +105,8 @@ def answer_table(
         expected = (f"{content.loss_before[corpus]:.4f}", f"{loss.loss:.4f}", f"{loss.low:.4f} to {loss.high:.4f}")
         rows.append([(corpus, colours[corpus]), *expected, "not yet", "", "", ""])
     columns = ["loss on", *([_places(measured)] if by_place else []), "before", "predicted", "90% interval"]
-    columns += ["measured", "change", "error", "inside"]
-    return Table(title, columns, rows, note)
+    columns += ["measured", "error", "change", "inside"]
+    return Table(title, columns, rows, note, page_only=2)
 
 
 def confirmation_table(rows: Sequence[ConfirmationRow]) -> Table:
