@@ -55,6 +55,8 @@ VERBS = {
 _HYDRA_FLAGS = (
     *("-m", "--multirun", "-c", "--cfg", "-i", "--info", "--hydra-help", "-sc", "--shell-completion", "--resolve"),
 )
+_KEEPING = ("fit", "recommend", "confirm")
+"""Verbs whose overrides of laws, goal, bootstrap, confirmation and design are kept in the study."""
 _OF_A_STUDY = ("experiment", "name", "points", "tables.points", "corpora")
 """Keys that name the study of `cptlaw tables`."""
 
@@ -140,6 +142,7 @@ def _carry_out(verb: str, rest: list[str], debug: bool, loaded: Callable[[], obj
 
     from pipeline.cli import verbs
     from pipeline.launch.exit_codes import exit_code_of
+    from pipeline.study.folder import keep_overrides
     from training.run import Exit
 
     console = Console()
@@ -164,7 +167,11 @@ def _carry_out(verb: str, rest: list[str], debug: bool, loaded: Callable[[], obj
             return int(module.carry_out(rest, console))
         question = _question(verb, rest)
         loaded()
-        return int(verbs.carry_out(verb, question, console))
+        code = verbs.carry_out(verb, question, console)
+        # Not before: a command that was refused leaves the question as it was.
+        if verb in _KEEPING and (kept := keep_overrides(Path(question.studies) / question.name, rest)):
+            console.print(f"kept in study.yaml: {' '.join(kept)}", highlight=False, markup=False, soft_wrap=True)
+        return int(code)
     except (Exception, KeyboardInterrupt) as error:
         known = exit_code_of(error)
         if debug and known is None:

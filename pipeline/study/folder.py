@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
-from pipeline.question.loading import END, START
+from pipeline.question.loading import END, START, load_question
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import ROLES, Question
 from training.durable import as_counted_lines, read_counted_lines, write_whole
 from training.run import state_of
@@ -19,6 +21,10 @@ from training.spec import RunSpec, SpecError
 SCHEMA = 1
 IMPORTED = "imported"
 """In place of the fingerprints of corpora and weights that are elsewhere, and of their paths."""
+
+
+KEPT = r"law=|law\.|goal=|goal\.|bootstrap=|confirm\.|design\."
+"""How an override of fit, recommend or confirm begins that later commands about the study need too."""
 
 
 class StudyError(ValueError):
@@ -141,6 +147,25 @@ def question_yaml(question: Question) -> str:
     """
     kept = dataclasses.replace(question, run=None, retry_failed=False, dry_run=False)
     return f"{START}{OmegaConf.to_yaml(OmegaConf.structured(kept))}{END}"
+
+
+def keep_overrides(folder: Path, overrides: Sequence[str]) -> list[str]:
+    """Change the question of a study by those overrides that later commands about it need too.
+
+    Returns:
+        The overrides that changed study.yaml; none where it has them already, or would not be a question with them.
+    """
+    file, kept = folder / "study.yaml", [word for word in overrides if re.match(KEPT, word)]
+    if not kept or not file.exists():
+        return []
+    try:
+        text = question_yaml(load_question(file, kept))
+    except ConfigError:
+        return []
+    if text == file.read_text():
+        return []
+    write_whole(file, text)
+    return kept
 
 
 def _planned(line: dict[str, Any]) -> PlannedRun:

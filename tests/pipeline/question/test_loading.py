@@ -17,6 +17,7 @@ from hydra import compose, initialize_config_module
 
 from conf import CONF, options
 from fitting import LAWS
+from pipeline.cli import verbs
 from pipeline.cli.main import VERBS, run
 from pipeline.goals.registry import checked, load_question, question_of_study, read_question
 from pipeline.question import loading
@@ -26,6 +27,7 @@ from pipeline.question.phases import pieces
 from pipeline.question.ranges import PHASE_RANGES, RANGES
 from pipeline.question.schema import Question
 from pipeline.study.folder import question_yaml
+from training.run import Exit
 
 GROUPS = sorted(
     (path.parent.name, path.stem)
@@ -394,6 +396,23 @@ def test_planning_does_not_load_torch_or_plotly() -> None:
         "assert not {'torch', 'transformers', 'plotly'} & {*sys.modules}"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode == 0
+
+
+def test_a_study_keeps_the_overrides_of_its_answer(
+    stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(stored, tmp_path)
+    kept = ["law=[dcpt]", "goal.tolerance=0.05", "goal=trade-off", "bootstrap=7", "confirm.seeds=2", "design.batch=3"]
+    # Refused, since there is no plan.
+    assert run(["recommend", str(tmp_path), *kept]) == 3
+    assert load_question(tmp_path / "study.yaml") == load_question(stored)
+    monkeypatch.setattr(verbs, "carry_out", lambda verb, question, console: Exit.DONE)
+    assert run(["recommend", str(tmp_path), *kept, "seed=3", "retry_failed=true"]) == 0
+    assert capsys.readouterr().out == f"kept in study.yaml: {' '.join(kept)}\n"
+    for again in (["confirm", *kept[1:]], ["status", "goal.tolerance=0.1"], ["fit", "seed=4"]):
+        assert run([again[0], str(tmp_path), *again[1:]]) == 0
+    assert capsys.readouterr().out == ""
+    assert load_question(tmp_path / "study.yaml") == load_question(stored, kept)
 
 
 def test_a_stored_tables_run_does_not_train(tmp_path: Path) -> None:
