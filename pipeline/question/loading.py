@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_module
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -70,7 +69,8 @@ def _composed(overrides: Sequence[str]) -> DictConfig:
         files, parsed = words, []
     dates = tuple(path.stat().st_mtime_ns for path in CONF.glob("**/*.yaml"))
     composed = copy.deepcopy(_composed_files(tuple(files), dates))
-    ConfigLoaderImpl._apply_overrides_to_config(parsed, composed)
+    for one in parsed:
+        OmegaConf.update(composed, one.key_or_group, one.value(), merge=True, force_add=one.is_force_add())
     return composed
 
 

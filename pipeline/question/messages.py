@@ -19,16 +19,6 @@ from rich.table import Table
 from conf import options
 from pipeline.question.schema import Question
 
-RENAMED = {
-    r"arms": r"variants",
-    r"corpora\.validation_share": r"corpora.validation_ratio",
-    r"goal\.share": r"goal.domain_ratio",
-    r"law\.([^.]+)\.least_share": r"law.\1.min_ratio",
-    r"(.*\b)?mixture\.domain": r"\1mixture.domain_ratio",
-    r"tables\.least_share": r"tables.min_ratio",
-}
-"""Former key, as an expression -> its present name."""
-
 
 class ConfigError(ValueError):
     """The mistakes in a question, a line each."""
@@ -71,9 +61,7 @@ def unknown_choice(group: str, name: str, known: Iterable[str]) -> str:
 def unknown_key(key: str, owner: type) -> str:
     """The message for a key that is no field of the dataclass at its place."""
     names, (*_, name) = [item.name for item in fields(owner)], key.split(".")
-    renamed = _present_name(key)
-    suggestion = f"; did you mean {renamed}?" if renamed else nearest(name, names)
-    return f"{key}: no such key; allowed: {', '.join(names)}{suggestion}"
+    return f"{key}: no such key; allowed: {', '.join(names)}{nearest(name, names)}"
 
 
 def value_problems(key: str, value: Any, schema: type = Question) -> Iterator[str]:
@@ -143,15 +131,7 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 
 def _suggested_key(key: str, schema: type) -> str:
-    if renamed := _present_name(key):
-        return f"; did you mean {renamed}?"
     return nearest(key, [name for name, *_ in describe_keys(schema)])
-
-
-def _present_name(key: str) -> str:
-    """The present name of a former key, or an empty string."""
-    matches = ((re.fullmatch(former, key), present) for former, present in RENAMED.items())
-    return next((match.expand(present) for match, present in matches if match), "")
 
 
 def describe_keys(schema: type = Question, prefix: str = "") -> Iterator[tuple[str, str, str]]:

@@ -259,23 +259,6 @@ def test_values_that_omegaconf_takes_are_no_mistakes(key: str) -> None:
     assert list(value_problems(key, VALUES[key])) == []
 
 
-RENAMED = {
-    "mixture.domain=0.3": "mixture.domain_ratio",
-    "arms.slow={continual: {steps: 9}}": "variants",
-    "goal.share=0.5": "goal.domain_ratio",
-    "law.dcpt.least_share=0.1": "law.dcpt.min_ratio",
-    "tables.least_share=0.1": "tables.min_ratio",
-    "corpora.validation_share=0.1": "corpora.validation_ratio",
-}
-
-
-@pytest.mark.parametrize("override", RENAMED)
-def test_a_renamed_key_is_answered_with_its_name(override: str, stored: Path) -> None:
-    for read in (lambda: read_question([override]), lambda: load_question(stored, [override])):
-        with pytest.raises(ConfigError, match=rf"no such key; did you mean {RENAMED[override]}\?$"):
-            read()
-
-
 def test_what_cannot_be_spread_over_processes_is_refused() -> None:
     words = ["experiment=quickstart", "parallel=zero2", "parallel.processes=3", "+parallel.deepspeed.bf16.enabled=true"]
     with pytest.raises(ConfigError) as refused:
