@@ -123,19 +123,19 @@ def _cards(evidence: Evidence, content: Recommendation) -> list[tuple[str, str, 
     weights = "; ".join(f"on {corpus} {weights_used(of_law)}" for corpus, of_law in content.weights.items() if of_law)
     size = f"N = {quantity(target.N * 1e9)} (non-embedding), {quantity(target.D * 1e9)} tokens"
     tested = f"weights by held-out errors: {weights}" if weights else "it answers alone"
-    confirmed = ("not yet", "no run at the recommended domain ratio has been compared")
+    confirmed, words = "not yet", "no run at the recommended domain ratio has been compared"
     if rows := evidence.answered:
         worst = max(abs(row.relative_error) for row in rows)
         inside = f"{sum(row.inside for row in rows)} of {len(rows)} losses inside their 90% interval"
         general = [row for row in rows if row.corpus == evidence.general]
         increases = ((row.corpus, row.measured / content.loss_before[row.corpus] - 1) for row in general)
         rises = (f"loss increase on {corpus}: {increase:+.2%}" for corpus, increase in increases)
-        confirmed = (f"within {worst:.2%}", "; ".join([inside, *rises]))
+        confirmed, words = f"within {worst:.2%}", "; ".join([inside, *rises])
     return [
         ("Model", target.model, size),
         ("Law", " and ".join(dict.fromkeys(content.law.values())), tested),
         ("Binding constraint", content.binding, _asked(evidence, content)),
-        ("Confirmed", *confirmed),
+        ("Confirmed", confirmed, words),
     ]
 
 

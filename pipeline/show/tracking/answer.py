@@ -86,8 +86,11 @@ def _log(tracked: TrackedRun, evidence: Evidence) -> None:
     for name, figure in (("ratios", ratio_curves(evidence)), ("losses", loss_curves(evidence))):
         for panel in figure.panels if figure else []:
             run.log({f"{name}/{panel.group} {panel.title}".strip(): wandb.Plotly(Figure(panel.whole))})
-    if rows := [[getattr(row, column) for column in COLUMNS] for row in evidence.confirmations]:
-        run.log({"predicted against measured": wandb.Table(columns=list(COLUMNS), data=rows)})
+    if evidence.confirmations:
+        table = wandb.Table(columns=list(COLUMNS))
+        for row in evidence.confirmations:
+            table.add_data(*(getattr(row, column) for column in COLUMNS))
+        run.log({"predicted against measured": table})
     # wandb refuses an artifact whose name has other letters.
     artifact = wandb.Artifact("study-" + re.sub(r"[^A-Za-z0-9_.-]", "-", folder.resolve().name)[:100], "study")
     answers = folder / study.answers
