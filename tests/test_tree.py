@@ -20,8 +20,11 @@ def test_only_the_agreed_names_at_the_top() -> None:
 
 
 def test_ci_calls_the_readmes_test_command() -> None:
-    for page in (".ci/run", "README.md"):
-        assert "make test-all " in (ROOT / page).read_text()
+    readme, ci = ((ROOT / page).read_text() for page in ("README.md", ".ci/run"))
+    assert "make test " in readme
+    assert "make test-all " in readme
+    assert "tests=test-all\n" in ci
+    assert ci.count('make "$tests" ') == 2
 
 
 def test_torch_is_pinned() -> None:
