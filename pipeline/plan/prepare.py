@@ -14,8 +14,8 @@ from pipeline.plan.runs import data_folder
 from pipeline.question.schema import Question
 from training.corpora.corpus_store import Bar
 from training.corpora.documents import CorpusError
-from training.corpora.files import is_url, location, refuse_unreadable
 from training.corpora.generated import GeneratedReader
+from training.corpora.locations import is_url, location, refuse_unreadable
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, begin, prepare
 from training.corpora.source import Generation, Source

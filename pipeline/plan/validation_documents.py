@@ -11,7 +11,7 @@ from pipeline.plan.prepare import progress_bar, sources_of, validation_set
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import ModelConfig, Question
 from pipeline.study.folder import Study
-from training.corpora.files import is_url
+from training.corpora.locations import is_url
 from training.corpora.readers import open_reader
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from training.corpora.documents import CorpusError, json_hash
-from training.corpora.language_model import model_fingerprint
+from training.corpora.language_model import model_fingerprint, start_token
 from training.corpora.reader import Documents, Reader, Row, Shard
 from training.corpora.source import Generation, Source
-from training.corpora.tokenizer import declared_separator, end_of_text_id, load_tokenizer
+from training.corpora.tokenizer import load_tokenizer
 from training.durable import read_lines_whole, write_whole
 
 # Increased when other rules of sampling give other text.
@@ -147,11 +147,6 @@ def sampling_fingerprint(how: Generation) -> str:
     model = model_fingerprint(folder, "generated.model")
     keys = [how.temperature, how.top_p, how.max_tokens, how.seed, how.batch]
     return json_hash([_RULES, model, start_token(how, load_tokenizer(folder)), *keys])
-
-
-def start_token(how: Generation, tokenizer: Any) -> int:
-    """Token id from which each document is sampled."""
-    return end_of_text_id(tokenizer, how.separator or declared_separator(how.model or ""))
 
 
 def _check_survivors(kept: Documents) -> None:

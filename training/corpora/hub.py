@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from training.corpora.documents import CorpusError, json_hash
-from training.corpora.files import check_columns, content_hash, document_of, first_line
+from training.corpora.files import check_columns, content_hash, document_of
+from training.corpora.locations import first_line
 from training.corpora.reader import Reader, Row, Shard
 from training.corpora.source import Source
 

@@ -12,8 +12,7 @@ import torch
 from transformers import GenerationConfig, StoppingCriteriaList
 
 from training.corpora.documents import CorpusError, document_hash
-from training.corpora.generated import start_token
-from training.corpora.language_model import open_model
+from training.corpora.language_model import open_model, start_token
 from training.corpora.source import Generation
 from training.corpora.tokenizer import load_tokenizer, vocabulary_problem
 from training.model import non_finite_weight

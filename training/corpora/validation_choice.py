@@ -12,9 +12,8 @@ import numpy as np
 
 from training.corpora.corpus_store import Bar, Log
 from training.corpora.documents import CorpusError, json_hash, sampled
-from training.corpora.files import is_url
-from training.corpora.language_model import model_fingerprint
-from training.corpora.perplexity import perplexities
+from training.corpora.language_model import model_fingerprint, perplexities
+from training.corpora.locations import is_url
 from training.durable import write_whole
 
 

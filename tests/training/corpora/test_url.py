@@ -13,7 +13,8 @@ from huggingface_hub import HfFileSystem
 from pipeline.cli.main import run as cptlaw
 from tests.training.corpora.rows import as_lines, file_reader, read, with_positions, write
 from training.corpora.documents import CorpusError
-from training.corpora.files import file_bytes, file_fingerprint, location, shards_of
+from training.corpora.files import file_bytes, file_fingerprint, shards_of
+from training.corpora.locations import location
 from training.corpora.manifest import Manifest
 from training.corpora.validation_choice import Choice, write_validation_set
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import SHAPE
 from training.corpora.documents import CorpusError, sampled
-from training.corpora.perplexity import perplexities
+from training.corpora.language_model import perplexities
 from training.corpora.tokenizer import load_tokenizer, train_tokenizer
 from training.corpora.validation_choice import Choice, worst_under_all, write_validation_set
 from training.model import build_model
