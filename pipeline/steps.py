@@ -24,7 +24,7 @@ from pipeline.show.report.pages import write_pages
 from pipeline.show.tables import cost_table
 from pipeline.show.terminal import answer_items, print_items, shown
 from pipeline.show.tracking.mirror import track_answer
-from pipeline.study.artifacts import Recommendation
+from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.collect import collect as collect_points
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
@@ -220,7 +220,14 @@ def _is_answered(context: Context) -> bool:
 
 
 def _is_confirmed(context: Context) -> bool:
-    return is_confirmed(context.study, context.plan)
+    """Whether confirmation.json compares all points with this recommendation, and not with an earlier one."""
+    study, question = context.study, context.question
+    if not is_confirmed(study, context.plan) or question.goal_kind.many_domains:
+        return is_confirmed(study, context.plan)
+    ratio = (Recommendation.read(study).mixture or {}).get(question.corpora.domain)
+    confirmation = Confirmation.read(study)
+    at_answer = any(ratio is not None and abs(row.domain_ratio - ratio) < 5e-4 for row in confirmation.confirmations)
+    return at_answer and confirmation.outcome.tolerance in (None, question.goal.tolerance)
 
 
 STEPS = {

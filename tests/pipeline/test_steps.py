@@ -15,7 +15,7 @@ from pipeline.goals.registry import read_question
 from pipeline.question.schema import Question
 from pipeline.show.report.pages import write_pages
 from pipeline.steps import STEPS, Step, go_on, next_steps
-from pipeline.study.artifacts import Machine
+from pipeline.study.artifacts import Machine, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import Study, StudyError, question_yaml
 from tests.pipeline.show.report.report_study import long_corpora, whole_study
@@ -57,6 +57,15 @@ def test_what_is_missing_is_made_again_with_all_behind_it(
     assert next_steps(confirmed)[0] == left
     assert next_steps(confirmed)[-1] == "report"
     assert write_pages(confirmed)[0].exists()  # As far as there is something to show.
+
+
+def test_a_confirmation_of_another_answer_is_none(confirmed: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Context, "is_prepared", True)
+    answer = Recommendation.read(confirmed.study)
+    ratio = (answer.mixture or {})[confirmed.question.corpora.domain]
+    moved = {"general": 1 - ratio + 0.1, confirmed.question.corpora.domain: ratio - 0.1}
+    dataclasses.replace(answer, mixture=moved).write(confirmed.study)
+    assert next_steps(confirmed) == ["confirm", "report"]
 
 
 def test_another_question_is_planned_anew_and_an_open_run_trained(confirmed: Context, monkeypatch) -> None:
