@@ -63,7 +63,7 @@ class TableFit:
     """Folder to write the fits to, a JSON file per law and corpus; null: only print."""
 
 
-def fit_table(arguments: Sequence[str], console: Console) -> Exit:
+def carry_out(arguments: Sequence[str], console: Console) -> Exit:
     """Fit the laws that the arguments (key=value) ask for, and print parameters and comparison.
 
     Raises:

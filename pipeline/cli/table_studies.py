@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from pipeline.goals.registry import load_question, question_of_study, read_question
 from pipeline.papers.catalogue import READINGS, TABLES
+from pipeline.papers.make import make_tables
 from pipeline.papers.table import PaperStudy, StudyReader
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.show.tables import cost_table
-from pipeline.steps import steps_between
-from pipeline.study.context import Context
-from pipeline.study.folder import Study, StudyError
+from pipeline.show.terminal import print_items
+from pipeline.steps import STEPS, steps_between
+from pipeline.study.context import Context, context_of
+from pipeline.study.folder import Study, StudyError, study_of
 from training.run import Exit
 
 RUN_HINT = "tables.run=true runs it, and continues after a stop"
-CarryOut = Callable[[str, Question, Console], Exit]
-"""Carries out a verb; passed in, because `pipeline.cli.verbs` imports this module."""
 
 
-def make_all_tables(overrides: Sequence[str], console: Console, carry_out: CarryOut) -> Exit:
+def tables(question: Question, console: Console) -> Exit:
+    """The papers' tables from a study, beside the papers' numbers."""
+    study = study_of(question)
+    code = complete_study(study, question, console)
+    return make_tables(study, question, console) if code == Exit.DONE else code
+
+
+def make_all_tables(overrides: Sequence[str], console: Console) -> Exit:
     """Make the tables of every paper, from the study of each experiment: `cptlaw tables` without a study.
 
     Returns:
@@ -45,14 +52,14 @@ def make_all_tables(overrides: Sequence[str], console: Console, carry_out: Carry
         names = question.tables.names or list(TABLES)
         if unknown := [name for name in names if name not in TABLES]:
             raise ConfigError([f"tables.names: {name!r}; allowed: {', '.join(TABLES)}" for name in unknown])
-        question.tables.names = [name for name in names if TABLES[name].reads in readings]
-        if not question.tables.names:
+        question.tables.names = own = [name for name in names if TABLES[name].reads in readings]
+        if not own:
             continue
-        console.rule(f"{question.name}: tables {question.tables.names[0]} to {question.tables.names[-1]}", align="left")
+        console.rule(f"{question.name}: tables {own[0]} to {own[-1]}", align="left")
         try:
-            result = carry_out("tables", question, console)
+            result = tables(question, console)
         except StudyError as error:
-            console.print(str(error), highlight=False, markup=False, soft_wrap=True)
+            print_items([str(error)], console)
             result = Exit.INPUT_MISSING
         if result not in (Exit.DONE, Exit.INPUT_MISSING):
             return result
@@ -60,7 +67,7 @@ def make_all_tables(overrides: Sequence[str], console: Console, carry_out: Carry
     return code
 
 
-def complete_study(study: Study, question: Question, console: Console, carry_out: CarryOut) -> Exit:
+def complete_study(study: Study, question: Question, console: Console) -> Exit:
     """Check that a study has what its tables are made from; with tables.run train what is missing.
 
     Returns:
@@ -69,30 +76,34 @@ def complete_study(study: Study, question: Question, console: Console, carry_out
     Raises:
         StudyError: nothing is there and tables.run is false; the cost is printed first.
     """
-    settings = question.tables
-    needed = {TABLES[name].reads for name in settings.names if name in TABLES}
+    needed = {TABLES[name].reads for name in question.tables.names if name in TABLES}
     needed = needed or {name for name, reading in READINGS.items() if reading.applies(question)}
-    readings = [READINGS[name] for name in READINGS if name in needed]
+    readings = [reading for name, reading in READINGS.items() if name in needed]
     open_runs = _open_runs(study)
-    missing = _missing(readings, study, question)
-    if settings.points or not (missing or open_runs):
+    missing = []
+    for reading in readings:
+        try:
+            reading.read(PaperStudy(study, question))
+        except StudyError as error:
+            missing.append(str(error))
+    if question.tables.points or not (missing or open_runs):
         return Exit.DONE
-    if settings.run:
-        return _run(study, question, readings, console, carry_out)
-    if open_runs != 0:
-        _print_cost(study, question, console, carry_out)
+    if question.tables.run:
+        return _run(study, question, readings, console)
+    if open_runs != 0 and not study.plan_file.exists():
+        STEPS["plan"].run(context_of(question), console)
+    elif open_runs:
+        console.print(cost_table(Context(question, study), [r for r in study.read_plan() if study.state(r) != "done"]))
     state = "not begun" if open_runs is None else f"{open_runs} runs to train"
     lines = missing if open_runs == 0 else [f"{study.folder}: {state}"]
     message = f"{'; '.join(lines)}; {RUN_HINT}"
     if readings and len(missing) == len(readings):
         raise StudyError(message)
-    console.print(f"{message}; made from the finished runs", highlight=False, markup=False, soft_wrap=True)
+    print_items([f"{message}; made from the finished runs"], console)
     return Exit.DONE
 
 
-def _run(
-    study: Study, question: Question, readings: Sequence[StudyReader], console: Console, carry_out: CarryOut
-) -> Exit:
+def _run(study: Study, question: Question, readings: Sequence[StudyReader], console: Console) -> Exit:
     steps = steps_between("prepare", "train") if _open_runs(study) != 0 else []
     after = list(dict.fromkeys(verb for reading in readings for verb in reading.verbs))
     for step in [*steps, *after]:
@@ -103,7 +114,7 @@ def _run(
         console.rule(step, align="left")
         variant = load_question(study.folder / "study.yaml", overrides) if overrides else question
         variant.name, variant.studies = question.name, question.studies
-        if (code := carry_out(verb, variant, console)) != Exit.DONE:
+        if (code := STEPS[verb].run(context_of(variant), console)) != Exit.DONE:
             return code
     return Exit.DONE
 
@@ -115,24 +126,6 @@ def _open_runs(study: Study) -> int | None:
     if not study.plan_file.exists():
         return None
     return sum(study.state(run) != "done" for run in study.read_plan())
-
-
-def _missing(readings: Sequence[StudyReader], study: Study, question: Question) -> list[str]:
-    """The error of each reading that fails."""
-    errors = []
-    for reading in readings:
-        try:
-            reading.read(PaperStudy(study, question))
-        except StudyError as error:
-            errors.append(str(error))
-    return errors
-
-
-def _print_cost(study: Study, question: Question, console: Console, carry_out: CarryOut) -> None:
-    if not study.plan_file.exists():
-        carry_out("plan", question, console)
-    elif runs := [run for run in study.read_plan() if study.state(run) != "done"]:
-        console.print(cost_table(Context(question, study), runs))
 
 
 def _question(reading: StudyReader, overrides: Sequence[str]) -> Question:

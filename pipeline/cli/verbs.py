@@ -1,29 +1,116 @@
-"""The verbs of the command line that are no step: a function each."""
+"""What `cptlaw VERB ...` does: read the question from its words, and carry out a step, or a verb that is no step."""
 
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from pipeline.cli.table_studies import complete_study
-from pipeline.goals.registry import goal_of
+from pipeline.cli import sweep
+from pipeline.cli.table_studies import make_all_tables, tables
+from pipeline.cli.verb_table import VERBS
+from pipeline.goals.registry import goal_of, question_of_study, read_question
 from pipeline.launch.downstream import evaluate_tasks, task_table
+from pipeline.launch.exit_codes import exit_code_of
 from pipeline.launch.launcher import LAUNCHERS, launch
-from pipeline.papers.make import make_tables
 from pipeline.plan.validation_documents import choose_validation
 from pipeline.plan.write import write_plan
+from pipeline.question.loading import selects_file
+from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
-from pipeline.show.terminal import answer_line
+from pipeline.show.terminal import answer_line, print_items
 from pipeline.show.tracking.sync import sync
 from pipeline.steps import STEPS, answered_questions, go_on, planned_now, print_answer, steps_between
 from pipeline.study.context import context_of
-from pipeline.study.folder import study_of
+from pipeline.study.folder import keep_overrides, study_of
 from pipeline.study.status import MOST, status_table, statuses
 from training.run import Exit
+
+_HYDRA_FLAGS = {
+    *("-m", "--multirun", "-c", "--cfg", "-i", "--info", "--hydra-help", "-sc", "--shell-completion", "--resolve")
+}
+_KEEPING = ("fit", "recommend", "confirm")
+"""Verbs whose overrides of laws, goal, bootstrap, confirmation and design are kept in the study."""
+_STUDY_KEYS = {"experiment", "name", "points", "tables.points", "corpora"}
+"""Keys that name the study of `cptlaw tables`."""
+
+
+def run_verb(verb: str, words: list[str], debug: bool, loaded: Callable[[], object]) -> int:
+    """Exit code of a verb; an error is a line on stderr. `loaded` is called before anything is written."""
+    try:
+        return int(_run_words(verb, words, Console(), loaded))
+    except (Exception, KeyboardInterrupt) as error:
+        known = exit_code_of(error)
+        if debug and known is None:
+            raise
+        code, line = known or (Exit.CRASH, f"{type(error).__name__}: {error} (--debug shows where)")
+    if debug:
+        traceback.print_exc()
+    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(line)
+    return code
+
+
+def _run_words(verb: str, words: list[str], console: Console, loaded: Callable[[], object]) -> Exit:
+    keys = {word.split("=")[0] for word in words}
+    module = "fit_table" if verb == "fit" and any(word.startswith("points=") for word in words) else VERBS[verb].module
+    if module:
+        own = import_module(f"pipeline.cli.{module}")
+        loaded()
+        return own.carry_out(words, console)
+    if verb == "train" and keys & _HYDRA_FLAGS:
+        loaded()
+        return sweep.run_sweep(words)
+    if verb == "tables" and not keys & _STUDY_KEYS and all("=" in word for word in words):
+        loaded()
+        return make_all_tables(words, console)
+    question = _question(verb, words)
+    loaded()
+    code = carry_out(verb, question, console)
+    # Not before: a command that was refused leaves the question as it was.
+    if verb in _KEEPING and (kept := keep_overrides(Path(question.studies) / question.name, words)):
+        print_items([f"kept in study.yaml: {' '.join(kept)}"], console)
+    return code
+
+
+def _question(verb: str, rest: list[str]) -> Question:
+    on_study = VERBS[verb].on_study
+    if verb == "tables":
+        rest = [_study_word(word) for word in rest]
+    folders = [word for word in rest if "=" not in word and not word.startswith(("-", "~", "+"))]
+    overrides = [word for word in rest if word not in folders]
+    problems = [f"{word}: no such option" for word in overrides if word.startswith("-")]
+    if not problems and len(folders) > (on_study or VERBS[verb].or_study):
+        problems = [f"{folders[-1]}: not key=value"]
+    if problems:
+        raise ConfigError([f"{problem}; see cptlaw {verb} --help" for problem in problems])
+    if folders:
+        folder = Path(folders[0])
+        # status and cancel skip the checks, which load scipy for half a second: study.yaml was checked before.
+        return question_of_study(folder, overrides, again=bool(overrides) or verb not in ("status", "cancel"))
+    if verb == "quickstart" and not any(word.startswith("experiment=") for word in overrides):
+        overrides = ["experiment=quickstart", *overrides]
+    question = read_question(overrides)
+    folder = Path(question.studies) / question.name
+    # Overrides that select whole groups ask a new question; single keys, laws and goals change the study's question.
+    changes = ("experiment=", "law=", "goal=")
+    new = any(selects_file(word) and not word.startswith(changes) for word in overrides)
+    if on_study and (folder / "study.yaml").exists() and not new:
+        return question_of_study(folder, overrides)
+    return question
+
+
+def _study_word(word: str) -> str:
+    """points=FILE as the folder of the study that it belongs to, or as tables.points=FILE."""
+    file = Path(word.removeprefix("points="))
+    if not word.startswith("points="):
+        return word
+    return str(file.parent) if (file.parent / "study.yaml").exists() else f"tables.points={file}"
 
 
 def carry_out(verb: str, question: Question, console: Console) -> Exit:
@@ -61,7 +148,7 @@ def status(question: Question, console: Console) -> Exit:
     context = context_of(question)
     study = context.study
 
-    def look() -> tuple[bool, Group]:
+    def read() -> tuple[bool, Group]:
         plan, lines = study.read_plan() if study.plan_file.exists() else [], []
         rows = statuses(study, plan, question.launcher.stale_after, brief=len(plan) > MOST)
         # Of all launchers: the study's may have been another when jobs were queued.
@@ -73,7 +160,7 @@ def status(question: Question, console: Console) -> Exit:
         table = [status_table(rows)] if rows else []
         return any(row.state == "running" for row in rows), Group(*table, *map(Text, lines))
 
-    running, shown = look()
+    running, shown = read()
     if not console.is_terminal:
         console.print(shown)
         return Exit.DONE
@@ -81,7 +168,7 @@ def status(question: Question, console: Console) -> Exit:
         try:
             while running:
                 time.sleep(1.0)
-                running, shown = look()
+                running, shown = read()
                 live.update(shown, refresh=True)
         except KeyboardInterrupt:
             pass
@@ -95,13 +182,6 @@ def cancel(question: Question, console: Console) -> Exit:
         console.print(line, highlight=False, markup=False)
     console.print("running jobs save their state first; cptlaw train continues" if lines else "no job runs or waits")
     return Exit.DONE
-
-
-def tables(question: Question, console: Console) -> Exit:
-    """The papers' tables from a study, beside the papers' numbers."""
-    study = study_of(question)
-    code = complete_study(study, question, console, carry_out)
-    return make_tables(study, question, console) if code == Exit.DONE else code
 
 
 def evaluate(question: Question, console: Console) -> Exit:

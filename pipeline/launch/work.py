@@ -1,17 +1,23 @@
-"""The work of a worker process: train the open runs of a plan, one after another."""
+"""A worker process, which trains the open runs of a plan one after another: python -m pipeline.launch.worker STUDY."""
 
 from __future__ import annotations
 
+import argparse
 import os
+import signal
 import sys
 import tempfile
+import threading
 import time
+import traceback
 from functools import partial
+from pathlib import Path
 
 from pipeline.launch.exit_codes import exit_code_of
 from pipeline.launch.ranks import rank_environment, run_ranks
 from pipeline.launch.run_queue import next_runs, select_runs
 from pipeline.plan.runs import data_folder, kept_steps
+from pipeline.question.loading import load_question
 from pipeline.question.schema import Question
 from pipeline.show.tracking.mirror import NO_MIRROR, Mirror, mirrored
 from pipeline.study.folder import PlannedRun, Study, question_yaml
@@ -19,10 +25,55 @@ from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group, join, leave
 from training.run import Exit, Places, run_once
 from training.spec import Execution
-from training.stop import StopRequest
+from training.stop import StopRequest, ignore_signals
 
 MIRROR_SECONDS = 5.0
 """Longest wait for wandb, seconds, in a process that was asked to stop."""
+
+
+def main() -> None:
+    """Train what the arguments of the process name, and exit."""
+    arguments = _arguments()
+    if arguments.parent:
+        _stop_with_parent(arguments.parent)
+    study = Study(arguments.study)
+    try:
+        question = load_question(arguments.question or study.folder / "study.yaml", again=False)
+        code = run_worker(study, question, arguments.only, arguments.number)
+    except Exception as error:
+        if known := exit_code_of(error, study.folder):
+            code, line = known
+            print(line, file=sys.stderr)
+        else:
+            traceback.print_exc()
+            code = Exit.UNEXPECTED
+    ignore_signals()
+    if "RANK" in os.environ:
+        # All files are written. The interpreter's shutdown after a process group aborted in one of six exits.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("study", type=Path, help="folder of the study")
+    parser.add_argument("--only", help="name or hash of the one run to train, or several with commas between them")
+    number = int(os.environ.get("SLURM_PROCID", "0"))
+    parser.add_argument("--number", type=int, default=number, help="of this worker among those that start together")
+    parser.add_argument("--question", type=Path, help="file of the question, if not study.yaml")
+    parser.add_argument("--parent", type=int, help="save and exit when the process of this id is gone")
+    return parser.parse_args()
+
+
+def _stop_with_parent(parent: int) -> None:
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def work(

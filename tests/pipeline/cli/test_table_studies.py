@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,9 @@ from rich.console import Console
 from pipeline.cli.main import run
 from pipeline.cli.table_studies import complete_study
 from pipeline.goals.registry import read_question
-from pipeline.question.schema import Question
+from pipeline.steps import STEPS
 from pipeline.study.collect import COLUMNS, _write
+from pipeline.study.context import Context
 from pipeline.study.folder import question_yaml, study_of
 from tests.pipeline.papers.six import study_points
 from training.run import Exit
@@ -33,23 +36,25 @@ def test_the_cost_of_a_missing_study_is_printed(tmp_path: Path, capsys, monkeypa
     assert not (tmp_path / "studies").exists()
 
 
-def test_run_carries_out_every_verb_and_trains_once(tmp_path: Path) -> None:
-    verbs: list[str] = []
+def test_run_takes_every_step_and_trains_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
     question = read_question(["experiment=autoscale-small", "tables.run=true", f"studies={tmp_path}"])
 
-    def carry_out(verb: str, question: Question, console: Console) -> Exit:
-        verbs.append(verb)
-        if verb == "plan":
-            study_of(question).write_plan([])
-        return Exit.RUN_ME_AGAIN if verb == "confirm" else Exit.DONE
+    def take(name: str, context: Context, console: Console) -> Exit:
+        taken.append(name)
+        if name == "plan":
+            context.study.write_plan([])
+        return Exit.RUN_ME_AGAIN if name == "confirm" else Exit.DONE
 
-    # The exit code that stops a verb is returned; the second time nothing is left to train.
+    for name, step in STEPS.items():
+        monkeypatch.setitem(STEPS, name, dataclasses.replace(step, run=partial(take, name)))
+    # The exit code that stops a step is returned; the second time nothing is left to train.
     quiet = Console(quiet=True)
-    assert complete_study(study_of(question), question, quiet, carry_out) == Exit.RUN_ME_AGAIN
-    assert verbs == ["prepare", "plan", "train", "recommend", "confirm"]
-    verbs.clear()
-    complete_study(study_of(question), question, quiet, carry_out)
-    assert verbs == ["recommend", "confirm"]
+    assert complete_study(study_of(question), question, quiet) == Exit.RUN_ME_AGAIN
+    assert taken == ["prepare", "plan", "train", "recommend", "confirm"]
+    taken.clear()
+    complete_study(study_of(question), question, quiet)
+    assert taken == ["recommend", "confirm"]
 
 
 def test_kept_points_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,8 @@ from hydra import compose, initialize_config_module
 from conf import CONF, options
 from fitting import LAWS
 from pipeline.cli import verbs
-from pipeline.cli.main import VERBS, run
+from pipeline.cli.main import run
+from pipeline.cli.verb_table import VERBS
 from pipeline.goals.registry import checked, load_question, question_of_study, read_question
 from pipeline.question import loading
 from pipeline.question.loading import adding
