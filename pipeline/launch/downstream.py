@@ -1,32 +1,43 @@
-"""cptlaw evaluate: down-stream tasks of lm-eval on the kept checkpoints of a study."""
+"""cptlaw evaluate: down-stream tasks of lm-eval on the kept checkpoints of a study.
+
+A task can be made from the study's validation text: which of four passages comes next.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.launch.next_token_task import NEXT, with_next_tasks
+from pipeline.plan.runs import data_folder
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
+from pipeline.question.schema.execution import EvaluateConfig
 from pipeline.study.folder import PlannedRun, Study, StudyError
+from training.corpora.manifest import Manifest
+from training.corpora.tokenizer import load_tokenizer
 from training.durable import write_whole
+
+Scores = dict[str, dict[str, float]]
+"""Task -> metric -> value."""
+NEXT = "next"
+"""Name in evaluate.tasks for the tasks next-CORPUS of all corpora."""
+CHOICES = 4
 
 
 @dataclass(frozen=True)
 class CheckpointScores:
-    """Results of the tasks on one checkpoint."""
+    """Results of the tasks on the checkpoint of a run at a step."""
 
     run: str
-    """Folder name of the run."""
     step: int
-    """Step of the checkpoint."""
-    scores: dict[str, dict[str, float]]
-    """Task -> metric -> value."""
+    scores: Scores
 
 
 def evaluate_tasks(study: Study, question: Question, console: Console) -> list[CheckpointScores]:
@@ -46,17 +57,17 @@ def evaluate_tasks(study: Study, question: Question, console: Console) -> list[C
         raise ConfigError([f"evaluate.tasks: empty; give evaluate.tasks=[hellaswag], [{NEXT}] {own}"])
     if settings.limit is not None and settings.limit < 1:
         raise ConfigError([f"evaluate.limit: {settings.limit}; allowed: 1 or more, or null for all"])
-    rows, evaluator = [], None
+    rows, manager = [], None
     request = {"tasks": sorted(settings.tasks), "limit": settings.limit}
     for number, (run, step, path) in enumerate(checkpoints, start=1):
-        place = study.runs / run.name / "tasks" / f"step-{step}.json"
-        result = _stored_results(place, request)
+        file = study.runs / run.name / "tasks" / f"step-{step}.json"
+        result = _stored_results(file, request)
         if result is None:
-            evaluator = evaluator or _Evaluator(question)
+            manager = manager or _task_manager(settings)
             console.print(f"{number}/{len(checkpoints)} {run.name} step {step}", highlight=False)
-            result = evaluator(path)
-            place.parent.mkdir(exist_ok=True)
-            write_whole(place, json.dumps({**request, "results": result}, indent=2) + "\n")
+            result = _evaluate(path, settings, manager)
+            file.parent.mkdir(exist_ok=True)
+            write_whole(file, json.dumps({**request, "results": result}, indent=2) + "\n")
         rows.append(CheckpointScores(run.name, step, result))
     return rows
 
@@ -82,51 +93,45 @@ def _scores(scores: dict[str, float]) -> str:
     return ", ".join(f"{name} {scores[name]:.3f}{errors.get(name, '')}" for name in metrics)
 
 
-class _Evaluator:
-    """lm-eval with its tasks loaded once for all checkpoints."""
+def _task_manager(settings: EvaluateConfig) -> Any:
+    """lm-eval's index of tasks, the asked ones among them."""
+    try:
+        from lm_eval.tasks import TaskManager
+    except ImportError:
+        raise ConfigError(["evaluate: lm-eval is not installed; pip install 'cptlaw[tasks]'"]) from None
+    if settings.folder and not Path(settings.folder).is_dir():
+        raise ConfigError([f"evaluate.folder: {settings.folder!r} is not a folder; give the folder of the task files"])
+    # The thousands of task files in lm-eval take seconds to index.
+    for defaults in (False, True):
+        manager = TaskManager(include_path=settings.folder, include_defaults=defaults)
+        unknown = [task for task in settings.tasks if not manager.match_tasks([task])]
+        if not unknown:
+            return manager
+    hint = "unknown to lm-eval; lm-eval ls tasks lists the names"
+    raise ConfigError([f"evaluate.tasks: {', '.join(unknown)}: {hint}"])
 
-    def __init__(self, question: Question) -> None:
-        try:
-            from lm_eval.tasks import TaskManager
-        except ImportError:
-            raise ConfigError(["evaluate: lm-eval is not installed; pip install 'cptlaw[tasks]'"]) from None
-        self._question = question
-        folder = question.evaluate.folder
-        if folder and not Path(folder).is_dir():
-            raise ConfigError([f"evaluate.folder: {folder!r} is not a folder; give the folder of the task files"])
-        # The thousands of task files in lm-eval take seconds to index.
-        self._manager = TaskManager(include_path=folder, include_defaults=False)
-        if self._unknown():
-            self._manager = TaskManager(include_path=folder)
-        if unknown := self._unknown():
-            hint = "unknown to lm-eval; lm-eval ls tasks lists the names"
-            raise ConfigError([f"evaluate.tasks: {', '.join(unknown)}: {hint}"])
 
-    def _unknown(self) -> list[str]:
-        return [task for task in self._question.evaluate.tasks if not self._manager.match_tasks([task])]
+def _evaluate(path: Path, settings: EvaluateConfig, manager: Any) -> Scores:
+    import torch
+    from lm_eval import simple_evaluate
 
-    def __call__(self, path: Path) -> dict[str, dict[str, float]]:
-        import torch
-        from lm_eval import simple_evaluate
-
-        settings = self._question.evaluate
-        # Its decorator hides its arguments from type checkers.
-        run: Any = simple_evaluate
-        output = run(
-            model="hf",
-            model_args={"pretrained": str(path), "dtype": "float32", "trust_remote_code": False},
-            tasks=list(settings.tasks),
-            task_manager=self._manager,
-            batch_size=settings.batch,
-            limit=settings.limit,
-            device="cuda" if torch.cuda.is_available() else "cpu",
-            log_samples=False,
-        )
-        # lm-eval adds the filter to a metric's name.
-        return {
-            task: {key.removesuffix(",none"): value for key, value in values.items() if isinstance(value, float)}
-            for task, values in output["results"].items()
-        }
+    # Its decorator hides its arguments from type checkers.
+    run: Any = simple_evaluate
+    output = run(
+        model="hf",
+        model_args={"pretrained": str(path), "dtype": "float32", "trust_remote_code": False},
+        tasks=list(settings.tasks),
+        task_manager=manager,
+        batch_size=settings.batch,
+        limit=settings.limit,
+        device="cuda" if torch.cuda.is_available() else "cpu",
+        log_samples=False,
+    )
+    # lm-eval adds the filter to a metric's name.
+    return {
+        task: {key.removesuffix(",none"): value for key, value in values.items() if isinstance(value, float)}
+        for task, values in output["results"].items()
+    }
 
 
 def _checkpoints(study: Study, question: Question) -> list[tuple[PlannedRun, int, Path]]:
@@ -146,9 +151,70 @@ def _checkpoints(study: Study, question: Question) -> list[tuple[PlannedRun, int
     return checkpoints
 
 
-def _stored_results(place: Path, request: dict[str, Any]) -> dict[str, dict[str, float]] | None:
+def _stored_results(file: Path, request: dict[str, object]) -> Scores | None:
     try:
-        content = json.loads(place.read_text())
+        content = json.loads(file.read_text())
     except (OSError, ValueError):
         return None
     return content["results"] if {key: content.get(key) for key in request} == request else None
+
+
+def with_next_tasks(question: Question, study: Study) -> Question:
+    """The question with `next` replaced by the tasks of its corpora, whose files are written below the study.
+
+    Raises:
+        ConfigError: evaluate.folder is given too.
+        CorpusError: the corpora are not prepared.
+    """
+    settings = question.evaluate
+    if NEXT not in settings.tasks:
+        return question
+    if settings.folder:
+        problem = f"evaluate.folder: {settings.folder!r} with evaluate.tasks={NEXT}"
+        raise ConfigError([f"{problem}; allowed: only one of them"])
+    folder = study.folder / "tasks"
+    names = write_tasks(Manifest.open(data_folder(question)), folder, question.sequence_length)
+    tasks = [*(task for task in settings.tasks if task != NEXT), *names]
+    return dataclasses.replace(question, evaluate=dataclasses.replace(settings, tasks=tasks, folder=str(folder)))
+
+
+def write_tasks(manifest: Manifest, folder: Path, sequence_length: int, limit: int = 200) -> list[str]:
+    """Write a task file of lm-eval and its questions for each corpus with enough validation text; returns their names.
+
+    A question is half a sequence of validation text. Its four choices, a quarter of a sequence each, are the text that
+    follows it and the texts that follow three other questions. Chance accuracy is 1/4. A corpus has at most `limit`
+    questions. The same text gives the same files.
+    """
+    tokenizer = load_tokenizer(manifest.tokenizer_path)
+    before, after = sequence_length // 2, sequence_length // 4
+    folder.mkdir(parents=True, exist_ok=True)
+    names = []
+    for corpus in manifest.corpora:
+        store = manifest.store(corpus)
+        count = min(limit, store.windows("validation", before + after - 1))
+        if count < CHOICES:
+            continue
+        rows = store.batch("validation", store.validation_positions(count, before + after - 1), before + after - 1)
+        texts, follow = ([tokenizer.decode(row, skip_special_tokens=True) for row in part]
+                         for part in (rows[:, :before], rows[:, before:]))  # fmt: skip
+        lines = []
+        for at, text in enumerate(texts):
+            # From this question and those a quarter, a half and three quarters of the corpus on, rotated by one each.
+            passages = [follow[(at + count * step // CHOICES) % count] for step in range(CHOICES)]
+            choices = list(np.roll(np.array(passages, dtype=object), at))
+            lines.append(json.dumps({"text": text, "choices": choices, "answer": at % CHOICES}) + "\n")
+        name = f"{NEXT}-{corpus}"
+        write_whole(folder / f"{name}.jsonl", "".join(lines))
+        # JSON is valid YAML, and quotes any corpus name.
+        write_whole(folder / f"{name}.yaml", json.dumps(_task(name, folder / f"{name}.jsonl"), indent=2) + "\n")
+        names.append(name)
+    return names
+
+
+def _task(name: str, data: Path) -> dict[str, object]:
+    return {
+        **{"task": name, "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(data.resolve())}}},
+        **{"test_split": "test", "output_type": "multiple_choice", "target_delimiter": ""},
+        **{"doc_to_text": "{{text}}", "doc_to_target": "{{answer}}", "doc_to_choice": "{{choices}}"},
+        "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
+    }

@@ -20,16 +20,14 @@ class JobError(RuntimeError):
     """A run of a job failed; the other jobs of the sweep continue."""
 
 
-def exit_code_of(error: BaseException, place: object = "disk") -> tuple[Exit, str] | None:
-    """The exit code of a process that an error ended, and the line that says why.
+def exit_code_of(error: BaseException, disk: object = "disk") -> tuple[Exit, str] | None:
+    """The exit code of a process that an error ended, and the line that says why; None: an error of the program.
 
-    Args:
-        place: of an error of the disk that names no file.
-
-    Returns:
-        None: an error of the program.
+    `disk` stands for the file that an error of the disk does not name.
     """
-    if isinstance(error, (ConfigError, *_of_fitting())):
+    # Only where a table could not be fitted; `fitting` is not loaded for its error alone.
+    of_fitting = [sys.modules["fitting"].PointsError] if "fitting" in sys.modules else []
+    if isinstance(error, (ConfigError, *of_fitting)):
         return Exit.BAD_CONFIGURATION, str(error)
     if isinstance(error, (CorpusError, StudyError, SpecError)):
         return Exit.INPUT_MISSING, str(error)
@@ -40,11 +38,6 @@ def exit_code_of(error: BaseException, place: object = "disk") -> tuple[Exit, st
         return Exit.RUN_ME_AGAIN, STOPPED
     if isinstance(error, OSError) and error.errno in DISK_ERRORS:
         remedy = "make it writable" if error.errno == errno.EROFS else "make room"
-        line = f"{error.filename or place}: {error.strerror}; {remedy} and give the same command again"
+        line = f"{error.filename or disk}: {error.strerror}; {remedy} and give the same command again"
         return Exit.INPUT_MISSING, line
     return None
-
-
-def _of_fitting() -> list[type[Exception]]:
-    """The errors of `fitting` for a table that cannot be fitted; none where it is not loaded, to spare its import."""
-    return [sys.modules["fitting"].PointsError] if "fitting" in sys.modules else []

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from pipeline.launch import local, slurm
+from pipeline.launch import local
 from pipeline.launch.run_queue import try_again
+from pipeline.launch.slurm.status import with_job_states
+from pipeline.launch.slurm.submit import cancel, prepare, show, submit
 from pipeline.launch.work import run_worker
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
@@ -47,7 +49,7 @@ class Launcher:
 
 LAUNCHERS = {
     "local": Launcher(local.train),
-    "slurm": Launcher(slurm.submit, slurm.show, slurm.prepare, slurm.with_job_states, slurm.cancel),
+    "slurm": Launcher(submit, show, prepare, with_job_states, cancel),
 }
 """launcher.kind -> the launcher."""
 
@@ -58,12 +60,8 @@ def launcher_of(question: Question) -> Launcher:
 
 
 def launch(context: Context, console: Console, wanted: Sequence[PlannedRun] | None = None) -> Exit:
-    """Train the plan, or question.run, with the launcher of the question.
-
-    On this machine only the runs `wanted`, and those that they start from, are trained, where they are given.
-
-    Raises:
-        ConfigError: question.run is not in the plan.
+    """Train the plan, or question.run, with the launcher of the question; on this machine only the runs `wanted`, and
+    those that they start from. ConfigError: question.run is not in the plan.
     """
     question, study, context = context.question, context.study, context.fresh()
     chosen = [run for run in context.plan if question.run in (None, run.name, run.spec.hash, run.spec.hash[:8])]
@@ -80,10 +78,9 @@ def launch(context: Context, console: Console, wanted: Sequence[PlannedRun] | No
 
 def _with_parents(plan: Sequence[PlannedRun], wanted: Sequence[PlannedRun]) -> set[str]:
     """Names of the runs, and of those that have to be done before them."""
-    by_hash, names = {run.spec.hash: run for run in plan}, set()
-    for run in wanted:
-        needed: PlannedRun | None = run
-        while needed is not None:
-            names.add(needed.name)
-            needed = by_hash.get(needed.after or "")
+    by_hash, names, needed = {run.spec.hash: run for run in plan}, set(), list(wanted)
+    while needed:
+        run = needed.pop()
+        names.add(run.name)
+        needed += [by_hash[run.after]] if run.after in by_hash else []
     return names

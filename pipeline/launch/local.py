@@ -35,10 +35,8 @@ def train(context: Context, console: Console, only: Collection[str] | None) -> E
 def train_locally(study: Study, question: Question, console: Console, only: Collection[str] | None = None) -> Exit:
     """Train the plan, or the runs named in `only`, with parallel worker processes.
 
-    Ctrl-C makes every worker save; the same command continues from there.
-
-    Returns:
-        DONE, CRASH when a run failed, RUN_ME_AGAIN when stopped, INPUT_MISSING when the input of a worker is wrong.
+    Ctrl-C makes every worker save; the same command continues from there. The exit code is DONE, CRASH when a run
+    failed, RUN_ME_AGAIN when stopped, or INPUT_MISSING when the input of a worker is wrong.
     """
     plan = [run for run in study.read_plan() if only is None or run.name in only]
     if all(study.state(run) == "done" for run in plan):
@@ -46,9 +44,8 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
         return Exit.DONE
     stop_file = study.folder / "STOP"
     if stop_file.exists():
-        console.print(
-            f"{stop_file}: this file stops every run: remove it and give the same command again", markup=False
-        )
+        line = "this file stops every run: remove it and give the same command again"
+        console.print(f"{stop_file}: {line}", markup=False)
         return Exit.RUN_ME_AGAIN
     # A worker without a run to take only costs its start.
     count = min(workers(question), sum(study.state(run) == "open" for run in plan))
@@ -96,15 +93,6 @@ def _watch(
     display.show(read())
 
 
-def _gpu_environment(number: int, processes: int) -> dict[str, str]:
-    """CUDA_VISIBLE_DEVICES of a worker; with more workers than GPUs several workers use one."""
-    visible = gpus()
-    if len(visible) <= processes:
-        return {}
-    first = number % (len(visible) // processes) * processes
-    return {"CUDA_VISIBLE_DEVICES": ",".join(visible[first : first + processes])}
-
-
 def _died(process: Popen[bytes]) -> bool:
     # Negative codes are signals.
     return process.poll() is not None and (process.returncode < 0 or process.returncode == Exit.UNEXPECTED)
@@ -113,7 +101,11 @@ def _died(process: Popen[bytes]) -> bool:
 def _start(study: Study, question: Question, selection: list[str], number: int) -> Popen[bytes]:
     variables = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(question.launcher.threads))
     environment = os.environ | variables | {"TOKENIZERS_PARALLELISM": "0"}
-    environment |= _gpu_environment(number, question.parallel.processes)
+    visible, processes = gpus(), question.parallel.processes
+    if len(visible) > processes:
+        # With more workers than GPUs several workers use one.
+        first = number % (len(visible) // processes) * processes
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible[first : first + processes])
     command = [sys.executable, "-m", "pipeline.launch.worker", str(study.folder)]
     command += ["--number", str(number), "--parent", str(os.getpid()), *selection]
     with open(study.folder / "logs" / f"worker-{number}.log", "ab") as log:

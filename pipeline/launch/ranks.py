@@ -19,16 +19,13 @@ _GOOD = (Exit.DONE, Exit.RUN_ME_AGAIN)
 
 
 def rank_environment(kind: str, processes: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment variables of torchrun for one of several tasks that srun started.
+    """The variables of torchrun to add for one of several tasks that srun started; none where RANK is set already.
 
     The batch script sets MASTER_ADDR and MASTER_PORT. With kind single each task trains a run by itself, and gets one
     of the GPUs it sees.
 
     >>> rank_environment("ddp", 2, {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "0"})
     {'RANK': '1', 'WORLD_SIZE': '2', 'LOCAL_RANK': '0'}
-
-    Returns:
-        Variables to add; none outside srun, in a step of one task, or where RANK is set already.
 
     Raises:
         SpecError: srun started another number of tasks than `processes` that train a run together.
@@ -51,14 +48,13 @@ def run_ranks(command: list[str], count: int, threads: int, grace: float = 10.0)
     """Run a command in `count` processes of one process group and wait for all of them.
 
     Unlike torchrun it keeps exit codes and user signals: a stop signal goes to every process, and the failure of one
-    ends the others after `grace` seconds.
-
-    Returns:
-        Exit code of the process that failed first, UNEXPECTED if a signal killed it; RUN_ME_AGAIN when asked to stop;
-        else the largest code of all.
+    ends the others after `grace` seconds. The exit code is that of the process that failed first, UNEXPECTED if a
+    signal killed it; RUN_ME_AGAIN when asked to stop; else the largest of all.
     """
     shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "OMP_NUM_THREADS": str(threads)}
-    shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listener.getsockname()[1])}
     processes: list[Popen[bytes]] = []
     stopping = False
 
@@ -92,17 +88,10 @@ def run_ranks(command: list[str], count: int, threads: int, grace: float = 10.0)
 def _wait(processes: list[Popen[bytes]], grace: float) -> int | None:
     """Exit code of the first process that failed, or None; the others then have `grace` seconds."""
     failed, deadline = None, float("inf")
-    while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
-        time.sleep(0.05)
-        failures = [code for process in processes if (code := process.poll()) not in (None, *_GOOD)]
-        if failures and failed is None:
+    while True:
+        codes = [process.poll() for process in processes]
+        if failed is None and (failures := [code for code in codes if code not in (None, *_GOOD)]):
             failed, deadline = failures[0], time.monotonic() + grace
-    if failed is None:
-        failed = next((process.returncode for process in processes if process.returncode not in _GOOD), None)
-    return failed
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+        if None not in codes or time.monotonic() >= deadline:
+            return failed
+        time.sleep(0.05)

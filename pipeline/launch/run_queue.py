@@ -41,13 +41,10 @@ def next_runs(
     number: int,
     last_model: str | None,
 ) -> Exit | list[str]:
-    """Names of the runs that can start now, in the order to try them; or the exit code when none is left.
+    """Names of the `selected` runs that can start now, in the order to try them; empty while all wait for others.
 
-    `selected` are the runs of the plan that this worker may train. Workers of different numbers begin with different
-    models. Runs of `last_model`, whose compiled code is in memory, come first.
-
-    Returns:
-        Names, an empty list while runs wait for others; DONE when all are done, CRASH when one failed.
+    Workers of different numbers begin with different models. Runs of `last_model`, whose compiled code is in memory,
+    come first. Where none is left it is an exit code: DONE when all are done, CRASH when one failed.
 
     Raises:
         SpecError: the selected runs start from a run that is not done and that nobody here will train.
@@ -56,20 +53,20 @@ def next_runs(
     needed = {run.spec.hash for run in selected} | {run.after for run in selected}
     states = {run.spec.hash: study.state(run) for run in plan if run.spec.hash in needed}
     open_runs = [run for run in selected if states[run.spec.hash] == "open"]
-    ready = [run for run in open_runs if run.after is None or states.get(run.after, "done") == "done"]
-    waiting = [run for run in open_runs if run not in ready and states.get(run.after or "", "") == "open"]
+    startable = [run for run in open_runs if run.after is None or states.get(run.after, "done") == "done"]
+    waiting = [run for run in open_runs if run not in startable and states.get(run.after or "", "") == "open"]
     # A slow shared disk may still hide that the parent is done: Slurm starts a job only after its parent.
     may_appear = "SLURM_JOB_ID" in os.environ and time.monotonic() - _STARTED < question.launcher.stale_after
-    if selected is not plan and open_runs and not ready and not (waiting and may_appear):
+    if selected is not plan and open_runs and not startable and not (waiting and may_appear):
         raise SpecError(f"{open_runs[0].name}: the run that it starts from is not done; train that one first")
-    if any([fail_after_retries(study.runs / run.name, question) for run in ready]):
+    if any([fail_after_retries(study.runs / run.name, question) for run in startable]):
         return next_runs(study, question, plan, selected, number, last_model)
-    if not ready and not waiting:
+    if not startable and not waiting:
         return Exit.CRASH if any(states[run.spec.hash] != "done" for run in selected) else Exit.DONE
-    if last_model is None and ready:
-        shapes = list(dict.fromkeys(run.model for run in ready))
+    if last_model is None and startable:
+        shapes = list(dict.fromkeys(run.model for run in startable))
         last_model = shapes[number % len(shapes)]
-    return [run.name for run in sorted(ready, key=lambda run: run.model != last_model)]
+    return [run.name for run in sorted(startable, key=lambda run: run.model != last_model)]
 
 
 def try_again(folder: Path) -> None:
@@ -83,10 +80,7 @@ def try_again(folder: Path) -> None:
 def fail_after_retries(folder: Path, question: Question) -> bool:
     """Mark a run as failed if its process died more often than launcher.retries without progress.
 
-    Attempts before the last `try_again` do not count.
-
-    Returns:
-        Whether the run is marked as failed now.
+    Attempts before the last `try_again` do not count. Returns whether the run is marked as failed now.
     """
     retried = folder / "RETRIED"
     before = int(retried.read_text() or 0) if retried.exists() else 0

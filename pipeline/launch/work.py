@@ -88,12 +88,9 @@ def work(
 ) -> Exit:
     """Train the open runs of the plan until this process can train no more of them.
 
-    Runs start in the plan's order, except that runs of the model trained last come first: its compiled code is in
-    memory. Workers of different numbers begin with different models. `only` are the names or hashes of the runs to
-    train, with commas between them. Of a group of processes the first one chooses the run that all of them train.
-
-    Returns:
-        DONE when all runs are done; CRASH when one failed; RUN_ME_AGAIN when asked to stop.
+    Runs start in the plan's order, apart from `next_runs`. `only` are the names or hashes of the runs to train, with
+    commas between them. Of a group of processes the first one chooses the run that all of them train. It ends with
+    DONE when all runs are done, CRASH when one failed, RUN_ME_AGAIN when asked to stop.
 
     Raises:
         CorpusError, SpecError, OSError: as `run_once`.
@@ -130,8 +127,7 @@ def work(
 def run_worker(study: Study, question: Question, only: str | None, number: int = 0) -> Exit:
     """Exit code of `work`; a user's mistake and a full disk are one line on stderr.
 
-    A run of several processes starts them here, unless this is one of them, started by torchrun, Slurm or this
-    function.
+    The processes of a run start here, unless this is one of them, started by torchrun, Slurm or this function.
     """
     parallel = question.parallel
     group = ALONE

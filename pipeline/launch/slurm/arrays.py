@@ -69,17 +69,12 @@ def ranges(indices: Iterable[int]) -> str:
 
 
 def _stages(plan: Sequence[PlannedRun]) -> Iterator[list[PlannedRun]]:
-    """Runs of equal depth in the plan's graph, roots first."""
-    by_hash = {run.spec.hash: run for run in plan}
-    depths: dict[str, int] = {}
-    for run in plan:
-        ancestry = [run]
-        while (parent := by_hash.get(ancestry[-1].after or "")) and ancestry[-1].spec.hash not in depths:
-            ancestry.append(parent)
-        for member in reversed(ancestry):
-            depths.setdefault(member.spec.hash, depths.get(member.after or "", -1) + 1)
-    for depth in range(max(depths.values(), default=-1) + 1):
-        yield [run for run in plan if depths[run.spec.hash] == depth]
+    """The runs in stages, each of those that start from no run of the later ones."""
+    left = {run.spec.hash: run for run in plan}
+    while stage := [run for run in left.values() if run.after not in left]:
+        yield stage
+        for run in stage:
+            del left[run.spec.hash]
 
 
 def _behind(parents: dict[str, Task], size_limit: int) -> Iterator[tuple[dict[str, int], str]]:

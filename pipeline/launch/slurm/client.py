@@ -26,10 +26,9 @@ class SchedulerError(StudyError):
 
 @dataclass(frozen=True)
 class JobState:
-    """State of a job, or of one task of an array, in the scheduler."""
+    """State of a job, or of one task of an array, in the scheduler, by the number of the job or array."""
 
     job: str
-    """Number of the job or array."""
     state: str
     """PENDING, RUNNING, COMPLETED, FAILED, ..."""
     reason: str
@@ -46,10 +45,12 @@ Queue = dict[str, dict[int, JobState]]
 
 
 class Scheduler:
-    """Slurm's commands for this process; a method raises SchedulerError where its command fails or times out."""
+    """Slurm's commands for this process; a method raises SchedulerError where its command fails or times out.
+
+    In seconds: `patience`, time-out of a command; `interval`, between two commands, and life of the cached queue.
+    """
 
     def __init__(self, patience: float = 60.0, interval: float = 1.0) -> None:
-        """Seconds: patience, time-out of a command; interval, between two commands, and life of the cached queue."""
         self._patience, self._interval = patience, interval
         # Times of the last command and of the cached queue.
         self._last = self._read = -float("inf")
@@ -57,11 +58,7 @@ class Scheduler:
         self._accounting = True
 
     def submit(self, options: Sequence[str], script: Path) -> str:
-        """Submit a script with sbatch; returns the job number.
-
-        Raises:
-            SchedulerError: sbatch failed, with its message, or timed out: then it may still have accepted the job.
-        """
+        """Submit a script with sbatch; returns the job number. After a time-out the job may have been accepted."""
         answer = self._call("sbatch", "--parsable", *options, str(script))
         job = answer.strip().splitlines()[-1].split(";")[0] if answer.strip() else ""
         if not job.isdigit():
@@ -98,7 +95,7 @@ class Scheduler:
         return states
 
     def cancel(self, jobs: Sequence[str]) -> None:
-        """Cancel jobs; jobs that have ended are ignored."""
+        """Cancel jobs; those that have ended are ignored."""
         if jobs:
             self._call("scancel", "--quiet", *jobs)
             self._queue = None
@@ -151,9 +148,9 @@ def parse_queue(text: str) -> Queue:
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
     """An environment for Slurm's commands: without the variables that describe the job that calls them."""
-    kept = {name: value for name, value in given.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        kept.pop(name, None)
+    of_job = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+    of_job |= {name for name in given if name.startswith("SLURM_") and name != "SLURM_CONF"}
+    kept = {name: value for name, value in given.items() if name not in of_job}
     # Without it squeue cuts the indices of an array at 64 characters.
     return {**kept, "SLURM_BITSTR_LEN": "0"}
 

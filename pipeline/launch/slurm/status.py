@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from pipeline.launch.slurm.client import JobState, Queue, SchedulerError, scheduler_of
 from pipeline.launch.slurm.jobs import Job, read_jobs, task_states, with_known_numbers
-from pipeline.launch.slurm.preparation import KINDS
+from pipeline.launch.slurm.submit import PREPARING
 from pipeline.study.context import Context
 from pipeline.study.status import MOST, RunStatus
 
@@ -54,7 +54,7 @@ def with_job_states(context: Context, rows: list[RunStatus]) -> tuple[list[RunSt
     gone = [job.number for run, (job, _, state) in newest.items() if run in waiting and not state]
     closing = [job for job in jobs if job.kind == "continue"][-1:]
     # With a plan the corpora are prepared.
-    preparing = [] if rows else [job for job in jobs if job.kind in KINDS][-len(KINDS) :]
+    preparing = [] if rows else [job for job in jobs if job.kind in PREPARING][-len(PREPARING) :]
     gone += [job.number for job in (*closing, *preparing) if job.token not in queue]
     ended = scheduler.ended(sorted({number for number in gone if number}))
 

@@ -21,14 +21,18 @@ from rich.table import Table
 
 from pipeline.launch.slurm.arrays import dependency, submit_runs
 from pipeline.launch.slurm.client import SchedulerError
-from pipeline.launch.slurm.jobs import Job, read_jobs, submitting, write_jobs
-from pipeline.launch.slurm.script import driver_script, train_script
-from pipeline.launch.slurm.submission import DryRun, Submission
+from pipeline.launch.slurm.jobs import DryRun, Job, Submission, read_jobs, submitting, write_jobs
+from pipeline.launch.slurm.script import driver_script, prepare_script, train_script
+from pipeline.plan.prepare import begin_corpora
 from pipeline.study.context import Context
-from pipeline.study.folder import PlannedRun
+from pipeline.study.folder import PlannedRun, question_yaml
 from pipeline.study.point_counts import is_confirmed
 from pipeline.study.status import print_failed
+from training.durable import write_whole
 from training.run import Exit
+
+PREPARING = ("tokenise", "merge")
+"""Kinds of jobs of `cptlaw prepare`: an array that tokenises shards, and the job behind it that merges them."""
 
 
 def submit(context: Context, console: Console, only: Collection[str] | None = None) -> Exit:
@@ -112,3 +116,46 @@ def _send_all(context: Context, plan: Sequence[PlannedRun], submission: Submissi
 def _script(context: Context, job: Job) -> str:
     folder, question = context.study.folder, context.question
     return train_script(folder, question, job.token) if job.tasks else driver_script(question, "continue", folder)
+
+
+def prepare(context: Context, console: Console) -> Exit | None:
+    """Submit the jobs that tokenise and merge the corpora, unless they are queued; a dry run prints them.
+
+    Returns:
+        None where launcher.slurm.prepare_tasks is 0, or all corpora are prepared.
+
+    Raises:
+        SchedulerError: a Slurm command failed; the same command submits what is missing.
+    """
+    study, question = context.study, context.question
+    count = question.launcher.slurm.prepare_tasks
+    if not count or not (folders := begin_corpora(question, console.print)):
+        return None
+
+    def script_of(job: Job) -> str:
+        if job.tasks:
+            return prepare_script(question, folders)
+        return driver_script(question, "prepare", study.folder, "launcher.slurm.prepare_tasks=0")
+
+    def send_all(submission: Submission) -> None:
+        number = submission.send("tokenise", {f"task-{index}": index for index in range(count)}, "")
+        submission.send("merge", {}, dependency([(number, 0)]))
+
+    if question.dry_run:
+        send_all(DryRun(context, script_of, console))
+        return Exit.DONE
+    with submitting(study, console.print):
+        submission = Submission(context, script_of)
+        waiting = [job for job in submission.alive if job.kind in PREPARING]
+        # An array without the job behind it, after a kill, is left to end; its shards are skipped.
+        if any(job.kind == "merge" for job in waiting):
+            numbers = ", ".join(job.number or "" for job in waiting)
+            console.print(f"nothing to submit: jobs {numbers} run or wait", highlight=False)
+            return Exit.DONE
+        # The job that merges reads the question here.
+        write_whole(study.folder / "study.yaml", question_yaml(question))
+        send_all(submission)
+        tokenise, merge = (job.number for job in submission.new)
+        console.print(f"job {tokenise}: {count} tasks tokenise; job {merge} merges after them", highlight=False)
+        console.print("cptlaw cancel stops them; the same command submits them again, and complete shards stay")
+    return Exit.DONE

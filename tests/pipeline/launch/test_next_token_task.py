@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.goals.registry import read_question
-from pipeline.launch.next_token_task import CHOICES, with_next_tasks, write_tasks
+from pipeline.launch.downstream import CHOICES, with_next_tasks, write_tasks
 from pipeline.question.messages import ConfigError
 from pipeline.study.folder import Study
 from training.corpora.manifest import Manifest
