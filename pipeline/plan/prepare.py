@@ -12,12 +12,12 @@ from rich.console import Console
 from pipeline.plan.model_shape import MODEL_FILES, TOKENIZER_FILES, hub_directory
 from pipeline.plan.runs import data_folder
 from pipeline.question.schema import Question
-from training.corpora.corpus_store import Bar
 from training.corpora.documents import CorpusError
 from training.corpora.generated import GeneratedReader
 from training.corpora.locations import is_url, location, refuse_unreadable
 from training.corpora.manifest import Manifest
 from training.corpora.prepare import TokenizerChoice, begin, prepare
+from training.corpora.reader import Bar
 from training.corpora.source import Generation, Source
 from training.spec import SpecError
 
@@ -86,10 +86,7 @@ def sources_of(question: Question, with_validation: bool = True) -> dict[str, So
             make = f"give the URL of a folder with {name}.jsonl" if is_url(validation) else make
             problems += [f"{where}: {line}" for line in _unreadable(validation, text if own else make)]
         sources[name] = replace(given, path=path, validation=validation, generated=generated)
-        try:
-            sources[name].check(key)
-        except CorpusError as error:
-            problems.append(str(error))
+        problems += sources[name].problems(key)
     if problems:
         raise CorpusError("\n".join(problems))
     return sources

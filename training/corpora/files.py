@@ -43,19 +43,19 @@ class FileReader(Reader):
     """
 
     def fingerprint(self) -> str:
-        source, rules = self.source, self.source.filters.description()
+        source, rules = self.source, self.source.filter_description()
         parts = [file_fingerprint(source.path, source.column, source.group), source.max_bytes]
         return json_hash([*parts, rules] if rules else parts)
 
     def bytes(self) -> int:
-        return file_bytes(self.source.path)
+        return whole(self.source.path).size
 
     def shards(self) -> list[Shard | None]:
         shards = shards_of(self.source.path) if self.source.max_bytes is None else []
         return [*shards] if len(shards) > 1 else [None]
 
     def documents(self, shard: Shard | None = None, position: Any = None) -> Documents:
-        return Documents(self, shard, position) if self.source.max_bytes is None else _Capped(self, position)
+        return Documents(self, shard, position) if self.source.max_bytes is None else _Capped(self, None, position)
 
     def rows(self, shard: Shard | None, after: int, state: Any) -> Iterator[Row]:
         return itertools.islice(self._rows(shard or whole(self.source.path)), after, None)
@@ -64,29 +64,26 @@ class FileReader(Reader):
         path, column, group = location(self.source.path), self.source.column, self.source.group
         with refuse_unreadable(path):
             folder = path.is_dir()
-        needed, optional = [column] if group is None else [column, group], self.source.filters.columns
+        needed = [column] if group is None else [column, group]
         passed = -shard.offset
         for name, size in shard.files:
-            file = path / name if folder else path
-            if name.endswith(".txt"):
-                for number, text, read in _paragraphs(file, folder):
-                    document = name if folder else f"{name}:{number}"
-                    fraction = (passed + read) / max(shard.size, 1)
-                    yield Row(document, text, {column: text}, f"{file} line {number}", fraction)
+            file, text_file = path / name if folder else path, name.endswith(".txt")
+            if text_file:
+                rows = ((number, {column: text}, read) for number, text, read in _paragraphs(file, folder))
+            elif name.endswith(".parquet"):
+                rows = _parquet_rows(file, size, shard, [*dict.fromkeys([*needed, *self.source.filter_columns])])
             else:
-                parsed = _parquet_rows if name.endswith(".parquet") else _json_rows
-                for number, row, read in parsed(file, size, shard, needed, optional):
-                    label = f"{file} row {number}"
-                    document, text = document_of(row, column, group, f"{name}:{number}", label)
-                    yield Row(document, text, row, label, (passed + read) / max(shard.size, 1))
+                rows = _json_rows(file, shard, needed)
+            for number, row, read in rows:
+                label = f"{file} {'line' if text_file else 'row'} {number}"
+                place = name if folder and text_file else f"{name}:{number}"
+                document, text = document_of(row, column, None if text_file else group, place, label)
+                yield Row(document, text, row, label, (passed + read) / max(shard.size, 1))
             passed += size
 
 
 class _Capped(Documents):
     """Those of the documents that hold the upper limit of the text; all of them are in memory."""
-
-    def __init__(self, reader: Reader, position: Any) -> None:
-        super().__init__(reader, None, position)
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         assert self._reader.source.max_bytes is not None
@@ -117,9 +114,7 @@ def document_of(row: dict[str, Any], column: str, group: str | None, name: str, 
     return (name if key is None else str(key).replace("#", "%23") + "#" + name), text
 
 
-def _json_rows(
-    file: Path, size: int, shard: Shard, needed: Sequence[str], optional: Sequence[str]
-) -> Iterator[tuple[int, dict[str, Any], float]]:
+def _json_rows(file: Path, shard: Shard, needed: Sequence[str]) -> Iterator[tuple[int, dict[str, Any], float]]:
     """(row number from 1, row, bytes of the file read) of a shard of JSON lines."""
     # Not with `datasets`, whose JSON reader gives a column one type: it converts texts that look like dates, and one
     # number among the texts turned thousands into quoted JSON (docs/negative-results.md).
@@ -137,18 +132,15 @@ def _json_rows(
 
 
 def _parquet_rows(
-    file: Path, size: int, shard: Shard, needed: Sequence[str], optional: Sequence[str]
+    file: Path, size: int, shard: Shard, columns: list[str]
 ) -> Iterator[tuple[int, dict[str, Any], float]]:
-    """(row number from 1, row, bytes of the file read) of a shard of parquet, with the columns asked for only."""
+    """(row number from 1, row, bytes of the file read) of a shard of parquet, with these columns only."""
     # Not with `datasets` either: to stream a local file it needs a writable cache folder.
     import pyarrow
     from pyarrow import parquet
 
-    columns = list(dict.fromkeys([*needed, *optional]))
-    with (
-        refuse_unreadable(file, "not readable as parquet", pyarrow.ArrowException),
-        contextlib.ExitStack() as opened,
-    ):
+    unreadable = refuse_unreadable(file, "not readable as parquet", pyarrow.ArrowException)
+    with unreadable, contextlib.ExitStack() as opened:
         # A local file by its path is mapped into memory.
         source = file if isinstance(file, Path) else opened.enter_context(file.open("rb"))
         table = opened.enter_context(parquet.ParquetFile(source))
@@ -214,10 +206,14 @@ def _decompressed(file: Path, raw: BinaryIO) -> BinaryIO:
 
 
 def whole(path: str | os.PathLike[str]) -> Shard:
-    """All documents below a path, as one shard. Errors as `file_bytes`."""
-    with refuse_unreadable(path):
-        files = [(name, file.stat().st_size) for name, file in _files(location(path))]
+    """All documents below a path, as one shard. Errors as `shards_of`."""
+    files = [(name, size) for name, _, size in _sized_files(path)]
     return Shard(files, sum(size for _, size in files))
+
+
+def _sized_files(path: str | os.PathLike[str]) -> list[tuple[str, Path, int]]:
+    with refuse_unreadable(path):
+        return [(name, file, file.stat().st_size) for name, file in _files(location(path))]
 
 
 def shards_of(path: str | os.PathLike[str]) -> list[Shard]:
@@ -229,14 +225,12 @@ def shards_of(path: str | os.PathLike[str]) -> list[Shard]:
     Raises:
         CorpusError: a missing path, an unknown ending, a file that cannot be read.
     """
-    root, (files, total, *_) = location(path), whole(path)
-    aim = min(max(total // SHARDS, SHARD_BYTES[0]), SHARD_BYTES[1])
-    with refuse_unreadable(path):
-        folder = root.is_dir()
+    files = _sized_files(path)
+    aim = min(max(sum(size for _, _, size in files) // SHARDS, SHARD_BYTES[0]), SHARD_BYTES[1])
     shards: list[Shard] = []
     together = Shard([], 0)
-    for name, size in files:
-        parts = _parts(root / name if folder else root, name, size, aim) if size >= 2 * aim else []
+    for name, file, size in files:
+        parts = _parts(file, name, size, aim) if size >= 2 * aim else []
         if not parts:
             together = Shard([*together.files, (name, size)], together.size + size)
         if together.files and (parts or together.size >= aim):
@@ -288,32 +282,25 @@ def _row_group_cuts(file: Path, size: int, aim: int) -> Iterator[tuple[int, int]
                 yield end, offset
 
 
+def _row_group_ends(table: parquet.ParquetFile) -> list[int]:
+    """Number of the last row of each row group, from 1."""
+    return [*itertools.accumulate(table.metadata.row_group(index).num_rows for index in range(table.num_row_groups))]
+
+
 def file_fingerprint(path: str | os.PathLike[str], column: str = "text", group: str | None = None) -> str:
     """Hash of the files' names below the path, all their bytes, and the columns; 32 hexadecimal digits.
 
     Of a URL not the bytes, which would all be fetched, but what its file system says of each version of a file: the
-    ETag of S3, the checksum of Google Cloud, else size and time.
-
-    Raises:
-        CorpusError: a missing path, an unknown ending, a file that cannot be read.
+    ETag of S3, the checksum of Google Cloud, else size and time. Errors as `shards_of`.
     """
     root = location(path)
     files = _files(root)
     with refuse_unreadable(path):
         folder = root.is_dir()
-    whole = hashlib.blake2b(json.dumps([column, group, folder]).encode(), digest_size=16)
+    digest = hashlib.blake2b(json.dumps([column, group, folder]).encode(), digest_size=16)
     for name, file in files:
-        whole.update(json.dumps([name, _version(file) if is_url(path) else content_hash(file)]).encode())
-    return whole.hexdigest()
-
-
-def file_bytes(path: str | os.PathLike[str]) -> int:
-    """Bytes on disk of a file, or of all files with a known ending in a folder.
-
-    Raises:
-        CorpusError: a missing path, an unknown ending.
-    """
-    return whole(path).size
+        digest.update(json.dumps([name, _version(file) if is_url(path) else content_hash(file)]).encode())
+    return digest.hexdigest()
 
 
 def content_hash(file: Path) -> str:
@@ -349,11 +336,6 @@ def _files(path: Path) -> list[tuple[str, Path]]:
     if not files:
         raise CorpusError(f"{path}: no file of a known kind in this folder; allowed: {', '.join(ENDINGS)}")
     return sorted(files)
-
-
-def _row_group_ends(table: parquet.ParquetFile) -> list[int]:
-    """Number of the last row of each row group, from 1."""
-    return list(itertools.accumulate(table.metadata.row_group(index).num_rows for index in range(table.num_row_groups)))
 
 
 def check_columns(label: str, needed: Sequence[str], columns: Sequence[str]) -> None:

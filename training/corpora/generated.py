@@ -45,7 +45,7 @@ class GeneratedReader(Reader):
     def fingerprint(self) -> str:
         how = self.source.generated
         generation = json_hash([sampling_fingerprint(how), how.tokens, how.max_repetition])
-        return json_hash([generation, self.source.filters.description()])
+        return json_hash([generation, self.source.filter_description()])
 
     def bytes(self) -> int:
         return sum(file.stat().st_size for file in Path(self.source.generated.model or "").glob("*.safetensors"))

@@ -42,7 +42,7 @@ class HubReader(Reader):
             raise CorpusError(f"{source.name}: not pinned to a revision")
         content = folder_fingerprint(source.name) if local else [source.name, source.revision]
         keys = [source.subset, source.split, source.column, source.group, source.max_bytes]
-        return json_hash([content, *keys, source.filters.description()])
+        return json_hash([content, *keys, source.filter_description()])
 
     def sample(self, max_bytes: int) -> list[tuple[str, str]]:
         """The first documents that hold `max_bytes`, since the whole stream would have to be read to draw some."""
@@ -57,7 +57,7 @@ class HubReader(Reader):
         needed = [column for column in (source.column, source.group) if column is not None]
         for number, row in enumerate(_checked(source.name, stream), start=after + 1):
             label = f"{source.name} {source.split} row {number}"
-            check_columns(label, [*needed, *source.filters.columns], list(row))
+            check_columns(label, [*needed, *source.filter_columns], list(row))
             document, text = document_of(row, source.column, source.group, f"{source.split}:{number}", label)
             yield Row(document, text, row, label, None, stream.state_dict)
 

@@ -65,7 +65,7 @@ class InstalledReader(Reader):
             "python": f"{platform.python_implementation()} {platform.python_version()}",
             "packages": {package: _version(package) for package in packages},
         }
-        rules = self.source.filters.description()
+        rules = self.source.filter_description()
         return json_hash([json_hash(description), rules]) if rules else json_hash(description)
 
     def rows(self, shard: Shard | None, after: int, state: Any) -> Iterator[Row]:

@@ -13,24 +13,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from training.corpora.corpus_store import (
-    Bar,
-    Log,
-    Tokenisation,
-    begin_store,
-    existing_store,
-    make_store,
-    store_summary,
-)
+from training.corpora.corpus_store import existing_store, make_store, store_summary
 from training.corpora.documents import CorpusError, json_hash
 from training.corpora.files import file_fingerprint
 from training.corpora.manifest import Manifest, PreparedCorpus
 from training.corpora.near_duplicates import RULES, Screen
-from training.corpora.reader import Reader
+from training.corpora.reader import Bar, Log, Reader
 from training.corpora.readers import open_reader
+from training.corpora.shards import ShardedCorpus
 from training.corpora.source import Source
-from training.corpora.store import SCHEMA, TokenStore
+from training.corpora.store import SCHEMA
+from training.corpora.store_writer import Tokenisation
 from training.corpora.tokenizer import (
     copy_tokenizer,
     declared_separator,
@@ -81,29 +76,30 @@ def prepare(
         sources, tokenizer, folder: corpus name -> source, which tokenizer, and where; the folder is made if missing.
         validation_ratio: ratio of documents held out, above 0 and below 1, of corpora without a validation set.
         workers: processes that tokenise; None: one per core, or RAYON_NUM_THREADS.
-        progress, bar: called with messages, and as `corpus_store.Bar`.
+        progress, bar: called with messages, and as `reader.Bar`; without `bar` progress is a message each half minute.
 
     Raises:
         CorpusError: a source, a name or the tokenizer cannot be used; one line per mistake.
     """
-    stores: dict[str, TokenStore] = {}
-    with _preparation(sources, tokenizer, folder, validation_ratio, workers, progress, bar) as corpora:
-        for name, store_folder in corpora.store_folders.items():
-            if store := existing_store(store_folder):
-                progress(f"{name}: prepared already, {store_summary(store)}")
+    prepared: dict[str, PreparedCorpus] = {}
+    vocabulary = 0
+    with _preparation(sources, tokenizer, folder := Path(folder), validation_ratio, progress, bar) as preparation:
+        for name, (reader, origin, place) in preparation.corpora.items():
+            if store := existing_store(place):
+                progress(f"{name}: prepared already, {store_summary(store.meta)}")
             else:
-                unfinished = corpora.unfinished(name)
-                store = make_store(store_folder, corpora.readers[name], corpora.how, unfinished)
-            stores[name] = store
-        origins, readers, ratio = corpora.origins, corpora.readers, float(validation_ratio)
-        prepared = {
-            name: _prepared(store, origins[name], readers[name].source.revision) for name, store in stores.items()
-        }
-        vocabulary, revision = next(iter(stores.values())).vocabulary, tokenizer.revision
-        folder = corpora.folder
-        manifest = Manifest(folder, corpora.tokenizer.name, corpora.fingerprint, vocabulary, ratio, prepared, revision)
+                unfinished = folder / f"{place.name}.unfinished"
+                if not preparation.locked and not unfinished.exists():
+                    # Another process may write the same store.
+                    unfinished = folder / f".{place.name}.{os.getpid()}.part"
+                store = make_store(place, unfinished, reader, *preparation.how(), workers)
+            meta, vocabulary, revision = store.meta, store.vocabulary, reader.source.revision
+            facts = meta.tokens, meta.documents, meta.bytes, revision, meta.dropped
+            prepared[name] = PreparedCorpus(place.name, store.fingerprint, origin, *facts)
+        tokens = preparation.tokenizer.name, preparation.fingerprint, vocabulary
+        manifest = Manifest(folder, *tokens, float(validation_ratio), prepared, tokenizer.revision)
         manifest.write()
-        if corpora.locked:
+        if preparation.locked:
             for left in folder.glob("*.unfinished"):
                 shutil.rmtree(left, ignore_errors=True)
     return manifest
@@ -120,94 +116,72 @@ def begin(
     """Plan the shards of the corpora that are not prepared, so that other processes can tokenise them.
 
     They do so by `python -m training.corpora.shards TASK TASKS FOLDER...`; `prepare` then merges the shards, and
-    tokenises what is missing.
-
-    Returns:
-        The folder of each corpus' shards.
-
-    Raises:
-        CorpusError: as `prepare`.
+    tokenises what is missing. Returns the folder of each corpus' shards. Errors as `prepare`.
     """
-    begun = []
-    with _preparation(sources, tokenizer, folder, validation_ratio, None, progress, None) as corpora:
-        for name, store_folder in corpora.store_folders.items():
-            if not existing_store(store_folder):
-                unfinished = corpora.folder / f"{store_folder.name}.unfinished"
-                begin_store(corpora.readers[name], corpora.how, unfinished)
-                begun.append(unfinished)
-    return begun
+    with _preparation(sources, tokenizer, folder := Path(folder), validation_ratio, progress, None) as preparation:
+        missing = [corpus for corpus in preparation.corpora.values() if not existing_store(corpus.folder)]
+        unfinished = [folder / f"{corpus.folder.name}.unfinished" for corpus in missing]
+        for corpus, place in zip(missing, unfinished, strict=True):
+            ShardedCorpus.begin(place, corpus.reader, *preparation.how())
+    return unfinished
 
 
-@dataclass(frozen=True)
-class _Preparation:
+class _Corpus(NamedTuple):
+    reader: Reader
+    """Of the source at its commit."""
+    origin: str
+    """Fingerprint of the source."""
+    folder: Path
+    """Of the token store."""
+
+
+class _Preparation(NamedTuple):
     """Corpora that are being prepared in a locked folder."""
 
-    folder: Path
     locked: bool
     """Whether its file system has locks."""
-    readers: dict[str, Reader]
-    """Name -> reader of the source at its commit, sorted by name."""
-    origins: dict[str, str]
-    """Name -> fingerprint of the source."""
+    corpora: dict[str, _Corpus]
+    """Name -> corpus, sorted by name."""
     tokenizer: Path
     """Directory of the tokenizer."""
     fingerprint: str
     """Fingerprint of the tokenizer."""
-    store_folders: dict[str, Path]
-    """Name -> folder of the token store, in the order of names."""
-    make_how: Callable[[], Tokenisation]
-
-    @functools.cached_property
-    def how(self) -> Tokenisation:
-        return self.make_how()
-
-    def unfinished(self, name: str) -> Path:
-        """The folder in which the store of a corpus is written."""
-        store = self.store_folders[name].name
-        begun = self.folder / f"{store}.unfinished"
-        # Without a lock another process may write the same store.
-        return begun if self.locked or begun.exists() else self.folder / f".{store}.{os.getpid()}.part"
+    how: Callable[[], tuple[Tokenisation, Screen | None]]
 
 
 @contextlib.contextmanager
 def _preparation(
     given: Mapping[str, Source],
     choice: TokenizerChoice,
-    folder: str | os.PathLike[str],
+    folder: Path,
     ratio: float,
-    workers: int | None,
     progress: Log,
     bar: Bar | None,
 ) -> Iterator[_Preparation]:
     """Check the arguments of `prepare`, lock the folder and make the tokenizer."""
     _check(given, choice, ratio)
-    readers, origins = _identified(given, folder := Path(folder), progress, bar)
+    readers, origins = _identified(given, folder, progress, bar)
     validation_sets = _validation_fingerprint(given)
     folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(folder) as locked:
         tokenizer = _tokenizer_folder(choice, folder, origins, readers, progress)
         fingerprint = tokenizer_fingerprint(tokenizer)
         separator = choice.separator or declared_separator(tokenizer)
-        store_folders = {}
+        corpora = {}
         for name, origin in origins.items():
             parts: list[object] = [SCHEMA, origin, fingerprint, float(ratio)]
             parts += [{"separator": separator}] if separator else []
             parts += [validation_sets] if validation_sets else []
-            store_folders[name] = folder / f"{name}-{json_hash(parts)[:12]}"
+            corpora[name] = _Corpus(readers[name], origin, folder / f"{name}-{json_hash(parts)[:12]}")
 
-        def how() -> Tokenisation:
+        @functools.cache
+        def how() -> tuple[Tokenisation, Screen | None]:
             loaded = load_tokenizer(tokenizer)
-            text, end = loaded.backend_tokenizer.to_str(), end_of_text_id(loaded, separator)
-            return Tokenisation(text, fingerprint, len(loaded), end, ratio, _screen(given), workers, progress, bar)
+            end = end_of_text_id(loaded, separator)
+            text = loaded.backend_tokenizer.to_str()
+            return Tokenisation(text, fingerprint, len(loaded), end, ratio), _screen(given)
 
-        yield _Preparation(folder, locked, readers, origins, tokenizer, fingerprint, store_folders, how)
-
-
-def _prepared(store: TokenStore, origin: str, revision: str | None) -> PreparedCorpus:
-    folder, meta = store.folder.name, store.meta
-    return PreparedCorpus(
-        folder, store.fingerprint, origin, meta.tokens, meta.documents, meta.bytes, revision, meta.dropped
-    )
+        yield _Preparation(locked, corpora, tokenizer, fingerprint, how)
 
 
 def _identified(
@@ -291,10 +265,7 @@ def _check(sources: Mapping[str, Source], tokenizer: TokenizerChoice, validation
     for name, source in sources.items():
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
             problems.append(f"corpora: {name!r} is not a valid corpus name; allowed: letters, digits, '-', '_', '.'")
-        try:
-            source.check(f"corpora.{name}")
-        except CorpusError as error:
-            problems.append(str(error))
+        problems += source.problems(f"corpora.{name}")
     if (tokenizer.vocabulary is None) == (tokenizer.path is None):
         problems.append(f"tokenizer: vocabulary {tokenizer.vocabulary}, path {tokenizer.path}; allowed: one of the two")
     if not 0.0 < validation_ratio < 1.0:

@@ -10,6 +10,10 @@ from typing import Any, NamedTuple
 from training.corpora.documents import CorpusError, capped
 from training.corpora.source import Source
 
+Log = Callable[[str], object]
+Bar = Callable[[str, int, float | None], object]
+"""Called with a corpus' name, the bytes of text read, and the fraction of its source read, 0 to 1, or None."""
+
 
 class Row(NamedTuple):
     """A document as its source has it, before the filters."""
@@ -43,20 +47,9 @@ class Shard(NamedTuple):
 
 
 class Reader(ABC):
-    """Reads the documents of a source.
+    """Reads the documents of a source; `log` and `bar` are called while its store or its text is made."""
 
-    Args:
-        name, source: of the corpus.
-        log, bar: called with messages, and as `corpus_store.Bar`, while text is being made.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        source: Source,
-        log: Callable[[str], object] = print,
-        bar: Callable[[str, int, float | None], object] | None = None,
-    ) -> None:
+    def __init__(self, name: str, source: Source, log: Log = print, bar: Bar | None = None) -> None:
         self.name, self.source, self.log, self.bar = name, source, log, bar
 
     @property
@@ -85,21 +78,12 @@ class Reader(ABC):
         return 0
 
     def shards(self) -> list[Shard | None]:
-        """The documents in shards, which follow from the source alone; None: all in one.
-
-        Raises:
-            CorpusError: the source cannot be read.
-        """
+        """The documents in shards, which follow from the source alone; None: all in one. Errors as `fingerprint`."""
         return [None]
 
     @abstractmethod
     def rows(self, shard: Shard | None, after: int, state: Any) -> Iterator[Row]:
-        """The rows of a shard, or all, without the first ones.
-
-        Args:
-            shard: which rows; None: all.
-            after: number of rows to pass over.
-            state: of the last one of them.
+        """The rows of a shard, or all, without the first `after`, of which the last had this state.
 
         Raises:
             CorpusError: the source cannot be read; possibly only after some rows.
@@ -107,19 +91,14 @@ class Reader(ABC):
 
     def failed_rule(self, row: Row) -> str | None:
         """The first rule that a row fails; None: its document is kept."""
-        return self.source.filters.failed_rule(row.text, row.columns, row.location)
+        return self.source.failed_rule(row.text, row.columns, row.location)
 
     def size(self, row: Row) -> int:
         """How much of the limit a document uses."""
         return len(row.text.encode())
 
     def documents(self, shard: Shard | None = None, position: Any = None) -> Documents:
-        """The documents of a shard, or all, in an order that never changes.
-
-        Args:
-            shard: which documents; None: all, of which there must be one.
-            position: a `Documents.position` after which they are read; None: from the first one.
-        """
+        """The documents of a shard, or all, in an order that never changes, after a `Documents.position`."""
         return Documents(self, shard, position)
 
     def sample(self, max_bytes: int) -> list[tuple[str, str]]:
@@ -148,7 +127,7 @@ class Documents:
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         reader, limit = self._reader, self._reader.limit
-        found = self.read > 0
+        kept = self.read > 0
         if limit is not None and self.size >= limit:
             return
         for row in reader.rows(self._shard, self.read, self._state):
@@ -157,20 +136,17 @@ class Documents:
             if (rule := reader.failed_rule(row)) is not None:
                 self.dropped[rule] += 1
                 continue
-            found = True
+            kept = True
             self.size += reader.size(row)
             yield row.name, row.text
             if limit is not None and self.size >= limit:
                 return
-        if not found and self._shard is None:
-            raise nothing_found(reader.source, self.dropped)
+        if not kept and self._shard is None:
+            raise nothing_kept(reader.source, self.dropped)
 
 
-def nothing_found(source: Source, dropped: Mapping[str, int]) -> CorpusError:
+def nothing_kept(source: Source, dropped: Mapping[str, int]) -> CorpusError:
     """The error of a source without a document that is kept, with the documents that each rule dropped."""
     rules = ", ".join(f"{rule} dropped {count:,}" for rule, count in dropped.items() if rule != "empty")
-    return CorpusError(
-        f"{source.label}: no document passes the filters ({rules})"
-        if rules
-        else f"{source.label}: no text in it; allowed: at least one document that is not empty"
-    )
+    nothing = "no text in it; allowed: at least one document that is not empty"
+    return CorpusError(f"{source.label}: {f'no document passes the filters ({rules})' if rules else nothing}")

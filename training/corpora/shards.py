@@ -7,31 +7,30 @@ cores, as a task of an array.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import itertools
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from training.corpora.documents import CorpusError, in_validation
-from training.corpora.near_duplicates import KEPT
+from training.corpora.near_duplicates import KEPT, Screen
 from training.corpora.reader import Documents, Reader, Shard
 from training.corpora.readers import open_reader
 from training.corpora.source import Generation, Source
-from training.corpora.store_writer import EncodedDocument, Part, PartWriter, part_totals, read_parts
-from training.corpora.tokenizer import Chunk, Encoder
+from training.corpora.store_writer import Part, PartWriter, Tokenisation, part_totals, read_parts
+from training.corpora.tokenizer import Chunk, Encoder, environment
 from training.durable import flush_folder, locked_folder, write_whole
 
 PART_BYTES = 1_000_000_000
@@ -44,60 +43,155 @@ Report = Callable[[int, int, int, float | None], object]
 
 @dataclass(frozen=True)
 class ShardedCorpus:
-    """How the documents of a corpus become shards; in job.json of the folder that holds them."""
+    """A corpus whose shards are tokenised in a folder; job.json in it says how, for other processes."""
 
-    name: str
-    """Name of the corpus."""
-    source: Source
-    vocabulary: int
-    """Number of token ids; the tokenizer is tokenizer.json of the folder."""
-    end_of_text: int
-    """Token id that follows every document."""
-    validation_ratio: float
-    """Ratio of the documents held out, by a hash of their ids, where no validation set is given."""
+    folder: Path
+    reader: Reader
+    how: Tokenisation
     screened: bool
     """Whether screen/ of the folder drops documents."""
     shards: list[Shard | None]
     """None: the whole source. The validation set of the source is another shard, the first."""
 
+    @classmethod
+    def begin(cls, folder: Path, reader: Reader, how: Tokenisation, screen: Screen | None) -> ShardedCorpus:
+        """Plan the shards of a corpus in a folder, made if missing; shards of the same plan that are complete stay.
+
+        Raises:
+            CorpusError: the source cannot be used.
+        """
+        corpus = cls(folder, reader, how, screen is not None, reader.shards())
+        plan = {"name": reader.name, "how": asdict(how), "screened": corpus.screened, "shards": corpus.shards}
+        plan = json.loads(json.dumps(plan))
+        with contextlib.suppress(CorpusError):
+            # The source may have been moved.
+            if {**cls._plan(folder), "source": None} != {**plan, "source": None}:
+                shutil.rmtree(folder)
+        (folder / "screen").mkdir(parents=True, exist_ok=True)
+        if screen:
+            screen.save(folder / "screen")
+        write_whole(folder / "job.json", json.dumps({**plan, "source": asdict(reader.source)}) + "\n")
+        return corpus
+
+    @classmethod
+    def open(cls, folder: Path) -> ShardedCorpus:
+        """The corpus that was planned in a folder.
+
+        Raises:
+            CorpusError: its job.json is missing or damaged.
+        """
+        plan = cls._plan(folder)
+        try:
+            source = Source(**plan["source"] | {"generated": Generation(**plan["source"]["generated"])})
+            shards = [one and Shard([(name, size) for name, size in one[0]], *one[1:]) for one in plan["shards"]]
+            return cls(folder, open_reader(plan["name"], source), Tokenisation(**plan["how"]), plan["screened"], shards)
+        except (TypeError, KeyError, AttributeError) as error:
+            raise _no_plan(folder, error) from error
+
+    @staticmethod
+    def _plan(folder: Path) -> dict[str, Any]:
+        try:
+            return {**json.loads((folder / "job.json").read_bytes())}
+        except (OSError, ValueError, TypeError) as error:
+            raise _no_plan(folder, error) from error
+
     @property
     def sizes(self) -> list[int]:
         """Relative sizes of all shards: bytes on disk of files; a validation set counts for nothing."""
-        return [0] * bool(self.source.validation) + [shard.size if shard else 1 for shard in self.shards]
+        return [0] * bool(self.reader.source.validation) + [shard.size if shard else 1 for shard in self.shards]
 
-    def holds_out(self, name: str) -> bool:
-        """Whether a document of the source belongs to the validation split."""
-        return self.source.validation is None and in_validation(name, self.validation_ratio)
+    def shard_folder(self, number: int, complete: bool = True) -> Path:
+        """Where a shard is once it is complete, or while it is written."""
+        return self.folder / (f"{number:05d}" if complete else f"{number:05d}.part")
 
-    def write(self, folder: Path) -> None:
-        """Write job.json."""
-        write_whole(folder / "job.json", json.dumps(asdict(self)) + "\n")
+    def missing_shards(self) -> list[int]:
+        """Numbers of the shards that are not complete."""
+        return [number for number in range(len(self.sizes)) if not self.shard_folder(number).exists()]
 
-    @classmethod
-    def read(cls, folder: Path) -> ShardedCorpus:
-        """Read job.json of a folder.
+    @functools.cached_property
+    def _encoder(self) -> Encoder:
+        return Encoder(self.how.tokenizer, self.folder / "screen" if self.screened else None)
+
+    def tokenise(self, number: int, report: Report = lambda *_: None, wide: bool = False) -> tuple[int, int]:
+        """Write a shard, unless it is complete; whole parts that a killed process left stay.
+
+        With `wide` all threads of the tokenizers library are used. Returns its bytes of text, and documents.
 
         Raises:
-            CorpusError: missing or damaged.
+            CorpusError: the source cannot be used.
         """
-        try:
-            fields = json.loads((folder / "job.json").read_bytes())
-            source = fields.pop("source")
-            generated = Generation(**source.pop("generated"))
-            shards = [
-                shard and Shard([(name, size) for name, size in shard[0]], *shard[1:]) for shard in fields["shards"]
-            ]
-            return cls(**fields | {"source": Source(generated=generated, **source), "shards": shards})
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise CorpusError(f"{folder}: no shards to tokenise here ({error}); run cptlaw prepare again") from error
+        complete, unfinished = self.shard_folder(number), self.shard_folder(number, complete=False)
+        unfinished.mkdir(exist_ok=True)
+        # A process whose parent was killed may still be writing.
+        with locked_folder(unfinished):
+            if not complete.exists():
+                self._write_parts(unfinished, number, report, wide)
+                unfinished.rename(complete)
+                flush_folder(self.folder)
+        return part_totals(read_parts(complete))
 
-    def documents(self, number: int, reader: Reader, position: Any) -> Documents:
+    def _write_parts(self, folder: Path, number: int, report: Report, wide: bool) -> None:
+        """Write the parts of a shard that are missing."""
+        parts = read_parts(folder)
+        validation = self.reader.source.validation
+        held_out = number == 0 and validation is not None
+        reading = self._documents(number, parts[-1].position if parts else None)
+        chunks = self._encoder.encode(_chunks(reading), screened=not held_out, wide=wide)
+        while not (parts and parts[-1].last):
+            with PartWriter(folder, len(parts), self.how) as writer:
+                parts.append(writer.part)
+                for chunk, encoded in chunks:
+                    for name, tokens, size, verdict in zip(chunk.names, *encoded, strict=True):
+                        if verdict != KEPT:
+                            reason = f"validation.{verdict}"
+                            writer.part.screened[reason] = writer.part.screened.get(reason, 0) + 1
+                            continue
+                        by_hash = validation is None and in_validation(name, self.how.validation_ratio)
+                        writer.add(name, tokens, size, "validation" if held_out or by_hash else "train")
+                    position, fraction = chunk.note
+                    report(number, *part_totals(parts), fraction)
+                    if part_totals([writer.part])[0] >= PART_BYTES:
+                        writer.complete(position, last=False)
+                        break
+                else:
+                    writer.complete(reading.position())
+                    report(number, *part_totals(parts), None if reading.progress() is None else 1.0)
+
+    def _documents(self, number: int, position: Any) -> Documents:
         """The documents of a shard after a position; None: from its first."""
-        if self.source.validation is None:
-            return reader.documents(self.shards[number], position)
+        validation = self.reader.source.validation
+        if validation is None:
+            return self.reader.documents(self.shards[number], position)
         if number > 0:
-            return reader.documents(self.shards[number - 1], position)
-        return open_reader(self.name, Source(path=self.source.validation)).documents(position=position)
+            return self.reader.documents(self.shards[number - 1], position)
+        return open_reader(self.reader.name, Source(path=validation)).documents(position=position)
+
+    def parts(self) -> list[list[Part]]:
+        """The parts of each shard, all of which must be complete."""
+        return [read_parts(self.shard_folder(number)) for number in range(len(self.sizes))]
+
+
+def _no_plan(folder: Path, error: Exception) -> CorpusError:
+    return CorpusError(f"{folder}: no shards to tokenise here ({error}); run cptlaw prepare again")
+
+
+def _chunks(documents: Documents) -> Iterator[Chunk]:
+    """Chunks of a megabyte of documents, each noted with position and progress after its last one."""
+
+    def noted() -> Chunk:
+        # A copy, through JSON as it will be read back: the reader changes what it returned.
+        return chunk._replace(note=json.loads(json.dumps([documents.position(), documents.progress()])))
+
+    chunk, characters = Chunk([], []), 0
+    for name, text in documents:
+        chunk.names.append(name)
+        chunk.texts.append(text)
+        characters += len(text)
+        if characters >= CHUNK_CHARACTERS:
+            yield noted()
+            chunk, characters = Chunk([], []), 0
+    if chunk.names:
+        yield noted()
 
 
 def core_count() -> int:
@@ -106,57 +200,37 @@ def core_count() -> int:
     return int(threads) if threads.isdigit() and int(threads) > 0 else len(os.sched_getaffinity(0))
 
 
-def shard_folder(folder: Path, number: int, complete: bool = True) -> Path:
-    """Where a shard is once it is complete, or while it is written."""
-    return folder / (f"{number:05d}" if complete else f"{number:05d}.part")
-
-
-def missing_shards(folder: Path, corpus: ShardedCorpus) -> list[int]:
-    """Numbers of the shards that are not complete."""
-    return [number for number in range(len(corpus.sizes)) if not shard_folder(folder, number).exists()]
-
-
-def run_shards(
-    folder: Path,
-    corpus: ShardedCorpus,
-    reader: Reader,
-    workers: int | None,
-    numbers: Sequence[int],
-    report: Report,
-) -> None:
+def run_shards(corpus: ShardedCorpus, workers: int | None, numbers: Sequence[int], report: Report) -> None:
     """Tokenise shards: one that is more than two processes' work in this process with all threads, others side by side.
 
     Args:
-        folder, corpus, reader: where the shards are, how they are made, and what reads the source in this process.
+        corpus, numbers: which shards.
         workers: processes; None: one per core.
-        numbers: of the shards.
         report: called from this thread; for a shard of another process once, when it is complete.
 
     Raises:
         CorpusError: the source cannot be used, or a process died, as when memory runs out.
     """
     workers = core_count() if workers is None else workers
-    total = sum(corpus.sizes[number] for number in numbers)
+    sizes = corpus.sizes
+    total = sum(sizes[number] for number in numbers)
     # The largest first, so that no process is left with it when the others are done.
-    numbers = sorted(numbers, key=lambda number: -corpus.sizes[number])
-    wide = [number for number in numbers if workers > 1 and corpus.sizes[number] * workers >= 2 * total]
-    apart = [number for number in numbers if number not in wide]
-    if workers == 1 or len(apart) == 1:
+    numbers = sorted(numbers, key=lambda number: -sizes[number])
+    apart = [number for number in numbers if workers > 1 and sizes[number] * workers < 2 * total]
+    if len(apart) == 1:
         apart = []
-    here = [number for number in numbers if number not in apart]
-    if here:
-        encoder = _encoder(folder, corpus)
-        for number in here:
-            tokenise_shard(folder, corpus, reader, encoder, number, report, number in wide)
+    for number in numbers:
+        if number not in apart:
+            corpus.tokenise(number, report, wide=workers > 1)
     if apart:
         with _processes(min(workers, len(apart))) as pool:
             with _started_quietly():
-                futures = {pool.submit(_tokenise_apart, folder, number): number for number in apart}
+                futures = {pool.submit(_tokenise_apart, corpus.folder, number): number for number in apart}
             for future in as_completed(futures):
                 report(futures[future], *future.result(), 1.0)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
     others = {*multiprocessing.active_children()}
     # Not forked, because this process has threads.
@@ -175,19 +249,17 @@ def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown()
 
 
-@contextmanager
+@contextlib.contextmanager
 def _started_quietly() -> Iterator[None]:
     """Start processes that get no signal before `_begin`, and do not import the caller's script: it needs no guard."""
-    main, threads = sys.modules["__main__"], os.environ.get("OMP_NUM_THREADS")
+    main = sys.modules["__main__"]
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     sys.modules["__main__"] = ModuleType("__main__")
-    # Importing numpy starts a thread a core.
-    os.environ["OMP_NUM_THREADS"] = "1"
     try:
-        yield
+        # Importing numpy starts a thread a core.
+        with environment("OMP_NUM_THREADS", "1"):
+            yield
     finally:
-        os.environ.pop("OMP_NUM_THREADS")
-        os.environ |= {} if threads is None else {"OMP_NUM_THREADS": threads}
         sys.modules["__main__"] = main
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
@@ -208,113 +280,19 @@ def _end_with_parent() -> None:
 
 def _tokenise_apart(folder: Path, number: int) -> tuple[int, int]:
     """Tokenise a shard in a process of its own; returns its bytes of text and documents."""
-    return tokenise_shard(folder, *_opened(folder), number)
+    return _opened(folder).tokenise(number)
 
 
-@functools.cache
-def _opened(folder: Path) -> tuple[ShardedCorpus, Reader, Encoder]:
-    corpus = ShardedCorpus.read(folder)
-    return corpus, open_reader(corpus.name, corpus.source), _encoder(folder, corpus)
-
-
-def tokenise_shard(
-    folder: Path,
-    corpus: ShardedCorpus,
-    reader: Reader,
-    encoder: Encoder,
-    number: int,
-    report: Report = lambda *_: None,
-    wide: bool = False,
-) -> tuple[int, int]:
-    """Write a shard, unless it is complete; whole parts that a killed process left stay.
-
-    Returns:
-        Its bytes of text, and documents.
-
-    Raises:
-        CorpusError: the source cannot be used.
-    """
-    complete, unfinished = shard_folder(folder, number), shard_folder(folder, number, complete=False)
-    unfinished.mkdir(exist_ok=True)
-    # A process whose parent was killed may still be writing.
-    with locked_folder(unfinished):
-        if not complete.exists():
-            parts = read_parts(unfinished)
-            if not (parts and parts[-1].last):
-                _write_parts(unfinished, parts, corpus, number, reader, encoder, report, wide)
-            unfinished.rename(complete)
-            flush_folder(folder)
-    return part_totals(read_parts(complete))
-
-
-def _write_parts(
-    shard: Path,
-    parts: list[Part],
-    corpus: ShardedCorpus,
-    number: int,
-    reader: Reader,
-    encoder: Encoder,
-    report: Report,
-    wide: bool,
-) -> None:
-    """Write the parts of a shard that follow on those given."""
-    reading = corpus.documents(number, reader, parts[-1].position if parts else None)
-    held_out = number == 0 and corpus.source.validation is not None
-    chunks = _chunks(reading, lambda: (reading.position(), reading.progress()))
-    encoded_chunks = encoder.encode(chunks, screened=not held_out, wide=wide)
-    size, documents = part_totals(parts)
-    for index in itertools.count(len(parts)):
-        screened: Counter[str] = Counter()
-        with PartWriter(shard, index, corpus.vocabulary, corpus.end_of_text) as writer:
-            for chunk, encoded in encoded_chunks:
-                for name, tokens, length, verdict in zip(chunk.names, *encoded, strict=True):
-                    if verdict != KEPT:
-                        screened[f"validation.{verdict}"] += 1
-                    else:
-                        split = "validation" if held_out or corpus.holds_out(name) else "train"
-                        writer.add(EncodedDocument(name, tokens, length), split)
-                position, fraction = chunk.note
-                written, count = part_totals([writer.part])
-                report(number, size + written, documents + count, fraction)
-                if written >= PART_BYTES:
-                    writer.complete(position, screened, last=False)
-                    size, documents = size + written, documents + count
-                    break
-            else:
-                writer.complete(reading.position(), screened)
-                written, count = part_totals([writer.part])
-                report(number, size + written, documents + count, None if reading.progress() is None else 1.0)
-                return
-
-
-def _chunks(documents: Iterable[tuple[str, str]], note: Callable[[], Any]) -> Iterator[Chunk]:
-    """Chunks of a megabyte of documents; `note` is called when the last document of a chunk has been read."""
-    chunk, characters = Chunk([], []), 0
-    for name, text in documents:
-        chunk.names.append(name)
-        chunk.texts.append(text)
-        characters += len(text)
-        if characters >= CHUNK_CHARACTERS:
-            # A copy, through JSON as it will be read back: the reader changes what it returned.
-            yield chunk._replace(note=json.loads(json.dumps(note())))
-            chunk, characters = Chunk([], []), 0
-    if chunk.names:
-        yield chunk._replace(note=json.loads(json.dumps(note())))
-
-
-def _encoder(folder: Path, corpus: ShardedCorpus) -> Encoder:
-    return Encoder((folder / "tokenizer.json").read_text(), folder / "screen" if corpus.screened else None)
+_opened = functools.cache(ShardedCorpus.open)
 
 
 def main() -> None:
     """Tokenise what is missing of a task's shards, as a task of an array: every TASKS-th shard of each corpus."""
     task, tasks = int(sys.argv[1]), int(sys.argv[2])
-    for folder in map(Path, sys.argv[3:]):
-        corpus = ShardedCorpus.read(folder)
-        numbers = [number for number in missing_shards(folder, corpus) if number % tasks == task]
-        print(f"{corpus.name}: {len(numbers)} of {len(corpus.sizes)} shards to tokenise", flush=True)
-        reader = open_reader(corpus.name, corpus.source)
-        run_shards(folder, corpus, reader, None, numbers, lambda *_: None)
+    for corpus in map(ShardedCorpus.open, map(Path, sys.argv[3:])):
+        numbers = [number for number in corpus.missing_shards() if number % tasks == task]
+        print(f"{corpus.reader.name}: {len(numbers)} of {len(corpus.sizes)} shards to tokenise", flush=True)
+        run_shards(corpus, None, numbers, lambda *_: None)
 
 
 if __name__ == "__main__":

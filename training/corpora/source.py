@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import math
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from training.corpora.documents import CorpusError
-from training.corpora.filters import Filters
 
 KINDS = ("installed-python", "files", "hub", "generated")
 
@@ -37,19 +40,17 @@ class Generation:
     """Documents in which more than this ratio of the sequences of 8 tokens occurred before are dropped; 1: none."""
 
     def problems(self, key: str) -> list[str]:
-        """Problems with the settings, one line each, which starts with the key."""
-        problems = [
-            f"{key}.{name}: {getattr(self, name)}; allowed: {least} or more"
-            for name, least in (("tokens", 1), ("max_tokens", 1), ("batch", 1), ("seed", 0))
-            if getattr(self, name) < least
+        """What is wrong with the settings, one line each, which starts with the key."""
+        least = {"tokens": 1, "max_tokens": 1, "batch": 1, "seed": 0}
+        checks = [
+            *((getattr(self, name) >= low, name, f"{low} or more") for name, low in least.items()),
+            (0 < self.temperature < math.inf, "temperature", "above 0, 1 is the model's distribution"),
+            (self.top_p is None or 0 < self.top_p <= 1, "top_p", "above 0, at most 1, or null for all tokens"),
+            (0 <= self.max_repetition <= 1, "max_repetition", "0 to 1, 1 drops none"),
         ]
-        if not (math.isfinite(self.temperature) and self.temperature > 0):
-            problems.append(f"{key}.temperature: {self.temperature}; allowed: above 0, 1 is the model's distribution")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            problems.append(f"{key}.top_p: {self.top_p}; allowed: above 0, at most 1, or null for all tokens")
-        if not 0 <= self.max_repetition <= 1:
-            problems.append(f"{key}.max_repetition: {self.max_repetition}; allowed: 0 to 1, 1 drops none")
-        return problems
+        return [
+            f"{key}.{name}: {getattr(self, name)}; allowed: {allowed}" for good, name, allowed in checks if not good
+        ]
 
 
 @dataclass
@@ -99,38 +100,107 @@ class Source:
         self.exclude = tuple(self.exclude)
 
     @property
-    def filters(self) -> Filters:
-        """Which documents are kept."""
-        return Filters(self.min_characters, self.max_characters, self.where or {})
-
-    @property
     def label(self) -> str:
         """Path, name or kind, for messages."""
         return self.path or self.name or self.kind
 
-    def check(self, key: str) -> None:
-        """Check the settings.
+    def problems(self, key: str) -> list[str]:
+        """What is wrong with the settings, one line each, which starts with the key, such as corpora.law."""
+        no_columns = self.kind in ("installed-python", "generated")
+        cap, shortest, longest = self.max_bytes, self.min_characters, self.max_characters
+        checks = [
+            (self.kind not in KINDS, f"kind: {self.kind!r}; allowed: {', '.join(KINDS)}"),
+            (self.kind == "files" and not self.path, "path: missing; allowed: a file or a folder"),
+            (self.kind == "hub" and not self.name, "name: missing; allowed: owner/name on the hub, or a local folder"),
+            (no_columns and self.where, f"where: {self.where}; {self.kind} has no columns"),
+        ]
+        generated = self.kind == "generated"
+        more = [
+            (
+                generated and cap is not None,
+                f"max_bytes: {cap}; allowed for generated text: null, give generated.tokens",
+            ),
+            (cap is not None and cap < 1, f"max_bytes: {cap}; allowed: 1 or more, or null for all"),
+            (shortest < 0, f"min_characters: {shortest}; allowed: 0 or more"),
+            (
+                longest is not None and longest < max(shortest, 1),
+                f"max_characters: {longest}; allowed: at least min_characters, or null for any",
+            ),
+        ]
+        return [
+            *(f"{key}.{line}" for wrong, line in checks if wrong),
+            *(self.generated.problems(f"{key}.generated") if generated else []),
+            *(f"{key}.{line}" for wrong, line in more if wrong),
+            *(f"{key}.where{line}" for line in self._where_problems()),
+        ]
+
+    def _where_problems(self) -> Iterator[str]:
+        if not isinstance(self.where or {}, Mapping):
+            yield f": {self.where!r}; allowed: column -> list of values, or regular expression"
+            return
+        for column, rule in (self.where or {}).items():
+            if isinstance(rule, str):
+                try:
+                    re.compile(rule)
+                except re.error as error:
+                    yield f".{column}: {rule!r} is not a regular expression ({error})"
+            elif isinstance(rule, Mapping) or not _values(rule):
+                yield f".{column}: {rule!r}; allowed: a list of values, or a regular expression"
+
+    @property
+    def filter_columns(self) -> list[str]:
+        """The columns that `where` uses; for meta.language it is meta."""
+        return [*dict.fromkeys(column.split(".")[0] for column in self.where or {})]
+
+    def filter_description(self) -> list[Any]:
+        """The filters as a list for the fingerprint; empty without filters."""
+        rules = {name: rule if isinstance(rule, str) else _values(rule) for name, rule in (self.where or {}).items()}
+        if (self.min_characters, self.max_characters, rules) == (0, None, {}):
+            return []
+        return [self.min_characters, self.max_characters, json.dumps(rules, sort_keys=True)]
+
+    @functools.cached_property
+    def _rules(self) -> list[tuple[str, re.Pattern[str] | tuple[Any, ...]]]:
+        where = (self.where or {}).items()
+        return [(column, re.compile(rule) if isinstance(rule, str) else _values(rule)) for column, rule in where]
+
+    def failed_rule(self, text: str, row: Mapping[str, Any], location: str) -> str | None:
+        """The first filter that a document fails, by its text and its columns in `filter_columns`; None: it passes.
 
         Raises:
-            CorpusError: one line per mistake, which starts with the key, such as corpora.law, and the setting's name.
+            CorpusError: a regular expression for a column that holds no text; `location` names file and row.
         """
-        problems = []
-        if self.kind not in KINDS:
-            problems.append(f"{key}.kind: {self.kind!r}; allowed: {', '.join(KINDS)}")
-        if self.kind == "files" and not self.path:
-            problems.append(f"{key}.path: missing; allowed: a file or a folder")
-        if self.kind == "hub" and not self.name:
-            problems.append(f"{key}.name: missing; allowed: owner/name on the hub, or a local folder")
-        if self.kind in ("installed-python", "generated") and self.filters.where:
-            problems.append(f"{key}.where: {dict(self.filters.where)}; {self.kind} has no columns")
-        if self.kind == "generated":
-            problems += self.generated.problems(f"{key}.generated")
-            if self.max_bytes is not None:
-                problems.append(
-                    f"{key}.max_bytes: {self.max_bytes}; allowed for generated text: null, give generated.tokens"
+        if not text.strip():
+            return "empty"
+        if len(text) < self.min_characters:
+            return "min_characters"
+        if self.max_characters is not None and len(text) > self.max_characters:
+            return "max_characters"
+        for column, rule in self._rules:
+            value = _value(row, column)
+            if not isinstance(rule, re.Pattern):
+                passed = value in rule
+            elif value is None or isinstance(value, str):
+                passed = value is not None and rule.search(value) is not None
+            else:
+                raise CorpusError(
+                    f"{location}: column {column} is {type(value).__name__}; a regular expression needs a text, "
+                    "give where a list of values"
                 )
-        if self.max_bytes is not None and self.max_bytes < 1:
-            problems.append(f"{key}.max_bytes: {self.max_bytes}; allowed: 1 or more, or null for all")
-        problems += self.filters.problems(key)
-        if problems:
-            raise CorpusError("\n".join(problems))
+            if not passed:
+                return f"where.{column}"
+        return None
+
+
+def _values(rule: Any) -> tuple[Any, ...]:
+    return tuple(rule) if isinstance(rule, list | tuple) else () if rule is None else (rule,)
+
+
+def _value(row: Mapping[str, Any], column: str) -> Any:
+    """A column's value, a dot selects a field of it; None if it is missing, because JSON lines often omit a key."""
+    if column in row:
+        return row[column]
+    value: Any = row
+    for name in column.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value

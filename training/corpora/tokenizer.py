@@ -18,7 +18,6 @@ from training.corpora.near_duplicates import KEPT, Screen
 from training.durable import whole_folder, write_whole
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
 END_OF_TEXT = "<|endoftext|>"
@@ -75,11 +74,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, folder: str | os.Path
 
 
 def copy_tokenizer(source: str | os.PathLike[str], folder: str | os.PathLike[str]) -> Path:
-    """Copy the tokenizer of a Hugging Face directory; it is converted if it has no tokenizer.json.
-
-    Raises:
-        CorpusError: the directory has no tokenizer.
-    """
+    """Copy the tokenizer of a directory, converted if it has no tokenizer.json. Errors as `load_tokenizer`."""
     source = Path(source)
     with whole_folder(folder) as temporary:
         if (source / "tokenizer.json").is_file():
@@ -146,8 +141,7 @@ def declared_separator(folder: str | os.PathLike[str]) -> str | None:
 
 
 def end_of_text_id(tokenizer: PreTrainedTokenizerFast, separator: str | None = None) -> int:
-    """Token id that ends a document, and so precedes the next: the separator, else the end-of-sequence token, or BERT's
-    separator.
+    """Token id between documents: of the separator, else of the end-of-sequence token, or BERT's separator.
 
     Raises:
         CorpusError: the separator is no token of the tokenizer, or the tokenizer has neither of the others.
@@ -203,7 +197,13 @@ class Encoder:
     """
 
     def __init__(self, tokenizer: str, screen: Path | None = None) -> None:
-        self._backend = _backend(tokenizer)
+        from tokenizers import Tokenizer
+
+        self._backend = Tokenizer.from_str(tokenizer)
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        # A special token written in a text is text: a page about <|endoftext|> does not end there.
+        self._backend.encode_special_tokens = True
         self._screen = Screen.open(screen) if screen else None
 
     def encode(
@@ -211,7 +211,7 @@ class Encoder:
     ) -> Iterator[tuple[Chunk, Encoded]]:
         """Each chunk with its tokens, in the order given; `wide` uses all threads of the tokenizers library."""
         if not wide:
-            with _one_thread():
+            with environment("TOKENIZERS_PARALLELISM", "false"):
                 for chunk in chunks:
                     yield chunk, self._encoded(chunk.texts, screened)
             return
@@ -230,29 +230,17 @@ class Encoder:
         verdicts = self._screen.verdicts(texts) if self._screen and screened else [KEPT] * len(texts)
         kept = [text for text, verdict in zip(texts, verdicts, strict=True) if verdict == KEPT]
         encodings = iter(self._backend.encode_batch_fast(kept, add_special_tokens=False))
-        nothing = np.empty(0, dtype=np.uint32)
-        tokens = [np.array(next(encodings).ids, dtype=np.uint32) if one == KEPT else nothing for one in verdicts]
-        return Encoded(tokens, [len(text.encode()) for text in texts], verdicts)
-
-
-def _backend(tokenizer: str) -> Tokenizer:
-    from tokenizers import Tokenizer
-
-    backend = Tokenizer.from_str(tokenizer)
-    backend.no_truncation()
-    backend.no_padding()
-    # A special token written in a text is text: a page about <|endoftext|> does not end there.
-    backend.encode_special_tokens = True
-    return backend
+        ids = [next(encodings).ids if verdict == KEPT else [] for verdict in verdicts]
+        return Encoded([np.array(one, np.uint32) for one in ids], [len(text.encode()) for text in texts], verdicts)
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keep the tokenizers library to the calling thread."""
-    before = os.environ.get("TOKENIZERS_PARALLELISM")
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+def environment(name: str, value: str) -> Iterator[None]:
+    """Set a variable of the environment inside the block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
     try:
         yield
     finally:
-        os.environ.pop("TOKENIZERS_PARALLELISM")
-        os.environ |= {} if before is None else {"TOKENIZERS_PARALLELISM": before}
+        os.environ.pop(name)
+        os.environ |= {} if before is None else {name: before}

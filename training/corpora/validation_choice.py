@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from training.corpora.corpus_store import Bar, Log
 from training.corpora.documents import CorpusError, json_hash, sampled
 from training.corpora.language_model import model_fingerprint, perplexities
 from training.corpora.locations import is_url
+from training.corpora.reader import Bar, Log
 from training.durable import write_whole
 
 

@@ -53,7 +53,7 @@ def test_sources_are_read_from_the_folder_and_the_question(tmp_path: Path) -> No
     domain = sources["domain"]
     assert (domain.kind, domain.name, domain.subset, domain.split) == ("hub", "owner/set", "en", "test")
     assert (domain.revision, domain.column) == ("v1", "body")
-    assert domain.filters.where == {"lang": ["en", "de"], "meta.kind": "^book"}
+    assert domain.where == {"lang": ["en", "de"], "meta.kind": "^book"}
 
 
 def test_all_mistakes_are_reported_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

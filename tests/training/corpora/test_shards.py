@@ -17,11 +17,13 @@ import pytest
 from upath import UPath
 
 from tests.training.corpora.rows import as_lines, file_reader, read, with_positions, write
-from training.corpora.corpus_store import Tokenisation, begin_store, make_store
+from training.corpora.corpus_store import make_store
 from training.corpora.documents import CorpusError
-from training.corpora.files import shards_of
+from training.corpora.files import FileReader, shards_of
 from training.corpora.near_duplicates import KEPT, SAME, Screen
-from training.corpora.shards import core_count, missing_shards, shard_folder
+from training.corpora.shards import ShardedCorpus, core_count
+from training.corpora.source import Source
+from training.corpora.store_writer import Tokenisation
 from training.corpora.tokenizer import Chunk, Encoder, load_tokenizer, train_tokenizer
 
 DRAW = random.Random(0)
@@ -159,9 +161,9 @@ def making(tmp_path, tokenizer, small_shards, monkeypatch):
     path = write(tmp_path / "a.jsonl", as_lines(rows))
 
     def make(out, workers, lines=None, path=path):
-        log = (lines if lines is not None else []).append
-        how = Tokenisation(tokenizer, "t", 300, 0, 0.1, None, workers, log, None)
-        return make_store(tmp_path / out, file_reader(path), how, tmp_path / f"{out}.unfinished")
+        reader = FileReader("a", Source(path=str(path)), (lines if lines is not None else []).append)
+        how = Tokenisation(tokenizer, "t", 300, 0, 0.1)
+        return make_store(tmp_path / out, tmp_path / f"{out}.unfinished", reader, how, workers=workers)
 
     return make
 
@@ -244,7 +246,7 @@ def test_shards_that_are_there_are_not_made_again_and_a_merge_goes_on(making, tm
         patch.setattr("training.corpora.corpus_store.merge_parts", interrupted)
         with pytest.raises(KeyboardInterrupt):
             making("out", 2)
-    monkeypatch.setattr("training.corpora.shards.tokenise_shard", None)
+    monkeypatch.setattr("training.corpora.shards.ShardedCorpus.tokenise", None)
     monkeypatch.setattr("training.corpora.shards.ProcessPoolExecutor", None)
     with monkeypatch.context() as patch:
         # Killed after the merge, while the shards are removed.
@@ -252,25 +254,25 @@ def test_shards_that_are_there_are_not_made_again_and_a_merge_goes_on(making, tm
         with pytest.raises(KeyboardInterrupt):
             making("out", 2, lines)
     assert f"a: resumes after {sum(clean.meta.documents.values()):,} documents" in lines[0]
-    shutil.rmtree(shard_folder(tmp_path / "out.unfinished", 0))
+    shutil.rmtree(tmp_path / "out.unfinished" / "00000")
     assert making("out", 2).meta == clean.meta
 
 
 def begin(tmp_path, tokenizer, path):
-    """The folder of a corpus' shards, planned and no more."""
-    how, folder = Tokenisation(tokenizer, "t", 300, 0, 0.1), tmp_path / "out.unfinished"
-    return folder, begin_store(file_reader(path, where={"n": [1, 2]}), how, folder)
+    """A corpus whose shards are planned and no more."""
+    reader, how = file_reader(path, where={"n": [1, 2]}), Tokenisation(tokenizer, "t", 300, 0, 0.1)
+    return ShardedCorpus.begin(tmp_path / "out.unfinished", reader, how, None)
 
 
 def test_tasks_of_an_array_make_every_shard_once(tmp_path, tokenizer, small_shards):
     rows = [{"text": text, "n": number % 3} for number, text in enumerate(TEXTS)]
-    folder, corpus = begin(tmp_path, tokenizer, write(tmp_path / "a.jsonl", as_lines(rows)))
-    everything = missing_shards(folder, corpus)
+    corpus = begin(tmp_path, tokenizer, write(tmp_path / "a.jsonl", as_lines(rows)))
+    folder, everything = corpus.folder, corpus.missing_shards()
     command = [sys.executable, "-m", "training.corpora.shards"]
     for task in ("1", "0"):
         done = subprocess.run([*command, task, "2", folder], capture_output=True, text=True, check=True)
         assert done.stdout == f"a: {len(everything[int(task) :: 2])} of {len(everything)} shards to tokenise\n"
-        assert set(everything[int(task) :: 2]).isdisjoint(missing_shards(folder, corpus))
+        assert set(everything[int(task) :: 2]).isdisjoint(corpus.missing_shards())
     again = subprocess.run([*command, "1", "2", folder], capture_output=True, text=True, check=True)
     assert again.stdout == f"a: 0 of {len(everything)} shards to tokenise\n"
     missing = subprocess.run([*command, "1", "2", tmp_path], capture_output=True, text=True)
@@ -279,7 +281,7 @@ def test_tasks_of_an_array_make_every_shard_once(tmp_path, tokenizer, small_shar
 
 def test_workers_end_with_the_one_they_work_for(tmp_path, tokenizer, small_shards):
     rows = [{"text": TEXTS[row % 80] * 200, "n": 1} for row in range(3000)]
-    folder, _ = begin(tmp_path, tokenizer, write(tmp_path / "a.jsonl", as_lines(rows)))
+    folder = begin(tmp_path, tokenizer, write(tmp_path / "a.jsonl", as_lines(rows))).folder
     environment = os.environ | {"RAYON_NUM_THREADS": "2"}
     command = [sys.executable, "-m", "training.corpora.shards", "0", "1", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:

@@ -1,5 +1,6 @@
 """Sources: filters, what they count, a cap that keeps a mix, and settings that cannot be."""
 
+import re
 from functools import partial
 
 import pytest
@@ -104,12 +105,9 @@ def test_installed_python_is_filtered_too():
     ],
 )
 def test_mistakes_are_named_all_at_once(rules, messages):
-    with pytest.raises(CorpusError) as error:
-        Source("files", path="x", **rules).check("corpora.law")
-    lines = str(error.value).split("\n")
-    assert len(lines) == len(messages)
-    for message in messages:
-        assert error.match(message)
+    lines = Source("files", path="x", **rules).problems("corpora.law")
+    for line, message in zip(lines, messages, strict=True):
+        assert re.search(message, line)
 
 
 texts = st.lists(st.text("aé", min_size=1, max_size=9), min_size=1, max_size=60)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -11,40 +12,42 @@ from hypothesis import strategies as st
 
 from training.corpora.documents import CorpusError, in_validation
 from training.corpora.store import TokenStore
-from training.corpora.store_writer import EncodedDocument, PartWriter, merge_parts, part_totals, read_parts
+from training.corpora.store_writer import PartWriter, Tokenisation, merge_parts, part_totals, read_parts
 
 END = 0
+HOW = Tokenisation("", "t", 1000, END, 0.2)
+
+
+class Document(NamedTuple):
+    name: str
+    tokens: np.ndarray
+    size: int
 
 
 def documents(count=200, vocabulary=1000, seed=0):
     draw = np.random.default_rng(seed)
-    return [
-        EncodedDocument(f"doc-{number}", draw.integers(1, vocabulary, draw.integers(0, 40)), 7)
-        for number in range(count)
-    ]
+    return [Document(f"doc-{n}", draw.integers(1, vocabulary, draw.integers(0, 40)), 7) for n in range(count)]
 
 
 def split_of(doc, ratio=0.2):
     return "validation" if in_validation(doc.name, ratio) else "train"
 
 
-def write(folder, docs=None, vocabulary=1000, end_of_text=END, tokenizer="t", validation_ratio=0.2):
+def write(folder, docs=None, **how):
     """A store of two parts."""
     docs = documents() if docs is None else docs
-    half = len(docs) // 2
-    rules = vocabulary, end_of_text
-    parts = write_parts(folder, [docs[:half], docs[half:]], *rules, validation_ratio)
-    merge_parts(folder, parts, *rules, tokenizer, validation_ratio)
+    half, how = len(docs) // 2, dataclasses.replace(HOW, **how)
+    merge_parts(folder, write_parts(folder, [docs[:half], docs[half:]], how), how, {})
     return TokenStore.open(folder)
 
 
-def write_parts(folder, contents, vocabulary=1000, end_of_text=END, validation_ratio=0.2):
+def write_parts(folder, contents, how=HOW):
     shard = folder / "00000"
     shard.mkdir(parents=True)
     for number, docs in enumerate(contents):
-        with PartWriter(shard, number, vocabulary, end_of_text) as writer:
+        with PartWriter(shard, number, how) as writer:
             for doc in docs:
-                writer.add(doc, split_of(doc, validation_ratio))
+                writer.add(*doc, split_of(doc, how.validation_ratio))
             writer.complete()
     return read_parts(shard)
 
@@ -107,11 +110,11 @@ def test_fingerprint_follows_the_content_the_tokenizer_and_the_split(store, tmp_
     same = write(tmp_path / "elsewhere")
     assert same.fingerprint == store.fingerprint
     other = documents()
-    other[3] = EncodedDocument("doc-3", np.array([5]), 7)
+    other[3] = Document("doc-3", np.array([5]), 7)
     changed = [
         write(tmp_path / "content", other),
         write(tmp_path / "order", documents()[::-1]),
-        write(tmp_path / "tokenizer", tokenizer="u"),
+        write(tmp_path / "tokenizer", fingerprint="u"),
         write(tmp_path / "split", validation_ratio=0.2000001),
     ]
     assert len({store.fingerprint, *(other.fingerprint for other in changed)}) == 5
@@ -119,7 +122,7 @@ def test_fingerprint_follows_the_content_the_tokenizer_and_the_split(store, tmp_
 
 def test_dtype_follows_the_vocabulary(tmp_path):
     assert write(tmp_path / "a", vocabulary=2**16).meta.dtype == "uint16"
-    large = [EncodedDocument(f"d{n}", np.array([2**16]), 1) for n in range(50)]
+    large = [Document(f"d{n}", np.array([2**16]), 1) for n in range(50)]
     store = write(tmp_path / "b", large, vocabulary=2**16 + 1)
     assert store.meta.dtype == "uint32"
     assert store.batch("train", np.array([0]), 1)[0, 0] == 2**16
@@ -145,19 +148,20 @@ def test_a_part_is_whole_or_absent_and_what_was_left_of_it_is_overwritten(tmp_pa
     docs, shard = documents(), tmp_path / "00000"
     shard.mkdir()
     for number, (first, end, complete) in enumerate([(0, 90, True), (90, 150, False)]):
-        with PartWriter(shard, number, 1000, END) as writer:
+        with PartWriter(shard, number, HOW) as writer:
             for doc in docs[first:end]:
-                writer.add(doc, split_of(doc))
+                writer.add(*doc, split_of(doc))
             if complete:
-                writer.complete([end, {"empty": 1}], {"validation.near": 2}, last=False)
+                writer.part.screened["validation.near"] = 2
+                writer.complete([end, {"empty": 1}], last=False)
     (part,) = read_parts(shard)
     assert (part.position, part.last, part.screened) == ([90, {"empty": 1}], False, {"validation.near": 2})
     assert part_totals([part]) == (90 * 7, 90)
-    with PartWriter(shard, 1, 1000, END) as writer:
+    with PartWriter(shard, 1, HOW) as writer:
         for doc in docs[90:]:
-            writer.add(doc, split_of(doc))
+            writer.add(*doc, split_of(doc))
         writer.complete()
-    merge_parts(tmp_path, read_parts(shard), 1000, END, "t", 0.2, {"empty": 1})
+    merge_parts(tmp_path, read_parts(shard), HOW, {"empty": 1})
     expected = dataclasses.replace(write(tmp_path / "whole").meta, dropped={"empty": 1, "validation.near": 2})
     assert TokenStore.open(tmp_path).meta == expected
 
@@ -173,7 +177,7 @@ def test_a_killed_merge_goes_on(tmp_path, kept):
             stream.write(part.file("train").read_bytes())
             part.file("train").unlink()
         stream.write(b"half of the next part, or more" * 999)
-    merge_parts(folder, parts, 1000, END, "t", 0.2)
+    merge_parts(folder, parts, HOW, {})
     assert TokenStore.open(folder).meta == whole.meta
     assert (folder / "train.bin").read_bytes() == (whole.folder / "train.bin").read_bytes()
     assert not list(folder.glob("*/*.bin"))

@@ -13,7 +13,7 @@ from huggingface_hub import HfFileSystem
 from pipeline.cli.main import run as cptlaw
 from tests.training.corpora.rows import as_lines, file_reader, read, with_positions, write
 from training.corpora.documents import CorpusError
-from training.corpora.files import file_bytes, file_fingerprint, shards_of
+from training.corpora.files import file_fingerprint, shards_of, whole
 from training.corpora.locations import location
 from training.corpora.manifest import Manifest
 from training.corpora.validation_choice import Choice, write_validation_set
@@ -52,7 +52,7 @@ def test_the_documents_are_those_of_local_files_from_any_place(local):
         rest = file_reader("memory://bucket/texts").documents(position=positions[number])
         assert list(rest) == expected[number + 1 :]
     assert read("memory://bucket/texts/d.parquet") == read(local / "d.parquet")
-    assert file_bytes("memory://bucket/texts") == file_bytes(local)
+    assert whole("memory://bucket/texts") == whole(local)
 
 
 def test_a_changed_file_has_another_fingerprint(local, bucket):
@@ -126,7 +126,7 @@ def test_an_error_of_the_network_while_reading_is_one_line(local, bucket, monkey
             with pytest.raises(CorpusError, match=rf"^{url}: .* \(the other side hung up\); check the address"):
                 read(url)
     monkeypatch.setattr(type(bucket), "info", lost)
-    for ask in (file_fingerprint, file_bytes, shards_of):
+    for ask in (file_fingerprint, whole, shards_of):
         with pytest.raises(CorpusError, match=r"cannot be read \(the other side hung up\); check the address"):
             ask("memory://bucket/texts")
 
