@@ -13,7 +13,6 @@ from rich.console import Console
 from pipeline.goals.registry import goal_of
 from pipeline.launch.launcher import launch, launcher_of
 from pipeline.plan import cost
-from pipeline.plan.engines import measure_engine
 from pipeline.plan.machine import measure_machine
 from pipeline.plan.prepare import generation_lines, prepare_corpora
 from pipeline.plan.runs import by_domain, estimate
@@ -38,7 +37,7 @@ from training.stop import was_interrupted
 
 
 def prepare(context: Context, console: Console) -> Exit:
-    """Tokenise the corpora, and measure the speed of the models in each precision and of the engines."""
+    """Tokenise the corpora, and measure the speed of the models in each precision."""
     question, study = context.question, context.study
     study.folder.mkdir(parents=True, exist_ok=True)
     if (code := launcher_of(question).prepare(context, console)) is not None:
@@ -47,13 +46,7 @@ def prepare(context: Context, console: Console) -> Exit:
         # Writing takes hours: whether it will be enough is known before.
         goal_of(question).runs(estimate(question))
     prepare_corpora(question, console.print, console)
-    context = context.fresh()
-    precision = measure_machine(context, console.print)
-    if not question.launcher.elsewhere:
-        # A mistake that runs cannot be planned with is reported by plan.
-        with contextlib.suppress(ConfigError, StudyError):
-            measured = dataclasses.replace(context, given_precision=precision)
-            measure_engine(measured, goal_of(question).runs(measured), console.print)
+    measure_machine(context.fresh(), console.print)
     return Exit.DONE
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from training.durable import flush_folder, write_whole
+from training.durable import write_new, write_whole
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "deepspeed", "numpy", "cptlaw")
 
@@ -83,17 +83,9 @@ def claim(folder: Path, *, stale_after: float = 60.0, heartbeat_seconds: float =
     if last and is_live(folder, last, stale_after):
         return None
     record = {"attempt": number, **_surroundings()}
-    temporary = folder / "attempts" / f".{secrets.token_hex(4)}.part"
-    temporary.write_text(json.dumps(record, indent=2) + "\n")
     _heartbeat(folder, number).touch()
-    try:
-        # A link appears with its content and fails if the name exists: one of two claimants wins.
-        os.link(temporary, _path(folder, number))
-    except FileExistsError:
+    if not write_new(_path(folder, number), json.dumps(record, indent=2) + "\n"):
         return None
-    finally:
-        temporary.unlink()
-    flush_folder(folder / "attempts")
     return Attempt(folder, number, record, heartbeat_seconds)
 
 

@@ -40,6 +40,21 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
     flush_folder(path.parent)
 
 
+def write_new(path: Path, content: str) -> bool:
+    """Write a file as a whole unless it exists; returns whether this call did, as one of several writers does."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    write_whole(temporary, content)
+    try:
+        # A link appears with its content, and fails if the name exists.
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    flush_folder(path.parent)
+    return True
+
+
 def append_flushed(path: str | os.PathLike[str], text: str) -> None:
     """Append text (UTF-8) to a file, created if missing, and return once it is on disk.
 

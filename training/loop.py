@@ -60,7 +60,7 @@ def train(
         spec, folder: the run, and its folder: points.jsonl, metrics.jsonl, resume/ and checkpoints/.
         manifest: the prepared corpora.
         start: folder of the first weights for initial.kind run or directory; with initial.moments a state.
-        network, losses: from `engine.ready`; the weights are replaced, the losses by token with a reweighting.
+        network, losses: from `engines.shared_engine`; the weights are replaced, the losses by token with a reweighting.
         reference: with a reweighting, the loss function by token of the reference model.
         execution: micro-batch, devices, saving and logging.
         check: called before each step and each forward pass of an evaluation; raises StopRequestedError or

@@ -20,18 +20,6 @@ class Size:
     """Floating-point operations to train on one token, forward and backward, attention and output head included."""
 
 
-COMPILE_SECONDS = 30.0
-"""Compiling one shape took 20 to 30 s on the slowest core tried."""
-
-
-def compiling_pays(tokens: float, tokens_per_second: float) -> bool:
-    """Whether compiled code would save more than compiling takes, at a plain engine's training tokens per second.
-
-    Compiled code had 1.3 to 2.2 times the speed of plain code at the sizes where it matters.
-    """
-    return tokens / tokens_per_second * 0.3 > COMPILE_SECONDS
-
-
 def model_size(model: Mapping[str, Any], sequence_length: int) -> Size:
     """Size of a model, from its transformers configuration fields.
 

@@ -6,7 +6,7 @@ import errno
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ import yaml
 from training.attempt import Attempt, LeaseLostError, claim
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
-from training.devices.group import ALONE, SHARDED, Group, spread_problem
+from training.devices.group import ALONE, Group, spread_problem
 from training.durable import write_whole
 from training.loading import load_transformers
 from training.spec import Execution, RunSpec, SpecError
@@ -126,57 +126,25 @@ def claim_run(folder: Path, group: Group = ALONE, stale_after: float = 60.0) -> 
     return RunClaim(folder, group, attempt) if group.broadcast(claimed) else None
 
 
-def choose_run_engine(
-    spec: RunSpec, execution: Execution, engines: Path, *, tokens_ahead: int = 0, group: Group = ALONE
-) -> dict[str, Any]:
-    """The record of the engine that a run uses: the one given, or for "auto" the fastest one measured.
-
-    Raises:
-        SpecError: the run cannot be spread over the devices in this way.
-    """
-    from training.engine import choose_engine
-
-    parallel = execution.parallel
-    if problem := spread_problem(parallel, execution.engine, spec.global_batch, execution.micro_batch):
-        raise SpecError(problem)
-    if execution.engine != "auto":
-        return {"engine": execution.engine}
-    # Sharded models are not compiled: no tokens are ahead, and their measurements are kept apart.
-    sharded = parallel.kind in SHARDED
-    return group.broadcast(
-        lambda: choose_engine(
-            spec.model,
-            spec.precision,
-            parallel.micro_batch(spec.global_batch, execution.micro_batch),
-            spec.sequence_length,
-            execution.threads,
-            0 if sharded else max(tokens_ahead, spec.tokens),
-            engines / "plain" if sharded else engines,
-            objective=spec.objective.kind,
-        )
-    )
-
-
 def build_run(spec: RunSpec, places: Places, engine: str, threads: int, group: Group = ALONE) -> Built:
     """The model of a run without its first weights, its loss function, and with a reweighting that of the reference.
 
     Raises:
         CorpusError, SpecError: input missing or not fitting.
     """
-    from training.engine import ready
+    from training.engines import build_engine, shared_engine
     from training.group_dro import frozen
 
     end_of_text = None
     if spec.boundaries == "documents":
         end_of_text = places.manifest.store(next(iter(spec.corpora))).meta.end_of_text
-    options = {"objective": spec.objective.kind, "by_token": spec.reweighting is not None}
-    model = partial(ready, spec.model, engine, spec.precision, threads, end_of_text=end_of_text, **options)
-    network, losses = model()
+    network, losses = shared_engine(spec, engine, threads, end_of_text)
     if spec.reweighting is None:
         return network, losses, None
     if places.reference is None:
         raise SpecError(f"{places.folder.name}: its reference {spec.reweighting.reference} is not in the plan")
-    return network, losses, frozen(*model(second=True), places.reference, group.device)
+    reference = build_engine(spec, engine, threads, end_of_text)
+    return network, losses, frozen(*reference, places.reference, group.device)
 
 
 def run_once(
@@ -211,7 +179,7 @@ def run_once(
     """
     load_transformers()  # late imports: reading the state of runs must not load torch
     from training.checkpoints.states import drop_states
-    from training.engine import forget
+    from training.engines import choose_engine, drop_shared_engines
     from training.loop import NonFiniteLossError, train
 
     folder = places.folder
@@ -226,17 +194,21 @@ def run_once(
             if group.broadcast(partial(state_of, folder)) == "done":
                 return run.end(Exit.DONE, "was done already")
             group.broadcast(partial(write_whole, folder / "spec.yaml", yaml.safe_dump(spec.to_dict(), sort_keys=False)))
-            engine = choose_run_engine(spec, execution, places.engines, tokens_ahead=tokens_ahead, group=group)
-            run.note(**engine | _facts(spec, execution, folder, group))
-            network, losses, reference = build_run(spec, places, engine["engine"], execution.threads, group)
+            parallel = execution.parallel
+            if problem := spread_problem(parallel, execution.engine, spec.global_batch, execution.micro_batch):
+                raise SpecError(problem)
+            chosen = group.broadcast(partial(choose_engine, spec, execution, places.engines, tokens_ahead))
+            noted = {name: value for name, value in asdict(chosen).items() if value}
+            run.note(**noted | _facts(spec, execution, folder, group))
+            network, losses, reference = build_run(spec, places, chosen.engine, execution.threads, group)
             try:
                 inputs = {"manifest": places.manifest, "start": places.start}
                 model = {"network": network, "losses": losses, "reference": reference}
                 check = partial(run.check, stop)
                 train(spec, folder, **inputs, **model, execution=execution, check=check, group=group, log=log)
             finally:
-                if execution.parallel.kind != "single":
-                    forget()
+                if parallel.kind != "single":
+                    drop_shared_engines()
             if run.attempt is not None:
                 # So that a file which loses lines later is not taken for the whole of the run.
                 points = (folder / "points.jsonl").read_bytes().count(b"\n")

@@ -12,6 +12,10 @@ from pipeline.question.schema import Question
 from pipeline.study.artifacts import Machine, Speed
 from pipeline.study.context import Context
 from pipeline.study.folder import StudyError
+from training.spec import Initial, RunSpec
+
+SECONDS = 20.0
+"""What measuring a machine takes, about, beside building the models."""
 
 
 def workers(question: Question) -> int:
@@ -33,12 +37,12 @@ def gpus() -> list[str]:
     return [str(number) for number in range(listed.count("GPU "))]
 
 
-def measure_machine(context: Context, log: Callable[[str], object]) -> str:
-    """Measure each model's speed once, and return the faster precision, fp32 or bf16, for the whole study.
+def measure_machine(context: Context, log: Callable[[str], object]) -> None:
+    """Measure each model's speed once, and write it with the precision of the whole study.
 
-    Of a configured precision only that one is measured, and nothing where runs are trained on other machines. A
-    processor that would emulate the products of bf16 gets fp32, and bf16 is not measured. What was measured to choose a
-    precision stays.
+    With precision=auto it is bf16 where the processor has instructions for its products, unless fp32 is measured to be
+    faster. Of a configured precision only that one is measured, and nothing where runs are trained on other machines.
+    What was measured to choose a precision stays.
     """
     question, study = context.question, context.study
     machine, configured = None, question.precision != "auto"
@@ -46,33 +50,33 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> str:
         machine = context.machine
     except StudyError:
         Machine.path(study).unlink()  # Damaged: it sends everyone else here.
-    if machine and (machine.chose_precision or question.precision == machine.precision):
-        return question.precision if configured else machine.precision
-    if configured and question.launcher.elsewhere:
-        return question.precision
-    from training.engine import PRECISIONS, device_name, fast_precisions, forget, measured_speeds
+    known = machine and (machine.chose_precision or question.precision == machine.precision)
+    if known or (configured and question.launcher.elsewhere):
+        return
+    from training.engines import device_name, fast_precisions, measured_speed, plain_engine  # they load torch
 
-    target = question.model
-    shapes = {name: shape_of(context, model) for name, model in context.models.items()}
-    parallel, launcher = question.parallel, question.launcher
-    batch = parallel.micro_batch(question.continual.global_batch, launcher.micro_batch)
-    settings = {"batch": batch, "sequence_length": question.sequence_length, "objective": question.objective.kind}
+    target, threads, parallel = question.model.name, question.launcher.threads, question.parallel
     precisions = [question.precision] if configured else fast_precisions()
-    together = workers(question) * parallel.processes
-    log(f"measuring the speed of {len(shapes)} models, in {together} processes at once, 20 s at most")
-    speeds = measured_speeds(shapes, together, launcher.threads, target=target.name, precisions=precisions, **settings)
-    forget()
-    of_target = {precision: of_shape[target.name]["training"] for precision, of_shape in speeds.items()}
-    measured = {precision: round(speed) for precision, speed in of_target.items()}
-    listed = ", ".join(f"{name} {value:,} tokens/s" for name, value in measured.items())
-    if not configured:
-        measured = dict.fromkeys(PRECISIONS, 0) | measured
-    precision = max(of_target, key=of_target.__getitem__)
-    of_worker = {
-        name: Speed(**{kind: max(round(each * parallel.processes), 1) for kind, each in speed.items()})
-        for name, speed in speeds[precision].items()
-    }
-    machine = Machine(precision, of_worker, measured, device_name())
-    machine.write(study)
-    log(f"precision: {precision} ({listed} on {launcher.threads} thread, {target.name}, not compiled)")
-    return machine.precision
+    log(f"measuring the speed of {len(context.models)} models, about {SECONDS:.0f} s")
+
+    def speed(name: str, precision: str) -> float:
+        shape, batch = shape_of(context, context.models[name]), question.continual.global_batch
+        spec = RunSpec(
+            "continual", shape, Initial(), {}, {}, question.sequence_length, batch, steps=1, schedule=(),
+            optimizer=question.optimizer, precision=precision, objective=question.objective,
+        )  # fmt: skip
+        batch = parallel.micro_batch(batch, question.launcher.micro_batch)
+        limit = SECONDS / (len(precisions) + len(context.models) - 1)
+        return measured_speed(spec, plain_engine(spec, batch), batch, threads, limit) or 0.0
+
+    of_target = {precision: speed(target, precision) for precision in precisions}
+    measured = {precision: round(of_precision) for precision, of_precision in of_target.items()}
+    precision = max(measured, key=measured.__getitem__) if all(measured.values()) else precisions[-1]
+    of_process = {name: of_target[precision] if name == target else speed(name, precision) for name in context.models}
+    of_worker = {name: round(each * parallel.processes) for name, each in of_process.items() if each}
+    # A forward pass has a third of a step's FLOPs.
+    speeds = {name: Speed(training, 3 * training) for name, training in of_worker.items()}
+    unmeasured = {} if configured else dict.fromkeys(("fp32", "bf16"), 0)
+    Machine(precision, speeds, unmeasured | measured, device_name()).write(study)
+    listed = ", ".join(f"{name} {value:,} tokens/s" if value else f"{name} ?" for name, value in measured.items())
+    log(f"precision: {precision} ({listed} on {threads} thread, {target}, not compiled)")

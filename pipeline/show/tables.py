@@ -28,8 +28,8 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
     ]
     note = (
         f"N: non-embedding parameters. Time of a row: its work over {count} workers of "
-        f"{question.launcher.threads} thread, at the speed measured here; all: a simulated end, with starts, compiling "
-        "and waits, so rows do not sum to it. Disk: while training"
+        f"{question.launcher.threads} thread, at the speed measured here; all: a simulated end, with starts and "
+        "waits, so rows do not sum to it. Disk: while training"
     )
     columns = ["role", "model", "N", "runs", "tokens", "FLOPs", "time", "disk"]
     return Table("", columns, rows, note, left=2, rules=[len(groups)])

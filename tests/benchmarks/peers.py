@@ -16,7 +16,7 @@ import torch
 from training.corpora.manifest import Manifest
 from training.devices.single import adamw
 from training.durable import read_lines_whole
-from training.engine import ready
+from training.engines import build_engine
 from training.loop import train
 from training.model import build_model
 from training.schedule import learning_rates
@@ -25,7 +25,7 @@ from training.spec import Execution, RunSpec
 
 def our_loop(spec: RunSpec, manifest: Manifest, engine: str, **execution: Any) -> list[dict[str, Any]]:
     """Lines of metrics.jsonl of a run in a temporary folder, on one thread."""
-    network, losses = ready(spec.model, engine, spec.precision, 1)
+    network, losses = build_engine(spec, engine, 1)
     inputs = {"manifest": manifest, "start": None, "network": network, "losses": losses}
     with tempfile.TemporaryDirectory() as folder:
         train(spec, Path(folder), **inputs, execution=Execution(**execution), check=lambda: None)
@@ -34,7 +34,7 @@ def our_loop(spec: RunSpec, manifest: Manifest, engine: str, **execution: Any) -
 
 def bare_loop(spec: RunSpec, batches: Iterable[torch.Tensor], engine: str, every: int) -> list[float]:
     """Tokens a second of each block of `every` steps of a loop with nothing in it but training, on one thread."""
-    network, losses = ready(spec.model, engine, spec.precision, 1)
+    network, losses = build_engine(spec, engine, 1)
     network.train()
     optimizer = adamw(network, spec)
     rates = learning_rates(spec.schedule, spec.steps)

@@ -23,7 +23,7 @@ from tests.benchmarks.peers import bare_loop, our_loop, trainer_blocks
 from tests.conftest import SHAPE
 from training.batches import training_batches
 from training.corpora.manifest import Manifest
-from training.engine import forget
+from training.engines import drop_shared_engines
 from training.evaluation_steps import EvaluationPolicy
 from training.parameters import model_size
 from training.spec import MixturePhase, RunSpec
@@ -56,7 +56,7 @@ def measure(
     peaks, cells = dict.fromkeys(precisions, 0.0), []
     for size, precision, engine in itertools.product(sizes, precisions, engines):
         # Compiled code of one cell is not to count against the recompilations that torch allows the next.
-        forget()
+        drop_shared_engines()
         torch.compiler.reset()
         peaks[precision] = max(peaks[precision], gemm_peak(PRECISIONS[precision]))
         spec = _spec(like, size, precision)

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Collection
 
 from pipeline.plan.cost import run_flops, run_seconds
-from pipeline.plan.duration import START_SECONDS, Speeds, speed_of
-from pipeline.plan.runs import continual_run, planned_runs, pretraining_runs
-from pipeline.question.design import is_active, target_steps
+from pipeline.plan.duration import START_SECONDS
+from pipeline.plan.runs import planned_runs, pretraining_runs
+from pipeline.question.design import is_active
 from pipeline.question.messages import ConfigError
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
@@ -44,11 +44,12 @@ def own_cost(context: Context, run: PlannedRun) -> float:
         case "tokens":
             return float(run.spec.tokens)
         case "device-hours":
-            if not _is_measured(context):
+            if context.machine is None or not _is_measured(context):
                 problem = "design.budget_unit: 'device-hours' needs the speed of every model, and prepare has "
                 problem += "measured none; use precision=auto and prepare again, or FLOPs, or tokens"
                 raise ConfigError([problem])
-            seconds = START_SECONDS + (run_seconds(run.spec, context.once(_speed)(run)) or 0.0)
+            # Not that of finished runs: a cost is the same whatever has been trained.
+            seconds = START_SECONDS + (run_seconds(run.spec, context.machine.speeds[run.model]) or 0.0)
             return seconds * context.question.parallel.processes / 3600
         case _:
             return run_flops(run.spec)
@@ -69,10 +70,3 @@ def cost_of(context: Context, run: PlannedRun, pretrained: Collection[str]) -> f
 def _is_measured(context: Context) -> bool:
     """Whether `prepare` has measured the speed of every model."""
     return context.machine is not None and context.models.keys() <= context.machine.speeds.keys()
-
-
-def _speed(context: Context) -> Speeds:
-    """The speed of a run by what `prepare` measured, whatever machine decides and whatever has been run."""
-    steps, seed = target_steps(context.question), context.question.seed
-    longest = [continual_run(context, model, 0.5, steps, seed, "fit") for model in context.models.values()]
-    return speed_of(context, [*context.once(pretraining_runs).values(), *longest], engines=False)

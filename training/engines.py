@@ -1,0 +1,250 @@
+"""Engines: how a model is computed, the faster one for a shape on this machine, and the record of that choice."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+from transformers import PreTrainedModel
+
+from training import objectives
+from training.corpora.documents import json_hash
+from training.devices.group import SHARDED
+from training.durable import write_new
+from training.model import build_model, has_linear_head
+from training.objectives import Losses
+from training.parameters import model_size
+from training.spec import Execution, RunSpec
+from training.timing import step_seconds, training_step
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An attention implementation of transformers, with or without torch.compile, and with full or chunked logits."""
+
+    attention: str
+    compiled: bool = False
+    chunked: bool = False
+
+
+ENGINES = {
+    "sdpa": Engine("sdpa"),
+    "eager": Engine("eager"),
+    "sdpa-compiled": Engine("sdpa", compiled=True),
+    "eager-compiled": Engine("eager", compiled=True),
+    "sdpa-chunked": Engine("sdpa", chunked=True),
+}
+LONGEST_EAGER = 512
+"""Eager attention is faster on a CPU up to this sequence length; of longer ones its (T, T) scores take the memory."""
+LARGEST_LOGITS = 2**32
+"""Bytes of logits above which they are computed in chunks, which have .2 to .6 times the speed on a CPU."""
+COMPILING_PAYS = 100.0
+"""Seconds of training without compiling from which compiling is tried: it takes 20 to 45 s a shape on a slow core."""
+MEASURING_SECONDS = 6.0
+"""About how long an engine is measured, without compiling."""
+BYTES_A_PARAMETER = 16
+"""Weight, gradient and both moments in fp32."""
+_MOST_SHARED = 4
+
+
+@dataclass(frozen=True)
+class EngineChoice:
+    """The engine of a shape on this machine."""
+
+    engine: str
+    """A name of ENGINES."""
+    shape: str = ""
+    """Hash of the model's configuration."""
+    measured: dict[str, int] = dataclasses.field(default_factory=dict)
+    """Engine -> training tokens a second, of those whose speed could be measured."""
+    seconds: float = 0.0
+    """What measuring took, compiling included."""
+    precision: str = ""
+    """fp32 or bf16."""
+    device: str = ""
+    """Name of the GPU or processor."""
+
+
+def build_engine(
+    spec: RunSpec, engine: str, threads: int, end_of_text: int | None = None
+) -> tuple[PreTrainedModel, Losses]:
+    """A new model of a run's shape and its loss function, by token with a reweighting; load its weights before use.
+
+    Args:
+        spec, engine, threads: the run; a name of ENGINES; CPU threads of this process.
+        end_of_text: token id after each document, which ends attention; None: attention sees the whole sequence.
+    """
+    torch.set_num_threads(threads)
+    chosen, precision, by_token = ENGINES[engine], spec.precision, spec.reweighting is not None
+    network = build_model(spec.model, chosen.attention, seed=0, objective=spec.objective.kind)
+    if chosen.compiled:
+        _prepare_compiler()
+    blocks = [block for block in network.modules() if type(block).__name__ in (network._no_split_modules or ())]
+    by_sequence, by_layer = objectives.sequence_losses, False
+    if spec.objective.kind == "causal" and has_linear_head(network):
+        if chosen.chunked:
+            by_sequence = objectives.sequence_losses_chunked
+        elif chosen.compiled and blocks:
+            by_sequence, by_layer = _compiled_by_layer(blocks), True
+
+    def losses(tokens: torch.Tensor) -> torch.Tensor:
+        if spec.objective.kind == "masked":
+            return objectives.masked_losses(network, tokens, precision, by_token=by_token)
+        return by_sequence(network, tokens, precision, end_of_text, by_token=by_token)
+
+    if not chosen.compiled:
+        return network, losses
+    compiled = losses if by_layer else torch.compile(losses, dynamic=False)
+
+    def one_graph(tokens: torch.Tensor) -> torch.Tensor:
+        # Evaluations use the training graph: compiling a second one would take 15 s per shape.
+        with torch.enable_grad():
+            return compiled(tokens)
+
+    return network, one_graph
+
+
+_shared: dict[str, tuple[PreTrainedModel, Losses]] = {}
+
+
+def shared_engine(
+    spec: RunSpec, engine: str, threads: int, end_of_text: int | None = None
+) -> tuple[PreTrainedModel, Losses]:
+    """As `build_engine`, but one for all runs of a shape in this process, which then share its compiled code."""
+    shape = [spec.model, spec.precision, spec.objective.kind, spec.reweighting is not None, engine, end_of_text]
+    key = json.dumps(shape, sort_keys=True)
+    if key not in _shared:
+        if len(_shared) == _MOST_SHARED:
+            del _shared[next(iter(_shared))]
+        _shared[key] = build_engine(spec, engine, threads, end_of_text)
+    return _shared[key]
+
+
+def drop_shared_engines() -> None:
+    """Free the models of `shared_engine`: one that was sharded over processes cannot serve the next run."""
+    _shared.clear()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _prepare_compiler() -> None:
+    # One thread compiles; the default pool of one worker per core would cost memory in every process.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    import torch._inductor.config as inductor  # takes two seconds, which engines without compilation need not spend
+
+    # Autocast's arguments are constants of the graph and so part of its key, but by default they keep the traced
+    # forward and backward out of the cache: each process would spend half its start tracing them again.
+    inductor.unsafe_marked_cacheable_functions.update(
+        {f"torch.amp.autocast_mode.{name}": torch.__version__ for name in ("_enter_autocast", "_exit_autocast")}
+    )
+    # Each shape is one cache entry of a compiled function; beyond the limit it would run without compilation.
+    torch._dynamo.config.recompile_limit = 64
+
+
+def _compiled_by_layer(blocks: list[torch.nn.Module]) -> Callable[..., torch.Tensor]:
+    """Compile a model's layers in place; returns `sequence_losses_by_rows` with its head compiled.
+
+    One compiled layer serves all, in 60% of the compile time of the whole model. Its steps were 5% slower than the
+    whole graph's at 0.056 M parameters, 3.5% slower at 0.152 M and 2 to 12% faster at 0.333 M.
+    """
+    for block in blocks:
+        block.compile(dynamic=False)
+    # The loss by rows was 2 to 6% faster at 0.056 M to 0.333 M when compiled; otherwise it is slower.
+    return functools.partial(
+        objectives.sequence_losses_by_rows, of_hidden=torch.compile(objectives.losses_by_rows, dynamic=False)
+    )
+
+
+def choose_engine(spec: RunSpec, execution: Execution, folder: Path, tokens_ahead: int = 0) -> EngineChoice:
+    """The engine that a run uses: as given, or for "auto" the one kept in `folder` for its shape and this machine.
+
+    The first run of a shape chooses: attention by sequence length, and compiled code if the tokens ahead pay for
+    compiling and it is then faster. Sharded models are not compiled. A resumed run must not change its arithmetic, so
+    the choice stays.
+
+    Args:
+        spec, execution: the run, and how it is executed.
+        folder: where choices are kept, one file per shape and machine.
+        tokens_ahead: tokens that all runs of this shape have yet to train.
+    """
+    if execution.engine != "auto":
+        return EngineChoice(execution.engine)
+    batch = execution.parallel.micro_batch(spec.global_batch, execution.micro_batch)
+    plain, threads = plain_engine(spec, batch), execution.threads
+    if execution.parallel.kind in SHARDED:
+        return EngineChoice(plain)
+    key = [spec.model, spec.precision, batch, spec.sequence_length, threads, device_name(), torch.__version__]
+    path = folder / f"{json_hash(key, digest_size=8)}.json"
+    if not path.exists():
+        start, compiled = time.perf_counter(), f"{plain}-compiled"
+        speeds = {plain: measured_speed(spec, plain, batch, threads)}
+        if (
+            (speed := speeds[plain])
+            and max(tokens_ahead, spec.tokens) / speed > COMPILING_PAYS
+            and compiled in ENGINES
+            and shutil.which(os.environ.get("CXX", "g++"))
+        ):
+            speeds[compiled] = measured_speed(spec, compiled, batch, threads)
+        measured = {name: round(speed) for name, speed in speeds.items() if speed}
+        fastest = max(measured, key=measured.__getitem__, default=plain)
+        seconds, shape = round(time.perf_counter() - start, 1), json_hash(spec.model, digest_size=8)
+        choice = EngineChoice(fastest, shape, measured, seconds, spec.precision, device_name())
+        folder.mkdir(parents=True, exist_ok=True)
+        write_new(path, json.dumps(dataclasses.asdict(choice), indent=2) + "\n")
+    record = json.loads(path.read_text())
+    return EngineChoice(**{field.name: record[field.name] for field in dataclasses.fields(EngineChoice)})
+
+
+def plain_engine(spec: RunSpec, batch: int) -> str:
+    """The engine of a shape without compiling."""
+    # A hub configuration may lack vocab_size; 0 then means full logits.
+    if 4 * batch * spec.sequence_length * spec.model.get("vocab_size", 0) > LARGEST_LOGITS:
+        return "sdpa-chunked"
+    return "eager" if spec.sequence_length <= LONGEST_EAGER else "sdpa"
+
+
+def measured_speed(
+    spec: RunSpec, engine: str, batch: int, threads: int, limit: float = MEASURING_SECONDS
+) -> float | None:
+    """Training tokens a second of this process, updates included, measured in about `limit` seconds beside compiling.
+
+    None where memory or time is too short for a sound measurement.
+    """
+    needed = BYTES_A_PARAMETER * model_size(spec.model, spec.sequence_length).total
+    if not torch.cuda.is_available() and needed > psutil.virtual_memory().available:
+        return None
+    # Of a large model each engine that is measured would keep a copy; only compiled code is worth keeping.
+    compiled = ENGINES[engine].compiled
+    step = training_step(*(shared_engine if compiled else build_engine)(spec, engine, threads), spec, batch)
+    seconds = step_seconds(step, batch, spec.sequence_length, limit, whole=compiled)
+    speed = batch * spec.sequence_length / seconds if seconds else 0.0
+    return speed if speed > 1 else None
+
+
+def fast_precisions() -> list[str]:
+    """fp32, and bf16 where this machine has instructions for its products; else they are emulated, more slowly."""
+    if torch.cuda.is_available():
+        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        has_bf16 = any(torch.cpu.get_capabilities().get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    return ["fp32", "bf16"] if has_bf16 else ["fp32"]
+
+
+def device_name() -> str:
+    """Name of the GPU, or of the CPU where there is none."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return next(iter(names), platform.processor() or platform.machine())
