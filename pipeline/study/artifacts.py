@@ -348,7 +348,7 @@ class Outcome:
     places: list[MeasuredPlace]
     """In the order of their domain ratio, or of their size for goal=compute."""
     verdict: str
-    """One of the constants of `pipeline.goals.ratio.outcome`."""
+    """One of the constants of `pipeline.goals.ratio.confirm`."""
     sentence: str
     """The verdict and the numbers that it rests on."""
     tolerance: Number | None = None

@@ -18,7 +18,6 @@ from fitting.uncertainty.misfit import (
     FACTORS,
     NEXT,
     STAND_IN,
-    extrapolation,
     half_width,
     log_errors,
 )
@@ -256,17 +255,11 @@ def with_average(
     return made
 
 
-def spread(tested: pd.DataFrame, corpus: str, fit: Fit | LawAverage, N: float, D: float) -> np.ndarray | None:
-    """Log errors (k,) of the fit's prediction for a run of N and D, by the errors on what was held out.
+def prediction_errors(tested: pd.DataFrame, corpus: str, fit: Fit | LawAverage, asked: str) -> np.ndarray | None:
+    """Log errors (k,) of a fit's predictions by what was held out, for a kind of extrapolation.
 
-    The kind of extrapolation decides which held-out errors count (`fitting.uncertainty.misfit`). None when nothing
-    could be held out.
+    `fitting.uncertainty.misfit` says which held-out errors count for which kind. None when nothing could be held out.
     """
-    return spread_of_kind(tested, corpus, fit, extrapolation(fit.ranges, N, D))
-
-
-def spread_of_kind(tested: pd.DataFrame, corpus: str, fit: Fit | LawAverage, asked: str) -> np.ndarray | None:
-    """What `spread` returns for all runs of a kind of extrapolation."""
     laws = fit.weights if isinstance(fit, LawAverage) else {fit.law: 1.0}
     rows = tested[(tested["corpus"] == corpus) & tested["law"].isin(list(laws))]
     known, errors = _held_out_errors(rows, asked)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from pipeline.goals.ratio.confirm import Place
+import numpy as np
+import pandas as pd
+from scipy.interpolate import PchipInterpolator
+
+from fitting import compute_optimal
+from fitting.answers.compute_optimal import LEAST_FLOPS
+from fitting.schedule import FORWARD
+from pipeline.goals.ratio.answering_laws import LEVEL, AnsweringLaws, Solution
+from pipeline.goals.ratio.confirm import Place, minimum_outcome
 from pipeline.goals.ratio.law_goal import LawGoal
-from pipeline.goals.ratio.outcome import minimum_outcome
-from pipeline.goals.ratio.solvers import AnsweringLaws, Solution, of_compute
 from pipeline.question.messages import finite_above, shown
+from pipeline.question.presets import models
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
-
-LEAST_FLOPS = 1e9
-"""As `fitting.compute_optimal` has it, which would load scipy."""
+from pipeline.study.artifacts import ConfirmationRow, ModelCandidate, Outcome, Recommendation
+from pipeline.study.target import Target, find_target
 
 
 class ComputeGoal(LawGoal):
@@ -31,7 +36,40 @@ class ComputeGoal(LawGoal):
             yield "goal.kind: 'compute' with one model; allowed: two or more, ladder=[...]"
 
     def solve(self, laws: AnsweringLaws) -> Solution:
-        return of_compute(laws)
+        """The best model and the best size.
+
+        Between models the loss before, and the ratio where it is not given, are monotone cubics in log N.
+        """
+        question, (general, domain) = laws.question, laws.corpora
+        assert question.goal.flops is not None
+        ladder, own = models(question)
+        names = dict.fromkeys(model.name for model in [*ladder, own])
+        measured = sorted((find_target(question, laws.points, name) for name in names), key=lambda target: target.N)
+        flops, step = question.goal.flops, question.tokens_per_step()
+        # C = 6 N D, N in billions.
+        targets = [target.lasting(max(1, round(flops / (6e9 * target.N * step)))) for target in measured]
+        intervals = [_ratio(laws, target) for target in targets]
+        if short := [target.model for target, (ratio, *_) in zip(targets, intervals) if ratio is None]:
+            binding = f"no domain ratio keeps the loss of {', '.join(short)} on {general} within the tolerance"
+            return Solution(targets[0], None, None, None, {}, f"{binding}; give goal.domain_ratio", [])
+        ratios = [float(ratio or 0) for ratio, *_ in intervals]
+        losses = [laws.loss(target, domain, ratio) for target, ratio in zip(targets, ratios)]
+        best = int(np.argmin([loss for loss, *_ in losses]))
+        target = targets[best]
+        answer = compute_optimal(
+            laws.fit(domain), flops, at=_by_size(laws, targets, ratios), sizes=(targets[0].N, targets[-1].N),
+            level=LEVEL, log_errors=laws.log_errors(domain, target),
+        )  # fmt: skip
+        size = answer.values["N"]
+        rows = [
+            ModelCandidate(target.model, target.N, target.D, target.steps, ratio, *loss)
+            for target, ratio, loss in zip(targets, ratios, losses)
+        ]
+        predicted = {general: laws.loss(target, general, ratios[best]), domain: losses[best]}
+        identified = not (size.low <= 1.01 * targets[0].N and size.high >= 0.99 * targets[-1].N)
+        optimum = {name: answer.values[name] for name in ("N", "D")}
+        binding, warnings = answer.status.message, answer.warnings
+        return Solution(target, *intervals[best], predicted, binding, warnings, identified, optimum, rows)
 
     def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
         places = [Place(row.model, round(row.domain_ratio, 3), row.steps) for row in recommendation.candidates]
@@ -43,3 +81,32 @@ class ComputeGoal(LawGoal):
 
     def constraint(self, question: Question) -> str:
         return f"The continual phase may take {question.goal.flops or 0:.3g} FLOPs."
+
+
+def _ratio(laws: AnsweringLaws, target: Target) -> tuple[float | None, float | None, float | None]:
+    """The domain ratio that is given, or the largest within the tolerance, and its interval."""
+    if (given := laws.question.goal.domain_ratio) is not None:
+        return given, given, given
+    answer = laws.trade_off(target)
+    return answer.domain_ratio, answer.low, answer.high
+
+
+def _by_size(
+    laws: AnsweringLaws, targets: Sequence[Target], ratios: Sequence[float]
+) -> Callable[[np.ndarray, np.ndarray], dict[str, np.ndarray]]:
+    """What the domain's law reads, as a function of N and D, each (n,)."""
+    domain = laws.question.corpora.domain
+    least, most = sorted((targets[0].D, targets[-1].D))
+    by_length = targets[-1].columns_by_length(domain, laws.fit(domain), least, most)
+    sizes = np.log([target.N for target in targets])
+    own = pd.DataFrame([target.columns(domain, laws.fit(domain)) for target in targets])
+    of_a_run = ("N", "D", *FORWARD, "s2", "s2_square")
+    own = own[[name for name in own if str(name).split(".")[-1] not in of_a_run]]
+    own["r"] = ratios
+    between = PchipInterpolator(sizes, own.to_numpy(float))
+
+    def at(N: np.ndarray, D: np.ndarray) -> dict[str, np.ndarray]:
+        known = between(np.clip(np.log(N), sizes[0], sizes[-1]))
+        return {**by_length(D), **dict(zip(map(str, own.columns), known.T))}
+
+    return at

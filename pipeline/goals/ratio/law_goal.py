@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
-from fitting import PointsError
+from fitting import Fit, PointsError
+from fitting.fitted import BY_PRIOR
+from fitting.law_average import AVERAGE
+from fitting.uncertainty.misfit import extrapolation
 from pipeline.goals.active.rounds import (
     design_runs,
     is_answered,
@@ -17,19 +22,32 @@ from pipeline.goals.active.rounds import (
     plan_lines,
 )
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
-from pipeline.goals.ratio.confirm import Place, compare, confirmation_plan, imported_runs
-from pipeline.goals.ratio.recommend import recommend
-from pipeline.goals.ratio.solvers import AnsweringLaws, Solution
-from pipeline.question.design import is_active
+from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
+from pipeline.goals.ratio.confirm import Place, answer_to, compare, confirmation_runs, imported_runs
+from pipeline.goals.ratio.mixture_changes import LAW, change_lines, mixture_changes
+from pipeline.question.design import is_active, peak_of, with_peak
 from pipeline.question.messages import ConfigError
-from pipeline.question.phases import describe_phases
+from pipeline.question.phases import describe_phases, pieces
 from pipeline.question.schema import Question
 from pipeline.question.variants import variants
-from pipeline.study.artifacts import Artifact, Confirmation, ConfirmationRow, Outcome, Recommendation
-from pipeline.study.collect import collect
+from pipeline.study.artifacts import (
+    Artifact,
+    Confirmation,
+    ConfirmationRow,
+    HeldOutError,
+    Interval,
+    LawAnswer,
+    Outcome,
+    PredictedLoss,
+    Recommendation,
+    RecommendedRun,
+)
+from pipeline.study.collect import collect, schedules
 from pipeline.study.context import Context
-from pipeline.study.fits import back_test, first_mixture, fit_all, trust
+from pipeline.study.fits import back_test, first_mixture, fit_all, trust, weights, with_average
 from pipeline.study.folder import IMPORTED, PlannedRun, StudyError
+from pipeline.study.target import find_target
+from training.schedule import learning_rates
 
 
 class LawGoal(Goal):
@@ -58,25 +76,26 @@ class LawGoal(Goal):
 
     def plan_notes(self, context: Context) -> PlanNotes:
         question = context.question
-        places: dict[str, list[str]] = {}
+        named: dict[str, list[str]] = {}
         for name, _, part in variants(question):
             if part.continual.phases:
                 line = describe_phases(part.continual, part.corpora)
-                places.setdefault(line, []).append(name and f"variants.{name}")
-        notes = [line if "" in names else f"{', '.join(names)}: {line}" for line, names in places.items()]
+                named.setdefault(line, []).append(name and f"variants.{name}")
+        notes = [line if "" in names else f"{', '.join(names)}: {line}" for line, names in named.items()]
         if question.continual.phases:
             notes.append(
                 "the laws know runs of one mixture: fit reads each run up to its first change, recommend needs "
                 "continual.phases=[]"
             )
-            return PlanNotes(notes)
-        return PlanNotes([*notes, *(plan_lines(context) if is_active(question) else [])])
+        elif is_active(question):
+            notes += plan_lines(context)
+        return PlanNotes(notes)
 
     def collect_stage(self, context: Context, log: Log) -> str:
         if not is_active(context.question):
             return ""
-        found = next_round(context, recommended=partial(self._recommended, context, log))
-        return found.line() if found else ""
+        added = next_round(context, recommended=partial(self._recommended, context, log))
+        return added.line() if added else ""
 
     def _recommended(self, context: Context, log: Log) -> tuple[float, float] | None:
         """The recommended ratio and the half-width of its interval, by fits to all points so far."""
@@ -100,9 +119,9 @@ class LawGoal(Goal):
         if not is_answered(context):
             return ""
         learned = learn_from_confirmation(context)
-        found = next_round(context, more=True)
+        added = next_round(context, more=True)
         lines = [f"{len(learned)} confirmation runs are points for the fit now"] if learned else []
-        return "\n".join([*lines, *([found.line()] if found else [])])
+        return "\n".join([*lines, *([added.line()] if added else [])])
 
     def fit(self, context: Context, log: Log) -> FitSummary:
         own = context.points[context.points["role"] == "fit"]
@@ -117,8 +136,65 @@ class LawGoal(Goal):
         return FitSummary(tested, trust(tested))
 
     def recommend(self, context: Context, log: Log) -> Recommendation:
+        """Answer with the average of the laws of each corpus, weighted by their errors on held-out points.
+
+        Where nothing could be held out, the first law answers.
+
+        Raises:
+            StudyError: the loss before the continual phase of a model that is asked about was not measured.
+            PointsError: the laws that answer cannot be asked this.
+        """
         _refuse_phases(context.question)
-        return recommend(context, self.solve)
+        laws = answering_laws(context)
+        answer = self.solve(laws)
+        at_answer = laws if answer.peak is None else laws.at_peak(answer.peak)
+        changes, change_notes = [], []
+        if context.question.goal.change_at and LAW not in laws.question.law:
+            change_notes = [f"goal.change_at: not answered, since {LAW} could not be fitted"]
+        elif context.question.goal.change_at:
+            changes = mixture_changes(at_answer)
+        warnings = [*_warnings(context, laws, answer), *change_notes, *change_lines(laws.question, changes)]
+        # Down, so that the mixture that is run stays within the tolerance.
+        ratio = None if answer.domain_ratio is None else math.floor(answer.domain_ratio * 1000) / 1000
+        general, domain = context.corpora
+        errors = laws.tested.assign(error=laws.tested["relative_error"].abs())
+        errors = errors.groupby(["corpus", "split", "law"])["error"].agg(
+            mean_error="mean", max_error="max", points="size"
+        )
+        run = answer.target
+        recommendation = Recommendation(
+            goal=context.question.goal,
+            law={**laws.law},
+            weights=laws.weights,
+            target=RecommendedRun(run.model, run.N, run.D, run.steps),
+            loss_before=run.before,
+            mixture=None if ratio is None else {general: round(1 - ratio, 3), domain: ratio},
+            low=answer.low,
+            high=answer.high,
+            predicted={name: PredictedLoss(*answer.predicted[name]) for name in context.corpora if answer.predicted},
+            binding=answer.binding,
+            identified=answer.identified,
+            optimum={name: Interval(*estimate) for name, estimate in answer.optimum.items()},
+            candidates=answer.candidates,
+            warnings=warnings,
+            held_out=[HeldOutError(**row) for row in errors.reset_index().to_dict("records")],  # pyright: ignore
+            answers={name: self._alone(at_answer, name) for name in laws.question.law},
+            peak_learning_rate=answer.peak,
+            fit_points={
+                corpus: {name: fit.n_points for name, fit in of_law.items()} for corpus, of_law in context.fits.items()
+            },
+            changes=changes,
+        )
+        recommendation.write(context.study)
+        return recommendation
+
+    def _alone(self, laws: AnsweringLaws, name: str) -> LawAnswer:
+        """What one law answers for both corpora, or why it cannot."""
+        try:
+            answer = self.solve(replace(laws, law=dict.fromkeys(laws.law, name)))
+        except PointsError as error:
+            return LawAnswer(None, None, None, str(error), None)
+        return LawAnswer(answer.domain_ratio, answer.low, answer.high, answer.binding, answer.target.model)
 
     def what_would_sharpen(self, context: Context, answer: Artifact, log: Log) -> Iterator[str]:
         question = context.question
@@ -144,10 +220,13 @@ class LawGoal(Goal):
 
     def confirmation_runs(self, context: Context) -> list[PlannedRun]:
         _refuse_phases(context.question)
-        return confirmation_plan(context, self.keys, self.places)
+        recommendation = answer_to(context, self.keys)
+        fitted = {run.spec.hash for run in context.plan if run.role == "fit"}
+        context = context.asking(with_peak(context.question, recommendation.peak_learning_rate))
+        return confirmation_runs(context, self.places(context.question, recommendation), fitted)
 
     def imported_runs(self, context: Context) -> list[PlannedRun]:
-        return imported_runs(context, self.keys)
+        return imported_runs(context, answer_to(context, self.keys))
 
     def confirm(self, context: Context, runs: list[PlannedRun]) -> Confirmation:
         collect(context.study, context.question.corpora.general)
@@ -162,3 +241,68 @@ def _refuse_phases(question: Question) -> None:
                 "allowed: continual.phases=[], with the phases in a variant"
             ]
         )
+
+
+def answering_laws(context: Context) -> AnsweringLaws:
+    """The average of the laws of each corpus, or the first law where nothing could be held out."""
+    points, fits = context.points, context.fits
+    question = with_tried_peaks(context.question.with_laws(fits), context.plan)
+    target, weight = find_target(question, points), {}
+    for corpus, of_law in fits.items() if len(question.law) > 1 else ():
+        kind = extrapolation(next(iter(of_law.values())).ranges, target.N, target.D)
+        weight[corpus] = weights(context.tested, corpus, kind)
+    law = {corpus: AVERAGE if weight.get(corpus) else next(iter(question.law)) for corpus in context.corpora}
+    return AnsweringLaws(question, points, with_average(fits, weight), law, context.tested, weight)
+
+
+def with_tried_peaks(question: Question, plan: Sequence[PlannedRun]) -> Question:
+    """The question with those of `design.peaks` that one of the longest runs for the fit has.
+
+    The laws extrapolate badly in peak and length at once (docs/negative-results.md). Without a run of the target's
+    model the runs of all models count; without any run the question stays as it is.
+    """
+    schedule_of, runs = schedules(plan), [run for run in plan if run.role == "fit"]
+    of_target = [run for run in runs if run.model == question.model.name]
+    rates = [schedule_of[run.name].rates for run in of_target or runs]
+    steps = max(map(len, rates), default=0)
+    peaks = [float(curve.max()) for curve in rates if len(curve) == steps]
+
+    def has_run(factor: float) -> bool:
+        phase = with_peak(question, peak_of(question, factor)).continual
+        peak = float(learning_rates(pieces(phase), steps).max())
+        return any(math.isclose(peak, of_run) for of_run in peaks)
+
+    factors = [factor for factor in question.design.peaks if runs and has_run(factor)]
+    return replace(question, design=replace(question.design, peaks=factors)) if factors else question
+
+
+def _warnings(context: Context, laws: AnsweringLaws, answer: Solution) -> Iterator[str]:
+    """What limits an answer: the optimum that is not found, the laws that were left out, the fits' own warnings."""
+    general, domain = context.corpora
+    if not answer.identified:
+        yield "the points do not say where the optimum is: its interval is all that was asked"
+    # The fitter's warnings with the corpora's own names, and one line where both laws are warned of the same.
+    names, merged = {"general": general, "domain": domain, "fit": domain}, {}
+    for warning in answer.warnings:
+        kind, _, rest = warning.partition(": ")
+        merged.setdefault(rest, []).append(names.get(kind, kind))
+    yield from (f"{', '.join(corpora)}: {rest}" for rest, corpora in merged.items())
+    if unfitted := [name for name in context.question.law if name not in context.fits[general]]:
+        yield f"{', '.join(unfitted)}: left out, cptlaw fit says why"
+    if laws.tested.empty:
+        yield "no law could be tested on held-out runs; the first one was taken"
+    for corpus in context.corpora:
+        weight = laws.weights.get(corpus)
+        if weight and (left := [name for name in laws.question.law if name not in weight]):
+            yield f"{', '.join(left)} on {corpus}: not in the average, since no run could be held out of them"
+        for name in weight or [laws.law[corpus]]:
+            if lines := _not_identified(context.fits[corpus][name]):
+                yield f"{name} on {corpus}: {lines} (docs/laws.md)"
+
+
+def _not_identified(fit: Fit) -> str:
+    """The parameters that the points leave open, and those of them that the prior decides; empty: none."""
+    left = [name for name, known in fit.identified.items() if not known]
+    by_prior = [name for name in left if fit.prior_shares.get(name, 0.0) >= BY_PRIOR]
+    kinds = {"not identified": left, "of these decided by the prior": by_prior}
+    return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from pipeline.goals.ratio.confirm import Place, ratios
+from fitting import limited_data
+from pipeline.goals.ratio.answering_laws import LEVEL, AnsweringLaws, Solution
+from pipeline.goals.ratio.confirm import Place, minimum_outcome, ratios
 from pipeline.goals.ratio.law_goal import LawGoal
-from pipeline.goals.ratio.outcome import minimum_outcome
-from pipeline.goals.ratio.solvers import AnsweringLaws, Solution, limited_steps, of_few_tokens
 from pipeline.question.messages import finite_above, shown
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
 from pipeline.study.number_format import quantity
+from pipeline.study.target import find_target
+
+LONGEST = 20.0
+"""How many times the domain's tokens a run may have, unless goal.most_tokens is given."""
 
 
 class LimitedDataGoal(LawGoal):
@@ -30,15 +35,32 @@ class LimitedDataGoal(LawGoal):
             yield f"goal.most_tokens: {goal.most_tokens:g}; allowed: {allowed}"
 
     def solve(self, laws: AnsweringLaws) -> Solution:
-        return of_few_tokens(laws)
+        question, (general, domain) = laws.question, laws.corpora
+        base, fit = find_target(question, laws.points), laws.fit(domain)
+        assert question.goal.domain_tokens is not None
+        tokens = question.goal.domain_tokens / 1e9
+        most = (question.goal.most_tokens or LONGEST * question.goal.domain_tokens) / 1e9
+        by_length = base.columns_by_length(domain, fit, tokens, most)
+        limits = {"most_tokens": most, "level": LEVEL, "log_errors": laws.log_errors(domain, base)}
+        answer = limited_data(fit, base.N, tokens, at=by_length, **limits)
+        ratio, low, high = answer.values["domain_ratio"]
+        target = base.lasting(limited_steps(question, ratio))
+        predicted = {general: laws.loss(target, general, ratio), domain: tuple(answer.predicted["domain"])}
+        identified = not (low <= 1.01 * tokens / most and high >= 0.99)
+        return Solution(target, ratio, low, high, predicted, answer.status.message, answer.warnings, identified)
 
     def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
-
-        model, tried = recommendation.target.model, filter(None, ratios(question, recommendation))
-        return [Place(model, ratio, limited_steps(question, ratio)) for ratio in tried]
+        model, above_zero = recommendation.target.model, filter(None, ratios(question, recommendation))
+        return [Place(model, ratio, limited_steps(question, ratio)) for ratio in above_zero]
 
     def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:
         return minimum_outcome(question, rows, "domain_ratio", (recommendation.low, recommendation.high))
 
     def constraint(self, question: Question) -> str:
         return f"It reads {quantity(question.goal.domain_tokens or 0)} tokens of {question.corpora.domain}, each once."
+
+
+def limited_steps(question: Question, domain_ratio: float) -> int:
+    """Steps of a run that reads `goal.domain_tokens` at a domain ratio, and no token twice."""
+    assert question.goal.domain_tokens is not None
+    return max(1, math.floor(question.goal.domain_tokens / (domain_ratio * question.tokens_per_step())))

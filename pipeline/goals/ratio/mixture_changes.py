@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fitting import Fit
 from fitting.answers.mixture_change import TYPICAL_ERROR, mixture_change
-from pipeline.goals.ratio.solvers import AnsweringLaws
+from pipeline.goals.ratio.answering_laws import AnsweringLaws
 from pipeline.question.design import target_steps
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import RecommendedChange
@@ -14,9 +14,10 @@ LAW = "transfer-two-mixtures"
 
 
 def mixture_changes(laws: AnsweringLaws) -> list[RecommendedChange]:
-    """The answer for each of them, by fits of `LAW`, which `fits` of `asked` must hold.
+    """The best change at each of `goal.change_at` by `LAW`, which must be fitted; none where no mixture is tolerated.
 
-    None is there where no mixture keeps to the tolerance. Raises PointsError where the law cannot be laws.
+    Raises:
+        PointsError: the law cannot be asked this.
     """
     question, (general, domain) = laws.question, laws.corpora
     target = find_target(question, laws.points)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pipeline.goals.ratio.confirm import Place, ratios
+import math
+from dataclasses import replace
+
+from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
+from pipeline.goals.ratio.confirm import Place, ratios, tolerance_outcome
 from pipeline.goals.ratio.law_goal import LawGoal
-from pipeline.goals.ratio.outcome import tolerance_outcome
-from pipeline.goals.ratio.solvers import AnsweringLaws, Solution, within_tolerance
-from pipeline.question.design import target_steps
+from pipeline.question.design import candidate_peaks, peak_of, target_steps
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
+from pipeline.study.target import find_target
 
 
 class TradeOffGoal(LawGoal):
@@ -17,7 +20,12 @@ class TradeOffGoal(LawGoal):
     keys = ("tolerance",)
 
     def solve(self, laws: AnsweringLaws) -> Solution:
-        return within_tolerance(laws)
+        """Of several peak learning rates in `design`, the one whose answer has the smallest domain loss."""
+        peaks, domain = candidate_peaks(laws.question), laws.question.corpora.domain
+        if peaks == [peak_of(laws.question, 1.0)]:
+            return _at_one_peak(laws)
+        answers = [replace(_at_one_peak(laws.at_peak(peak)), peak=peak) for peak in peaks]
+        return min(answers, key=lambda answer: answer.predicted[domain][0] if answer.predicted else math.inf)
 
     def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
         steps = target_steps(question)
@@ -30,3 +38,13 @@ class TradeOffGoal(LawGoal):
         tolerance = 100 * question.goal.tolerance
         asked = f"has to fall by {-tolerance:.3g}%" if tolerance < 0 else f"may rise by {tolerance:.3g}%"
         return f"The loss on {question.corpora.general} {asked}."
+
+
+def _at_one_peak(laws: AnsweringLaws) -> Solution:
+    target = find_target(laws.question, laws.points)
+    answer = laws.trade_off(target)
+    losses = [answer.predicted[kind] for kind in ("general", "domain") if answer.predicted]
+    interval = answer.domain_ratio, answer.low, answer.high
+    wide = answer.low is not None and answer.low <= 0.0 and (answer.high or 0.0) >= 1.0
+    predicted = dict(zip(laws.corpora, losses))
+    return Solution(target, *interval, predicted, answer.status.message, answer.warnings, not wide)

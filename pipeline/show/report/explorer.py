@@ -32,7 +32,7 @@ from pipeline.show.report.marks import (
     ratio_axis,
     token_axis,
 )
-from pipeline.study.fits import spread_of_kind, weights
+from pipeline.study.fits import prediction_errors, weights
 from pipeline.study.folder import StudyError
 from pipeline.study.target import Target, find_target
 
@@ -157,13 +157,13 @@ def _lengths(evidence: Evidence, target: Target, fits: dict[str, Fit | LawAverag
 def _of_kind(
     evidence: Evidence, fits: dict[str, Fit | LawAverage], role: str, kind: str
 ) -> tuple[Fit | LawAverage, np.ndarray | None]:
-    """The fit, or average of the laws, that answers on a corpus for a kind of extrapolation, and its spread."""
+    """The fit, or average of the laws, that answers for a kind of extrapolation, and its log errors."""
     corpus, fit = evidence.corpora[ROLES.index(role)], fits[role]
     if evidence.tested is None:
         return fit, None
     if isinstance(fit, LawAverage):
         fit = LawAverage(fit.fits, weights(evidence.tested, corpus, kind))
-    return fit, spread_of_kind(evidence.tested, corpus, fit, kind)
+    return fit, prediction_errors(evidence.tested, corpus, fit, kind)
 
 
 def _answers(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fitting.uncertainty.misfit import extrapolation
 from pipeline.show.report.colours import ratio_colour
 from pipeline.show.report.evidence import Evidence, at_target, predicted, section
 from pipeline.show.report.marks import (
@@ -27,7 +28,7 @@ from pipeline.show.report.marks import (
     token_axis,
     value_range,
 )
-from pipeline.study.fits import first_mixture, spread
+from pipeline.study.fits import first_mixture, prediction_errors
 from pipeline.study.number_format import label, percent, quantity
 
 RATIOS = np.linspace(0.0, 1.0, 51)
@@ -100,7 +101,8 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
         lines = _law_lines(evidence, law, corpus, sides[0]) + lines
         if len(fit.draws):
             tested = evidence.tested
-            errors = None if tested is None else spread(tested, corpus, fit, target.N, target.D)
+            kind = extrapolation(fit.ranges, target.N, target.D)
+            errors = None if tested is None else prediction_errors(tested, corpus, fit, kind)
             sides += fit.predict_interval(frame, 0.9, errors)
             bands.append(band(100 * RATIOS, sides[1], sides[2], law_colour(evidence, law)))
         curves += sides

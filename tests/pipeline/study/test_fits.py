@@ -15,7 +15,6 @@ from scipy.special import stdtrit
 from fitting import LawAverage, folds, law_weights
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, FLOOR, STAND_IN
 from pipeline.goals.ratio.confirm import answer_to
-from pipeline.goals.ratio.recommend import recommend
 from pipeline.goals.ratio.trade_off import TradeOffGoal
 from pipeline.question.schema import LawConfig
 from pipeline.study.artifacts import Recommendation
@@ -25,10 +24,10 @@ from pipeline.study.fits import (
     SPLITS,
     back_test,
     fit_all,
+    prediction_errors,
     read_fits,
     selected,
     shared_folds,
-    spread,
     trust,
     weights,
 )
@@ -63,7 +62,7 @@ def test_runs_of_one_size_are_answered_though_a_law_needs_two(tmp_path: Path) ->
     file = study.folder / "fits" / "held_out.parquet"
     tested = pd.read_parquet(file)
     tested[tested["law"] != "dcpt"].to_parquet(file)
-    again = recommend(Context(question, study), TradeOffGoal().solve)
+    again = TradeOffGoal().recommend(Context(question, study), list)
     assert "dcpt on general: not in the average, since no run could be held out of them" in again.warnings
 
 
@@ -82,7 +81,7 @@ def test_a_law_that_cannot_be_fitted_is_left_out_with_its_reason(
     assert any(line.startswith("left out: dcpt on general (0 points): 0 points are too few") for line in lines)
     assert {*read_fits(study, mine)["general"]} == {"transfer-anchored"}
     back_test(study, mine.with_laws(fits), points, rates)
-    answer = recommend(Context(mine, study), TradeOffGoal().solve)
+    answer = TradeOffGoal().recommend(Context(mine, study), list)
     assert "dcpt: left out, cptlaw fit says why" in answer.warnings
     alone = dataclasses.replace(mine, law={"dcpt": law["dcpt"]})
     with pytest.raises(StudyError, match=r"dcpt on general \(0 points\).*\ndcpt on"):
@@ -139,15 +138,16 @@ def test_the_kind_that_all_laws_were_tested_on_decides_the_weights() -> None:
     assert weights(tested, "code", "tokens") == weights(tested.iloc[:0], "general", "tokens") == {}
 
 
-def test_the_spread_of_an_average_is_that_of_its_own_errors() -> None:
+def test_an_average_is_judged_by_its_own_errors() -> None:
     tested = _tested(("one", "tokens", 1, 0.02), ("two", "tokens", 1, -0.02))
     law, params = "chinchilla", {"E": 1.0, "A": 1.0, "B": 1.0, "alpha": 0.5, "beta": 0.5}
     fit = given(law, params, ranges={"N": (0.1, 1.0), "D": (1.0, 8.0)})
     average = LawAverage({"one": fit, "two": fit}, {"one": 0.5, "two": 0.5})
     one = dataclasses.replace(fit, law="one")
-    alone_in_average = spread(tested, "general", LawAverage({"one": one}, {"one": 1.0}), 1.0, 4.0)
-    assert alone_in_average == pytest.approx(spread(tested, "general", one, 1.0, 4.0))
-    halves = [np.quantile(spread(tested, "general", of, 1.0, D), 0.95) for of in (average, one) for D in (16.0, 4.0)]  # pyright: ignore
+    alone_in_average = prediction_errors(tested, "general", LawAverage({"one": one}, {"one": 1.0}), "ratio")
+    assert alone_in_average == pytest.approx(prediction_errors(tested, "general", one, "ratio"))
+    asked = [(fit, kind) for fit in (average, one) for kind in ("tokens", "ratio")]
+    halves = [np.quantile(prediction_errors(tested, "general", *of), 0.95) for of in asked]  # pyright: ignore
     few = stdtrit(fit.n_runs - 2, 0.95) / stdtrit(10**6, 0.95)
     residual = 0.001
     of_average, of_one = np.hypot(residual, FLOOR), np.hypot(np.hypot(residual, FLOOR), 0.02)
@@ -155,7 +155,7 @@ def test_the_spread_of_an_average_is_that_of_its_own_errors() -> None:
     # Nothing was held out by ratio, so errors by tokens stand for it.
     alone = [FACTORS["tokens"] * of_one, STAND_IN * FACTORS["ratio"] * of_one]
     assert halves == pytest.approx([few * half for half in (by_tokens, by_ratio, *alone)], rel=0.02)
-    assert spread(tested.iloc[:0], "general", average, 1.0, 4.0) is None
+    assert prediction_errors(tested.iloc[:0], "general", average, "ratio") is None
 
 
 def test_all_laws_hold_out_the_same_ratios() -> None:
@@ -181,6 +181,6 @@ def test_a_law_that_fit_read_and_the_command_does_not_is_one_line(tmp_path: Path
         shutil.copy(*(study.folder / "fits" / f"{corpus}-{law}.json" for law in others.law))
     read_points(study)
     with pytest.raises(StudyError, match=r"^transfer-anchored: among the laws .*; give law=\[dcpt,transfer-anchored\]"):
-        recommend(Context(others, study), TradeOffGoal().solve)
+        TradeOffGoal().recommend(Context(others, study), list)
     with pytest.raises(StudyError, match=r"the average of dcpt, transfer-anchored answers, .*; give law=\[dcpt,"):
         answer_to(Context(others, study), ())

@@ -19,7 +19,7 @@ from pipeline.goals.active.candidates import (
 from pipeline.goals.active.costs import budget, cost_of, pretrained, unit
 from pipeline.goals.active.history import BUDGET, CANDIDATES, ChosenRun, history_file, read_rounds
 from pipeline.goals.active.rounds import chosen_runs, design_runs, first_round, next_round
-from pipeline.goals.ratio.recommend import with_tried_peaks
+from pipeline.goals.ratio.law_goal import with_tried_peaks
 from pipeline.goals.registry import goal_of
 from pipeline.plan.cost import run_flops, run_seconds
 from pipeline.plan.duration import START_SECONDS

@@ -9,9 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from pipeline.goals.ratio.answering_laws import AnsweringLaws
 from pipeline.goals.ratio.mixture_changes import LAW, change_lines, mixture_changes
-from pipeline.goals.ratio.recommend import recommend
-from pipeline.goals.ratio.solvers import AnsweringLaws
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.design import target_steps
@@ -92,7 +91,7 @@ def test_an_answered_study_keeps_its_changes_and_prints_them(tmp_path: Path) -> 
     asked.tested.assign(relative_error=[]).to_parquet(held_out)
     context = Context(asked.question, study)
     vars(context).update(points=asked.points, fits=asked.fits)
-    content = recommend(context, goal_of(asked.question).solve)
+    content = goal_of(asked.question).recommend(context, list)
     (change,) = content.changes
     assert Recommendation.read(study).changes == [change] == mixture_changes(asked)
     assert next(change_lines(asked.question, [change])) in content.warnings

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from fitting import LAWS
-from pipeline.goals.ratio.recommend import recommend
-from pipeline.goals.ratio.solvers import AnsweringLaws, Solution, limited_steps
+from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
+from pipeline.goals.ratio.limited_data import limited_steps
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.question.schema import GoalConfig, Question
 from pipeline.show.report.pages import write_pages
@@ -152,7 +152,7 @@ def test_the_law_that_predicted_held_out_points_best_weighs_most(
     better = tested["law"] == tested["corpus"].map(law_of)
     tested["measured"] = tested["predicted"] * np.where(better, 1.001, 1.05)
     tested.to_parquet(study.folder / "fits" / "held_out.parquet")
-    answer = recommend(Context(question, study), goal_of(question).solve)
+    answer = goal_of(question).recommend(Context(question, study), list)
     assert answer.law == {general: "average", domain: "average"}
     for corpus, law in law_of.items():
         assert answer.weights[corpus][law] > 0.8

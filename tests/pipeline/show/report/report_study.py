@@ -15,7 +15,6 @@ import numpy as np
 
 from fitting import areas
 from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs
-from pipeline.goals.ratio.recommend import recommend
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.runs import planned_runs
 from pipeline.plan.write import add_to_plan
@@ -86,7 +85,7 @@ def make_study(
     back_test(study, question, points, schedules(plan))
     if until == "fits":
         return study, question
-    answer = recommend(context.fresh(), goal_of(question).solve)
+    answer = goal_of(question).recommend(context.fresh(), list)
     share, target = (answer.mixture or {})[domain], answer.target
     asked = [Place(target.model, own, target.steps) for own in (share, round(share + 0.15, 3))]
     runs = confirmation_runs(context, asked)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.goals.ratio.recommend import recommend
 from pipeline.goals.registry import goal_of
 from pipeline.study.context import Context
 from pipeline.study.folder import Study
@@ -110,7 +109,7 @@ def test_the_sliders_say_what_recommend_says(shown, whole, tmp_path):
             goal=dataclasses.replace(question.goal, tolerance=there["tolerance"]),
             confirm=dataclasses.replace(question.confirm, tokens_factor=there["steps"] / question.continual.steps),
         )
-        answer = recommend(Context(changed, copy), goal_of(changed).solve)
+        answer = goal_of(changed).recommend(Context(changed, copy), list)
         if answer.mixture is None:
             assert there["ratios"] == [None] * 3
             assert f"No domain ratio of {HOSTILE_CORPUS} for" in there["words"]

@@ -1,0 +1,99 @@
+"""Fitted laws that answer a question, and what an answer is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+
+from fitting import Estimate, Fit, LawAverage, TradeOff, trade_off
+from fitting.uncertainty.misfit import extrapolation
+from pipeline.question.design import with_peak
+from pipeline.question.schema import Question
+from pipeline.study.artifacts import ModelCandidate
+from pipeline.study.fits import prediction_errors
+from pipeline.study.target import Target
+
+LEVEL = 0.9
+
+
+@dataclass(frozen=True)
+class AnsweringLaws:
+    """Fitted laws, which of them answers for each corpus, and the points behind them."""
+
+    question: Question
+    points: pd.DataFrame
+    """Collected points of the domain that is asked about."""
+    fits: Mapping[str, Mapping[str, Fit | LawAverage]]
+    """Corpus -> law, or average, -> fit."""
+    law: Mapping[str, str]
+    """Corpus -> law, or average, that answers for it."""
+    tested: pd.DataFrame
+    """Predictions of held-out points."""
+    weights: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Corpus -> law -> weight in the average; empty where one law answers alone."""
+
+    @property
+    def corpora(self) -> tuple[str, str]:
+        """General, then domain."""
+        return self.question.corpora.general, self.question.corpora.domain
+
+    def fit(self, corpus: str) -> Fit | LawAverage:
+        """The fit that answers for a corpus."""
+        return self.fits[corpus][self.law[corpus]]
+
+    def at_peak(self, peak: float) -> AnsweringLaws:
+        """The same for a run with this peak learning rate alone."""
+        design = replace(self.question.design, peaks=[1.0])
+        return replace(self, question=replace(with_peak(self.question, peak), design=design))
+
+    def log_errors(self, corpus: str, target: Target) -> np.ndarray | None:
+        """Log errors of a corpus's law for a run, as `pipeline.study.fits.prediction_errors` gives them."""
+        fit = self.fit(corpus)
+        return prediction_errors(self.tested, corpus, fit, extrapolation(fit.ranges, target.N, target.D))
+
+    def loss(self, target: Target, corpus: str, ratio: float) -> tuple[float, float, float]:
+        """Loss at the end of a run at a domain ratio, and the ends of its prediction interval, nats per token."""
+        fit, r = self.fit(corpus), 1 - ratio if corpus == self.question.corpora.general else ratio
+        frame = pd.DataFrame([{**target.columns(corpus, fit), "r": r}])
+        low, high = fit.predict_interval(frame, LEVEL, self.log_errors(corpus, target))
+        return float(fit.predict(frame)[0]), float(low[0]), float(high[0])
+
+    def trade_off(self, target: Target) -> TradeOff:
+        """The largest domain ratio of a run at which the general loss stays within `goal.tolerance`."""
+        general, domain = self.corpora
+        fits, tolerance = (self.fit(general), self.fit(domain)), self.question.goal.tolerance
+        return trade_off(
+            *fits, target.N, target.D, tolerance, target.before[general],
+            general_at=target.columns(general, fits[0]), domain_at=target.columns(domain, fits[1]),
+            general_errors=self.log_errors(general, target), domain_errors=self.log_errors(domain, target),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Solution:
+    """An answer."""
+
+    target: Target
+    """The run that it is for."""
+    domain_ratio: float | None
+    """Domain ratio; None: there is none."""
+    low: float | None
+    high: float | None
+    """Its 90% interval; of a ratio that was given, the ratio."""
+    predicted: dict[str, tuple[float, float, float]]
+    """Corpus -> loss, low, high at the end of that run, nats per token."""
+    binding: str
+    """What stopped it."""
+    warnings: list[str]
+    """A line each."""
+    identified: bool = True
+    """Whether the points say where the optimum is: False where its interval is all that was asked."""
+    optimum: dict[str, Estimate] = field(default_factory=dict)
+    """goal=compute: N and D, billions, of the best size, whether or not there is a model of it."""
+    candidates: list[ModelCandidate] = field(default_factory=list)
+    """goal=compute: what each model is predicted to do."""
+    peak: float | None = None
+    """Peak learning rate; None: that of the question."""
