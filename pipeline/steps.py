@@ -27,7 +27,7 @@ from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.collect import collect as collect_points
 from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
-from pipeline.study.fits import selected
+from pipeline.study.fits import are_all_fitted
 from pipeline.study.folder import PlannedRun, StudyError, question_yaml
 from pipeline.study.point_counts import ended_points, is_confirmed
 from training.corpora.documents import CorpusError
@@ -205,11 +205,9 @@ def _is_answered(context: Context) -> bool:
     if question.goal_kind.many_domains or not_collected(context) or not Recommendation.path(study).exists():
         return False
     answer = Recommendation.read(study)
-    return answer.goal == question.goal and all(
-        {*of_law} == {*question.law}
-        and all(count == len(selected(context.points, corpus, question.law[law])) for law, count in of_law.items())
-        for corpus, of_law in answer.fit_points.items()
-    )
+    same_laws = all({*of_law} == {*question.law} for of_law in answer.fit_points.values())
+    same = answer.goal == question.goal and same_laws
+    return same and are_all_fitted(answer.fit_points, context.points, question.law)
 
 
 def _is_confirmed(context: Context) -> bool:

@@ -45,6 +45,20 @@ def selected(points: pd.DataFrame, corpus: str, law: LawConfig) -> pd.DataFrame:
     return own[(own["step"] >= max(first, 1)) & (own["r"] >= law.min_ratio)]
 
 
+def are_all_fitted(
+    fit_points: Mapping[str, Mapping[str, int]], points: pd.DataFrame, laws: Mapping[str, LawConfig]
+) -> bool:
+    """Whether fits of these laws, given as corpus -> law -> number of points, read all points that there are now.
+
+    By counts: clocks of two hosts differ, and a copied study has other times.
+    """
+    return all(
+        law in laws and count == len(selected(points, corpus, laws[law]))
+        for corpus, of_law in fit_points.items()
+        for law, count in of_law.items()
+    )
+
+
 def first_mixture(points: pd.DataFrame) -> pd.DataFrame:
     """The points before their run's mixture has changed: what was read before a change is nothing that laws know."""
     return points[points["mixture_phase"] == 1] if "mixture_phase" in points else points

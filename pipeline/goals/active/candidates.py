@@ -1,4 +1,4 @@
-"""The runs that a design can choose among, and their points as the laws read them."""
+"""The runs that a design can choose among, their costs, and their points as the laws read them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from statistics import fmean
 
 import pandas as pd
 
-from pipeline.goals.active.costs import cost_of
 from pipeline.goals.active.history import ChosenRun
-from pipeline.plan.runs import branch_run, continual_run, pretraining_runs
+from pipeline.plan.cost import run_flops, run_seconds
+from pipeline.plan.duration import START_SECONDS
+from pipeline.plan.runs import branch_run, continual_run, planned_runs, pretraining_runs
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.design import (
     candidate_peaks,
     candidate_steps,
+    is_active,
     peak_of,
     rest_of_schedule,
     target_steps,
@@ -81,8 +83,7 @@ def chain_of(context: Context, chosen: CandidateRun | ChosenRun, role: str = "fi
 def candidate_runs(context: Context, chosen: Sequence[ChosenRun] = ()) -> list[CandidateRun]:
     """The runs that can be chosen: each model, length, peak and ratio of `design` that the text is enough for.
 
-    With `design.extend` a run continues the longest shorter one of its kind among those `chosen` before, if there is
-    one.
+    With `design.extend` a run continues the longest shorter one of its kind among those `chosen` before.
 
     Raises:
         ConfigError: the corpora are too short for every one of them; a line for each.
@@ -94,16 +95,15 @@ def candidate_runs(context: Context, chosen: Sequence[ChosenRun] = ()) -> list[C
     peaks = candidate_peaks(question)
     # Where there is one peak, that of the question, a choice does not name it.
     peaks = [None] if peaks == [peak_of(question, 1.0)] else peaks
-    found = []
-    for model, steps, peak, ratio in itertools.product(
-        names, candidate_steps(question), peaks, dict.fromkeys(question.design.ratios)
-    ):
+    lengths, ratios = candidate_steps(question), dict.fromkeys(question.design.ratios)
+    candidates = []
+    for model, steps, peak, ratio in itertools.product(names, lengths, peaks, ratios):
         own = CandidateRun(model, ratio, steps, question.seed, peak, [])
         own = dataclasses.replace(own, continues=_continued(question, own, chosen))
-        found.append(dataclasses.replace(own, chain=chain_of(context, own)))
-    enough = [one for one in found if not any(supply_problems(one.chain, context))]
+        candidates.append(dataclasses.replace(own, chain=chain_of(context, own)))
+    enough = [one for one in candidates if not any(supply_problems(one.chain, context))]
     if not enough:
-        raise ConfigError(list(supply_problems([one.run for one in found], context)))
+        raise ConfigError(list(supply_problems([one.run for one in candidates], context)))
     return enough
 
 
@@ -191,11 +191,10 @@ def losses_before(points: pd.DataFrame) -> dict[str, dict[str, float]]:
     pretrained = points[points["phase"] == "pretrain"]
     ends = pretrained[pretrained["step"] == pretrained.groupby("run")["step"].transform("max")]
     starts = points[(points["phase"] == "continual") & (points["step"] == 0)]
-    found: dict[str, dict[str, float]] = {}
-    for rows in (starts, ends):
-        for model, corpus, loss in rows[["model", "corpus", "loss"]].itertuples(index=False):
-            found.setdefault(model, {})[corpus] = float(loss)
-    return found
+    losses: dict[str, dict[str, float]] = {}
+    for model, corpus, loss in pd.concat([starts, ends])[["model", "corpus", "loss"]].itertuples(index=False):
+        losses.setdefault(model, {})[corpus] = float(loss)
+    return losses
 
 
 def planned_again(context: Context, chosen: ChosenRun, confirmed: bool) -> PlannedRun | None:
@@ -210,3 +209,65 @@ def planned_again(context: Context, chosen: ChosenRun, confirmed: bool) -> Plann
     except ValueError:
         return None
     return dataclasses.replace(run, role="fit") if run.name == chosen.run else None
+
+
+def budget(context: Context) -> float:
+    """The limit of the sum of costs: `design.budget`, or the cost of the grid.
+
+    The target's pre-training is in neither, since every study has it.
+    """
+    question = context.question
+    if question.design.budget is not None:
+        return question.design.budget
+    mixture = question.mixture
+    ratios = dataclasses.replace(mixture, domain_ratio=mixture.domain_ratio or question.design.ratios)
+    grid = planned_runs(context.asking(dataclasses.replace(question, mixture=ratios)))
+    target = context.once(pretraining_runs).get(question.model.name)
+    return sum(own_cost(context, run) for run in grid if target is None or run.spec.hash != target.spec.hash)
+
+
+def unit(context: Context) -> str:
+    """The unit of costs: `design.budget_unit`, or what auto stands for."""
+    design = context.question.design
+    if design.budget_unit != "auto":
+        return design.budget_unit
+    return "device-hours" if design.budget is None and _is_measured(context) else "FLOPs"
+
+
+def own_cost(context: Context, run: PlannedRun) -> float:
+    """Cost of the steps of a run alone, in `unit`.
+
+    Raises:
+        ConfigError: device-hours, and `prepare` has not measured the speed of every model.
+    """
+    match context.once(unit):
+        case "tokens":
+            return float(run.spec.tokens)
+        case "device-hours":
+            if context.machine is None or not _is_measured(context):
+                problem = "'device-hours' needs the speed of every model, and prepare has measured none; use "
+                raise ConfigError(
+                    [f"design.budget_unit: {problem}precision=auto and prepare again, or FLOPs, or tokens"]
+                )
+            # Not that of finished runs: a cost is the same whatever has been trained.
+            seconds = START_SECONDS + (run_seconds(run.spec, context.machine.speeds[run.model]) or 0.0)
+            return seconds * context.question.parallel.processes / 3600
+        case _:
+            return run_flops(run.spec)
+
+
+def pretrained(context: Context, models: Collection[str]) -> set[str]:
+    """Models whose pre-training the study has: the target, those of a grid, and those of runs that were chosen."""
+    question = context.question
+    return {question.model.name, *(question.ladder if not is_active(question) else ()), *models}
+
+
+def cost_of(context: Context, run: PlannedRun, pretrained: Collection[str]) -> float:
+    """Cost of a continual run, with the pre-training of its model where that is not one of `pretrained`."""
+    parent = None if run.model in pretrained else context.once(pretraining_runs).get(run.model)
+    return own_cost(context, run) + (own_cost(context, parent) if parent else 0.0)
+
+
+def _is_measured(context: Context) -> bool:
+    """Whether `prepare` has measured the speed of every model."""
+    return context.machine is not None and context.models.keys() <= context.machine.speeds.keys()

@@ -13,11 +13,11 @@ from pipeline.study.folder import Study, StudyError
 from training.durable import as_counted_lines, read_counted_lines, write_whole
 
 SCHEMA = 1
-NAME = "design.jsonl"
 TOLERANCE, BUDGET, CANDIDATES = "tolerance reached", "budget spent", "no candidate left"
 """Why no further runs are chosen."""
 CONFIRMATION = "confirmation"
 """Reason of a round in which finished confirmation runs became points for the fit."""
+_REMEDY = "delete the file to choose anew, the finished runs are kept"
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,12 @@ class DesignRound:
 
     def line(self) -> str:
         """What is spent and known, the next runs, and what they should bring, in a line."""
-        spent = f"round {self.round}: {self.spent:.2g} of {self.budget:.2g} {self.unit} spent"
         known = "nothing measured yet"
         if self.half_width is not None and self.answer is not None:
             known = f"domain ratio {self.answer:.3f} ± {self.half_width:.3f} (90%), tolerance {self.tolerance:g}"
             if self.chosen and not self.more and self.half_width <= self.tolerance:
                 known += ", which a second round has to agree with"
+        spent = f"round {self.round}: {self.spent:.2g} of {self.budget:.2g} {self.unit} spent"
         return f"{spent}; {known}; {self.stop or f'next: {self.next_runs()}'}"
 
     def next_runs(self) -> str:
@@ -90,12 +90,12 @@ class DesignRound:
             for run in self.chosen
         )
         expected = self.chosen[-1].half_width if self.chosen else None
-        return runs + (f"; expected ± {expected:.3f}" if expected is not None else "")
+        return runs if expected is None else f"{runs}; expected ± {expected:.3f}"
 
 
 def history_file(study: Study) -> Path:
     """Where the rounds are: all goals of a domain share them."""
-    return study.folder / study.fitted(NAME)
+    return study.folder / study.fitted("design.jsonl")
 
 
 def read_rounds(study: Study) -> list[DesignRound]:
@@ -117,10 +117,8 @@ def read_rounds(study: Study) -> list[DesignRound]:
     for number, line in enumerate(lines, start=1):
         schema = line.pop("schema", None) if isinstance(line, dict) else None
         if schema != SCHEMA:
-            raise StudyError(
-                f"{path} line {number}: schema {schema!r:.60}; this version reads {SCHEMA}: use cptlaw of that "
-                f"version, or {_REMEDY}"
-            )
+            versions = f"schema {schema!r:.60}; this version reads {SCHEMA}: use cptlaw of that version"
+            raise StudyError(f"{path} line {number}: {versions}, or {_REMEDY}")
         try:
             rounds.append(adapter(DesignRound).validate_json(json.dumps(line), strict=True))
         except ValidationError as error:
@@ -132,8 +130,4 @@ def write_rounds(study: Study, rounds: Sequence[DesignRound]) -> None:
     """Replace design.jsonl, whole."""
     path = history_file(study)
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = ({"schema": SCHEMA, **dataclasses.asdict(one)} for one in rounds)
-    write_whole(path, as_counted_lines(lines))
-
-
-_REMEDY = "delete the file to choose anew, the finished runs are kept"
+    write_whole(path, as_counted_lines({"schema": SCHEMA, **dataclasses.asdict(one)} for one in rounds))

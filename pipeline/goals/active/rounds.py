@@ -22,13 +22,16 @@ from fitting import LAWS, Law, design
 from fitting.laws import with_unknown
 from pipeline.goals.active.candidates import (
     CandidateRun,
+    budget,
     candidate_points,
     candidate_runs,
+    cost_of,
     losses_before,
     planned_again,
+    pretrained,
     target_row,
+    unit,
 )
-from pipeline.goals.active.costs import budget, cost_of, pretrained, unit
 from pipeline.goals.active.history import (
     BUDGET,
     CANDIDATES,
@@ -48,7 +51,7 @@ from pipeline.question.schema import LawConfig, Question
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import measured_points, of_domain
 from pipeline.study.context import Context
-from pipeline.study.fits import open_columns, selected
+from pipeline.study.fits import are_all_fitted, open_columns, selected
 from pipeline.study.folder import PlannedRun
 
 Recommended = Callable[[], tuple[float, float] | None]
@@ -63,9 +66,14 @@ class Chosen:
     runs: list[PlannedRun]
 
     @property
+    def chosen(self) -> list[ChosenRun]:
+        """The same runs, as the rounds have them."""
+        return [run for one in self.rounds for run in one.chosen]
+
+    @property
     def spent(self) -> float:
-        """Cost of all chosen runs, and of the pre-training of their models but the target, in `costs.unit`."""
-        return sum(run.cost for one in self.rounds for run in one.chosen)
+        """Cost of all chosen runs, and of the pre-training of their models but the target, in `unit`."""
+        return sum(run.cost for run in self.chosen)
 
 
 def design_runs(context: Context) -> list[PlannedRun]:
@@ -126,20 +134,26 @@ def next_round(context: Context, more: bool = False, recommended: Recommended | 
         plan = design_runs(context)
         if any(study.state(run) != "done" for run in plan):
             return None
-        points = of_domain(measured_points(study, plan, context.question.corpora.general), context.question)
+        points = _measured(context, plan)
     last = chosen.rounds[-1] if chosen.rounds else None
     known = [] if points is None else points["run"]
     if not more and last and last.stop and last.state == _state(context, known):
         return None
-    found = _round(context, chosen, points, more, recommended)
+    added = _round(context, chosen, points, more, recommended)
     # Of several machines that choose, the first one counts: another processor may weigh nearly equal runs otherwise.
     if (meanwhile := read_rounds(study)) != written:
         return meanwhile[-1]
-    write_rounds(study, [*written, found])
-    return found
+    write_rounds(study, [*written, added])
+    return added
 
 
-def learn_from_confirmation(context: Context) -> list[PlannedRun]:
+def _measured(context: Context, runs: list[PlannedRun]) -> pd.DataFrame:
+    """The points of runs, as far as they are trained, of the domain that is asked about."""
+    question = context.question
+    return of_domain(measured_points(context.study, runs, question.corpora.general), question)
+
+
+def add_confirmation_runs(context: Context) -> list[PlannedRun]:
     """Make the finished confirmation runs points for the fit, as a round of design.jsonl; returns them."""
     study = context.study
     written, chosen = read_rounds(study), chosen_runs(context)
@@ -166,18 +180,11 @@ def is_answered(context: Context) -> bool:
     rounds = [one for one in chosen_runs(context).rounds if one.chosen and one.reason != CONFIRMATION]
     if not rounds or not rounds[-1].more:
         return True
-    question, study = context.question, context.study
-    plan = design_runs(context)
+    study, plan = context.study, design_runs(context)
     if not Recommendation.path(study).exists() or any(study.state(run) != "done" for run in plan):
         return False
-    points = of_domain(measured_points(study, plan, question.corpora.general), question)
-    # By counts: clocks of two hosts differ, and a copied study has other times.
-    fitted = Recommendation.read(study).fit_points
-    return bool(fitted) and all(
-        name in question.law and count == len(selected(points, corpus, question.law[name]))
-        for corpus, of_law in fitted.items()
-        for name, count in of_law.items()
-    )
+    fit_points = Recommendation.read(study).fit_points
+    return bool(fit_points) and are_all_fitted(fit_points, _measured(context, plan), context.question.law)
 
 
 def most_telling(context: Context) -> str:
@@ -188,8 +195,7 @@ def most_telling(context: Context) -> str:
     """
     study = context.study
     plan = [run for run in study.read_plan() if run.role != "confirm" and study.state(run) == "done"]
-    points = of_domain(measured_points(study, plan, context.question.corpora.general), context.question)
-    return _round(context, chosen_runs(context), points, True).next_runs()
+    return _round(context, chosen_runs(context), _measured(context, plan), True).next_runs()
 
 
 def plan_lines(context: Context) -> list[str]:
@@ -197,10 +203,8 @@ def plan_lines(context: Context) -> list[str]:
     question, chosen, unit_ = context.question, chosen_runs(context), context.once(unit)
     begun = f"{len(chosen.rounds)} rounds chosen so far, {chosen.spent:.2g} {unit_}" if chosen.rounds else "first round"
     beside = "" if question.model.path else " beside the target's pre-training"
-    limits = f"at most {context.once(budget):.2g} {unit_}{beside}"
-    return [
-        f"{begun}; more rounds follow until the domain ratio is known within {question.design.tolerance:g}, {limits}"
-    ]
+    known = f"more rounds follow until the domain ratio is known within {question.design.tolerance:g}"
+    return [f"{begun}; {known}, at most {context.once(budget):.2g} {unit_}{beside}"]
 
 
 def _planned(context: Context, rounds: Sequence[DesignRound]) -> Chosen:
@@ -212,16 +216,14 @@ def _planned(context: Context, rounds: Sequence[DesignRound]) -> Chosen:
         own = all(planned) if planned else own
         if not own:
             continue
-        if one.unit != context.once(unit):
-            costs = []
-            for run in filter(None, planned):
-                costs.append(cost_of(context, run, pretrained(context, [before.model for before in runs])))
-                runs.append(run)
-            chosen = [dataclasses.replace(run, cost=cost) for run, cost in zip(one.chosen, costs, strict=True)]
-            kept.append(dataclasses.replace(one, chosen=chosen))
-        else:
-            runs += filter(None, planned)
-            kept.append(one)
+        chosen = []
+        for known, run in zip(one.chosen, filter(None, planned), strict=True):
+            if one.unit != context.once(unit):
+                begun = pretrained(context, [before.model for before in runs])
+                known = dataclasses.replace(known, cost=cost_of(context, run, begun))
+            chosen.append(known)
+            runs.append(run)
+        kept.append(dataclasses.replace(one, chosen=chosen))
     return Chosen(kept, runs)
 
 
@@ -306,8 +308,7 @@ def _enclosed(context: Context, chosen: Chosen, one: DesignRound) -> bool:
     assert one.half_width is not None
     ratios = [
         run.domain_ratio
-        for each in chosen.rounds
-        for run in each.chosen
+        for run in chosen.chosen
         if (run.model, run.steps) == (question.model.name, target_steps(question))
     ]
     low, high = max(one.answer - one.half_width, 0.0), min(one.answer + one.half_width, 1.0)
@@ -316,16 +317,19 @@ def _enclosed(context: Context, chosen: Chosen, one: DesignRound) -> bool:
 
 def _empty_round(context: Context, chosen: Chosen, known: Collection[str]) -> DesignRound:
     """A round without runs, on what is known of the runs of those names."""
+    question = context.question
     return DesignRound(
         round=len(chosen.rounds) + 1,
         state=_state(context, known),
         spent=chosen.spent,
         budget=context.once(budget),
         unit=context.once(unit),
-        tolerance=context.question.design.tolerance,
+        tolerance=question.design.tolerance,
         answer=None,
         half_width=None,
-        batch=_batch(context.question, chosen),
+        # As many as in the first round, on whatever machine that was.
+        batch=question.design.batch
+        or (chosen.rounds[-1].batch if chosen.rounds else question.launcher.at_once or workers(question)),
         chosen=[],
         reason="",
     )
@@ -356,15 +360,6 @@ def _laws(question: Question) -> tuple[str, list[Law], LawConfig]:
     sections = [question.law[name] for name in laws]
     read = [functools.reduce(with_unknown, open_columns(question, name), LAWS[name]) for name in laws]
     return corpus, read, LawConfig(max(one.from_step for one in sections), max(one.min_ratio for one in sections))
-
-
-def _batch(question: Question, chosen: Chosen) -> int:
-    """Runs of a round: those of the first, on whatever machine that was."""
-    if question.design.batch is not None:
-        return question.design.batch
-    if chosen.rounds:
-        return chosen.rounds[-1].batch
-    return question.launcher.at_once or workers(question)
 
 
 def _one_a_worker(question: Question) -> bool:

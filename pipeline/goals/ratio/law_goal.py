@@ -14,9 +14,9 @@ from fitting.fitted import BY_PRIOR
 from fitting.law_average import AVERAGE
 from fitting.uncertainty.misfit import extrapolation
 from pipeline.goals.active.rounds import (
+    add_confirmation_runs,
     design_runs,
     is_answered,
-    learn_from_confirmation,
     most_telling,
     next_round,
     plan_lines,
@@ -118,7 +118,7 @@ class LawGoal(Goal):
         _refuse_phases(context.question)
         if not is_answered(context):
             return ""
-        learned = learn_from_confirmation(context)
+        learned = add_confirmation_runs(context)
         added = next_round(context, more=True)
         lines = [f"{len(learned)} confirmation runs are points for the fit now"] if learned else []
         return "\n".join([*lines, *([added.line()] if added else [])])

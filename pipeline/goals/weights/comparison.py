@@ -1,23 +1,16 @@
-"""Recommend mixture weights, and compare all proposals by runs at the target that share their seeds."""
+"""Compare all proposals for mixture weights, by runs at the target that share their seeds."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
+from scipy.stats import t
 
-from pipeline.goals.weights.artifacts import (
-    MethodResult,
-    SpeedUp,
-    WeightsConfirmation,
-    WeightsQuestion,
-    WeightsRecommendation,
-    WeightsTarget,
-)
-from pipeline.goals.weights.mixtures import Measured, average, domain_names, domain_values, target_tokens
-from pipeline.goals.weights.stages import confirmation_runs, propose_all
+from pipeline.goals.weights.artifacts import MethodResult, SpeedUp, WeightsConfirmation, WeightsRecommendation
+from pipeline.goals.weights.mixtures import average, domain_names, domain_values, measured, target_tokens
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
 from pipeline.study.point_counts import ended_points
@@ -25,48 +18,23 @@ from pipeline.study.point_counts import ended_points
 LEVEL = 0.9
 
 
-def recommend_weights(
-    context: Context, measured: Measured, log: Callable[[str], object] = lambda line: None
-) -> WeightsRecommendation:
-    """Collect the proposals of all methods, and write recommendation.json; `log` as in `propose_all`.
-
-    Raises:
-        StudyError: runs that a method reads are not done.
-    """
-    proposals = propose_all(context, measured, log)
-    answer = next((proposal for proposal in proposals if proposal.method == "autoscale"), proposals[0])
-    weights = context.question.weights
-    recommendation = WeightsRecommendation(
-        goal=WeightsQuestion("weights", weights.phase, weights.average),
-        target=WeightsTarget(context.question.model.name, weights.target, target_tokens(context)),
-        method=answer.method,
-        mixture=answer.weights,
-        low=answer.low,
-        high=answer.high,
-        predicted=answer.predicted,
-        warnings=list(dict.fromkeys(answer.lines)),
-        proposals=proposals,
-    )
-    recommendation.write(context.study)
-    return recommendation
-
-
-def compare(context: Context, measured: Measured, recommendation: WeightsRecommendation) -> WeightsConfirmation:
-    """Compare the confirmation runs of all proposals, which are done, and write confirmation.json.
+def compare(
+    context: Context, recommendation: WeightsRecommendation, runs: Sequence[Sequence[PlannedRun]]
+) -> WeightsConfirmation:
+    """Compare the confirmation runs (proposal, seed) of all proposals, which are done, and write confirmation.json.
 
     Differences and speed-ups are relative to the reference, which is uniform where it is among the methods. They are
     paired by seed: runs of one seed have the same initial weights and order of text. Intervals are Student's t.
     """
-    proposals = recommendation.proposals
-    runs = [confirmation_runs(context, [proposal]) for proposal in proposals]
-    values = [[average(context, measured.losses(run)) for run in seeds] for seeds in runs]
+    proposals, losses_of = recommendation.proposals, context.once(measured).losses
+    values = [[average(context, losses_of(run)) for run in seeds] for seeds in runs]
     names = [proposal.method for proposal in proposals]
     base = names.index("uniform") if "uniform" in names else len(names) - 1
     weighting = domain_values(context.question)
     best = min(float(np.mean(seeds)) for seeds in values)
     rows = []
     for at, proposal in enumerate(proposals):
-        ends = [measured.losses(run) for run in runs[at]]
+        ends = [losses_of(run) for run in runs[at]]
         losses = {domain: float(np.mean([end[domain] for end in ends])) for domain in domain_names(context)}
         loss = sum(value * losses[domain] for domain, value in weighting.items())
         worst = max(losses, key=lambda domain: losses[domain])
@@ -88,8 +56,8 @@ def compare(context: Context, measured: Measured, recommendation: WeightsRecomme
                 low=low,
                 high=high,
                 above_best=float(np.mean(values[at])) / best - 1,
-                general_change=_general_change(context, measured, runs[at], losses),
-                speed=SpeedUp() if at == base else _speed(context, measured, runs[at], values[base]),
+                general_change=_general_change(context, runs[at], losses),
+                speed=SpeedUp() if at == base else _speed(context, runs[at], values[base]),
                 search_tokens=proposal.tokens,
                 predicted=proposal.predicted.get("mean"),
             )
@@ -108,21 +76,20 @@ def compare(context: Context, measured: Measured, recommendation: WeightsRecomme
     return confirmation
 
 
-def _general_change(
-    context: Context, measured: Measured, runs: Sequence[PlannedRun], losses: dict[str, float]
-) -> float | None:
+def _general_change(context: Context, runs: Sequence[PlannedRun], losses: dict[str, float]) -> float | None:
     """Relative increase of the general loss over a continual phase, mean over the seeds; None from scratch."""
     if context.question.weights.phase == "pretrain":
         return None
     general = context.question.corpora.general
-    return losses[general] / float(np.mean([measured.losses(run, 0)[general] for run in runs])) - 1
+    return losses[general] / float(np.mean([context.once(measured).losses(run, 0)[general] for run in runs])) - 1
 
 
-def _speed(context: Context, measured: Measured, runs: Sequence[PlannedRun], reference: Sequence[float]) -> SpeedUp:
+def _speed(context: Context, runs: Sequence[PlannedRun], reference: Sequence[float]) -> SpeedUp:
     """Steps of the target over the step at which these runs reach the last value of the reference."""
+    curves = [context.once(measured).curve(run) for run in runs]
     steps = [
-        _reached({step: average(context, losses) for step, losses in measured.curve(run).items()}, goal)
-        for run, goal in zip(runs, reference)
+        _reached({step: average(context, losses) for step, losses in curve.items()}, goal)
+        for curve, goal in zip(curves, reference)
     ]
     reached = [step for step in steps if step is not None]
     if len(reached) < len(steps):
@@ -149,7 +116,5 @@ def _interval(values: np.ndarray) -> tuple[float, float | None, float | None]:
     mean = float(np.mean(values))
     if len(values) < 2:
         return mean, None, None
-    from scipy.stats import t
-
     half = float(t.ppf((1 + LEVEL) / 2, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))
     return mean, mean - half, mean + half

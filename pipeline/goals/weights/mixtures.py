@@ -1,22 +1,45 @@
-"""Mixtures that a question about weights can run: its domains, the text of each, and a run at any mixture of them."""
+"""What a method for mixture weights is, and what it starts from: the domains, their text, and a run at any mixture."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
+from pipeline.goals.weights.artifacts import Proposal
 from pipeline.plan.runs import mixture_spec, pretraining_runs
 from pipeline.question.schema import PhaseConfig, Question
-from pipeline.study.collect import collect, read_points
+from pipeline.study.collect import read_points
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, Study
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to find mixture weights."""
+
+    propose: Callable[[Context], list[Proposal]]
+    """Its proposals, once all of `runs` are done."""
+    runs: Callable[[Context], list[PlannedRun]] = lambda context: []
+    """The runs that it reads, as far as the measured losses determine them: a later round follows an earlier one."""
+    count: Callable[[Context], tuple[int, int]] = lambda context: (0, 0)
+    """(runs, tokens) of the whole search, later rounds included, known before training."""
+    proposals: Callable[[Context], int] = lambda context: 1
+    """Number of its proposals, known before training; each is confirmed."""
+
+
+def proposal_of(method: str, weights: dict[str, float], runs: Sequence[PlannedRun], **fields: Any) -> Proposal:
+    """A proposal with the names and tokens of the runs that it has read, each counted once."""
+    once = {run.spec.hash: run for run in runs}.values()
+    names, tokens = tuple(run.name for run in once), sum(run.spec.tokens for run in once)
+    return Proposal(method, weights, runs=names, tokens=tokens, **fields)
 
 
 def domain_names(context: Context) -> tuple[str, ...]:
@@ -78,12 +101,9 @@ class Measured:
         return self.study.runs / run.name
 
 
-def measured_of(context: Context, *, anew: bool = False) -> Measured:
-    """The losses of a study's runs as collected, or with `anew` collected now."""
+def measured(context: Context) -> Measured:
+    """The losses of a study's runs as collected; take it by `context.once`."""
     study = context.study
-    if anew:
-        has_points = any((study.runs / run.name / "points.jsonl").exists() for run in context.plan)
-        return Measured(study, collect(study, context.question.corpora.general) if has_points else None)
     return Measured(study, read_points(study) if (study.folder / "points.parquet").exists() else None)
 
 
@@ -99,12 +119,8 @@ def domain_values(question: Question) -> dict[str, float]:
 
 def average(context: Context, losses: Mapping[str, float]) -> float:
     """The minimised average of the losses of all domains: mean loss, or mean perplexity."""
-    exp = context.question.weights.average == "perplexity"
-    return sum(
-        value * (math.exp(losses[domain]) if exp else losses[domain])
-        for domain, value in domain_values(context.question).items()
-        if value
-    )
+    exp = math.exp if context.question.weights.average == "perplexity" else float
+    return sum(value * exp(losses[domain]) for domain, value in domain_values(context.question).items() if value)
 
 
 def exact_weights(weights: Mapping[str, float | Fraction], digits: int = 4) -> dict[str, Fraction]:
@@ -144,11 +160,14 @@ def mixture_run(
     return PlannedRun(f"{slug}-{spec.hash[:8]}", role, question.model.name, start, spec)
 
 
+def sequence_length(context: Context) -> int:
+    """Tokens of a sequence of the phase."""
+    return searched_phase(context).sequence_length or context.question.sequence_length
+
+
 def tokens_per_step(context: Context) -> int:
     """Tokens of an optimizer step of the phase."""
-    return searched_phase(context).global_batch * (
-        searched_phase(context).sequence_length or context.question.sequence_length
-    )
+    return searched_phase(context).global_batch * sequence_length(context)
 
 
 def target_tokens(context: Context) -> int:
@@ -158,12 +177,9 @@ def target_tokens(context: Context) -> int:
 
 def available_tokens(context: Context) -> dict[str, float]:
     """Domain -> tokens that a run may read of it: the prepared ones, weights.passes times."""
-    length = searched_phase(context).sequence_length or context.question.sequence_length
-    return {
-        domain: context.question.weights.passes
-        * ((context.manifest.corpora[domain].tokens["train"] - 1) // length * length)
-        for domain in domain_names(context)
-    }
+    length, corpora = sequence_length(context), context.manifest.corpora
+    whole = {domain: (corpora[domain].tokens["train"] - 1) // length * length for domain in domain_names(context)}
+    return {domain: context.question.weights.passes * tokens for domain, tokens in whole.items()}
 
 
 def largest_weights(context: Context, steps: int) -> dict[str, float]:
@@ -194,3 +210,13 @@ def limit_weights(weights: Mapping[str, float], limits: Mapping[str, float]) -> 
             return {domain: held.get(domain, weight * scale if held else weight) for domain, weight in weights.items()}
         held |= over
     return dict(weights)
+
+
+def within_text(context: Context, free: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
+    """Weights that the text of each domain allows at the target, and a line for each domain that it limits."""
+    weights = limit_weights(free, largest_weights(context, context.question.weights.target))
+    return weights, [
+        f"{domain} is limited to {weights[domain]:.3f} by its text at the target; without the limit it is {weight:.3f}"
+        for domain, weight in free.items()
+        if weights[domain] < weight
+    ]

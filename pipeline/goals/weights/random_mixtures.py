@@ -5,19 +5,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from functools import partial
 
-import numpy as np
 import pandas as pd
 
+from fitting import Answer, Fit, dirichlet_mixtures
+from fitting.mixtures.random_mixtures import GRAIN
 from pipeline.goals.weights.artifacts import Details, Proposal
-from pipeline.goals.weights.method import proposal_of
-from pipeline.goals.weights.mixtures import Measured, base_weights, domain_names, largest_weights, mixture_run
+from pipeline.goals.weights.mixtures import (
+    Method,
+    base_weights,
+    domain_names,
+    largest_weights,
+    measured,
+    mixture_run,
+    proposal_of,
+)
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
-
-if TYPE_CHECKING:
-    from fitting import Answer, Fit
 
 
 def random_runs(context: Context) -> list[PlannedRun]:
@@ -25,9 +30,6 @@ def random_runs(context: Context) -> list[PlannedRun]:
 
     A larger weights.mixtures keeps the mixtures of a smaller one. No weight asks for more text than its domain has.
     """
-    from fitting import dirichlet_mixtures
-    from fitting.mixtures.random_mixtures import GRAIN
-
     weights, steps = context.question.weights, context.question.weights.scales[0]
     low, high = weights.concentration
     drawn = dirichlet_mixtures(
@@ -37,16 +39,10 @@ def random_runs(context: Context) -> list[PlannedRun]:
         concentration=(low, high),
         high=list(largest_weights(context, steps).values()),
     )
-    mixtures: list[Mapping[str, Fraction]] = [
-        dict(
-            zip(domain_names(context), (Fraction(round(weight * GRAIN), GRAIN) for weight in row.tolist()), strict=True)
-        )
-        for row in drawn
-    ]
+    rows = ([Fraction(round(weight * GRAIN), GRAIN) for weight in row] for row in drawn.tolist())
+    mixtures = [base_weights(context), *(dict(zip(domain_names(context), row, strict=True)) for row in rows)]
     seeds = [context.question.seed + number for number in range(weights.seeds)]
-    runs = [
-        mixture_run(context, shares, steps, seed) for shares in [base_weights(context), *mixtures] for seed in seeds
-    ]
+    runs = [mixture_run(context, mixture, steps, seed) for mixture in mixtures for seed in seeds]
     return list({run.spec.hash: run for run in runs}.values())
 
 
@@ -56,33 +52,31 @@ def random_count(context: Context) -> tuple[int, int]:
     return len(runs), sum(run.spec.tokens for run in runs)
 
 
-def finished_mixtures(context: Context, measured: Measured) -> list[PlannedRun]:
+RandomMethod = partial(Method, runs=random_runs, count=random_count)
+"""A method that reads these runs."""
+
+
+def finished_mixtures(context: Context) -> list[PlannedRun]:
     """The random runs, and all finished runs of the study that differ from them in mixture and seed only."""
     runs = {run.spec.hash: run for run in random_runs(context)}
     like = next(iter(runs.values())).spec
-    for run in measured.study.read_plan():
+    for run in context.study.read_plan():
         same = dataclasses.replace(run.spec, mixture=like.mixture, seed=like.seed).hash == like.hash
-        if run.role == "fit" and same and measured.done(run):
+        if run.role == "fit" and same and context.once(measured).done(run):
             runs.setdefault(run.spec.hash, run)
     return list(runs.values())
 
 
-def points_of(measured: Measured, runs: list[PlannedRun]) -> pd.DataFrame:
+def points_of(context: Context, runs: list[PlannedRun]) -> pd.DataFrame:
     """The collected points of some runs."""
-    assert measured.points is not None
-    return measured.points[measured.points["run"].isin([run.name for run in runs])]
+    points = context.once(measured).points
+    assert points is not None
+    return points[points["run"].isin([run.name for run in runs])]
 
 
 def last_points(points: pd.DataFrame) -> pd.DataFrame:
     """The points at the last step of each run."""
     return points[points["step"] == points.groupby("run")["step"].transform("max")]
-
-
-def weights_and_losses(points: pd.DataFrame, domains: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """(weights, losses), each (runs, m), from one point a run and corpus."""
-    weights = points.drop_duplicates("run").set_index("run")[[f"mixture.{domain}" for domain in domains]]
-    losses = points.pivot(index="run", columns="corpus", values="loss")[list(domains)]
-    return weights.loc[losses.index].to_numpy(dtype=float), losses.to_numpy(dtype=float)
 
 
 def at_target(context: Context, predicted: Mapping[str, float]) -> dict[str, float]:

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from fitting import DDO, AutoScale, PointsError, autoscale
 from pipeline.goals.weights.artifacts import Details, PathPoint, Proposal
-from pipeline.goals.weights.method import Method, proposal_of, within_text
 from pipeline.goals.weights.methods import ddo
 from pipeline.goals.weights.mixtures import (
-    Measured,
+    Method,
     available_tokens,
     base_weights,
     domain_names,
     largest_weights,
     limit_weights,
+    proposal_of,
     target_tokens,
+    within_text,
 )
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
 
-if TYPE_CHECKING:
-    from fitting import DDO, AutoScale
-
-Fits = tuple[Any, ...]
-"""`fitting.DDO`, or tokens a domain, of the smaller and of the larger scale."""
+Optima = list[DDO] | list[dict[str, float]]
+"""Of the smaller and of the larger scale: the fit, or domain -> optimal tokens."""
 Offsets = dict[str, float] | float
 """As `fitting.autoscale` takes them."""
 _NO_EFFECT = (
@@ -41,8 +41,8 @@ def _scales(context: Context) -> tuple[int, int]:
     return scales[0], scales[-1]
 
 
-def _runs(context: Context, measured: Measured) -> list[PlannedRun]:
-    return [run for steps in _scales(context) for run in ddo.runs_of(context, measured, steps)]
+def _runs(context: Context) -> list[PlannedRun]:
+    return [run for steps in _scales(context) for run in ddo.runs_of(context, steps)]
 
 
 def _count(context: Context) -> tuple[int, int]:
@@ -50,45 +50,44 @@ def _count(context: Context) -> tuple[int, int]:
     return sum(runs for runs, _ in counts), sum(tokens for _, tokens in counts)
 
 
-def _propose(context: Context, measured: Measured) -> list[Proposal]:
-    rounds = [list(ddo.design_rounds(context, measured, steps)) for steps in _scales(context)]
-    designs, fits = zip(*((design, fit) for of_scale in rounds for design, fit in of_scale[-1:] if fit is not None))
+def _propose(context: Context) -> list[Proposal]:
+    rounds = [[*ddo.design_rounds(context, steps)][-1] for steps in _scales(context)]
+    designs, fits = [design for design, _ in rounds], [fit for _, fit in rounds if fit is not None]
+    of_designs = [ddo.design_fit(context, *one) for one in zip(designs, fits)]
     of_scales = [
         f"at {design.steps} steps: {line}"
         for design, fit in zip(designs, fits)
         for line in _lines(context, design, fit)
     ]
-    target = target_tokens(context)
+    runs, target = _runs(context), target_tokens(context)
     # A search with one seed cannot be tested, and is believed.
     if any(fit.p_value >= ddo.SIGNIFICANT for fit in fits):
-        weights, limited = within_text(
-            context, {domain: float(weight) for domain, weight in base_weights(context).items()}
-        )
-        details = Details(designs=[ddo.design_fit(context, measured, *one) for one in zip(designs, fits)])
-        lines = (*of_scales, _NO_EFFECT, *limited)
+        weights, limited = within_text(context, {name: float(weight) for name, weight in base_weights(context).items()})
+        lines, details = (*of_scales, _NO_EFFECT, *limited), Details(designs=of_designs)
         names = ("autoscale", "autoscale-offsets")
-        return [proposal_of(name, weights, _runs(context, measured), lines=lines, details=details) for name in names]
+        return [proposal_of(name, weights, runs, lines=lines, details=details) for name in names]
     most = largest_weights(context, context.question.weights.target)
     limits = {domain: weight * target for domain, weight in most.items()}
     proposals = []
     for name, offsets in (("autoscale", 0.0), ("autoscale-offsets", _offsets(context, designs, fits))):
-        answer, tokens, spread = _at(fits, target, offsets, limits)
+        answer, tokens, left_path = _at(fits, target, offsets, limits)
         # `_lines` has the bounds, with the scale of each.
         warnings = [line for line in answer.warnings if "need not lie on the path" not in line]
         held = [answer.status.message] if answer.held else []
-        known = not spread and bool(np.isfinite(_values(answer.low)).all())
+        known = not left_path and bool(np.isfinite(_values(answer.low)).all())
+        low, high = (_shares(context, end, target) if known else {} for end in (answer.low, answer.high))
+        weights = _shares(context, tokens, target)
         details = Details(
-            designs=[ddo.design_fit(context, measured, design, fit) for design, fit in zip(designs, fits)],
+            designs=of_designs,
             path=_path(context, fits, offsets, target),
             numbers={"target": target, "free": _shares(context, answer.free, target), "caps": limits},
         )
-        low, high = (_shares(context, end, target) if known else {} for end in (answer.low, answer.high))
-        lines = (*of_scales, *warnings, *held, *spread)
-        weights = _shares(context, tokens, target)
-        fields: dict[str, Any] = {"low": low, "high": high, "lines": lines, "details": details}
         # By the larger scale, from which the target is the shorter way.
-        fields["predicted"] = ddo.predicted_at_target(context, fits[-1], weights)
-        proposals.append(proposal_of(name, weights, _runs(context, measured), **fields))
+        predicted = ddo.predicted_at_target(context, fits[-1], weights)
+        lines = (*of_scales, *warnings, *held, *left_path)
+        proposals.append(
+            proposal_of(name, weights, runs, low=low, high=high, predicted=predicted, lines=lines, details=details)
+        )
     return proposals
 
 
@@ -97,7 +96,7 @@ def _lines(context: Context, design: ddo.OneAtATimeDesign, fit: DDO) -> list[str
     return [*ddo.effect(fit), *fit.warnings, *held, *ddo.missed_factors(context, design)]
 
 
-def _offsets(context: Context, designs: tuple[ddo.OneAtATimeDesign, ...], fits: tuple[DDO, ...]) -> dict[str, float]:
+def _offsets(context: Context, designs: list[ddo.OneAtATimeDesign], fits: list[DDO]) -> dict[str, float]:
     """Domain -> tokens of its own that the other domains replace: a_j of the curves, geometric mean of the two scales.
 
     0 for a flat domain, whose curve has no a_j.
@@ -112,10 +111,10 @@ def _offsets(context: Context, designs: tuple[ddo.OneAtATimeDesign, ...], fits: 
     return offsets
 
 
-def _path(context: Context, fits: Fits, offsets: Offsets, target: int) -> list[PathPoint]:
+def _path(context: Context, fits: list[DDO], offsets: Offsets, target: int) -> list[PathPoint]:
     """Weights from the smaller scale to twice the target, within the caps as long as they allow."""
     # Without bootstrap draws: a figure needs no intervals.
-    optima = tuple(dict(zip(fit.names, fit.tokens.tolist())) for fit in fits)
+    optima = [dict(zip(fit.names, fit.tokens.tolist())) for fit in fits]
     totals = np.geomspace(sum(fits[0].tokens), 2 * target, PATH)
     limits, rows = available_tokens(context), []
     for total in totals[totals < sum(limits.values())].tolist():
@@ -125,30 +124,28 @@ def _path(context: Context, fits: Fits, offsets: Offsets, target: int) -> list[P
 
 
 def _at(
-    fits: Fits, total: float, offsets: Offsets, limits: dict[str, float]
+    optima: Optima, total: float, offsets: Offsets, limits: dict[str, float]
 ) -> tuple[AutoScale, np.ndarray, list[str]]:
     """The path at a total, the tokens there within the caps, and a line where the path had to be left for them."""
-    from fitting import PointsError, autoscale
-
     try:
-        answer = autoscale(fits[0], fits[1], total, offsets=offsets, caps=limits)
+        answer = autoscale(*optima, total, offsets=offsets, caps=limits)
         return answer, _values(answer.tokens), []
     except PointsError:
         # All domains that grow are at their caps: the capped path never reaches the total.
-        answer = autoscale(fits[0], fits[1], total, offsets=offsets)
+        answer = autoscale(*optima, total, offsets=offsets)
     most = {domain: min(1.0, cap / total) for domain, cap in limits.items()}
     shares = limit_weights(dict(zip(limits, _values(answer.shares).tolist())), most)
     line = "the path within the caps ends before the target: the rest went to the other domains, by their weights"
     return answer, _values(shares) * total, [line]
 
 
-def _shares(context: Context, tokens, total: float) -> dict[str, float]:
+def _shares(context: Context, tokens: Mapping[str, float] | ArrayLike, total: float) -> dict[str, float]:
     return {domain: float(value / total) for domain, value in zip(domain_names(context), _values(tokens))}
 
 
-def _values(tokens) -> np.ndarray:
-    return np.array(list(tokens.values()) if isinstance(tokens, dict) else tokens, dtype=float)
+def _values(tokens: Mapping[str, float] | ArrayLike) -> np.ndarray:
+    return np.array(list(tokens.values()) if isinstance(tokens, Mapping) else tokens, dtype=float)
 
 
-AUTOSCALE = Method(_runs, _propose, _count, proposals=lambda context: 2)
+AUTOSCALE = Method(_propose, _runs, _count, proposals=lambda context: 2)
 """Proposes the weights of the paper's path and of the path with offsets; the confirmation compares them."""

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 
+from fitting import best_mixture, fit
 from pipeline.goals.weights.artifacts import Proposal
-from pipeline.goals.weights.method import Method
-from pipeline.goals.weights.mixtures import Measured, domain_names, domain_values, largest_weights
+from pipeline.goals.weights.mixtures import domain_names, domain_values, largest_weights
 from pipeline.goals.weights.random_mixtures import (
+    RandomMethod,
     at_target,
     finished_mixtures,
     last_points,
     law_proposal,
     points_of,
-    random_count,
-    random_runs,
 )
 from pipeline.study.context import Context
 
 
-def _propose(context: Context, measured: Measured) -> list[Proposal]:
+def _propose(context: Context) -> list[Proposal]:
     """The mixture that minimises the average of the fitted laws (Ye et al. 2024, arXiv:2403.16952)."""
-    from fitting import best_mixture, fit
-
-    question = context.question
-    runs = finished_mixtures(context, measured)
-    points = last_points(points_of(measured, runs))
+    question, runs = context.question, finished_mixtures(context)
+    points = last_points(points_of(context, runs))
     fits = {
         domain: fit(points[points["corpus"] == domain], "data-mixing", seed=0, bootstrap=question.bootstrap)
         for domain in domain_names(context)
@@ -37,5 +33,5 @@ def _propose(context: Context, measured: Measured) -> list[Proposal]:
     return [dataclasses.replace(proposal, predicted=at_target(context, proposal.predicted))]
 
 
-DATA_MIXING = Method(lambda context, measured: random_runs(context), _propose, random_count)
+DATA_MIXING = RandomMethod(_propose)
 """Needs a few more mixtures than domains. Run length is no input: the weights are those of the search scale."""

@@ -7,24 +7,23 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
+from fitting import DDO, ddo
 from pipeline.goals.weights.artifacts import Coefficients, DesignFit, Details, Proposal
-from pipeline.goals.weights.method import Method, proposal_of, within_text
 from pipeline.goals.weights.mixtures import (
-    Measured,
+    Method,
     average,
     base_weights,
     domain_names,
+    measured,
     mixture_run,
+    proposal_of,
     target_tokens,
     tokens_per_step,
+    within_text,
 )
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
-
-if TYPE_CHECKING:
-    from fitting import DDO
 
 SIGNIFICANT = 0.05
 """p value of the effect of the domains below which they differ."""
@@ -79,44 +78,42 @@ def perturbed(
 
 def one_at_a_time(context: Context, base: Mapping[str, Fraction], steps: int) -> OneAtATimeDesign:
     """The runs of one round: 1 + domains x (factors - 1) for every seed."""
-    seeds = []
-    for number in range(context.question.weights.seeds):
-        seed = context.question.seed + number
-        table = {}
-        for domain in domain_names(context):
-            for factor in factors_of(context):
-                weights, length = (dict(base), steps) if factor == 1 else perturbed(base, domain, factor, steps)
-                table[domain, factor] = mixture_run(context, weights, length, seed)
-        seeds.append(table)
-    return OneAtATimeDesign(dict(base), steps, seeds)
+    cells = {
+        (domain, factor): (dict(base), steps) if factor == 1 else perturbed(base, domain, factor, steps)
+        for domain in domain_names(context)
+        for factor in factors_of(context)
+    }
+    seeds = (context.question.seed + number for number in range(context.question.weights.seeds))
+    tables = [{cell: mixture_run(context, *run, seed) for cell, run in cells.items()} for seed in seeds]
+    return OneAtATimeDesign(dict(base), steps, tables)
 
 
-def design_rounds(context: Context, measured: Measured, steps: int) -> Iterator[tuple[OneAtATimeDesign, DDO | None]]:
+def design_rounds(context: Context, steps: int) -> Iterator[tuple[OneAtATimeDesign, DDO | None]]:
     """The rounds at a scale, each with its fit; the first one with open runs is the last, without a fit."""
     base = base_weights(context)
     for number in range(context.question.weights.rounds):
         design = one_at_a_time(context, base, steps)
-        if not all(measured.done(run) for run in design.runs):
+        if not all(context.once(measured).done(run) for run in design.runs):
             yield design, None
             return
-        fit = fit_design(context, measured, design)
+        fit = fit_design(context, design)
         yield design, fit
         if number + 1 < context.question.weights.rounds:
             base = whole_step_weights(dict(zip(fit.names, fit)), steps, factors_of(context))
 
 
-def fit_design(context: Context, measured: Measured, design: OneAtATimeDesign) -> DDO:
+def fit_design(context: Context, design: OneAtATimeDesign) -> DDO:
     """Fit the curves of the domains, with the optimum at the length of the base run."""
-    losses = tuple(zip(*(_losses(context, measured, design, domain) for domain in domain_names(context))))
-    factors = tuple(map(float, factors_of(context)))
-    weights = tuple(float(design.base[domain]) for domain in domain_names(context))
-    return _cached_fit(losses, factors, weights, domain_names(context), design.tokens)
+    names = domain_names(context)
+    losses = tuple(zip(*(_losses(context, design, domain) for domain in names)))
+    weights = tuple(float(design.base[domain]) for domain in names)
+    return _cached_fit(losses, tuple(map(float, factors_of(context))), weights, names, design.tokens)
 
 
-def _losses(context: Context, measured: Measured, design: OneAtATimeDesign, domain: str) -> list[tuple[float, ...]]:
+def _losses(context: Context, design: OneAtATimeDesign, domain: str) -> list[tuple[float, ...]]:
     """The average loss of the runs that change a domain's tokens, a tuple over the factors for each seed."""
     return [
-        tuple(average(context, measured.losses(table[domain, factor])) for factor in factors_of(context))
+        tuple(average(context, context.once(measured).losses(table[domain, factor])) for factor in factors_of(context))
         for table in design.seeds
     ]
 
@@ -126,8 +123,6 @@ def _cached_fit(
     losses: Sequence, factors: tuple[float, ...], shares: tuple[float, ...], names: tuple[str, ...], tokens: int
 ) -> DDO:
     # Cached: several methods ask for one round, and its bootstrap takes a tenth of a second.
-    from fitting import ddo
-
     return ddo(losses if len(losses) > 1 else losses[0], factors, shares=shares, names=names, tokens=tokens)
 
 
@@ -170,9 +165,9 @@ def missed_factors(context: Context, design: OneAtATimeDesign) -> list[str]:
     return lines
 
 
-def design_fit(context: Context, measured: Measured, design: OneAtATimeDesign, fit: DDO) -> DesignFit:
+def design_fit(context: Context, design: OneAtATimeDesign, fit: DDO) -> DesignFit:
     """A round as the report reads it."""
-    points = {domain: list(map(list, _losses(context, measured, design, domain))) for domain in domain_names(context)}
+    points = {domain: list(map(list, _losses(context, design, domain))) for domain in domain_names(context)}
     return DesignFit(
         steps=design.steps,
         tokens=design.tokens,
@@ -196,13 +191,13 @@ def count(context: Context, steps: int) -> tuple[int, int]:
     return rounds * (1 + m * len(other)), round(rounds * length * tokens_per_step(context))
 
 
-def runs_of(context: Context, measured: Measured, steps: int) -> list[PlannedRun]:
+def runs_of(context: Context, steps: int) -> list[PlannedRun]:
     """The runs of the rounds at a scale, as far as they are known."""
-    return [run for design, _ in design_rounds(context, measured, steps) for run in design.runs]
+    return [run for design, _ in design_rounds(context, steps) for run in design.runs]
 
 
-def _propose(context: Context, measured: Measured) -> list[Proposal]:
-    rounds = list(design_rounds(context, measured, _scale(context)))
+def _propose(context: Context) -> list[Proposal]:
+    rounds = list(design_rounds(context, _scale(context)))
     design, fit = rounds[-1]
     assert fit is not None
     weights, limited = within_text(context, dict(zip(fit.names, map(float, fit))))
@@ -210,8 +205,8 @@ def _propose(context: Context, measured: Measured) -> list[Proposal]:
     low, high = (dict(zip(fit.names, map(float, end))) for end in ends)
     binding = [fit.status.message] if fit.held else []
     lines = (*effect(fit), *fit.warnings, *missed_factors(context, design), *binding, *limited)
-    details = Details(designs=[design_fit(context, measured, one, made) for one, made in rounds if made])
-    runs, predicted = runs_of(context, measured, _scale(context)), predicted_at_target(context, fit, weights)
+    details = Details(designs=[design_fit(context, one, made) for one, made in rounds if made])
+    runs, predicted = runs_of(context, _scale(context)), predicted_at_target(context, fit, weights)
     return [proposal_of("ddo", weights, runs, low=low, high=high, predicted=predicted, lines=lines, details=details)]
 
 
@@ -229,8 +224,6 @@ def _scale(context: Context) -> int:
 
 
 DDO_METHOD = Method(
-    lambda context, measured: runs_of(context, measured, _scale(context)),
-    _propose,
-    lambda context: count(context, _scale(context)),
+    _propose, lambda context: runs_of(context, _scale(context)), lambda context: count(context, _scale(context))
 )
 """Proposes the optimum at the first of weights.scales for the target."""

@@ -13,15 +13,17 @@ from fractions import Fraction
 from typing import Any
 
 from pipeline.goals.weights.artifacts import Details, Proposal, ProxyPath, ProxyRound
-from pipeline.goals.weights.method import Method, proposal_of, within_text
 from pipeline.goals.weights.mixtures import (
-    Measured,
+    Method,
     base_weights,
     domain_names,
     exact_weights,
     largest_weights,
     limit_weights,
+    measured,
     mixture_run,
+    proposal_of,
+    within_text,
 )
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
@@ -48,6 +50,10 @@ class Round:
         """References before proxies."""
         return [*(reference for reference, _ in self.pairs), *(proxy for _, proxy in self.pairs)]
 
+    def paths(self, context: Context) -> list[list[dict[str, Any]]]:
+        """The logs of the proxies' weights, one a seed."""
+        return [read_path(context.study.runs / proxy.name) for _, proxy in self.pairs]
+
 
 def proxy_run(context: Context, reference: PlannedRun) -> PlannedRun:
     """The proxy of a reference: the same length, equal parts of all domains, and weights that change in training."""
@@ -59,18 +65,17 @@ def proxy_run(context: Context, reference: PlannedRun) -> PlannedRun:
     return dataclasses.replace(plain, name=f"{plain.name[:-9]}-proxy-{spec.hash[:8]}", spec=spec)
 
 
-def rounds(context: Context, measured: Measured) -> Iterator[tuple[Round, dict[str, float] | None]]:
+def rounds(context: Context) -> Iterator[tuple[Round, dict[str, float] | None]]:
     """The rounds, each with its weights; the first one with open runs is the last, without weights."""
-    weights = base_weights(context)
-    most = largest_weights(context, context.question.weights.scales[0])
-    for _ in range(context.question.weights.rounds):
-        seeds = range(context.question.seed, context.question.seed + context.question.weights.seeds)
-        references = [mixture_run(context, weights, context.question.weights.scales[0], seed) for seed in seeds]
+    asked, seed, weights = context.question.weights, context.question.seed, base_weights(context)
+    most = largest_weights(context, asked.scales[0])
+    for _ in range(asked.rounds):
+        references = [mixture_run(context, weights, asked.scales[0], seed + number) for number in range(asked.seeds)]
         round_ = Round(weights, [(reference, proxy_run(context, reference)) for reference in references])
-        if not all(measured.done(run) for run in round_.runs):
+        if not all(context.once(measured).done(run) for run in round_.runs):
             yield round_, None
             return
-        ends = [read_path(measured.folder(proxy))[-1]["mean"] for _, proxy in round_.pairs]
+        ends = [path[-1]["mean"] for path in round_.paths(context)]
         mean = {domain: sum(end[domain] for end in ends) / len(ends) for domain in domain_names(context)}
         yield round_, mean
         before, weights = weights, exact_weights(limit_weights(mean, most))
@@ -90,12 +95,12 @@ def _change(before: dict[str, Fraction], after: dict[str, Fraction]) -> float:
     return max(abs(float(after[domain] - before[domain])) for domain in after)
 
 
-def _runs(context: Context, measured: Measured) -> list[PlannedRun]:
-    return [run for round_, _ in rounds(context, measured) for run in round_.runs]
+def _runs(context: Context) -> list[PlannedRun]:
+    return [run for round_, _ in rounds(context) for run in round_.runs]
 
 
-def _propose(context: Context, measured: Measured) -> list[Proposal]:
-    known = [(round_, mean) for round_, mean in rounds(context, measured) if mean is not None]
+def _propose(context: Context) -> list[Proposal]:
+    known = [(round_, mean) for round_, mean in rounds(context) if mean is not None]
     last, free = known[-1]
     weights, lines = within_text(context, free)
     if (most := context.question.weights.rounds) > 1:
@@ -106,7 +111,7 @@ def _propose(context: Context, measured: Measured) -> list[Proposal]:
         ProxyRound(
             reference={domain: float(weight) for domain, weight in round_.weights.items()},
             weights=mean,
-            paths=[thinned(read_path(measured.folder(proxy))) for _, proxy in round_.pairs],
+            paths=[thinned(path) for path in round_.paths(context)],
         )
         for round_, mean in known
     ]
@@ -120,5 +125,5 @@ def _count(context: Context) -> tuple[int, int]:
     return runs, runs * mixture_run(context, base_weights(context), asked.scales[0], context.question.seed).spec.tokens
 
 
-DOREMI = Method(_runs, _propose, _count)
+DOREMI = Method(_propose, _runs, _count)
 """Searches at the first of weights.scales, and proposes these weights for the target."""

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pipeline.goals.weights.artifacts import Proposal
-from pipeline.goals.weights.method import Method, Propose
 from pipeline.goals.weights.methods.autoscale import AUTOSCALE
 from pipeline.goals.weights.methods.continual import CONTINUAL
 from pipeline.goals.weights.methods.data_mixing import DATA_MIXING
 from pipeline.goals.weights.methods.ddo import DDO_METHOD
 from pipeline.goals.weights.methods.doremi import DOREMI
 from pipeline.goals.weights.methods.regmix import REGMIX
-from pipeline.goals.weights.mixtures import Measured, domain_names
+from pipeline.goals.weights.mixtures import Method, domain_names
 from pipeline.study.context import Context
 
 
-def _uniform(context: Context, measured: Measured) -> list[Proposal]:
+def _uniform(context: Context) -> list[Proposal]:
     return [Proposal("uniform", {domain: 1 / len(domain_names(context)) for domain in domain_names(context)})]
 
 
-def _given(context: Context, measured: Measured) -> list[Proposal]:
+def _given(context: Context) -> list[Proposal]:
     given = context.question.weights.given
     return [
         Proposal(name, {domain: of.get(domain, 0.0) for domain in domain_names(context)}) for name, of in given.items()
     ]
 
 
-def _without_runs(propose: Propose, proposals: Callable[[Context], int] = lambda context: 1) -> Method:
-    return Method(lambda context, measured: [], propose, lambda context: (0, 0), proposals)
-
-
 METHODS: dict[str, Method] = {
-    "uniform": _without_runs(_uniform),
-    "given": _without_runs(_given, lambda context: len(context.question.weights.given)),
+    "uniform": Method(_uniform),
+    "given": Method(_given, proposals=lambda context: len(context.question.weights.given)),
     "ddo": DDO_METHOD,
     "autoscale": AUTOSCALE,
     "doremi": DOREMI,
@@ -41,4 +34,4 @@ METHODS: dict[str, Method] = {
     "regmix": REGMIX,
     "continual": CONTINUAL,
 }
-"""Name in weights.methods -> the method. Heavy libraries, like scipy, are imported where a method proposes."""
+"""Name in weights.methods -> the method."""

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from fitting import mixture_optimum
+from fitting.mixtures.best_mixture import AVERAGES
 from pipeline.goals.weights.artifacts import Details, Proposal
-from pipeline.goals.weights.method import Method, proposal_of
-from pipeline.goals.weights.mixtures import Measured, base_weights, domain_names, domain_values, largest_weights
-from pipeline.goals.weights.random_mixtures import (
-    at_target,
-    finished_mixtures,
-    last_points,
-    points_of,
-    random_count,
-    random_runs,
-    weights_and_losses,
-)
+from pipeline.goals.weights.mixtures import base_weights, domain_names, domain_values, largest_weights, proposal_of
+from pipeline.goals.weights.random_mixtures import RandomMethod, at_target, finished_mixtures, last_points, points_of
 from pipeline.study.context import Context
 
 if TYPE_CHECKING:
@@ -29,11 +23,7 @@ FOLDS = 5
 SAMPLES = 50_000
 Mean = Callable[[np.ndarray], np.ndarray]
 """Losses (k, m) -> their mean over domains (k,)."""
-
-
-def plain_mean(losses: np.ndarray) -> np.ndarray:
-    """The mean of losses (k, m) over domains (k,)."""
-    return losses.mean(axis=1)
+PLAIN_MEAN: Mean = partial(np.mean, axis=1)
 
 
 def boosted_trees(shares: np.ndarray, loss: np.ndarray, seed: int = 0) -> GradientBoostingRegressor:
@@ -48,7 +38,7 @@ def boosted_trees(shares: np.ndarray, loss: np.ndarray, seed: int = 0) -> Gradie
     return trees.fit(shares, loss)
 
 
-def mean_by_trees(shares: np.ndarray, losses: np.ndarray, mean: Mean = plain_mean, seed: int = 0) -> Mean:
+def mean_by_trees(shares: np.ndarray, losses: np.ndarray, mean: Mean = PLAIN_MEAN, seed: int = 0) -> Mean:
     """Shares (k, m) -> mean over domains (k,), as trees of each domain predict it.
 
     Trees of the mean itself rank unseen mixtures worse: .91 instead of .98 on 64 mixtures of 17 corpora.
@@ -57,7 +47,7 @@ def mean_by_trees(shares: np.ndarray, losses: np.ndarray, mean: Mean = plain_mea
     return lambda weights: mean(np.column_stack([tree.predict(weights) for tree in trees]))
 
 
-def ranked(shares: np.ndarray, losses: np.ndarray, mean: Mean = plain_mean, seed: int = 0) -> float:
+def ranked(shares: np.ndarray, losses: np.ndarray, mean: Mean = PLAIN_MEAN, seed: int = 0) -> float:
     """Cross-validated Spearman correlation of the measured and the predicted mean over domains.
 
     `shares`, `losses` (n, m).
@@ -73,14 +63,13 @@ def ranked(shares: np.ndarray, losses: np.ndarray, mean: Mean = plain_mean, seed
     return float(pd.Series(predicted).corr(pd.Series(measured), method="spearman"))
 
 
-def _propose(context: Context, measured: Measured) -> list[Proposal]:
+def _propose(context: Context) -> list[Proposal]:
     """The mean of the hundred best of many mixtures by the trees (RegMix, sec. 3.3)."""
-    from fitting import mixture_optimum
-    from fitting.mixtures.best_mixture import AVERAGES
-
-    question, domains = context.question, domain_names(context)
-    runs = finished_mixtures(context, measured)
-    shares, losses = weights_and_losses(last_points(points_of(measured, runs)), domains)
+    question, domains, runs = context.question, domain_names(context), finished_mixtures(context)
+    ends = last_points(points_of(context, runs)).set_index("run")
+    losses = ends.pivot(columns="corpus", values="loss")[list(domains)].astype(float)
+    mixtures = ends[~ends.index.duplicated()].loc[losses.index, [f"mixture.{domain}" for domain in domains]]
+    shares, losses = mixtures.to_numpy(float), losses.to_numpy()
     value = np.array(list(domain_values(question).values()))
 
     def mean(values: np.ndarray) -> np.ndarray:
@@ -102,5 +91,5 @@ def _propose(context: Context, measured: Measured) -> list[Proposal]:
     return [proposal_of("regmix", weights, runs, predicted=predicted, lines=lines, details=details)]
 
 
-REGMIX = Method(lambda context, measured: random_runs(context), _propose, random_count)
+REGMIX = RandomMethod(_propose)
 """Needs many mixtures (512 in the paper). Run length is no input, and there are no intervals."""

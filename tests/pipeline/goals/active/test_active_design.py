@@ -21,10 +21,10 @@ from pipeline.goals.active.history import (
     write_rounds,
 )
 from pipeline.goals.active.rounds import (
+    add_confirmation_runs,
     chosen_runs,
     design_runs,
     is_answered,
-    learn_from_confirmation,
     most_telling,
     next_round,
 )
@@ -278,9 +278,9 @@ def test_finished_confirmation_runs_become_points(copied: tuple[Context, Study])
     runs = confirmation_runs(setting, [Place("qwen2-0.7m", 0.693, 600), Place("qwen2-0.7m", 0.543, 600)])
     add_to_plan(study, runs)
     write_runs(study, setting.question, study.read_plan()[:-1])
-    (learned,) = learn_from_confirmation(setting)
+    (learned,) = add_confirmation_runs(setting)
     assert learned.name == runs[0].name
-    assert learn_from_confirmation(setting) == []
+    assert add_confirmation_runs(setting) == []
     assert read_rounds(study)[-1].reason == CONFIRMATION
     plan = design_runs(setting)
     assert next(run for run in plan if run.spec.hash == runs[0].spec.hash).role == "fit"

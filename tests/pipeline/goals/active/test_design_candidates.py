@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 
 from pipeline.goals.active.candidates import (
+    budget,
     candidate_runs,
     chain_of,
+    cost_of,
     losses_before,
     planned_again,
     planned_points,
+    pretrained,
     target_row,
+    unit,
 )
-from pipeline.goals.active.costs import budget, cost_of, pretrained, unit
 from pipeline.goals.active.history import BUDGET, CANDIDATES, ChosenRun, history_file, read_rounds
 from pipeline.goals.active.rounds import chosen_runs, design_runs, first_round, next_round
 from pipeline.goals.ratio.law_goal import with_tried_peaks

@@ -12,8 +12,13 @@ import fitting
 from pipeline.cli.main import run
 from pipeline.goals.registry import read_question
 from pipeline.goals.weights.artifacts import WeightsRecommendation
-from pipeline.goals.weights.methods.continual import best_surrogate, selection_notes
-from pipeline.goals.weights.surrogates import SURROGATES, RandomRuns, end_columns
+from pipeline.goals.weights.methods.continual import (
+    SURROGATES,
+    RandomRuns,
+    best_surrogate,
+    end_columns,
+    selection_notes,
+)
 from pipeline.study.folder import study_of
 from tests.conftest import SHAPE
 from training.schedule import Piece, learning_rates
@@ -90,7 +95,7 @@ def test_the_law_that_made_the_points_predicts_held_out_mixtures_best(law: str, 
 
 @pytest.mark.slow
 def test_held_out_mixtures_are_not_fitted(like: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.goals.weights.surrogates.SURROGATES", ("data-mixing",))
+    monkeypatch.setattr("pipeline.goals.weights.methods.continual.SURROGATES", ("data-mixing",))
     random = planted("data-mixing", like)
     points, before = random.points, random.held_out_errors()
     order = np.random.default_rng(0).permutation(COUNT)[::3]

@@ -12,7 +12,7 @@ from pipeline.cli import verbs
 from pipeline.goals.registry import read_question
 from pipeline.goals.weights.artifacts import WeightsRecommendation
 from pipeline.goals.weights.methods.doremi import DOREMI
-from pipeline.goals.weights.mixtures import Measured, base_weights, limit_weights, mixture_run, shared_pretraining
+from pipeline.goals.weights.mixtures import base_weights, limit_weights, mixture_run, shared_pretraining
 from pipeline.launch.slurm.arrays import submit_runs
 from pipeline.plan.cost import run_flops
 from pipeline.plan.runs import estimate
@@ -41,8 +41,7 @@ def _setting(words: list[str], *more: str) -> Context:
 
 def test_it_wants_a_reference_and_a_proxy_that_waits_for_it(words: list[str], tmp_path: Path) -> None:
     setting = _setting(words, "weights.rounds=3", "weights.seeds=2", "weights.doremi.step_size=0.5")
-    measured = Measured(Study(tmp_path), None)
-    first, second, *proxies = DOREMI.runs(setting, measured)
+    first, second, *proxies = DOREMI.runs(setting)
     # The base run of ddo, by name and hash.
     assert first == mixture_run(setting, base_weights(setting), 40, setting.question.seed)
     for reference, proxy in zip((first, second), proxies, strict=True):
@@ -59,8 +58,8 @@ def test_it_wants_a_reference_and_a_proxy_that_waits_for_it(words: list[str], tm
     assert Study(tmp_path).read_plan() == [first, proxies[0]]
 
 
-def test_a_cluster_starts_the_proxy_when_the_reference_is_done(words: list[str], tmp_path: Path) -> None:
-    reference, proxy = DOREMI.runs(_setting(words), Measured(Study(tmp_path), None))
+def test_a_cluster_starts_the_proxy_when_the_reference_is_done(words: list[str]) -> None:
+    reference, proxy = DOREMI.runs(_setting(words))
     sent: list[tuple[dict[str, int], str]] = []
 
     def send(kind: str, tasks: dict[str, int], after: str) -> str:
@@ -72,9 +71,9 @@ def test_a_cluster_starts_the_proxy_when_the_reference_is_done(words: list[str],
     assert sent == [({reference.spec.hash: 0}, ""), ({proxy.spec.hash: 0}, "afterok:1_0")]
 
 
-def test_a_continual_proxy_starts_where_its_reference_does(words: list[str], tmp_path: Path) -> None:
+def test_a_continual_proxy_starts_where_its_reference_does(words: list[str]) -> None:
     setting = _setting(words, "weights.phase=continual")
-    reference, proxy = DOREMI.runs(setting, Measured(Study(tmp_path), None))
+    reference, proxy = DOREMI.runs(setting)
     assert shared_pretraining(setting) is not None
     assert proxy.parent == reference.parent == shared_pretraining(setting).spec.hash
     assert proxy.start == reference.start

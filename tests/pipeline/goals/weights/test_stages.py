@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from pipeline.goals.weights.goal import confirmation_runs
 from pipeline.goals.weights.methods.ddo import factors_of, one_at_a_time, perturbed, whole_step_weights
 from pipeline.goals.weights.methods.registry import METHODS
-from pipeline.goals.weights.mixtures import Measured, base_weights, measured_of
-from pipeline.goals.weights.stages import confirmation_runs, propose_all, search_runs, stages
+from pipeline.goals.weights.mixtures import Measured, base_weights, measured
 from pipeline.question.messages import ConfigError
 from pipeline.study.folder import StudyError
 from tests.pipeline.goals.weights import weights_study
-from tests.pipeline.goals.weights.weights_study import DOMAINS, compared, loss, make_study, recommended, trained
+from tests.pipeline.goals.weights.weights_study import DOMAINS, GOAL, compared, loss, make_study, recommended, trained
 from training.evaluation_steps import evaluation_steps
 
 
@@ -55,47 +55,47 @@ def test_weights_of_a_later_round_make_whole_steps(steps: int) -> None:
 
 
 def test_runs_that_two_methods_want_are_one(tmp_path: Path) -> None:
-    study, setting = make_study(tmp_path)
-    measured = Measured(study, None)
-    runs = search_runs(setting, measured)
-    of = {name: {run.spec.hash for run in METHODS[name].runs(setting, measured)} for name in ("ddo", "autoscale")}
+    _, setting = make_study(tmp_path)
+    runs = GOAL.runs(setting)
+    of = {name: {run.spec.hash for run in METHODS[name].runs(setting)} for name in ("ddo", "autoscale")}
     assert of["ddo"] < of["autoscale"] == {run.spec.hash for run in runs}
     assert len(runs) == len({run.name for run in runs}) == 28
-    lines = {stage.name: stage for stage in stages(setting, measured)}
+    lines = {stage.name: stage for stage in GOAL.plan_notes(setting).stages}
     assert lines["shared, counted once"].runs == -14
     assert lines["all"].runs == 28 + 4 * 3
     assert lines["all"].tokens == sum(run.spec.tokens for run in runs) + 12 * setting.question.weights.target * 20 * 128
     for name in ("ddo", "autoscale"):
-        tokens = {run.spec.hash: run.spec.tokens for run in METHODS[name].runs(setting, measured)}
+        tokens = {run.spec.hash: run.spec.tokens for run in METHODS[name].runs(setting)}
         assert METHODS[name].count(setting) == (len(tokens), sum(tokens.values()))
 
 
 def test_equal_weights_are_compared_by_the_base_run_where_it_is_as_long(tmp_path: Path) -> None:
-    study, setting = make_study(tmp_path, "weights.methods=[ddo,uniform]", "weights.target=90", "weights.base={}")
-    uniform = METHODS["uniform"].propose(setting, Measured(study, None))
-    known = {run.spec.hash for run in search_runs(setting, Measured(study, None))}
+    _, setting = make_study(tmp_path, "weights.methods=[ddo,uniform]", "weights.target=90", "weights.base={}")
+    uniform = METHODS["uniform"].propose(setting)
+    known = {run.spec.hash for run in GOAL.runs(setting)}
     assert [run.spec.hash in known for run in confirmation_runs(setting, uniform)] == [True, True, False]
-    assert {stage.name: stage.runs for stage in stages(setting, Measured(study, None))}["all"] == 14 + 2 * 3 - 2
+    assert {stage.name: stage.runs for stage in GOAL.plan_notes(setting).stages}["all"] == 14 + 2 * 3 - 2
 
 
 def test_another_method_and_a_wider_grid_keep_what_is_there(tmp_path: Path) -> None:
-    study, setting = make_study(tmp_path, "weights.methods=[ddo]")
-    first = {run.name for run in search_runs(setting, Measured(study, None))}
+    _, setting = make_study(tmp_path, "weights.methods=[ddo]")
+    first = {run.name for run in GOAL.runs(setting)}
     _, wider = make_study(tmp_path, "weights.factors=[1/3,1,3,2]", "weights.seeds=3")
-    assert first < {run.name for run in search_runs(wider, Measured(study, None))}
+    assert first < {run.name for run in GOAL.runs(wider)}
 
 
 def test_later_rounds_follow_from_earlier_ones(tmp_path: Path) -> None:
     study, setting = make_study(tmp_path, "weights.rounds=2", "weights.methods=[ddo]")
-    first = search_runs(setting, Measured(study, None))
+    first = GOAL.runs(setting)
     half = trained(study, setting, first[:-1])
-    assert {run.name for run in search_runs(setting, half)} == {run.name for run in first}
-    assert half.points is not None
-    early = Measured(study, half.points[half.points["step"] < half.points["step"].max()])
-    assert [half.done(first[0]), early.done(first[0])] == [True, False]
+    assert {run.name for run in GOAL.runs(half)} == {run.name for run in first}
+    losses = half.once(measured)
+    assert losses.points is not None
+    early = Measured(study, losses.points[losses.points["step"] < losses.points["step"].max()])
+    assert [losses.done(first[0]), early.done(first[0])] == [True, False]
     with pytest.raises(StudyError, match=f"1 of 14 runs.*{first[-1].name}"):
-        propose_all(setting, half)
-    both = search_runs(setting, trained(study, setting, first))
+        GOAL.recommend(half, list)
+    both = GOAL.runs(trained(study, setting, first))
     assert len(both) == METHODS["ddo"].count(setting)[0] == 28
     assert sum(run.spec.tokens for run in both) == METHODS["ddo"].count(setting)[1]
     content = recommended(study, setting)
@@ -103,7 +103,7 @@ def test_later_rounds_follow_from_earlier_ones(tmp_path: Path) -> None:
     assert len(rounds) == 2
     assert rounds[1].base == pytest.approx(rounds[0].weights, abs=1.5 / 90)
     # What is read again is what was decided before.
-    again = search_runs(setting, measured_of(setting))
+    again = GOAL.runs(setting.fresh())
     assert {run.name for run in again} == {run.name for run in both}
 
 
@@ -179,22 +179,20 @@ def test_a_domain_with_few_tokens_holds_its_weight(tmp_path: Path) -> None:
         assert sum(row.weights.values()) == pytest.approx(1)
     assert any("is held at its cap of 698573 tokens" in line for line in first.lines)
     with pytest.raises(ConfigError, match=r"weights\.target: 720 steps are 1,843,200 tokens, and all domains have"):
-        search_runs(make_study(tmp_path, "weights.methods=[autoscale]", tokens=600_000)[1], Measured(study, None))
+        GOAL.runs(make_study(tmp_path, "weights.methods=[autoscale]", tokens=600_000)[1])
 
 
 def test_too_few_tokens_for_a_perturbation_are_told_before_anything_is_run(tmp_path: Path) -> None:
-    study, setting = make_study(tmp_path, "weights.methods=[ddo]", tokens=200_000)
+    _, setting = make_study(tmp_path, "weights.methods=[ddo]", tokens=200_000)
     with pytest.raises(ConfigError) as wrong:
-        search_runs(setting, Measured(study, None))
+        GOAL.runs(setting)
     assert len(wrong.value.lines) == 3
     assert "230,400, 1.15 epochs; give more text, fewer steps, or allow_repeats=true" in wrong.value.lines[0]
     _, repeated = make_study(tmp_path, "weights.methods=[ddo]", "allow_repeats=true", tokens=200_000)
-    assert search_runs(repeated, Measured(study, None))
+    assert GOAL.runs(repeated)
 
 
 def test_a_domain_without_effect_is_said_and_the_rest_goes_on(tmp_path: Path, monkeypatch) -> None:
-    from tests.pipeline.goals.weights import weights_study
-
     monkeypatch.setitem(weights_study.USEFUL, "code", 0.0)
     monkeypatch.setitem(weights_study.HELPS, "code", -0.02)
     study, setting = make_study(tmp_path)

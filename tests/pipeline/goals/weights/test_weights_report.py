@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
-from pipeline.goals.weights.mixtures import Measured
-from pipeline.goals.weights.stages import search_runs
 from pipeline.question.schema import Question
 from pipeline.show.report.pages import write_pages
 from pipeline.show.weights_tables import (
@@ -21,7 +19,7 @@ from pipeline.show.weights_tables import (
 )
 from pipeline.study.context import Context
 from pipeline.study.folder import Study
-from tests.pipeline.goals.weights.weights_study import HOSTILE_DOMAIN, make_study, recommended, whole_study
+from tests.pipeline.goals.weights.weights_study import GOAL, HOSTILE_DOMAIN, make_study, recommended, whole_study
 from tests.pipeline.show.report.page_scripts import marks_drawn, opened, touching
 from tests.pipeline.show.report.test_browser import browser as browser
 
@@ -38,7 +36,7 @@ def path(tmp_path_factory):
 
 def test_it_says_what_is_missing_at_every_stage(tmp_path: Path) -> None:
     study, setting = make_study(tmp_path)
-    study.write_plan(search_runs(setting, Measured(study, None)))
+    study.write_plan(GOAL.runs(setting))
     page = _page(study, setting.question).read_text()
     assert "There is no recommendation yet: run cptlaw recommend." in page
     recommended(study, setting)

@@ -17,10 +17,8 @@ import numpy as np
 
 from pipeline.goals.registry import read_question
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
-from pipeline.goals.weights.comparison import compare, recommend_weights
-from pipeline.goals.weights.mixtures import Measured, measured_of
-from pipeline.goals.weights.stages import confirmation_runs, search_runs
-from pipeline.plan.write import add_to_plan
+from pipeline.goals.weights.goal import WeightsGoal
+from pipeline.goals.weights.mixtures import measured
 from pipeline.question.schema import Question
 from pipeline.study.collect import collect
 from pipeline.study.context import Context
@@ -29,6 +27,7 @@ from tests.pipeline.small import write_losses
 from training.corpora.manifest import Manifest, PreparedCorpus
 from training.evaluation_steps import evaluation_steps
 
+GOAL = WeightsGoal()
 HOSTILE_NAME = '<b>weights & "co"'
 HOSTILE_DOMAIN = "<img src=x onerror=alert(1)>"
 DOMAINS = ("general", "code", HOSTILE_DOMAIN)
@@ -73,29 +72,28 @@ def _question(*words: str) -> Question:
     return read_question(words)
 
 
-def trained(study: Study, setting: Context, runs: list[PlannedRun]) -> Measured:
+def trained(study: Study, setting: Context, runs: list[PlannedRun]) -> Context:
     """What is known once these runs are done."""
     known = study.read_plan() if study.plan_file.exists() else []
     study.write_plan({run.spec.hash: run for run in [*known, *runs]}.values())
     for run in runs:
         write_losses(study, run, _losses(run))
-    return Measured(study, collect(study, setting.question.corpora.general))
+    collect(study, setting.question.corpora.general)
+    return setting.fresh()
 
 
 def recommended(study: Study, setting: Context) -> WeightsRecommendation:
     """Train until the methods want nothing more, and recommend."""
-    measured = measured_of(setting)
-    while lacking := [run for run in search_runs(setting, measured) if not measured.done(run)]:
-        measured = trained(study, setting, lacking)
-    return recommend_weights(setting, measured)
+    setting = setting.fresh()
+    while lacking := [run for run in GOAL.runs(setting) if not setting.once(measured).done(run)]:
+        setting = trained(study, setting, lacking)
+    return GOAL.recommend(setting, list)
 
 
 def compared(study: Study, setting: Context) -> WeightsConfirmation:
     """Train and compare what was recommended."""
-    content = WeightsRecommendation.read(study)
-    runs = confirmation_runs(setting, content.proposals)
-    add_to_plan(study, runs)
-    return compare(setting, trained(study, setting, runs), content)
+    runs = GOAL.confirmation_runs(setting)
+    return GOAL.confirm(trained(study, setting, runs), runs)
 
 
 def loss(domain: str, weights: dict[str, float], tokens: float) -> float:
