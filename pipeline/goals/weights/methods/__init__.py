@@ -1,1 +1,1 @@
-"""Methods that propose mixture weights, one file each."""
+"""Methods that propose mixture weights."""

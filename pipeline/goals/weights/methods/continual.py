@@ -15,14 +15,14 @@ import pandas as pd
 from fitting import Fit, Longer, PointsError, areas, best_mixture, fit
 from fitting.schedule import Schedules
 from pipeline.goals.weights.artifacts import Proposal
-from pipeline.goals.weights.mixtures import base_weights, domain_names, domain_values, largest_weights, mixture_run
-from pipeline.goals.weights.random_mixtures import (
+from pipeline.goals.weights.methods.random_mixtures import (
     RandomMethod,
     finished_mixtures,
     last_points,
     law_proposal,
     points_of,
 )
+from pipeline.goals.weights.mixtures import base_weights, domain_names, domain_values, largest_weights, mixture_run
 from pipeline.study.context import Context
 from training.schedule import learning_rates
 from training.spec import RunSpec

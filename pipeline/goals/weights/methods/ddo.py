@@ -1,4 +1,8 @@
-"""Direct data optimization (DDO) at one scale: a base run, and runs that change the tokens of one domain each."""
+"""Direct data optimization (DDO) at one scale, and AutoScale, which extrapolates the optima of two to the target.
+
+A design is a base run, and runs that change the tokens of one domain each. The path to the target stays within the text
+of each domain.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from fitting import DDO, ddo
-from pipeline.goals.weights.artifacts import Coefficients, DesignFit, Details, Proposal
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fitting import DDO, AutoScale, PointsError, autoscale, ddo
+from pipeline.goals.weights.artifacts import Coefficients, DesignFit, Details, PathPoint, Proposal
 from pipeline.goals.weights.mixtures import (
     Method,
+    available_tokens,
     average,
     base_weights,
     domain_names,
+    largest_weights,
+    limit_weights,
     measured,
     mixture_run,
     proposal_of,
@@ -29,6 +39,16 @@ SIGNIFICANT = 0.05
 """p value of the effect of the domains below which they differ."""
 FAR = 0.02
 """Relative error of a factor, from rounding to whole steps, above which the proposal has a note."""
+Optima = list[DDO] | list[dict[str, float]]
+"""Of the smaller and of the larger scale: the fit, or domain -> optimal tokens."""
+Offsets = dict[str, float] | float
+"""As `fitting.autoscale` takes them."""
+_NO_EFFECT = (
+    f"no path is extrapolated where p is {SIGNIFICANT:g} or more at a scale: the base weights are proposed; more "
+    "seeds (weights.seeds), more steps (weights.scales) or more validation_windows would tell"
+)
+PATH = 25
+"""Scales at which the report draws the weights."""
 
 
 @dataclass(frozen=True)
@@ -182,22 +202,33 @@ def design_fit(context: Context, design: OneAtATimeDesign, fit: DDO) -> DesignFi
     )
 
 
-def count(context: Context, steps: int) -> tuple[int, int]:
-    """(runs, tokens) of all rounds at a scale, which do not depend on the weights."""
+def _count(context: Context, scales: Sequence[int]) -> tuple[int, int]:
+    """(runs, tokens) of all rounds at some scales, which do not depend on the weights."""
     weights, m = context.question.weights, len(domain_names(context))
     other = [factor for factor in factors_of(context) if factor != 1]
-    length = steps * (1 + sum(m + factor - 1 for factor in other))
-    rounds = weights.rounds * weights.seeds
-    return rounds * (1 + m * len(other)), round(rounds * length * tokens_per_step(context))
+    length, rounds = 1 + sum(m + factor - 1 for factor in other), weights.rounds * weights.seeds
+    tokens = sum(round(rounds * steps * length * tokens_per_step(context)) for steps in scales)
+    return len(scales) * rounds * (1 + m * len(other)), tokens
 
 
-def runs_of(context: Context, steps: int) -> list[PlannedRun]:
-    """The runs of the rounds at a scale, as far as they are known."""
-    return [run for design, _ in design_rounds(context, steps) for run in design.runs]
+def _runs(context: Context, scales: Sequence[int]) -> list[PlannedRun]:
+    """The runs of the rounds at some scales, as far as they are known."""
+    return [run for steps in scales for design, _ in design_rounds(context, steps) for run in design.runs]
+
+
+def _scale(context: Context) -> list[int]:
+    """That of DDO."""
+    return context.question.weights.scales[:1]
+
+
+def _scales(context: Context) -> list[int]:
+    """Those of AutoScale."""
+    scales = context.question.weights.scales
+    return [scales[0], scales[-1]]
 
 
 def _propose(context: Context) -> list[Proposal]:
-    rounds = list(design_rounds(context, _scale(context)))
+    rounds = list(design_rounds(context, *_scale(context)))
     design, fit = rounds[-1]
     assert fit is not None
     weights, limited = within_text(context, dict(zip(fit.names, map(float, fit))))
@@ -206,7 +237,7 @@ def _propose(context: Context) -> list[Proposal]:
     binding = [fit.status.message] if fit.held else []
     lines = (*effect(fit), *fit.warnings, *missed_factors(context, design), *binding, *limited)
     details = Details(designs=[design_fit(context, one, made) for one, made in rounds if made])
-    runs, predicted = runs_of(context, _scale(context)), predicted_at_target(context, fit, weights)
+    runs, predicted = _runs(context, _scale(context)), predicted_at_target(context, fit, weights)
     return [proposal_of("ddo", weights, runs, low=low, high=high, predicted=predicted, lines=lines, details=details)]
 
 
@@ -219,11 +250,113 @@ def predicted_at_target(context: Context, fit: DDO, weights: Mapping[str, float]
     return {"mean": loss} if math.isfinite(loss) else {}
 
 
-def _scale(context: Context) -> int:
-    return context.question.weights.scales[0]
-
-
 DDO_METHOD = Method(
-    _propose, lambda context: runs_of(context, _scale(context)), lambda context: count(context, _scale(context))
+    _propose, lambda context: _runs(context, _scale(context)), lambda context: _count(context, _scale(context))
 )
 """Proposes the optimum at the first of weights.scales for the target."""
+
+
+def _propose_path(context: Context) -> list[Proposal]:
+    rounds = [[*design_rounds(context, steps)][-1] for steps in _scales(context)]
+    designs, fits = [design for design, _ in rounds], [fit for _, fit in rounds if fit is not None]
+    of_designs = [design_fit(context, *one) for one in zip(designs, fits)]
+    of_scales = [
+        f"at {design.steps} steps: {line}"
+        for design, fit in zip(designs, fits)
+        for line in _path_lines(context, design, fit)
+    ]
+    runs, target = _runs(context, _scales(context)), target_tokens(context)
+    # A search with one seed cannot be tested, and is believed.
+    if any(fit.p_value >= SIGNIFICANT for fit in fits):
+        weights, limited = within_text(context, {name: float(weight) for name, weight in base_weights(context).items()})
+        lines, details = (*of_scales, _NO_EFFECT, *limited), Details(designs=of_designs)
+        names = ("autoscale", "autoscale-offsets")
+        return [proposal_of(name, weights, runs, lines=lines, details=details) for name in names]
+    most = largest_weights(context, context.question.weights.target)
+    limits = {domain: weight * target for domain, weight in most.items()}
+    proposals = []
+    for name, offsets in (("autoscale", 0.0), ("autoscale-offsets", _offsets(context, designs, fits))):
+        answer, tokens, left_path = _at(fits, target, offsets, limits)
+        # `_path_lines` has the bounds, with the scale of each.
+        warnings = [line for line in answer.warnings if "need not lie on the path" not in line]
+        held = [answer.status.message] if answer.held else []
+        known = not left_path and bool(np.isfinite(_values(answer.low)).all())
+        low, high = (_shares(context, end, target) if known else {} for end in (answer.low, answer.high))
+        weights = _shares(context, tokens, target)
+        details = Details(
+            designs=of_designs,
+            path=_path(context, fits, offsets, target),
+            numbers={"target": target, "free": _shares(context, answer.free, target), "caps": limits},
+        )
+        # By the larger scale, from which the target is the shorter way.
+        predicted = predicted_at_target(context, fits[-1], weights)
+        lines = (*of_scales, *warnings, *held, *left_path)
+        proposals.append(
+            proposal_of(name, weights, runs, low=low, high=high, predicted=predicted, lines=lines, details=details)
+        )
+    return proposals
+
+
+def _path_lines(context: Context, design: OneAtATimeDesign, fit: DDO) -> list[str]:
+    held = [f"{fit.status.message}; such an optimum need not lie on AutoScale's path"] if fit.held else []
+    return [*effect(fit), *fit.warnings, *held, *missed_factors(context, design)]
+
+
+def _offsets(context: Context, designs: list[OneAtATimeDesign], fits: list[DDO]) -> dict[str, float]:
+    """Domain -> tokens of its own that the other domains replace: a_j of the curves, geometric mean of the two scales.
+
+    0 for a flat domain, whose curve has no a_j.
+    """
+    offsets = {}
+    for domain in domain_names(context):
+        tokens = [
+            fit.coefficients["a"].to_dict()[domain] * float(design.base[domain]) * design.tokens
+            for design, fit in zip(designs, fits)
+        ]
+        offsets[domain] = 0.0 if any(domain in fit.flat for fit in fits) else float(np.sqrt(np.prod(tokens)))
+    return offsets
+
+
+def _path(context: Context, fits: list[DDO], offsets: Offsets, target: int) -> list[PathPoint]:
+    """Weights from the smaller scale to twice the target, within the caps as long as they allow."""
+    # Without bootstrap draws: a figure needs no intervals.
+    optima = [dict(zip(fit.names, fit.tokens.tolist())) for fit in fits]
+    totals = np.geomspace(sum(fits[0].tokens), 2 * target, PATH)
+    limits, rows = available_tokens(context), []
+    for total in totals[totals < sum(limits.values())].tolist():
+        answer, tokens, _ = _at(optima, total, offsets, limits)
+        rows.append(PathPoint(total, _shares(context, tokens, total), _shares(context, answer.free, total)))
+    return rows
+
+
+def _at(
+    optima: Optima, total: float, offsets: Offsets, limits: dict[str, float]
+) -> tuple[AutoScale, np.ndarray, list[str]]:
+    """The path at a total, the tokens there within the caps, and a line where the path had to be left for them."""
+    try:
+        answer = autoscale(*optima, total, offsets=offsets, caps=limits)
+        return answer, _values(answer.tokens), []
+    except PointsError:
+        # All domains that grow are at their caps: the capped path never reaches the total.
+        answer = autoscale(*optima, total, offsets=offsets)
+    most = {domain: min(1.0, cap / total) for domain, cap in limits.items()}
+    shares = limit_weights(dict(zip(limits, _values(answer.shares).tolist())), most)
+    line = "the path within the caps ends before the target: the rest went to the other domains, by their weights"
+    return answer, _values(shares) * total, [line]
+
+
+def _shares(context: Context, tokens: Mapping[str, float] | ArrayLike, total: float) -> dict[str, float]:
+    return {domain: float(value / total) for domain, value in zip(domain_names(context), _values(tokens))}
+
+
+def _values(tokens: Mapping[str, float] | ArrayLike) -> np.ndarray:
+    return np.array(list(tokens.values()) if isinstance(tokens, Mapping) else tokens, dtype=float)
+
+
+AUTOSCALE = Method(
+    _propose_path,
+    lambda context: _runs(context, _scales(context)),
+    lambda context: _count(context, _scales(context)),
+    proposals=lambda context: 2,
+)
+"""Proposes the weights of the paper's path and of the path with offsets; the confirmation compares them."""

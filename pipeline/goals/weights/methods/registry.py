@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pipeline.goals.weights.artifacts import Proposal
-from pipeline.goals.weights.methods.autoscale import AUTOSCALE
 from pipeline.goals.weights.methods.continual import CONTINUAL
-from pipeline.goals.weights.methods.data_mixing import DATA_MIXING
-from pipeline.goals.weights.methods.ddo import DDO_METHOD
+from pipeline.goals.weights.methods.ddo import AUTOSCALE, DDO_METHOD
 from pipeline.goals.weights.methods.doremi import DOREMI
-from pipeline.goals.weights.methods.regmix import REGMIX
+from pipeline.goals.weights.methods.random_mixtures import DATA_MIXING, REGMIX
 from pipeline.goals.weights.mixtures import Method, domain_names
 from pipeline.study.context import Context
 

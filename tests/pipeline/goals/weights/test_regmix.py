@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import spearmanr
 
 import fitting
-from pipeline.goals.weights.methods.regmix import boosted_trees, mean_by_trees, ranked
+from pipeline.goals.weights.methods.random_mixtures import boosted_trees, mean_by_trees, ranked
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / os.environ.get("CPTLAW_PUBLIC_DATA", "../shared/data") / "regmix_1m"
