@@ -334,11 +334,11 @@ def _at(
 ) -> tuple[AutoScale, np.ndarray, list[str]]:
     """The path at a total, the tokens there within the caps, and a line where the path had to be left for them."""
     try:
-        answer = autoscale(*optima, total, offsets=offsets, caps=limits)
+        answer = autoscale(optima[0], optima[1], total, offsets=offsets, caps=limits)
         return answer, _values(answer.tokens), []
     except PointsError:
         # All domains that grow are at their caps: the capped path never reaches the total.
-        answer = autoscale(*optima, total, offsets=offsets)
+        answer = autoscale(optima[0], optima[1], total, offsets=offsets)
     most = {domain: min(1.0, cap / total) for domain, cap in limits.items()}
     shares = limit_weights(dict(zip(limits, _values(answer.shares).tolist())), most)
     line = "the path within the caps ends before the target: the rest went to the other domains, by their weights"
