@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pipeline.plan.prepare import sources_of
 from pipeline.plan.runs import data_folder
@@ -18,32 +17,29 @@ from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, Study, StudyError
 from training.corpora.documents import CorpusError
 from training.corpora.generated import samples_folder
-from training.corpora.manifest import Manifest
+from training.corpora.manifest import Manifest, PreparedCorpus
 from training.corpora.source import Source
 from training.schedule import Piece, learning_rates, piece_lengths
 from training.spec import Optimizer
 
 FILTERS = ("min_characters", "max_characters", "where", "max_bytes", "group")
-Config = tuple[str, list[str]]
-"""The text of a configuration, and what it cannot express, a line each."""
 
 
 @dataclass(frozen=True)
 class TrainerCorpus:
-    """A corpus of the mixture."""
+    """A corpus of the mixture; None where the corpora are not prepared."""
 
     name: str
     source: Source
-    """Where its text comes from."""
     weight: float
     """Ratio of the training tokens, above 0."""
     documents: float | None
-    """Ratio of the training documents at that weight; None: the corpora are not prepared."""
+    """Ratio of the training documents at that weight."""
     available: int | None
-    """Tokens to train on; None: the corpora are not prepared."""
+    """Tokens to train on."""
 
     @property
-    def place(self) -> str:
+    def text(self) -> str:
         """The file, folder or hub name, or a name to be replaced."""
         if self.source.kind == "generated" and self.source.generated.model:
             with contextlib.suppress(CorpusError):
@@ -53,24 +49,18 @@ class TrainerCorpus:
 
 @dataclass(frozen=True)
 class TrainerSchedule:
-    """Warm-up from 0, then the peak, then one decay at the end."""
+    """Linear warm-up, then the peak, then one decay at the end. Learning rates are over the peak, lengths in steps."""
 
     warmup: int
-    """Steps of the warm-up, linear."""
     decay: str
     """none, or the shape of a `training.schedule.Piece`."""
     decay_steps: int
-    """Steps of the decay."""
     final: float
-    """Learning rate of the last step, over the peak."""
+    """Learning rate of the last step."""
     power: float
     """Exponent of a polynomial decay."""
     start: float
-    """Learning rate before the warm-up, over the peak."""
-
-    def stable(self, steps: int) -> int:
-        """Steps at the peak, of a run of so many."""
-        return steps - self.warmup - self.decay_steps
+    """Learning rate before the warm-up."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +100,11 @@ class TrainingPlan:
         """Tokens that the run trains on."""
         return self.steps * self.global_batch * self.sequence_length
 
+    @property
+    def stable(self) -> int:
+        """Steps at the peak."""
+        return self.steps - self.schedule.warmup - self.schedule.decay_steps
+
 
 def training_plan(question: Question, study: Study, devices: int, micro_batch: int) -> TrainingPlan:
     """The run that recommendation.json of a study asks for.
@@ -124,22 +119,18 @@ def training_plan(question: Question, study: Study, devices: int, micro_batch: i
         raise StudyError(f"{study.folder}: no mixture meets the goal ({answer.binding}); nothing to export")
     if question.model.path == IMPORTED and phase.global_batch == 1:
         line = f"sequence_length: not known of the imported runs, whose steps have {question.sequence_length:,} tokens"
-        raise ConfigError(
-            [f"{line}; give it and the sequences of a step: sequence_length=... continual.global_batch=..."]
-        )
+        remedy = "give it and the sequences of a step: sequence_length=... continual.global_batch=..."
+        raise ConfigError([f"{line}; {remedy}"])
     if phase.global_batch % (devices * micro_batch):
         each = f"micro_batch={micro_batch} on devices={devices}"
         raise ConfigError([f"{each}: do not divide continual.global_batch={phase.global_batch}; give numbers that do"])
     before = 0.0
     if not question.model.path:
         before = float(learning_rates(pieces(question.pretrain), question.pretrain.steps)[-1])
-    manifest = None
-    with contextlib.suppress(CorpusError):
-        manifest = Manifest.open(data_folder(question))
     return TrainingPlan(
         study=study.folder.name,
         model=_weights(question, study),
-        corpora=_corpora(question, answer.mixture, manifest),
+        corpora=tuple(_corpora(question, answer.mixture)),
         steps=answer.target.steps,
         global_batch=phase.global_batch,
         micro_batch=micro_batch,
@@ -192,29 +183,24 @@ def _weights(question: Question, study: Study) -> str:
     return "MODEL"
 
 
-def _corpora(question: Question, mixture: dict[str, float], manifest: Manifest | None) -> tuple[TrainerCorpus, ...]:
-    try:
+def _corpora(question: Question, mixture: dict[str, float]) -> Iterator[TrainerCorpus]:
+    prepared: dict[str, PreparedCorpus] = {}
+    with contextlib.suppress(CorpusError):
+        prepared = Manifest.open(data_folder(question)).corpora
+    # The text need not be on this machine.
+    sources = question.corpora.sources
+    with contextlib.suppress(CorpusError):
         sources = sources_of(question, with_validation=False)
-    except CorpusError:
-        # The text need not be on this machine.
-        sources = question.corpora.sources
     weights = {name: weight for name, weight in mixture.items() if weight > 0}
-    known = {name: manifest.corpora[name] for name in weights if manifest and name in manifest.corpora}
     documents: dict[str, float] = {}
-    if len(known) == len(weights) and all(sum(corpus.documents.values()) for corpus in known.values()):
-        for name, corpus in known.items():
-            documents[name] = weights[name] * sum(corpus.documents.values()) / sum(corpus.tokens.values())
+    if all(name in prepared and sum(prepared[name].documents.values()) for name in weights):
+        for name, weight in weights.items():
+            documents[name] = weight * sum(prepared[name].documents.values()) / sum(prepared[name].tokens.values())
     total = sum(documents.values())
-    return tuple(
-        TrainerCorpus(
-            name,
-            sources[name],
-            weight,
-            documents[name] / total if documents else None,
-            known[name].tokens["train"] if name in known else None,
-        )
-        for name, weight in weights.items()
-    )
+    for name, weight in weights.items():
+        ratio = documents[name] / total if documents else None
+        available = prepared[name].tokens["train"] if name in prepared else None
+        yield TrainerCorpus(name, sources[name], weight, ratio, available)
 
 
 def _facts(answer: Recommendation, study: Study) -> list[str]:
@@ -222,25 +208,26 @@ def _facts(answer: Recommendation, study: Study) -> list[str]:
         f"{corpus}: loss {loss.loss:.4f} predicted, 90% prediction interval {loss.low:.4f} to {loss.high:.4f}"
         for corpus, loss in answer.predicted.items()
     ]
-    if Path(Confirmation.path(study)).exists():
+    if Confirmation.path(study).exists():
         lines.append(f"confirmation: {Confirmation.read(study).outcome.sentence}")
     return [*lines, *(f"warning: {line}" for line in answer.warnings)]
 
 
-def missing_data(plan: TrainingPlan) -> list[str]:
-    """What no format can express about the text of a plan, a line each."""
-    lines = []
+def never_expressed(plan: TrainingPlan) -> list[str]:
+    """What no format can express, a line each."""
+    lines, start = [], plan.schedule.start
+    if plan.schedule.warmup and start:
+        lines.append(f"the warm-up starts at {start:.3g} of the peak, the tool's at 0")
     if plan.model == IMPORTED:
         lines.append(f"the paths: of the model, and of each corpus, yours in place of {IMPORTED!r}")
         lines.append("optimizer and precision of the imported runs: those written are cptlaw's defaults")
     for corpus in plan.corpora:
         if corpus.source.kind == "installed-python":
-            lines.append(f"{corpus.name}: text of the installed Python, which is no file; write it to {corpus.place}")
+            lines.append(f"{corpus.name}: text of the installed Python, which is no file; write it to {corpus.text}")
         if corpus.source.kind == "generated":
             limit = corpus.source.generated.max_repetition
-            lines.append(
-                f"{corpus.name}: text that the model wrote; join its files, without rows of repetition above {limit}"
-            )
+            remedy = f"join its files, without rows of repetition above {limit}"
+            lines.append(f"{corpus.name}: text that the model wrote; {remedy}")
         if used := [name for name in FILTERS if getattr(corpus.source, name)]:
             lines.append(f"{corpus.name}: the filters {', '.join(used)} are cptlaw's; filter the text before")
         if corpus.available is not None and corpus.weight * plan.tokens > corpus.available:

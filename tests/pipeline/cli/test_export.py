@@ -15,10 +15,9 @@ from omegaconf import OmegaConf
 from transformers import TrainingArguments, get_scheduler
 
 from conf import CONF, options
-from pipeline.cli.export import FORMATS
 from pipeline.cli.main import run
-from pipeline.cli.trainers.plan import TrainerCorpus, TrainerSchedule, TrainingPlan, missing_data, schedule_of
-from pipeline.cli.trainers.transformers_trainer import scheduler
+from pipeline.cli.trainers.formats import FORMATS, scheduler
+from pipeline.cli.trainers.plan import TrainerCorpus, TrainerSchedule, TrainingPlan, never_expressed, schedule_of
 from pipeline.goals.registry import read_question
 from pipeline.question.messages import ConfigError
 from pipeline.study.artifacts import RecommendedRun
@@ -232,6 +231,6 @@ def test_text_that_the_model_wrote_is_named(tmp_path: Path) -> None:
     build_model(shape, "eager", seed=0).save_pretrained(tmp_path / "model")
     how = Generation(model=str(tmp_path / "model"), max_repetition=0.2)
     written = TrainerCorpus("general", Source("generated", path="texts", generated=how), 0.6, 0.75, 10**9)
-    assert written.place == f"texts/model-{sampling_fingerprint(how)[:12]}/*.jsonl"
-    lines = missing_data(dataclasses.replace(PLAN, corpora=(written, PLAN.corpora[1])))
+    assert written.text == f"texts/model-{sampling_fingerprint(how)[:12]}/*.jsonl"
+    lines = never_expressed(dataclasses.replace(PLAN, corpora=(written, PLAN.corpora[1])))
     assert lines[0] == "general: text that the model wrote; join its files, without rows of repetition above 0.2"

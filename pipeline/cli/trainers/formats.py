@@ -1,0 +1,325 @@
+"""The formats of `cptlaw export`: each writes a plan as the configuration of a trainer, and what it cannot express.
+
+LLaMA-Factory, TRL and axolotl extend the Trainer of transformers, and their mixture weights count documents. Those of
+Megatron-LM, NeMo and torchtitan count tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+from pipeline.cli.trainers.plan import TrainerCorpus, TrainingPlan
+
+Config = tuple[str, list[str]]
+"""The text of a configuration, and what it cannot express, a line each."""
+
+
+def llama_factory(plan: TrainingPlan) -> Config:
+    """YAML for `llamafactory-cli train`: stage pt, with interleaved data sets."""
+    names = [corpus.name for corpus in plan.corpora]
+    keys = ("hf_hub_url", "subset", "split")
+    columns = {corpus.name: {"columns": {"prompt": corpus.source.column}} for corpus in plan.corpora}
+    info = {one.name: _dataset(one, keys, {"file_name": one.text}) | columns[one.name] for one in plan.corpora}
+    values = {
+        "model_name_or_path": plan.model,
+        "stage": "pt",
+        "do_train": True,
+        "finetuning_type": "full",
+        "dataset_dir": ".",
+        "dataset": ",".join(names),
+        "cutoff_len": plan.sequence_length,
+        "packing": True,
+        **_trainer_arguments(plan),
+    }
+    missing = _missing(plan)
+    if len(names) > 1:
+        values |= {
+            "mix_strategy": "interleave_over",
+            "interleave_probs": ",".join(f"{one:.6g}" for one in _document_ratios(plan)),
+        }
+        missing += _by_document(plan, "interleave_probs")
+    entries = "".join(f"# {line}\n" for line in yaml.safe_dump(info, sort_keys=False).splitlines())
+    return _yaml(values) + f"# dataset_info.json in dataset_dir needs these entries, as JSON:\n{entries}", missing
+
+
+def trl(plan: TrainingPlan) -> Config:
+    """YAML for `trl sft`: packed sequences of plain text."""
+    parts = _document_ratios(plan)
+    datasets = [
+        _dataset(one, _HUB, {"path": _loader(one), "data_files": one.text, "split": "train"}) for one in plan.corpora
+    ]
+    if len(datasets) > 1:
+        datasets = [one | {"fraction": float(f"{part:.6g}")} for one, part in zip(datasets, parts)]
+    values = {
+        "model_name_or_path": plan.model,
+        "datasets": datasets,
+        "dataset_text_field": plan.corpora[0].source.column,
+        "max_length": plan.sequence_length,
+        "packing": True,
+        **_trainer_arguments(plan),
+    }
+    return _yaml(values), _missing(plan) + (_by_document(plan, "fraction") if len(datasets) > 1 else [])
+
+
+def axolotl(plan: TrainingPlan) -> Config:
+    """YAML for `axolotl train`: full training on completions, packed."""
+    renamed = {
+        "per_device_train_batch_size": "micro_batch_size",
+        "optim": "optimizer",
+        "lr_scheduler_type": "lr_scheduler",
+    }
+    datasets = [_dataset(one, _HUB, {"path": one.text, "ds_type": _loader(one)}) for one in plan.corpora]
+    values = {
+        "base_model": plan.model,
+        "datasets": [
+            {"type": "completion", "field": corpus.source.column, **dataset}
+            for corpus, dataset in zip(plan.corpora, datasets)
+        ],
+        "sequence_len": plan.sequence_length,
+        "sample_packing": True,
+        **{renamed.get(key, key): value for key, value in _trainer_arguments(plan).items()},
+    }
+    missing = _missing(plan)
+    if len(plan.corpora) > 1:
+        wanted = ", ".join(f"{corpus.weight * plan.tokens:,.0f} tokens of {corpus.name}" for corpus in plan.corpora)
+        missing.append(f"the mixture: axolotl has no weights of data sets; give it files of {wanted}")
+    return _yaml(values), missing
+
+
+def megatron(plan: TrainingPlan) -> Config:
+    """Arguments of Megatron-LM's pretrain_gpt.py, one a line."""
+    schedule, missing = plan.schedule, []
+    style = {"none": "constant", "cosine": "cosine", "linear": "linear"}.get(schedule.decay, "")
+    flags: dict[str, Any] = {}
+    if schedule.decay != "none" and (plan.stable or not style):
+        shapes = {"linear": "linear", "cosine": "cosine", "one_minus_sqrt": "minus_sqrt"}
+        if schedule.decay in shapes:
+            style = "WSD"
+            flags = {"lr-wsd-decay-style": shapes[schedule.decay], "lr-wsd-decay-iters": schedule.decay_steps}
+        else:
+            style = "constant"
+            missing.append(_peak_held(plan, after=True))
+    given = {
+        "load": plan.model,
+        "seq-length": plan.sequence_length,
+        "micro-batch-size": plan.micro_batch,
+        "global-batch-size": plan.global_batch,
+        "train-iters": plan.steps,
+        "lr": plan.peak,
+        "min-lr": schedule.final * plan.peak,
+        "lr-decay-style": style,
+        "lr-decay-iters": plan.steps,
+        "lr-warmup-iters": schedule.warmup,
+        **flags,
+        "optimizer": "adam",
+        "weight-decay": plan.optimizer.weight_decay,
+        "adam-beta1": plan.optimizer.beta1,
+        "adam-beta2": plan.optimizer.beta2,
+        "adam-eps": plan.optimizer.epsilon,
+        "clip-grad": plan.optimizer.clip,
+        "seed": plan.seed,
+    }
+    blend = " ".join(f"{corpus.weight:.6g} {_tokenised(corpus)}" for corpus in plan.corpora)
+    lines = [f"--{key} {value}" for key, value in given.items()] + [f"--data-path {blend}", "--finetune"]
+    lines += ["--bf16"] * (plan.precision == "bf16")
+    missing.append("NAME_text_document: each corpus is to be tokenised by tools/preprocess_data.py --append-eod")
+    missing.append("load: Megatron's format; convert the Hugging Face directory first")
+    return "\n".join(lines) + "\n", missing
+
+
+def nemo(plan: TrainingPlan) -> Config:
+    """YAML that overrides NeMo's megatron_gpt_config.yaml (megatron_gpt_pretraining.py)."""
+    schedule, missing = plan.schedule, []
+    sched: dict[str, Any] = {"warmup_steps": schedule.warmup, "min_lr": schedule.final * plan.peak}
+    if schedule.decay == "cosine" and not plan.stable:
+        sched = {"name": "CosineAnnealing", **sched, "constant_steps": 0}
+    elif schedule.decay in ("linear", "polynomial"):
+        sched = {"name": "PolynomialHoldDecayAnnealing", **sched, "hold_steps": plan.stable, "power": schedule.power}
+    else:
+        sched = {"name": "WarmupPolicy", **sched}
+        missing += [_peak_held(plan, after=True)] if schedule.decay != "none" else []
+    values = {
+        "trainer": {
+            "devices": plan.devices,
+            "precision": "bf16-mixed" if plan.precision == "bf16" else 32,
+            "max_steps": plan.steps,
+            "gradient_clip_val": plan.optimizer.clip,
+        },
+        "model": {
+            "micro_batch_size": plan.micro_batch,
+            "global_batch_size": plan.global_batch,
+            "encoder_seq_length": plan.sequence_length,
+            "seed": plan.seed,
+            "data": {
+                "data_prefix": [item for one in plan.corpora for item in (one.weight, f"{one.name}_text_document")]
+            },
+            "optim": {
+                "name": "fused_adam",
+                "lr": plan.peak,
+                "weight_decay": plan.optimizer.weight_decay,
+                "betas": [plan.optimizer.beta1, plan.optimizer.beta2],
+                "eps": plan.optimizer.epsilon,
+                "sched": sched,
+            },
+        },
+        "restore_from_path": f"{plan.model}.nemo",
+    }
+    missing.append("NAME_text_document: each corpus is to be tokenised by preprocess_data_for_megatron.py --append-eod")
+    missing.append("restore_from_path: NeMo's format; convert the Hugging Face directory first")
+    return yaml.safe_dump(values, sort_keys=False), missing
+
+
+def torchtitan(plan: TrainingPlan) -> Config:
+    """Python settings for a model's config_registry.py of torchtitan 0.3."""
+    schedule, missing = plan.schedule, []
+    shapes = {"linear": "linear", "cosine": "cosine", "one_minus_sqrt": "sqrt", "none": "linear"}
+    held = schedule.decay == "none" or schedule.decay not in shapes
+    if schedule.decay not in shapes:
+        missing.append(_peak_held(plan, after=True))
+    ratio = 0.0 if held else schedule.decay_steps / plan.steps if plan.stable else None
+    sources = "".join(
+        f"            HFDataSource(dataset={one.name!r}, dataset_path={one.text!r}, weight={one.weight:.6g}),\n"
+        for one in plan.corpora
+    )
+    adam = plan.optimizer
+    precision = "float32" if plan.precision == "fp32" else "bfloat16"
+    text = f"""from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
+from torchtitan.config import TrainingConfig
+from torchtitan.hf_datasets.text_datasets import HFDataSource, InterleavedHuggingFaceTextDataLoader
+
+# In config_registry.py of your model: dataclasses.replace(llama3_8b(), **SETTINGS)
+SETTINGS = dict(
+    hf_assets_path={plan.model!r},
+    optimizer=default_adamw(
+        lr={plan.peak!r},
+        betas=({adam.beta1!r}, {adam.beta2!r}),
+        eps={adam.epsilon!r},
+        weight_decay={adam.weight_decay!r},
+    ),
+    lr_scheduler=LRSchedulersContainer.Config(
+        warmup_steps={schedule.warmup},
+        decay_ratio={ratio!r},
+        decay_type={shapes.get(schedule.decay, "linear")!r},
+        min_lr_factor={schedule.final!r},
+    ),
+    training=TrainingConfig(
+        local_batch_size={plan.micro_batch},
+        global_batch_size={plan.global_batch},
+        seq_len={plan.sequence_length},
+        max_norm={adam.clip!r},
+        steps={plan.steps},
+        mixed_precision_param={precision!r},
+    ),
+    dataloader=InterleavedHuggingFaceTextDataLoader.Config(
+        seed={plan.seed},
+        stopping_strategy="all_exhausted",
+        sources=[
+{sources}        ],
+    ),
+)
+"""
+    missing.append("the names of dataset= are to be registered in torchtitan/hf_datasets/text_datasets.py")
+    missing.append("weight decay acts on norms and biases too, unless the optimizer gets parameter groups")
+    missing.append("the weights: set checkpoint.initial_load_path and initial_load_in_hf of your model's configuration")
+    return text, missing
+
+
+def scheduler(plan: TrainingPlan) -> tuple[str, dict[str, Any], str]:
+    """Name and arguments of the learning-rate schedule in transformers, and what it cannot express."""
+    schedule = plan.schedule
+    if schedule.decay == "none":
+        return "constant_with_warmup", {}, ""
+    if schedule.decay == "cosine" and not plan.stable:
+        return "cosine_with_min_lr", {"min_lr_rate": schedule.final}, ""
+    if schedule.decay == "polynomial" and not plan.stable:
+        return "polynomial", {"lr_end": schedule.final * plan.peak, "power": schedule.power}, ""
+    names = {"linear": "linear", "cosine": "cosine", "one_minus_sqrt": "1-sqrt"}
+    if schedule.decay not in names:
+        return "constant_with_warmup", {}, _peak_held(plan)
+    given = {"num_decay_steps": schedule.decay_steps, "decay_type": names[schedule.decay]}
+    warm = "the warm-up starts at the final learning rate, not at 0" if schedule.warmup and schedule.final else ""
+    return "warmup_stable_decay", given | {"min_lr_ratio": schedule.final}, warm
+
+
+def _trainer_arguments(plan: TrainingPlan) -> dict[str, Any]:
+    name, arguments, _ = scheduler(plan)
+    return {
+        "output_dir": f"{plan.study}-run",
+        "max_steps": plan.steps,
+        "per_device_train_batch_size": plan.micro_batch,
+        "gradient_accumulation_steps": plan.accumulation,
+        "learning_rate": plan.peak,
+        "lr_scheduler_type": name,
+        "lr_scheduler_kwargs": arguments,
+        "warmup_steps": plan.schedule.warmup,
+        "optim": "adamw_torch",
+        "weight_decay": plan.optimizer.weight_decay,
+        "adam_beta1": plan.optimizer.beta1,
+        "adam_beta2": plan.optimizer.beta2,
+        "adam_epsilon": plan.optimizer.epsilon,
+        "max_grad_norm": plan.optimizer.clip,
+        "bf16": plan.precision == "bf16",
+        "seed": plan.seed,
+    }
+
+
+def _missing(plan: TrainingPlan) -> list[str]:
+    return [line for line in (scheduler(plan)[2],) if line]
+
+
+def _peak_held(plan: TrainingPlan, after: bool = False) -> str:
+    schedule = plan.schedule
+    what = f"the {schedule.decay} decay of the last {schedule.decay_steps} steps to {schedule.final:g} of the peak"
+    return f"{what}{f', after {plan.stable} steps at it' * after}: the peak is held instead"
+
+
+def _document_ratios(plan: TrainingPlan) -> list[float]:
+    return [corpus.weight if corpus.documents is None else corpus.documents for corpus in plan.corpora]
+
+
+def _by_document(plan: TrainingPlan, key: str) -> list[str]:
+    if plan.corpora[0].documents is None:
+        return [
+            f"{key} counts documents, the mixture tokens: divide by tokens per document (prepare the corpora first)"
+        ]
+    weights = ", ".join(f"{corpus.name} {corpus.weight:.4g}" for corpus in plan.corpora)
+    return [f"{key} counts documents; it was computed from the ratios of tokens ({weights}) and the mean lengths"]
+
+
+_HUB = ("path", "name", "split")
+
+
+def _dataset(corpus: TrainerCorpus, keys: tuple[str, ...], local: dict[str, Any]) -> dict[str, Any]:
+    """The hub's name, subset and split of a corpus under these keys; of files `local`."""
+    source = corpus.source
+    if source.kind != "hub":
+        return local
+    return {key: value for key, value in zip(keys, (source.name, source.subset, source.split)) if value}
+
+
+def _tokenised(corpus: TrainerCorpus) -> str:
+    return f"{corpus.name}_text_document"
+
+
+def _loader(corpus: TrainerCorpus) -> str:
+    """The builder of the library datasets for the corpus' files."""
+    kinds = {".parquet": "parquet", ".txt": "text"}
+    return next((kind for suffix, kind in kinds.items() if corpus.text.endswith(suffix)), "json")
+
+
+def _yaml(values: dict[str, Any]) -> str:
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=1000)
+
+
+FORMATS: dict[str, Callable[[TrainingPlan], Config]] = {
+    "llama-factory": llama_factory,
+    "trl": trl,
+    "axolotl": axolotl,
+    "megatron": megatron,
+    "nemo": nemo,
+    "torchtitan": torchtitan,
+}
+"""Name of a trainer -> what writes its configuration."""
