@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from pipeline.cli import base_model, verbs
+from pipeline.cli.words import names_and_keys, print_line
 from pipeline.goals.registry import read_question
 from pipeline.plan.base_model import PACKAGES, bring_model
 from pipeline.plan.prepare import generation_lines
@@ -40,8 +42,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         ConfigError: not one model, or a mistake in the keys; a line for each.
         SpecError, CorpusError: as `bring_model`.
     """
-    names = [word for word in words if "=" not in word or Path(word).exists()]
-    given = [word for word in words if word not in names]
+    names, given = names_and_keys(words)
     if len(names) != 1:
         raise ConfigError([f"cptlaw advise: {len(names)} models; allowed: one, see cptlaw advise --help"])
     data = next((word.removeprefix("data=") for word in given if word.startswith("data=")), "data")
@@ -53,10 +54,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     # Where runs are trained here, the cost of a plan is the dry run.
     dry = DRY_RUN in given and not elsewhere
     given = kept if dry else given
-
-    def log(line: str) -> None:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
+    log = partial(print_line, console)
     folder, model = bring_model(names[0], Path(data), log)
     for line in model.lines():
         log(f"  {line}")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
+from pipeline.cli.words import names_and_keys, print_line
 from pipeline.plan.base_model import PACKAGES, BaseModel, bring_model
 from pipeline.question.messages import ConfigError
 from training.corpora.tokenizer import declared_separator
@@ -32,17 +34,14 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         ConfigError: not one name, or another key than data.
         SpecError, CorpusError: as `bring_model`.
     """
-    names = [word for word in words if "=" not in word or Path(word).exists()]
-    keys = dict(word.split("=", 1) for word in words if word not in names)
+    names, given = names_and_keys(words)
+    keys = dict(word.split("=", 1) for word in given)
     problems = [f"{key}: no such key; allowed: data" for key in keys if key != "data"]
     if len(names) != 1:
         problems.append(f"cptlaw model: {len(names)} models; allowed: one, see cptlaw model --help")
     if problems:
         raise ConfigError(problems)
-
-    def log(line: str) -> None:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
+    log = partial(print_line, console)
     folder, model = bring_model(names[0], Path(keys.get("data", "data")), log)
     for line in model.lines():
         log(f"  {line}")

@@ -37,10 +37,8 @@ class RunLog:
 def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str]) -> dict[str, RunLog]:
     """The logs of the runs in a file or folder, by the name of the run; '' where the file has one.
 
-    Args:
-        path: trainer_state.json or a folder with one, a wandb offline run folder, or a .csv, .parquet or .jsonl table.
-        losses: key of a log -> corpus, like eval_law_loss -> law.
-        columns: of a table, as `points_file.renamed` takes them.
+    `path` is trainer_state.json or a folder with one, a wandb offline run folder, or a .csv, .parquet or .jsonl table,
+    whose `columns` are given as to `points_file.renamed`. `losses` is key of a log -> corpus: eval_law_loss -> law.
 
     Raises:
         StudyError: missing, damaged, or without such losses.
@@ -49,8 +47,7 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
     if path.suffix in TABLES:
         return _table(path, columns)
     if path.is_dir():
-        states = [path / "trainer_state.json"] if (path / "trainer_state.json").exists() else []
-        logs = states or sorted(path.glob("*.wandb"))
+        logs = list(path.glob("trainer_state.json")) or sorted(path.glob("*.wandb"))
         if len(logs) != 1:
             wanted = "a folder with one trainer_state.json or *.wandb"
             raise StudyError(f"{path}: {len(logs)} logs; allowed: {wanted}, or a table ({', '.join(TABLES)})")
@@ -58,10 +55,10 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
     try:
         state = {} if path.suffix == ".wandb" else json.loads(path.read_bytes())
         rows = list(wandb_rows(path)) if path.suffix == ".wandb" else state["log_history"]
-        found = [
-            {"step": _step(row), "corpus": corpus, "loss": float(row[key])}
+        points = [
+            {"step": _step(row), "corpus": losses[key], "loss": float(row[key])}
             for row in rows
-            for key, corpus in losses.items()
+            for key in losses
             if key in row
         ]
         rates = {_step(row): float(row[key]) for row in rows for key in RATES if key in row}
@@ -71,12 +68,12 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
     except (OSError, ValueError, KeyError, TypeError, StopIteration, struct.error) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise StudyError(f"{path}: not a log of Trainer or wandb ({reason})") from None
-    if not found:
+    if not points:
         known = sorted({key for row in rows for key in row if "loss" in key})
         keys = f"it has {', '.join(known) or 'no losses'}; name them with losses='{{eval_loss: general}}'"
         raise StudyError(f"{path}: none of {', '.join(losses)} in its log; {keys}")
     # A Trainer that was resumed logs a step twice; the later one counts.
-    return {"": RunLog(pd.DataFrame(found).drop_duplicates(["step", "corpus"], keep="last"), rates, steps)}
+    return {"": RunLog(pd.DataFrame(points).drop_duplicates(["step", "corpus"], keep="last"), rates, steps)}
 
 
 def _step(row: Mapping[str, Any]) -> int:
@@ -90,19 +87,19 @@ def wandb_rows(path: Path) -> Iterator[dict[str, Any]]:
     """
     from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
 
-    data, place, parts = path.read_bytes(), 7, b""
+    data, at, parts = path.read_bytes(), 7, b""
     if data[:4] != b":W&B":
         raise ValueError("no wandb file")
-    while place + 7 <= len(data):
-        left = 32768 - place % 32768
+    while at + 7 <= len(data):
+        left = 32768 - at % 32768
         if left < 7:
-            place += left
+            at += left
             continue
-        _, length, kind = struct.unpack("<IHB", data[place : place + 7])
-        if place + 7 + length > len(data):
+        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
+        at += 7 + length
+        if at > len(data):
             return
-        parts += data[place + 7 : place + 7 + length]
-        place += 7 + length
+        parts += data[at - length : at]
         # 1: whole, 2: first, 3: middle, 4: last part.
         if kind in (1, 4):
             record, parts = Record.FromString(parts), b""
@@ -115,12 +112,8 @@ def _table(path: Path, columns: Mapping[str, str]) -> dict[str, RunLog]:
     table, _ = renamed(read_table(path), columns)
     if lacking := [name for name in ("step", "corpus", "loss") if name not in table.columns]:
         raise ConfigError([f"{path}: no column {name}; name it with columns='{{{name}: ...}}'" for name in lacking])
-    runs = table.groupby("run", sort=False) if "run" in table.columns else [("", table)]
-    return {str(run): RunLog(rows, _rates(rows)) for run, rows in runs}
-
-
-def _rates(table: pd.DataFrame) -> dict[int, float]:
-    if "learning_rate" not in table.columns:
-        return {}
-    logged = table[(table["step"] > 0) & table["learning_rate"].notna()]
-    return {int(step): float(rate) for step, rate in zip(logged["step"], logged["learning_rate"], strict=True)}
+    logs = {}
+    for run, rows in table.groupby("run", sort=False) if "run" in table.columns else [("", table)]:
+        rated = rows[rows["step"] > 0].reindex(columns=["step", "learning_rate"]).dropna()
+        logs[str(run)] = RunLog(rows, {int(step): float(rate) for step, rate in rated.itertuples(index=False)})
+    return logs

@@ -10,10 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from omegaconf import MISSING, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.table import Table
 
@@ -22,7 +19,8 @@ from fitting.cross_validation import SPLITS
 from fitting.points import law_named
 from fitting.schedule import LAMBDA
 from pipeline.cli.points_file import all_problems, assumptions, by_corpus, read_table, renamed
-from pipeline.question.messages import ConfigError, describe_keys, key_table, one_line
+from pipeline.cli.words import print_line, update_settings
+from pipeline.question.messages import ConfigError, describe_keys, key_table
 from training.durable import write_whole
 from training.run import Exit
 
@@ -31,6 +29,14 @@ HELP = """Any table with a validation loss per row, without a study:
   cptlaw fit points=runs.csv 'law=[dcpt,chinchilla]' out=fits \\
       columns='{N: params / 1e9, D: tokens / 1e9, r: percent / 100, loss: val_loss, run: name}'
 """
+_FORMS = {
+    "parameters": ("parameters", "g"),
+    "r2": ("R2", ".4f"),
+    "mae": ("mean error, nats", ".4f"),
+    "huber_sum": ("Huber sum", ".4g"),
+    "huber_mean": ("Huber mean", ".3g"),
+    "aicc": ("AICc", ".1f"),
+}
 MANY = 12
 """With more sizes or ratios than this, leaving out each of them may run for minutes without progress output."""
 
@@ -75,28 +81,19 @@ def carry_out(arguments: Sequence[str], console: Console) -> Exit:
     parts = by_corpus(table, settings.corpus)
     if lines := all_problems(parts, settings.law, settings.fix, settings.unknown):
         raise ConfigError(lines)
-    _print_line(console, f"{settings.points}: {len(table)} rows{'; ' * bool(notes)}{', '.join(notes)}")
+    print_line(console, f"{settings.points}: {len(table)} rows{'; ' * bool(notes)}{', '.join(notes)}")
     for line in assumptions(table, parts, settings.law, settings.unknown):
-        _print_line(console, f"  {line}")
+        print_line(console, f"  {line}")
     for corpus, points in parts.items():
         _fit_corpus(corpus, points, settings, console)
     return Exit.DONE
 
 
 def read_settings(arguments: Sequence[str]) -> TableFit:
-    """The checked settings.
-
-    Raises:
-        ConfigError: an unknown key, a value of the problems kind, an unknown law or split; all at once where possible.
-    """
+    """The settings; ConfigError with every unknown key, wrong value, unknown law and unknown split."""
     settings = OmegaConf.structured(TableFit)
     problems = [f"{word}: not key=value; see cptlaw fit --help" for word in arguments if "=" not in word]
-    for word in (word for word in arguments if "=" in word):
-        try:
-            (override,) = OverridesParser.create().parse_overrides([word])
-            OmegaConf.update(settings, override.get_key_element(), override.value(), merge=True, force_add=False)
-        except (HydraException, OmegaConfBaseException, AttributeError) as error:
-            problems.append(one_line(error, TableFit))
+    problems += update_settings(settings, [word for word in arguments if "=" in word], TableFit)
     for key in ("law", "by"):
         if isinstance(settings[key], str):
             settings[key] = [settings[key]]
@@ -121,13 +118,13 @@ def read_settings(arguments: Sequence[str]) -> TableFit:
 
 def print_help(console: Console) -> None:
     """Print the part of `cptlaw fit --help` about points=FILE."""
-    _print_line(console, HELP)
+    print_line(console, HELP)
     console.print(key_table(describe_keys(TableFit), "meaning"), highlight=False, markup=False)
     reads = Table("law", "columns that it reads, with loss", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for law in LAWS.values():
         reads.add_row(law.name, ", ".join(law.columns) if law.for_corpora is None else "mixture.<corpus>, one a corpus")
     console.print(reads, highlight=False, markup=False)
-    _print_line(console, "run names the runs, step their points, corpus the validation sets; all three are optional.\n")
+    print_line(console, "run names the runs, step their points, corpus the validation sets; all three are optional.\n")
 
 
 def _fit_corpus(corpus: str, points: pd.DataFrame, settings: TableFit, console: Console) -> None:
@@ -139,13 +136,13 @@ def _fit_corpus(corpus: str, points: pd.DataFrame, settings: TableFit, console: 
             fitted = fit(points, law, bootstrap=settings.bootstrap, seed=settings.seed, **how)
         named = f"{law} on {corpus}" if corpus else law
         console.print(parameter_table(fitted, named))
-        _print_line(console, fitted.explain())
+        print_line(console, fitted.explain())
         if settings.out:
             prefix = re.sub(r"[^A-Za-z0-9_.-]", "_", corpus) + "-" * bool(corpus)
             path = Path(settings.out) / f"{prefix}{law}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, fitted.to_json() + "\n")
-            _print_line(console, f"written to {path}")
+            print_line(console, f"written to {path}")
     if len(settings.law) > 1:
         by = possible_splits(points) if settings.by is None else list(settings.by)
         with console.status("holding out") as status:
@@ -153,26 +150,23 @@ def _fit_corpus(corpus: str, points: pd.DataFrame, settings: TableFit, console: 
             chosen = compare(points, settings.law, by, seed=settings.seed, tried=tried, **how)
         console.print(selection_table(chosen, by, corpus))
         for line in advise(tried):
-            _print_line(console, line)
+            print_line(console, line)
 
 
 def possible_splits(points: pd.DataFrame) -> list[str]:
     """What can be held out of these points: sizes, steps, ratios, and a larger model for longer."""
-    several = {name: points[name].nunique() for name in ("N", "D", "r", "step") if name in points.columns}
-    by = []
-    if several.get("N", 0) > 2:
-        by.append("each-size" if several["N"] <= MANY else "size")
-    if max(several.get("step", 0), several.get("D", 0)) > 2:
-        by.append("step-thirds")
-    if several.get("r", 0) > 3:
-        by.append("ratio-pairs" if several["r"] <= MANY else "ratio")
-    if several.get("N", 0) > 2 and several.get("D", 0) > 2:
-        by.append("size-and-tokens")
-    return by
+    sizes, tokens, ratios, steps = (points[n].nunique() if n in points else 0 for n in ("N", "D", "r", "step"))
+    possible = {
+        "each-size" if sizes <= MANY else "size": sizes > 2,
+        "step-thirds": max(steps, tokens) > 2,
+        "ratio-pairs" if ratios <= MANY else "ratio": ratios > 3,
+        "size-and-tokens": sizes > 2 and tokens > 2,
+    }
+    return [split for split, enough in possible.items() if enough]
 
 
 def parameter_table(fitted: Fit, named: str) -> Table:
-    """A table of the parameters with their intervals, and whether each is identified."""
+    """The parameters with their intervals, and whether each is identified."""
     m = fitted.metrics
     table = Table(title=f"{named}: R2 {m['r2']:.4f}, mean error {m['mae']:.4f} nats, Huber sum {m['huber']:.4g}")
     for name in ("parameter", "unit", "value", "90% interval", "identified"):
@@ -197,18 +191,3 @@ def selection_table(chosen: pd.DataFrame, by: list[str], corpus: str) -> Table:
     for split in by:
         table.add_row(f"held out: {split}", *("" if pd.isna(error) else f"{error:.2%}" for error in chosen[split]))
     return table
-
-
-def _print_line(console: Console, line: str) -> None:
-    """Print a line without markup and without wrapping."""
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-_FORMS = {
-    "parameters": ("parameters", "g"),
-    "r2": ("R2", ".4f"),
-    "mae": ("mean error, nats", ".4f"),
-    "huber_sum": ("Huber sum", ".4g"),
-    "huber_mean": ("Huber mean", ".3g"),
-    "aicc": ("AICc", ".1f"),
-}

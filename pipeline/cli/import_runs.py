@@ -12,10 +12,8 @@ from fractions import Fraction
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pandas as pd
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -23,6 +21,7 @@ from rich.console import Console
 from yaml import YAMLError
 
 from pipeline.cli.elsewhere import RunLog, read_logs
+from pipeline.cli.words import names_and_keys, update_settings
 from pipeline.goals.registry import question_of_study, read_question
 from pipeline.question.messages import ConfigError, describe_keys, one_line
 from pipeline.question.schema import Question
@@ -98,6 +97,8 @@ HELP = f"""usage: cptlaw import FILE... name=STUDY [runs=FACTS.yaml] [key=value 
 {"".join(f"  {key:16} {note}{chr(10)}" for key, note in NOTES.items())}
 Other keys are those of a question, like law=[transfer-anchored] or goal.tolerance=0.05.
 """
+Facts = dict[str, object]
+"""Name of a fact of `RunFacts` -> value, as a file gives it."""
 DECAYS = ("linear", "cosine", "none", "one_minus_sqrt", "exponential")
 SAME_RATE = 0.01
 """Difference between a logged and a given learning rate, over the peak, up to which they are the same."""
@@ -113,8 +114,8 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         ConfigError: facts that are missing or impossible, a line each.
         StudyError: a file that cannot be read; a study that was not imported.
     """
-    files = [word for word in words if "=" not in word or Path(word).exists()]
-    settings, overrides, of_run = read_settings([word for word in words if word not in files])
+    files, keys = names_and_keys(words)
+    settings, overrides, of_run = read_settings(keys)
     if not files:
         raise ConfigError(["cptlaw import: no file; allowed: one or more, see cptlaw import --help"])
     both = (settings.general, settings.domain)
@@ -152,40 +153,32 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     return Exit.DONE
 
 
-def read_settings(words: Sequence[str]) -> tuple[ImportSettings, list[str], dict[str, dict[str, Any]]]:
+def read_settings(words: Sequence[str]) -> tuple[ImportSettings, list[str], dict[str, Facts]]:
     """(settings, overrides of the question, file or run -> facts of its own)."""
     own = {item.name for item in dataclasses.fields(ImportSettings)}
-    settings, problems = OmegaConf.structured(ImportSettings), []
-    overrides = [word for word in words if re.split(r"[.=]", word)[0] not in own]
-    mine = [OverridesParser.create().parse_override(word) for word in words if word not in overrides]
-    of_run: dict[str, dict[str, Any]] = {}
-    for one in mine:
-        if one.get_key_element() != "runs":
-            continue
+    settings, of_run = OmegaConf.structured(ImportSettings), {}
+    keys = [word for word in words if re.split(r"[.=]", word)[0] in own]
+    # The command line changes what the file says.
+    problems = update_settings(settings, [word for word in keys if word.startswith("runs=")], ImportSettings)
+    if file := settings.runs:
         try:
-            content = OmegaConf.to_container(OmegaConf.load(str(one.value())))
+            content = OmegaConf.to_container(OmegaConf.load(file))
             assert isinstance(content, dict)
             of_run = {str(name): dict(facts) for name, facts in (content.pop("runs", None) or {}).items()}
             settings = OmegaConf.merge(settings, content)
         except (OSError, YAMLError, HydraException, OmegaConfBaseException, AssertionError, TypeError, ValueError) as e:
-            problems.append(f"runs: {one.value()}: {one_line(e, ImportSettings)}")
-    for one in mine:
-        try:
-            OmegaConf.update(
-                settings, one.get_key_element(), one.value(), merge=True, force_add="." in one.key_or_group
-            )
-        except (HydraException, OmegaConfBaseException, AttributeError) as error:
-            problems.append(one_line(error, ImportSettings))
+            problems.append(f"runs: {file}: {one_line(e, ImportSettings)}")
+    problems += update_settings(settings, [word for word in keys if not word.startswith("runs=")], ImportSettings)
     if OmegaConf.is_missing(settings, "name"):
         problems.append("name: has no value; give name=...")
     if problems:
         raise ConfigError(problems)
     made = OmegaConf.to_object(settings)
     assert isinstance(made, ImportSettings)
-    return made, overrides, of_run
+    return made, [word for word in words if word not in keys], of_run
 
 
-def facts_of(settings: ImportSettings, table: pd.DataFrame, own: dict[str, Any]) -> RunFacts:
+def facts_of(settings: ImportSettings, table: pd.DataFrame, own: Facts) -> RunFacts:
     """The facts of a run: its own in the YAML file, else a column of its table, else those of the command line."""
     names = [item.name for item in dataclasses.fields(RunFacts)]
     if unknown := [key for key in own if key not in names]:
@@ -204,8 +197,7 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
     """The run as a plan has it.
 
     Raises:
-        ConfigError: a fact is missing or impossible or not what the log has, or a corpus has no loss before CPT; the
-            line begins with `label`.
+        ConfigError: facts that are missing or impossible or not what the log has; each line begins with `label`.
     """
     table = log.points
     where = "on the command line for all runs, or for this one in runs=FACTS.yaml"
@@ -307,9 +299,9 @@ def pieces_of(facts: RunFacts, peak: float, steps: int) -> tuple[Piece, ...]:
 def with_loss_before(table: pd.DataFrame, facts: RunFacts, spec: RunSpec) -> pd.DataFrame:
     """The points of a run, its loss before CPT included."""
     measured = set(table.loc[table["step"] == 0, "corpus"])
-    before = [{"step": 0, "corpus": name, "loss": loss} for name, loss in facts.loss_before.items()]
-    added = pd.DataFrame([row for row in before if row["corpus"] not in measured])
-    rows = table if added.empty else pd.concat([added, table])
+    before = {name: loss for name, loss in facts.loss_before.items() if name not in measured}
+    added = pd.DataFrame([{"step": 0, "corpus": name, "loss": loss} for name, loss in before.items()])
+    rows = pd.concat([added, table]) if before else table
     rows = rows[rows["corpus"].isin(list(spec.corpora))].sort_values(["step", "corpus"], kind="stable")
     rates = learning_rates(spec.schedule, spec.steps)
     steps = rows["step"].astype("int64")
@@ -325,17 +317,14 @@ def with_loss_before(table: pd.DataFrame, facts: RunFacts, spec: RunSpec) -> pd.
 def question_of(settings: ImportSettings, runs: Sequence[PlannedRun], overrides: list[str]) -> Question:
     """The question that the runs for the fit answer: the largest model, for as long as the longest run.
 
-    What a study that is there asks otherwise, like its laws and its tolerance, stays.
-
-    Raises:
-        ConfigError: there are none.
+    What a study that is there asks otherwise, like its laws and its tolerance, stays. ConfigError: there are no runs.
     """
     if not runs:
         raise ConfigError(["role=confirm: nothing to confirm; import runs with role=fit first"])
     longest = max(runs, key=lambda run: (run.spec.model["non_embedding"], run.spec.tokens))
-    spec, peak = longest.spec, max(rate or 0.0 for piece in longest.spec.schedule for rate in (piece.start, piece.end))
+    spec = longest.spec
+    peak = max(rate or 0.0 for piece in spec.schedule for rate in (piece.start, piece.end))
     ratios = sorted({float(Fraction(run.spec.mixture[settings.domain])) for run in runs})
-    sources = {name: {"kind": "files", "path": IMPORTED} for name in (settings.general, settings.domain)}
     words = [
         *(f"model.name={longest.model}", f"mixture.domain_ratio={ratios}", f"continual.peak_learning_rate={peak}"),
         *(f"continual.steps={spec.steps}", f"continual.global_batch={spec.global_batch}"),
@@ -352,17 +341,18 @@ def question_of(settings: ImportSettings, runs: Sequence[PlannedRun], overrides:
             # As experiment=base-model: what a single model was trained on before is not known.
             own += ["law=[transfer-open-saturating]"] * (not any(w.startswith("law=") for w in overrides))
         question = read_question([*own, *words, *overrides])
-    question.continual.schedule.pieces = [relative(piece, peak) for piece in spec.schedule]
-    kinds = dict(zip(sources, question.corpora.sources.values()))
-    corpora = {"general": settings.general, "domain": settings.domain, "sources": kinds}
-    question.corpora = dataclasses.replace(question.corpora, **corpora)
+    question.continual.schedule.pieces = [
+        dataclasses.replace(piece, start=_relative(piece.start, peak), end=_relative(piece.end, peak))
+        for piece in spec.schedule
+    ]
+    names = (settings.general, settings.domain)
+    sources = dict(zip(names, question.corpora.sources.values()))
+    question.corpora = dataclasses.replace(question.corpora, general=names[0], domain=names[1], sources=sources)
     return question
 
 
-def relative(piece: Piece, peak: float) -> Piece:
-    """The piece with rates over a peak, as a question has them."""
-    start, end = (None if rate is None else float(f"{rate / peak:.12g}") for rate in (piece.start, piece.end))
-    return dataclasses.replace(piece, start=start, end=end)
+def _relative(rate: float | None, peak: float) -> float | None:
+    return None if rate is None else float(f"{rate / peak:.12g}")
 
 
 def write_study(study: Study, question: Question, plan: list[PlannedRun], tables: dict[str, pd.DataFrame]) -> None:

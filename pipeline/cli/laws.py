@@ -14,6 +14,7 @@ from rich.table import Table
 from fitting import LAWS, Law, Parameter
 from fitting.laws.law import no_offset
 from fitting.points import ALLOWED, law_named
+from pipeline.cli.words import print_line
 from pipeline.question.messages import ConfigError
 from training.run import Exit
 
@@ -57,7 +58,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         raise ConfigError([f"cptlaw laws: {len(words)} names; allowed: one, or none for the table of all laws"])
     if words:
         for line in long_form(law_named(words[0], LAWS)):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            print_line(console, line)
         return Exit.DONE
     table = Table("law", "parameters", "reads")
     for law in LAWS.values():
@@ -69,10 +70,10 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
 def long_form(law: Law) -> Iterator[str]:
     """The lines of a law: equation, parameters, columns, source, what its fit needs, and the words of its module."""
     yield f"{law.name}\n\n  {law.equation}\n\nparameters:"
-    yield from _rows((p.name, f"{p.unit}; {bounds(p)}") for p in law.parameters)
+    yield from _rows([(p.name, f"{p.unit}; {_bounds(p)}") for p in law.parameters])
     yield "\ncolumns:"
-    yield from _rows((name, f"{COLUMNS[name]}; {allowed(name)}") for name in columns_of(law))
-    yield f"\n{textwrap.fill(' '.join(checks(law)), 120)}"
+    yield from _rows([(name, f"{COLUMNS[name]}; {allowed(name)}") for name in columns_of(law)])
+    yield f"\n{textwrap.fill(' '.join(_needs(law)), 120)}"
     yield f"\n{textwrap.fill(f'Source: {law.source}.', 120, break_on_hyphens=False)}"
     yield f"\nThe file of this law and its family, {law.basis.__module__.replace('.', '/')}.py, says:\n"
     yield textwrap.indent((sys.modules[law.basis.__module__].__doc__ or "").strip(), "  ")
@@ -84,18 +85,17 @@ def columns_of(law: Law) -> tuple[str, ...]:
 
 
 def allowed(column: str) -> str:
-    """The values that a column may hold, in words."""
+    """The values that a column may hold."""
     return ALLOWED.get("r" if column.startswith("mixture.") else column, ("any number",))[0].split(", in ")[0]
 
 
-def bounds(p: Parameter) -> str:
-    """The bounds of a parameter, in words."""
+def _bounds(p: Parameter) -> str:
     if p.low == -inf:
         return "either sign"
     return f"{p.low:g} or more" if p.high == inf else f"{p.low:g} to {p.high:g}"
 
 
-def checks(law: Law) -> Iterator[str]:
+def _needs(law: Law) -> Iterator[str]:
     """What the points must have, and how the law is fitted: a sentence each."""
     if law.for_corpora is not None:
         yield "It has a t for each corpus but the last; here for two corpora."
@@ -108,9 +108,8 @@ def checks(law: Law) -> Iterator[str]:
         yield f"Linear in {linear} for given {shapes}."
     else:
         printed = ", ".join(law.printed(dict.fromkeys((p.name for p in law.parameters), 1.0)))
-        yield (
-            f"Fitted with an amplitude, linear in {linear} for given {shapes}; Fit.printed has the paper's {printed}."
-        )
+        fitted = f"Fitted with an amplitude, linear in {linear} for given {shapes}"
+        yield f"{fitted}; Fit.printed has the paper's {printed}."
     if law.cone is not None:
         yield f"Constants, from the fitted points: {', '.join(law.constants({n: np.ones(1) for n in law.columns}))}."
         yield "A constraint ties the coefficients together, so none of them can be shared or have either sign."
@@ -120,7 +119,6 @@ def checks(law: Law) -> Iterator[str]:
         yield f"Each step of S2 is weighted with its learning rate to the power {law.s2.rate_power:g}."
 
 
-def _rows(pairs) -> Iterator[str]:
-    rows = list(pairs)
+def _rows(rows: list[tuple[str, str]]) -> Iterator[str]:
     width = max(len(name) for name, _ in rows)
     return (f"  {name:{width}}  {text}" for name, text in rows)

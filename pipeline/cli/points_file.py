@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -66,10 +65,7 @@ def renamed(table: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.DataFra
     for name, source in columns.items():
         scaled = None if source in table.columns else _SCALED.fullmatch(source)
         column = scaled["column"] if scaled else source
-        try:
-            factor = float(scaled["number"]) if scaled else 1.0
-        except ValueError:
-            factor = np.nan
+        factor = pd.to_numeric(scaled["number"], errors="coerce") if scaled else 1.0
         if column not in table.columns:
             allowed = ", ".join(map(str, table.columns))
             mistakes.append(f"columns.{name}: {column!r} is not in the file; allowed: {allowed}")
@@ -79,8 +75,8 @@ def renamed(table: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.DataFra
         elif scaled and not pd.api.types.is_numeric_dtype(table[column]):
             mistakes.append(f"columns.{name}: {column!r} holds text, which cannot be scaled")
         else:
-            scale = {"/": operator.truediv, "*": operator.mul}[scaled["sign"]] if scaled else None
-            new[name] = scale(table[column], factor) if scale else table[column]
+            scales = {"/": table[column].div, "*": table[column].mul}
+            new[name] = scales[scaled["sign"]](factor) if scaled else table[column]
             notes.append(f"{name} is {source}")
     if mistakes:
         raise ConfigError(mistakes)
@@ -128,10 +124,11 @@ def assumptions(
         values = np.concatenate([part[name].to_numpy(float) for part in parts.values()])
         between = f"{values.min():.4g} to {values.max():.4g}" if values.min() < values.max() else f"{values.min():.4g}"
         lines.append(f"{name}: {between}, taken as {UNITS.get(name, 'it is')}")
-    own_run = "run: no such column, so every row counts as a run of its own; intervals come out too narrow"
-    runs = f"run: {points['run'].nunique() if 'run' in points else 0} runs; errors within a run are taken as correlated"
-    lines.append(runs if "run" in points.columns else own_run)
-    if "step" not in points.columns:
+    if "run" in points:
+        lines.append(f"run: {points['run'].nunique()} runs; errors within a run are taken as correlated")
+    else:
+        lines.append("run: no such column, so every row counts as a run of its own; intervals come out too narrow")
+    if "step" not in points:
         lines.append("step: no such column, so duplicate points go unnoticed")
     one_corpus = "corpus: no such column, so all rows are taken as losses on one validation corpus"
     lines.append(one_corpus if "" in parts else f"corpus: a fit for each of {', '.join(parts)}")
