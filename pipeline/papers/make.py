@@ -35,7 +35,15 @@ def make_tables(study: Study, question: Question, console: Console) -> Exit:
 
     names, papers = _selection(question)
     source = PaperStudy(study, question, log)
-    inputs = _read(source, list(dict.fromkeys(TABLES[name].reads for name in names)))
+    inputs: dict[str, object] = {}
+    for name in dict.fromkeys(TABLES[name].reads for name in names):
+        try:
+            inputs[name] = READINGS[name].read(source)
+        except StudyError as error:
+            inputs[name] = error
+    errors = [data for data in inputs.values() if isinstance(data, StudyError)]
+    if inputs and len(errors) == len(inputs):
+        raise errors[0]
     if papers is None:
         log(f"without the papers' numbers: to compare, give tables.papers=FOLDER or set {PAPERS_VARIABLE}")
     results = tables_of(inputs, names, papers, log)
@@ -88,19 +96,6 @@ def tables_of(
         if (seconds := time.perf_counter() - start) > 2:
             log(f"{name}: {seconds:.0f} s")
     return results
-
-
-def _read(source: PaperStudy, readings: list[str]) -> dict[str, object]:
-    inputs: dict[str, object] = {}
-    for name in readings:
-        try:
-            inputs[name] = READINGS[name].read(source)
-        except StudyError as error:
-            inputs[name] = error
-    errors = [data for data in inputs.values() if isinstance(data, StudyError)]
-    if inputs and len(errors) == len(inputs):
-        raise errors[0]
-    return inputs
 
 
 def _selection(question: Question) -> tuple[list[str], Path | None]:

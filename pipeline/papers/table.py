@@ -14,6 +14,7 @@ import pandas as pd
 from pipeline.papers.verdict import Statement, judge
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
+from pipeline.study.collect import points_of, read_points
 from pipeline.study.folder import Study, StudyError
 
 PAPERS_VARIABLE = "CPTLAW_PAPER_TABLES"
@@ -22,12 +23,10 @@ PAPERS_VARIABLE = "CPTLAW_PAPER_TABLES"
 
 @dataclass(frozen=True)
 class PaperStudy:
-    """A study that tables are made from."""
+    """A study that tables are made from; without runs it still has the files that are read."""
 
     study: Study
-    """Its folder; without runs it still has study.yaml, points.parquet and the other files that are read."""
     question: Question
-    """The study's question, with its section `tables`."""
     log: Callable[[str], object] = lambda line: None
     """Receives one line per finished step."""
 
@@ -38,8 +37,6 @@ class PaperStudy:
         Raises:
             StudyError: it is missing.
         """
-        from pipeline.study.collect import points_of, read_points
-
         file = self.question.tables.points
         return points_of(Path(file)) if file else read_points(self.study)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -54,12 +55,8 @@ def judge(
 ) -> tuple[str, str]:
     """The verdict and its reason, a sentence.
 
-    Args:
-        table: a row per cell, with `subject`, `corpus`, `metric` (r2 or huber), further keys, `paper` and `ours`; NaN:
-            no number.
-        subject: column of what is compared.
-        statements: what the paper states; the subjects that it calls better come first in the first of them.
-        level: R2 that the paper states of the better subjects; None: it states none.
+    The table has a row per cell: `subject`, `corpus`, `metric` (r2 or huber), further keys, `paper` and `ours`; NaN: no
+    number. The first statement has the subjects that the paper calls better; `level` is the R2 that it states of them.
 
     >>> rows = [("L1", "G", "r2", 0.98, 0.97), ("L3", "G", "r2", 0.99, 0.985)]
     >>> table = pd.DataFrame(rows, columns=["law", "corpus", "metric", "paper", "ours"])
@@ -72,7 +69,7 @@ def judge(
     if missing := sorted({*table.loc[table["paper"].notna(), subject]} - {*both[subject]}):
         return UNKNOWN, f"Nothing was fitted here for {', '.join(map(str, missing))}."
     pairs = [pair for statement in statements for pair in compared(both, subject, statement)]
-    decided = [pair for pair in pairs if pair is not None]
+    decided = [right for _, _, right in pairs if right is not None]
     if not pairs:
         return UNKNOWN, "The paper's own numbers show no pair as it states."
     if len(decided) < max(1.0, DECIDED * len(pairs)):
@@ -81,21 +78,17 @@ def judge(
     why = f"{right} of {len(decided)} pairs are as the paper states (required: {MOST:.0%})"
     why += f"; {ties} more tie here" * bool(ties)
     if right < MOST * len(decided):
-        return NOT_HERE, f"{why}; wrong: {_wrong(both, subject, statements)}."
+        wrong = Counter(f"{better} against {worse}" for better, worse, so in pairs if so is False)
+        return NOT_HERE, f"{why}; wrong: {', '.join(f'{pair} {count}' for pair, count in wrong.items())}."
     reached, sizes = _level(both[both["metric"] == "r2"], subject, statements, level)
     return (HOLDS if reached else IN_ORDER), f"{why}. {sizes}"
 
 
-def compared(table: pd.DataFrame, subject: str, statement: Statement) -> Iterator[bool | None]:
-    """Whether each pair of a statement is so here, cell by cell; None: a tie. Without pairs that the paper contradicts.
+def compared(table: pd.DataFrame, subject: str, statement: Statement) -> Iterator[tuple[str, str, bool | None]]:
+    """Each pair of a statement and whether it is so here, cell by cell; None: a tie.
 
-    A pair is better of worse; where it is the paper's own numbers that tie or contradict the sentence, it is left out.
+    A pair is better and worse; it is left out where the paper's own numbers tie or contradict the sentence.
     """
-    for _, _, answer in _compared(table, subject, statement):
-        yield answer
-
-
-def _compared(table: pd.DataFrame, subject: str, statement: Statement) -> Iterator[tuple[str, str, bool | None]]:
     keys = [name for name in table.columns if name not in (subject, "paper", "ours")]
     named = table[table["corpus"].isin(statement.corpora)]
     for key, cell in named.groupby(keys, sort=False):
@@ -125,30 +118,15 @@ def ties(misfit: float, other: float, r2: bool) -> bool:
     return bool(high <= TIE * low or (r2 and high - low <= R2_TIE + 1e-12))
 
 
-def _wrong(table: pd.DataFrame, subject: str, statements: Sequence[Statement]) -> str:
-    pairs = pd.Series(
-        [
-            f"{better} against {worse}"
-            for statement in statements
-            for better, worse, answer in _compared(table, subject, statement)
-            if answer is False
-        ]
-    )
-    return ", ".join(f"{pair} {count}" for pair, count in pairs.value_counts(sort=False).items())
-
-
 def _level(table: pd.DataFrame, subject: str, statements: Sequence[Statement], level: float | None) -> tuple[bool, str]:
+    """Whether the misfits of the better subjects are as small as stated, or near the paper's, and a sentence."""
     if table.empty:
         return False, "How the paper sums its Huber loss is not known, so sizes are not compared."
-    best = table[table[subject].isin(statements[0].better)]
+    best, names = table[table[subject].isin(statements[0].better)], ", ".join(statements[0].better)
     if level is not None:
         least = best["ours"].min()
-        return bool(
-            least >= level
-        ), f"The least R2 of {', '.join(statements[0].better)} is {least:.4f} ({level:g} stated)."
+        return bool(least >= level), f"The least R2 of {names} is {least:.4f} ({level:g} stated)."
     ratios = (1 - best["ours"]) / (1 - best["paper"]).clip(lower=1e-9)
     low, median, high = ratios.quantile([0.0, 0.5, 1.0])
-    sizes = (
-        f"1 - R2 of {', '.join(statements[0].better)} is {low:.2g} to {high:.2g} times the paper's, median {median:.2g}"
-    )
+    sizes = f"1 - R2 of {names} is {low:.2g} to {high:.2g} times the paper's, median {median:.2g}"
     return bool((ratios <= FACTOR).mean() >= MOST), f"{sizes} (required: {MOST:.0%} at most {FACTOR:g})."

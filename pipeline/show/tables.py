@@ -11,7 +11,7 @@ from pipeline.plan.duration import speed_of, wall_seconds
 from pipeline.plan.machine import workers
 from pipeline.question.schema import Question
 from pipeline.show.table import Table
-from pipeline.study.artifacts import ConfirmationRow, Recommendation
+from pipeline.study.artifacts import ConfirmationRow, ModelCandidate, PredictedLoss, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
 from pipeline.study.number_format import duration, laws_used, percent, quantity, weights_used
@@ -37,15 +37,14 @@ def cost_table(context: Context, runs: Sequence[PlannedRun]) -> Table:
 
 def cost_rows(groups: Sequence[Cost], done: Sequence[int] | None = None) -> list[list[str]]:
     """Role, model, N, runs, tokens and FLOPs of each role and model, and of all; `done`: runs of each that are done."""
-    columns = ([getattr(group, name) for group in groups] for name in ("runs", "tokens", "flops"))
-    runs, tokens, flops = map(_with_total, columns)
-    counts = [str(count) for count in runs]
+    work = ([getattr(group, name) for group in groups] for name in ("runs", "tokens", "flops"))
+    counts, tokens, flops = map(_with_total, work)
     if done is not None:
         counts = [f"{own} of {count}" for own, count in zip(_with_total(done), counts)]
     names = [[group.role, group.model, quantity(group.non_embedding)] for group in groups] + [["all", "", ""]]
     # "7.90e14": two characters less than Python writes, and the table fits a terminal of 80.
-    work = [f"{value:.2e}".replace("e+", "e") for value in flops]
-    return [[*name, *cells] for name, *cells in zip(names, counts, map(quantity, tokens), work)]
+    powers = (f"{value:.2e}".replace("e+", "e") for value in flops)
+    return [[*name, *cells] for name, *cells in zip(names, map(str, counts), map(quantity, tokens), powers)]
 
 
 def mean_errors_table(tested: pd.DataFrame) -> Table:
@@ -69,15 +68,14 @@ def recommendation_table(content: Recommendation, question: Question) -> Table:
         rows.append([f"replay ratio, {general}", f"{content.mixture[general]:.3f}", ""])
         if content.peak_learning_rate is not None:
             rows.append(["peak learning rate", f"{content.peak_learning_rate:g}", ""])
-        for corpus, loss in content.predicted.items():
-            rows.append([f"loss on {corpus}", f"{loss.loss:.4f}", f"{loss.low:.4f} to {loss.high:.4f}"])
+        rows += [[f"loss on {corpus}", f"{loss.loss:.4f}", _ends(loss)] for corpus, loss in content.predicted.items()]
     for name, words in (("N", "best size"), ("D", "its tokens")):
         if best := content.optimum.get(name):
             sides = (quantity((side or 0.0) * 1e9) for side in (best.value, best.low, best.high))
             rows.append([words, next(sides), " to ".join(sides)])
     for row in content.candidates:
         words = f"{row.model}, {quantity(row.D * 1e9)} tokens, {row.domain_ratio:.3f}"
-        rows.append([words, f"{row.predicted:.4f}", f"{row.low:.4f} to {row.high:.4f}"])
+        rows.append([words, f"{row.predicted:.4f}", _ends(row)])
     for change in content.changes:
         none = change.before == change.after
         ratios = "none" if none else f"{change.before:.2f} to {change.after:.2f}"
@@ -95,14 +93,13 @@ def answer_table(
     """The losses that the answer predicts, and beside them those of confirmation runs at it, or also around it."""
     by_place, rows = len({(row.model, row.domain_ratio) for row in measured}) > 1, []
     for row in measured:
-        at = row if by_place else content.predicted[row.corpus]
-        predicted = row.predicted if by_place else content.predicted[row.corpus].loss
+        loss = content.predicted[row.corpus]
+        place, predicted, ends = ([_place(measured, row)], row.predicted, row) if by_place else ([], loss.loss, loss)
+        expected = (f"{row.before:.4f}", f"{predicted:.4f}", _ends(ends))
         found = (f"{row.measured:.4f}", f"{row.relative_error:+.2%}", f"{row.measured / row.before - 1:+.2%}")
-        expected = (f"{row.before:.4f}", f"{predicted:.4f}", f"{at.low:.4f} to {at.high:.4f}")
-        place = [_place(measured, row)] if by_place else []
         rows.append([(row.corpus, colours[row.corpus]), *place, *expected, *found, "yes" if row.inside else "no"])
     for corpus, loss in content.predicted.items() if not measured else ():
-        expected = (f"{content.loss_before[corpus]:.4f}", f"{loss.loss:.4f}", f"{loss.low:.4f} to {loss.high:.4f}")
+        expected = (f"{content.loss_before[corpus]:.4f}", f"{loss.loss:.4f}", _ends(loss))
         rows.append([(corpus, colours[corpus]), *expected, "not yet", "", "", ""])
     columns = ["loss on", *([_places(measured)] if by_place else []), "before", "predicted", "90% interval"]
     columns += ["measured", "error", "change", "inside"]
@@ -115,7 +112,7 @@ def confirmation_table(rows: Sequence[ConfirmationRow]) -> Table:
     cells = [
         [
             *(row.corpus, _place(rows, row), row.law + (" *" if row.recommended else "")),
-            *(f"{row.predicted:.4f}", f"{row.low:.4f} to {row.high:.4f}"),
+            *(f"{row.predicted:.4f}", _ends(row)),
             *(f"{row.measured:.4f}{' ' if row.inside else '!'}", f"{row.relative_error:+.2%}"),
             *([f"{row.sd:.4f}"] if noise else []),
             *(f"{row.perplexity:.2f}", "n/a" if row.bits_per_byte is None else f"{row.bits_per_byte:.4f}"),
@@ -133,7 +130,7 @@ def candidates_table(content: Recommendation, domain: str, measured: Mapping[str
     rows = [
         [
             *(row.model, quantity(row.N * 1e9), quantity(row.D * 1e9), percent(row.domain_ratio)),
-            *(f"{row.predicted:.4f}", f"{row.low:.4f} to {row.high:.4f}"),
+            *(f"{row.predicted:.4f}", _ends(row)),
             f"{measured[row.model]:.4f}" if row.model in measured else "not yet",
         ]
         for row in content.candidates
@@ -149,6 +146,10 @@ def _places(rows: Sequence[ConfirmationRow]) -> str:
 
 def _place(rows: Sequence[ConfirmationRow], row: ConfirmationRow) -> str:
     return f"{row.domain_ratio:.3f}" if _places(rows) == "ratio" else row.model
+
+
+def _ends(of: PredictedLoss | ConfirmationRow | ModelCandidate) -> str:
+    return f"{of.low:.4f} to {of.high:.4f}"
 
 
 def _with_total(values: Sequence[float]) -> list[float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 
 from rich.console import Console
@@ -18,41 +17,22 @@ from pipeline.study.context import Context
 from pipeline.study.number_format import quantity
 
 
-@functools.singledispatch
 def shown(content: object, question: Question | None = None) -> list[Table | str]:
     """What an artifact of a step looks like on the terminal: tables, and lines of plain text, in their order."""
+    match content:
+        case PlanNotes():
+            return [*content.lines, *([stages_table(content.stages)] if content.stages else [])]
+        case FitSummary():
+            return [*([] if content.held_out is None else [mean_errors_table(content.held_out)]), *content.notes]
+        case Recommendation() if question is not None:
+            return [recommendation_table(content, question), *(f"note: {line}" for line in content.warnings)]
+        case Confirmation():
+            return [confirmation_table(content.confirmations), content.outcome.sentence]
+        case WeightsRecommendation():
+            return [weights_table(content), *(f"note: {line}" for line in notes(content))]
+        case WeightsConfirmation():
+            return comparison_items(content)
     raise TypeError(f"{type(content).__name__} has no picture")
-
-
-@shown.register
-def _(content: PlanNotes, question: Question | None = None) -> list[Table | str]:
-    return [*content.lines, *([stages_table(content.stages)] if content.stages else [])]
-
-
-@shown.register
-def _(content: FitSummary, question: Question | None = None) -> list[Table | str]:
-    return [*([] if content.held_out is None else [mean_errors_table(content.held_out)]), *content.notes]
-
-
-@shown.register
-def _(content: Recommendation, question: Question | None = None) -> list[Table | str]:
-    assert question is not None
-    return [recommendation_table(content, question), *(f"note: {line}" for line in content.warnings)]
-
-
-@shown.register
-def _(content: Confirmation, question: Question | None = None) -> list[Table | str]:
-    return [confirmation_table(content.confirmations), content.outcome.sentence]
-
-
-@shown.register
-def _(content: WeightsRecommendation, question: Question | None = None) -> list[Table | str]:
-    return [weights_table(content), *(f"note: {line}" for line in notes(content))]
-
-
-@shown.register
-def _(content: WeightsConfirmation, question: Question | None = None) -> list[Table | str]:
-    return comparison_items(content)
 
 
 def answer_items(context: Context) -> list[Table | str]:

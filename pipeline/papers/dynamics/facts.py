@@ -50,16 +50,16 @@ def shifts(study: ScheduleStudy) -> pd.DataFrame:
     return table.sort_values(["model", "replay", "transfer"], ignore_index=True)
 
 
-def judge_overlap(cells: pd.DataFrame, among: str) -> tuple[str, str]:
-    """Whether shifts are alike among transfer points, or models, without replay."""
+def judge_overlap(cells: pd.DataFrame, key: str) -> tuple[str, str]:
+    """Whether shifts without replay are alike for all values of a key, transfer or model."""
     rows = cells[cells["replay"] == cells["replay"].min()]
-    shift = rows["ours"].abs().groupby([rows[name] for name in ("model", "transfer", "corpus") if name != among])
+    shift = rows["ours"].abs().groupby([rows[name] for name in ("model", "transfer", "corpus") if name != key])
     factor = (shift.max() / shift.min())[shift.size() > 1]
     if factor.empty:
-        return UNKNOWN, f"There is one {among} only."
+        return UNKNOWN, f"There is one {key} only."
     verdict = IN_ORDER if (factor <= OVERLAP).mean() >= MOST else NOT_HERE
     factors = f"{factor.min():.2f} to {factor.max():.2f} ({OVERLAP:g} is alike)"
-    return verdict, f"Among {among}s the shift without replay differs by a factor of {factors}."
+    return verdict, f"Among {key}s the shift without replay differs by a factor of {factors}."
 
 
 def judge_replay(cells: pd.DataFrame) -> tuple[str, str]:
@@ -98,14 +98,11 @@ def turning(study: ScheduleStudy) -> pd.DataFrame:
         schedule = study.schedules[run]
         if np.ptp(schedule.rates) > 0 or schedule.pretrain is None:
             continue
-        curve = study.curve("D_pt", run)
-        fit = fitted(study, FitRequest("dynamics", "D_pt", model, ratio))
-        turn = turning_length(
-            fit, float(schedule.rates[0]), before=schedule.before, pretrain=schedule.pretrain, decay=lambda_of(fit)
-        )
-        measured = return_steps(curve["step"].to_numpy(), curve["loss"].to_numpy()[None])[0]
-        key = (model, round(1 - ratio, 6), transfer)
-        rows += [(*key, "measured", float(measured)), (*key, "predicted", turn["turning_length"])]
+        fit, first = fitted(study, FitRequest("dynamics", "D_pt", model, ratio)), float(schedule.rates[0])
+        turn = turning_length(fit, first, before=schedule.before, pretrain=schedule.pretrain, decay=lambda_of(fit))
+        steps, losses = study.curve("D_pt", run).to_numpy(float).T
+        sides = {"measured": float(return_steps(steps, losses[None])[0]), "predicted": turn["turning_length"]}
+        rows += [(model, round(1 - ratio, 6), transfer, *side) for side in sides.items()]
     if not rows:
         raise PointsError("no run continues at a constant rate without re-warm-up")
     table = pd.DataFrame(rows, columns=["model", "replay", "transfer", "side", "value"])
@@ -139,21 +136,21 @@ def best_designs(study: ScheduleStudy) -> pd.DataFrame:
         runs = runs[(runs["variant"] == "") & (runs["parent"] != "")]
         if runs.empty:
             raise PointsError("the question's own runs have no pre-training")
-        first = runs["run"].iloc[0]
-        past, steps, peak = study.schedules[first].pretrain, study.steps(first), float(runs["peak"].iloc[0])
+        first, peak, low = runs["run"].iloc[0], float(runs["peak"].iloc[0]), float(study.runs["peak"].min())
+        past, steps = study.schedules[first].pretrain, study.steps(first)
         assert past is not None
-        low = float(study.runs["peak"].min())
         plain = [fitted(study, FitRequest("dynamics", corpus, model, 1.0)) for corpus in CORPORA]
         mixed = [fitted(study, FitRequest(REPLAY[corpus], corpus, model)) for corpus in CORPORA]
         losses = np.array([[_annealed(fit, past, potential, steps) for potential in POTENTIALS] for fit in plain])
         for weight in WEIGHTS:
             best = partial(balance, weight=float(weight), steps=steps, pretraining=past)
             weighted = float(weight) * losses[0] + (1 - float(weight)) * losses[1]
-            rows += [
-                ("loss potential", model, weight, POTENTIALS[int(weighted.argmin())]),
-                ("peak rate", model, weight, best(*plain, peak=(low, peak))["peak"]),
-                ("replay", model, weight, best(*mixed, peak=peak, replay=(0.0, 1.0))["replay"]),
-            ]
+            choices = {
+                "loss potential": POTENTIALS[int(weighted.argmin())],
+                "peak rate": best(*plain, peak=(low, peak))["peak"],
+                "replay": best(*mixed, peak=peak, replay=(0.0, 1.0))["replay"],
+            }
+            rows += [(choice, model, weight, value) for choice, value in choices.items()]
     return pd.DataFrame(rows, columns=["choice", "model", "weight", "value"])
 
 

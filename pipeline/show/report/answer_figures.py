@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 import numpy as np
 
+from pipeline.show.report.colours import BLACK, CORPUS_COLOURS, GREY
 from pipeline.show.report.evidence import Evidence, at_target, predicted, section
 from pipeline.show.report.loss_figures import RATIOS
-from pipeline.show.report.marks import (
-    BLACK,
-    CORPUS_COLOURS,
-    GREY,
-    Figure,
-    Key,
-    axis,
-    band,
-    bar,
-    dots,
-    law_colour,
-    line,
-    notes,
-    panel,
-    token_axis,
-    value_range,
-)
-from pipeline.study.artifacts import ConfirmationRow, PredictedLoss
+from pipeline.show.report.marks import Figure, Key, axis, axis_range, band, bar, dots, line, log_axis, notes, panel
+from pipeline.study.artifacts import ConfirmationRow
 from pipeline.study.fits import selected
 from pipeline.study.number_format import label, percent, short
 
@@ -44,11 +26,10 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
     traces, xs, ys = [], [], []
     answers = _laws_drawn(evidence)
     for name, (laws, colour) in answers.items():
-        fits = [evidence.fits[law][corpus] for law, corpus in zip(laws, evidence.corpora)]
-        frames = [at_target(evidence, law, corpus, RATIOS) for law, corpus in zip(laws, evidence.corpora)]
-        if any(frame is None for frame in frames):
+        made = [at_target(evidence, law, corpus, RATIOS) for law, corpus in zip(laws, evidence.corpora)]
+        if not all(made):
             continue
-        general, domain = (fit.predict(frame) for fit, frame in zip(fits, frames) if frame is not None)
+        general, domain = (of_corpus[1] for of_corpus in made if of_corpus)
         rise, first = 100 * (general / before - 1), name == next(iter(answers))
         hover = f"{label(name)}, %{{customdata:.0%}} {label(evidence.domain)}: %{{x:.3f}}, %{{y:+.1f}}%"
         curve = line(domain, rise, colour, "solid" if first else "dash", 2.5, hover)
@@ -59,31 +40,44 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
         ys.append(rise)
     if not traces:
         return None
-    for pair in _confirmed_pairs(evidence):
+    pairs: dict[str, dict[str, ConfirmationRow]] = {}
+    for row in evidence.confirmations:
+        pairs.setdefault(row.run, {})[row.corpus] = row
+    for pair in (pair for pair in pairs.values() if len(pair) == 2):
         x, y = pair[evidence.domain].measured, 100 * (pair[evidence.general].measured / before - 1)
-        ratio = percent(pair[evidence.domain].domain_ratio)
-        hover = f"measured at {ratio} {label(evidence.domain)}: %{{x:.4f}}, %{{y:+.2f}}%"
-        traces.append(dots([x], [y], BLACK, 11, "diamond", hover))
+        hover = f"measured at {percent(pair[evidence.domain].domain_ratio)} {label(evidence.domain)}"
+        traces.append(dots([x], [y], BLACK, 11, "diamond", f"{hover}: %{{x:.4f}}, %{{y:+.2f}}%"))
         xs[0], ys[0] = np.append(xs[0], x), np.append(ys[0], y)
     tolerance = 100 * (evidence.recommendation or evidence.question).goal.tolerance
-    answer = evidence.recommendation.predicted if evidence.recommendation else {}
-    if answer:
-        traces.append(_answer_mark(evidence, answer, before))
-    # The laws of the answer set the range; another law that diverges must not flatten it.
-    x_range, y_range = value_range(xs[0], *xs[1:]), value_range([*ys[0], 0.0, tolerance], *ys[1:])
-    traces.insert(0, line(x_range, [tolerance] * 2, GREY, "dash", 1.6))
-    x = axis(f"loss on {short(evidence.domain)}, nats per token", range=x_range)
-    y = axis(f"loss increase on {short(evidence.general)}", range=y_range, ticksuffix="%")
     keys = [Key(name, colour, "dashed") for name, (_, colour) in answers.items()]
-    keys[0] = dataclasses.replace(keys[0], mark="line")
+    keys[0] = keys[0]._replace(mark="line")
     keys.append(Key(f"tolerance, {tolerance:+.3g}%", GREY, "dashed"))
-    if answer:
+    if evidence.recommendation and (answer := evidence.recommendation.predicted):
+        sides = ("low", "loss", "high")
+        x = [[getattr(answer[evidence.domain], side)] for side in sides]
+        y = [[100 * (getattr(answer[evidence.general], side) / before - 1)] for side in sides]
+        mark = dots(x[1], y[1], BLACK, 16, "circle-open", "the answer: %{x:.4f}, %{y:+.2f}%")
+        traces.append(mark | {"error_x": bar(*x), "error_y": bar(*y)})
         keys.append(Key("the answer, with 90% intervals", BLACK, "ring"))
     if evidence.confirmations:
         keys.append(Key("confirmation runs", BLACK, "diamond"))
+    # The laws of the answer set the range; another law that diverges must not flatten it.
+    x_range, y_range = axis_range(xs[0], *xs[1:]), axis_range([*ys[0], 0.0, tolerance], *ys[1:])
+    traces.insert(0, line(x_range, [tolerance] * 2, GREY, "dash", 1.6))
+    x = axis(f"loss on {short(evidence.domain)}, nats per token", range=x_range)
+    y = axis(f"loss increase on {short(evidence.general)}", range=y_range, ticksuffix="%")
     words = [percent(at) for at in RATIOS[LABELLED]]
     written = notes(xs[0][LABELLED], ys[0][LABELLED], words, x_range, y_range)
     return Figure(keys, [panel("", "", traces, x, y, height=430, annotations=written)])
+
+
+def _laws_drawn(evidence: Evidence) -> dict[str, tuple[tuple[str, str], str]]:
+    """Name -> the laws of general and domain, and a colour: what gave the answer, then each law alone."""
+    general, domain = (evidence.law_of(corpus) for corpus in evidence.corpora)
+    alone = {law: ((law, law), evidence.colour(law)) for law in evidence.laws}
+    if general == domain:
+        return {general: alone[general], **alone}
+    return {f"{general} on {evidence.general}, {domain} on {evidence.domain}": ((general, domain), BLACK), **alone}
 
 
 def agreement(evidence: Evidence) -> Figure | None:
@@ -92,12 +86,12 @@ def agreement(evidence: Evidence) -> Figure | None:
         return None
     panels = []
     for corpus in evidence.corpora:
-        losses, errors, measured, missed = [], [], [], []
+        losses, errors, measured, missed = [], [], [], [[0.0]]
         for law in reversed(evidence.laws):
+            colour = evidence.colour(law)
             rows = selected(evidence.points, corpus, section(evidence.question, law))
             rows = rows.iloc[:: 1 + len(rows) * len(evidence.laws) // MOST_POINTS]
             y, x = predicted(evidence, evidence.fits[law][corpus], rows), rows["loss"].to_numpy()
-            colour = law_colour(evidence, law)
             losses.insert(0, dots(x, y, colour, 5, opacity=0.55))
             errors.insert(0, dots(x, 100 * (y / x - 1), colour, 5, opacity=0.55))
             measured.append(x)
@@ -107,24 +101,22 @@ def agreement(evidence: Evidence) -> Figure | None:
                 continue
             x = np.array([row.measured for row in confirmed])
             sides = [np.array([getattr(row, name) for row in confirmed]) for name in ("low", "predicted", "high")]
-            hover = f"{label(law)}: measured %{{x:.4f}}, predicted %{{y:.4f}}"
-            losses.append(dots(x, sides[1], colour, 12, "diamond", hover) | {"error_y": bar(*sides)})
-            sides = [100 * (side / x - 1) for side in sides]
-            hover = f"{label(law)}: measured %{{x:.4f}}, error %{{y:+.2f}}%"
-            errors.append(dots(x, sides[1], colour, 12, "diamond", hover) | {"error_y": bar(*sides)})
+            relative = [100 * (side / x - 1) for side in sides]
+            for traces, shown, words in ((losses, sides, "predicted %{y:.4f}"), (errors, relative, "error %{y:+.2f}%")):
+                hover = f"{label(law)}: measured %{{x:.4f}}, {words}"
+                traces.append(dots(x, shown[1], colour, 12, "diamond", hover) | {"error_y": bar(*shown)})
             measured.append(x)
-            missed += sides
-        bounds = value_range(np.concatenate(measured))
+            missed += relative
+        bounds = axis_range(np.concatenate(measured))
         x = axis("measured loss, nats per token", range=bounds)
         y = axis("predicted loss, nats per token", range=bounds)
         traces = [line(bounds, bounds, GREY, "dash", 1.2), *losses]
         panels.append(panel(f"Loss on {corpus}", "Predicted against measured", traces, x, y, 330))
-        y = axis("error of the prediction", range=value_range(np.concatenate([*missed, [0.0]])), ticksuffix="%")
+        y = axis("error of the prediction", range=axis_range(np.concatenate(missed)), ticksuffix="%")
         traces = [line(bounds, [0, 0], GREY, "dash", 1.2), *errors]
         panels.append(panel(f"Loss on {corpus}", "Predicted ÷ measured − 1", traces, x, y, 330))
-    keys = [Key(law, law_colour(evidence, law), "dot") for law in evidence.laws]
-    if evidence.confirmations:
-        keys.append(Key("confirmation, with 90% interval", GREY, "diamond"))
+    keys = [Key(law, evidence.colour(law), "dot") for law in evidence.laws]
+    keys += [Key("confirmation, with 90% interval", GREY, "diamond")] if evidence.confirmations else []
     return Figure([*keys, Key("perfect prediction", GREY, "dashed")], panels)
 
 
@@ -138,12 +130,11 @@ def places(evidence: Evidence) -> Figure | None:
     x = [1e9 * place.N if by_size else 100 * place.domain_ratio for place in own]
     names = ("predicted", "low", "high", "measured")
     predicted, low, high, measured = ([getattr(place, name) for place in own] for name in names)
-    spread = [place.sd or 0.0 for place in own]
-    colour = law_colour(evidence, evidence.law_of(corpus))
-    runs = dots(x, measured, BLACK, 11, "diamond", "measured: %{y:.4f}")
-    runs["error_y"] = bar(np.subtract(measured, spread), measured, np.add(measured, spread))
-    shown = [*measured, *np.subtract(measured, spread), *np.add(measured, spread), *predicted]
-    bounds = value_range(shown, low, high)
+    deviations = [place.sd or 0.0 for place in own]
+    below, above = np.subtract(measured, deviations), np.add(measured, deviations)
+    colour = evidence.colour(evidence.law_of(corpus))
+    runs = dots(x, measured, BLACK, 11, "diamond", "measured: %{y:.4f}") | {"error_y": bar(below, measured, above)}
+    bounds = axis_range([*measured, *below, *above, *predicted], low, high)
     traces = [band(x, low, high, colour), line([x[outcome.at]] * 2, bounds, BLACK, "solid", 1)]
     keys = [Key(evidence.law_of(corpus), colour, "line"), Key("90% interval", colour, "band")]
     if (tolerance := outcome.tolerance) is not None:
@@ -153,8 +144,9 @@ def places(evidence: Evidence) -> Figure | None:
     traces += [line(x, predicted, colour, "solid", 2.2, "predicted: %{y:.4f}"), runs]
     noise = f", with the standard deviation of {outcome.seeds} seeds" if outcome.seeds > 1 else ""
     keys += [Key(f"measured{noise}", BLACK, "diamond"), Key("the answer", BLACK, "upright")]
-    by_ratio = axis(f"domain ratio of {short(evidence.domain)}", ticksuffix="%")
-    across = token_axis("parameters of the model, non-embedding", x) if by_size else by_ratio
+    across = axis(f"domain ratio of {short(evidence.domain)}", ticksuffix="%")
+    if by_size:
+        across = log_axis("parameters of the model, non-embedding", x)
     y = axis(f"loss on {short(corpus)}, nats per token", range=bounds)
     return Figure(keys, [panel("", "", traces, across, y, 330)])
 
@@ -176,7 +168,7 @@ def rounds(evidence: Evidence) -> Figure | None:
     ends = [(one.spent + sum(run.cost for run in one.chosen)) / unit for one in known if one.chosen]
     expected = [one.chosen[-1].half_width for one in known if one.chosen]
     planned = [(end, width) for end, width in zip(ends, expected) if width is not None]
-    tolerance, x_range = known[-1].tolerance, value_range([0.0, *spent, *(end for end, _ in planned)])
+    tolerance, x_range = known[-1].tolerance, axis_range([0.0, *spent, *(end for end, _ in planned)])
     colour = CORPUS_COLOURS[1]
     widths = [
         line(x_range, [tolerance] * 2, GREY, "dash", 1.6),
@@ -199,32 +191,7 @@ def rounds(evidence: Evidence) -> Figure | None:
         keys.append(Key("measured by the confirmation runs", BLACK, "dotted"))
     times = "" if unit == 1 else f", {unit:.0e}".replace("e+", "e")
     x = axis(f"{known[-1].unit} of the chosen runs{times}", range=x_range)
-    y = axis("half-width of the 90% interval", range=value_range([0.0, *half, tolerance]))
+    y = axis("half-width of the 90% interval", range=axis_range([0.0, *half, tolerance]))
     y_ratio = axis(f"domain ratio of {short(evidence.domain)}", range=[-0.03, 1.03])
     panels = [panel("", "", widths, x, y, 300), panel("", "", answers, x, y_ratio, 300)]
     return Figure(keys, panels)
-
-
-def _laws_drawn(evidence: Evidence) -> dict[str, tuple[tuple[str, str], str]]:
-    """Name -> the laws of general and domain, and a colour: what gave the answer, then each law alone."""
-    general, domain = (evidence.law_of(corpus) for corpus in evidence.corpora)
-    alone = {law: ((law, law), law_colour(evidence, law)) for law in evidence.laws}
-    if general == domain:
-        return {general: alone[general], **alone}
-    return {f"{general} on {evidence.general}, {domain} on {evidence.domain}": ((general, domain), BLACK), **alone}
-
-
-def _answer_mark(evidence: Evidence, answer: dict[str, PredictedLoss], before: float) -> dict[str, Any]:
-    sides = ("low", "loss", "high")
-    x = [[getattr(answer[evidence.domain], side)] for side in sides]
-    y = [[100 * (getattr(answer[evidence.general], side) / before - 1)] for side in sides]
-    mark = dots(x[1], y[1], BLACK, 16, "circle-open", "the answer: %{x:.4f}, %{y:+.2f}%")
-    return mark | {"error_x": bar(*x), "error_y": bar(*y)}
-
-
-def _confirmed_pairs(evidence: Evidence) -> list[dict[str, ConfirmationRow]]:
-    """The confirmation runs: corpus -> a row of each."""
-    pairs: dict[str, dict[str, ConfirmationRow]] = {}
-    for row in evidence.confirmations:
-        pairs.setdefault(row.run, {})[row.corpus] = row
-    return [pair for pair in pairs.values() if len(pair) == 2]

@@ -1,10 +1,18 @@
-"""Colours of the report: of domain ratios, and of the dark page."""
+"""Colours of the report: of corpora, laws and domain ratios, and of the dark page."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+GREY, BLACK = "#5f6773", "#111111"
+CORPUS_COLOURS = ("#0072B2", "#D55E00")
+"""General, domain: blue and vermilion, which every kind of colour vision tells apart (Okabe and Ito)."""
+LAW_COLOURS = ("#009E73", "#AA4499", "#B07C00", "#3A3F9E", "#6B6B6B", "#56B4E9")
+"""Laws, in the question's order."""
+SERIES = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#B07C00", "#56B4E9", "#3A3F9E", "#6B6B6B", "#88CCEE", "#661100")
+"""Of domains and of methods, in their order, repeated after the last."""
 PAPER = "#14181d"
 """The dark page itself, as in web/page.css."""
 _CHOSEN = {
@@ -18,6 +26,11 @@ _TOWARDS_WHITE = 0.38
 _VIRIDIS = ("#440154", "#414487", "#2a788e", "#22a884", "#7ad151")
 """Domain ratio from 0 to 1: lightness rises, so that it reads in grey, and ends before it is too light."""
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}|rgba\([0-9., ]*\)")
+
+
+def series_colours(names: Sequence[str]) -> dict[str, str]:
+    """A colour for each name."""
+    return dict(zip(names, itertools.cycle(SERIES)))
 
 
 def ratio_colour(ratio: float) -> str:

@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 import numpy as np
 
-from pipeline.show.report.evidence import Evidence
-from pipeline.show.report.marks import CORPUS_COLOURS, GREY, Figure, Key, axis, bar, dots, panel
+from pipeline.show.report.colours import CORPUS_COLOURS, GREY
+from pipeline.show.report.evidence import Evidence, read_if_there
+from pipeline.show.report.marks import Figure, Key, axis, bar, dots, panel
 from pipeline.show.report.page import links_beside, page
 from pipeline.show.report.tables import record
 from pipeline.show.table import Table
@@ -35,6 +36,10 @@ class _Answer:
         mixture = self.content and self.content.mixture
         return float(mixture[self.domain]) if mixture and self.domain in mixture else None
 
+    @property
+    def interval(self) -> str:
+        return f"{self.content.low:.1%} to {self.content.high:.1%}" if self.content else ""
+
 
 def domains_page(context: Context) -> str:
     """The page as HTML; the domains' own pages are beside it.
@@ -45,10 +50,10 @@ def domains_page(context: Context) -> str:
     folder, question = context.study.folder, context.question
     answers = [_read(folder, domain) for domain in question.corpora.domains]
     general, name = question.corpora.general, folder.resolve().name
-    answered = [answer for answer in answers if answer.content is not None]
-    known = [answer for answer in answered if answer.domain_ratio is not None]
+    answered = sum(answer.content is not None for answer in answers)
+    known = [answer for answer in answers if answer.domain_ratio is not None]
     return page(
-        "domains.html", name, f"{len(answers)} domains, each beside {general}: {len(answered)} answered",
+        "domains.html", name, f"{len(answers)} domains, each beside {general}: {answered} answered",
         " ".join(_sentence(answer, name) for answer in answers),
         links=links_beside(folder, "report.html", True), cards=[_card(folder, answer) for answer in answers],
         ratios=_ratios(known) if known else None, answers=_table(answers, general),
@@ -58,9 +63,10 @@ def domains_page(context: Context) -> str:
 
 def _read(folder: Path, domain: str) -> _Answer:
     study = Study(folder, f"answers/{domain}")
-    content = Recommendation.read(study) if Recommendation.path(study).exists() else None
-    rows = Confirmation.read(study).confirmations if content and Confirmation.path(study).exists() else []
-    return _Answer(domain, study.answer("report.html"), content, [row for row in rows if row.recommended])
+    content = read_if_there(Recommendation, study)
+    confirmation = read_if_there(Confirmation, study) if content else None
+    rows = [row for row in confirmation.confirmations if row.recommended] if confirmation else []
+    return _Answer(domain, study.answer("report.html"), content, rows)
 
 
 def _sentence(answer: _Answer, name: str) -> str:
@@ -68,22 +74,18 @@ def _sentence(answer: _Answer, name: str) -> str:
         return f"{answer.domain}: not answered; cptlaw fit and recommend studies/{name} corpora.domain={answer.domain}."
     if answer.domain_ratio is None:
         return f"{answer.domain}: none, {answer.content.binding}."
-    return f"{answer.domain}: {percent(answer.domain_ratio)} ({answer.content.low:.1%} to {answer.content.high:.1%})."
+    return f"{answer.domain}: {percent(answer.domain_ratio)} ({answer.interval})."
 
 
 def _card(folder: Path, answer: _Answer) -> tuple[str, str, str, str]:
     address = quote(answer.place) if (folder / answer.place).exists() else ""
-    if answer.content is None:
-        return answer.domain, "not yet", "no recommendation", address
-    if answer.domain_ratio is None:
-        return answer.domain, "none", answer.content.binding, address
-    interval = f"90% interval {answer.content.low:.1%} to {answer.content.high:.1%}"
-    return (
-        answer.domain,
-        f"{percent(answer.domain_ratio)} {answer.domain}",
-        f"{interval}; {_confirmed(answer)}",
-        address,
-    )
+    value, more = "not yet", "no recommendation"
+    if answer.domain_ratio is not None:
+        value, more = f"{percent(answer.domain_ratio)} {answer.domain}", f"90% interval {answer.interval}"
+        more = f"{more}; {_confirmed(answer)}"
+    elif answer.content is not None:
+        value, more = "none", answer.content.binding
+    return answer.domain, value, more, address
 
 
 def _confirmed(answer: _Answer) -> str:
@@ -94,22 +96,18 @@ def _confirmed(answer: _Answer) -> str:
 def _table(answers: list[_Answer], general: str) -> Table:
     rows = []
     for answer in answers:
-        content = answer.content
-        if content is None:
+        if (content := answer.content) is None:
             rows.append([answer.domain, *["not yet"] * 7])
             continue
-        target = content.target
-        ratio = "none" if answer.domain_ratio is None else percent(answer.domain_ratio)
-        between = "" if answer.domain_ratio is None else f"{content.low:.1%} to {content.high:.1%}"
         losses = [content.predicted.get(corpus) for corpus in (answer.domain, general)]
         predicted = [f"{loss.loss:.4f} ({loss.low:.4f} to {loss.high:.4f})" if loss else "" for loss in losses]
-        run = f"{target.model}, {quantity(target.D * 1e9)} tokens"
+        run = f"{content.target.model}, {quantity(content.target.D * 1e9)} tokens"
         laws = ", ".join(dict.fromkeys(content.law.values()))
-        rows.append([answer.domain, run, laws, ratio, between, *predicted, _confirmed(answer)])
-    columns = [
-        *("domain", "run", "laws", "domain ratio", "90% interval", "loss on it", f"loss on {general}", "confirmation")
-    ]
-    return Table("The answers, losses in nats per token with 90% intervals", columns, rows, left=3)
+        ratio = ["none", ""] if answer.domain_ratio is None else [percent(answer.domain_ratio), answer.interval]
+        rows.append([answer.domain, run, laws, *ratio, *predicted, _confirmed(answer)])
+    columns = ["domain", "run", "laws", "domain ratio", "90% interval", "loss on it", f"loss on {general}"]
+    title = "The answers, losses in nats per token with 90% intervals"
+    return Table(title, [*columns, "confirmation"], rows, left=3)
 
 
 def _ratios(known: list[_Answer]) -> Figure:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -15,23 +15,31 @@ from pipeline.goals.active.history import DesignRound, read_rounds
 from pipeline.goals.registry import goal_of
 from pipeline.question.design import with_peak
 from pipeline.question.schema import LawConfig, Question
-from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation
+from pipeline.show.report.colours import BLACK, LAW_COLOURS
+from pipeline.study.artifacts import Artifact, Confirmation, ConfirmationRow, Outcome, Recommendation
 from pipeline.study.context import Context
 from pipeline.study.fits import fit_file
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from pipeline.study.target import Target, find_target
 
+A = TypeVar("A", bound=Artifact)
 
-@dataclass(frozen=True, eq=False)
+
+def read_if_there(kind: type[A], study: Study) -> A | None:
+    """An artifact of a study; None where it is not there yet.
+
+    Raises:
+        StudyError: it is damaged or of another schema.
+    """
+    return kind.read(study) if kind.path(study).exists() else None
+
+
 class Evidence:
     """The context of a study, with None, or nothing, in place of what is not there yet."""
 
-    context: Context
-
-    @property
-    def study(self) -> Study:
-        """The folder."""
-        return self.context.study
+    def __init__(self, context: Context) -> None:
+        self.context, self.study, self.corpora = context, context.study, context.corpora
+        self.general, self.domain = self.corpora
 
     @cached_property
     def question(self) -> Question:
@@ -58,10 +66,10 @@ class Evidence:
     @cached_property
     def fits(self) -> dict[str, Mapping[str, Fit | LawAverage]]:
         """Law, or average, -> corpus -> fit, of the laws that are fitted to both corpora."""
-        fits: dict[str, Mapping[str, Fit | LawAverage]] = {}
         alone = self.context.fits if self._fitted else {}
-        for law in self._fitted:
-            fits[law] = {corpus: alone[corpus][law] for corpus in self.corpora}
+        fits: dict[str, Mapping[str, Fit | LawAverage]] = {
+            law: {corpus: alone[corpus][law] for corpus in self.corpora} for law in self._fitted
+        }
         weights = self.recommendation.weights if self.recommendation else {}
         if weights and all(of and {*of} <= {*fits} for of in weights.values()):
             fits[AVERAGE] = {
@@ -104,11 +112,11 @@ class Evidence:
 
     @cached_property
     def _any_recommendation(self) -> Recommendation | None:
-        return Recommendation.read(self.study) if Recommendation.path(self.study).exists() else None
+        return read_if_there(Recommendation, self.study)
 
     @cached_property
     def _confirmation(self) -> Confirmation | None:
-        return Confirmation.read(self.study) if Confirmation.path(self.study).exists() else None
+        return read_if_there(Confirmation, self.study)
 
     @cached_property
     def confirmations(self) -> list[ConfirmationRow]:
@@ -153,21 +161,6 @@ class Evidence:
         return lines
 
     @property
-    def general(self) -> str:
-        """Name of the general corpus."""
-        return self.question.corpora.general
-
-    @property
-    def domain(self) -> str:
-        """Name of the domain corpus."""
-        return self.question.corpora.domain
-
-    @property
-    def corpora(self) -> tuple[str, str]:
-        """General, then domain."""
-        return self.context.corpora
-
-    @property
     def laws(self) -> list[str]:
         """The fitted laws, those that gave the answer first."""
         first = self.recommendation.law.values() if self.recommendation else ()
@@ -177,6 +170,15 @@ class Evidence:
         """The law that answered for a corpus, or the first; only where something is fitted."""
         law = self.recommendation.law[corpus] if self.recommendation else ""
         return law if law and (law in self.fits or not self.fits) else next(iter(self.fits))
+
+    def laws_for(self, corpus: str) -> list[str]:
+        """The fitted laws, the one that answered for a corpus first."""
+        return sorted(self.laws, key=lambda law: law != self.law_of(corpus))
+
+    def colour(self, law: str) -> str:
+        """The colour of a law, the same in every figure and table."""
+        laws = list(self.question.law)
+        return LAW_COLOURS[laws.index(law) % len(LAW_COLOURS)] if law in laws else BLACK
 
     @property
     def domain_ratio(self) -> float | None:
@@ -201,9 +203,7 @@ def predicted(evidence: Evidence, fit: Fit | LawAverage, frame: pd.DataFrame) ->
         return np.exp(np.sum([fit.weights[law] * np.log(losses[law]) for law in losses], axis=0))
     memory = fit.params.get("lambda", 0.999)
     frame = with_areas(frame, evidence.context.schedules, memory, LAWS[fit.law].s2.rate_power)
-    columns = frame[fit.columns].to_numpy(float)
-    known = np.all(np.isfinite(columns), axis=1)
-    losses = np.full(len(frame), np.nan)
+    known, losses = np.isfinite(frame[fit.columns].to_numpy(float)).all(axis=1), np.full(len(frame), np.nan)
     if known.any():
         losses[known] = fit.predict(frame.iloc[np.flatnonzero(known)])
     return losses
@@ -215,15 +215,14 @@ def section(question: Question, law: str) -> LawConfig:
     return LawConfig(max(one.from_step for one in sections), max(one.min_ratio for one in sections))
 
 
-def at_target(evidence: Evidence, law: str, corpus: str, ratios: np.ndarray) -> pd.DataFrame | None:
-    """The columns of a law at the end of the target's run, a row a domain ratio; None if one is not known."""
+def at_target(evidence: Evidence, law: str, corpus: str, ratios: np.ndarray) -> tuple[pd.DataFrame, np.ndarray] | None:
+    """The columns of a law at the end of the target's run, a row a ratio, and its losses; None: one is unknown."""
     fit = evidence.fits[law][corpus]
     if evidence.target is None:
         return None
     columns = evidence.target.columns(corpus, fit)
     frame = pd.DataFrame({"r": 1 - ratios if corpus == evidence.general else ratios, **columns})
     try:
-        fit.predict(frame)
+        return frame, fit.predict(frame)
     except PointsError:
         return None
-    return frame

@@ -6,6 +6,7 @@ Python computes the answers at every position of the sliders with `fitting.answe
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable
@@ -18,20 +19,9 @@ from fitting import Fit, LawAverage, PointsError
 from fitting.answers.answer import beyond
 from fitting.answers.trade_off import trade_offs
 from fitting.uncertainty.misfit import extrapolation
+from pipeline.show.report.colours import BLACK, CORPUS_COLOURS, GREY
 from pipeline.show.report.evidence import Evidence
-from pipeline.show.report.marks import (
-    BLACK,
-    CORPUS_COLOURS,
-    GREY,
-    Key,
-    Panel,
-    axis,
-    band,
-    numbers,
-    panel,
-    ratio_axis,
-    token_axis,
-)
+from pipeline.show.report.marks import Key, Panel, axis, band, log_axis, numbers, panel, ratio_axis
 from pipeline.study.fits import prediction_errors, weights
 from pipeline.study.folder import StudyError
 from pipeline.study.target import Target, find_target
@@ -55,20 +45,18 @@ def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
         return None
     laws = {role: (evidence.law_of(corpus), corpus) for role, corpus in zip(ROLES, evidence.corpora)}
     fits = {role: evidence.fits[law][corpus] for role, (law, corpus) in laws.items()}
-    if not all(len(fit.draws) for fit in fits.values()):
+    sizes, lengths = _sizes(evidence, target), _lengths(evidence, target, fits)
+    if not lengths or not all(len(fit.draws) for fit in fits.values()):
         return None
     own = content.goal.tolerance
     evenly = np.linspace(min(0.0, 2 * own), max(0.2, 2 * own), _TOLERANCES)
     tolerances = sorted({*(round(float(at), 6) for at in evenly), own})
-    sizes = _sizes(evidence, target)
-    lengths = _lengths(evidence, target, fits)
+    judged = functools.cache(functools.partial(_of_kind, evidence, fits))
     try:
-        judged = functools.cache(functools.partial(_of_kind, evidence, fits))
         answers = [[_answers(fits, judged, tolerances, size, length) for length in lengths] for size in sizes]
     except PointsError:
         return None
-    if not lengths:
-        return None
+    (least, most), (low, high) = (fits[role].ranges.get("r", (0.0, 1.0)) for role in ROLES)
     asked, inks = content.target, dict(zip(ROLES, CORPUS_COLOURS))
     inks |= {f"{role}_band": band([], [], [], colour)["fillcolor"] for role, colour in inks.items()}
     *curves, tokens = (made.spec["layout"] for made in _panels(evidence, [1e9 * length["D"] for length in lengths]))
@@ -77,7 +65,8 @@ def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
         "tolerances": tolerances,
         "sizes": [{**size, "beyond": _beyond(fits, {"N": size["N"]})} for size in sizes],
         "lengths": [{"D": of["D"], "steps": of["steps"], "beyond": _beyond(fits, of["at"])} for of in lengths],
-        "fitted": _fitted_ratios(fits),
+        # The smallest and the largest domain ratio that both fits saw.
+        "fitted": [max(low, 1 - most), min(high, 1 - least)],
         "curve": _CURVE.round(2).tolist(),
         "answers": answers,
         "start": {
@@ -92,21 +81,19 @@ def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
 
 def explorer_parts(evidence: Evidence, data: dict[str, Any]) -> dict[str, Any]:
     """Sliders, keys and empty plots of the section, to which the script adds."""
-    general, _ = evidence.corpora
     labels = {
-        "tolerances": f"Tolerance: the allowed loss increase on {general}",
+        "tolerances": f"Tolerance: the allowed loss increase on {evidence.general}",
         "sizes": "N, the non-embedding parameters of the model",
         "lengths": "D, the tokens of the CPT run",
     }
-    legend = [
-        Key("loss before CPT", GREY, "dashed"),
-        Key("largest loss within the tolerance", BLACK, "dotted"),
-        Key("the answer, with 90% intervals", BLACK, "ring"),
-        Key("90% prediction interval", GREY, "band"),
-    ]
     return {
         "sliders": [(name, label, len(data[name]), data["start"][name]) for name, label in labels.items()],
-        "legend": legend,
+        "legend": [
+            Key("loss before CPT", GREY, "dashed"),
+            Key("largest loss within the tolerance", BLACK, "dotted"),
+            Key("the answer, with 90% intervals", BLACK, "ring"),
+            Key("90% prediction interval", GREY, "band"),
+        ],
         "panels": list(zip((*ROLES, "map"), _panels(evidence, [1e6, 1e7]))),
     }
 
@@ -114,14 +101,11 @@ def explorer_parts(evidence: Evidence, data: dict[str, Any]) -> dict[str, Any]:
 def _sizes(evidence: Evidence, target: Target) -> list[dict[str, Any]]:
     """N, model and loss before CPT of the measured models and of sizes between them."""
     assert evidence.points is not None
-    measured = {}
+    measured = {target.N: target}
     for name in evidence.points["model"].unique():
-        try:
+        with contextlib.suppress(StudyError):
             trained = find_target(evidence.question, evidence.points, str(name))
-        except StudyError:
-            continue
-        measured.setdefault(trained.N, trained)
-    measured[target.N] = target
+            measured.setdefault(trained.N, trained)
     known = [measured[N] for N in sorted(measured)]
     logs = [math.log(of.N) for of in known]
     between = np.linspace(logs[0], logs[-1], _SIZES)[1:-1] if len(known) > 1 else []
@@ -144,13 +128,9 @@ def _lengths(evidence: Evidence, target: Target, fits: dict[str, Fit | LawAverag
     steps = {*np.geomspace(max(low, 1), high, _LENGTHS).round().astype(int).tolist(), fitted, asked}
     lengths = []
     for run in (target.lasting(count) for count in sorted(steps)):
-        at = {}
-        try:
-            for role, corpus in zip(ROLES, evidence.corpora):
-                at[role] = run.columns(corpus, fits[role])
-        except ValueError:  # the schedule does not fit into a run so short
-            continue
-        lengths.append({"D": run.D, "steps": run.steps, "at": at})
+        with contextlib.suppress(ValueError):  # the schedule does not fit into a run so short
+            at = {role: run.columns(corpus, fits[role]) for role, corpus in zip(ROLES, evidence.corpora)}
+            lengths.append({"D": run.D, "steps": run.steps, "at": at})
     return lengths
 
 
@@ -174,12 +154,11 @@ def _answers(
     length: dict[str, Any],
 ) -> dict[str, Any]:
     """The answers (a list entry a tolerance) and the loss curves at one size and length, rounded as they are shown."""
-    given: dict[str, Any] = {}
     judged = {role: of_kind(role, extrapolation(fit.ranges, size["N"], length["D"])) for role, fit in fits.items()}
-    for role, (_, spread) in judged.items():
-        given[f"{role}_errors"] = spread
-        columns = {name: value for name, value in length["at"][role].items() if name not in ("N", "D")}
-        given[f"{role}_at"] = {**columns, "loss_before": size["before"][role]}
+    given: dict[str, Any] = {f"{role}_errors": errors for role, (_, errors) in judged.items()}
+    for role, columns in length["at"].items():
+        others = {name: value for name, value in columns.items() if name not in ("N", "D")}
+        given[f"{role}_at"] = {**others, "loss_before": size["before"][role]}
     (general, _), (domain, _) = (judged[role] for role in ROLES)
     at_most = np.array(tolerances), size["before"]["general"]
     answers = trade_offs(general, domain, size["N"], length["D"], *at_most, _CURVE, **given)
@@ -209,13 +188,6 @@ def _beyond(fits: dict[str, Fit | LawAverage], at: dict[str, Any]) -> list[str]:
     return [*lines.values()]
 
 
-def _fitted_ratios(fits: dict[str, Fit | LawAverage]) -> list[float]:
-    """The smallest and the largest domain ratio that both fits saw."""
-    low, high = fits["domain"].ranges.get("r", (0.0, 1.0))
-    least, most = fits["general"].ranges.get("r", (0.0, 1.0))
-    return [max(low, 1 - most), min(high, 1 - least)]
-
-
 def _nearest(places: list[float], value: float) -> int:
     return int(np.argmin(np.abs(np.array(places) - value)))
 
@@ -226,10 +198,10 @@ def _panels(evidence: Evidence, tokens: list[float]) -> list[Panel]:
         panel("", f"Loss on {corpus}", [], ratio_axis(evidence.domain), axis("loss, nats per token"), 300)
         for corpus in evidence.corpora
     ]
-    y = token_axis("tokens of the run", tokens)
+    y = log_axis("tokens of the run", tokens)
     y["range"] = numbers([math.log10(tokens[0]), math.log10(tokens[-1])])
     title = f"Loss on {evidence.domain} by domain ratio and tokens"
-    made.append(panel("", title, [], ratio_axis(evidence.domain, 0, 100), y, 300))
+    tokens_map = panel("", title, [], ratio_axis(evidence.domain, 0, 100), y, 300)
     # The last tick stands at the edge.
-    made[-1].spec["layout"]["margin"] = {"l": 10, "r": 26, "t": 8, "b": 10}
-    return made
+    tokens_map.spec["layout"]["margin"] = {"l": 10, "r": 26, "t": 8, "b": 10}
+    return [*made, tokens_map]

@@ -9,24 +9,20 @@ import numpy as np
 import pandas as pd
 
 from fitting.uncertainty.misfit import extrapolation
-from pipeline.show.report.colours import ratio_colour
+from pipeline.show.report.colours import BLACK, GREY, ratio_colour
 from pipeline.show.report.evidence import Evidence, at_target, predicted, section
 from pipeline.show.report.marks import (
-    BLACK,
-    GREY,
     Figure,
     Key,
     Panel,
     axis,
+    axis_range,
     band,
     dots,
-    law_colour,
-    law_keys,
     line,
+    log_axis,
     panel,
     ratio_axis,
-    token_axis,
-    value_range,
 )
 from pipeline.study.fits import first_mixture, prediction_errors
 from pipeline.study.number_format import label, percent, quantity
@@ -46,7 +42,7 @@ def loss_curves(evidence: Evidence) -> Figure | None:
         laws = [law for law in laws if law in evidence.fits]
         drawn |= {(law, law == laws[0]) for law in laws}
         own = points.loc[points["corpus"] == corpus]
-        bounds = value_range([*own["loss"], *own["loss_before"]])
+        bounds = axis_range([*own["loss"], *own["loss_before"]])
         for title, rows in _by_size_and_variant(own):
             span = [rows["tokens"].min(), rows["tokens"].max()]
             traces = [line(span, [rows["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)]
@@ -60,7 +56,7 @@ def loss_curves(evidence: Evidence) -> Figure | None:
                 ratio = float(ratio)  # pyright: ignore[reportArgumentType]
                 hover = f"{percent(ratio)} {label(evidence.domain)}: %{{y:.4f}} at %{{x:.3s}} tokens"
                 traces.append(dots(runs["tokens"], runs["loss"], ratio_colour(ratio), size, symbol, hover))
-            x = token_axis("tokens of the CPT run", rows["tokens"])
+            x = log_axis("tokens of the CPT run", rows["tokens"])
             y = axis("loss, nats per token", range=bounds)
             panels.append(panel(f"Loss on {corpus}", title, traces, x, y))
     keys = [Key(f"{percent(at)} {evidence.domain}", ratio_colour(at), "dot") for at in sorted(set(points["ratio"]))]
@@ -78,7 +74,9 @@ def ratio_curves(evidence: Evidence) -> Figure | None:
     panels = []
     for corpus in evidence.corpora:
         panels += [*_target_panel(evidence, corpus), *_fitted_size_panels(evidence, corpus)]
-    keys = [*law_keys(evidence), Key("90% interval", GREY, "band"), Key("beyond the fitted ratios", GREY, "thin")]
+    first = {evidence.law_of(corpus) for corpus in evidence.corpora}
+    keys = [Key(law, evidence.colour(law), "line" if law in first else "dashed") for law in evidence.laws]
+    keys += [Key("90% interval", GREY, "band"), Key("beyond the fitted ratios", GREY, "thin")]
     keys += [Key("end of a fitted run", GREY, "dot"), Key("loss before CPT", GREY, "dashed")]
     if evidence.confirmations:
         keys.append(Key("confirmation run, in no fit", BLACK, "diamond"))
@@ -92,19 +90,18 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
     if target is None:
         return
     bands, lines, curves, shown = [], [], [], []
-    for law in sorted(evidence.laws, key=lambda law: law != evidence.law_of(corpus)):
-        frame = at_target(evidence, law, corpus, RATIOS)
-        if frame is None:
+    for law in evidence.laws_for(corpus):
+        if (made := at_target(evidence, law, corpus, RATIOS)) is None:
             continue
-        fit = evidence.fits[law][corpus]
-        sides = [fit.predict(frame)]
+        fit, (frame, losses) = evidence.fits[law][corpus], made
+        sides = [losses]
         lines = _law_lines(evidence, law, corpus, sides[0]) + lines
         if len(fit.draws):
             tested = evidence.tested
             kind = extrapolation(fit.ranges, target.N, target.D)
             errors = None if tested is None else prediction_errors(tested, corpus, fit, kind)
             sides += fit.predict_interval(frame, 0.9, errors)
-            bands.append(band(100 * RATIOS, sides[1], sides[2], law_colour(evidence, law)))
+            bands.append(band(100 * RATIOS, sides[1], sides[2], evidence.colour(law)))
         curves += sides
         shown = shown or [side[_seen(evidence, law, corpus)] for side in sides]
     if not curves:
@@ -112,7 +109,7 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
     measured = {row.run: row for row in evidence.confirmations if row.corpus == corpus}.values()
     x, y = [100 * row.domain_ratio for row in measured], [row.measured for row in measured]
     marks = dots(x, y, BLACK, 11, "diamond", "measured: %{y:.4f} at %{x:.1f}%")
-    bounds = value_range([*np.concatenate(shown), *y, target.before[corpus]], *curves)
+    bounds = axis_range([*np.concatenate(shown), *y, target.before[corpus]], *curves)
     rules = [line([0, 100], [target.before[corpus]] * 2, GREY, "dash", 1.2)]
     if evidence.domain_ratio is not None:
         rules.append(line([100 * evidence.domain_ratio] * 2, bounds, BLACK, "solid", 1))
@@ -140,8 +137,7 @@ def _fitted_panel(evidence: Evidence, corpus: str, title: str, ends: pd.DataFram
     """The last points of fitted runs that differ in their ratio and seed, beside what the laws say of such runs."""
     frame = pd.DataFrame({**ends.iloc[0].to_dict(), "r": _own_ratios(evidence, corpus)})
     traces = [line([0, 100], [ends["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)]
-    curves = []
-    laws = sorted(evidence.laws, key=lambda law: law != evidence.law_of(corpus))
+    curves, laws = [], evidence.laws_for(corpus)
     for law in laws:
         losses = predicted(evidence, evidence.fits[law][corpus], frame)
         traces[1:1] = _law_lines(evidence, law, corpus, losses)
@@ -149,7 +145,7 @@ def _fitted_panel(evidence: Evidence, corpus: str, title: str, ends: pd.DataFram
     hover = "measured: %{y:.4f} at %{x:.1f}%"
     traces.append(dots(100 * ends["ratio"], ends["loss"], GREY, 8, hover=hover))
     seen = curves[0][_seen(evidence, laws[0], corpus)]
-    bounds = value_range([*ends["loss"], *ends["loss_before"], *seen], *curves)
+    bounds = axis_range([*ends["loss"], *ends["loss_before"], *seen], *curves)
     y = axis("loss, nats per token", range=bounds)
     return panel(f"Loss on {corpus}", title, traces, ratio_axis(evidence.domain), y)
 
@@ -179,7 +175,7 @@ def _fitted_curves(
 
 def _law_lines(evidence: Evidence, law: str, corpus: str, losses: np.ndarray) -> list[dict[str, Any]]:
     """The curve of a law over RATIOS, thin outside the fitted ratios."""
-    dash, colour = "solid" if law == evidence.law_of(corpus) else "dash", law_colour(evidence, law)
+    dash, colour = "solid" if law == evidence.law_of(corpus) else "dash", evidence.colour(law)
     hover = f"{label(law)}: %{{y:.4f}} at %{{x:.0f}}%"
     # The thin line runs below the whole of the thick one, so that no gap opens where they meet.
     seen = np.where(_seen(evidence, law, corpus), losses, np.nan)

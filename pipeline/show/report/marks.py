@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.show.report.evidence import Evidence
 from pipeline.study.number_format import label, quantity, short
-
-GREY, BLACK = "#5f6773", "#111111"
-CORPUS_COLOURS = ("#0072B2", "#D55E00")
-"""General, domain: blue and vermilion, which every kind of colour vision tells apart (Okabe and Ito)."""
-LAW_COLOURS = ("#009E73", "#AA4499", "#B07C00", "#3A3F9E", "#6B6B6B", "#56B4E9")
-"""Laws, in the question's order."""
-
 
 _AXIS = {
     **{"title": {"standoff": 8}, "automargin": True, "gridcolor": "#e9ecf0", "linecolor": "#aab1bb", "zeroline": False},
@@ -39,28 +30,23 @@ TEMPLATE = {
 """Plotly template of all panels. A page holds it once; a panel that leaves the page takes it along (`Panel.whole`)."""
 
 
-@dataclass(frozen=True)
-class Key:
-    """A line of a figure's key."""
+class Key(NamedTuple):
+    """A line of a figure's key: its meaning in plain text, a CSS colour, and a mark.
+
+    mark: line, thin, dashed, dotted, upright, dot, ring, diamond or band.
+    """
 
     label: str
-    """Its meaning, plain text."""
     colour: str
-    """CSS colour."""
     mark: str
-    """line, thin, dashed, dotted, upright, dot, ring, diamond or band."""
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One plot."""
+class Panel(NamedTuple):
+    """One plot: heading above it and title in plain text, data and layout as Plotly.react takes them."""
 
     group: str
-    """Heading above it."""
     title: str
-    """Its own title, as plain text."""
     spec: dict[str, Any]
-    """data and layout, as Plotly.react takes them."""
 
     @property
     def whole(self) -> dict[str, Any]:
@@ -73,14 +59,11 @@ class Panel:
         return "; ".join(filter(None, (_axis_words(self.spec, side) for side in "xy")))
 
 
-@dataclass(frozen=True)
-class Figure:
-    """Panels with one list of keys."""
+class Figure(NamedTuple):
+    """Panels in reading order, with one list of keys."""
 
     keys: list[Key]
-    """Meaning of colours, lines and marks."""
     panels: list[Panel]
-    """In reading order."""
 
 
 def panel(
@@ -107,7 +90,7 @@ def ratio_axis(domain: str, low: float = -3, high: float = 103) -> dict[str, Any
     return axis(f"domain ratio of {short(domain)}", range=[low, high], dtick=25, ticksuffix="%")
 
 
-def token_axis(title: str, tokens: Iterable[float]) -> dict[str, Any]:
+def log_axis(title: str, tokens: Iterable[float]) -> dict[str, Any]:
     """A logarithmic axis of token counts, labelled at 1 and 3 of each decade, or at 1 if they are many."""
     logs = np.log10(np.array(list(tokens), float))
     low, high = float(logs.min()), float(logs.max())
@@ -151,19 +134,17 @@ def notes(
     x: Iterable[float], y: Iterable[float], words: Iterable[str], x_range: list[float], y_range: list[float]
 ) -> list[dict[str, Any]]:
     """Labels beside points; a label that would touch an earlier one is left out."""
+    beside = {"xanchor": "left", "yanchor": "bottom", "xshift": 5, "yshift": 3, "showarrow": False}
     written: list[tuple[float, float]] = []
     labels = []
     for at_x, at_y, word in zip(x, y, words):
-        left = (at_x - x_range[0]) / (x_range[1] - x_range[0])
-        low = (at_y - y_range[0]) / (y_range[1] - y_range[0])
+        left, low = ((at - ends[0]) / (ends[1] - ends[0]) for at, ends in ((at_x, x_range), (at_y, y_range)))
         # 0.14 and 0.07: width and height of a label on a telephone, relative to the plot.
         free = all(abs(left - x) > 0.14 or abs(low - y) > 0.07 for x, y in written)
-        if not free or not (0 <= left <= 1 and 0 <= low <= 1):
-            continue
-        written.append((left, low))
-        beside = {"xanchor": "left", "yanchor": "bottom", "xshift": 5, "yshift": 3, "showarrow": False}
-        look = {"text": label(word), "bgcolor": "rgba(255,255,255,0.8)"}
-        labels.append({"x": float(at_x), "y": float(at_y), **beside, **look})
+        if free and 0 <= left <= 1 and 0 <= low <= 1:
+            written.append((left, low))
+            text = {"text": label(word), "bgcolor": "rgba(255,255,255,0.8)"}
+            labels.append({"x": float(at_x), "y": float(at_y), **beside, **text})
     return labels
 
 
@@ -174,33 +155,18 @@ def bar(low: Iterable[Any], value: Iterable[Any], high: Iterable[Any]) -> dict[s
     return {"type": "data", "symmetric": False, "thickness": 1.6, "width": 5, **size}
 
 
-def value_range(shown: Iterable[Any], *others: Any) -> list[float]:
+def axis_range(shown: Iterable[Any], *others: Any) -> list[float]:
     """An axis range around values that must be seen; other values may at most double it."""
-    shown = np.asarray(list(shown), float)
-    shown = shown[np.isfinite(shown)]
-    if not len(shown):
+    seen, *more = (np.asarray(list(values), float) for values in (shown, *others))
+    seen, *more = (values[np.isfinite(values)] for values in (seen, *more))
+    if not len(seen):
         return [0.0, 1.0]
-    low, high = float(shown.min()), float(shown.max())
+    low, high = first, last = seen.min(), seen.max()
     room = max(high - low, 1e-3 * abs(high), 1e-9)
-    for values in others:
-        values = np.asarray(values, float)
-        values = values[np.isfinite(values)]
-        if len(values):
-            low = min(low, max(float(values.min()), float(shown.min()) - room / 2))
-            high = max(high, min(float(values.max()), float(shown.max()) + room / 2))
+    for values in filter(len, more):
+        low = min(low, max(values.min(), first - room / 2))
+        high = max(high, min(values.max(), last + room / 2))
     return numbers([low - 0.06 * room, high + 0.06 * room])  # pyright: ignore[reportReturnType]
-
-
-def law_colour(evidence: Evidence, law: str) -> str:
-    """The colour of a law, the same in every figure and table."""
-    laws = list(evidence.question.law)
-    return LAW_COLOURS[laws.index(law) % len(LAW_COLOURS)] if law in laws else BLACK
-
-
-def law_keys(evidence: Evidence) -> list[Key]:
-    """The keys of all laws, those that gave the answer first and solid."""
-    first = {evidence.law_of(corpus) for corpus in evidence.corpora}
-    return [Key(law, law_colour(evidence, law), "line" if law in first else "dashed") for law in evidence.laws]
 
 
 def numbers(values: Iterable[Any]) -> list[float | None]:

@@ -7,10 +7,10 @@ from typing import Any
 
 from pipeline.goals.registry import goal_of
 from pipeline.show.report.answer_figures import agreement, places, rounds, trade_off_curve
+from pipeline.show.report.colours import CORPUS_COLOURS
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.explorer import explorer_data, explorer_parts
 from pipeline.show.report.loss_figures import loss_curves, ratio_curves
-from pipeline.show.report.marks import CORPUS_COLOURS
 from pipeline.show.report.page import links_beside, page
 from pipeline.show.report.tables import held_out, parameters, record
 from pipeline.show.tables import answer_table, candidates_table, confirmation_table
@@ -21,10 +21,7 @@ from pipeline.study.number_format import laws_used, percent, quantity, weights_u
 def study_page(evidence: Evidence) -> str:
     """The page as HTML."""
     study, content, explored = evidence.study, evidence.recommendation, explorer_data(evidence)
-    figures = {
-        figure.__name__: figure(evidence)
-        for figure in (ratio_curves, trade_off_curve, places, rounds, loss_curves, agreement)
-    }
+    figures = (ratio_curves, trade_off_curve, places, rounds, loss_curves, agreement)
     rows = evidence.confirmations
     return page(
         "study.html", study.folder.resolve().name, headline(evidence), answer_sentence(evidence), explored,
@@ -34,9 +31,9 @@ def study_page(evidence: Evidence) -> str:
         explored=explored and explorer_parts(evidence, explored),
         confirmation=confirmation_table(rows) if rows else None,
         held_out=held_out(evidence),
-        parameters=[*parameters(evidence)] if evidence.fits else [],
+        parameters=parameters(evidence) if evidence.fits else [],
         warnings=_warnings(evidence),
-        **figures, **record(evidence),
+        **{figure.__name__: figure(evidence) for figure in figures}, **record(evidence),
     )  # fmt: skip
 
 
@@ -55,22 +52,23 @@ def answer_sentence(evidence: Evidence) -> str:
     content, domain = evidence.recommendation, evidence.domain
     if content is None:
         return " ".join(evidence.missing)
-    target, law = content.target, laws_used(content.law)
-    asked = _asked(evidence, content)
+    target, law, asked = content.target, laws_used(content.law), _asked(evidence, content)
     run = f"{target.model} for {quantity(target.D * 1e9)} tokens"
     if evidence.domain_ratio is None:
         return f"No domain ratio of {domain} is feasible for {run} by {law}: {content.binding}. {asked}"
     peak = f" at a peak learning rate of {content.peak_learning_rate:g}" if content.peak_learning_rate else ""
+    predicted = " and ".join(f"{loss.loss:.4f} on {corpus}" for corpus, loss in content.predicted.items())
     words = [
         f"Train {run} on {_mixture(evidence, evidence.domain_ratio)}{peak} "
         f"(90% interval of the domain ratio: {content.low:.1%} to {content.high:.1%}).",
         f"{asked} Binding constraint: {content.binding}.",
+        f"Losses predicted by {law}, nats per token: {predicted}.",
     ]
-    predicted = [f"{loss.loss:.4f} on {corpus}" for corpus, loss in content.predicted.items()]
-    words.append(f"Losses predicted by {law}, nats per token: {' and '.join(predicted)}.")
     if evidence.answered:
-        errors = [f"(error of the prediction: {row.relative_error:+.2%})" for row in evidence.answered]
-        measured = [f"{row.measured:.4f} on {row.corpus} {error}" for row, error in zip(evidence.answered, errors)]
+        measured = [
+            f"{row.measured:.4f} on {row.corpus} (error of the prediction: {row.relative_error:+.2%})"
+            for row in evidence.answered
+        ]
         words.append(f"The confirmation run measured {' and '.join(measured)}.")
     elif evidence.confirmations:
         words.append("The confirmation runs are of another domain ratio: run cptlaw confirm again.")
@@ -110,15 +108,15 @@ def _answer(evidence: Evidence, content: Recommendation) -> dict[str, Any]:
     return {
         "parts": parts,
         "interval": (low, high),
-        "cards": [(*card, "") for card in _cards(evidence, content)],
+        "cards": _cards(evidence, content),
         "table": answer_table(f"The answer, {content.target.model}", content, evidence.answered, colours),
         "note": note,
         "candidates": candidates_table(content, evidence.domain, {row.model: row.measured for row in own}),
     }
 
 
-def _cards(evidence: Evidence, content: Recommendation) -> list[tuple[str, str, str]]:
-    """Name, value and more of each card."""
+def _cards(evidence: Evidence, content: Recommendation) -> list[tuple[str, str, str, str]]:
+    """Name, value, more and address of each card."""
     target = content.target
     weights = "; ".join(f"on {corpus} {weights_used(of_law)}" for corpus, of_law in content.weights.items() if of_law)
     size = f"N = {quantity(target.N * 1e9)} (non-embedding), {quantity(target.D * 1e9)} tokens"
@@ -126,16 +124,15 @@ def _cards(evidence: Evidence, content: Recommendation) -> list[tuple[str, str, 
     confirmed, words = "not yet", "no run at the recommended domain ratio has been compared"
     if rows := evidence.answered:
         worst = max(abs(row.relative_error) for row in rows)
-        inside = f"{sum(row.inside for row in rows)} of {len(rows)} losses inside their 90% interval"
-        general = [row for row in rows if row.corpus == evidence.general]
-        increases = ((row.corpus, row.measured / content.loss_before[row.corpus] - 1) for row in general)
-        rises = (f"loss increase on {corpus}: {increase:+.2%}" for corpus, increase in increases)
-        confirmed, words = f"within {worst:.2%}", "; ".join([inside, *rises])
+        words = f"{sum(row.inside for row in rows)} of {len(rows)} losses inside their 90% interval"
+        for row in (row for row in rows if row.corpus == evidence.general):
+            words += f"; loss increase on {row.corpus}: {row.measured / content.loss_before[row.corpus] - 1:+.2%}"
+        confirmed = f"within {worst:.2%}"
     return [
-        ("Model", target.model, size),
-        ("Law", " and ".join(dict.fromkeys(content.law.values())), tested),
-        ("Binding constraint", content.binding, _asked(evidence, content)),
-        ("Confirmed", confirmed, words),
+        ("Model", target.model, size, ""),
+        ("Law", " and ".join(dict.fromkeys(content.law.values())), tested, ""),
+        ("Binding constraint", content.binding, _asked(evidence, content), ""),
+        ("Confirmed", confirmed, words, ""),
     ]
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import datetime
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from typing import Any
 
-from fitting import LAWS, Fit, LawAverage
+from fitting import LAWS, LawAverage
 from fitting.schedule import LAMBDA
 from pipeline.plan.cost import costs
+from pipeline.show.report.colours import CORPUS_COLOURS
 from pipeline.show.report.evidence import Evidence
-from pipeline.show.report.marks import CORPUS_COLOURS, law_colour
 from pipeline.show.table import Table
 from pipeline.show.tables import cost_rows
 from pipeline.study.artifacts import Corpora
@@ -41,10 +40,12 @@ _COUNTED = (
     "Tokens and FLOPs are those of the whole plan, evaluations included. Time is the sum over all attempts that "
     "ended, parallel runs counted each."
 )
+Record = dict[str, Any]
+"""What an attempt leaves of itself (`training.attempt`)."""
 _FACTS = {"git": "git revision of cptlaw", "python": "Python", "threads": "threads a run", "device": "machine"}
 
 
-def parameters(evidence: Evidence) -> Iterator[Table]:
+def parameters(evidence: Evidence) -> list[Table]:
     """The points and the quality of each fit, then by corpus every parameter with its interval."""
     fits, tables = [], []
     for corpus, colour in zip(evidence.corpora, CORPUS_COLOURS):
@@ -53,16 +54,22 @@ def parameters(evidence: Evidence) -> Iterator[Table]:
             fit, section = evidence.fits[law][corpus], evidence.question.law.get(law)
             if isinstance(fit, LawAverage) or section is None:
                 continue
-            named = (law, law_colour(evidence, law))
+            named = (law, evidence.colour(law))
             read = (f"{fit.n_points:,}", str(fit.n_runs), str(max(section.from_step, 1)))
             quality = (f"{fit.metrics['r2']:.4f}", f"{fit.metrics['mae']:.4f}")
             fits.append([(corpus, colour), named, *read, percent(section.min_ratio), *quality])
-            rows += [[named, *cells] for cells in _values(fit)]
+            units = {one.name: one.unit for one in (*LAWS[law].parameters, LAMBDA)}
+            intervals, identified = (fit.intervals(0.9), fit.identified) if len(fit.draws) else ({}, {})
+            for name, value in fit.params.items():
+                known = ("no bootstrap", "not known")
+                if name in intervals:
+                    between = " to ".join(f"{side:.4g}" for side in intervals[name])
+                    known = (between, "yes" if identified[name] else "no")
+                rows.append([named, name, units.get(name, ""), f"{value:.4g}", *known])
         columns = ["law", "parameter", "unit", "value", "90% interval", "identified"]
         tables.append(Table(f"Parameters, loss on {corpus}", columns, rows, left=3))
     columns = ["loss on", "law", "points", "runs", "from step", "from ratio", "R²", "mean error, nats"]
-    yield Table("Fits", columns, fits, _INTERVALS, left=2)
-    yield from tables
+    return [Table("Fits", columns, fits, _INTERVALS, left=2), *tables]
 
 
 def held_out(evidence: Evidence) -> Table | None:
@@ -77,78 +84,19 @@ def held_out(evidence: Evidence) -> Table | None:
             own = errors.loc[chosen, "error"]
             if not own.empty:
                 cells = (f"{own.mean():.2%}", f"{own.max():.2%}", f"{len(own):,}")
-                rows.append([(corpus, colour), words, (law, law_colour(evidence, law)), *cells])
+                rows.append([(corpus, colour), words, (law, evidence.colour(law)), *cells])
     columns = ["corpus", "held out", "law", "mean error", "largest error", "points"]
     return Table("Held-out errors of the laws", columns, rows, _REFITTED, left=3)
 
 
-def _measured_cost(evidence: Evidence) -> Table:
-    """Runs, tokens, FLOPs and measured time by role and model."""
-    seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
-    done: Counter[tuple[str, str]] = Counter()
-    last = _last_steps_without_runs(evidence)
-    for run in evidence.plan:
-        seconds[run.role, run.model] += sum(_seconds(record) for record in _attempts(evidence, run.name))
-        whole = evidence.study.state(run) == "done" if last is None else last.get(run.name) == run.spec.steps
-        done[run.role, run.model] += whole
-    groups = costs(evidence.plan, None, evidence.context.question)
-    keys = [(group.role, group.model) for group in groups]
-    times = [*(seconds[key] for key in keys), sum(seconds.values())]
-    rows = [
-        [*cells, duration(time) if last is None else "not here"]
-        for cells, time in zip(cost_rows(groups, [done[key] for key in keys]), times)
-    ]
-    columns = ["role", "model", "N (non-embedding)", "runs done", "tokens", "FLOPs", "measured time"]
-    return Table("Runs, tokens, operations and time", columns, rows, _COUNTED, left=2)
-
-
 def record(evidence: Evidence) -> dict[str, Any]:
     """Cost and provenance, as templates/provenance.html shows it."""
-    software, started = _software(evidence)
-    kept = _last_steps_without_runs(evidence) is not None
-    tables = {"cost": _measured_cost(evidence), "software": software, "texts": _texts(evidence)}
-    return {**tables, "started": started, "kept": kept}
-
-
-def _software(evidence: Evidence) -> tuple[Table, bool]:
-    """Software, machine and time of the runs, and whether any attempt tells of them."""
-    seen: dict[str, Counter[str]] = {}
-    times: list[str] = []
-    for run in evidence.plan:
-        for record in _attempts(evidence, run.name):
-            facts = dict(record.get("packages", {}))
-            for name in ("python", "git", "device", "engine", "precision", "threads"):
-                facts[_FACTS.get(name, name)] = record.get(name)
-            for name, value in facts.items():
-                if value is not None:
-                    seen.setdefault(name, Counter())[str(value)] += 1
-            times += [str(record[side]) for side in ("start", "end") if side in record]
-    seeds = sorted({run.spec.seed for run in evidence.plan})
-    rows = [["study", evidence.study.folder.resolve().name], ["seeds", ", ".join(map(str, seeds))]]
-    if times:
-        rows.append(["runs, first start to last end", f"{min(times)} to {max(times)}"])
-    rows += [[name, _counted(values)] for name, values in seen.items()]
-    rows.append(["this page written by", f"cptlaw {version('cptlaw')}"])
-    return Table("Software, machine and time of the runs", ["item", "value"], rows, left=2, words=True), bool(seen)
-
-
-def _texts(evidence: Evidence) -> Table:
-    """The corpora by their fingerprints, which change with any token, the tokenizer or the split."""
-    try:
-        recorded = Corpora.read(evidence.study).corpora
-    except StudyError:
-        recorded = {}
-    rows = []
-    for name, fingerprint in {name: of for run in evidence.plan for name, of in run.spec.corpora.items()}.items():
-        corpus = recorded.get(name)
-        # The plan names what the runs read; what else is recorded must be of the same text.
-        if corpus is None or corpus.fingerprint != fingerprint:
-            rows.append([name, fingerprint, *["not recorded"] * 3])
-        else:
-            counts = (f"{corpus.tokens.get(split, 0):,}" for split in ("train", "validation"))
-            rows.append([name, fingerprint, corpus.revision or "none", *counts])
-    columns = ["corpus", "fingerprint of its tokens", "commit on the hub", "training tokens", "validation tokens"]
-    return Table("Corpora", columns, rows, left=3)
+    records = {run.name: attempts(evidence.study.runs / run.name) for run in evidence.plan}
+    last = _last_steps_without_runs(evidence)
+    every = [record for of_run in records.values() for record in of_run]
+    software, started = _software(evidence, every)
+    cost = _measured_cost(evidence, records, last)
+    return {"cost": cost, "software": software, "texts": _texts(evidence), "started": started, "kept": last is not None}
 
 
 def _last_steps_without_runs(evidence: Evidence) -> dict[str, int] | None:
@@ -163,30 +111,63 @@ def _last_steps_without_runs(evidence: Evidence) -> dict[str, int] | None:
         return None
 
 
-def _values(fit: Fit) -> Iterable[list[str]]:
-    units = {one.name: one.unit for one in (*LAWS[fit.law].parameters, LAMBDA)}
-    drawn = len(fit.draws) > 0
-    intervals, identified = (fit.intervals(0.9), fit.identified) if drawn else ({}, {})
-    for name, value in fit.params.items():
-        between, known = "no bootstrap", "not known"
-        if drawn:
-            between = " to ".join(f"{side:.4g}" for side in intervals[name])
-            known = "yes" if identified[name] else "no"
-        yield [name, units.get(name, ""), f"{value:.4g}", between, known]
+def _measured_cost(evidence: Evidence, records: dict[str, list[Record]], last: dict[str, int] | None) -> Table:
+    """Runs, tokens, FLOPs and measured time by role and model."""
+    seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
+    done: Counter[tuple[str, str]] = Counter()
+    for run in evidence.plan:
+        for record in records[run.name]:
+            if "start" in record and "end" in record:
+                start, end = (datetime.datetime.fromisoformat(record[side]) for side in ("start", "end"))
+                seconds[run.role, run.model] += (end - start).total_seconds()
+        whole = evidence.study.state(run) == "done" if last is None else last.get(run.name) == run.spec.steps
+        done[run.role, run.model] += whole
+    groups = costs(evidence.plan, None, evidence.context.question)
+    keys = [(group.role, group.model) for group in groups]
+    times = [*(seconds[key] for key in keys), sum(seconds.values())]
+    rows = [
+        [*cells, duration(time) if last is None else "not here"]
+        for cells, time in zip(cost_rows(groups, [done[key] for key in keys]), times)
+    ]
+    columns = ["role", "model", "N (non-embedding)", "runs done", "tokens", "FLOPs", "measured time"]
+    return Table("Runs, tokens, operations and time", columns, rows, _COUNTED, left=2)
 
 
-def _counted(values: Counter[str]) -> str:
-    if len(values) == 1:
-        return next(iter(values))
-    return "; ".join(f"{value} ({count} attempts)" for value, count in values.most_common())
+def _software(evidence: Evidence, records: list[Record]) -> tuple[Table, bool]:
+    """Software, machine and time of the runs, and whether any attempt tells of them."""
+    seen: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for record in records:
+        facts = dict(record.get("packages", {}))
+        for name in ("python", "git", "device", "engine", "precision", "threads"):
+            facts[_FACTS.get(name, name)] = record.get(name)
+        for name, value in facts.items():
+            if value is not None:
+                seen[name][str(value)] += 1
+    times = [str(record[side]) for record in records for side in ("start", "end") if side in record]
+    seeds = sorted({run.spec.seed for run in evidence.plan})
+    rows = [["study", evidence.study.folder.resolve().name], ["seeds", ", ".join(map(str, seeds))]]
+    if times:
+        rows.append(["runs, first start to last end", f"{min(times)} to {max(times)}"])
+    for name, values in seen.items():
+        counted = [f"{value} ({count} attempts)" for value, count in values.most_common()]
+        rows.append([name, "; ".join(counted if len(values) > 1 else values)])
+    rows.append(["this page written by", f"cptlaw {version('cptlaw')}"])
+    return Table("Software, machine and time of the runs", ["item", "value"], rows, left=2, words=True), bool(seen)
 
 
-def _attempts(evidence: Evidence, run: str) -> Iterable[dict[str, Any]]:
-    return attempts(evidence.study.runs / run)
-
-
-def _seconds(record: dict[str, Any]) -> float:
-    if "start" not in record or "end" not in record:
-        return 0.0
-    start, end = (datetime.datetime.fromisoformat(record[side]) for side in ("start", "end"))
-    return (end - start).total_seconds()
+def _texts(evidence: Evidence) -> Table:
+    """The corpora by their fingerprints, which change with any token, the tokenizer or the split."""
+    try:
+        recorded = Corpora.read(evidence.study).corpora
+    except StudyError:
+        recorded = {}
+    rows = []
+    for name, fingerprint in {name: of for run in evidence.plan for name, of in run.spec.corpora.items()}.items():
+        corpus, known = recorded.get(name), ["not recorded"] * 3
+        # The plan names what the runs read; what else is recorded must be of the same text.
+        if corpus and corpus.fingerprint == fingerprint:
+            counts = (f"{corpus.tokens.get(split, 0):,}" for split in ("train", "validation"))
+            known = [corpus.revision or "none", *counts]
+        rows.append([name, fingerprint, *known])
+    columns = ["corpus", "fingerprint of its tokens", "commit on the hub", "training tokens", "validation tokens"]
+    return Table("Corpora", columns, rows, left=3)

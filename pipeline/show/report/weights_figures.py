@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pipeline.goals.weights.artifacts import DesignFit, WeightsConfirmation, WeightsRecommendation
-from pipeline.show.report.marks import (
-    BLACK,
-    GREY,
-    Figure,
-    Key,
-    Panel,
-    axis,
-    bar,
-    dots,
-    line,
-    panel,
-    token_axis,
-    value_range,
-)
+from pipeline.show.report.colours import BLACK, GREY, series_colours
+from pipeline.show.report.marks import Figure, Key, Panel, axis, axis_range, bar, dots, line, log_axis, panel
 from pipeline.study.number_format import label, percent, quantity, short
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#B07C00", "#56B4E9", "#3A3F9E", "#6B6B6B", "#88CCEE", "#661100")
-"""Of domains and of methods, in their order, repeated after the last."""
 SCALES = ("#009E73", "#AA4499")
 """Of the curves at the smaller and the larger scale."""
-
-
-def colours(names: Sequence[str]) -> dict[str, str]:
-    """A colour for each name."""
-    return {name: COLOURS[at % len(COLOURS)] for at, name in enumerate(names)}
 
 
 def _weight_axis() -> dict[str, Any]:
@@ -43,7 +23,7 @@ def _weight_axis() -> dict[str, Any]:
 def weights_by_method(content: WeightsRecommendation) -> Figure:
     """The weights of every proposal, a row a domain; the recommended ones with their interval."""
     domains, rows = list(content.mixture), content.proposals
-    ink = colours([row.method for row in rows])
+    ink = series_colours([row.method for row in rows])
     places = np.arange(len(domains), dtype=float)[::-1]
     traces = []
     for at, row in enumerate(rows):
@@ -69,7 +49,7 @@ def weights_by_scale(content: WeightsRecommendation) -> Figure | None:
     if not rows:
         return None
     domains = list(content.mixture)
-    ink = colours(domains)
+    ink = series_colours(domains)
     panels = []
     for row in rows:
         path, designs = row.details.path, row.details.designs
@@ -85,7 +65,7 @@ def weights_by_scale(content: WeightsRecommendation) -> Figure | None:
             traces.append(dots([design.tokens for design in designs], optima, ink[domain], 8, "circle", hover))
         top = max(max(place.weights.values()) for place in path)
         traces.append(line([content.target.tokens] * 2, [0.0, top], BLACK, "dash", 1.2))
-        x = token_axis("tokens of the run", [*totals, content.target.tokens])
+        x = log_axis("tokens of the run", [*totals, content.target.tokens])
         panels.append(panel("", row.method, traces, x, _weight_axis(), 320))
     keys = [Key(domain, ink[domain], "line") for domain in domains]
     keys += [Key("optimum of the runs at a scale", GREY, "dot"), Key("without caps", GREY, "dotted")]
@@ -102,7 +82,7 @@ def domain_curves(content: WeightsRecommendation) -> Figure | None:
         return None
     shown = [point / design.base_value for design in designs for points in design.points.values() for seed in points
              for point in seed]  # fmt: skip
-    bounds = value_range(shown)
+    bounds = axis_range(shown)
     panels = [_domain_panel(domain, designs, bounds) for domain in content.mixture]
     keys = [Key(f"base run of {quantity(design.tokens)} tokens", ink, "line") for design, ink in zip(designs, SCALES)]
     keys += [Key("a run, one seed", GREY, "dot"), Key("optimum", GREY, "diamond")]
@@ -131,7 +111,7 @@ def _domain_panel(domain: str, designs: list[DesignFit], bounds: list[float]) ->
 def losses_by_method(comparison: WeightsConfirmation) -> Figure:
     """The mean over the domains of every confirmation run, and the mean over the seeds."""
     rows = comparison.ranked
-    ink = colours([row.method for row in comparison.methods])
+    ink = series_colours([row.method for row in comparison.methods])
     places = np.arange(len(rows), dtype=float)[::-1]
     traces = []
     for place, row in zip(places, rows):
@@ -141,14 +121,14 @@ def losses_by_method(comparison: WeightsConfirmation) -> Figure:
         traces.append(dots([row.value], [place], colour, 12, "diamond-open", hover))
     unit = "mean loss over the domains, nats per token" if comparison.average == "loss" else "mean perplexity"
     y = axis("", range=[-0.6, len(rows) - 0.4], tickvals=places.tolist(), ticktext=[short(row.method) for row in rows])
-    bounds = value_range([value for row in rows for value in row.values])
+    bounds = axis_range([value for row in rows for value in row.values])
     keys = [Key("one seed", GREY, "dot"), Key("mean of the seeds", GREY, "diamond")]
     return Figure(keys, [panel("", "", traces, axis(unit, range=bounds, nticks=5), y, 90 + 34 * len(rows))])
 
 
 def confirmation_curves(comparison: WeightsConfirmation, points: pd.DataFrame) -> Figure | None:
     """The mean over domains and seeds while the confirmation runs train; None without their points."""
-    ink = colours([row.method for row in comparison.methods])
+    ink = series_colours([row.method for row in comparison.methods])
     chosen = points[points["step"] > 0]
     values = chosen["loss"] if comparison.average == "loss" else np.exp(chosen["loss"])
     chosen = chosen.assign(value=values * chosen["corpus"].map(comparison.domain_values))
@@ -166,8 +146,8 @@ def confirmation_curves(comparison: WeightsConfirmation, points: pd.DataFrame) -
         return None
     unit = "mean loss, nats per token" if comparison.average == "loss" else "mean perplexity"
     keys = [Key(row.method, ink[row.method], "line") for row in comparison.methods]
-    x = token_axis("tokens", tokens)
-    return Figure(keys, [panel("", "", traces, x, axis(unit, range=value_range(shown)), 360)])
+    x = log_axis("tokens", tokens)
+    return Figure(keys, [panel("", "", traces, x, axis(unit, range=axis_range(shown)), 360)])
 
 
 def weights_by_step(content: WeightsRecommendation) -> Figure | None:
@@ -175,7 +155,7 @@ def weights_by_step(content: WeightsRecommendation) -> Figure | None:
     row = next((row for row in content.proposals if row.method == "doremi"), None)
     if row is None:
         return None
-    ink = colours(list(content.mixture))
+    ink = series_colours(list(content.mixture))
     panels = []
     for number, design in enumerate(row.details.rounds, start=1):
         for seed, path in enumerate(design.paths):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
-from pipeline.show.report.evidence import Evidence
+from pipeline.show.report.colours import series_colours
+from pipeline.show.report.evidence import Evidence, read_if_there
 from pipeline.show.report.page import links_beside, page
 from pipeline.show.report.tables import record
 from pipeline.show.report.weights_figures import (
-    colours,
     confirmation_curves,
     domain_curves,
     losses_by_method,
@@ -37,11 +37,10 @@ def weights_page(evidence: Evidence) -> str:
         StudyError: no plan, or a file that is damaged or of another schema.
     """
     study = evidence.study
-    content = WeightsRecommendation.read(study) if WeightsRecommendation.path(study).exists() else None
-    comparison = WeightsConfirmation.read(study) if WeightsConfirmation.path(study).exists() else None
+    content, comparison = read_if_there(WeightsRecommendation, study), read_if_there(WeightsConfirmation, study)
     better = better_reference(comparison) if comparison else None
     mixture = better.weights if better else content.mixture if content else {}
-    ink = colours(list(mixture))
+    ink = series_colours(list(mixture))
     collected = (study.folder / "points.parquet").exists()
     return page(
         "weights.html", study.folder.resolve().name, _headline(content, mixture), _summary(content, comparison),

@@ -12,7 +12,7 @@ from pipeline.question.schema import TrackingConfig
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.loss_figures import loss_curves, ratio_curves
 from pipeline.show.report.study_page import study_page
-from pipeline.show.tracking.runs import TrackedRun, forget, marker, mode_of, open_run
+from pipeline.show.tracking.runs import TrackedRun, marker, mode_of, open_run
 from pipeline.study.context import Context
 from pipeline.study.folder import Study
 
@@ -36,11 +36,10 @@ def track(study: Study, tracking: TrackingConfig, mode: str | None = None) -> bo
     if question.goal_kind.many_domains:
         return False
     evidence = Evidence(Context(question, study))
-    forget(study, identity)
     name = study.folder.resolve().name
     config = {"study": name, "domain": question.corpora.domain, "general": question.corpora.general}
-    shown = {"id": identity, "name": f"{name} fit", "job_type": "fit", "tags": list(question.law), "config": config}
-    tracked = open_run(study, tracking, mode or mode_of(tracking), **shown)
+    mode = mode or mode_of(tracking)
+    tracked = open_run(study, tracking, mode, identity, f"{name} fit", "fit", list(question.law), config)
     _log(tracked, evidence)
     tracked.end(0, answer_summary(evidence))
     return True
@@ -59,13 +58,13 @@ def answer_identity(study: Study) -> str | None:
 
 def answer_summary(evidence: Evidence) -> dict[str, Any]:
     """Numbers of the recommendation and of the confirmation, for wandb's run summary."""
-    content, numbers = evidence.recommendation, {}
-    if content is not None:
-        numbers |= {"law": content.law, "binding": content.binding, "low": content.low, "high": content.high}
+    numbers: dict[str, Any] = {}
+    if (content := evidence.recommendation) is not None:
+        numbers = {name: getattr(content, name) for name in ("law", "binding", "low", "high")}
         numbers["domain_ratio"] = evidence.domain_ratio
-    for corpus, loss in content.predicted.items() if content else ():
-        numbers |= {f"predicted/{corpus}": loss.loss}
-        numbers |= {f"predicted_low/{corpus}": loss.low, f"predicted_high/{corpus}": loss.high}
+        for corpus, loss in content.predicted.items():
+            sides = {"predicted": loss.loss, "predicted_low": loss.low, "predicted_high": loss.high}
+            numbers |= {f"{side}/{corpus}": value for side, value in sides.items()}
     for row in evidence.answered:
         keys = ("predicted", "measured", "relative_error", "inside")
         numbers |= {f"{key}/{row.corpus}": getattr(row, key) for key in keys}

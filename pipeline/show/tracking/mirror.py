@@ -29,9 +29,6 @@ class Mirror:
 
     def __init__(self, study: Study, tracking: TrackingConfig) -> None:
         self._study, self._tracking = study, tracking
-        self._process: subprocess.Popen[bytes] | None = None
-        if tracking.kind == "none":
-            return
         self._process = _start("follow", study, tracking)
         if self._process is not None and self._process.stdin is not None:
             os.set_blocking(self._process.stdin.fileno(), False)
@@ -61,10 +58,6 @@ class Mirror:
         _wait(process, self._study, self._tracking.wait if seconds is None else seconds)
 
 
-NO_MIRROR = Mirror(Study(Path()), TrackingConfig())
-"""Of tracking=none."""
-
-
 @contextlib.contextmanager
 def mirrored(study: Study, question: Question, first: bool = True) -> Iterator[Mirror]:
     """A mirror for the length of a block; of several processes that train a run only the first has one."""
@@ -77,25 +70,26 @@ def mirrored(study: Study, question: Question, first: bool = True) -> Iterator[M
 
 def track_answer(study: Study, question: Question) -> None:
     """Copy fits, answer and report of a study into a wandb run; waits tracking.wait seconds at most."""
-    _run(study, question.tracking, "answer")
+    _run("answer", study, question.tracking)
 
 
 def track_job(study: Study, question: Question, runs: list[str], exit_code: int, objective: float | None) -> None:
     """Report to a sweep how the job of its agent ended; a job that was stopped is given out again."""
-    measured = [] if objective is None else ["--objective", repr(objective)]
-    _run(study, question.tracking, "job", *runs, "--exit-code", str(int(exit_code)), *measured)
+    _run("job", study, question.tracking, json.dumps([runs, int(exit_code), objective]))
 
 
-def _run(study: Study, tracking: TrackingConfig, task: str, *more: str) -> None:
+def _run(task: str, study: Study, tracking: TrackingConfig, *more: str) -> None:
     """Run a task of the mirror's program to its end, or for tracking.wait seconds."""
-    if tracking.kind != "none" and (process := _start(task, study, tracking, *more)) is not None:
+    if (process := _start(task, study, tracking, *more)) is not None:
         try:
             _wait(process, study, tracking.wait)
         finally:
-            end_group(process)
+            _end_group(process)
 
 
 def _start(task: str, study: Study, tracking: TrackingConfig, *more: str) -> subprocess.Popen[bytes] | None:
+    if tracking.kind == "none":
+        return None
     program = [sys.executable, "-m", "pipeline.show.tracking.mirror_process", task, str(Path(study.folder).resolve())]
     try:
         # A session of its own: a signal that stops this process must not cut off the last rows.
@@ -116,24 +110,24 @@ def _wait(process: subprocess.Popen[bytes], study: Study, seconds: float) -> Non
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
-        end_group(process)
+        _end_group(process)
         warn(f"wandb did not end within {seconds:g} s; copy the rest with cptlaw track sync {study.folder}")
 
 
-def environment(study: Study, *, of_agent: bool = False) -> dict[str, str]:
-    """The environment of a process that uses wandb, with wandb's own files in the study."""
-    place = study.folder.resolve() / "wandb"
-    inherited = {name: value for name, value in os.environ.items() if of_agent or name not in OF_A_SWEEP}
-    own = {"WANDB_DATA_DIR": str(place / "data"), "WANDB_CACHE_DIR": str(place / "cache")}
-    # Loading torch or opening many threads beside a training process would slow it down.
-    return {**own, **inherited, "OMP_NUM_THREADS": "1"}
-
-
-def end_group(process: subprocess.Popen[bytes]) -> None:
+def _end_group(process: subprocess.Popen[bytes]) -> None:
     """End a process and its children, wandb's service among them."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def environment(study: Study, *, of_agent: bool = False) -> dict[str, str]:
+    """The environment of a process that uses wandb, with wandb's own files in the study."""
+    folder = study.folder.resolve() / "wandb"
+    inherited = {name: value for name, value in os.environ.items() if of_agent or name not in OF_A_SWEEP}
+    own = {"WANDB_DATA_DIR": str(folder / "data"), "WANDB_CACHE_DIR": str(folder / "cache")}
+    # Loading torch or opening many threads beside a training process would slow it down.
+    return {**own, **inherited, "OMP_NUM_THREADS": "1"}
 
 
 def warn(line: str) -> None:
@@ -144,3 +138,7 @@ def warn(line: str) -> None:
 def reason(error: Exception) -> str:
     """The first line of an error."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+NO_MIRROR = Mirror(Study(Path()), TrackingConfig())
+"""Of tracking=none."""

@@ -1,18 +1,16 @@
-"""The process that uses wandb for others: python -m pipeline.show.tracking.mirror_process TASK STUDY TRACKING.
+"""The process that uses wandb for others: python -m pipeline.show.tracking.mirror_process TASK STUDY TRACKING [JOB].
 
 follow: copy the attempts that are named on stdin, until it closes. answer: fits and report. job: of a sweep.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import queue
 import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import wandb
 
@@ -31,33 +29,26 @@ def main() -> None:
     # The training process ends this one by closing its stdin, so that the last rows are copied.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("task", choices=("follow", "answer", "job"))
-    parser.add_argument("study", type=Path)
-    parser.add_argument("tracking")
-    parser.add_argument("runs", nargs="*")
-    parser.add_argument("--objective", type=float)
-    parser.add_argument("--exit-code", type=int, default=0)
-    arguments = parser.parse_args()
-    study, tracking = Study(arguments.study), TrackingConfig(**json.loads(arguments.tracking))
+    task, folder, given, *job = sys.argv[1:]
+    study, tracking = Study(Path(folder)), TrackingConfig(**json.loads(given))
     try:
-        if arguments.task == "follow":
-            follow(study, tracking)
-        elif arguments.task == "answer":
+        if task == "follow":
+            _follow(study, tracking)
+        elif task == "answer":
             from pipeline.show.tracking.answer import track
 
             track(study, tracking)
         else:
-            _track_job(study, tracking, arguments.runs, arguments.exit_code, arguments.objective)
+            _track_job(study, tracking, *json.loads(job[0]))
     except Exception as error:
         warn(f"{reason(error)}; copy the rest with cptlaw track sync {study.folder}")
         sys.exit(1)
 
 
-def follow(study: Study, tracking: TrackingConfig) -> None:
+def _follow(study: Study, tracking: TrackingConfig) -> None:
     """Copy one attempt after another, as they are named on stdin."""
     copy = WandbCopy(study, tracking, mode_of(tracking))
-    begun: queue.Queue[dict[str, Any] | None] = queue.Queue()
+    begun: queue.Queue[Attempt | None] = queue.Queue()
     threading.Thread(target=_listen, args=(begun,), daemon=True).start()
     current: list[Attempt] = []
     while True:
@@ -70,12 +61,12 @@ def follow(study: Study, tracking: TrackingConfig) -> None:
         copy.sync(current, over=True)
         if started is None:
             return
-        current = [Attempt(**started)]
+        current = [started]
 
 
-def _listen(begun: queue.Queue[dict[str, Any] | None]) -> None:
+def _listen(begun: queue.Queue[Attempt | None]) -> None:
     for line in sys.stdin:
-        begun.put(json.loads(line))
+        begun.put(Attempt(**json.loads(line)))
     begun.put(None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from training.durable import read_lines_whole
 
 STEP = "step"
 """Axis of every curve; wandb's own step counts rows."""
-_LARGEST_STEP = 2**53
 Row = dict[str, float]
 
 
@@ -24,13 +23,10 @@ def point_rows(lines: Iterable[Any]) -> list[Row]:
     """
     rows: dict[int, Row] = {}
     for line in lines:
-        if (step := _step(line)) is None or not isinstance(corpus := line.get("corpus"), str):
-            continue
-        row = rows.setdefault(step, {STEP: step})
-        for key in ("tokens", "learning_rate"):
-            _set(row, key, line.get(key))
-        for key in ("loss", "loss_stderr"):
-            _set(row, f"{key}/{corpus}", line.get(key))
+        if _has_step(line) and isinstance(corpus := line.get("corpus"), str):
+            values = {key: line.get(key) for key in ("tokens", "learning_rate")}
+            values |= {f"{key}/{corpus}": line.get(key) for key in ("loss", "loss_stderr")}
+            rows.setdefault(line[STEP], {STEP: line[STEP]}).update(_finite(values))
     return [rows[step] for step in sorted(rows)]
 
 
@@ -40,21 +36,12 @@ def metric_rows(lines: Iterable[Any]) -> list[Row]:
     >>> metric_rows([{"step": 20, "loss": 3.0, "learning_rate": 1e-3, "mfu": None}])
     [{'step': 20, 'train/loss': 3.0, 'learning_rate': 0.001}]
     """
-    rows = []
-    for line in lines:
-        if (step := _step(line)) is None:
-            continue
-        row: Row = {STEP: step}
-        for key, value in line.items():
-            if key != STEP:
-                _set(row, key if key == "learning_rate" else f"train/{key}", value)
-        rows.append(row)
-    return rows
-
-
-def in_order(points: Iterable[Row], metrics: Iterable[Row]) -> list[Row]:
-    """Both by step; at the same step the validation losses come first."""
-    return sorted([*points, *metrics], key=lambda row: row[STEP])
+    names = {STEP: STEP, "learning_rate": "learning_rate"}
+    return [
+        _finite({names.get(key, f"train/{key}"): value for key, value in line.items()}) | {STEP: line[STEP]}
+        for line in lines
+        if _has_step(line)
+    ]
 
 
 def rows_by_attempt(folder: Path, records: list[dict[str, Any]]) -> dict[int, list[Row]]:
@@ -72,15 +59,14 @@ def rows_by_attempt(folder: Path, records: list[dict[str, Any]]) -> dict[int, li
         while metrics and metrics[-1][STEP] >= row[STEP]:
             metrics.pop()
         metrics.append(row)
-    shared: dict[int, list[Row]] = {}
+    rows: dict[int, list[Row]] = {}
     # The last first: an attempt replaces earlier ones from its first step on.
     for record in reversed(records):
         first = int(record.get("from_step", 0))
-        own_points = [row for row in points if row[STEP] >= first]
-        own_metrics = [row for row in metrics if row[STEP] > first]
-        points, metrics = points[: len(points) - len(own_points)], metrics[: len(metrics) - len(own_metrics)]
-        shared[record["attempt"]] = in_order(own_points, own_metrics)
-    return dict(sorted(shared.items()))
+        rows[record["attempt"]] = _in_order(points, metrics, first)
+        points = [row for row in points if row[STEP] < first]
+        metrics = [row for row in metrics if row[STEP] <= first]
+    return dict(sorted(rows.items()))
 
 
 def rows_so_far(folder: Path, first: int, metrics_before: int, over: bool) -> list[Row]:
@@ -94,10 +80,15 @@ def rows_so_far(folder: Path, first: int, metrics_before: int, over: bool) -> li
         # Until the attempt has written metrics, points.jsonl may hold steps that it will repeat.
         points = _lines(folder / "points.jsonl") if metrics or over else []
         # Read again until nothing is new: else a loss could be logged before the metrics of earlier steps.
-        more = _lines(folder / "metrics.jsonl", metrics_before)
-        if len(more) == len(metrics):
-            return in_order([row for row in point_rows(points) if row[STEP] >= first], metric_rows(metrics))
+        if len(more := _lines(folder / "metrics.jsonl", metrics_before)) == len(metrics):
+            return _in_order(point_rows(points), metric_rows(metrics), first)
         metrics = more
+
+
+def _in_order(points: Iterable[Row], metrics: Iterable[Row], first: int) -> list[Row]:
+    """The rows of an attempt from a first step, by step; at the same step the validation losses come first."""
+    own = [row for row in points if row[STEP] >= first] + [row for row in metrics if row[STEP] > first]
+    return sorted(own, key=lambda row: row[STEP])
 
 
 def _lines(path: Path, offset: int = 0) -> list[Any]:
@@ -106,23 +97,14 @@ def _lines(path: Path, offset: int = 0) -> list[Any]:
         return []
     if not offset:
         return read_lines_whole(path)
-    with path.open("rb") as stream:
-        stream.seek(offset)
-        data = stream.read()
+    data = path.read_bytes()[offset:]
     return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines() if line.strip()]
 
 
-def _step(line: Any) -> int | None:
-    step = line.get(STEP) if isinstance(line, dict) else None
-    right = isinstance(step, int) and not isinstance(step, bool) and 0 <= step < _LARGEST_STEP
-    return step if right else None
+def _has_step(line: Any) -> bool:
+    return isinstance(line, dict) and type(line.get(STEP)) is int and 0 <= line[STEP] < 2**53
 
 
-def _set(row: Row, key: str, value: Any) -> None:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except OverflowError:
-            return
-        if math.isfinite(number):
-            row[key] = number
+def _finite(values: dict[str, Any]) -> Row:
+    numbers = {key: value for key, value in values.items() if type(value) in (int, float)}
+    return {key: float(value) for key, value in numbers.items() if abs(value) <= sys.float_info.max}
