@@ -29,7 +29,7 @@ from pipeline.study.collect import read_points
 from pipeline.study.context import Context, context_of
 from pipeline.study.fits import are_all_fitted
 from pipeline.study.folder import PlannedRun, StudyError, question_yaml
-from pipeline.study.point_counts import ended_points, is_confirmed
+from pipeline.study.status import ended_points, is_confirmed
 from training.corpora.documents import CorpusError
 from training.run import Exit
 from training.spec import SpecError

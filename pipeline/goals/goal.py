@@ -28,7 +28,6 @@ class FitSummary:
     held_out: pd.DataFrame | None = None
     """Predictions of held-out points; None: nothing is held out."""
     notes: Sequence[str] = ()
-    """A line each."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,11 @@ class PlanNotes:
 
 
 class Goal(ABC):
-    """What depends on the goal of a question."""
+    """What depends on the goal of a question.
+
+    Methods raise StudyError where runs, fits or answers are missing or of another question, and ConfigError, with a
+    line for each mistake, where a corpus is too short for runs.
+    """
 
     chooses_run: bool = False
     """Whether the model or the length of the recommended run is part of the answer."""
@@ -65,22 +68,14 @@ class Goal(ABC):
 
     @abstractmethod
     def runs(self, context: Context) -> list[PlannedRun]:
-        """The runs that the fit reads, as far as they are known, in the order to start them.
-
-        Raises:
-            ConfigError: a corpus too short for them; a line for each.
-        """
+        """The runs that the fit reads, as far as they are known, in the order to start them."""
 
     def plan_notes(self, context: Context) -> PlanNotes:
         """What `cptlaw plan` says below the cost of the runs that are known."""
         return PlanNotes()
 
     def collect_stage(self, context: Context, log: Log) -> str:
-        """Collect the results that decide on the runs of the next stage, where a question is staged.
-
-        Returns:
-            A line about what they decided; empty where nothing is to say.
-        """
+        """Collect the results that decide on the runs of the next stage; returns a line about them, or nothing."""
         return ""
 
     def add_round(self, context: Context) -> str:
@@ -97,19 +92,11 @@ class Goal(ABC):
 
     @abstractmethod
     def fit(self, context: Context, log: Log) -> FitSummary:
-        """Fit what the recommendation reads, and write it into the study.
-
-        Raises:
-            StudyError: nothing is collected, or a law cannot be fitted.
-        """
+        """Fit what the recommendation reads, and write it into the study."""
 
     @abstractmethod
     def recommend(self, context: Context, log: Log) -> Artifact:
-        """Write recommendation.json.
-
-        Raises:
-            StudyError: runs or fits are missing.
-        """
+        """Write recommendation.json."""
 
     def what_would_sharpen(self, context: Context, answer: Artifact, log: Log) -> Iterator[str]:
         """Lines on the runs that would sharpen an answer that is too wide."""
@@ -117,25 +104,16 @@ class Goal(ABC):
 
     @abstractmethod
     def confirmation_runs(self, context: Context) -> list[PlannedRun]:
-        """The runs that test the recommendation.
-
-        Raises:
-            StudyError: no recommendation, or one of another question.
-            ConfigError: a corpus too short for them; a line for each.
-        """
+        """The runs that test the recommendation."""
 
     def imported_runs(self, context: Context) -> list[PlannedRun]:
-        """The runs that test the recommendation where they were trained elsewhere; raises as `confirmation_runs`."""
+        """The runs that test the recommendation where they were trained elsewhere."""
         kind = context.question.goal.kind
         raise ConfigError([f"goal.kind: {kind!r} asks for runs of its own; this study was imported"])
 
     @abstractmethod
     def confirm(self, context: Context, runs: list[PlannedRun]) -> Artifact:
-        """Compare finished confirmation runs with the recommendation, and write confirmation.json.
-
-        Raises:
-            StudyError: a run has not ended.
-        """
+        """Compare finished confirmation runs with the recommendation, and write confirmation.json."""
 
     @abstractmethod
     def constraint(self, question: Question) -> str:

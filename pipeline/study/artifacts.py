@@ -28,16 +28,18 @@ Steps = Annotated[int, Bounds(ge=1, le=10**9)]
 
 @dataclass(frozen=True)
 class Artifact:
-    """A JSON file of a study; the fields of a subclass are its keys, and their types are checked on reading."""
+    """A JSON file of a study, and the verb that writes it; fields are its keys, whose types are checked on reading.
+
+    `per_goal`: whether each goal and domain of a study has one of its own.
+    """
 
     NAME: ClassVar[str]
-    """Name of the file."""
     VERB: ClassVar[str]
-    """Verb that writes it."""
+    PER_GOAL: ClassVar[bool]
     SCHEMA: ClassVar[int] = 1
-    """Version of its keys."""
-    PER_GOAL: ClassVar[bool] = False
-    """Whether each goal and domain of a study has one of its own."""
+
+    def __init_subclass__(cls, name: str, verb: str, per_goal: bool = False) -> None:
+        cls.NAME, cls.VERB, cls.PER_GOAL = name, verb, per_goal
 
     @classmethod
     def path(cls, study: Study) -> Path:
@@ -107,46 +109,33 @@ class PlannedCorpus:
 
 
 @dataclass(frozen=True)
-class Corpora(Artifact):
+class Corpora(Artifact, name="corpora.json", verb="plan"):
     """The corpora of a plan, kept since a study may be read where its corpora are not."""
-
-    NAME: ClassVar[str] = "corpora.json"
-    VERB: ClassVar[str] = "plan"
 
     tokens_per_byte: dict[str, Number]
     """Corpus -> tokens of its validation text over bytes."""
     corpora: dict[str, PlannedCorpus] = field(default_factory=dict)
-    """Corpus -> what it was."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Tokens a second of one worker."""
+    """Tokens a second of one worker: trained on, and of validation text."""
 
     training: int
-    """Tokens trained on a second."""
     evaluation: int
-    """Tokens of validation text a second."""
 
 
 @dataclass(frozen=True)
-class Machine(Artifact):
+class Machine(Artifact, name="machine.json", verb="prepare"):
     """The training speed of a machine, measured once for a study."""
-
-    NAME: ClassVar[str] = "machine.json"
-    VERB: ClassVar[str] = "prepare"
 
     precision: str
     """fp32 or bf16: the configured one, or the faster one."""
     speeds: dict[str, Speed]
     """Model -> its speed while all workers train, at that precision, not compiled."""
     measured: dict[str, int]
-    """Precision -> training tokens per second of the target model in one process.
-
-    0: not measured, as the processor has no instructions for its products.
-    """
+    """Precision -> training tokens per second of the target model in one process; 0: not measured, not supported."""
     device: str
-    """Name of the GPU or processor."""
 
     @property
     def chose_precision(self) -> bool:
@@ -159,11 +148,9 @@ class Interval:
     """An estimate and its 90% interval."""
 
     value: Number
-    """The estimate."""
     low: Number | None
-    """Lower end; None: not known."""
     high: Number | None
-    """Upper end; None: not known."""
+    """None: not known."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +167,6 @@ class RecommendedRun:
     """The run that a recommendation is for."""
 
     model: str
-    """Name of the model."""
     N: Number
     """Its non-embedding parameters, billions."""
     D: Number
@@ -228,7 +214,6 @@ class LawAnswer:
     binding: str
     """The constraint that binds, or why there is no answer."""
     model: str | None
-    """Name of the model."""
 
 
 @dataclass(frozen=True)
@@ -244,21 +229,15 @@ class HeldOutError:
 
 
 @dataclass(frozen=True)
-class Recommendation(Artifact):
+class Recommendation(Artifact, name="recommendation.json", verb="recommend", per_goal=True):
     """The answer to a goal, as recommendation.json holds it."""
 
-    NAME: ClassVar[str] = "recommendation.json"
-    VERB: ClassVar[str] = "recommend"
-    PER_GOAL: ClassVar[bool] = True
-
     goal: GoalConfig
-    """The question."""
     law: dict[str, str]
     """Corpus -> law that the answer uses for it, or "average"."""
     weights: dict[str, dict[str, Ratio]]
     """Corpus -> law -> weight in the average; empty where one law answers alone."""
     target: RecommendedRun
-    """The run that it is for."""
     loss_before: dict[str, Number]
     """Corpus -> loss before CPT, nats per token."""
     mixture: dict[str, Ratio] | None
@@ -269,17 +248,13 @@ class Recommendation(Artifact):
     predicted: dict[str, PredictedLoss]
     """Corpus -> loss at the end of that run."""
     binding: str
-    """The constraint that binds."""
     identified: bool
     """Whether the points identify the optimum: False where the interval covers the whole range."""
     optimum: dict[str, Interval]
     """goal=compute: N and D, billions, of the best size whether or not there is a model of it."""
     candidates: list[ModelCandidate]
-    """goal=compute: every model."""
     warnings: list[str]
-    """A line each."""
     held_out: list[HeldOutError]
-    """A row a corpus, split and law."""
     answers: dict[str, LawAnswer]
     """Law -> what it recommends alone."""
     peak_learning_rate: Number | None = None
@@ -314,23 +289,19 @@ class ConfirmationRow(MeasuredPlace):
     """What the runs at a place measured on a corpus, beside the prediction of a law."""
 
     run: str
-    """Name of the run with the first seed."""
     D: Number
     """Tokens, billions."""
     corpus: str
     law: str
     recommended: bool
-    """Whether the answer uses this law."""
     before: Number
     """Loss before CPT, nats per token."""
     seeds: list[Number]
-    """Loss of each seed."""
     perplexity: Number
     bits_per_byte: Number | None
     relative_error: Number
     """predicted / measured - 1."""
     inside: bool
-    """Whether the measured loss is in the prediction interval."""
 
 
 @dataclass(frozen=True)
@@ -338,9 +309,7 @@ class Outcome:
     """Whether confirmation runs confirm the predicted optimum."""
 
     goal: str
-    """goal.kind."""
     corpus: str
-    """Whose loss decides."""
     seeds: int
     """Runs at each place."""
     at: int
@@ -350,9 +319,7 @@ class Outcome:
     verdict: str
     """One of the constants of `pipeline.goals.ratio.confirm`."""
     sentence: str
-    """The verdict and the numbers that it rests on."""
     tolerance: Number | None = None
-    """goal.tolerance of the trade-off."""
     loss_increase: Interval | None = None
     """Relative loss increase at the recommended place; None: another goal."""
     crossing: Interval | None = None
@@ -360,7 +327,6 @@ class Outcome:
     difference: Interval | None = None
     """Loss at the recommended place minus the lowest of the others, nats per token; None: the trade-off."""
     other: int | None = None
-    """The place with that lowest loss."""
     among_best: list[bool] | None = None
     """Place -> whether the optimum may be there."""
     sd: Number | None = None
@@ -372,18 +338,11 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Confirmation(Artifact):
-    """Predictions beside what confirmation runs measured, as confirmation.json holds them."""
-
-    NAME: ClassVar[str] = "confirmation.json"
-    VERB: ClassVar[str] = "confirm"
-    PER_GOAL: ClassVar[bool] = True
+class Confirmation(Artifact, name="confirmation.json", verb="confirm", per_goal=True):
+    """Predictions beside what confirmation runs measured, a row a place, corpus and law."""
 
     level: Number
-    """Level of all intervals."""
     confirmations: list[ConfirmationRow]
-    """A row a place, corpus and law."""
     outcome: Outcome
-    """What the runs say of the predicted optimum."""
     points: int | None = None
     """Number of points of all runs of the plan when they were compared; None: not known."""

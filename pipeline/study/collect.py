@@ -20,7 +20,7 @@ from fitting.schedule import Schedule
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Corpora
 from pipeline.study.folder import PlannedRun, Study, StudyError
-from pipeline.study.point_counts import refuse_lost_points
+from pipeline.study.status import refuse_lost_points
 from training.durable import read_lines_whole, write_whole
 from training.parameters import model_size
 from training.sampling import sampler_of

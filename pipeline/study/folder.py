@@ -40,11 +40,9 @@ class PlannedRun:
     role: str
     """pretrain, fit, or confirm (which no fit may see)."""
     model: str
-    """Name of the model."""
     start: str
     """Folder of the first weights: relative to the study for a run's checkpoint, absolute otherwise, '' for scratch."""
     spec: RunSpec
-    """What to train."""
     variant: str = ""
     """The first of question.variants that it belongs to; empty: the question itself."""
 
@@ -75,7 +73,6 @@ class Study:
     """The folder of one question."""
 
     folder: Path
-    """studies/<name>."""
     answers: str = ""
     """Folder below it for what depends on the domain that is asked about; empty: the study has one domain."""
     goal: str = ""

@@ -25,9 +25,7 @@ class ChosenRun:
     """A run that was chosen, and what it takes to plan it again."""
 
     run: str
-    """Its name."""
     model: str
-    """Name of its model."""
     domain_ratio: Ratio
     steps: Steps
     """Length of the whole continual phase, with the runs that it continues."""
@@ -47,7 +45,6 @@ class DesignRound:
     """A round: what was known before it, and the runs that were chosen; none where choosing has stopped."""
 
     round: int
-    """From 1 on."""
     state: str
     """Digest of what decided: the finished runs, goal, laws and limits. The same state decides the same."""
     spent: Number
@@ -55,7 +52,6 @@ class DesignRound:
     budget: Number
     """Upper limit of that."""
     tolerance: Number
-    """Half-width at which choosing stops."""
     answer: Ratio | None
     """The domain ratio that answers, before this round; None: not known."""
     half_width: Number | None
@@ -63,13 +59,11 @@ class DesignRound:
     batch: Steps
     """Runs that were asked for."""
     chosen: list[ChosenRun]
-    """In order."""
     reason: str
     """Why these runs; CONFIRMATION for those that had confirmed an answer."""
     more: bool = False
     """Whether it was asked for by cptlaw refine, whatever tolerance and budget are."""
     unit: str = "FLOPs"
-    """The unit of all costs."""
     stop: str | None = None
     """TOLERANCE, BUDGET or CANDIDATES; None: runs were chosen."""
 

@@ -1,22 +1,25 @@
-"""Fitted laws that answer a question, and what an answer is."""
+"""Fitted laws that answer a question, what an answer is, and the best change of the mixture by them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
 from fitting import Estimate, Fit, LawAverage, TradeOff, trade_off
+from fitting.answers.mixture_change import TYPICAL_ERROR, mixture_change
 from fitting.uncertainty.misfit import extrapolation
-from pipeline.question.design import with_peak
+from pipeline.question.design import target_steps, with_peak
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import ModelCandidate
+from pipeline.study.artifacts import ModelCandidate, RecommendedChange
 from pipeline.study.fits import prediction_errors
-from pipeline.study.target import Target
+from pipeline.study.target import Target, find_target
 
 LEVEL = 0.9
+CHANGE_LAW = "transfer-two-mixtures"
+"""The law that knows runs of two mixtures."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,6 @@ class Solution:
     """An answer."""
 
     target: Target
-    """The run that it is for."""
     domain_ratio: float | None
     """Domain ratio; None: there is none."""
     low: float | None
@@ -88,7 +90,6 @@ class Solution:
     binding: str
     """What stopped it."""
     warnings: list[str]
-    """A line each."""
     identified: bool = True
     """Whether the points say where the optimum is: False where its interval is all that was asked."""
     optimum: dict[str, Estimate] = field(default_factory=dict)
@@ -97,3 +98,49 @@ class Solution:
     """goal=compute: what each model is predicted to do."""
     peak: float | None = None
     """Peak learning rate; None: that of the question."""
+
+
+def mixture_changes(laws: AnsweringLaws) -> list[RecommendedChange]:
+    """The best change at each of `goal.change_at`, by fits of `CHANGE_LAW`; none where no mixture is tolerated.
+
+    Raises:
+        PointsError: the law cannot be asked this.
+    """
+    question, (general, domain) = laws.question, laws.corpora
+    target = find_target(question, laws.points)
+    of_general, of_domain = (laws.fits[corpus][CHANGE_LAW] for corpus in laws.corpora)
+    assert isinstance(of_general, Fit)
+    assert isinstance(of_domain, Fit)
+    changes = []
+    for at in question.goal.change_at:
+        found = mixture_change(
+            of_general, of_domain, target.summed_rate(at), question.goal.tolerance, target.before[general],
+            general_at=target.columns(general, of_general),
+            domain_at=target.columns(domain, of_domain),
+        )  # fmt: skip
+        if found is not None:
+            predicted = {general: found.general, domain: found.domain}
+            better = found.difference < -TYPICAL_ERROR
+            changes.append(RecommendedChange(at, found.before, found.after, predicted, found.difference, better))
+    return changes
+
+
+def change_lines(question: Question, changes: list[RecommendedChange]) -> Iterator[str]:
+    """What the changes come to: one mixture, or the run that tests the best of those that are better."""
+    if not changes:
+        return
+    domain, best = question.corpora.domain, min(changes, key=lambda change: change.difference)
+    error = f"such differences are missed by {TYPICAL_ERROR:g} nats"
+    if not best.better:
+        least = f"{-best.difference:.3f} nats at most" if best.before != best.after else "none"
+        yield f"keep one mixture: a change lowers the loss on {domain} by {least}; {error} (docs/training.md)"
+        return
+    words = (
+        f"ladder=[{question.model.name}] continual.steps={target_steps(question)} "
+        f"'mixture.domain_ratio=[{best.before:.3f}]' "
+        f"'continual.phases=[{{share: {best.at:g}}}, {{domain_ratio: {best.after:.3f}}}]'"
+    )
+    yield (
+        f"a change after {best.at:.0%} of the steps, from {best.before:.3f} to {best.after:.3f} {domain}, may lower "
+        f"its loss by {-best.difference:.3f} nats; {error}; to test it, train a study of its own with {words}"
+    )

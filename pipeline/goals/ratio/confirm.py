@@ -31,7 +31,7 @@ from pipeline.study.context import Context
 from pipeline.study.fits import prediction_errors, with_average
 from pipeline.study.folder import PlannedRun, StudyError
 from pipeline.study.number_format import percent
-from pipeline.study.point_counts import ended_points
+from pipeline.study.status import ended_points
 from pipeline.study.target import find_target
 from training.schedule import learning_rates
 
@@ -44,11 +44,8 @@ class Place:
     """A confirmation run without its seed."""
 
     model: str
-    """Name of the model."""
     domain_ratio: float
-    """Ratio of the domain."""
     steps: int
-    """Length of its continual phase."""
 
 
 def answer_to(context: Context, keys: Sequence[str]) -> Recommendation:

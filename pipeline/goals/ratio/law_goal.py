@@ -22,9 +22,8 @@ from pipeline.goals.active.rounds import (
     plan_lines,
 )
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
-from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
+from pipeline.goals.ratio.answering_laws import CHANGE_LAW, AnsweringLaws, Solution, change_lines, mixture_changes
 from pipeline.goals.ratio.confirm import Place, answer_to, compare, confirmation_runs, imported_runs
-from pipeline.goals.ratio.mixture_changes import LAW, change_lines, mixture_changes
 from pipeline.question.design import is_active, peak_of, with_peak
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import describe_phases, pieces
@@ -149,8 +148,8 @@ class LawGoal(Goal):
         answer = self.solve(laws)
         at_answer = laws if answer.peak is None else laws.at_peak(answer.peak)
         changes, change_notes = [], []
-        if context.question.goal.change_at and LAW not in laws.question.law:
-            change_notes = [f"goal.change_at: not answered, since {LAW} could not be fitted"]
+        if context.question.goal.change_at and CHANGE_LAW not in laws.question.law:
+            change_notes = [f"goal.change_at: not answered, since {CHANGE_LAW} could not be fitted"]
         elif context.question.goal.change_at:
             changes = mixture_changes(at_answer)
         warnings = [*_warnings(context, laws, answer), *change_notes, *change_lines(laws.question, changes)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pipeline.study.artifacts import Artifact, Number, Ratio, Steps
 
@@ -14,9 +14,7 @@ class WeightsQuestion:
 
     kind: Literal["weights"]
     phase: str
-    """weights.phase."""
     average: str
-    """weights.average: loss or perplexity."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,6 @@ class WeightsTarget:
     """The run that the weights are for."""
 
     model: str
-    """Name of the model."""
     steps: Steps
     tokens: int
 
@@ -45,17 +42,14 @@ class DesignFit:
     steps: Steps
     tokens: Number
     base: dict[str, Ratio]
-    """Domain -> weight in the base run."""
     factors: list[Number]
     """Multiples of a domain's base tokens that were run."""
     points: dict[str, list[list[Number]]]
     """Domain -> seed -> average loss at each factor."""
     base_value: Number
-    """Average loss of the base run."""
     predicted: Number
     """At the optimum."""
     coefficients: dict[str, Coefficients]
-    """Domain -> its curve."""
     weights: dict[str, Ratio]
     """Domain -> weight at the optimum."""
     flat: list[str]
@@ -94,7 +88,6 @@ class ProxyRound:
     weights: dict[str, Ratio]
     """Domain -> weight that the round found."""
     paths: list[ProxyPath]
-    """One a seed."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +95,8 @@ class Details:
     """How a method arrived at its weights."""
 
     designs: list[DesignFit] = field(default_factory=list)
-    """Fitted designs of DDO and AutoScale."""
     path: list[PathPoint] = field(default_factory=list)
-    """Weights along AutoScale's path."""
     rounds: list[ProxyRound] = field(default_factory=list)
-    """Rounds of DoReMi."""
     numbers: dict[str, Any] = field(default_factory=dict)
     """Other numbers of the method, plain JSON for people: nothing here reads them."""
 
@@ -122,37 +112,28 @@ class Proposal:
     low: dict[str, Ratio] = field(default_factory=dict)
     """Domain -> lower end of the 90% interval; empty where the method has none."""
     high: dict[str, Ratio] = field(default_factory=dict)
-    """Domain -> upper end."""
     predicted: dict[str, Number] = field(default_factory=dict)
     """"mean" or a domain -> loss at the target that the method predicts of its weights, nats per token; empty: none."""
     runs: tuple[str, ...] = ()
-    """Names of the runs that it read."""
     tokens: int = 0
     """Tokens that these runs trained on."""
     lines: tuple[str, ...] = ()
     """Binding constraints, flat domains, how far it extrapolates; one line each."""
     details: Details = field(default_factory=Details)
-    """For the report."""
 
 
 @dataclass(frozen=True)
-class WeightsRecommendation(Artifact):
+class WeightsRecommendation(Artifact, name="recommendation.json", verb="recommend"):
     """The proposals of all methods, and the one that is recommended."""
-
-    NAME: ClassVar[str] = "recommendation.json"
-    VERB: ClassVar[str] = "recommend"
 
     goal: WeightsQuestion
     target: WeightsTarget
     method: str
-    """The method whose proposal is recommended."""
     mixture: dict[str, Ratio]
-    """Its weights."""
     low: dict[str, Ratio]
     high: dict[str, Ratio]
     predicted: dict[str, Number]
     warnings: list[str]
-    """A line each."""
     proposals: list[Proposal]
     """One or two a method, in the question's order."""
 
@@ -180,18 +161,14 @@ class MethodResult:
     recommended: bool
     weights: dict[str, Ratio]
     runs: list[str]
-    """One a seed."""
     values: list[Number]
     """Average over the domains, one a seed, of loss or of perplexity."""
     value: Number
-    """Their mean."""
     loss: Number
     """Mean loss over the domains, nats per token."""
     losses: dict[str, Number]
-    """Domain -> loss, mean over the seeds."""
     perplexity: Number
     worst: str
-    """The domain with the highest loss."""
     worst_perplexity: Number
     difference: Number | None
     """Value less the reference's, paired by seed; None: it is the reference."""
@@ -210,20 +187,13 @@ class MethodResult:
 
 
 @dataclass(frozen=True)
-class WeightsConfirmation(Artifact):
+class WeightsConfirmation(Artifact, name="confirmation.json", verb="confirm"):
     """All proposals trained at the target, side by side."""
 
-    NAME: ClassVar[str] = "confirmation.json"
-    VERB: ClassVar[str] = "confirm"
-
     level: Number
-    """Level of all intervals."""
     reference: str
-    """The method that differences are to."""
     average: str
-    """loss or perplexity."""
     domain_values: dict[str, Ratio]
-    """Domain -> its weight in the average."""
     target: WeightsTarget
     seeds: int
     methods: list[MethodResult]

@@ -13,7 +13,7 @@ from pipeline.goals.weights.artifacts import MethodResult, SpeedUp, WeightsConfi
 from pipeline.goals.weights.mixtures import average, domain_names, domain_values, measured, target_tokens
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun
-from pipeline.study.point_counts import ended_points
+from pipeline.study.status import ended_points
 
 LEVEL = 0.9
 

@@ -26,8 +26,7 @@ from pipeline.launch.slurm.script import driver_script, prepare_script, train_sc
 from pipeline.plan.prepare import begin_corpora
 from pipeline.study.context import Context
 from pipeline.study.folder import PlannedRun, question_yaml
-from pipeline.study.point_counts import is_confirmed
-from pipeline.study.status import print_failed
+from pipeline.study.status import is_confirmed, print_failed
 from training.durable import write_whole
 from training.run import Exit
 

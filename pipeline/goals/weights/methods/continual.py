@@ -45,7 +45,6 @@ class RandomRuns:
     """Runs at random mixtures of one length from one model, and how surrogates are fitted to the losses of a corpus."""
 
     points: pd.DataFrame
-    """Points on all corpora."""
     spec: RunSpec
     """Spec of one of the runs, whose mixture is not read."""
     schedules: Schedules

@@ -56,9 +56,7 @@ class OneAtATimeDesign:
     """A one-at-a-time design: a base run, and runs that change the tokens of one domain, for every seed."""
 
     base: dict[str, Fraction]
-    """Weights of the base run."""
     steps: int
-    """Length of the base run."""
     seeds: list[dict[tuple[str, Fraction], PlannedRun]]
     """A table a seed: (domain, factor) -> run; at factor 1 it is the base run for every domain."""
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from pipeline.goals.ratio.answering_laws import AnsweringLaws
-from pipeline.goals.ratio.mixture_changes import LAW, change_lines, mixture_changes
+from pipeline.goals.ratio.answering_laws import CHANGE_LAW as LAW
+from pipeline.goals.ratio.answering_laws import AnsweringLaws, change_lines, mixture_changes
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.design import target_steps
