@@ -61,9 +61,7 @@ study of such a model fits one number for it."""
 
 
 def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:
-    """Read the points of every planned run and write points.parquet.
-
-    Runs without points yet are passed over; decay: lambda of S2.
+    """Read the points of every planned run that has some and write points.parquet; decay: lambda of S2.
 
     Raises:
         StudyError: no plan, no points at all, a damaged line in a points file, or a finished run that lost points.
@@ -74,11 +72,7 @@ def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:
 
 
 def measured_points(study: Study, plan: list[PlannedRun], general: str, decay: float = 0.999) -> pd.DataFrame:
-    """The table of `collect` for the runs of a plan, as far as they are trained; writes nothing.
-
-    Raises:
-        StudyError: no points at all, a damaged line in a points file, or a finished run that lost points.
-    """
+    """The table of `collect`, which raises the same, for runs of a plan as far as they are trained; writes nothing."""
     points = _read_points([(run.name, study.runs / run.name / "points.jsonl") for run in plan])
     refuse_lost_points(study, plan, points["run"].value_counts().to_dict())
     if points.empty:

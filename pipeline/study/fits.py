@@ -30,10 +30,7 @@ SPLITS = ("size", "tokens", "ratio", "size-and-tokens")
 
 
 def open_columns(question: Question, law: str) -> tuple[str, ...]:
-    """Columns of a law that are fitted as a parameter, because the target model was pre-trained elsewhere.
-
-    What part of its pre-training text was like a corpus is not known; s1_pretrain is far above any s1 in any case.
-    """
+    """Columns of a law that are fitted as a parameter: rho of a model whose pre-training text is not known."""
     return ("rho",) if question.model.path and "rho" in LAWS[law].columns else ()
 
 
@@ -48,10 +45,7 @@ def selected(points: pd.DataFrame, corpus: str, law: LawConfig) -> pd.DataFrame:
 def are_all_fitted(
     fit_points: Mapping[str, Mapping[str, int]], points: pd.DataFrame, laws: Mapping[str, LawConfig]
 ) -> bool:
-    """Whether fits of these laws, given as corpus -> law -> number of points, read all points that there are now.
-
-    By counts: clocks of two hosts differ, and a copied study has other times.
-    """
+    """Whether fits (corpus -> law -> number of points) read all points that there are now; by counts, not by clocks."""
     return all(
         law in laws and count == len(selected(points, corpus, laws[law]))
         for corpus, of_law in fit_points.items()
@@ -60,7 +54,7 @@ def are_all_fitted(
 
 
 def first_mixture(points: pd.DataFrame) -> pd.DataFrame:
-    """The points before their run's mixture has changed: what was read before a change is nothing that laws know."""
+    """The points before their run's mixture has changed, since laws know runs of one mixture."""
     return points[points["mixture_phase"] == 1] if "mixture_phase" in points else points
 
 
@@ -70,10 +64,7 @@ def fit_all(
     """Fit each law to each corpus and write fits/<corpus>-<law>.json.
 
     The runs may be of one size, or fewer than a law has parameters: the prior decides the rest. A law that cannot be
-    fitted to both corpora is left out, with a line that says why.
-
-    Returns:
-        corpus -> law -> fit.
+    fitted to both corpora is left out, with a line that says why. Returns corpus -> law -> fit.
 
     Raises:
         StudyError: no law can be fitted to both corpora; one line for each law and corpus that cannot.
@@ -93,13 +84,12 @@ def fit_all(
                 of_corpus = fit_shared(chosen, name, common, schedules=schedules, **options)
             else:
                 of_corpus = {corpus: fit(chosen, name, schedules=schedules, **options) for corpus in together}
-            return [(corpus, name, of_corpus[corpus].to_json()) for corpus in together]
         except PointsError as error:
             line = f"{name} on {' and '.join(together)} ({len(chosen)} points): {error}"
             return [(corpus, name, line) for corpus in together]
+        return [(corpus, name, of_corpus[corpus].to_json()) for corpus in together]
 
-    def keep(result: tuple[str, str, str]) -> None:
-        corpus, name, text = result
+    def keep(corpus: str, name: str, text: str) -> None:
         if not text.startswith("{"):
             problems.setdefault(name, []).append(text)
             return
@@ -112,7 +102,7 @@ def fit_all(
         for warning in fitted.warnings:
             log(f"  {warning}")
 
-    over_cores(fit_one, fitted_together(question, corpora), each=lambda results: [keep(one) for one in results])
+    over_cores(fit_one, fitted_together(question, corpora), each=lambda results: [keep(*one) for one in results])
     if problems.keys() >= question.law.keys():
         raise StudyError("\n".join(itertools.chain(*problems.values())))
     for name, lines in problems.items():
@@ -132,6 +122,11 @@ def fitted_together(question: Question, corpora: tuple[str, ...]) -> list[tuple[
 def fit_file(study: Study, corpus: str, law: str) -> Path:
     """Where the fit of a law to a corpus is."""
     return study.folder / study.fitted("fits") / f"{corpus}-{law}.json"
+
+
+def held_out_file(study: Study) -> Path:
+    """Where the predictions of held-out points are."""
+    return study.folder / study.fitted("fits") / "held_out.parquet"
 
 
 def read_fits(study: Study, question: Question) -> dict[str, dict[str, Fit]]:
@@ -157,13 +152,10 @@ def read_fits(study: Study, question: Question) -> dict[str, dict[str, Fit]]:
 
 
 def back_test(study: Study, question: Question, points: pd.DataFrame, schedules: Schedules) -> pd.DataFrame:
-    """Each law fitted to a part of the points and asked for the rest; writes fits/held_out.parquet.
+    """Fit each law to a part of the points and ask it for the rest, each of SPLITS in turn; writes held_out.parquet.
 
-    The SPLITS are held out in turn. Only points that every law's section admits are judged, so that no law is
-    blamed for what another was never asked.
-
-    Returns:
-        A row a held-out point: law, corpus, split, run, step, predicted, measured, relative_error.
+    Only points that every law's section admits are judged. Returns a row a held-out point: law, corpus, split, run,
+    step, predicted, measured, relative_error.
     """
     sections = question.law.values()
     least_step = max((law.from_step for law in sections), default=0)
@@ -190,22 +182,18 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
 
     corpora = (question.corpora.general, question.corpora.domain)
     asked = [(split, *of) for split in SPLITS for of in fitted_together(question, corpora)]
-    tables = over_cores(test_one, asked)
-    parts = [table for table in tables if table is not None]
+    parts = [table for table in over_cores(test_one, asked) if table is not None]
     columns = ["run", "step", "predicted", "measured", "relative_error", "law", "corpus", "split"]
     tested = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
-    (study.folder / study.fitted("fits")).mkdir(parents=True, exist_ok=True)
-    write_whole(study.folder / study.fitted("fits") / "held_out.parquet", tested.to_parquet(index=False))
+    held_out_file(study).parent.mkdir(parents=True, exist_ok=True)
+    write_whole(held_out_file(study), tested.to_parquet(index=False))
     return tested
 
 
 def shared_folds(points: pd.DataFrame, shared: pd.DataFrame, split: str, corpus: str = "") -> list[Fold]:
-    """The folds of a law's points that hold out what `fitting.folds` names among the points of all laws.
+    """The folds of a law's points that hold out what `fitting.folds`, which may raise, names among those of all laws.
 
     Of points on several corpora, those of `corpus` are parted, and the others as they are, by run and step.
-
-    Raises:
-        PointsError: those points cannot be parted that way.
     """
     own, of_all = (table[table["corpus"] == corpus] if corpus else table for table in (points, shared))
     if split != "ratio":
@@ -233,7 +221,7 @@ def read_back_test(study: Study) -> pd.DataFrame:
     Raises:
         StudyError: missing or damaged.
     """
-    path = study.folder / study.fitted("fits") / "held_out.parquet"
+    path = held_out_file(study)
     try:
         return pd.read_parquet(path)
     except FileNotFoundError:
@@ -270,19 +258,17 @@ def with_average(
 
 
 def prediction_errors(tested: pd.DataFrame, corpus: str, fit: Fit | LawAverage, asked: str) -> np.ndarray | None:
-    """Log errors (k,) of a fit's predictions by what was held out, for a kind of extrapolation.
+    """Log errors (k,) of a fit's predictions, by what `fitting.uncertainty.misfit` counts for a kind of extrapolation.
 
-    `fitting.uncertainty.misfit` says which held-out errors count for which kind. None when nothing could be held out.
+    None when nothing could be held out.
     """
     laws = fit.weights if isinstance(fit, LawAverage) else {fit.law: 1.0}
     rows = tested[(tested["corpus"] == corpus) & tested["law"].isin(list(laws))]
     known, errors = _held_out_errors(rows, asked)
     if not len(errors):
         return None
-    if len(laws) > 1:
-        factor = AVERAGE_FACTORS[asked]
-    else:
-        factor = FACTORS[asked] * (1.0 if asked == known else STAND_IN)
+    alone = FACTORS[asked] * (1.0 if asked == known else STAND_IN)
+    factor = AVERAGE_FACTORS[asked] if len(laws) > 1 else alone
     missed = errors.to_numpy() @ np.array([laws[str(law)] for law in errors])
     return log_errors(half_width(missed, fit.metrics["log_rmse"], factor, fit.n_runs))
 
