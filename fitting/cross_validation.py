@@ -32,9 +32,9 @@ class Fold:
 def folds(points: pd.DataFrame, by: str, domain: str = "domain") -> list[Fold]:
     """The folds of a split, in order.
 
-    One fold each, as a recommendation is asked: "ratio", every third ratio between the smallest and the largest;
-    "tokens", the last third of D; "size", the largest N; "size-and-tokens", a larger model trained for longer: fitted
-    to the first half of the tokens of all sizes but the largest, judged on the second half of the largest.
+    One fold: "ratio", every third ratio between the smallest and the largest; "tokens", the last third of D; "size",
+    the largest N; "size-and-tokens", a larger model trained for longer: fitted to the first half of the tokens of all
+    sizes but the largest, judged on the second half of the largest.
 
     Cross-validation, every fold: "each-size", each N left out in turn; "step-thirds", each third of the steps (of D,
     where there is no column step); "ratio-pairs", each pair of ratios r, 36 of nine; "domain-pairs", each pair of the
@@ -78,15 +78,14 @@ def held_out(
 
     Arguments: `by` and `domain` as in `folds`, or `by` is a list of folds of these points; `log` is given a line for
     each fold; `shared`, parameters that the corpora of the points (column corpus) have in common, as in `fit_shared`,
-    () to fit all points as one corpus; the others as in `fit`, which gets the `options` too (method, fix, unknown …).
-    No bootstrap is made. A fold that leaves too little to fit is passed over. Local minima of the objective are
-    searched for in each fold, or, where there are more than ten folds (each leaves out a third at most), once in all
-    points; each fold is still fitted to its own optimum.
+    () to fit all points as one corpus; `options` as in `fit` (method, fix, unknown …). No bootstrap is made. Local
+    minima of the objective are searched for in each fold, or, where there are more than ten folds, once in all points;
+    each fold is still fitted to its own optimum.
 
     Returns the judged points, fold after fold, with the columns `predicted`, `measured` (nats per token),
     `relative_error` (predicted / measured - 1) and `split` (what was held out); `attrs["skipped"]` holds the reason of
-    each fold that was passed over. Raises PointsError when nothing can be held out, and when the law could be fitted
-    to no fold.
+    each fold that leaves too little to fit. Raises PointsError when nothing can be held out, and when the law could be
+    fitted to no fold.
 
     Source: the splits of Que et al. 2024, sec. 4.2 and 4.4; rolling origins and size-and-tokens are ours.
     """
@@ -190,9 +189,8 @@ def _every_third_ratio(r: np.ndarray) -> list[Fold]:
 def _larger_for_longer(N: np.ndarray, D: np.ndarray) -> list[Fold]:
     largest, late = N.max() == N, D.max() / 2 < D
     if not (largest & late).any():
-        raise PointsError(
-            "cannot hold out by size-and-tokens: the largest size has no point in the second half of the tokens"
-        )
+        late_half = "the largest size has no point in the second half of the tokens"
+        raise PointsError(f"cannot hold out by size-and-tokens: {late_half}")
     return [Fold(f"N = {N.max():g} and D > {D.max() / 2:g}", ~largest & ~late, largest & late)]
 
 

@@ -40,18 +40,17 @@ def fit(
 ) -> Fit:
     """Fit a law to the measured losses of one validation corpus.
 
-    Parameters: `points`, one row a point, with the law's columns, `loss` (nats per token) and `run`, which
-    names the run that a point belongs to; N in billions of parameters, D in billions of tokens, r and rho in
-    [0, 1]. `law`, a name in `fitting.LAWS` or a `Law`. `method`, "varpro" (variable projection, then Newton) or
-    "lbfgs_grid", the method of the papers; or `VarPro` or `LbfgsGrid`, with the options of either. `seed` decides the
-    bootstrap draws; a fit does not depend on it. `schedules`, run -> `Schedule`: with them a law that reads s2 gets
-    lambda, the decay of S2, as one more parameter, and S2 is computed at each point's `step`. `bootstrap`, number of
-    refits for the intervals (0: none, and no profiles). `point_weights` (n,), non-negative, one a point, or
-    "loss_stderr" for the inverse variance by that column. `delta`, of the Huber loss of log residuals. `fix`,
-    parameter -> value that it keeps (lambda too). `unknown`, columns whose values are not known and that become one
-    parameter each: "s1_pretrain" and "rho" of an open model. `workers`, processes of the bootstrap and the profiles,
-    None for one a core where that pays; the result does not depend on it. `few`: True to accept, with the prior of
-    `VarPro`, fewer points than parameters and columns of one value, with warnings.
+    Parameters: `points`, one row a point, with the law's columns, `loss` (nats per token) and `run`, which names the
+    run that a point belongs to; N in billions of parameters, D in billions of tokens, r and rho in [0, 1]. `law`, a
+    name in `fitting.LAWS` or a `Law`. `method`, "varpro" (variable projection, then Newton), "lbfgs_grid" (that of the
+    papers), or `VarPro` or `LbfgsGrid` with options. `seed` decides the bootstrap draws; a fit does not depend on it.
+    `schedules`, run -> `Schedule`: with them a law that reads s2 gets lambda, the decay of S2, as one more parameter,
+    and S2 is computed at each point's `step`. `bootstrap`, number of refits for the intervals (0: none, and no
+    profiles). `point_weights` (n,), non-negative, one a point, or "loss_stderr" for the inverse variance by that
+    column. `delta`, of the Huber loss of log residuals. `fix`, parameter -> value that it keeps (lambda too).
+    `unknown`, columns that become one parameter each: "s1_pretrain" and "rho" of an open model. `workers`, processes of
+    the bootstrap and the profiles, None for one a core where that pays; the result does not depend on it. `few`: True
+    to accept, with the prior of `VarPro`, fewer points than parameters and columns of one value, with warnings.
 
     Points where the law has no value (D = 0, say) are left out, and `warnings` says so.
 
@@ -95,14 +94,12 @@ def fit_shared(
 ) -> dict[str, Fit]:
     """Fit a law to several validation corpora at once, with parameters in common.
 
-    Parameters: `points`, those of all corpora, with the column `by` that names the corpus, and `run`: a run that was
-    measured on two corpora is one run, and its errors are correlated. `shared`, names of the parameters that are the
-    same for all corpora; () for none. The others as in `fit`; a `fix`ed parameter is so for every corpus, and lambda,
-    where it is fitted, is always in common.
+    Parameters: as in `fit`, and `by`, the column that names the corpus; `shared`, names of the parameters that are the
+    same for all corpora, () for none. A run that was measured on two corpora is one run, whose errors are correlated. A
+    `fix`ed parameter is so for every corpus, and lambda, where it is fitted, is always in common.
 
-    Returns corpus -> `Fit`: with the parameters of the corpus, its points, metrics, objective and
-    errors; draws and profiles are of the joint fit. A corpus may have fewer points than parameters, as long as all
-    together have enough.
+    Returns corpus -> `Fit`: with the parameters of the corpus, its points, metrics, objective and errors; draws and
+    profiles are of the joint fit. A corpus may have fewer points than parameters, if all together have enough.
 
     Raises PointsError as `fit` does; for a name that is not a parameter; for a coefficient of a law whose
     coefficients are tied together (dcpt), which cannot be shared.
@@ -220,13 +217,8 @@ class _Estimate:
         found = {code: self._fit(corpus, len(corpora) == 1) for code, corpus in corpora.items()}
         if not bootstrap:
             return found
-        problem, theta, runs, rng = (
-            self.optimum.problem,
-            self.optimum.theta,
-            self.ready.runs,
-            np.random.default_rng(seed),
-        )
-        draws = resample(problem, theta, self.optimum.sandwich, runs, bootstrap, rng, workers)
+        problem, theta, rng = self.optimum.problem, self.optimum.theta, np.random.default_rng(seed)
+        draws = resample(problem, theta, self.optimum.sandwich, self.ready.runs, bootstrap, rng, workers)
         fitted = [name for name in problem.parameters(theta) if name not in problem.fixed]
         shares = prior_shares(problem, theta, fitted)
         # Of what the prior decides a profile says nothing of the points, and takes longest.
@@ -271,14 +263,12 @@ class _Estimate:
     def _with_uncertainty(
         self, fit: Fit, corpus: _Corpus, draws: np.ndarray, shares: dict[str, float], profiled: dict[str, Profile]
     ) -> Fit:
-        columns = [
-            list(self.optimum.problem.parameters(self.optimum.theta)).index(name) for name in corpus.names.values()
-        ]
+        names = list(self.optimum.problem.parameters(self.optimum.theta))
         errors, runs = self.optimum.sandwich.errors[corpus.rows], pd.factorize(self.ready.runs[corpus.rows])[0]
         run_errors = np.bincount(runs, errors) / np.bincount(runs)
         return replace(
             fit,
-            draws=draws[:, columns],
+            draws=draws[:, [names.index(name) for name in corpus.names.values()]],
             profiles={short: profiled[name] for short, name in corpus.names.items() if name in profiled},
             prior_shares={short: shares[name] for short, name in corpus.names.items() if name in shares},
             seed_noise=noise_between_seeds(self.ready.points.iloc[corpus.rows], errors, runs),

@@ -21,20 +21,19 @@ BY_PRIOR = 0.5
 class Fit:
     """A law fitted to the points of one validation corpus.
 
-    `params`: name -> value, as the law's equation writes them (lambda too, where it was fitted). `metrics`:
-    r2, mae and rmse of the loss in nats, huber (the unweighted sum at delta 1e-3 of log residuals), aicc.
-    `objective`: the weighted Huber sum that was minimised. `ranges`: column -> (smallest, largest) among the
-    fitted points. `constants`: what the law took from the points and holds fixed. `columns`: those that it reads;
-    `unknown`: those that became parameters; `fixed`: parameters that were given. `profiles`: profile likelihood of
-    each fitted parameter that the points decide, as far as 90% intervals need it; empty without a bootstrap.
-    `prior_shares`: part of what is known about each fitted parameter that the weak prior gives, 0 to 1. `draws`:
-    (draws, parameters), bootstrap refits in the order of `params`. `run_errors` (runs,) and `point_errors` (points,):
-    log residuals as the mean of a run and what is left within it, leverage undone. `seed_noise`: standard deviation of
-    log losses between runs that differ in their seed alone, None without such runs. `residuals`: log residual of
-    each point, indexed as the points were. `warnings`: one line each. What takes draws is empty without a bootstrap;
-    residuals, `leverage` and `profile` are not kept in a file. `own_law`: the law, where it was given as a `Law` that
-    is not in `fitting.LAWS`; no file holds it. `scale`: 0 where residuals and errors are those of the log loss, else
-    the nats that they are measured in.
+    `params`: name -> value, as the law's equation writes them (lambda too, where it was fitted). `metrics`: r2, mae and
+    rmse of the loss in nats, huber (the unweighted sum at delta 1e-3 of log residuals), aicc. `objective`: the weighted
+    Huber sum that was minimised. `ranges`: column -> (smallest, largest) among the fitted points. `constants`: what the
+    law took from the points and holds fixed. `columns`: those that it reads; `unknown`: those that became parameters;
+    `fixed`: parameters that were given. `profiles`: profile likelihood of each fitted parameter that the points decide,
+    as far as 90% intervals need it. `prior_shares`: part of what is known about each fitted parameter that the weak
+    prior gives, 0 to 1. `draws`: (draws, parameters), bootstrap refits in the order of `params`. `run_errors` (runs,)
+    and `point_errors` (points,): log residuals as the mean of a run and what is left within it, leverage undone.
+    `seed_noise`: standard deviation of log losses between runs that differ in their seed alone, None without such runs.
+    `residuals`: log residual of each point, indexed as the points were. `warnings`: one line each. `own_law`: the law,
+    where it is not in `fitting.LAWS`; no file holds it. `scale`: 0 where residuals and errors are those of the log
+    loss, else the nats that they are measured in. What takes draws is empty without a bootstrap; residuals, `leverage`
+    and `profile` are not kept in a file.
     """
 
     law: str
@@ -80,10 +79,9 @@ class Fit:
     def predict(self, frame: pd.DataFrame, schedules: Schedules | None = None) -> np.ndarray:
         """Loss (n,), in nats per token, at the rows of a frame with the law's columns.
 
-        A law that reads s2 takes it from the frame: compute it with `with_areas(…,
-        decay=fit.params["lambda"])`. A law that reads the whole schedule takes it from `schedules`, run -> `Schedule`,
-        by the frame's columns run and step (None: those that were fitted), and s1 too where the frame has none.
-        Raises PointsError for missing or impossible columns.
+        A law that reads s2 takes it from the frame: `with_areas(…, decay=fit.params["lambda"])`. A law that reads the
+        whole schedule takes it from `schedules`, run -> `Schedule`, by the frame's columns run and step (None: those
+        that were fitted), and s1 too where the frame has none. Raises PointsError for missing or impossible columns.
         """
         law = self.equation
         return law.loss(self._columns(law, frame, schedules), self.params)
@@ -116,10 +114,9 @@ class Fit:
     def intervals(self, level: float = 0.9, method: str = "profile") -> dict[str, tuple[float, float]]:
         """Name -> (low, high) of each parameter.
 
-        `method`: "profile", by profile likelihood, which held the truth more exactly
-        (docs/studies/parameter_coverage.py), for levels up to 0.9 and parameters that the points decide more than the
-        prior; or "bootstrap", the central interval over the draws. A parameter that was given has none.
-        Raises PointsError for a fit without bootstrap.
+        `method`: "profile", by profile likelihood, the more exact (docs/studies/parameter_coverage.py), for levels up
+        to 0.9 and parameters that the points decide more than the prior; or "bootstrap", the central interval over the
+        draws. A parameter that was given has none. Raises PointsError for a fit without bootstrap.
         """
         quantiles = tails(level)
         if method not in ("profile", "bootstrap"):
@@ -136,11 +133,10 @@ class Fit:
     def identified(self) -> dict[str, bool]:
         """Name -> whether the points identify the parameter.
 
-        False if any of these holds: the 90% interval of its profile likelihood is open on a side, touches a bound of
-        the law, or is wider than the estimate is large; the weak prior gives more of what is known than the points
-        do (`prior_shares`). A parameter
-        that is not identified may still predict well inside the fitted ranges; its value must not be interpreted.
-        Raises PointsError for a fit without bootstrap.
+        False if the 90% interval of its profile likelihood is open on a side, touches a bound of the law, or is wider
+        than the estimate is large, or if the weak prior gives more of what is known than the points do. Such a
+        parameter may still predict well inside the fitted ranges; its value must not be interpreted. Raises PointsError
+        for a fit without bootstrap.
         """
         bounds = {p.name: (p.low, p.high) for p in (*self.equation.parameters, LAMBDA)}
         known = {}
@@ -156,10 +152,9 @@ class Fit:
     ) -> tuple[np.ndarray, np.ndarray]:
         """(low, high), each (n,): where the loss that a new run will measure lies, with probability `level`.
 
-        Each bootstrap prediction gets the error of a run: an offset of the whole run and a deviation within
-        it, resampled from the residuals of the fit. `log_errors` (k,), the log errors of such predictions as
-        `uncertainty.misfit` learns them from runs that no fit saw, takes the place of both when given: held-out errors
-        contain those of the parameters, and outside the fitted points the law's own error outgrows the noise.
+        Each bootstrap prediction gets the error of a run, resampled from the residuals of the fit: an offset of the
+        whole run and a deviation within it. `log_errors` (k,), log errors of held-out predictions
+        (`uncertainty.misfit`), take the place of both: outside the fitted points the law's error outgrows the noise.
         """
         if log_errors is None:
             return self.measured_interval(self.predict_draws(frame), level)
@@ -179,19 +174,14 @@ class Fit:
         return low, high
 
     def noise(self, draws: int, log_errors: np.ndarray | None = None) -> np.ndarray:
-        """Log errors (ERRORS_PER_DRAW, draws, 1) to add to the predictions of as many refits, always the same.
-
-        `log_errors`: as in `predict_interval`.
-        """
+        """Log errors (ERRORS_PER_DRAW, draws, 1) to add to the predictions of as many refits, always the same."""
         rng, shape = np.random.default_rng(0), (ERRORS_PER_DRAW, draws, 1)
         if log_errors is None:
-            return self._seed_factor() * rng.choice(self.run_errors, shape) + rng.choice(self.point_errors, shape)
+            seen = float(np.sqrt(np.mean(self.run_errors**2)))
+            # Where the runs err less than two seeds differ, their errors are raised to that noise.
+            factor = max(1.0, self.seed_noise / seen) if self.seed_noise and seen > 0 else 1.0
+            return factor * rng.choice(self.run_errors, shape) + rng.choice(self.point_errors, shape)
         return rng.choice(_checked_errors(log_errors), shape)
-
-    def _seed_factor(self) -> float:
-        """Factor that raises the errors of runs to the noise between seeds where they are smaller."""
-        seen = float(np.sqrt(np.mean(self.run_errors**2)))
-        return max(1.0, self.seed_noise / seen) if self.seed_noise and seen > 0 else 1.0
 
     @property
     def leverage(self) -> pd.Series:

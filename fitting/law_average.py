@@ -1,8 +1,7 @@
 """Several laws answer together: the mean of their log losses, weighted by how well each predicted held-out points.
 
 The weights are inverse variances: 1 / (mean square of the held-out log errors + WEIGHT_FLOOR^2). On 19 series the
-mean misses less than the law with the smallest held-out error (docs/negative-results.md, `python -m
-docs.studies.interval_coverage`).
+mean misses less than the law with the smallest held-out error (docs/negative-results.md).
 """
 
 from collections.abc import Mapping
@@ -64,12 +63,9 @@ class LawAverage:
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
         """Column -> (smallest, largest) among the points of any law; without `ANNEALING`."""
-        every = [(name, low, high) for fit in self.fits.values() for name, (low, high) in fit.ranges.items()]
-        names = dict.fromkeys(name for name, _, _ in every if name not in ANNEALING)
-        return {
-            name: (min(low for one, low, _ in every if one == name), max(high for one, _, high in every if one == name))
-            for name in names
-        }
+        every = [(name, ends) for fit in self.fits.values() for name, ends in fit.ranges.items()]
+        ends = {name: [pair for one, pair in every if one == name] for name, _ in every if name not in ANNEALING}
+        return {name: (min(low for low, _ in pairs), max(high for _, high in pairs)) for name, pairs in ends.items()}
 
     @property
     def metrics(self) -> dict[str, float]:

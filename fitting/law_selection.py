@@ -42,11 +42,11 @@ def try_out(
     """Every law on every fold of every split; arguments as in `held_out`, with several laws and splits.
 
     All laws are given the same points: those where each has a value. Returns the columns law, by, split, row (position
-    in the points), run, predicted, measured (nats per token) and relative_error, a row a held-out point.
-    `attrs["reasons"]` is a list of (law, by, reason): what could not be fitted, in a fold or at all;
-    `attrs["parameters"]`, law -> how many it has. Raises PointsError for an unknown law or split.
+    in the points), run, predicted, measured (nats per token) and relative_error, a row a held-out point;
+    `attrs["reasons"]`, (law, by, reason) of what could not be fitted, in a fold or at all; `attrs["parameters"]`, law
+    -> how many it has. Raises PointsError for an unknown law or split.
     """
-    named, by = _by_name(laws), list(by)
+    named, by = {name: law_named(name, LAWS) for name in laws}, list(by)
     if unknown := [split for split in by if split not in SPLITS]:
         raise PointsError(f"cannot hold out by {unknown[0]!r}: there are {', '.join(SPLITS)}")
     points = shared_points(points, named.values())
@@ -86,10 +86,10 @@ def compare(
 
     Returns, indexed by law: parameters (how many were searched for), r2, mae (nats per token), huber_sum and huber_mean
     (delta 1e-3, log residuals), aicc (least is best), for each split of `by` the mean absolute relative error on what
-    was held out (of each run, then over runs), and reason, "" or why the law could not be fitted. A split is judged on
-    the points that every law predicted which predicted any; NaN where it could not be.
+    was held out (of each run, then over runs), on the points that every law predicted which predicted any (NaN where
+    there are none), and reason, "" or why the law could not be fitted.
     """
-    named, by = _by_name(laws), list(by)
+    named, by = {name: law_named(name, LAWS) for name in laws}, list(by)
     if tried is None:
         tried = try_out(points, named, by, schedules, seed, log=log, **options)
     points = shared_points(points, named.values())
@@ -129,8 +129,8 @@ def advise(tried: pd.DataFrame) -> list[str]:
     for by in dict.fromkeys([*tried["by"], *(split for _, split, _ in reasons)]):
         failed = {law: reason for law, split, reason in reversed(reasons) if split == by}
         errors = errors_by_run(tried, by)
-        whole = {law: reason for law, reason in failed.items() if law not in errors}
-        lines.append(f"{by} ({ASKED[by]}): {_verdict(errors, parameters)}" + "".join(_failures(whole)))
+        whole = (f"; {law} could not be judged: {reason}" for law, reason in failed.items() if law not in errors)
+        lines.append(f"{by} ({ASKED[by]}): {_verdict(errors, parameters)}" + "".join(whole))
     return lines
 
 
@@ -150,10 +150,6 @@ def shared_points(points: pd.DataFrame, laws: Iterable[Law]) -> pd.DataFrame:
     if "run" not in points.columns:
         points = points.assign(run=np.arange(len(points)))
     return points.loc[usable]
-
-
-def _by_name(laws: Iterable[str]) -> dict[str, Law]:
-    return {name: law_named(name, LAWS) for name in laws}
 
 
 def _verdict(errors: pd.DataFrame, parameters: dict[str, int]) -> str:
@@ -176,7 +172,3 @@ def _verdict(errors: pd.DataFrame, parameters: dict[str, int]) -> str:
     against = f"; worse: {', '.join(entry for _, entry in worse)}" if worse else ""
     tied = f"a tie of {best} ({means[best]:.2%}) with {', '.join(entry for _, entry in ties)} over {runs}"
     return f"{tied}; of these {simplest} has the fewest parameters{against}"
-
-
-def _failures(failed: dict[str, str]) -> Iterable[str]:
-    return (f"; {law} could not be judged: {reason}" for law, reason in failed.items())

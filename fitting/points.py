@@ -9,22 +9,13 @@ import pandas as pd
 
 from fitting.laws import LAWS, UNKNOWN, Law, with_unknown
 
+ABOVE_0 = ("above 0", lambda v: v > 0)
 ALLOWED = {
-    "loss": ("above 0", lambda v: v > 0),
-    "loss_before": ("above 0", lambda v: v > 0),
     "N": ("above 0, in billions of parameters", lambda v: v > 0),
     "D": ("above 0, in billions of tokens", lambda v: v > 0),
-    "r": ("in [0, 1]", lambda v: (v >= 0) & (v <= 1)),
-    "rho": ("in [0, 1]", lambda v: (v >= 0) & (v <= 1)),
-    "r_first": ("in [0, 1]", lambda v: (v >= 0) & (v <= 1)),
-    "s1": ("0 or more", lambda v: v >= 0),
-    "s1_first": ("0 or more", lambda v: v >= 0),
-    "s1_root": ("0 or more", lambda v: v >= 0),
-    "s1_pretrain": ("above 0", lambda v: v > 0),
-    "k1": ("above 0", lambda v: v > 0),
-    "k2": ("above 0", lambda v: v > 0),
-    "k3": ("above 0", lambda v: v > 0),
-    "x": ("above 0", lambda v: v > 0),
+    **dict.fromkeys(("loss", "loss_before", "s1_pretrain", "k1", "k2", "k3", "x"), ABOVE_0),
+    **dict.fromkeys(("r", "rho", "r_first"), ("in [0, 1]", lambda v: (v >= 0) & (v <= 1))),
+    **dict.fromkeys(("s1", "s1_first", "s1_root"), ("0 or more", lambda v: v >= 0)),
 }
 """Column -> the values that it may hold, as text and as a test."""
 
@@ -35,7 +26,6 @@ LARGEST_LOSS = 1e3
 RATIOS = ("r", "rho", "r_first")
 POINT_KEYS = ("run", "step", "corpus", "domain")
 """Columns that identify a point, where the table has them."""
-
 
 ONE_MIXTURE = {"r_first": "r", "s1_first": "s1"}
 """Columns of a change of the mixture -> the column that they are in a run without one."""
@@ -62,7 +52,7 @@ def law_named(name: str, laws: dict[str, Law]) -> Law:
 
 
 def resolve_law(law: str | Law) -> Law:
-    """The law that is meant by a name or by itself. Raises PointsError for an unknown name, and for anything else."""
+    """The law that is meant by a name or by itself. Raises PointsError for anything else."""
     if isinstance(law, Law):
         return law
     if not isinstance(law, str):
@@ -77,18 +67,9 @@ def columns_of(frame: pd.DataFrame, names: Iterable[str], law: Law | None = None
     whose residuals are not of the log loss takes any loss.
     """
     x = numbers_of(frame, names)
-    if law is not None and law.solving.residual != "log":
-        x, every = {name: values for name, values in x.items() if name != "loss"}, x
-        return every if law.name not in LAWS else every | _in_range(frame, x)
-    if law is not None and law.name not in LAWS:
-        _in_range(frame, {name: x[name] for name in x if name == "loss"})
-        return x
-    return _in_range(frame, x)
-
-
-def _in_range(frame: pd.DataFrame, x: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     for name, values in x.items():
-        if line := out_of_range(name, values, frame.index):
+        free = law is not None and (law.solving.residual != "log" if name == "loss" else law.name not in LAWS)
+        if not free and (line := out_of_range(name, values, frame.index)):
             raise PointsError(line)
     return x
 
@@ -232,16 +213,11 @@ def mixture_columns(points: pd.DataFrame) -> list[str]:
 
 
 def problems(
-    points: pd.DataFrame,
-    law: str,
-    *,
-    fix: Mapping[str, float] | None = None,
-    unknown: Collection[str] = (),
+    points: pd.DataFrame, law: str, *, fix: Mapping[str, float] | None = None, unknown: Collection[str] = ()
 ) -> list[str]:
     """The mistakes that keep a law from being fitted to points, a line each; empty where `fit` accepts them.
 
-    Arguments as in `fit`, with s1 and s2 as columns. Where columns are missing or wrong, it is not checked
-    whether the points suffice.
+    Arguments as in `fit`, with s1 and s2 as columns. Whether the points suffice is checked where no column is wrong.
 
     >>> problems(pd.DataFrame({"N": [1e9, 2e9], "D": [1, -1]}), "chinchilla")[0]
     'missing column: loss; the table has N, D'
@@ -262,17 +238,13 @@ def _problems(points: pd.DataFrame, law: str, fix: Mapping[str, float], unknown:
     wrong = [line] if (line := missing(points, names)) else []
     points = points.loc[with_value(points, chosen)]
     x: dict[str, np.ndarray] = {}
-    for name in names:
-        if name not in points.columns:
-            continue
-        if line := not_numbers(points, name):
-            wrong.append(line)
-            continue
-        x[name] = points[name].to_numpy(dtype=float)
-        if name == "loss" and chosen.solving.residual != "log":
-            continue
-        if line := out_of_range(name, x[name], points.index):
-            wrong.append(line)
+    for name in (name for name in names if name in points.columns):
+        line = not_numbers(points, name)
+        if line is None:
+            x[name] = points[name].to_numpy(dtype=float)
+            checked = name != "loss" or chosen.solving.residual == "log"
+            line = out_of_range(name, x[name], points.index) if checked else None
+        wrong += [line] if line else []
     if line := duplicated(points):
         wrong.append(line)
     yield from wrong

@@ -21,9 +21,9 @@ class Schedule:
     """The learning rates of a run.
 
     `rates` (steps,), raw, one a step; `before`, the rate that it starts from (the last of pre-training; 0 where
-    unknown). `pretrain` (steps,), the rates of the run that it continues, None where unknown. `is_pretraining`:
-    the run is pre-training itself, so that its steps count in s1_pretrain and s2_pretrain. A warm-up from 0 at the
-    start of pre-training counts in S1 and not in S2 (Tissue et al. 2024).
+    unknown). `pretrain` (steps,), the rates of the run that it continues, None where unknown. `is_pretraining`: the run
+    is pre-training itself, so that its steps count in s1_pretrain and s2_pretrain; a warm-up from 0 at its start counts
+    in S1 and not in S2 (Tissue et al. 2024).
     """
 
     rates: np.ndarray
@@ -34,6 +34,8 @@ class Schedule:
 
 Schedules = Mapping[Hashable, Schedule]
 """Run -> its schedule."""
+_Group = tuple[Schedule, np.ndarray, np.ndarray]
+"""A schedule, the rows of its points, and their steps."""
 
 FORWARD = ("s1", "s1_root")
 """Columns that grow with every step of a run."""
@@ -57,10 +59,9 @@ def areas(
 
     S1(t) = sum_{i<=t} eta_i and S2(t) = sum_{i<=t} eta_i^p m_i, with m_i = decay m_{i-1} + eta_{i-1} - eta_i.
 
-    Parameters: `learning_rates`, shape (steps,), raw rates, one a step; `decay`, the lambda of S2, in [0, 1);
-    `before`, the rate that the run starts from (the last of pre-training; 0 for a model whose schedule is
-    unknown); `rate_power`, p, 0 but for the variant of eq. 9. Returns two arrays of shape (steps,). Raises
-    PointsError for a decay outside [0, 1) and rates that are not a finite one-dimensional array.
+    `decay`, the lambda of S2, in [0, 1); `before`, the rate that the run starts from (the last of pre-training; 0 where
+    unknown); `rate_power`, p, 0 but for eq. 9. Raises PointsError for a decay outside [0, 1) and rates that are not a
+    finite one-dimensional array.
 
     Source: Wang et al., ICML 2025, eq. 1, 4 and 9.
 
@@ -79,8 +80,7 @@ def areas(
 def areas_of_powers(learning_rates, decay: float = 0.999, before: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
     """s1_root and s2_square after each step of a schedule: its two areas, each of a power of the rate.
 
-    s1_root is S1 of (eta / 1e-4)^(2/3), and s2_square is S2 of (eta / 1e-4)^2. Arguments, arrays and errors are those
-    of `areas`.
+    s1_root is S1 of (eta / 1e-4)^(2/3), s2_square S2 of (eta / 1e-4)^2; arguments and errors as in `areas`.
 
     Source: cptlaw (docs/base-model.md).
 
@@ -99,9 +99,8 @@ def with_areas(
     """A copy of the points with s1, s2, s1_root and s2_square filled in from the schedule of each point's run.
 
     `points` needs the columns run and step (0 before the first update: all four are 0 there). s1_pretrain and
-    s2_pretrain are filled in too where the schedules have them, and are unchanged where not. Other
-    arguments as in `areas` and `areas_of_powers`. Raises PointsError for a run without a schedule and a step beyond its
-    end.
+    s2_pretrain are filled in where the schedules have them. Other arguments as in `areas` and `areas_of_powers`. Raises
+    PointsError for a run without a schedule and a step beyond its end.
     """
     filled = _areas_of(len(points), _by_schedule(points, schedules), decay, rate_power, AREAS)
     known = {name: ~np.isnan(values) for name, values in filled.items()}
@@ -128,13 +127,9 @@ class AnnealingCurve:
 
     splines: "Mapping[str, PPoly]"
 
-    def __call__(self, z: float) -> dict[str, np.ndarray]:
-        """Name -> (n,) at a coordinate."""
-        return {name: spline(z) for name, spline in self.splines.items()}
-
-    def slopes(self, z: float) -> dict[str, np.ndarray]:
-        """Name -> derivatives (n,) in the coordinate."""
-        return {name: spline(z, 1) for name, spline in self.splines.items()}
+    def __call__(self, z: float, order: int = 0) -> dict[str, np.ndarray]:
+        """Name -> (n,) at a coordinate, or the derivatives of that order in it."""
+        return {name: spline(z, order) for name, spline in self.splines.items()}
 
     def part(self, rows: np.ndarray) -> "AnnealingCurve":
         """The curve of some of the points."""
@@ -162,13 +157,7 @@ def annealing_curve(
     return AnnealingCurve(splines)
 
 
-def _areas_of(
-    count: int,
-    groups: Iterable[tuple[Schedule, np.ndarray, np.ndarray]],
-    decay: float,
-    rate_power: float,
-    names: Collection[str],
-) -> dict[str, np.ndarray]:
+def _areas_of(count: int, groups: Iterable[_Group], decay: float, rate_power: float, names: Collection[str]):
     """The areas of each point, those of the names at least; NaN where the schedule of pre-training is not known."""
     columns = {name: np.zeros(count) for name in AREAS}
     for schedule, rows, steps in groups:
@@ -176,9 +165,8 @@ def _areas_of(
         rates = schedule.rates[: steps.max()]
         annealed_rates = lifted(rates) if schedule.is_pretraining else rates
         before = annealed_rates[0] if schedule.is_pretraining and len(annealed_rates) else schedule.before
-        columns[f"s2{suffix}"][rows] = np.concatenate([[0.0], _annealing(annealed_rates, decay, before, rate_power)])[
-            steps
-        ]
+        s2 = _annealing(annealed_rates, decay, before, rate_power)
+        columns[f"s2{suffix}"][rows] = np.concatenate([[0.0], s2])[steps]
         if "s1" in names:
             columns[f"s1{suffix}"][rows] = np.concatenate([[0.0], np.cumsum(rates)])[steps]
         if not schedule.is_pretraining:

@@ -40,9 +40,9 @@ class Status:
 class Answer:
     """An answer of a fit.
 
-    `values`: name -> estimate, its interval over the bootstrap draws. `predicted`: name -> the loss that this
-    implies, in nats per token, with the interval in which a new run will measure it. `status`: the constraint
-    that holds. `warnings`: one line each, on extrapolation (how far, in which column) and missing intervals.
+    `values`: name -> estimate, its interval over the bootstrap draws. `predicted`: name -> the loss that this implies,
+    in nats per token, with the interval in which a new run will measure it. `status`: the constraint that holds.
+    `warnings`: one line each, on extrapolation (how far, in which column) and missing intervals.
     """
 
     values: dict[str, Estimate]

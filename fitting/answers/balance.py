@@ -4,10 +4,9 @@ from collections.abc import Callable, Mapping
 from itertools import product
 
 import numpy as np
-import pandas as pd
 
 from fitting.answers.answer import Answer, Estimate, Status, beyond, estimate, implied, question, unknown_interval
-from fitting.answers.loss_curve import losses_along
+from fitting.answers.loss_curve import Course
 from fitting.answers.loss_potential import Areas, areas_table, with_potential
 from fitting.fitted import Fit
 from fitting.points import PointsError
@@ -53,18 +52,17 @@ def balance(
     number of steps. Each is a number, or a (low, high) pair between which the best is sought.
 
     Parameters: `pretrain`, `domain`, the fits of the two validation corpora, of any laws that read s1; `weight`, l1, in
-    [0, 1]. `pretraining` (steps,), the rates of pre-training: from them come the rate that the run starts from and
-    the columns s1_pretrain and s2_pretrain; with a loss potential its descent is stretched (`with_potential`). None
-    for an open model, which then starts from a rate of 0 (app. G). `loss_potential`: None as `pretraining` has it;
-    free only for laws that read s2_pretrain. `replay`: None for laws that read no r; else r is replay for `pretrain`
-    and 1 - replay for `domain`. `shape`, steps -> (steps,) rates of a schedule whose peak is 1. `pretrain_at`,
-    `domain_at`: further columns that a law reads (rho, loss_before, N, s1_pretrain). `decay`: lambda of S2 where a fit
-    has none. `level`: of all intervals; those of the design are over paired bootstrap draws of both fits.
+    [0, 1]. `pretraining` (steps,), the rates of pre-training, for the rate that the run starts from and the columns
+    s1_pretrain and s2_pretrain; with a loss potential its descent is stretched (`with_potential`). None for an open
+    model, which starts from a rate of 0 (app. G). `loss_potential`: None as `pretraining` has it; free only for laws
+    that read s2_pretrain. `replay`: None for laws that read no r; else r is replay for `pretrain` and 1 - replay for
+    `domain`. `shape`, steps -> (steps,) rates of a schedule whose peak is 1. `pretrain_at`, `domain_at`: further
+    columns that a law reads (rho, loss_before, N, s1_pretrain). `decay`: lambda of S2 where a fit has none. `level`: of
+    all intervals; those of the design are over paired bootstrap draws of both fits.
 
-    `values`: the design, and change = weight * dL_pretrain + (1 - weight) * dL_domain, from before the run to its
-    end. `predicted`: pretrain, domain. `status`: the ranges at whose ends the best lies.
-
-    Eq. 5 minimises the change, which with a free loss potential would favour a worse start; here the weighted loss is.
+    `values`: the design, and change = weight * dL_pretrain + (1 - weight) * dL_domain, from before the run to its end
+    (which eq. 5 minimises; with a free loss potential that would favour a worse start). `predicted`: pretrain, domain.
+    `status`: the ranges at whose ends the best lies.
 
     Raises PointsError for a law that does not depend on what is free, invalid ranges, and missing columns.
 
@@ -107,17 +105,12 @@ def balance(
     predicted, warnings = dict[str, Estimate](), list[str]()
     for (name, fit, at), table in zip(fits, tables, strict=True):
         frame = question(fit, name, {**_columns(name, table(fit.params)(found), found), **at}, f"{name}_at")
-        predicted[name] = _loss_at_end(fit, frame, past, rates, at, decay, level)
+        further = {**({"r": frame["r"].to_numpy()} if "r" in frame else {}), **at}
+        # Each bootstrap draw has its own lambda.
+        course = Course(fit, rates, 0.0 if past is None else float(past[-1]), past, further, decay)
+        predicted[name] = implied(fit, frame, level, draws=course.losses(np.array([len(rates)]))[1])
         warnings += beyond(name, fit, frame) + unknown_interval(name, fit)
     return Answer(values, predicted, _status(found, ranges), warnings)
-
-
-def _loss_at_end(fit: Fit, frame: pd.DataFrame, past, rates: np.ndarray, at: Mapping, decay: float, level: float):
-    """The loss at the end of a run with these rates, each bootstrap draw with its own lambda."""
-    further = {**({"r": frame["r"].to_numpy()} if "r" in frame else {}), **at}
-    before = 0.0 if past is None else float(past[-1])
-    draws = losses_along(fit, np.array([len(rates)]), rates, before, past, further, decay)[1]
-    return implied(fit, frame, level, draws=draws if len(draws) else None)
 
 
 def _schedule_of(design: dict[str, np.ndarray], shape, pretraining, loss_potential) -> tuple:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from fitting.answers.answer import Answer, Status, beyond, estimate, implied, question, unknown_interval
-from fitting.answers.grid_minimum import grid_minimum, parabola_minima
+from fitting.answers.grid_minimum import minimum_along
 from fitting.fitted import Fit
 from fitting.law_average import LawAverage
 from fitting.points import LARGEST, PointsError
@@ -32,8 +32,8 @@ def compute_optimal(
 
     Parameters: `fit`, of a law that reads N and D; `flops`, raw (5e19); `ratio`, the ratio r of the corpus of the fit
     in the mixture, for a law that reads it; `at`, further columns that the law reads, or a function from N and D (n,)
-    to them (for a law that reads the loss before, or the areas of a schedule), r among them. `sizes`: least and
-    greatest N that may be had; the optimum is then sought between them. `level`, `log_errors`: as in `trade_off`.
+    to them, r among them. `sizes`: least and greatest N that may be had; the optimum is then sought between them.
+    `level`, `log_errors`: as in `trade_off`.
 
     `values`: N (billions of parameters), D (billions of tokens); for chinchilla and dcpt also G, a, b of
     N = G (C/6)^a, D = (C/6)^b / G, and E, B: the law's E0 = E + C / (r + eps)^gamma and B0 = B r^eta at the ratio.
@@ -63,19 +63,20 @@ def compute_optimal(
         for name, value in shape.items():
             values[name] = estimate(value, np.array([one[name] for one in shapes]), level)
         N = shape["N"]
-        _check_sane(N, budget / N)
+        for name, value in (("N", N), ("D", budget / N)):
+            if value > LARGEST[name][0]:
+                found = f"by this fit the best {name} is {value:.3g} billion, which is impossible"
+                raise PointsError(f"{found}: fit more runs")
     else:
         ends = sizes or (max(SMALLEST, budget / LARGEST["D"][0]), min(LARGEST["N"][0], budget / SMALLEST))
         grid = np.linspace(np.log(ends[0]), np.log(ends[1]), 801)
-        curve = fit.predict(frame_at(np.exp(grid)))
-        log_N, end = grid_minimum(lambda log_N: float(fit.predict(frame_at(np.exp(log_N)))[0]), grid, curve)
+        log_N, end, drawn = minimum_along(fit, lambda log_N: frame_at(np.exp(log_N)), grid)
         if end and sizes:
             side = "greatest size: a larger one" if end > 0 else "least size: a smaller one, for longer,"
             status = Status("at bound", f"the {side} would do better")
         elif end:
             status = Status("never", f"the search ends at N = {np.exp(log_N):.3g}: this fit has no best size")
-        curves = fit.predict_draws(frame_at(np.exp(grid))) if len(fit.draws) else np.zeros((0, len(grid)))
-        N, best = float(np.exp(log_N)), np.exp(parabola_minima(grid, curves))
+        N, best = float(np.exp(log_N)), np.exp(drawn)
         values = {"N": estimate(N, best, level), "D": estimate(budget / N, budget / best, level)}
     there = frame_at(N)
     warnings = beyond("fit", fit, there) + unknown_interval("fit", fit)
@@ -124,9 +125,3 @@ def _check(
         raise PointsError(f"ratio = {ratio:g} is outside [0, 1]")
     if sizes is not None and not 0 < sizes[0] < sizes[1]:
         raise PointsError(f"sizes = {sizes} is not allowed: the least and the greatest N, in billions of parameters")
-
-
-def _check_sane(N: float, D: float) -> None:
-    for name, value in (("N", N), ("D", D)):
-        if value > LARGEST[name][0]:
-            raise PointsError(f"by this fit the best {name} is {value:.3g} billion, which is impossible: fit more runs")

@@ -1,9 +1,37 @@
-"""Minimum of a function around its least value on a grid."""
+"""Minimum of a function around its least value on a grid, and where curves on a grid leave a limit."""
 
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import minimize_scalar
+
+from fitting.fitted import Fit
+from fitting.law_average import LawAverage
+
+
+def minimum_along(
+    fit: Fit | LawAverage, frame_at: Callable[[np.ndarray], pd.DataFrame], grid: np.ndarray
+) -> tuple[float, int, np.ndarray]:
+    """Where a fit has its least loss along a grid, as `grid_minimum`, and where (draws,) its refits have it."""
+    curve = fit.predict(frame_at(grid))
+    best, end = grid_minimum(lambda x: float(fit.predict(frame_at(np.array([x])))[0]), grid, curve)
+    curves = fit.predict_draws(frame_at(grid)) if len(fit.draws) else np.zeros((0, len(grid)))
+    return best, end, parabola_minima(grid, curves)
+
+
+def last_within(curves: np.ndarray, caps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where curves (n, grid) leave their caps (n, k) for good.
+
+    The last point (n, k) of the grid that is within, -1 where there is none, and the part (n, k) of the way from it to
+    the next one, along a straight line.
+    """
+    # The least loss at each point and all above rises along the grid, so that it can be searched.
+    least = np.fmin.accumulate(curves[:, ::-1], axis=1)[:, ::-1]
+    last = np.array([np.searchsorted(row, cap, "right") - 1 for row, cap in zip(least, caps, strict=True)])
+    before, rows = np.maximum(last, 0), np.arange(len(curves))[:, None]
+    rise = curves[rows, np.minimum(before + 1, curves.shape[1] - 1)] - curves[rows, before]
+    return last, np.divide(caps - curves[rows, before], rise, out=np.zeros(caps.shape), where=rise > 0)
 
 
 def grid_minimum(loss: Callable[[float], float], grid: np.ndarray, curve: np.ndarray) -> tuple[float, int]:

@@ -1,7 +1,7 @@
 """The inflection ratio: that of a corpus below which more training raises the loss on it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -40,8 +40,8 @@ def inflection_ratio(points: pd.DataFrame, *, bootstrap: int = 200, seed: int = 
     Raises PointsError for points that cannot be used, and where the loss rises at every ratio.
 
     Source: Que et al. 2024, app. I.3, which leaves finding r_i open; the method is ours. One signed fit over all small
-    ratios and an ordinary one over the rest put r_i up to 0.02 too high where this was within 0.003, between ratios
-    .06 and .1: the law's r^eta makes the rise largest just below r_i, where in truth it ends.
+    ratios and an ordinary one over the rest put r_i up to 0.02 too high where this was within 0.003: the law's r^eta
+    makes the rise largest just below r_i, where in truth it ends.
     """
     x = columns_of(points, ["N", "D", "r", "loss"])
     if "run" not in points.columns:
@@ -52,23 +52,21 @@ def inflection_ratio(points: pd.DataFrame, *, bootstrap: int = 200, seed: int = 
     if len(ratios) < 2:
         raise PointsError("the points have one ratio only: two or more are needed to see where the slope turns")
     D, rng = float(np.exp(np.log(x["D"]).mean())), np.random.default_rng(seed)
-    place = next((i for i, r in enumerate(ratios) if _slope(x, runs, r, D, 0, rng).value <= 0), None)
+    place = next((i for i, r in enumerate(ratios) if _slope(x, runs, r, D, 0, rng)[0] <= 0), None)
     if place is None:
         raise PointsError(
             f"the loss rises with D up to r = {ratios[-1]:g}, the largest ratio of the points: add runs at larger ones"
         )
     if place == 0:
-        values = {"inflection_ratio": Estimate(0.0, 0.0, ratios[0]), "below": _known(0.0), "above": _known(ratios[0])}
+        below, above = (Estimate(r, r, r) for r in (0.0, ratios[0]))
+        values = {"inflection_ratio": Estimate(0.0, 0.0, ratios[0]), "below": below, "above": above}
         message = f"nothing: the loss falls with D at every ratio, from {ratios[0]:g} on"
         return Answer(values, {}, Status("at bound", message), [])
     below, above = float(ratios[place - 1]), float(ratios[place])
     rise, fall = (_slope(x, runs, r, D, bootstrap, rng) for r in (below, above))
-    r_i, drawn = _crossing(below, above, rise.value, fall.value), _crossing(below, above, rise.draws, fall.draws)
-    values = {
-        "inflection_ratio": estimate(float(r_i), drawn, level),
-        "below": _known(below),
-        "above": _known(above),
-    }
+    r_i, drawn = (_crossing(below, above, *pair) for pair in zip(rise, fall, strict=True))
+    values = {"inflection_ratio": estimate(float(r_i), drawn, level)}
+    values |= {"below": Estimate(below, below, below), "above": Estimate(above, above, above)}
     warnings = [f"no run between r = {below:g} and {above:g}: r_i is a linear interpolation between them"]
     return Answer(values, {}, Status("inside", "the slope dL/dD changes sign"), warnings)
 
@@ -105,15 +103,10 @@ def transfer_inflection(fit: Fit, s1: float, *, at: Mapping[str, float] | None =
     return Answer({"inflection_ratio": estimate(r_i, drawn, level)}, {}, status, warnings)
 
 
-@dataclass(frozen=True, eq=False)
-class _Slope:
+def _slope(
+    x: dict[str, np.ndarray], runs: np.ndarray, r: float, D: float, bootstrap: int, rng
+) -> tuple[float, np.ndarray]:
     """dL/dlog D at one ratio, and the same by each bootstrap draw."""
-
-    value: float
-    draws: np.ndarray
-
-
-def _slope(x: dict[str, np.ndarray], runs: np.ndarray, r: float, D: float, bootstrap: int, rng) -> _Slope:
     # sorted by run, as the search looks at every so many-th point
     rows = np.flatnonzero(x["r"] == r)
     rows = rows[np.argsort(pd.factorize(runs[rows])[0], kind="stable")]
@@ -133,7 +126,7 @@ def _slope(x: dict[str, np.ndarray], runs: np.ndarray, r: float, D: float, boots
     drawn = np.zeros((0, len(found)))
     if bootstrap:
         drawn = resample(problem, theta, sandwich(problem, theta, numbers), numbers, bootstrap, rng, workers=1)
-    return _Slope(slope(found), np.array([slope(dict(zip(found, draw, strict=True))) for draw in drawn]))
+    return slope(found), np.array([slope(dict(zip(found, draw, strict=True))) for draw in drawn])
 
 
 def _crossing(below: float, above: float, rise, fall) -> np.ndarray:
@@ -141,7 +134,3 @@ def _crossing(below: float, above: float, rise, fall) -> np.ndarray:
     rise, fall = np.asarray(rise, dtype=float), np.asarray(fall, dtype=float)
     part = np.divide(rise, rise - fall, out=np.where(rise > 0, np.inf, -np.inf), where=rise > fall)
     return np.clip(below + part * (above - below), 0.0, 1.0)
-
-
-def _known(value: float) -> Estimate:
-    return Estimate(value, value, value)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from fitting.answers.answer import Answer, Status, beyond, estimate, implied, question, unknown_interval
-from fitting.answers.grid_minimum import grid_minimum, parabola_minima
+from fitting.answers.grid_minimum import minimum_along
 from fitting.fitted import Fit
 from fitting.law_average import LawAverage
 from fitting.points import LARGEST, PointsError
@@ -32,8 +32,8 @@ def limited_data(
 
     Parameters: `domain`, the fit of the domain's validation corpus, of a law that reads r and D; `N` billions of
     parameters; `domain_tokens` billions of tokens; `most_tokens`, billions of tokens that the whole run may have.
-    `at`: further columns that the law reads, or a function from D (n,) to them (for a law that reads the areas of a
-    schedule, which grow with D). `level`, `log_errors`: as in `trade_off`.
+    `at`: further columns that the law reads, or a function from D (n,) to them (the areas of a schedule grow with D).
+    `level`, `log_errors`: as in `trade_off`.
 
     `values`: domain_ratio, D; for dcpt also replay_below, the domain tokens below which replay helps: r_d < 1
     (exactly, where eta >= 1) when domain_tokens < (B (eta + beta) (1 + eps)^(gamma+1) / (gamma C))^(1/beta).
@@ -52,13 +52,11 @@ def limited_data(
         D = domain_tokens / r
         return question(domain, "domain", {"r": r, "N": N, "D": D, **(at(D) if callable(at) else at or {})})
 
-    curve = domain.predict(frame_at(grid))
-    r_d, end = grid_minimum(lambda r: float(domain.predict(frame_at(r))[0]), grid, curve)
+    r_d, end, ratios = minimum_along(domain, frame_at, grid)
     if end == 0:
         status = Status("inside", "domain tokens: a smaller ratio is a longer run with less of the domain")
     elif end == 1:
-        message = "nothing: the domain's tokens suffice, and replay would only lengthen the run"
-        status = Status("at bound", message)
+        status = Status("at bound", "nothing: the domain's tokens suffice, and replay would only lengthen the run")
     elif domain_tokens / most_tokens > SMALLEST_RATIO:
         message = f"most_tokens = {most_tokens:g}: a longer run with a smaller ratio would do better"
         status = Status("limited", message)
@@ -66,8 +64,6 @@ def limited_data(
         message = f"nothing within reach: the loss still falls at a ratio of {SMALLEST_RATIO:g}, give most_tokens"
         status = Status("never", message)
 
-    curves = domain.predict_draws(frame_at(grid)) if len(domain.draws) else np.zeros((0, len(grid)))
-    ratios = parabola_minima(grid, curves)
     values = {
         "domain_ratio": estimate(r_d, ratios, level),
         "D": estimate(domain_tokens / r_d, domain_tokens / ratios, level),

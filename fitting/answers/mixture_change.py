@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitting.answers.answer import question
+from fitting.answers.grid_minimum import last_within
 from fitting.fitted import Fit
 from fitting.points import PointsError
 
@@ -85,10 +86,6 @@ def mixture_change(
 
 def _largest(curves: np.ndarray, cap: float) -> np.ndarray:
     """The largest ratio (n,) at which each curve (n, grid) of the general loss is within its cap; NaN: none."""
-    inside = curves <= cap
-    last = len(GRID) - 1 - np.argmax(inside[:, ::-1], axis=1)
+    last, part = (values[:, 0] for values in last_within(curves, np.full((len(curves), 1), cap)))
     after = np.minimum(last + 1, len(GRID) - 1)
-    rows = np.arange(len(curves))
-    rise = curves[rows, after] - curves[rows, last]
-    part = np.divide(cap - curves[rows, last], rise, out=np.zeros(len(curves)), where=rise > 0)
-    return np.where(inside.any(axis=1), GRID[last] + np.clip(part, 0, 1) * (GRID[after] - GRID[last]), np.nan)
+    return np.where(last >= 0, GRID[last] + part * (GRID[after] - GRID[last]), np.nan)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 from fitting.answers.answer import Answer, Estimate, Status
 from fitting.points import PointsError, numbers_of, tails
@@ -18,18 +19,18 @@ def out_of_domain(
     """L_ood = l1 L_pt + l2 L_cpt by ordinary least squares on measured losses.
 
     Parameters: `curves`, one row a measured step, with columns `pretrain`, `domain` and `ood`, the three losses in
-    nats per token, and `run`, the run that a row belongs to (without it every row counts as a run). `at`:
-    "pretrain" and "domain" -> losses at which the third is wanted. `intercept`: a constant beside the two, which eq. 6
-    does not have; on trials of ours (English text, law, chemistry) it makes the difference between R2 .16 and .96.
-    `level`: of the intervals.
+    nats per token, and `run`, the run that a row belongs to (without it every row counts as a run). `at`: "pretrain"
+    and "domain" -> losses at which the third is wanted. `intercept`: a constant beside the two, which eq. 6 does not
+    have; on trials of ours (English text, law, chemistry) it makes the difference between R2 .16 and .96. `level`: of
+    the intervals.
 
     `values`: pretrain (l1) and domain (l2), which need not sum to 1; intercept, in nats, where there is one; r2, about
-    the mean and so below 0 for what is worse than it, without an interval (NaN). Intervals: t with
-    runs - 1 degrees of freedom on the jackknife over runs, whose rows share their errors. `predicted`: ood, where
-    `at` is given; its interval is that of the combination, without the noise of a new run.
+    the mean and so below 0 for what is worse than it, without an interval (NaN). Intervals: t with runs - 1 degrees of
+    freedom on the jackknife over runs, whose rows share their errors. `predicted`: ood, where `at` is given; its
+    interval is that of the combination, without the noise of a new run.
 
     Raises PointsError for missing or impossible columns, fewer than three rows or two runs, and losses on the two
-    corpora that are collinear: proportional, or so nearly that the data leave the split between l1 and l2 open.
+    corpora that are proportional, or so nearly that the data leave the split between l1 and l2 open.
 
     Source: Wang et al., ICML 2025, eq. 6 and app. K.
 
@@ -54,7 +55,7 @@ def out_of_domain(
     fitted = X @ weights
     around_mean = float(np.sum((y - y.mean()) ** 2))
     r2 = float(1 - np.sum((y - fitted) ** 2) / around_mean) if around_mean else float("nan")
-    quantile = _t(int(runs.max()), level)
+    quantile = float(stdtrit(int(runs.max()), (1 + level) / 2))
     half = quantile * np.sqrt(np.diag(covariance))
     if half[:2].max() > np.abs(weights[:2]).sum():
         raise PointsError(
@@ -65,9 +66,17 @@ def out_of_domain(
         name: Estimate(float(w), float(w - h), float(w + h)) for name, w, h in zip(names, weights, half, strict=True)
     }
     values["r2"] = Estimate(r2, float("nan"), float("nan"))
-    warnings, predicted = _warnings(r2, int(runs.max()) + 1), {}
+    predicted, warnings = {}, list[str]()
+    if not r2 > 0.9:
+        combination = "so this corpus is no combination of the two: measure its loss instead"
+        warnings.append(f"ood: R2 is {r2:.2f} only, {combination}")
+    if runs.max() < 4:
+        rest = "intervals rest on how runs differ, which so few cannot show"
+        warnings.append(f"ood: {runs.max() + 1} runs only: {rest}")
     if at is not None:
-        where = np.array([*(_at(at, name) for name in names[:2]), *(1.0 for _ in names[2:])])
+        if missing := [name for name in names[:2] if name not in at]:
+            raise PointsError(f"at has no {missing[0]}: give the losses on pretrain and domain")
+        where = np.array([*(float(at[name]) for name in names[:2]), *(1.0 for _ in names[2:])])
         loss, error = float(where @ weights), quantile * float(np.sqrt(where @ covariance @ where))
         predicted["ood"] = Estimate(loss, loss - error, loss + error)
         warnings += _outside(X, where)
@@ -92,27 +101,6 @@ def _jackknife(X: np.ndarray, y: np.ndarray, runs: np.ndarray) -> tuple[np.ndarr
     without = np.array([np.linalg.lstsq(X[runs != run], y[runs != run], rcond=None)[0] for run in range(count)])
     away = without - weights
     return weights, (count - 1) / count * away.T @ away
-
-
-def _t(freedom: int, level: float) -> float:
-    from scipy.stats import t  # slow to import
-
-    return float(t.ppf((1 + level) / 2, freedom))
-
-
-def _warnings(r2: float, runs: int) -> list[str]:
-    lines = []
-    if not r2 > 0.9:
-        lines.append(f"ood: R2 is {r2:.2f} only, so this corpus is no combination of the two: measure its loss instead")
-    if runs < 5:
-        lines.append(f"ood: {runs} runs only: intervals rest on how runs differ, which so few cannot show")
-    return lines
-
-
-def _at(at: Mapping[str, float], name: str) -> float:
-    if name not in at:
-        raise PointsError(f"at has no {name}: give the losses on pretrain and domain")
-    return float(at[name])
 
 
 def _outside(X: np.ndarray, where: np.ndarray) -> list[str]:

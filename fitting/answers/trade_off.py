@@ -8,6 +8,7 @@ import pandas as pd
 from scipy.optimize import root_scalar
 
 from fitting.answers.answer import Status, beyond, question
+from fitting.answers.grid_minimum import last_within
 from fitting.fitted import Fit
 from fitting.law_average import LawAverage
 from fitting.points import PointsError, tails
@@ -20,9 +21,9 @@ NO_RATIOS = np.zeros(0)
 class TradeOff:
     """The answer of `trade_off`.
 
-    `domain_ratio`: that of the mixture, None when no ratio keeps the general loss within
-    tolerance; `low`, `high`: its interval. `predicted`: "general" and "domain" -> (loss, low, high) in nats
-    per token at that ratio. `status`: the constraint that holds. `warnings`: where the laws extrapolate.
+    `domain_ratio`: that of the mixture, None when no ratio keeps the general loss within tolerance; `low`, `high`: its
+    interval. `predicted`: "general" and "domain" -> (loss, low, high) in nats per token at that ratio. `status`: the
+    constraint that holds. `warnings`: where the laws extrapolate.
     """
 
     domain_ratio: float | None
@@ -49,16 +50,16 @@ def trade_off(
 ) -> TradeOff:
     """The largest domain ratio r_d at which the general loss stays within tolerance of what it was.
 
-    Solves max r_d in [0, 1] subject to (L_g(N, D, 1 - r_d) - general_before) / general_before <= tolerance;
-    the domain loss falls with r_d, so this is also where it is least.
+    Solves max r_d in [0, 1] subject to (L_g(N, D, 1 - r_d) - general_before) / general_before <= tolerance; the domain
+    loss falls with r_d, so this is also where it is least.
 
     Parameters: `general`, `domain`, fits of the two validation corpora, or averages of laws; `N` billions of
     parameters, `D` billions of tokens of the run to be made; `tolerance`, relative (0.03 is 3%); `general_before`,
     general loss before the run in nats per token. `general_at`, `domain_at`: further columns that a law reads at the
-    end of the run (s1, s2, s1_pretrain, loss_before, rho); the general loss_before is `general_before` unless
-    said otherwise. `level`: of all intervals; that of the ratio is over the errors of `general_errors`, which a study
-    gives, and without it over the draws of the general fit; errors of the domain fit do not enter. `general_errors`,
-    `domain_errors`: log errors of predictions, as in `Fit.predict_interval`.
+    end of the run (s1, s2, s1_pretrain, loss_before, rho); the general loss_before is `general_before` unless said
+    otherwise. `level`: of all intervals; that of the ratio is over `general_errors`, or without them over the draws of
+    the general fit; errors of the domain fit do not enter. `general_errors`, `domain_errors`: log errors of
+    predictions, as in `Fit.predict_interval`.
 
     Raises PointsError for missing columns, and for impossible values.
 
@@ -155,7 +156,8 @@ def trade_offs(
     r_d, possible = _solved(loss, curve, caps)
     low = high = infeasible = np.full(len(caps), np.nan)
     if possible.any():
-        curves = _curves(general, grid, curve, general_errors)
+        errors = 0.0 if general_errors is None else general.errors_at(grid, general_errors)
+        curves = general.predict_draws(grid) if general_errors is None else curve * np.exp(errors)
         drawn, last = _crossings(curves, np.tile(caps, (len(curves), 1)))
         low, high = np.quantile(drawn, tails(level), axis=0)
         infeasible = (last < 0).mean(axis=0)
@@ -190,13 +192,6 @@ def _solved(
     return r_d, last >= 0
 
 
-def _curves(
-    general: Fit | LawAverage, grid: pd.DataFrame, curve: np.ndarray, log_errors: np.ndarray | None
-) -> np.ndarray:
-    """General losses (draws, grid): of each bootstrap refit, or those predicted with errors where they are given."""
-    return general.predict_draws(grid) if log_errors is None else curve * np.exp(general.errors_at(grid, log_errors))
-
-
 def _frame(
     fit: Fit | LawAverage, N: float, D: float, r: np.ndarray, at: Mapping[str, float], name: str
 ) -> pd.DataFrame:
@@ -208,14 +203,9 @@ def _crossings(curves: np.ndarray, caps: np.ndarray) -> tuple[np.ndarray, np.nda
 
     0 and -1 where there is none.
     """
-    # The least loss at each ratio and all above rises with the ratio, so that it can be searched.
-    least = np.fmin.accumulate(curves[:, ::-1], axis=1)[:, ::-1]
-    last = np.array([np.searchsorted(row, cap, "right") - 1 for row, cap in zip(least, caps, strict=True)])
+    last, part = last_within(curves, caps)
     before = np.maximum(last, 0)
     after = np.minimum(before + 1, len(GRID) - 1)
-    rows = np.arange(len(curves))[:, None]
-    rise = curves[rows, after] - curves[rows, before]
-    part = np.divide(caps - curves[rows, before], rise, out=np.zeros(caps.shape), where=rise > 0)
     return np.where(last < 0, 0.0, GRID[before] + part * (GRID[after] - GRID[before])), last
 
 

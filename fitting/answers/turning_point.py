@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 
 import numpy as np
-import pandas as pd
 
-from fitting.answers.answer import Answer, Status, beyond, estimate, implied, question, unknown_interval
-from fitting.answers.loss_curve import Rates, columns_along, losses_along
+from fitting.answers.answer import Answer, Status, beyond, estimate, implied, unknown_interval
+from fitting.answers.loss_curve import Course, Rates
 from fitting.fitted import Fit
 from fitting.points import PointsError
 from fitting.schedule import FORWARD
@@ -40,19 +39,14 @@ def turning_length(
 
     Source: Wang et al., ICML 2025, sec. 4.3, fig. 7c.
     """
-    before, fixed = start_rate(rates, before, pretrain), dict(at or {})
-    step = steps_asked(fit, rates)
-
-    def along(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return losses_along(fit, steps, rates, before, pretrain, fixed, decay)
-
-    loss, draws = along(step)
+    course, step = course_and_steps(fit, rates, before, pretrain, at, decay)
+    loss, draws = course.losses(step)
     turn = return_steps(step, loss[None])[0]
     if np.isfinite(turn):  # between two steps of the grid: the first step that is back, by halving
         low, high = step[step < turn].max(), step[step >= turn].min()
         while high - low > 1:
             middle = np.floor((low + high) / 2) if high > 1e9 else (low + high) // 2
-            if along(np.array([middle]))[0][0] <= loss[0] * (1 + SAME):
+            if course.losses(np.array([middle]))[0][0] <= loss[0] * (1 + SAME):
                 high = middle
             else:
                 low = middle
@@ -70,9 +64,9 @@ def turning_length(
         if turn == 1:
             status = Status("at bound", "nothing: the loss never rises")
         shown = np.array([0, turn]) if np.ndim(rates) == 0 else np.array([0, int(turn)])
-    there, drawn = columns_asked(fit, shown, rates, before, pretrain, fixed, decay), along(shown)[1]
+    there, drawn = course.frame(shown), course.losses(shown)[1]
     predicted = {
-        name: implied(fit, there.iloc[[i]], level, log_errors, drawn[:, [i]] if len(drawn) else None)
+        name: implied(fit, there.iloc[[i]], level, log_errors, drawn[:, [i]])
         for i, name in enumerate(("before", "after")[: len(shown)])
     }
     values = {"turning_length": estimate(turn, turns, level)}
@@ -95,36 +89,24 @@ def return_steps(step: np.ndarray, curves: np.ndarray) -> np.ndarray:
     return np.where(back.any(axis=1), turn, np.inf)
 
 
-def steps_asked(fit: Fit, rates: Rates) -> np.ndarray:
-    """Steps (n,) at which a curve is looked at: all of a schedule, ever fewer of a constant rate."""
+def course_and_steps(
+    fit: Fit, rates: Rates, before: float | None, pretrain, at: Mapping[str, float] | None, decay: float
+) -> tuple[Course, np.ndarray]:
+    """A fit along a run, and the steps (n,) of its curve: all of a schedule, ever fewer of a constant rate."""
     late = [name for name in fit.equation.positive if name in ("s1", "D")]
     if late:
         raise PointsError(f"the law {fit.law} has no value at {late[0]} = 0, so no loss before the run")
     if not {*FORWARD} & {*fit.equation.columns}:
         raise PointsError(f"the law {fit.law} reads no s1: fit a law of schedules such as dynamics")
+    rate = 0.0 if np.ndim(rates) else float(rates)  # pyright: ignore[reportArgumentType]
+    if before is None:
+        before = float(pretrain[-1]) if pretrain is not None and len(pretrain) else rate
+    course = Course(fit, rates, float(before), pretrain, at or {}, decay)
     if np.ndim(rates):
-        return np.arange(np.size(rates) + 1)
-    rate = float(rates)  # pyright: ignore[reportArgumentType]
+        return course, np.arange(np.size(rates) + 1)
     if not (np.isfinite(rate) and rate > 0):
         raise PointsError(f"rates = {rate:g}: a constant rate must be above 0")
-    return np.unique(np.r_[np.arange(1000.0), np.round(np.geomspace(1000, FOREVER, 4000))])
-
-
-def start_rate(rates: Rates, before: float | None, pretrain) -> float:
-    """The rate that a run starts from: as given, the last of pre-training, or the constant rate itself."""
-    if before is not None:
-        return float(before)
-    if pretrain is not None and len(pretrain):
-        return float(pretrain[-1])
-    return float(rates) if np.ndim(rates) == 0 else 0.0  # pyright: ignore[reportArgumentType]
-
-
-def columns_asked(
-    fit: Fit, steps: np.ndarray, rates: Rates, before: float, pretrain, at: Mapping, decay: float
-) -> pd.DataFrame:
-    """The columns of the fit's law at steps of a schedule, a row a step."""
-    columns = columns_along(fit, fit.params, steps, rates, before, pretrain, decay)
-    return question(fit, "fitted", {**columns, **at})
+    return course, np.unique(np.r_[np.arange(1000.0), np.round(np.geomspace(1000, FOREVER, 4000))])
 
 
 def _never(rates: Rates, loss: np.ndarray) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from fitting.answers.grid_minimum import parabola_minima
+from fitting.answers.grid_minimum import last_within, parabola_minima
 from fitting.design.features import Features
 from fitting.design.inputs import LossColumn
 from fitting.points import PointsError, missing, numbers_of
@@ -82,14 +82,8 @@ def _trade_off(asked: dict[str, float], row: pd.DataFrame, output: LossColumn, o
     frame = frame.assign(**{name: asked["general_before"]} if name not in frame else {})
     losses = _on_curves(frame, output, one)
     cap = asked["general_before"] * (1 + asked["tolerance"])
-    # The least loss at each ratio and all above rises with the ratio.
-    least = np.fmin.accumulate(losses[:, ::-1], axis=1)[:, ::-1]
-    last = np.clip((least <= cap).sum(axis=1) - 1, 0, len(RATIOS) - 2)
-    draws = np.arange(len(losses))
-    rise = losses[draws, last + 1] - losses[draws, last]
-    part = np.divide(cap - losses[draws, last], rise, out=np.zeros(len(losses)), where=rise > 0)
-    inside = RATIOS[last] + np.clip(part, 0, 1) * (RATIOS[1] - RATIOS[0])
-    return np.where(least[:, -1] <= cap, 1.0, np.where(least[:, 0] <= cap, inside, 0.0))
+    last, part = (values[:, 0] for values in last_within(losses, np.full((len(losses), 1), cap)))
+    return np.where(last < 0, 0.0, RATIOS[last] + part * (RATIOS[1] - RATIOS[0]))
 
 
 def _limited_data(asked: dict[str, float], row: pd.DataFrame, output: LossColumn, one: OfLaw) -> np.ndarray:

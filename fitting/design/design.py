@@ -31,8 +31,7 @@ class Design:
     the labels of all rows of these runs. `half_width`, one a run: half-width of the 90% interval of the answer that is
     expected after it and all before it, in nats per token (root mean square over the target rows and losses), or in the
     unit of the answer to the question: a ratio, or billions of parameters. `cost`, one a run. `before`: the half-width
-    today. `reason`: why these. `answer`: the median of the posterior of the answer, in its unit; None without a
-    question, and for several targets.
+    today. `reason`: why these. `answer`: its posterior median, None without a question and for several targets.
     """
 
     chosen: tuple[Hashable, ...]
@@ -61,23 +60,22 @@ def design(
 
     Parameters: `laws`, a name in `fitting.LAWS`, a `Law`, a list of them (alternatives: their disagreement counts), or
     a list of pairs (law, loss column) for several losses, general and domain, say. `measured`, the points so far with
-    the laws' columns and losses (column `loss` without pairs) and perhaps `run`; may be empty, with or without columns,
-    or None. `candidates`, the runs that could be made, with the laws' columns and `cost`; rows that share a `run` are
-    points of one run, whose cost is the largest of theirs. `target`, rows to predict; or with `question`, one of
-    "trade_off", "limited_data" and "compute_optimal", a row with its parameters (N, D, tolerance, general_before; N,
-    domain_tokens; flops) and what else the law reads. A column `<loss column>.<name>` goes before `<name>` for that
-    loss. In trade_off the first pair is the general loss, r is the domain ratio, and the general law reads 1 - r.
-    `cost`, the name of the column, in any unit. `budget`, in the same unit: the sum of the costs never exceeds it.
-    `batch`, how many runs at most: by default one, or as many as a budget pays for. `side_by_side`: whether the runs of
-    a batch train at the same time, each on its own device; each then counts at least the cost of the most expensive
-    one, since a shorter run leaves its device idle. `seed`, of the random draws.
+    the laws' columns and losses (column `loss` without pairs) and perhaps `run`; may be empty or None. `candidates`,
+    the runs that could be made, with the laws' columns and `cost`; rows that share a `run` are points of one run, whose
+    cost is the largest of theirs. `target`, rows to predict; or with `question`, one of "trade_off", "limited_data" and
+    "compute_optimal", a row with its parameters (N, D, tolerance, general_before; N, domain_tokens; flops) and what
+    else the law reads. A column `<loss column>.<name>` goes before `<name>` for that loss. In trade_off the first pair
+    is the general loss, r is the domain ratio, and the general law reads 1 - r. `cost`, the name of the column, in any
+    unit. `budget`, in the same unit: the sum of the costs never exceeds it. `batch`, how many runs at most: by default
+    one, or as many as a budget pays for. `side_by_side`: whether the runs of a batch train at the same time, each on
+    its own device; each then counts at least the cost of the most expensive one. `seed`, of the random draws.
 
     Each run is the one with the largest expected fall of the answer's posterior variance over its cost to the power .4,
     chosen as if those before it had been measured. Without points the posterior is the prior. The result depends on the
     points and the seed alone.
 
-    Raises PointsError, one line, for tables that cannot be used, a budget below the cheapest run, and a target that no
-    candidate can teach.
+    Raises PointsError for tables that cannot be used, a budget below the cheapest run, and a target that no candidate
+    can teach.
 
     Source: V-optimal design (Chaloner & Verdinelli 1995) with posterior draws; docs/choosing.md compares.
 
@@ -217,9 +215,7 @@ def _draws(
             posteriors.append(posterior(law, x, known.loss, features[-1](x), reference_x, rng, of_a_particle))
         kept = _weighted(posteriors, np.random.default_rng([seed, number, len(posteriors)]))
         of_laws = list(zip(kept, features, strict=True))
-        one = (
-            losses_at(target, output, of_laws) if question is None else answer_draws(question, target, output, of_laws)
-        )
+        one = answer_draws(question, target, output, of_laws) if question else losses_at(target, output, of_laws)
         noise = np.median(np.concatenate([each.noise for each in kept])) ** 2
         count = one.values.shape[1]
         losses = centred(residuals_at(frame, output, of_laws))
@@ -260,11 +256,7 @@ def _lacking(outputs: list[LossColumn], points: list[Points], question: str | No
 
 
 def _reason(task: Task, count: int, before: float, after: float) -> str:
-    known = (
-        f"{task.lacking} points are wanting for as many as parameters, so the prior counts; "
-        if task.lacking > 0
-        else ""
-    )
+    lacking = f"{task.lacking} points are wanting for as many as parameters, so the prior counts; "
     what = "the run that takes" if count == 1 else f"the {count} runs that take"
     widths = f"half-width {before:.3g} now, {after:.3g} expected"
-    return f"{known}{what} most from the variance of the answer for the cost: {widths}"
+    return f"{lacking * (task.lacking > 0)}{what} most from the variance of the answer for the cost: {widths}"

@@ -35,15 +35,11 @@ class Features:
         frequencies = rng.standard_normal((len(axes), COUNT)) / LENGTH
         return cls(axes, frequencies, rng.uniform(0, 2 * np.pi, COUNT))
 
-    def places(self, x: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Columns (n, d) in units of their range."""
-        count = len(next(iter(x.values())))
+    def __call__(self, x: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Features (n, f) of rows; their products are the kernel."""
         columns = [
             ((np.log(np.maximum(x[name], 1e-300)) if log else x[name]) - low) / length
             for name, (log, low, length) in self.axes.items()
         ]
-        return np.array(columns).reshape(len(columns), count).T
-
-    def __call__(self, x: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Features (n, f) of rows; their products are the kernel."""
-        return np.sqrt(2 / COUNT) * np.cos(self.places(x) @ self.frequencies + self.phases)
+        places = np.array(columns).reshape(len(columns), len(next(iter(x.values())))).T
+        return np.sqrt(2 / COUNT) * np.cos(places @ self.frequencies + self.phases)

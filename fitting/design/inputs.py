@@ -103,9 +103,8 @@ def read_candidates(candidates: pd.DataFrame, cost: str, outputs: list[LossColum
     if not len(candidates):
         raise PointsError("candidates is empty: give the runs that could be made, a row each")
     if cost not in candidates.columns:
-        raise PointsError(
-            f"candidates have no column {cost}: add what each run costs, in any unit, or name it by cost="
-        )
+        wanted = "add what each run costs, in any unit, or name it by cost="
+        raise PointsError(f"candidates have no column {cost}: {wanted}")
     if not candidates.index.is_unique:
         label = candidates.index[candidates.index.duplicated()][0]
         raise PointsError(f"candidates: the label {label!r} is there twice in the index: use reset_index(drop=True)")
@@ -123,13 +122,8 @@ def read_candidates(candidates: pd.DataFrame, cost: str, outputs: list[LossColum
     runs = [(thinned(rows[usable[rows]]), rows) for rows in run_rows(candidates)]
     runs = [(kept, rows) for kept, rows in runs if len(kept)]
     labels = [tuple(candidates.index[rows]) for _, rows in runs]
-    return Runs(
-        candidates,
-        [kept for kept, _ in runs],
-        np.array([costs[rows].max() for _, rows in runs]),
-        [label[0] for label in labels],
-        labels,
-    )
+    rows, costs = [kept for kept, _ in runs], np.array([costs[rows].max() for _, rows in runs])
+    return Runs(candidates, rows, costs, [label[0] for label in labels], labels)
 
 
 def thinned(rows: np.ndarray) -> np.ndarray:

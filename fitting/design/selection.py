@@ -53,9 +53,8 @@ class Draws:
             inner = np.einsum("kib,kic->ibc", losses, losses, optimize=True) / count
             noise = np.where(used, self.noise[part], 1.0)
             cross = np.where(used, covariance[:, part], 0.0).transpose(1, 2, 0)
-            solved = np.linalg.solve(
-                inner + noise[:, :, None] * np.eye(part.shape[1]), np.concatenate([cross, inner], 2)
-            )
+            both = inner + noise[:, :, None] * np.eye(part.shape[1])
+            solved = np.linalg.solve(both, np.concatenate([cross, inner], 2))
             chance = total * np.trace(solved[:, :, cross.shape[2] :], axis1=1, axis2=2) / count
             gains[first : first + 256] = np.sum(cross * solved[:, :, : cross.shape[2]], axis=(1, 2)) - chance
         return np.maximum(gains, 0.0)
@@ -84,17 +83,12 @@ def centred(values: np.ndarray) -> np.ndarray:
 
 
 def choose(
-    outputs: list[Draws],
-    rows: np.ndarray,
-    costs: np.ndarray,
-    score: Score,
-    budget: float,
-    most: int,
+    outputs: list[Draws], rows: np.ndarray, costs: np.ndarray, score: Score, budget: float, most: int
 ) -> list[tuple[int, list[np.ndarray]]]:
     """The runs in order, each with the variances (t,) of the answers of each output after it.
 
-    Runs that cost more than what is left of the
-    budget are passed over. Scores that agree to nine digits are equal, and the first such run is taken.
+    Runs that cost more than what is left of the budget are passed over. Scores that agree to nine digits are equal, and
+    the first such run is taken.
     """
     spent, chosen = 0.0, []
     open_ = np.ones(len(costs), dtype=bool)

@@ -79,18 +79,17 @@ def _size_slopes(x: Columns, psi: np.ndarray, basis: np.ndarray) -> Slopes:
 
 
 def _replay(x: Columns, psi: np.ndarray) -> np.ndarray:
-    a1, a2 = psi[3:]
-    columns = _plain(x, psi[:3])
-    columns[:, 3] *= np.exp(a1 * x["r"])
-    columns[:, 4] *= -np.expm1(-_off_zero(a2) * (1 - x["r"]))
-    return columns
+    return _replayed(x, psi, -np.expm1(-_off_zero(psi[4]) * (1 - x["r"])))
 
 
 def _replay_domain(x: Columns, psi: np.ndarray) -> np.ndarray:
-    a1, a2 = psi[3:]
+    return _replayed(x, psi, np.expm1(_off_zero(psi[4]) * x["r"]))
+
+
+def _replayed(x: Columns, psi: np.ndarray, of_shift: np.ndarray) -> np.ndarray:
     columns = _plain(x, psi[:3])
-    columns[:, 3] *= np.exp(a1 * x["r"])
-    columns[:, 4] *= np.expm1(_off_zero(a2) * x["r"])
+    columns[:, 3] *= np.exp(psi[3] * x["r"])
+    columns[:, 4] *= of_shift
     return columns
 
 
@@ -109,10 +108,9 @@ def _unit_shift_domain(psi: np.ndarray) -> np.ndarray:
 
 
 def _power(x: Columns, psi: np.ndarray) -> np.ndarray:
-    zeta1, zeta2 = psi[3:]
     columns = _plain(x, psi[:3])
-    columns[:, 2] = -signed_power(x["s2_pretrain"], zeta1)
-    columns[:, 3] = -signed_power(x["s2"], zeta2)
+    columns[:, 2] = -signed_power(x["s2_pretrain"], psi[3])
+    columns[:, 3] = -signed_power(x["s2"], psi[4])
     return columns
 
 

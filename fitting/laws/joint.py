@@ -74,8 +74,9 @@ def joint_law(law: Law, shared: tuple[str, ...], codes: list[str]) -> Law:
 
 
 def constants_of(constants: Mapping[str, float], code: str) -> dict[str, float]:
-    """The constants of one corpus, by the names that its law has for them."""
-    return {name.removesuffix(f"[{code}]"): v for name, v in constants.items() if name.endswith(f"[{code}]")}
+    """The constants of one corpus, by the names that its law has for them, and those that all have in common."""
+    own = {name: v for name, v in constants.items() if name.endswith(f"[{code}]") or "[" not in name}
+    return {name.removesuffix(f"[{code}]"): v for name, v in own.items()}
 
 
 def _numbered(parameters: tuple[Parameter, ...], shared, codes) -> tuple[list[Parameter], list[np.ndarray]]:

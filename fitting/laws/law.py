@@ -30,10 +30,10 @@ _VALUE = {"linear": float, "log": exp, "memory": lambda coordinate: 1.0 - exp(-c
 class Parameter:
     """One parameter of a law.
 
-    `low`, `high`: its bounds; a linear parameter without any, low = -inf, may have either sign. `start` is the range
-    that the solver draws its first guesses from (nonlinear parameters only); its middle and its length are mean and
-    standard deviation of the weak prior, unless `prior` is another range. `scale` is the coordinate that the
-    solver uses: "linear", "log" (log value) or "memory" (-log(1 - value), for decays close to 1).
+    `low`, `high`: its bounds; a linear parameter without any, low = -inf, may have either sign. `start`: the range that
+    the solver draws first guesses from (nonlinear parameters only); its middle and its length are mean and standard
+    deviation of the weak prior, unless `prior` is another range. `scale`: the solver's coordinate, "linear", "log" (log
+    value) or "memory" (-log(1 - value), for decays close to 1).
     """
 
     name: str
@@ -88,11 +88,6 @@ def no_offset(x: Columns, psi: np.ndarray) -> np.ndarray | float:
     return 0.0
 
 
-def no_constants(x: Columns) -> dict[str, float]:
-    """The constants of a cone that reads none from the points."""
-    return {}
-
-
 @dataclass(frozen=True)
 class StudyPoints:
     """The points of a study that a law is fitted to, unless the question says otherwise.
@@ -114,7 +109,7 @@ class Cone:
 
     edges: Callable[[np.ndarray, Constants], np.ndarray]
     derivatives: Callable[[np.ndarray, Constants], dict[int, np.ndarray]] | None = None
-    constants: Callable[[Columns], dict[str, float]] = no_constants
+    constants: Callable[[Columns], dict[str, float]] = lambda x: {}
 
 
 @dataclass(frozen=True)
@@ -155,16 +150,14 @@ class Law:
     fitted then; where a column of `positive` is 0 the law has no value.
 
     `basis(x, psi)` maps columns (name -> array of n) and the nonlinear values to an (n, k) matrix. `slopes(x, psi,
-    basis)` are its derivatives, where the law gives them (else differences are taken): in psi, and in the columns s2,
-    s2_pretrain, rho and s1_pretrain where it reads them. `offset(x, psi)` is the part without coefficient. `cone`:
-    which coefficients are allowed, where not each has its own bounds.
-
-    `s2`: how it reads S2. `whole_schedule`: it also reads the columns area and falls, which come from the schedule of
-    each point's run. `for_corpora(names)`, for a law that reads a column for each corpus: the law for the columns that
-    points have. `solving`: how it is solved. `shared`: parameters that the losses of one model on several corpora
-    have in common, and lambda with them (`fitting.fit_shared`). `printed(params)`: the parameters of the paper, where
-    the law as printed is linear in none of them and was rewritten with an amplitude. `study`: the points of a study
-    that it is fitted to, None where no study fits it.
+    basis)` are its derivatives, where the law gives them (else differences are taken): in psi, and in s2, s2_pretrain,
+    rho and s1_pretrain where it reads them. `offset(x, psi)` is the part without coefficient. `cone`: which
+    coefficients are allowed, where not each has its own bounds. `s2`: how the law reads S2. `whole_schedule`: it also
+    reads the columns area and falls, from the schedule of each point's run. `for_corpora(names)`: the law for the
+    mixture columns that points have. `solving`: how it is solved. `shared`: parameters that the losses of one model on
+    several corpora have in common, and lambda with them (`fitting.fit_shared`). `printed(params)`: the parameters of
+    the paper, where the law as printed is linear in none of them and was rewritten with an amplitude. `study`: the
+    points of a study that it is fitted to, None where no study fits it.
     """
 
     name: str

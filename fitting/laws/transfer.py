@@ -3,17 +3,15 @@
     L = before - C2 S2 + C log((rho + eps) / (r + eps)) shift(S1) - G log(1 + S1 / S1_pretrain)
 
 The terms: annealing of the learning rate; the shift from the ratio rho of the corpus in pre-training to its ratio r in
-the continual mixture; further training. `transfer-anchored` starts from the measured loss before and is
-exact at S1 = 0; `transfer` fits L0 + F N^-g instead; `transfer-scaled` lets the height of the shift go with a power
-of N; `transfer-rate` lets its speed depend on r; `transfer-saturating` lets it saturate; `transfer-replay` lets eps
-fall as training goes on, so that the loss at r = 0 follows from runs at r > 0.
+the continual mixture; further training. `transfer-anchored` starts from the measured loss before and is exact at
+S1 = 0; `transfer` fits L0 + F N^-g instead; `transfer-scaled` lets the height of the shift go with a power of N;
+`transfer-rate` lets its speed depend on r; `transfer-saturating` lets it saturate; `transfer-replay` lets eps fall as
+training goes on, so that the loss at r = 0 follows from runs at r > 0.
 
-`transfer-open` is for a model that was pre-trained elsewhere, on text of which the general corpus is no sample. What
-ratio of its pre-training text was like a corpus is not a number between 0 and 1 there: such a model may gain on both
-corpora at every ratio, because it learns how they are written. So the height of the shift is free (A), and the term of
-further training, which one could not tell from it at S1 far below S1_pretrain, is left out. Over a factor of eight in
-the peak, the shift of a model of 135M does not go with the sum of its learning rates but with that of their power 2/3,
-and what a high rate costs, until it is annealed, goes with its square.
+`transfer-open` is for a model that was pre-trained elsewhere, on text of which the general corpus is no sample, so that
+rho is not a number between 0 and 1: the height of the shift is free (A), and the term of further training, which one
+could not tell from it at S1 far below S1_pretrain, is left out. Over a factor of eight in the peak, the shift of a
+model of 135M goes with the sum of the learning rates to the power 2/3, and what a high rate costs with its square.
 
 `transfer-switched` is for runs whose mixture changes once: the change is a shift of its own, which starts anew. In
 `transfer-two-mixtures` the first mixture is remembered: what is read less is forgotten towards delta, not eps, and what

@@ -69,12 +69,11 @@ def autoscale(
 
     Parameters: `first`, `second`, optimal tokens a domain at two scales (dicts with the same domains, arrays (m,), or
     answers of `ddo`, whose draws then give intervals at `level`), `target`, all in one unit. `offsets`, N0 a domain:
-    a_j times the base run's tokens of the domain, as `ddo` fits a_j; 0 for the paper's path. `caps`, tokens that there
-    are of a domain, times the passes over them that one allows; domains without one are left out of a dict, inf in
-    an array.
+    a_j times the base run's tokens of the domain, as `ddo` fits a_j; 0 for the paper's path. `caps`, tokens of a domain
+    times the passes over them that one allows; domains without one are left out of a dict, inf in an array.
 
-    Raises PointsError for tokens not above 0 where there is no offset, scales of equal size, domains that differ,
-    a target that the path does not reach, caps that do not reach the target.
+    Raises PointsError for tokens not above 0 where there is no offset, scales of equal size, domains that differ, a
+    target that the path does not reach, caps that do not reach the target.
 
     Source: Kang et al. 2024, arXiv:2407.20177, theorem 1 and algorithm 2.
 
@@ -215,16 +214,13 @@ def _check_scales(one, two, offset, cap, target: float, labels: tuple[str, ...])
     for key, values in (("first", one), ("second", two)):
         bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)) | ~(values + offset > 0))
         if len(bad):
-            j = bad[0]
-            raise PointsError(
-                f"{key}: {labels[j]} = {values[j]:g} tokens; each domain needs some, or an offset above 0"
-            )
+            need = "each domain needs some, or an offset above 0"
+            raise PointsError(f"{key}: {labels[bad[0]]} = {values[bad[0]]:g} tokens; {need}")
     if abs(two.sum() - one.sum()) <= 1e-6 * max(one.sum(), two.sum()):
         raise PointsError(f"first and second both sum to {one.sum():g}: two scales of different size are needed")
     if cap.sum() < target * (1 - 1e-12):
-        raise PointsError(
-            f"caps sum to {cap.sum():g}, below target = {target:g}: allow more passes or a smaller target"
-        )
+        more = "allow more passes or a smaller target"
+        raise PointsError(f"caps sum to {cap.sum():g}, below target = {target:g}: {more}")
 
 
 def _bound_lines(given, scales: tuple[np.ndarray, np.ndarray], labels: tuple[str, ...]) -> list[str]:

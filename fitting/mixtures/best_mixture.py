@@ -9,7 +9,6 @@ import pandas as pd
 from fitting.answers.answer import Answer, Estimate, Status, beyond, estimate, implied, unknown_interval
 from fitting.fitted import Fit
 from fitting.laws.data_mixing import PREFIX
-from fitting.laws.law import Law
 from fitting.mixtures.optimum import MixtureOptimum, mixture_optimum
 from fitting.points import PointsError
 
@@ -20,8 +19,7 @@ AVERAGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {"loss": lambda losses
 class Longer(NamedTuple):
     """A law of the ratio of one corpus that predicts how its loss changes with the length of the run.
 
-    `fit`: reads r and what `before` and `after` hold (D, s1, s2 …): the columns at the end of the shorter and of the
-    longer run.
+    `fit`: reads r and the columns (D, s1, s2 …) of `before` and `after`, the ends of the shorter and the longer run.
     """
 
     fit: Fit
@@ -58,24 +56,25 @@ def best_mixture(
     token. `high`, corpus -> largest weight. `at`, corpus -> further columns that its law reads at the end of the run
     (N, D, s1 …). `longer`, corpus -> how its loss changes from the length of the runs that `fits` saw to that of the
     run that is asked about, for laws that know no length. `average`: "loss", or "perplexity" for the mean of exp(loss).
-    `level`: of all intervals; those of the shares are over the bootstrap draws of the fits, which are paired where fits
-    had the same runs and seed.
+    `level`: of all intervals; those of the shares are over the bootstrap draws of the fits, paired where fits had the
+    same runs and seed.
 
     `values`: corpus -> weight, and "mean" -> the weighted mean. `predicted`: corpus -> loss. `status`: the limits and
-    the largest weights that hold the answer; "infeasible" where no mixture keeps the limits, and the
-    shares are then those that exceed them least. `warnings`: where fits were asked beyond their runs.
+    the largest weights that hold the answer; "infeasible" where no mixture keeps the limits, and the shares are then
+    those that exceed them least. `warnings`: where fits were asked beyond their runs.
 
     Raises PointsError for missing columns, and weights and limits of corpora that have no fit.
 
-    Source: Ye et al. 2024 (Data Mixing Laws), arXiv:2403.16952, for data-mixing; the limits, and laws of the
-    ratio of one corpus in a mixture of many, are ours.
+    Source: Ye et al. 2024 (Data Mixing Laws), arXiv:2403.16952, for data-mixing; the limits, and laws of the ratio of
+    one corpus in a mixture of many, are ours.
     """
     names = tuple(fits)
     worth = _weights(names, value, average)
     laws = {name: fit.equation for name, fit in fits.items()}
     ends = {name: dict((at or {}).get(name, {})) for name in names}
+    known = {f"{PREFIX}{name}" for name in names} | {"r"}
     for name, law in laws.items():
-        lacks = [column for column in law.columns if column != "r" and column not in _columns(names, ends[name])]
+        lacks = [column for column in law.columns if column not in known | {*ends[name]}]
         if lacks:
             raise PointsError(f"the law {law.name} of {name} reads {', '.join(lacks)}: give them in at")
     caps = dict(limits or {})
@@ -86,11 +85,13 @@ def best_mixture(
 
     def solved(params: Mapping[str, Mapping[str, float]], start=None, draw: int | None = None) -> MixtureOptimum:
         def of(name: str, weights: np.ndarray) -> np.ndarray:
-            loss = _loss(laws[name], params[name], name, names, weights, ends[name])
+            own = weights[:, names.index(name)]
+            x = {f"{PREFIX}{each}": weights[:, j] for j, each in enumerate(names)} | {"r": own}
+            x |= {column: np.full(len(weights), value) for column, value in ends[name].items()}
+            loss = laws[name].loss(x, params[name])
             if name not in stretched:
                 return loss
-            drawn = None if draw is None else stretched[name].fit.draws[draw]
-            return loss * stretched[name].factor(weights[:, names.index(name)], drawn)
+            return loss * stretched[name].factor(own, None if draw is None else stretched[name].fit.draws[draw])
 
         def mean(weights: np.ndarray) -> np.ndarray:
             return sum(
@@ -150,29 +151,14 @@ def _weights(names: Sequence[str], value: Mapping[str, float] | None, average: s
     return {name: weight / total for name, weight in value.items()}
 
 
-def _columns(names: Sequence[str], at: Mapping[str, float]) -> set[str]:
-    return {*at, *(f"{PREFIX}{name}" for name in names)}
-
-
-def _loss(
-    law: Law, params, corpus: str, names: Sequence[str], weights: np.ndarray, at: Mapping[str, float]
-) -> np.ndarray:
-    x = {f"{PREFIX}{name}": weights[:, j] for j, name in enumerate(names)}
-    x["r"] = weights[:, list(names).index(corpus)]
-    x |= {name: np.full(len(weights), value) for name, value in at.items()}
-    return law.loss(x, params)
-
-
 def _unseen(fit: Fit, there: pd.DataFrame) -> list[str]:
     lines = []
     for column in fit.equation.columns:
         if column.startswith(PREFIX):
             (low, high), weight = fit.ranges[column], float(there[column].iloc[0])
             if not low - 1e-6 <= weight <= high + 1e-6:
-                named = column.removeprefix(PREFIX)
-                lines.append(
-                    f"a weight of {weight:.3f} of {named} is beyond those that were run ({low:.3f} to {high:.3f})"
-                )
+                seen = f"those that were run ({low:.3f} to {high:.3f})"
+                lines.append(f"a weight of {weight:.3f} of {column.removeprefix(PREFIX)} is beyond {seen}")
     return lines
 
 

@@ -37,8 +37,7 @@ class DDO:
     base run; `base_tokens` (m,): its tokens, in the same unit. `predicted`: mean loss of runs at the optimum. `held`:
     domains at a bound, and `status` says on which. `flat`: domains whose tokens do not lower the loss. `warnings`: one
     line each. `draws` (draws, m): weights by the noise between seeds. `p_value`: of no difference between domains in
-    what their tokens are worth (`domain_effect` of the change of loss from the smallest to the largest factor), NaN
-    without two seeds.
+    the change of loss from the smallest to the largest factor (`domain_effect`), NaN without two seeds.
     """
 
     names: tuple[str, ...]
@@ -242,9 +241,8 @@ def _checked_losses(losses, factors) -> tuple[np.ndarray, np.ndarray]:
     seeds = np.asarray(losses, dtype=float)
     seeds = seeds[None] if seeds.ndim == 2 else seeds
     if seeds.ndim != 3 or not seeds.size or seeds.shape[2] != len(factors):
-        raise PointsError(
-            f"losses of shape {np.shape(losses)}: (m, {len(factors)}) is needed, or (seeds, m, {len(factors)})"
-        )
+        wanted = f"(m, {len(factors)}) is needed, or (seeds, m, {len(factors)})"
+        raise PointsError(f"losses of shape {np.shape(losses)}: {wanted}")
     bad = np.argwhere(~(np.isfinite(seeds) & (seeds > 0)))
     if len(bad):
         s, j, k = bad[0]
@@ -273,10 +271,8 @@ def _checked_bounds(bounds, factors, shares, names) -> tuple[np.ndarray, np.ndar
         raise PointsError(f"bounds of {names[j]} = {low[j]:g} to {high[j]:g}: 0 <= low <= high is needed")
     high = np.minimum(high, 1 / shares)
     if shares @ low > 1 + 1e-9 or shares @ high < 1 - 1e-9:
-        least, most = shares @ low, shares @ high
-        raise PointsError(
-            f"bounds allow {least:.4g} to {most:.4g} times the base run's tokens in all, not 1: widen them"
-        )
+        allowed = f"{shares @ low:.4g} to {shares @ high:.4g} times the base run's tokens"
+        raise PointsError(f"bounds allow {allowed} in all, not 1: widen them")
     return low, high
 
 
@@ -296,11 +292,8 @@ def _held(x, low, high) -> Iterator[tuple[int, str]]:
 
 def _flat_lines(flat: list[str], m: int) -> list[str]:
     lines = [f"{name}: more of its tokens do not lower the loss; its exponent is set to 0" for name in flat]
-    return (
-        [*lines, "no domain's tokens lower the loss: the base run's shares are as good as any"]
-        if len(flat) == m
-        else lines
-    )
+    as_good = "no domain's tokens lower the loss: the base run's shares are as good as any"
+    return [*lines, as_good] if len(flat) == m else lines
 
 
 def _misfit_lines(factors, mean, a, b, c, names) -> list[str]:

@@ -2,8 +2,8 @@
 
 A projected Newton method. Its Hessian lies between that of the Huber loss (points within delta only) and that of the
 quadratic above it (iteratively reweighted least squares), which is safe far from the optimum and serves as the damping.
-Both are Gauss-Newton matrices. The second derivatives of the law are added, since along a flat direction they are most
-of the Hessian; they are computed again wherever a step did not gain what the quadratic model predicted.
+To both Gauss-Newton matrices the second derivatives of the law are added, which along a flat direction are most of the
+Hessian; they are computed again wherever a step did not gain what the quadratic model predicted.
 """
 
 from collections.abc import Callable
@@ -199,8 +199,7 @@ def gradient_of(value: Callable[[np.ndarray], float], theta: np.ndarray, upper: 
 def _restart(problem: Problem, theta: np.ndarray) -> np.ndarray | None:
     """A theta of the same objective from which a coefficient at 0 would descend, if there is one.
 
-    Where a coefficient is 0, the objective does not depend on the exponents of its column; with other exponents the
-    column might lower it.
+    There the objective does not depend on the exponents of its column; with others the column might lower it.
     """
     m = len(theta) - len(problem.nonlinear)
     if np.all(theta[:m] > 0):
@@ -223,8 +222,8 @@ def second_derivatives(
 ) -> np.ndarray:
     """Second derivatives (p, p) of sum_i scores_i loss_i in theta, the scores (n,) held.
 
-    `columns` (n, m) and `slopes` (n, q) are the loss's derivatives at theta. The loss is linear in the amounts, so
-    one difference in each nonlinear coordinate gives all.
+    `columns` (n, m) and `slopes` (n, q) are the loss's derivatives at theta. The loss is linear in the amounts, so one
+    difference in each nonlinear coordinate gives all.
     """
     m = columns.shape[1]
     u, z = theta[:m], theta[m:]

@@ -82,17 +82,17 @@ def prepare(points: pd.DataFrame, law: str | Law, data: Data) -> Ready:
 
     annealing = [name for name in ANNEALING if name in chosen.columns]
     reads_s2 = schedules is not None and any(name != "s2_pretrain" for name in annealing)
-    held_lambda = fix.get("lambda")
+    held_lambda = fix.get("lambda") if reads_s2 else None
     check_fixed(chosen, fix, has_lambda=reads_s2)
+    curve = None
     if schedules is not None and "s1_root" in chosen.columns:
         points = points.assign(s1_root=with_areas(points, schedules)["s1_root"])
-    if reads_s2 and schedules is not None and held_lambda is not None:
+    if schedules is not None and reads_s2 and held_lambda is None:
+        curve = annealing_curve(points, schedules, chosen.s2.rate_power, annealing)
+    elif schedules is not None and held_lambda is not None:
         areas = with_areas(points, schedules, held_lambda, chosen.s2.rate_power)
         points = points.assign(**{name: areas[name] for name in annealing if name in areas})
         notes.append(f"lambda = {held_lambda:g} was given, not fitted")
-    curve = None
-    if reads_s2 and schedules is not None and held_lambda is None:
-        curve = annealing_curve(points, schedules, chosen.s2.rate_power, annealing)
     filled = curve(0.0) if curve else {}
     names = [name for name in chosen.columns if name not in filled]
     x = columns_of(points, [*names, "loss", *(["step"] if curve else [])], chosen)
@@ -104,18 +104,9 @@ def prepare(points: pd.DataFrame, law: str | Law, data: Data) -> Ready:
     else:
         check_enough(*enough)
     scale = 0.0 if chosen.solving.residual == "log" else float(np.sqrt(np.mean(x["loss"] ** 2))) or 1.0
-    constants = chosen.constants(x) | ({} if held_lambda is None or not reads_s2 else {"lambda": float(held_lambda)})
-    problem = Problem(
-        chosen,
-        {name: x[name] for name in names} | whole,
-        x["loss"],
-        weight,
-        constants,
-        curve,
-        data.delta,
-        fixed,
-        scale=scale,
-    )
+    constants = chosen.constants(x) | ({} if held_lambda is None else {"lambda": float(held_lambda)})
+    columns = {name: x[name] for name in names} | whole
+    problem = Problem(chosen, columns, x["loss"], weight, constants, curve, data.delta, fixed, scale=scale)
     return Ready(problem, points, runs, list(pd.factorize(points["run"])[1]), rows, notes)
 
 

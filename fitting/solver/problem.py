@@ -30,11 +30,9 @@ class Problem:
     """Points to be fitted: x (name -> (n,)), loss (n,), point_weights (n,), and the areas S2 over lambda's coordinate.
 
     `delta`: where the Huber loss of log residuals turns from square to straight. `fixed`: name -> value of parameters
-    that are not searched. `prior`: strength of the prior in units of the objective, 0 for none. Raises PointsError for
-    values that the law does not allow.
-
-    Residuals are those of the log loss, or of the loss itself over `scale` where the law says so: the root mean square
-    of the losses, so that the unit of the loss does not matter. `scale` is 0 for log residuals.
+    that are not searched. `prior`: strength of the prior in units of the objective, 0 for none. `scale`: 0 for log
+    residuals; where the law has residuals of the loss itself, the root mean square of the losses, which they are
+    divided by. Raises PointsError for values that the law does not allow.
 
     The prior is normal and weak: of a nonlinear coordinate with the middle and the length of `Parameter.prior` as mean
     and standard deviation, of an amount with 0 and the mean loss (`scale` where there is one). Its strength is the
@@ -55,10 +53,8 @@ class Problem:
     @cached_property
     def nonlinear(self) -> tuple[Parameter, ...]:
         """The nonlinear parameters that are searched, lambda last."""
-        return (
-            *(p for p in self.law.nonlinear if p.name not in self.fixed),
-            *((LAMBDA,) if self.curve is not None else ()),
-        )
+        free = tuple(p for p in self.law.nonlinear if p.name not in self.fixed)
+        return free if self.curve is None else (*free, LAMBDA)
 
     @cached_property
     def log_loss(self) -> np.ndarray:
@@ -137,7 +133,7 @@ class Problem:
     @property
     def n_free(self) -> int:
         """Number of parameters that are fitted."""
-        held = sum(name in self.fixed for name in (p.name for p in self.law.parameters))
+        held = sum(p.name in self.fixed for p in self.law.parameters)
         return len(self.law.parameters) - held + (self.curve is not None)
 
     def prior_at(self, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
@@ -253,10 +249,7 @@ class Problem:
         return slopes.T
 
     def _analytic(self, z: np.ndarray, u: np.ndarray, scaled: bool) -> np.ndarray:
-        """Rows (q, n) of `slopes` from the slopes of the law: sums of its parts and of its basis.
-
-        Without that of lambda where the law has no slope in s2.
-        """
+        """Rows (q, n) of `slopes` from the slopes of the law, without lambda's where the law has no slope in s2."""
         at = self._scaled(z)
         amounts = u / at.size
         coefficients = at.cone @ amounts + at.held
@@ -265,7 +258,7 @@ class Problem:
         law_slopes = self.law.slopes(at.x, at.psi, at.basis)
         each = [(k, row_of[j], part) for (k, j), part in law_slopes.items() if j in row_of]
         if self.curve is not None:
-            areas = self.curve.slopes(z[-1])
+            areas = self.curve(z[-1], 1)
             each += [(k, len(row_of), part * areas[j]) for (k, j), part in law_slopes.items() if j in areas]
         pairs = [(k, row) for k, row, _ in each]
         count = max([len(row_of) - 1, *(row for _, row in pairs)]) + 1
@@ -359,6 +352,5 @@ def check_fixed(law: Law, fixed: Mapping[str, float], has_lambda: bool) -> None:
             j = [q.name for q in law.linear].index(name)
             others = np.delete(law.cone.edges(law.middle, law.constants({"D": np.ones(1), "r": np.ones(1)})), j, axis=1)
             if others[j].any():
-                raise PointsError(
-                    f"fix: {name} of {law.name} cannot be fixed: its lower bound depends on another coefficient"
-                )
+                tied = "its lower bound depends on another coefficient"
+                raise PointsError(f"fix: {name} of {law.name} cannot be fixed: {tied}")

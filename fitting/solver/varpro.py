@@ -28,10 +28,7 @@ EXACT = 1e-24
 
 
 def starting_points(problem: Problem, rng: np.random.Generator) -> tuple[list[np.ndarray], bool]:
-    """Distinct least-squares optima theta, best first, reached from the better of many random psi.
-
-    And whether most of these led to the best one.
-    """
+    """Distinct least-squares optima theta, best first, reached from random psi, and whether most led to the best."""
     projected = _Projected(problem)
     if not problem.nonlinear:
         return [projected.solve(np.zeros(0))], True
@@ -60,7 +57,7 @@ def starting_points(problem: Problem, rng: np.random.Generator) -> tuple[list[np
 def low_places(problem: Problem, rng: np.random.Generator) -> list[np.ndarray]:
     """theta at random psi of which each has a smaller least-squares cost than its nearest neighbours.
 
-    One least-squares minimum may lie among several minima of the Huber loss, and the descents from here find them.
+    One least-squares minimum may lie among several minima of the Huber loss, which descents from here find.
     """
     projected = _Projected(problem)
     low, high = (np.array([p.coordinate(p.start[side]) for p in problem.nonlinear]) for side in (0, 1))
@@ -139,9 +136,8 @@ def _secant_update(
 ) -> np.ndarray:
     """Second-order part of the Hessian (q, q), which J'J lacks, updated after a step (q,).
 
-    Parameters: the changes (q,) of the gradient and of its part that the change of J makes.
-
-    Source: the secant of NL2SOL (Dennis, Gay & Welsch 1981).
+    Parameters: the changes (q,) of the gradient and of its part that the change of J makes. Source: the secant of
+    NL2SOL (Dennis, Gay & Welsch 1981).
     """
     along = gradient_change @ step
     if along <= 1e-8 * np.linalg.norm(gradient_change) * np.linalg.norm(step):

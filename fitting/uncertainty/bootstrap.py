@@ -43,8 +43,7 @@ def resample(
 ) -> np.ndarray:
     """Parameters (draws, parameters) of refits, each started from theta, in the order of `problem.parameters`.
 
-    `runs` (n,) numbers the run of each point. `workers`: processes, None for one a core where the work pays for
-    them; the draws do not depend on it.
+    `runs` (n,) numbers the run of each point. `workers`: as in `fit`; the draws do not depend on it.
     """
     n_runs = int(runs.max()) + 1
     reweight = n_runs >= RUNS_PER_PARAMETER * problem.n_free

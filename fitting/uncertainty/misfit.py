@@ -68,8 +68,8 @@ def distance(fitted: tuple[float, float], value: float) -> float:
 def half_width(errors: np.ndarray, residual: float, factor: float, runs: int) -> float:
     """Half-width of the 90% interval of a log loss.
 
-    Parameters: `errors`, log errors (k,) of predictions that were held out; `residual`, root mean square of the fit's
-    own log residuals; `runs`, how many the fit has read.
+    `errors`: log errors (k,) of held-out predictions; `residual`: root mean square of the fit's own log residuals;
+    `runs`: how many the fit has read.
     """
     student = float(stdtrit(max(runs - 2, 1), 0.95) / ndtri(0.95))
     return student * factor * sqrt(float(np.mean(np.square(errors))) + residual**2 + FLOOR**2)

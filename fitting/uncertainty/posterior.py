@@ -118,13 +118,10 @@ def posterior(
 ) -> Posterior:
     """The posterior from points x, loss (n,), which may be none; `draws` of each particle.
 
-    `moves`: accepted Metropolis steps of a particle, on average, at the end.
-
     `features` (n, f), of the points: the law misses the loss by a combination of them, whose weights are normal with
-    standard deviation MISFIT in units of the noise.
-
-    `reference`: columns of runs that could be made. With the points they decide the size of the amounts, which the
-    prior speaks of, and the constants of the law.
+    standard deviation MISFIT in units of the noise. `reference`: columns of runs that could be made. With the points
+    they decide the size of the amounts, which the prior is of, and the constants of the law. `moves`: accepted
+    Metropolis steps of a particle, on average, at the end.
     """
     from scipy.stats import qmc  # most of a second to import, and most processes draw nothing
 

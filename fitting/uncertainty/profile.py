@@ -58,8 +58,7 @@ class Profile:
     """The profile of a number.
 
     `values`, ascending, and `roots`, the root of the deviance there, negative below the estimate: comparable with
-    Student's t of `freedom` degrees of freedom. `closed`: (below, above), whether the interval has an end on that
-    side.
+    Student's t of `freedom` degrees of freedom. `closed`: (below, above), whether the interval ends on that side.
     """
 
     values: list[float]

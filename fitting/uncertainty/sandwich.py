@@ -21,10 +21,10 @@ LARGEST_LEVERAGE = 0.95
 class Sandwich:
     """A fit to first order.
 
-    `fitted`, `errors` (n,): the fitted loss, its residuals with their leverage undone. `leverage` (runs,):
-    effective number of parameters that each run determines; it sums to the number identifiable. `bread` (p, p):
-    inverse of the objective's Hessian; `covariance` (p, p): that of theta. `influence` (runs, p): change of
-    theta by a common error of each run.
+    `fitted`, `errors` (n,): the fitted loss, its residuals with their leverage undone. `leverage` (runs,): effective
+    number of parameters that each run determines; it sums to the number identifiable. `bread` (p, p): inverse of the
+    objective's Hessian; `covariance` (p, p): that of theta. `influence` (runs, p): change of theta by a common error of
+    each run.
     """
 
     fitted: np.ndarray

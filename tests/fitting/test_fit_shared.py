@@ -178,6 +178,16 @@ def test_lambda_and_an_unknown_column_are_fitted_in_common():
     assert fits["a"].params["s1_pretrain"] == fits["b"].params["s1_pretrain"] == pytest.approx(3.0, rel=0.3)
     assert fits["b"].params["C"] == pytest.approx(0.16, rel=0.02)
     assert "s1_pretrain" not in fits["b"].equation.columns
+    held = fitting.fit_shared(
+        points,
+        "transfer-anchored",
+        ["C2"],
+        schedules=schedules,
+        unknown=["s1_pretrain"],
+        fix={"lambda": 0.9},
+        bootstrap=0,
+    )
+    assert [fit.constants for fit in held.values()] == [{"lambda": 0.9}] * 2
 
 
 def test_offsets_and_signs_of_a_law_are_kept():

@@ -11,7 +11,7 @@ import pandas as pd
 
 from fitting import Fit, PointsError, balance, turning_length
 from fitting.answers.balance import cosine
-from fitting.answers.loss_curve import losses_along
+from fitting.answers.loss_curve import Course
 from fitting.answers.loss_potential import with_potential
 from fitting.answers.turning_point import return_steps
 from pipeline.papers.dynamics.fits import REPLAY
@@ -158,7 +158,8 @@ def _annealed(fit: Fit, past: np.ndarray, potential: float, steps: int) -> float
     """The loss after a cosine to 0 from the last rate of a pre-training with a loss potential."""
     before = with_potential(past, potential)
     rates = before[-1] * cosine(steps)
-    return float(losses_along(fit, np.array([steps]), rates, before[-1], before, {}, lambda_of(fit))[0][0])
+    course = Course(fit, rates, before[-1], before, {}, lambda_of(fit))
+    return float(course.losses(np.array([steps]))[0][0])
 
 
 def judge_designs(cells: pd.DataFrame) -> tuple[str, str]:

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 import fitting
-from fitting.answers.transfer_closed_form import transfer_turn
 from fitting.answers.turning_point import return_steps
 from tests.fitting.given import given
 from tests.fitting.synthetic import TRUE
@@ -57,7 +57,10 @@ def test_it_never_comes_back_once_pre_training_is_long_enough():
 def test_the_transfer_law_agrees_with_its_root(r):
     fit = given("transfer-anchored", TRANSFER)
     answer = fitting.turning_length(fit, RATE, at={**GENERAL, "r": r})
-    _, s1 = transfer_turn(TRANSFER, r, 1.0, 3.0)
+    c = 0.3 * np.log(1.02 / (r + 0.02))
+    # Between the highest point and one where the loss is surely back.
+    ends = (c * 150 - 0.4) / (50 * (0.4 - c)), 3 * np.expm1(c / (0.4 - c) * np.log1p(150))
+    s1 = brentq(lambda s1: c * np.log1p(50 * s1) - 0.4 * np.log1p(s1 / 3), *ends)
     assert answer["turning_length"] == pytest.approx(s1 / RATE, abs=1, rel=1e-9)
     assert answer["turning_length"] == np.ceil(answer["turning_length"])
 
