@@ -5,14 +5,13 @@ A wandb agent starts it as a program: python pipeline/cli/sweep.py key=value ...
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from statistics import fmean
 from types import FrameType
+from typing import NoReturn
 
 import hydra
 from omegaconf import DictConfig
@@ -57,10 +56,7 @@ def job(composed: DictConfig) -> float | None:
     except JobError:
         raise
     except Exception as error:
-        if (known := exit_code_of(error)) is None:
-            raise
-        print(known[1], file=sys.stderr)
-        sys.exit(known[0])
+        _exit(error)
 
 
 def carry_out(question: Question) -> float | None:
@@ -79,7 +75,10 @@ def carry_out(question: Question) -> float | None:
         key = "design" if is_active(question) else "goal"
         value = f"{key}.kind: {getattr(question, key).kind!r} in a sweep"
         raise ConfigError([f"{value}; allowed: goal=trade-off mixture=ratios, whose runs need no earlier results"])
-    with _plan_lock(study):
+    study.folder.mkdir(parents=True, exist_ok=True)
+    with (study.folder / "plan.lock").open("a") as lock:
+        # Jobs of a sweep change the plan one after another.
+        fcntl.lockf(lock, fcntl.LOCK_EX)
         context = context_of(question)
         runs = planned_now(context, keep=True)
         own = {run.spec.hash for run in planned_now(context)}
@@ -92,7 +91,8 @@ def carry_out(question: Question) -> float | None:
         track_job(study, question, names, code, objective)
     if code == Exit.CRASH:
         failed = next((run.name for run in runs_of_job if study.state(run) == "failed"), "")
-        raise JobError(f"{failed}: {_reason(study, failed)}")
+        path = study.runs / failed / "FAILED"
+        raise JobError(f"{failed}: {path.read_text().strip() if path.exists() else last_log_line(study)}")
     if code:
         sys.exit(code)
     return objective
@@ -109,20 +109,6 @@ def _objective(study: Study, runs: list[PlannedRun], domain: str) -> float | Non
     return fmean(ends) if ends else None
 
 
-def _reason(study: Study, run: str) -> str:
-    path = study.runs / run / "FAILED"
-    return path.read_text().strip() if run and path.exists() else last_log_line(study)
-
-
-@contextlib.contextmanager
-def _plan_lock(study: Study) -> Iterator[None]:
-    """Lock the plan: jobs of a sweep change it one after another."""
-    study.folder.mkdir(parents=True, exist_ok=True)
-    with (study.folder / "plan.lock").open("a") as lock:
-        fcntl.lockf(lock, fcntl.LOCK_EX)
-        yield
-
-
 def _stop(number: int, frame: FrameType | None) -> None:
     # Only once: an agent may repeat a signal that the scheduler has sent to every process.
     for other in SIGNALS:
@@ -137,10 +123,14 @@ def main() -> None:
     try:
         carry_out(read_question(sys.argv[1:]))
     except (Exception, KeyboardInterrupt) as error:
-        if (known := exit_code_of(error)) is None:
-            raise
-        print(known[1], file=sys.stderr)
-        sys.exit(known[0])
+        _exit(error)
+
+
+def _exit(error: BaseException) -> NoReturn:
+    if (known := exit_code_of(error)) is None:
+        raise error
+    print(known[1], file=sys.stderr)
+    sys.exit(known[0])
 
 
 if __name__ == "__main__":

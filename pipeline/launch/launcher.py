@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from pipeline.launch import local
-from pipeline.launch.run_queue import try_again
 from pipeline.launch.slurm.status import with_job_states
 from pipeline.launch.slurm.submit import cancel, prepare, show, submit
-from pipeline.launch.work import run_worker
+from pipeline.launch.work import run_worker, try_again
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.context import Context

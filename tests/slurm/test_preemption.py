@@ -14,7 +14,7 @@ import pytest
 from pipeline.goals.registry import load_question
 from pipeline.launch import work
 from pipeline.launch.ranks import rank_environment
-from pipeline.launch.run_queue import fail_after_retries
+from pipeline.launch.work import fail_after_retries
 from pipeline.study.folder import PlannedRun, Study
 from tests.pipeline.small import CPTLAW, wait_until
 from tests.processes import Forked

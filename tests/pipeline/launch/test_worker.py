@@ -10,7 +10,7 @@ from rich.console import Console
 
 from pipeline.launch import work
 from pipeline.launch.local import train_locally
-from pipeline.launch.run_queue import next_runs
+from pipeline.launch.work import next_runs
 from pipeline.study.folder import PlannedRun
 from tests.pipeline.show.report.report_study import make_study
 from training.run import Exit
