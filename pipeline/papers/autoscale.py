@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,18 +28,21 @@ MEANS = {"mean": "mean", "geometric": "exp of the mean loss", "worst": "worst do
 
 @dataclass(frozen=True, eq=False)
 class Weighed:
-    """Weights of every method, trained at the target."""
+    """Weights of every method, trained at the target; `published`: methods whose weights were given, as LLaMA's are."""
 
     comparison: WeightsConfirmation
-    """confirmation.json of goal=weights."""
     published: tuple[str, ...]
-    """Methods whose weights were given, as LLaMA's are in the paper."""
     scores: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     """Method -> task -> score of each seed, as `cptlaw evaluate` left them; empty: none were evaluated."""
 
     def named(self, method: str) -> str:
         """A method's name in the tables."""
-        return "given" if self.published and method == self.published[0] else method
+        return "given" if method in self.published[:1] else method
+
+    @property
+    def note(self) -> str:
+        """Whose weights the given ones are."""
+        return f"given: {self.published[0]}, published weights." if self.published else ""
 
 
 def scores(weighed: Weighed) -> pd.DataFrame:
@@ -55,7 +57,7 @@ def scores(weighed: Weighed) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=["method", "task", "value"])
     mean = table.groupby("method", sort=False)["value"].mean().reset_index().assign(task="Avg")
     table = pd.concat([table, mean], ignore_index=True)
-    table.attrs["note"] = _published(weighed)
+    table.attrs["note"] = weighed.note
     means = [np.mean([*tasks.values()], axis=0) for tasks in weighed.scores.values()]
     if min(map(len, means)) > 1:
         # Of a difference between two methods' means over the seeds.
@@ -70,13 +72,14 @@ def scores(weighed: Weighed) -> pd.DataFrame:
 
 def perplexities(weighed: Weighed) -> pd.DataFrame:
     """Perplexity by method and domain, and summed up in three ways: domain, method, value (table 6)."""
-    rows = []
-    for row in weighed.comparison.methods:
-        by_domain = {domain: math.exp(loss) for domain, loss in row.losses.items()}
-        values = by_domain | _summed(by_domain.values())
-        rows += [(domain, weighed.named(row.method), value) for domain, value in values.items()]
-    table = pd.DataFrame(rows, columns=["domain", "method", "value"])
-    table.attrs["note"] = f"Mean over {weighed.comparison.seeds} seeds. {_published(weighed)}".strip()
+    rows = [
+        (domain, weighed.named(row.method), math.exp(loss))
+        for row in weighed.comparison.methods
+        for domain, loss in row.losses.items()
+    ]
+    by_method = pd.DataFrame(rows, columns=["domain", "method", "value"]).groupby("method", sort=False)
+    table = pd.concat([_with_sums(of_method) for _, of_method in by_method], ignore_index=True)
+    table.attrs["note"] = f"Mean over {weighed.comparison.seeds} seeds. {weighed.note}".strip()
     return table
 
 
@@ -128,9 +131,8 @@ def judge_saved(cells: pd.DataFrame) -> tuple[str, str]:
 
 
 def _best(cells: pd.DataFrame, what: str, lower: bool) -> tuple[str, str]:
-    paper, ours = (
-        cells.dropna(subset=[side]).sort_values(side, ascending=lower)["method"].tolist() for side in ("paper", "ours")
-    )
+    sides = (cells.dropna(subset=[side]).sort_values(side, ascending=lower) for side in ("paper", "ours"))
+    paper, ours = (rows["method"].tolist() for rows in sides)
     if not paper:
         return UNKNOWN, "The paper's numbers are missing."
     if "autoscale" not in ours:
@@ -146,13 +148,14 @@ def _best(cells: pd.DataFrame, what: str, lower: bool) -> tuple[str, str]:
     return (HOLDS if same_order else IN_ORDER), why
 
 
-def _summed(perplexities: Collection[float]) -> dict[str, float]:
-    values = np.array([*perplexities])
-    return dict(zip(MEANS.values(), (values.mean(), float(np.exp(np.log(values).mean())), values.max()), strict=True))
-
-
-def _published(weighed: Weighed) -> str:
-    return f"given: {weighed.published[0]}, published weights." if weighed.published else ""
+def _with_sums(table: pd.DataFrame) -> pd.DataFrame:
+    """The perplexities of domains by method, and those summed up by MEANS after them."""
+    sums = [
+        (way, method, value)
+        for method, of in table.groupby("method", sort=False)["value"]
+        for way, value in zip(MEANS.values(), (of.mean(), float(np.exp(np.log(of).mean())), of.max()), strict=True)
+    ]
+    return pd.concat([table, pd.DataFrame(sums, columns=table.columns)], ignore_index=True)
 
 
 def _ours(rows: pd.DataFrame) -> pd.DataFrame:
@@ -164,13 +167,8 @@ def _ours(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _printed_perplexities(rows: pd.DataFrame) -> pd.DataFrame:
     # The paper's own averages are of these same numbers.
-    domains = _ours(rows[~rows["domain"].isin(["Average", "Worst-domain"])])[["domain", "method", "value"]]
-    summed = [
-        (way, method, value)
-        for method, part in domains.groupby("method", sort=False)
-        for way, value in _summed(part["value"]).items()
-    ]
-    return pd.concat([domains, pd.DataFrame(summed, columns=domains.columns)], ignore_index=True)
+    domains = rows[~rows["domain"].isin(["Average", "Worst-domain"])]
+    return _with_sums(_ours(domains)[["domain", "method", "value"]])
 
 
 def _printed_saved(rows: pd.DataFrame) -> pd.DataFrame:
@@ -203,22 +201,13 @@ READING = StudyReader(
 """The comparison of weights at the target."""
 TABLES = {
     "autoscale-1": Table(
-        *("Down-stream accuracy by method", "autoscale_table01_downstream_3B.csv", scores),
-        *(("method", "task"), "method", "weights", ("task",)),
-        prints=_ours,
-        judge=judge_scores,
-    ),
+        "Down-stream accuracy by method", "autoscale_table01_downstream_3B.csv", scores,
+        ("method", "task"), "method", "weights", ("task",), prints=_ours, judge=judge_scores),
     "autoscale-6": Table(
-        *("Perplexity of each domain by method", "autoscale_table06_domain_perplexity_3B.csv", perplexities),
-        *(("domain", "method"), "method", "weights", ("method",)),
-        prints=_printed_perplexities,
-        judge=judge_perplexities,
-    ),
+        "Perplexity of each domain by method", "autoscale_table06_domain_perplexity_3B.csv", perplexities,
+        ("domain", "method"), "method", "weights", ("method",), prints=_printed_perplexities, judge=judge_perplexities),
     "autoscale-7": Table(
-        *("Steps that AutoScale saves relative to equal weights", "autoscale_table07_bert_steps_saved.csv"),
-        *(steps_saved, ("scale", "metric"), "scale", "weights", ("metric",)),
-        prints=_printed_saved,
-        judge=judge_saved,
-    ),
-}
+        "Steps that AutoScale saves relative to equal weights", "autoscale_table07_bert_steps_saved.csv", steps_saved,
+        ("scale", "metric"), "scale", "weights", ("metric",), prints=_printed_saved, judge=judge_saved),
+}  # fmt: skip
 """Name -> table."""

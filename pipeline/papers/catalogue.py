@@ -5,16 +5,13 @@ from __future__ import annotations
 import string
 
 from pipeline.papers import autoscale
-from pipeline.papers.dcpt import fits, near_zero, usages
+from pipeline.papers.dcpt import fits, near_zero, points, usages
 from pipeline.papers.dynamics import tables as dynamics
 from pipeline.papers.table import StudyReader, Table
 
 READINGS: dict[str, StudyReader] = {
-    **fits.READINGS,
-    "weights": autoscale.READING,
-    **dynamics.READINGS,
-    **usages.READINGS,
-    **near_zero.READINGS,
+    **{"six": points.READING, "weights": autoscale.READING, **dynamics.READINGS, **usages.READINGS},
+    "near-zero": near_zero.READING,
 }
 """Name -> the input of a family of tables."""
 
@@ -25,9 +22,6 @@ def _order(item: tuple[str, Table]) -> tuple[int, int]:
     return ["dcpt", "dynamics", "autoscale"].index(paper), place
 
 
-TABLES: dict[str, Table] = dict(
-    sorted(
-        {**fits.TABLES, **usages.TABLES, **near_zero.TABLES, **dynamics.TABLES, **autoscale.TABLES}.items(), key=_order
-    )
-)
+_MODULES = (fits, usages, near_zero, dynamics, autoscale)
+TABLES: dict[str, Table] = dict(sorted((item for module in _MODULES for item in module.TABLES.items()), key=_order))
 """Name -> table: PAPER-NUMBER as the paper counts its tables, PAPER-figure-NUMBER for the numbers of a figure."""

@@ -7,6 +7,7 @@ Huber losses of each domain behind them, 15, 17, 19 and 21 the R2; `_of_split` n
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 
@@ -15,19 +16,9 @@ import pandas as pd
 
 from fitting import PointsError, fit, held_out
 from fitting.parallel import over_cores
-from pipeline.papers.dcpt.points import (
-    CORPORA,
-    DomainPoints,
-    Scores,
-    mean_scores,
-    read_domain_points,
-    score_table,
-    scores,
-    summary,
-)
+from pipeline.papers.dcpt.points import CORPORA, DomainPoints, Scores, mean_scores, score_table, scores
 from pipeline.papers.dcpt.statements import LEVEL, STATEMENTS
-from pipeline.papers.table import StudyReader, Table
-from pipeline.question.schema import Question
+from pipeline.papers.table import Table
 from training.evaluation_steps import EvaluationPolicy, evaluation_steps
 
 FORMS = {"L1": "dcpt-l1", "L2": "dcpt-l2", "L3": "dcpt-convex", "L4": "dcpt-l4", "L5": "dcpt-l5"}
@@ -46,6 +37,7 @@ PARTS = 200
 """Evaluations of a run in the paper, every 1,000 of 200,000 steps; here each is a 200th of the run."""
 METHODS = {"M1": "dense", "M2": "sparse", "M3": "sectional", "M4": "decay"}
 """The paper's name of a sampling method -> policy of `training.evaluation_steps`."""
+Make = Callable[[DomainPoints], pd.DataFrame]
 DECAY = 0.02
 """lambda of the decay policy (app. I.1)."""
 
@@ -85,8 +77,7 @@ def over_domains(study: DomainPoints, split: str) -> pd.DataFrame:
 
 def one_metric(study: DomainPoints, split: str, metric: str) -> pd.DataFrame:
     """The rows of `by_domain` of a metric."""
-    table = by_domain(study, split)
-    return table[table["metric"] == metric].reset_index(drop=True)
+    return by_domain(study, split).query("metric == @metric").reset_index(drop=True)
 
 
 def score_form(points: pd.DataFrame, law: str, split: str) -> Scores | str:
@@ -136,13 +127,12 @@ def learnability(study: DomainPoints, domain: str) -> dict[str, float]:
 
 def every_domain(study: DomainPoints, corpus: str) -> pd.DataFrame:
     """The points of all domains on a corpus, G or D, with the columns domain, k1, k2 and k3."""
-    parts = []
-    for domain in study.domains:
-        points = study.fitted(domain, corpus)
-        # A run on general text alone belongs to every domain, each with its own K.
-        runs = points["run"] + f" {domain}"
-        parts.append(points.assign(domain=domain, run=runs, **learnability(study, domain)))
-    return pd.concat(parts, ignore_index=True)
+    parts = [
+        study.fitted(domain, corpus).assign(domain=domain, **learnability(study, domain)) for domain in study.domains
+    ]
+    points = pd.concat(parts, ignore_index=True)
+    # A run on general text alone belongs to every domain, each with its own K.
+    return points.assign(run=points["run"] + " " + points["domain"])
 
 
 def without_ratio(study: DomainPoints) -> pd.DataFrame:
@@ -201,23 +191,18 @@ def _densest(study: DomainPoints) -> tuple[str, float, int]:
     Raises:
         PointsError: no domain's runs of a size were evaluated on a grid of 20 steps or more.
     """
-    best: tuple[int, str, float, int] | None = None
+    grids: list[tuple[int, str, float, int]] = []
     for domain in study.domains:
         for size, points in study.measured(domain, "D").groupby("N"):
             runs_at = points.groupby("step")["run"].nunique()
             steps = runs_at.index[runs_at == points["run"].nunique()]
             gaps = steps.to_series().diff().dropna()
             # The last step may be off the grid.
-            if len(steps) > 20 and gaps.iloc[:-1].nunique() == 1 and (best is None or len(steps) > best[0]):
-                best = (len(steps), domain, float(size), int(gaps.iloc[0]))  # pyright: ignore[reportArgumentType]
-    if best is None:
+            if len(steps) > 20 and gaps.iloc[:-1].nunique() == 1:
+                grids.append((len(steps), domain, float(size), int(gaps.iloc[0])))  # pyright: ignore
+    if not grids:
         raise PointsError("no domain's runs of one size were all evaluated densely: plan with +dense.DOMAIN=MODEL")
-    return best[1:]
-
-
-def _has_sizes(question: Question) -> bool:
-    sizes = {*question.ladder, question.model.name}
-    return not question.goal_kind.many_domains and not question.variants and len(sizes) > 1
+    return max(grids, key=lambda grid: grid[0])[1:]
 
 
 def _of_split(number: int, split: str) -> dict[int, Table]:
@@ -225,37 +210,26 @@ def _of_split(number: int, split: str) -> dict[int, Table]:
 
     Of means: tables 1 to 4; by domain: 14 and 15 of split 1, 16 and 17 of split 2, to 20 and 21 of split 4.
     """
-    name, title = SPLITS[split]
-    keys, form = ("corpus", "metric"), "parameterization"
-    file, mean = f"dcpt_table{number:02d}_{name}.csv", partial(over_domains, split=split)
-    states, level = STATEMENTS[number], LEVEL.get(number)
-    title_of_means = f"{title}, mean over domains"
-    tables = {number: Table(title_of_means, file, mean, (form, *keys), form, states=states, level=level)}
+    (name, title), form = SPLITS[split], "parameterization"
+    mean = partial(over_domains, split=split)
+    rows: list[tuple[int, str, str, Make, tuple[str, ...]]] = [(number, "mean over domains", name, mean, (form,))]
     for place, (metric, label) in enumerate({"huber": "Huber loss", "r2": "R2"}.items(), start=12 + 2 * number):
         make = partial(one_metric, split=split, metric=metric)
-        file = f"dcpt_table{place:02d}_{name}_{metric}_by_domain.csv"
-        states = STATEMENTS[place]
-        tables[place] = Table(f"{title}, {label} by domain", file, make, (form, "domain", *keys), form, states=states)
-    return tables
+        rows.append((place, f"{label} by domain", f"{name}_{metric}_by_domain", make, (form, "domain")))
+    return {place: _table(place, f"{title}, {of}", file, make, keys) for place, of, file, make, keys in rows}
+
+
+def _table(number: int, title: str, file: str, make: Make, keys: tuple[str, ...]) -> Table:
+    file, states = f"dcpt_table{number:02d}_{file}.csv", STATEMENTS[number]
+    return Table(title, file, make, (*keys, "corpus", "metric"), keys[0], states=states, level=LEVEL.get(number))
 
 
 _ALL, _PAIRS = partial(cross_domain, split="all"), partial(cross_domain, split="domain-pairs")
 _DOMAINS = "One law for all domains"
-READINGS = {
-    "six": StudyReader("dcpt-six-annealed", _has_sizes, read_domain_points, summary, fallback="dcpt-six-installed")
-}
-"""Points of several domains, each beside a general corpus."""
 TABLES = {
     f"dcpt-{number}": table for split in enumerate(SPLITS, start=1) for number, table in _of_split(*split).items()
 } | {
-    f"dcpt-{number}": Table(
-        title,
-        f"dcpt_table{number:02d}_{file}.csv",
-        make,
-        (subject, "corpus", "metric"),
-        subject,
-        states=STATEMENTS[number],
-    )
+    f"dcpt-{number}": _table(number, title, file, make, (subject,))
     for number, title, file, make, subject in (
         (7, _DOMAINS, "cross_domain_effectiveness", _ALL, "representation"),
         (8, f"{_DOMAINS}, each pair of domains held out", "domain_generalizability", _PAIRS, "representation"),

@@ -7,12 +7,15 @@ general text in the mixture. "cannot be judged": an interval contains an end.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 
 from fitting import PointsError, inflection_ratio
 from fitting.parallel import over_cores
-from pipeline.papers.dcpt.points import CORPORA, DomainPoints, read_domain_points, summary
-from pipeline.papers.table import StudyReader, Table
+from pipeline.papers.dcpt.points import CORPORA, DomainPoints
+from pipeline.papers.dcpt.points import READING as READING_OF_SIZES
+from pipeline.papers.table import Table
 from pipeline.papers.verdict import HOLDS, NOT_HERE, UNKNOWN
 from pipeline.question.schema import Question
 
@@ -64,8 +67,8 @@ def _ratio(study: DomainPoints, domain: str, corpus: str) -> dict[str, float] | 
     except PointsError as reason:
         return str(reason)
     ratio = answer.values["inflection_ratio"]
-    around = {f"ratio {name}": answer[name] for name in ("below", "above")}
-    return {"ratio": ratio.value, "low": ratio.low, "high": ratio.high, **around}
+    sides = {"ratio": ratio.value, "low": ratio.low, "high": ratio.high}
+    return sides | {f"ratio {name}": answer[name] for name in ("below", "above")}
 
 
 def _near_zero(question: Question) -> bool:
@@ -73,7 +76,7 @@ def _near_zero(question: Question) -> bool:
     return not question.goal_kind.many_domains and small >= 2
 
 
-READINGS = {"near-zero": StudyReader("near-zero", _near_zero, read_domain_points, summary)}
+READING = replace(READING_OF_SIZES, experiment="near-zero", fallback="", applies=_near_zero)
 _TITLE = "The ratio of a corpus below which training raises the loss on it"
 TABLES = {
     "dcpt-figure-12": Table(_TITLE, "", inflection, KEYS, "domain", "near-zero", across=("quantity",), judge=judge)

@@ -11,7 +11,8 @@ import pandas as pd
 from fitting import PointsError
 from fitting.solver.newton import huber
 from fitting.solver.problem import DELTA
-from pipeline.papers.table import PaperStudy
+from pipeline.papers.table import PaperStudy, StudyReader
+from pipeline.question.schema import Question
 
 CORPORA = ("G", "D")
 """The paper's letters for the general corpus and the domain."""
@@ -27,14 +28,12 @@ class DomainPoints:
     points: pd.DataFrame
     """Points of the continual runs of role fit, step 0 included, as `pipeline.study.collect` gives them."""
     general: str
-    """Name of the general corpus."""
     domains: tuple[str, ...]
     from_step: int = 1
     """First step that is fitted."""
     min_ratio: float = 0.0
     """Runs with a smaller ratio of the validation corpus are not fitted."""
     log: Callable[[str], object] = lambda line: None
-    """Receives one line per finished step."""
 
     def measured(self, domain: str, corpus: str) -> pd.DataFrame:
         """All points on a corpus (G or D) of the runs that train on no other domain.
@@ -54,6 +53,11 @@ class DomainPoints:
         return points[points["step"].map(common).astype(bool)].reset_index(drop=True)
 
 
+def _has_sizes(question: Question) -> bool:
+    sizes = {*question.ladder, question.model.name}
+    return not question.goal_kind.many_domains and not question.variants and len(sizes) > 1
+
+
 def read_domain_points(source: PaperStudy) -> DomainPoints:
     """The points of a study that the tables read."""
     points, corpora, settings = source.points, source.question.corpora, source.question.tables
@@ -62,13 +66,17 @@ def read_domain_points(source: PaperStudy) -> DomainPoints:
     return DomainPoints(continual, corpora.general, domains, settings.from_step, settings.min_ratio, source.log)
 
 
-def summary(source: PaperStudy) -> str:
+def _summary(source: PaperStudy) -> str:
     """How many points there are, and which were fitted."""
     points, settings = source.points, source.question.tables
     return (
         f"{len(points):,} points of {points['run'].nunique()} runs. Fitted: points from step {settings.from_step} on, "
         f"of runs with a ratio of {settings.min_ratio:g} or more of the corpus that is predicted."
     )
+
+
+READING = StudyReader("dcpt-six-annealed", _has_sizes, read_domain_points, _summary, fallback="dcpt-six-installed")
+"""Points of several domains, each beside a general corpus."""
 
 
 def scores(measured: np.ndarray, predicted: np.ndarray) -> Scores:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 
 import pandas as pd
 
@@ -29,14 +30,11 @@ _ENDS = {"smallest": min, "largest": max}
 
 @dataclass(frozen=True)
 class Used:
-    """A goal's answer and what its confirmation measured."""
+    """A goal's answer, and what its confirmation measured of the laws that answered."""
 
     recommendation: Recommendation
-    """recommendation.json."""
     rows: list[ConfirmationRow]
-    """Rows of confirmation.json of the laws that answered."""
     outcome: Outcome
-    """Whether they confirm the predicted optimum."""
     corpora: tuple[str, str]
     """General, domain."""
 
@@ -78,15 +76,13 @@ def _domain_ratio(used: Used) -> Interval:
 
 def _losses(used: Used, place: Callable[[ConfirmationRow], str]) -> list[tuple[str, str, float]]:
     letters = dict(zip(used.corpora, "GD"))
-    axis = "N" if used.outcome.goal == "compute" else "domain_ratio"
-    ordered = sorted(used.rows, key=lambda row: getattr(row, axis))
+    at = attrgetter("N" if used.outcome.goal == "compute" else "domain_ratio")
+    ordered = sorted(used.rows, key=at)
     cells = [(f"{LOSS}{place(row)}", letters[row.corpus], row.measured) for row in ordered]
-    answer = used.outcome.places[used.outcome.at]
-    for row in ordered:
-        if getattr(row, axis) == getattr(answer, axis):
-            letter, interval = letters[row.corpus], Interval(row.predicted, row.low, row.high)
-            cells += _interval("loss at the answer, predicted", letter, interval)
-            cells.append(("loss at the answer, measured", letter, row.measured))
+    for row in (row for row in ordered if at(row) == at(used.outcome.places[used.outcome.at])):
+        interval = Interval(row.predicted, row.low, row.high)
+        cells += _interval("loss at the answer, predicted", letters[row.corpus], interval)
+        cells.append(("loss at the answer, measured", letters[row.corpus], row.measured))
     return cells
 
 
@@ -121,8 +117,7 @@ def _by_ratio(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_size(rows: pd.DataFrame) -> pd.DataFrame:
-    sized = [_size(N, D) for N, D in zip(rows["N_B"], rows["D_B"])]
-    return rows.assign(what=[f"{LOSS}{words}" for words in sized])
+    return rows.assign(what=[f"{LOSS}{_size(*size)}" for size in zip(rows["N_B"], rows["D_B"])])
 
 
 def _reading(kind: str, key: str, experiment: str = "usages-small") -> StudyReader:
@@ -150,23 +145,16 @@ READINGS = {
     # Its optimum is no bound; that of usages-small is.
     "compute": _reading("compute", "flops", "usages-compute"),
 }
+_AS_SHOWN = {"keys": KEYS, "subject": "what", "across": ("corpus",)}
 TABLES = {
-    f"dcpt-{number}": Table(
-        title, f"dcpt_table{number:02d}_{file}.csv", make, KEYS, "what", reads=goal, across=("corpus",), prints=prints
-    )
-    for number, title, file, make, goal, prints in (
-        (
-            *(5, "Usage 1: the largest ratio within the tolerance of the general loss", "usage1_tradeoff"),
-            *(trade_off, "trade-off", _by_ratio),
-        ),
-        (
-            *(6, "Usage 2: the best ratio of a domain of few tokens", "usage2_limited_domain_data"),
-            *(limited_data, "limited-data", _by_ratio),
-        ),
-        (
-            *(12, "Usage 3: the best size for a compute budget", "usage3_resource_allocation"),
-            *(compute, "compute", _by_size),
-        ),
-    )
-}
+    "dcpt-5": Table(
+        "Usage 1: the largest ratio within the tolerance of the general loss", "dcpt_table05_usage1_tradeoff.csv",
+        trade_off, reads="trade-off", prints=_by_ratio, **_AS_SHOWN),
+    "dcpt-6": Table(
+        "Usage 2: the best ratio of a domain of few tokens", "dcpt_table06_usage2_limited_domain_data.csv",
+        limited_data, reads="limited-data", prints=_by_ratio, **_AS_SHOWN),
+    "dcpt-12": Table(
+        "Usage 3: the best size for a compute budget", "dcpt_table12_usage3_resource_allocation.csv",
+        compute, reads="compute", prints=_by_size, **_AS_SHOWN),
+}  # fmt: skip
 """Name -> table."""

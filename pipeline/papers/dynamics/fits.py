@@ -38,7 +38,7 @@ CLOSE = 0.99
 """R2 above which a fit follows the curves."""
 ACCURATE = 0.01
 """Mean relative error below which a curve counts as predicted."""
-SPREAD = 0.003
+ALIKE = 0.003
 """R2 that differ by less are alike."""
 FEWEST = 3
 """Runs of an open model that its law is fitted to, at least."""
@@ -72,12 +72,10 @@ def judge_formats(cells: pd.DataFrame) -> tuple[str, str]:
         return UNKNOWN, "Not every format could be fitted."
     by_corpus = r2.groupby("corpus")
     ours, paper = (by_corpus[side].max() - by_corpus[side].min() for side in ("ours", "paper"))
-    differences = ", ".join(
-        f"{ours[at]:.4f} on {at}" + ("" if np.isnan(paper[at]) else f" ({paper[at]:.4f} in the paper)")
-        for at in CORPORA
-    )
-    why = f"Best and worst R2 differ by {differences}; {SPREAD:g} is alike."
-    return (HOLDS if (ours <= SPREAD).all() else NOT_HERE), why
+    printed = {at: "" if np.isnan(paper[at]) else f" ({paper[at]:.4f} in the paper)" for at in CORPORA}
+    differences = ", ".join(f"{ours[at]:.4f} on {at}{printed[at]}" for at in CORPORA)
+    why = f"Best and worst R2 differ by {differences}; {ALIKE:g} is alike."
+    return (HOLDS if (ours <= ALIKE).all() else NOT_HERE), why
 
 
 def curves(study: ScheduleStudy) -> pd.DataFrame:
@@ -87,15 +85,12 @@ def curves(study: ScheduleStudy) -> pd.DataFrame:
     """
     laws = [("eq. 4", "dynamics", model, None) for model in study.models]
     laws += [(_FIXED, "dynamics", model, PAPERS_LAMBDA) for model in study.models]
-    jobs = [(*law, corpus) for law in [*laws, ("eq. 7", "dynamics-size", None, None)] for corpus in CORPORA]
-    results = fits(study, [FitRequest(law, corpus, model, 1.0, decay) for _, law, model, decay, corpus in jobs])
-    cells = [(name, model or "all", corpus) for name, _, model, _, corpus in jobs]
+    jobs = list(product([*laws, ("eq. 7", "dynamics-size", None, None)], CORPORA))
+    results = fits(study, [FitRequest(law, corpus, model, 1.0, decay) for (_, law, model, decay), corpus in jobs])
+    cells = [(name, model or "all", corpus) for (name, _, model, _), corpus in jobs]
     table = score_table(cells, list(map(_scores, results)), ("law", "model", "corpus"))
-    decays = ", ".join(
-        f"{model} {corpus} {lambda_of(fit):.3g}"
-        for (name, model, corpus), fit in zip(cells, results)
-        if isinstance(fit, Fit) and name == "eq. 4"
-    )
+    fitted_4 = {at: fit for at, fit in zip(cells, results) if isinstance(fit, Fit) and at[0] == "eq. 4"}
+    decays = ", ".join(f"{model} {corpus} {lambda_of(fit):.3g}" for (_, model, corpus), fit in fitted_4.items())
     note = f"lambda of eq. 4, fitted: {decays}. {_FIXED}: as the paper has it. {table.attrs['note']}"
     table.attrs["note"] = note.strip()
     return table
@@ -236,11 +231,9 @@ def open_model(study: ScheduleStudy) -> pd.DataFrame:
         methods = {"open": _open, **({"full": _full} if of_model["parent"].iloc[0] else {})}
         parts = {"": (points[~longer], points[~longer]), split: (points[early], points[late])}
         for (name, method), (suffix, (fitted_points, judged)) in product(methods.items(), parts.items()):
-            losses = method(study, of_model, corpus, fitted_points)(judged)
-            values = {
-                "r2": scores(judged["loss"].to_numpy(float), losses)["r2"],
-                "error": round(relative_error(judged["loss"], losses), 5),
-            }
+            losses, measured = method(study, of_model, corpus, fitted_points)(judged), judged["loss"]
+            values = {"r2": scores(measured.to_numpy(float), losses)["r2"]}
+            values["error"] = round(relative_error(measured, losses), 5)
             rows += [(name + suffix, model, corpus, *item) for item in values.items()]
     table = pd.DataFrame(rows, columns=["law", "model", "corpus", "metric", "value"])
     parents = ", ".join(parent for parent in dict.fromkeys(runs["parent"]) if parent)
@@ -252,9 +245,8 @@ def open_model(study: ScheduleStudy) -> pd.DataFrame:
 def judge_open_model(cells: pd.DataFrame) -> tuple[str, str]:
     """Whether an open model's curves are predicted without its past."""
     at = cells[cells["metric"] == "error"].groupby("law")["ours"].max()
-    split = _LONGER if "open" + _LONGER in at else _HALF
-    error = float(at["open" + split])
-    beside = f", {at['full' + split]:.2%} with it" if "full" + split in at else ""
+    split = _LONGER if f"open{_LONGER}" in at else _HALF
+    error, beside = float(at[f"open{split}"]), f", {at[f'full{split}']:.2%} with it" if f"full{split}" in at else ""
     why = f"Without its past the error in {_JUDGED_STEPS[split]} is {error:.2%} at most{beside}"
     return (HOLDS if error <= ACCURATE else NOT_HERE), f"{why} (mean over a corpus; required: {ACCURATE:.0%})."
 

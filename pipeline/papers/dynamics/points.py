@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from fitting.parallel import over_cores
 from fitting.schedule import Schedules
 from pipeline.papers.table import PaperStudy, StudyReader
 from pipeline.plan.runs import estimate, planned_runs
+from pipeline.study.collect import schedules
 from pipeline.study.folder import PlannedRun, StudyError
 
 CORPORA = ("D_pt", "D_cpt")
@@ -40,8 +41,6 @@ class ScheduleStudy:
     """Name in CORPORA -> name in the study."""
     from_step: int = 1
     """First step of continual runs that is fitted."""
-    log: Callable[[str], object] = lambda line: None
-    """Receives one line per finished step."""
     cache: dict[FitRequest, Fit | str] = field(default_factory=dict)
     """Finished fits, or the reason why there is none."""
 
@@ -112,16 +111,12 @@ class ScheduleStudy:
 
 
 class FitRequest(NamedTuple):
-    """A fit that a table needs."""
+    """A fit that a table needs, of a law to a corpus of CORPORA; None: all models, all domain ratios."""
 
     law: str
-    """Name in fitting.LAWS."""
     corpus: str
-    """Name in CORPORA."""
     model: str | None = None
-    """None: all models."""
     ratio: float | None = None
-    """Domain ratio of the runs; None: all."""
     decay: float | None = None
     """lambda; None: it is fitted."""
 
@@ -140,10 +135,10 @@ def fitted(study: ScheduleStudy, request: FitRequest) -> Fit:
     Raises:
         PointsError: there is none.
     """
-    (fit_or_reason,) = fits(study, [request])
-    if isinstance(fit_or_reason, str):
-        raise PointsError(fit_or_reason)
-    return fit_or_reason
+    (result,) = fits(study, [request])
+    if isinstance(result, str):
+        raise PointsError(result)
+    return result
 
 
 def fit_to(study: ScheduleStudy, points: pd.DataFrame, law: str, decay: float | None = None, **options: Any) -> Fit:
@@ -178,8 +173,6 @@ def relative_error(measured: pd.Series, losses: np.ndarray) -> float:
 
 
 def _read(source: PaperStudy) -> ScheduleStudy:
-    from pipeline.study.collect import schedules
-
     question, points = source.question, source.points
     has_plan = source.study.plan_file.exists() and not question.tables.points
     plan = source.study.read_plan() if has_plan else planned_runs(estimate(question))
@@ -203,7 +196,6 @@ def _read(source: PaperStudy) -> ScheduleStudy:
         {name: rates[run.name] for name, run in planned.items()},
         {"D_pt": question.corpora.general, "D_cpt": question.corpora.domain},
         question.tables.from_step,
-        source.log,
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from pipeline.show.report.colours import BLACK, CORPUS_COLOURS, GREY
 from pipeline.show.report.evidence import Evidence, at_target, predicted, section
 from pipeline.show.report.loss_figures import RATIOS
-from pipeline.show.report.marks import Figure, Key, axis, axis_range, band, bar, dots, line, log_axis, notes, panel
+from pipeline.show.report.marks import Figure, Key, axis, band, bar, dots, limits, line, log_axis, notes, panel
 from pipeline.study.artifacts import ConfirmationRow
 from pipeline.study.fits import selected
 from pipeline.study.number_format import label, percent, short
@@ -62,7 +62,7 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
     if evidence.confirmations:
         keys.append(Key("confirmation runs", BLACK, "diamond"))
     # The laws of the answer set the range; another law that diverges must not flatten it.
-    x_range, y_range = axis_range(xs[0], *xs[1:]), axis_range([*ys[0], 0.0, tolerance], *ys[1:])
+    x_range, y_range = limits(xs[0], *xs[1:]), limits([*ys[0], 0.0, tolerance], *ys[1:])
     traces.insert(0, line(x_range, [tolerance] * 2, GREY, "dash", 1.6))
     x = axis(f"loss on {short(evidence.domain)}, nats per token", range=x_range)
     y = axis(f"loss increase on {short(evidence.general)}", range=y_range, ticksuffix="%")
@@ -107,12 +107,12 @@ def agreement(evidence: Evidence) -> Figure | None:
                 traces.append(dots(x, shown[1], colour, 12, "diamond", hover) | {"error_y": bar(*shown)})
             measured.append(x)
             missed += relative
-        bounds = axis_range(np.concatenate(measured))
+        bounds = limits(np.concatenate(measured))
         x = axis("measured loss, nats per token", range=bounds)
         y = axis("predicted loss, nats per token", range=bounds)
         traces = [line(bounds, bounds, GREY, "dash", 1.2), *losses]
         panels.append(panel(f"Loss on {corpus}", "Predicted against measured", traces, x, y, 330))
-        y = axis("error of the prediction", range=axis_range(np.concatenate(missed)), ticksuffix="%")
+        y = axis("error of the prediction", range=limits(np.concatenate(missed)), ticksuffix="%")
         traces = [line(bounds, [0, 0], GREY, "dash", 1.2), *errors]
         panels.append(panel(f"Loss on {corpus}", "Predicted ÷ measured − 1", traces, x, y, 330))
     keys = [Key(law, evidence.colour(law), "dot") for law in evidence.laws]
@@ -134,7 +134,7 @@ def places(evidence: Evidence) -> Figure | None:
     below, above = np.subtract(measured, deviations), np.add(measured, deviations)
     colour = evidence.colour(evidence.law_of(corpus))
     runs = dots(x, measured, BLACK, 11, "diamond", "measured: %{y:.4f}") | {"error_y": bar(below, measured, above)}
-    bounds = axis_range([*measured, *below, *above, *predicted], low, high)
+    bounds = limits([*measured, *below, *above, *predicted], low, high)
     traces = [band(x, low, high, colour), line([x[outcome.at]] * 2, bounds, BLACK, "solid", 1)]
     keys = [Key(evidence.law_of(corpus), colour, "line"), Key("90% interval", colour, "band")]
     if (tolerance := outcome.tolerance) is not None:
@@ -168,7 +168,7 @@ def rounds(evidence: Evidence) -> Figure | None:
     ends = [(one.spent + sum(run.cost for run in one.chosen)) / unit for one in known if one.chosen]
     expected = [one.chosen[-1].half_width for one in known if one.chosen]
     planned = [(end, width) for end, width in zip(ends, expected) if width is not None]
-    tolerance, x_range = known[-1].tolerance, axis_range([0.0, *spent, *(end for end, _ in planned)])
+    tolerance, x_range = known[-1].tolerance, limits([0.0, *spent, *(end for end, _ in planned)])
     colour = CORPUS_COLOURS[1]
     widths = [
         line(x_range, [tolerance] * 2, GREY, "dash", 1.6),
@@ -191,7 +191,7 @@ def rounds(evidence: Evidence) -> Figure | None:
         keys.append(Key("measured by the confirmation runs", BLACK, "dotted"))
     times = "" if unit == 1 else f", {unit:.0e}".replace("e+", "e")
     x = axis(f"{known[-1].unit} of the chosen runs{times}", range=x_range)
-    y = axis("half-width of the 90% interval", range=axis_range([0.0, *half, tolerance]))
+    y = axis("half-width of the 90% interval", range=limits([0.0, *half, tolerance]))
     y_ratio = axis(f"domain ratio of {short(evidence.domain)}", range=[-0.03, 1.03])
     panels = [panel("", "", widths, x, y, 300), panel("", "", answers, x, y_ratio, 300)]
     return Figure(keys, panels)

@@ -11,19 +11,7 @@ import pandas as pd
 from fitting.uncertainty.misfit import extrapolation
 from pipeline.show.report.colours import BLACK, GREY, ratio_colour
 from pipeline.show.report.evidence import Evidence, at_target, predicted, section
-from pipeline.show.report.marks import (
-    Figure,
-    Key,
-    Panel,
-    axis,
-    axis_range,
-    band,
-    dots,
-    line,
-    log_axis,
-    panel,
-    ratio_axis,
-)
+from pipeline.show.report.marks import Figure, Key, Panel, axis, band, dots, limits, line, log_axis, panel, ratio_axis
 from pipeline.study.fits import first_mixture, prediction_errors
 from pipeline.study.number_format import label, percent, quantity
 
@@ -42,7 +30,7 @@ def loss_curves(evidence: Evidence) -> Figure | None:
         laws = [law for law in laws if law in evidence.fits]
         drawn |= {(law, law == laws[0]) for law in laws}
         own = points.loc[points["corpus"] == corpus]
-        bounds = axis_range([*own["loss"], *own["loss_before"]])
+        bounds = limits([*own["loss"], *own["loss_before"]])
         for title, rows in _by_size_and_variant(own):
             span = [rows["tokens"].min(), rows["tokens"].max()]
             traces = [line(span, [rows["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)]
@@ -109,7 +97,7 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
     measured = {row.run: row for row in evidence.confirmations if row.corpus == corpus}.values()
     x, y = [100 * row.domain_ratio for row in measured], [row.measured for row in measured]
     marks = dots(x, y, BLACK, 11, "diamond", "measured: %{y:.4f} at %{x:.1f}%")
-    bounds = axis_range([*np.concatenate(shown), *y, target.before[corpus]], *curves)
+    bounds = limits([*np.concatenate(shown), *y, target.before[corpus]], *curves)
     rules = [line([0, 100], [target.before[corpus]] * 2, GREY, "dash", 1.2)]
     if evidence.domain_ratio is not None:
         rules.append(line([100 * evidence.domain_ratio] * 2, bounds, BLACK, "solid", 1))
@@ -145,7 +133,7 @@ def _fitted_panel(evidence: Evidence, corpus: str, title: str, ends: pd.DataFram
     hover = "measured: %{y:.4f} at %{x:.1f}%"
     traces.append(dots(100 * ends["ratio"], ends["loss"], GREY, 8, hover=hover))
     seen = curves[0][_seen(evidence, laws[0], corpus)]
-    bounds = axis_range([*ends["loss"], *ends["loss_before"], *seen], *curves)
+    bounds = limits([*ends["loss"], *ends["loss_before"], *seen], *curves)
     y = axis("loss, nats per token", range=bounds)
     return panel(f"Loss on {corpus}", title, traces, ratio_axis(evidence.domain), y)
 

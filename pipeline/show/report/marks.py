@@ -90,6 +90,13 @@ def ratio_axis(domain: str, low: float = -3, high: float = 103) -> dict[str, Any
     return axis(f"domain ratio of {short(domain)}", range=[low, high], dtick=25, ticksuffix="%")
 
 
+def name_axis(names: Iterable[str]) -> tuple[np.ndarray, dict[str, Any]]:
+    """Places of names from the top down, and a vertical axis with them."""
+    texts = list(map(short, names))
+    places = np.arange(len(texts), dtype=float)[::-1]
+    return places, axis("", range=[-0.6, len(texts) - 0.4], tickvals=places.tolist(), ticktext=texts)
+
+
 def log_axis(title: str, tokens: Iterable[float]) -> dict[str, Any]:
     """A logarithmic axis of token counts, labelled at 1 and 3 of each decade, or at 1 if they are many."""
     logs = np.log10(np.array(list(tokens), float))
@@ -155,7 +162,7 @@ def bar(low: Iterable[Any], value: Iterable[Any], high: Iterable[Any]) -> dict[s
     return {"type": "data", "symmetric": False, "thickness": 1.6, "width": 5, **size}
 
 
-def axis_range(shown: Iterable[Any], *others: Any) -> list[float]:
+def limits(shown: Iterable[Any], *others: Any) -> list[float]:
     """An axis range around values that must be seen; other values may at most double it."""
     seen, *more = (np.asarray(list(values), float) for values in (shown, *others))
     seen, *more = (values[np.isfinite(values)] for values in (seen, *more))

@@ -9,8 +9,8 @@ import pandas as pd
 
 from pipeline.goals.weights.artifacts import DesignFit, WeightsConfirmation, WeightsRecommendation
 from pipeline.show.report.colours import BLACK, GREY, series_colours
-from pipeline.show.report.marks import Figure, Key, Panel, axis, axis_range, bar, dots, line, log_axis, panel
-from pipeline.study.number_format import label, percent, quantity, short
+from pipeline.show.report.marks import Figure, Key, Panel, axis, bar, dots, limits, line, log_axis, name_axis, panel
+from pipeline.study.number_format import label, percent, quantity
 
 SCALES = ("#009E73", "#AA4499")
 """Of the curves at the smaller and the larger scale."""
@@ -24,7 +24,7 @@ def weights_by_method(content: WeightsRecommendation) -> Figure:
     """The weights of every proposal, a row a domain; the recommended ones with their interval."""
     domains, rows = list(content.mixture), content.proposals
     ink = series_colours([row.method for row in rows])
-    places = np.arange(len(domains), dtype=float)[::-1]
+    places, names = name_axis(domains)
     traces = []
     for at, row in enumerate(rows):
         weights = [row.weights[domain] for domain in domains]
@@ -36,11 +36,9 @@ def weights_by_method(content: WeightsRecommendation) -> Figure:
         if row.low:
             trace["error_x"] = bar([row.low[name] for name in domains], weights, [row.high[name] for name in domains])
         traces.append(trace)
-    x = _weight_axis()
-    y = axis("", range=[-0.6, len(domains) - 0.4], tickvals=places.tolist(), ticktext=[short(name) for name in domains])
     keys = [Key(row.method, ink[row.method], "diamond" if row.method == content.method else "dot") for row in rows]
     height = 70 + len(domains) * max(34, 9 * len(rows))
-    return Figure(keys, [panel("", "", traces, x, y, height)])
+    return Figure(keys, [panel("", "", traces, _weight_axis(), names, height)])
 
 
 def weights_by_scale(content: WeightsRecommendation) -> Figure | None:
@@ -80,9 +78,13 @@ def domain_curves(content: WeightsRecommendation) -> Figure | None:
     )
     if not designs:
         return None
-    shown = [point / design.base_value for design in designs for points in design.points.values() for seed in points
-             for point in seed]  # fmt: skip
-    bounds = axis_range(shown)
+    bounds = limits(
+        value / design.base_value
+        for design in designs
+        for of in design.points.values()
+        for seed in of
+        for value in seed
+    )
     panels = [_domain_panel(domain, designs, bounds) for domain in content.mixture]
     keys = [Key(f"base run of {quantity(design.tokens)} tokens", ink, "line") for design, ink in zip(designs, SCALES)]
     keys += [Key("a run, one seed", GREY, "dot"), Key("optimum", GREY, "diamond")]
@@ -112,7 +114,7 @@ def losses_by_method(comparison: WeightsConfirmation) -> Figure:
     """The mean over the domains of every confirmation run, and the mean over the seeds."""
     rows = comparison.ranked
     ink = series_colours([row.method for row in comparison.methods])
-    places = np.arange(len(rows), dtype=float)[::-1]
+    places, names = name_axis(row.method for row in rows)
     traces = []
     for place, row in zip(places, rows):
         colour = ink[row.method]
@@ -120,10 +122,9 @@ def losses_by_method(comparison: WeightsConfirmation) -> Figure:
         hover = f"{label(row.method)}: %{{x:.4f}}"
         traces.append(dots([row.value], [place], colour, 12, "diamond-open", hover))
     unit = "mean loss over the domains, nats per token" if comparison.average == "loss" else "mean perplexity"
-    y = axis("", range=[-0.6, len(rows) - 0.4], tickvals=places.tolist(), ticktext=[short(row.method) for row in rows])
-    bounds = axis_range([value for row in rows for value in row.values])
+    bounds = limits([value for row in rows for value in row.values])
     keys = [Key("one seed", GREY, "dot"), Key("mean of the seeds", GREY, "diamond")]
-    return Figure(keys, [panel("", "", traces, axis(unit, range=bounds, nticks=5), y, 90 + 34 * len(rows))])
+    return Figure(keys, [panel("", "", traces, axis(unit, range=bounds, nticks=5), names, 90 + 34 * len(rows))])
 
 
 def confirmation_curves(comparison: WeightsConfirmation, points: pd.DataFrame) -> Figure | None:
@@ -147,7 +148,7 @@ def confirmation_curves(comparison: WeightsConfirmation, points: pd.DataFrame) -
     unit = "mean loss, nats per token" if comparison.average == "loss" else "mean perplexity"
     keys = [Key(row.method, ink[row.method], "line") for row in comparison.methods]
     x = log_axis("tokens", tokens)
-    return Figure(keys, [panel("", "", traces, x, axis(unit, range=axis_range(shown)), 360)])
+    return Figure(keys, [panel("", "", traces, x, axis(unit, range=limits(shown)), 360)])
 
 
 def weights_by_step(content: WeightsRecommendation) -> Figure | None:

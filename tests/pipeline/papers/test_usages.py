@@ -141,5 +141,5 @@ def test_the_claim_is_of_every_domain(values: tuple[float, ...], verdict: str) -
 def test_the_experiment_is_read_for_the_inflection_alone() -> None:
     question = read_question(["experiment=near-zero"])
     assert question.mixture.replicate_at == question.mixture.domain_ratio
-    assert near_zero.READINGS["near-zero"].applies(question)
-    assert not near_zero.READINGS["near-zero"].applies(_question())
+    assert near_zero.READING.applies(question)
+    assert not near_zero.READING.applies(_question())

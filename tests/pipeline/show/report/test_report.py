@@ -17,7 +17,7 @@ from pipeline.question.schema import Question
 from pipeline.show.report.answer_figures import rounds as rounds_figure
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.loss_figures import loss_curves
-from pipeline.show.report.marks import axis_range, notes
+from pipeline.show.report.marks import limits, notes
 from pipeline.show.report.pages import write_pages
 from pipeline.show.tracking.answer import answer_summary
 from pipeline.study.artifacts import Confirmation, Corpora, PlannedCorpus, Recommendation
@@ -358,7 +358,7 @@ def test_words_beside_points_give_way_to_earlier_ones():
 
 
 def test_another_law_that_goes_astray_does_not_flatten_a_figure():
-    low, high = axis_range([1.0, 2.0], [1.5, 100.0])
+    low, high = limits([1.0, 2.0], [1.5, 100.0])
     assert low == pytest.approx(0.94)
     assert high == pytest.approx(2.56)
 
