@@ -45,11 +45,6 @@ class Cluster:
         self.folder, self.conf = folder, folder / "slurm.conf"
         """All of Slurm's files, log/ holds its logs; the value of SLURM_CONF."""
 
-    @property
-    def has_accounting(self) -> bool:
-        """Whether a slurmdbd belongs to it."""
-        return (self.folder / "slurmdbd.conf").exists()
-
     def call(self, verb: str, *words: str) -> str:
         """Output of `local_cluster.py VERB ...`; `fail NODE` takes a node down, `up` restores it."""
         command = [sys.executable, local_cluster.__file__, verb, *words, "--folder", str(self.folder)]

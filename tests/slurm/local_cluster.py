@@ -3,7 +3,6 @@
 
   eval "$(tests/slurm/local_cluster.py up)"      start it, and point this shell at it
   sinfo; sbatch slurm/one-run.sbatch
-  tests/slurm/local_cluster.py status            show daemons and nodes; exit code 1 if one is down
   tests/slurm/local_cluster.py fail 127.0.0.2    a node fails with its jobs; `up` restores it
   tests/slurm/local_cluster.py down              cancel all jobs and stop it
 
@@ -149,19 +148,6 @@ def down(folder: Path) -> int:
     return 0
 
 
-def status(folder: Path) -> int:
-    """Print daemons and nodes."""
-    pids = {daemon: _pid(folder, daemon) for daemon in _daemons(folder)}
-    for daemon, pid in pids.items():
-        print(f"{daemon}: {f'runs, pid {pid}' if pid else 'does not run'}")
-    if not pids or not all(pids.values()):
-        print(f"{folder}: {'a daemon is not running' if pids else 'no cluster'}; tests/slurm/local_cluster.py up")
-        return 1
-    print(_ask(folder, "sinfo", "--Node", "--noheader", "--partition=main", "--format=%N: %T, %c CPUs, %G"), end="")
-    print(f"export SLURM_CONF={shlex.quote(str(folder / 'slurm.conf'))}")
-    return 0
-
-
 def fail(folder: Path, node: str) -> int:
     """Kill a node and its jobs, and mark it as down in the controller."""
     daemon = f"slurmd-{node}"
@@ -228,20 +214,17 @@ def _start(folder: Path, command: list[str]) -> str:
 
 def _register(folder: Path) -> str:
     """Register cluster, account and user in a new database; returns an error, or an empty string."""
-    user = pwd.getpwuid(os.getuid()).pw_name
-    error = ""
 
-    def add(*words: str) -> bool:
-        nonlocal error
+    def add(*words: str) -> str:
         command = ["sacctmgr", "--immediate", "--quiet", "add", *words]
         done = subprocess.run(command, env=_environment(folder), capture_output=True, text=True)
-        error = f"{' '.join(command)}: {done.stderr.strip()}" if done.returncode else ""
-        return not error
+        return f"{' '.join(command)}: {done.stderr.strip()}" if done.returncode else ""
 
     # A new slurmdbd makes its tables first, and refuses connections meanwhile.
-    if _until(lambda: add("cluster", "local"), 60) and add("account", "main"):
-        add("user", user, "account=main", "defaultaccount=main")
-    return error
+    if not _until(lambda: not add("cluster", "local"), 60):
+        return "sacctmgr: no answer of slurmdbd within 60 s"
+    user = pwd.getpwuid(os.getuid()).pw_name
+    return add("account", "main") or add("user", user, "account=main", "defaultaccount=main")
 
 
 def _daemons(folder: Path) -> dict[str, list[str]]:
@@ -249,13 +232,9 @@ def _daemons(folder: Path) -> dict[str, list[str]]:
     conf, munge = folder / "slurm.conf", folder / "munge"
     if not conf.exists():
         return {}
-    commands = {
-        "munged": [
-            # Forced, since munged rejects the permissions of a private folder.
-            *("munged", "--force", f"--socket={munge}/socket", f"--key-file={munge}/key", f"--seed-file={munge}/seed"),
-            *(f"--pid-file={folder}/pid/munged", f"--log-file={folder}/log/munged.log"),
-        ],
-    }
+    # Forced, since munged rejects the permissions of a private folder.
+    words = ["munged", "--force", f"--socket={munge}/socket", f"--key-file={munge}/key", f"--seed-file={munge}/seed"]
+    commands = {"munged": [*words, f"--pid-file={folder}/pid/munged", f"--log-file={folder}/log/munged.log"]}
     if (folder / "slurmdbd.conf").exists():
         commands["mariadbd"] = [
             *("mariadbd", "--no-defaults", f"--user={pwd.getpwuid(os.getuid()).pw_name}", "--skip-networking"),
@@ -353,7 +332,7 @@ def _until(condition: Callable[[], bool], seconds: float) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", choices=("up", "down", "status", "fail"))
+    parser.add_argument("verb", choices=("up", "down", "fail"))
     parser.add_argument("node", nargs="?", help="of fail: the node")
     default = Path(tempfile.gettempdir()) / f"cptlaw-cluster-{os.getuid()}"
     parser.add_argument("--folder", type=Path, default=default, help="folder of all its files (%(default)s)")
@@ -364,13 +343,13 @@ def main() -> int:
     parser.add_argument("--accounting", action="store_true", help=text)
     given = parser.parse_args()
     if (given.node is not None) != (given.verb == "fail"):
-        parser.error("fail takes one node; up, down and status none")
+        parser.error("fail takes one node; up and down none")
     folder = given.folder.absolute()
     if folder.exists() and not _is_ours(folder):
         parser.error(f"--folder {folder}: not made by this script and this user; choose a folder that does not exist")
     if given.verb == "up":
         return up(folder, given.nodes, given.cpus, given.gpus, given.accounting)
-    return fail(folder, given.node) if given.verb == "fail" else {"down": down, "status": status}[given.verb](folder)
+    return fail(folder, given.node) if given.verb == "fail" else down(folder)
 
 
 def _is_ours(folder: Path) -> bool:

@@ -21,7 +21,7 @@ from pipeline.launch.slurm.client import Scheduler, SchedulerError
 from pipeline.launch.slurm.jobs import read_jobs
 from pipeline.steps import not_collected
 from pipeline.study.context import Context
-from pipeline.study.folder import Study
+from pipeline.study.folder import PlannedRun, Study
 from tests.pipeline.small import refused, wait_until, worker, write_losses
 from tests.slurm.fake_slurm import FakeSlurm
 
@@ -40,6 +40,13 @@ def study(tmp_path: Path) -> Study:
 
 def _arrays(slurm: FakeSlurm) -> list[tuple[str, str, str]]:
     return [(job["id"], job["array"], job["after"]) for job in slurm.jobs()]
+
+
+def _mark(study: Study, marker: str, *runs: PlannedRun) -> None:
+    """Let runs have ended, as DONE or FAILED."""
+    for planned in runs:
+        (study.runs / planned.name).mkdir(parents=True)
+        (study.runs / planned.name / marker).write_text("{}\n" if marker == "DONE" else "loss is nan at step 3\n")
 
 
 def _driver(words: list[str], then: str = "") -> subprocess.Popen[bytes]:
@@ -86,10 +93,7 @@ def test_what_is_done_or_queued_is_not_submitted_again(words, study, slurm, caps
     assert run(["train", *words]) == 0
     assert len(slurm.jobs()) == 3
     assert "nothing to submit" in capsys.readouterr().out
-    plan = study.read_plan()
-    for planned in plan[:3]:
-        (study.runs / planned.name).mkdir(parents=True)
-        (study.runs / planned.name / "DONE").write_text("{}\n")
+    _mark(study, "DONE", *study.read_plan()[:3])
     # The arrays left the queue; the waiting job behind them depends on too few runs and is replaced.
     slurm.change("1", "GONE", "")
     slurm.change("2", "GONE", "")
@@ -118,9 +122,7 @@ def test_a_job_that_continues_is_behind_all_queued_runs(words, study, slurm) -> 
     assert run(["train", *words]) == 0
     slurm.change("1", "GONE", "")
     slurm.change("2", "GONE", "")
-    for planned in study.read_plan():
-        (study.runs / planned.name).mkdir(parents=True)
-        (study.runs / planned.name / "DONE").write_text("{}\n")
+    _mark(study, "DONE", *study.read_plan())
     slurm.change("4", "RUNNING", "None")
     # It goes on by itself: nothing is queued.
     assert run(["train", *words]) == 0
@@ -136,8 +138,7 @@ def test_jobs_of_an_older_version_are_one_line(words, study, slurm, capsys) -> N
 def test_a_failed_run_blocks_its_children_only(words, study, slurm, capsys) -> None:
     assert run(["plan", *words]) == 0
     parent = next(run for run in study.read_plan() if run.model == "qwen2-0.05m")
-    (study.runs / parent.name).mkdir(parents=True)
-    (study.runs / parent.name / "FAILED").write_text("loss is nan at step 3\n")
+    _mark(study, "FAILED", parent)
     assert run(["train", *words]) == 1
     assert _arrays(slurm) == [("1", "0", "")]
     out = capsys.readouterr().out
@@ -152,9 +153,7 @@ def test_a_failed_run_blocks_its_children_only(words, study, slurm, capsys) -> N
 def test_one_of_the_failed_runs_is_submitted_again(words, study, slurm) -> None:
     assert run(["plan", *words]) == 0
     first, other = (run for run in study.read_plan() if run.role == "pretrain")
-    for parent in (first, other):
-        (study.runs / parent.name).mkdir(parents=True)
-        (study.runs / parent.name / "FAILED").write_text("loss is nan at step 3\n")
+    _mark(study, "FAILED", first, other)
     assert run(["train", *words, f"run={first.name}", "retry_failed=true"]) == 1
     assert [len(_arrays(slurm)), [study.state(parent) for parent in (first, other)]] == [1, ["open", "failed"]]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -32,22 +31,6 @@ def test_both_nodes_work(cluster: Cluster) -> None:
     assert _srun("--nodes=2", "sh", "-c", "echo $SLURMD_NODENAME") == ["127.0.0.1", "127.0.0.2"]
     assert _srun("--nodes=1", "--gres=gpu:2", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES") == ["0,1"]
     assert cluster.call("up") == f"export SLURM_CONF={cluster.conf}\n"
-    output = cluster.call("status")
-    assert output.count("runs, pid") == (6 if cluster.has_accounting else 4)
-    assert output.count(", 2 CPUs, gpu:2") == 2
-
-
-@pytest.mark.slow
-def test_a_node_fails_and_comes_back(cluster: Cluster, tmp_path: Path) -> None:
-    # A job is RUNNING before its tasks start; a node that fails in between ends the job instead of requeueing it.
-    began = "srun sh -c 'touch began-$SLURM_PROCID; sleep 60'"
-    job = cluster.submit("--nodes=2", "--requeue", "--wrap", began, folder=tmp_path)
-    cluster.wait(job, "RUNNING")
-    wait_until(lambda: len(list(tmp_path.glob("began-*"))) == 2)
-    cluster.call("fail", "127.0.0.2")
-    assert cluster.wait(job, "PENDING")["Restarts"] == "1"
-    cluster.call("up")
-    assert _srun("--nodes=2", "hostname")
 
 
 @pytest.mark.slow
@@ -70,28 +53,7 @@ def test_down_ends_jobs_and_daemons(cluster: Cluster, tmp_path: Path, accounting
     assert not any(_alive(pid) for pid in pids)
     assert not other.folder.exists()
     other.call("down")
-    assert "no cluster" in _call("status", "--folder", str(other.folder)).stdout
-    assert cluster.call("status").count("runs, pid") == (6 if cluster.has_accounting else 4)
-
-
-@pytest.mark.slow
-def test_records_survive_a_killed_database(accounting: Cluster, tmp_path: Path) -> None:
-    words = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State,Account,Comment"]
-
-    def records(job: str) -> str:
-        return subprocess.run([*words, f"--jobs={job}"], capture_output=True, text=True).stdout
-
-    job = accounting.submit("--comment=kept", "--wrap=exit 3", folder=tmp_path)
-    wait_until(lambda: records(job) == f"{job}|FAILED|main|kept\n", 60, lambda: records(job))
-    for daemon in ("mariadbd", "slurmdbd"):
-        os.kill(int((accounting.folder / "pid" / daemon).read_text()), signal.SIGKILL)
-    wait_until(lambda: _call("status", "--folder", str(accounting.folder)).stdout.count("does not run") == 2)
-    # Jobs run meanwhile, and are recorded later.
-    later = accounting.submit("--comment=late", "--wrap=true", folder=tmp_path)
-    assert accounting.wait(later)["JobState"] == "COMPLETED"
-    accounting.call("up")
-    wait_until(lambda: records(job) == f"{job}|FAILED|main|kept\n", 60, lambda: records(job))
-    wait_until(lambda: records(later) == f"{later}|COMPLETED|main|late\n", 60, lambda: records(later))
+    assert _srun("hostname")
 
 
 def _alive(pid: int) -> bool:
@@ -105,7 +67,6 @@ def test_refusals(tmp_path: Path) -> None:
     missing = _call("up", "--folder", str(tmp_path / "none"), PATH=str(tmp_path))
     assert (missing.returncode, APT in missing.stderr) == (3, True)
     assert not (tmp_path / "none").exists()
-    assert _call("status", "--folder", str(tmp_path / "none")).returncode == 1
     assert _call("fail").returncode == 2
 
 
@@ -119,7 +80,7 @@ def test_accounting_without_its_packages_is_refused(tmp_path: Path) -> None:
 
 def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "slurm.conf").write_text("ClusterName=real\n")
-    for verb in ("up", "down", "status"):
+    for verb in ("up", "down"):
         refused = _call(verb, "--folder", str(tmp_path))
         assert (refused.returncode, "not made by this script" in refused.stderr) == (2, True)
     assert (tmp_path / "slurm.conf").exists()

@@ -21,21 +21,15 @@ from tests.training.corpora.rows import as_lines, write
 def words(tmp_path: Path) -> list[str]:
     """A question with a corpus of six shards, and one of a single shard."""
     rows = [{"text": f"The case {number % 99} was heard by the court of {number}. " * 30} for number in range(18_000)]
-    files = {
-        "general": write(tmp_path / "g.jsonl", as_lines(rows)),
-        "domain": write(tmp_path / "d.jsonl", as_lines(rows[:500])),
-    }
-    assert files["general"].stat().st_size > 5 * 4_000_000
-    places = [f"corpora.sources.{name}.path={file}" for name, file in files.items()]
-    return [*SMALL, *places, f"studies={tmp_path}", "launcher=slurm", "launcher.slurm.prepare_tasks=2", "name=one"]
+    general, domain = write(tmp_path / "g.jsonl", as_lines(rows)), write(tmp_path / "d.jsonl", as_lines(rows[:500]))
+    assert general.stat().st_size > 5 * 4_000_000
+    paths = [f"corpora.sources.general.path={general}", f"corpora.sources.domain.path={domain}"]
+    return [*SMALL, *paths, f"studies={tmp_path}", "launcher=slurm", "launcher.slurm.prepare_tasks=2", "name=one"]
 
 
 def _files(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.suffix in (".bin", ".json")
-    }
+    paths = [path for path in folder.rglob("*") if path.suffix in (".bin", ".json")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def test_a_dry_run_prints_both_scripts_and_submits_nothing(words: list[str], tmp_path: Path, capsys) -> None:

@@ -16,13 +16,8 @@ from pipeline.launch.slurm.script import driver_script, prepare_script, train_sc
 RENDERED = Path(__file__).with_name("rendered")
 STUDY = Path("/studies/law")
 WORDS = [
-    *(
-        "experiment=quickstart",
-        "mixture=ratios",
-        "launcher=slurm",
-        "launcher.slurm.partition=short",
-        "launcher.slurm.account=lab",
-    ),
+    *("experiment=quickstart", "mixture=ratios", "launcher=slurm"),
+    *("launcher.slurm.partition=short", "launcher.slurm.account=lab"),
     *("launcher.slurm.gpus=2", "launcher.slurm.time='4:00:00'", "launcher.slurm.python=/venv/bin/python"),
     *("launcher.slurm.setup=['module load cuda']", "launcher.slurm.extra=['--container-image=lab.sqsh']"),
 ]
