@@ -3,13 +3,12 @@
 from fitting.answers.answer import Answer, Estimate, Status
 from fitting.answers.balance import balance
 from fitting.answers.compute_optimal import compute_optimal
-from fitting.answers.critical_point import critical_point
 from fitting.answers.inflection import inflection_ratio, transfer_inflection
 from fitting.answers.limited_data import limited_data
 from fitting.answers.loss_curve import loss_curve
 from fitting.answers.out_of_domain import out_of_domain
 from fitting.answers.trade_off import TradeOff, trade_off
-from fitting.answers.turning_point import turning_length
+from fitting.answers.turning_point import critical_point, turning_length
 from fitting.cross_validation import Fold, folds, held_out
 from fitting.design.design import Design, design
 from fitting.estimation import fit, fit_shared

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from fitting.answers.answer import Answer, Estimate, Status, beyond, estimate, question, unknown_interval
-from fitting.answers.transfer_closed_form import inflection_ratio_at
 from fitting.fitted import Fit
 from fitting.laws.chinchilla import CHINCHILLA
 from fitting.points import PointsError, columns_of
@@ -80,7 +79,7 @@ def transfer_inflection(fit: Fit, s1: float, *, at: Mapping[str, float] | None =
 
     Raises PointsError for another law, a negative s1 and missing columns.
 
-    Source: docs/laws.md; `fitting.answers.transfer_closed_form.inflection_ratio_at`.
+    Source: docs/laws.md; `inflection_ratio_at`.
     """
     if fit.law != "transfer-anchored":
         raise PointsError(f"the law {fit.law} has no closed form of the inflection ratio: fit transfer-anchored")
@@ -101,6 +100,23 @@ def transfer_inflection(fit: Fit, s1: float, *, at: Mapping[str, float] | None =
         status = Status("at bound", "nothing: the loss falls at any ratio")
     warnings = beyond("fit", fit, frame.assign(r=r_i)) + unknown_interval("fit", fit)
     return Answer({"inflection_ratio": estimate(r_i, drawn, level)}, {}, status, warnings)
+
+
+def inflection_ratio_at(params: Mapping[str, float], s1: float, rho: float, s1_pretrain: float) -> float:
+    """The ratio r at which dL/dS1 = 0: below it the loss of the corpus rises with training, above it falls.
+
+    r = (rho + eps) exp(-G (1 + E S1) / (C E (S1_pretrain + S1))) - eps, for rates that do not change (S2 apart);
+    below 0 where the loss falls at any ratio. Growing S1 takes it from where the loss rises at first to
+    `ratio_of_no_return`.
+
+    >>> p = {"C": 1.0, "G": 1.0, "eps": 0.0, "E": 1.0}
+    >>> round(inflection_ratio_at(p, 0.0, 1.0, 1 / np.log(2)), 6)
+    0.5
+    """
+    C, G, eps, E = (params[name] for name in ("C", "G", "eps", "E"))
+    if C == 0:
+        return -eps
+    return float((rho + eps) * np.exp(-G * (1 + E * s1) / (C * E * (s1_pretrain + s1))) - eps)
 
 
 def _slope(

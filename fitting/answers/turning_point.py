@@ -1,4 +1,4 @@
-"""Turning length: steps until the loss that continual pre-training raises is back at its start."""
+"""When the loss that continual pre-training raises turns, when it is back at its start, and whether it ever is."""
 
 from collections.abc import Mapping
 
@@ -73,6 +73,80 @@ def turning_length(
     return Answer(values, predicted, status, beyond("fit", fit, there) + warnings)
 
 
+def critical_point(
+    fit: Fit,
+    rates: Rates,
+    *,
+    before: float | None = None,
+    pretrain=None,
+    at: Mapping[str, float] | None = None,
+    decay: float = 0.999,
+    level: float = 0.9,
+    log_errors: np.ndarray | None = None,
+) -> Answer:
+    """Where the loss turns from rising to falling, and the point of pre-training beyond which it never comes back.
+
+    Parameters and errors: as in `turning_length`.
+
+    `values`: step and s1 at which the loss is highest (0 where it never rises, infinite where it still rises at the
+    end). For the dynamics laws also the paper's critical point: critical_loss, to which the curve that is trained on
+    the new mixture alone converges, at the rate that the schedule ends with; and critical_s1_pretrain, the forward area
+    of pre-training at which the loss before is at that level. With less pre-training the loss comes back, with more it
+    never does; infinite where it always does. For transfer-anchored instead critical_ratio, the ratio r of the corpus
+    at and below which the loss never comes back. `predicted`: highest.
+
+    Source: Wang et al., ICML 2025, sec. 4.3, fig. 7c; docs/laws.md.
+    """
+    course, step = course_and_steps(fit, rates, before, pretrain, at, decay)
+    loss, draws = course.losses(step)
+    drawn = fit.param_draws
+    peak, peaks = _highest(step, loss[None])[0], _highest(step, draws)
+    areas = np.concatenate([[0.0], np.cumsum(rates, dtype=float)]) if np.ndim(rates) else None
+
+    def s1(t: float) -> float:
+        if np.isinf(t):
+            return float(t)
+        return float(areas[int(t)]) if areas is not None else float(rates) * t  # pyright: ignore[reportArgumentType]
+
+    values = {
+        "step": estimate(peak, peaks, level),
+        "s1": estimate(s1(peak), np.array([s1(t) for t in peaks]), level),
+    }
+    if fit.law.startswith("dynamics"):
+        ends = np.array([_convergence(course, params) for params in (fit.params, *drawn)])
+        for i, name in enumerate(("critical_loss", "critical_s1_pretrain")):
+            values[name] = estimate(ends[0, i], ends[1:, i], level)
+    elif fit.law == "transfer-anchored":
+        at = {"rho": np.nan, **course.at}
+        ratios = [ratio_of_no_return(p, {**at, **p}["rho"]) for p in (fit.params, *drawn)]
+        values["critical_ratio"] = estimate(ratios[0], np.array(ratios[1:]), level)
+
+    if peak == 0:
+        status = Status("at bound", "nothing: the loss never rises above where it began")
+    elif np.isinf(peak):
+        status = Status("never", "the loss still rises at the end")
+    else:
+        status = Status("inside", "from here on the loss falls")
+    highest = [int(np.argmax(loss))]
+    there = course.frame(step[highest])
+    warnings = beyond("fit", fit, there) + unknown_interval("fit", fit)
+    predicted = {"highest": implied(fit, there, level, log_errors, draws[:, highest])}
+    return Answer(values, predicted, status, warnings)
+
+
+def ratio_of_no_return(params: Mapping[str, float], rho: float) -> float:
+    """The ratio r of the corpus of pre-training at and below which a constant rate never brings its loss back.
+
+    For transfer-anchored: far out the loss goes as (C log((rho + eps) / (r + eps)) - G) log S1, so that it comes back
+    exactly when r > (rho + eps) exp(-G / C) - eps; below 0, at any ratio.
+
+    >>> round(ratio_of_no_return({"C": 1.0, "G": 0.6931471805599453, "eps": 0.1}, 1.0), 6)
+    0.45
+    """
+    C, G, eps = params["C"], params["G"], params["eps"]
+    return float((rho + eps) * np.exp(-G / C) - eps) if C > 0 else -eps
+
+
 def return_steps(step: np.ndarray, curves: np.ndarray) -> np.ndarray:
     """Step at which each curve (draws, steps) is first back at its value at step 0, interpolated; infinite if never.
 
@@ -113,3 +187,24 @@ def _never(rates: Rates, loss: np.ndarray) -> str:
     if np.ndim(rates):
         return f"not within the schedule's {np.size(rates)} steps: the loss ends {loss[-1] - loss[0]:+.4f} nats away"
     return f"no number of steps brings the loss back: it stays {loss[-1] - loss[0]:+.4f} nats away"
+
+
+def _convergence(course: Course, params: Mapping[str, float]) -> tuple[float, float]:
+    """The loss of a dynamics law at S1 without end, and S1 of pre-training at which the loss before equals it."""
+    fit, end = course.fit, np.array([np.size(course.rates) if np.ndim(course.rates) else np.inf])
+    columns = {**course.areas(end, params), **course.at}
+    x = {name: np.full(2, float(np.ravel(columns[name])[0])) for name in fit.equation.columns}
+    x["s1"], x["s2"] = np.array([0.0, np.inf]), np.array([0.0, x["s2"][0]])
+    start, far = fit.equation.loss(x, params)
+    A, alpha = params["A"], params["alpha"]
+    trunk = A * (params["s1_pretrain"] if "s1_pretrain" in params else x["s1_pretrain"][0]) ** -alpha
+    rise = far - start + trunk
+    return float(far), float((A / rise) ** (1 / alpha)) if rise > 0 else np.inf
+
+
+def _highest(step: np.ndarray, curves: np.ndarray) -> np.ndarray:
+    """The step at which each curve is highest: 0 if it never rises, infinite if it is highest at its end."""
+    if not len(curves):
+        return np.zeros(0)
+    at = np.argmax(curves - SAME * np.abs(curves) * (np.arange(len(step)) > 0), axis=1)
+    return np.where(at == len(step) - 1, np.inf, step[at].astype(float))

@@ -5,8 +5,7 @@ from fitting.laws.annealing import ANNEALING
 from fitting.laws.chinchilla import CHINCHILLA
 from fitting.laws.cross_domain import CROSS_DOMAIN
 from fitting.laws.data_mixing import DATA_MIXING
-from fitting.laws.dcpt import DCPT, DCPT_CONVEX, DCPT_FREE
-from fitting.laws.dcpt_forms import DCPT_FORMS
+from fitting.laws.dcpt import DCPT, DCPT_CONVEX, DCPT_FORMS, DCPT_FREE
 from fitting.laws.ddo import DDO
 from fitting.laws.dynamics import DYNAMICS
 from fitting.laws.law import UNKNOWN, AnnealingArea, Cone, Law, Parameter, Solving, StudyPoints, with_unknown

@@ -5,7 +5,7 @@ import re
 import fitting
 from docs.studies import laws_page
 from fitting import LAWS
-from tests.fitting import test_public_bars as bars
+from tests.fitting import test_public_data as bars
 
 PAGE = laws_page.PAGE.read_text(encoding="utf-8")
 

@@ -171,22 +171,13 @@ def test_lambda_and_an_unknown_column_are_fitted_in_common():
         truth = {**TRUE["transfer-anchored"], "C": 0.08 * (1 + i)}
         parts.append(measured(frame, "transfer-anchored", truth, 0.001, seed=i).assign(corpus=corpus))
     points = pd.concat(parts, ignore_index=True).drop(columns="s1_pretrain")
-    fits = fitting.fit_shared(
-        points, "transfer-anchored", ["C2", "s1_pretrain"], schedules=schedules, unknown=["s1_pretrain"], bootstrap=0
-    )
+    options = {"schedules": schedules, "unknown": ["s1_pretrain"], "bootstrap": 0}
+    fits = fitting.fit_shared(points, "transfer-anchored", ["C2", "s1_pretrain"], **options)
     assert fits["a"].params["lambda"] == fits["b"].params["lambda"] == pytest.approx(0.9, abs=0.005)
     assert fits["a"].params["s1_pretrain"] == fits["b"].params["s1_pretrain"] == pytest.approx(3.0, rel=0.3)
     assert fits["b"].params["C"] == pytest.approx(0.16, rel=0.02)
     assert "s1_pretrain" not in fits["b"].equation.columns
-    held = fitting.fit_shared(
-        points,
-        "transfer-anchored",
-        ["C2"],
-        schedules=schedules,
-        unknown=["s1_pretrain"],
-        fix={"lambda": 0.9},
-        bootstrap=0,
-    )
+    held = fitting.fit_shared(points, "transfer-anchored", ["C2"], **{**options, "fix": {"lambda": 0.9}})
     assert [fit.constants for fit in held.values()] == [{"lambda": 0.9}] * 2
 
 

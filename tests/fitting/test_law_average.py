@@ -58,21 +58,9 @@ def test_intervals_widen_where_the_laws_disagree():
 def test_the_answer_lies_between_those_of_the_laws():
     laws = [_average(1.0, C=0.16), _average(0.5, C=0.16), _average(0.0, C=0.16)]
     at, log_errors = {**AT, "a.s2": 0.02, "b.s2": 0.02}, np.linspace(-0.011, 0.011, 201)
-    answers = [
-        trade_off(
-            law,
-            law,
-            1e-4,
-            1e-3,
-            0.03,
-            3.0,
-            general_at=at,
-            domain_at=at,
-            general_errors=log_errors,
-            domain_errors=log_errors,
-        )
-        for law in laws
-    ]
+    given_at = {"general_at": at, "domain_at": at}
+    errors = {"general_errors": log_errors, "domain_errors": log_errors}
+    answers = [trade_off(law, law, 1e-4, 1e-3, 0.03, 3.0, **given_at, **errors) for law in laws]
     first, both, second = (answer.domain_ratio or 0.0 for answer in answers)
     assert second < both < first
     assert (answers[1].low or 0.0) < second < first < (answers[1].high or 0.0)

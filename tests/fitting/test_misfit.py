@@ -8,17 +8,10 @@ from fitting.uncertainty.misfit import FLOOR, extrapolation, half_width, log_err
 RANGES = {"N": (0.1, 1.0), "D": (1.0, 8.0), "r": (0.1, 0.9)}
 
 
-@pytest.mark.parametrize(
-    ("N", "D", "kind"),
-    [
-        (0.5, 4.0, "ratio"),
-        (1.0, 8.0, "ratio"),
-        (1.0, 9.0, "tokens"),
-        (2.0, 8.0, "size"),
-        (0.05, 4.0, "size"),
-        (2.0, 9.0, "size-and-tokens"),
-    ],
-)
+KINDS = {"ratio": [(0.5, 4), (1, 8)], "tokens": [(1, 9)], "size": [(2, 8), (0.05, 4)], "size-and-tokens": [(2, 9)]}
+
+
+@pytest.mark.parametrize(("N", "D", "kind"), [(N, D, kind) for kind, targets in KINDS.items() for N, D in targets])
 def test_the_kind_of_extrapolation_is_what_lies_outside(N, D, kind):
     assert extrapolation(RANGES, N, D) == kind
 

@@ -34,22 +34,14 @@ def by_curve(weight, peak, steps, replay, potential):
 
 
 def test_one_free_is_the_least_of_a_fine_grid():
-    answer = fitting.balance(
-        PRETRAIN_FIT,
-        DOMAIN_FIT,
-        0.6,
-        peak=(1e-5, 3e-3),
-        steps=300,
-        replay=0.3,
-        loss_potential=0.1,
-        pretraining=PRETRAIN,
-    )
+    held = {"steps": 300, "replay": 0.3, "loss_potential": 0.1}
+    answer = fitting.balance(PRETRAIN_FIT, DOMAIN_FIT, 0.6, peak=(1e-5, 3e-3), pretraining=PRETRAIN, **held)
     peaks = np.geomspace(1e-5, 3e-3, 401)
     losses = [by_curve(0.6, peak, 300, 0.3, 0.1) for peak in peaks]
     assert answer["peak"] == pytest.approx(peaks[np.argmin(losses)], rel=0.01)
     total = 0.6 * answer.predicted["pretrain"].value + 0.4 * answer.predicted["domain"].value
     assert total == pytest.approx(min(losses), abs=1e-5)
-    assert (answer["steps"], answer["replay"], answer["loss_potential"]) == (300, 0.3, 0.1)
+    assert {name: answer[name] for name in held} == held
 
 
 @pytest.mark.parametrize("weight", [0.3, 0.7])
@@ -59,16 +51,12 @@ def test_all_free_is_as_good_as_differential_evolution(weight):
     found = differential_evolution(
         lambda z: by_curve(weight, np.exp(z[0]), z[1], z[2], z[3]),
         [tuple(np.log(ranges["peak"])), *list(ranges.values())[1:]],
-        rng=0,
-        maxiter=25,
-        popsize=8,
-        polish=False,
+        **{"rng": 0, "maxiter": 25, "popsize": 8, "polish": False},
     )
     mine = by_curve(weight, *(answer[name] for name in ranges))
     assert mine <= found.fun + 1e-5
-    assert weight * answer.predicted["pretrain"].value + (1 - weight) * answer.predicted[
-        "domain"
-    ].value == pytest.approx(mine, abs=1e-4)
+    general, domain = (answer.predicted[name].value for name in ("pretrain", "domain"))
+    assert weight * general + (1 - weight) * domain == pytest.approx(mine, abs=1e-4)
 
 
 def test_more_weight_on_general_means_more_replay_and_a_lower_peak():
@@ -84,31 +72,21 @@ def test_more_weight_on_general_means_more_replay_and_a_lower_peak():
 
 
 def test_the_ends_of_ranges_bind_and_are_named():
-    answer = fitting.balance(
-        PRETRAIN_FIT, DOMAIN_FIT, 0.0, peak=(1e-5, 1e-3), steps=300, replay=(0.2, 0.9), pretraining=PRETRAIN
-    )
+    asked = {"steps": 300, "replay": (0.2, 0.9), "pretraining": PRETRAIN}
+    answer = fitting.balance(PRETRAIN_FIT, DOMAIN_FIT, 0.0, peak=(1e-5, 1e-3), **asked)
     assert answer["replay"] == 0.2
     assert "replay is at the lower end of its range (0.2)" in answer.status.message
     assert "loss_potential" not in answer.values
-    whole = fitting.balance(
-        PRETRAIN_FIT, DOMAIN_FIT, 1.0, peak=1e-3, steps=300, replay=(0.2, 0.9), pretraining=PRETRAIN
-    )
+    whole = fitting.balance(PRETRAIN_FIT, DOMAIN_FIT, 1.0, peak=1e-3, **asked)
     assert whole.status.message == "replay is at the upper end of its range (0.9)"
 
 
 def test_the_replay_of_the_transfer_law_is_the_least_of_a_fine_grid():
     fits = given("transfer-anchored", OLD), given("transfer-anchored", NEW)
-    at = {"s1_pretrain": 3.0, "loss_before": 3.0}
+    columns = {"s1_pretrain": 3.0, "loss_before": 3.0}
+    at = {"pretrain_at": {**columns, "rho": 1.0}, "domain_at": {**columns, "rho": 0.0}}
     for weight in (0.3, 0.6, 0.9):
-        answer = fitting.balance(
-            *fits,
-            weight,
-            peak=1e-3,
-            steps=300,
-            replay=(0.0, 1.0),
-            pretrain_at={**at, "rho": 1.0},
-            domain_at={**at, "rho": 0.0},
-        )
+        answer = fitting.balance(*fits, weight, peak=1e-3, steps=300, replay=(0.0, 1.0), **at)
         s1 = (1e-3 * cosine(300)).sum()
         r = np.linspace(0, 1, 1_000_001)
         loss = weight * 0.08 * np.log(1.02 / (r + 0.02)) * np.log1p(500 * s1)
@@ -134,11 +112,9 @@ def test_intervals_are_over_the_draws_each_with_its_own_best():
 
 def test_eq_8_as_printed_knows_no_replay_ratio_in_between():
     """1 - exp(-a2 r) and B (exp(a2 r) - 1) with B < 0 both bend down in r, and so is their sum least at an end."""
+    asked = {"peak": 1e-3, "steps": 300, "replay": (0.0, 1.0), "pretraining": PRETRAIN}
     for weight in np.linspace(0.1, 0.9, 9):
-        answer = fitting.balance(
-            PRETRAIN_FIT, DOMAIN_FIT, weight, peak=1e-3, steps=300, replay=(0.0, 1.0), pretraining=PRETRAIN
-        )
-        assert answer["replay"] in (0.0, 1.0)
+        assert fitting.balance(PRETRAIN_FIT, DOMAIN_FIT, weight, **asked)["replay"] in (0.0, 1.0)
 
 
 def test_the_change_is_from_before_the_run():
@@ -171,14 +147,7 @@ def test_the_change_is_from_before_the_run():
     ],
 )
 def test_bad_questions(change, message):
-    asked = {
-        "pretrain": PRETRAIN_FIT,
-        "domain": DOMAIN_FIT,
-        "weight": 0.5,
-        "peak": 1e-3,
-        "steps": 100,
-        "replay": 0.5,
-        "pretraining": PRETRAIN,
-    }
+    asked = {"pretrain": PRETRAIN_FIT, "domain": DOMAIN_FIT, "weight": 0.5, "peak": 1e-3, "steps": 100}
+    asked |= {"replay": 0.5, "pretraining": PRETRAIN}
     with pytest.raises(fitting.PointsError, match=message):
         fitting.balance(**{**asked, **change})

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import fitting
-from fitting.answers.transfer_closed_form import inflection_ratio_at
+from fitting.answers.inflection import inflection_ratio_at
 from tests.fitting.answers.test_turning_point import TRANSFER
 from tests.fitting.given import given
 from tests.fitting.synthetic import TRUE, grid

@@ -57,30 +57,19 @@ def test_the_ratio_is_where_the_general_loss_meets_its_cap(general, domain, r_tr
 def test_many_tolerances_at_once_have_the_same_answers(general, domain):
     start, log_errors = true_general_loss(0.0) / BEFORE - 1, np.array([-0.02, 0.0, 0.01])
     tolerances, at = np.array([start - 0.3, start + 0.01, start + 0.06, 9.0]), {"loss_before": BEFORE}
-    found = trade_offs(
-        general,
-        domain,
-        N,
-        D,
-        tolerances,
-        BEFORE,
-        np.array([0.5]),
-        general_at=at,
-        domain_at=at,
-        general_errors=log_errors,
-    )
+    columns = {"general_at": at, "domain_at": at}
+    half = np.array([0.5])
+    found = trade_offs(general, domain, N, D, tolerances, BEFORE, half, **columns, general_errors=log_errors)
     assert np.isnan([found.domain_ratio[0], found.low[0], *found.predicted["domain"][:, 0]]).all()
     for n, tolerance in list(enumerate(tolerances))[1:]:
         one = fitting.trade_off(general, domain, N, D, tolerance, BEFORE, general_errors=log_errors)
-        assert [found.domain_ratio[n], found.low[n], found.high[n]] == pytest.approx(
-            [one.domain_ratio, one.low, one.high], abs=1e-9
-        )
+        of_many = [found.domain_ratio[n], found.low[n], found.high[n]]
+        assert of_many == pytest.approx([one.domain_ratio, one.low, one.high], abs=1e-9)
         for corpus, losses in one.predicted.items():
             assert found.predicted[corpus][:, n] == pytest.approx(losses, rel=1e-9)
-    half = pandas.DataFrame({"N": [N], "D": [D], "r": [0.5]})
-    assert found.predicted["domain"][:, -1] == pytest.approx(
-        np.ravel([domain.predict(half), *domain.predict_interval(half)])
-    )
+    frame = pandas.DataFrame({"N": [N], "D": [D], "r": half})
+    there = np.ravel([domain.predict(frame), *domain.predict_interval(frame)])
+    assert found.predicted["domain"][:, -1] == pytest.approx(there)
 
 
 def test_more_tolerance_gives_more_domain(general, domain):
@@ -122,12 +111,7 @@ def test_extrapolation_is_said(general, domain):
 
 def test_the_transfer_law_needs_its_columns_and_takes_the_loss_before(domain):
     frame, _ = scheduled(0.5)
-    points = measured(frame, "transfer-anchored", TRUE["transfer-anchored"], noise=0.001)
-    points = points.assign(rho=1.0)
-    points["loss"] = fitting.LAWS["transfer-anchored"].loss(
-        {name: points[name].to_numpy(float) for name in fitting.LAWS["transfer-anchored"].columns},
-        TRUE["transfer-anchored"],
-    )
+    points = measured(frame.assign(rho=1.0), "transfer-anchored", TRUE["transfer-anchored"], noise=0.0)
     general = fitting.fit(points, "transfer-anchored", bootstrap=20)
     with pytest.raises(fitting.PointsError, match="general law transfer-anchored reads rho, s1, s2, s1_pretrain"):
         fitting.trade_off(general, domain, N, D, 0.03, 3.0)
@@ -168,9 +152,8 @@ def test_the_paper_s_worked_number(domain):
 
 def test_columns_that_were_fitted_as_unknown_need_not_be_given(domain):
     general = given("transfer-anchored", {**TRUE["transfer-anchored"], "rho": 1.0}, draws=10, unknown=["rho"])
-    answer = fitting.trade_off(
-        general, domain, N, D, 0.03, 3.0, general_at={"s1": 0.2, "s2": 0.001, "s1_pretrain": 3.0}
-    )
+    at = {"s1": 0.2, "s2": 0.001, "s1_pretrain": 3.0}
+    answer = fitting.trade_off(general, domain, N, D, 0.03, 3.0, general_at=at)
     assert 0 < answer.domain_ratio < 1
 
 
