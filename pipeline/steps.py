@@ -257,10 +257,8 @@ def steps_between(first: str, last: str) -> list[str]:
 def go_on(question: Question, console: Console) -> Exit:
     """Take the next steps of a study until one fails or runs are queued; an answer for each domain.
 
-    What fails for one domain leaves the others their answers, and a report is written also after a failure.
-
-    Returns:
-        The exit code of the step that failed, or DONE.
+    What fails for one domain leaves the others their answers, and a report is written also after a failure. Returns the
+    exit code of the step that failed, or DONE.
     """
     start, context = time.perf_counter(), context_of(question)
     shared = [name for name in next_steps(context) if not STEPS[name].of_answer]

@@ -23,11 +23,7 @@ GOALS: dict[str, Goal] = {
 
 
 def goal_of(question: Question) -> Goal:
-    """The implementation of a question's goal.
-
-    Raises:
-        KeyError: goal.kind is unknown, which the preflight reports.
-    """
+    """The implementation of a question's goal. Raises KeyError: goal.kind is unknown, which the preflight reports."""
     return GOALS[question.goal.kind]
 
 

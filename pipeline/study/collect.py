@@ -87,10 +87,7 @@ def measured_points(study: Study, plan: list[PlannedRun], general: str, decay: f
 
 
 def with_specs(points: pd.DataFrame, plan: list[PlannedRun], general: str, decay: float = 0.999) -> pd.DataFrame:
-    """Points with the columns of `COLUMNS` that follow from the specs of their runs, measured or not.
-
-    `points` has run, step, tokens, corpus and loss; the loss at step 0 is loss_before of its run.
-    """
+    """Points (run, step, tokens, corpus, loss) with those of `COLUMNS` that follow from the specs of their runs."""
     by_hash = {run.spec.hash: run for run in plan}
     trunks = {run.name: _trunk(run, by_hash) for run in plan}
     facts = pd.DataFrame([_facts(run, trunks[run.name], general) for run in plan])
@@ -120,11 +117,7 @@ def read_points(study: Study) -> pd.DataFrame:
 
 
 def points_of(path: Path) -> pd.DataFrame:
-    """A table of `collect`, wherever it lies now.
-
-    Raises:
-        StudyError: missing, of another schema, or lacking columns.
-    """
+    """A table of `collect`, wherever it lies now. Raises StudyError: missing, of another schema, or lacking columns."""
     if not path.exists():
         raise StudyError(f"{path}: missing; run cptlaw collect first")
     try:

@@ -70,20 +70,12 @@ class Context:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The prepared corpora.
-
-        Raises:
-            CorpusError: they are not prepared.
-        """
+        """The prepared corpora. Raises CorpusError: they are not prepared."""
         return self.given_manifest or Manifest.open(data_folder(self.question))
 
     @cached_property
     def machine(self) -> Machine | None:
-        """What prepare measured of this machine; None before that.
-
-        Raises:
-            StudyError: machine.json is damaged.
-        """
+        """What prepare measured of this machine; None before that. Raises StudyError: machine.json is damaged."""
         return Machine.read(self.study) if Machine.path(self.study).exists() else None
 
     @cached_property
@@ -95,11 +87,7 @@ class Context:
 
     @property
     def precision(self) -> str:
-        """The study's precision.
-
-        Raises:
-            StudyError: precision=auto, and prepare has not chosen it.
-        """
+        """The study's precision. Raises StudyError: precision=auto, and prepare has not chosen it."""
         if self.known_precision is None:
             what = "of one precision" if self.machine else "missing"
             place = f"{self.study.folder}/machine.json"
@@ -108,20 +96,12 @@ class Context:
 
     @cached_property
     def plan(self) -> list[PlannedRun]:
-        """The runs of plan.jsonl; none before cptlaw plan.
-
-        Raises:
-            StudyError: the file is damaged or of another schema.
-        """
+        """The runs of plan.jsonl; none before cptlaw plan. Raises StudyError: damaged, or of another schema."""
         return self.study.read_plan() if self.study.plan_file.exists() else []
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """Collected points of the domain that is asked about.
-
-        Raises:
-            StudyError: nothing is collected.
-        """
+        """Collected points of the domain that is asked about. Raises StudyError: nothing is collected."""
         return of_domain(read_points(self.study), self.question)
 
     @cached_property
@@ -131,29 +111,17 @@ class Context:
 
     @cached_property
     def fits(self) -> dict[str, dict[str, Fit]]:
-        """Corpus -> law -> fit, of the laws that are fitted to both corpora.
-
-        Raises:
-            StudyError: there is none.
-        """
+        """Corpus -> law -> fit, of the laws that are fitted to both corpora. Raises StudyError: there is none."""
         return read_fits(self.study, self.question)
 
     @cached_property
     def tested(self) -> pd.DataFrame:
-        """Predictions of held-out points, as `pipeline.study.fits.back_test` gives them.
-
-        Raises:
-            StudyError: there are none.
-        """
+        """Predictions of held-out points, as `fits.back_test` gives them. Raises StudyError: there are none."""
         return read_back_test(self.study)
 
     @cached_property
     def target(self) -> Target:
-        """The run that the answer is for.
-
-        Raises:
-            StudyError: the loss before its continual phase is not measured.
-        """
+        """The run that the answer is for. Raises StudyError: the loss before its continual phase is not measured."""
         return find_target(self.question, self.points)
 
     @property

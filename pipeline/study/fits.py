@@ -193,7 +193,7 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
 def shared_folds(points: pd.DataFrame, shared: pd.DataFrame, split: str, corpus: str = "") -> list[Fold]:
     """The folds of a law's points that hold out what `fitting.folds`, which may raise, names among those of all laws.
 
-    Of points on several corpora, those of `corpus` are parted, and the others as they are, by run and step.
+    Of points on several corpora, those of `corpus` are parted, and the others alike, by run and step.
     """
     own, of_all = (table[table["corpus"] == corpus] if corpus else table for table in (points, shared))
     if split != "ratio":
@@ -216,11 +216,7 @@ def trust(tested: pd.DataFrame) -> list[str]:
 
 
 def read_back_test(study: Study) -> pd.DataFrame:
-    """The predictions of held-out points that `back_test` wrote.
-
-    Raises:
-        StudyError: missing or damaged.
-    """
+    """The predictions of held-out points that `back_test` wrote. Raises StudyError: missing or damaged."""
     path = held_out_file(study)
     try:
         return pd.read_parquet(path)
@@ -274,10 +270,7 @@ def prediction_errors(tested: pd.DataFrame, corpus: str, fit: Fit | LawAverage, 
 
 
 def _held_out_errors(tested: pd.DataFrame, kind: str) -> tuple[str, pd.DataFrame]:
-    """Log errors of held-out points by law, on points that all predicted, and the kind of extrapolation that they are.
-
-    The kind is the first that stands for the one asked and that all laws were tested on, else that most were.
-    """
+    """The kind, of those that stand for one, that most laws were tested on, and the log errors of common points."""
     if tested.empty:
         return kind, pd.DataFrame()
     log_error = np.log(tested["measured"].to_numpy(float) / tested["predicted"].to_numpy(float))

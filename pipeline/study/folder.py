@@ -106,11 +106,7 @@ class Study:
         return state_of(self.runs / run.name)
 
     def read_plan(self) -> list[PlannedRun]:
-        """The planned runs.
-
-        Raises:
-            StudyError: no plan, or one of another schema, or a damaged line.
-        """
+        """The planned runs. Raises StudyError: no plan, or one of another schema, or a damaged line."""
         if not self.plan_file.exists():
             raise StudyError(f"{self.plan_file}: missing; run cptlaw plan with the question of this study first")
         try:
@@ -138,20 +134,13 @@ def study_of(question: Question) -> Study:
 
 
 def question_yaml(question: Question) -> str:
-    """The resolved question, as study.yaml holds it: a YAML document with a start and an end.
-
-    Without what one command alone was asked for: a later one must not do it again.
-    """
+    """The question as study.yaml holds it, a YAML document, without what one command alone was asked for."""
     kept = dataclasses.replace(question, run=None, retry_failed=False, dry_run=False)
     return f"{START}{OmegaConf.to_yaml(OmegaConf.structured(kept))}{END}"
 
 
 def keep_overrides(folder: Path, overrides: Sequence[str]) -> list[str]:
-    """Change the question of a study by those overrides that later commands about it need too.
-
-    Returns:
-        The overrides that changed study.yaml; none where it has them already, or would not be a question with them.
-    """
+    """Change study.yaml by those overrides that later commands need too, if it stays a question; returns them."""
     file, kept = folder / "study.yaml", [word for word in overrides if re.match(KEPT, word)]
     if not kept or not file.exists():
         return []

@@ -37,11 +37,9 @@ class RunStatus:
 
 
 def statuses(study: Study, plan: list[PlannedRun], stale_after: float, brief: bool = False) -> list[RunStatus]:
-    """The state of every planned run.
+    """The state of every run; one on another host is interrupted after `stale_after` seconds without a heartbeat.
 
-    Args:
-        stale_after: seconds without a heartbeat after which a run on another host is interrupted.
-        brief: runs that are done without speed and losses, at a third of the cost.
+    `brief`: runs that are done without speed and losses, at a third of the cost.
     """
     return [_status(study, run, stale_after, brief) for run in plan]
 
@@ -129,11 +127,7 @@ def _tail(path: Path, count: int) -> list[dict]:
 
 
 def refuse_lost_points(study: Study, plan: Sequence[PlannedRun], present: Mapping[Hashable, int]) -> None:
-    """Check that no finished run of the plan has other than the points that it ended with.
-
-    Args:
-        study, plan: the runs.
-        present: run -> its points now; a run without any may be absent.
+    """Check that finished runs have as many points now (`present`, run -> count) as they ended with.
 
     Raises:
         StudyError: a run has lost points, or its DONE is damaged; one line with the first of them.

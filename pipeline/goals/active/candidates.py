@@ -59,11 +59,7 @@ class CandidateRun:
 
 
 def chain_of(context: Context, chosen: CandidateRun | ChosenRun, role: str = "fit") -> list[PlannedRun]:
-    """The runs that a run continues, the first one first, and the run itself.
-
-    Raises:
-        ValueError: a run of its length does not continue the one before it.
-    """
+    """The runs that a run continues, the first one first, and the run itself. Raises ValueError: it continues none."""
     question = with_peak(context.question, chosen.peak)
     lengths = [*chosen.continues, chosen.steps]
     model = context.models[chosen.model]
@@ -83,10 +79,8 @@ def chain_of(context: Context, chosen: CandidateRun | ChosenRun, role: str = "fi
 def candidate_runs(context: Context, chosen: Sequence[ChosenRun] = ()) -> list[CandidateRun]:
     """The runs that can be chosen: each model, length, peak and ratio of `design` that the text is enough for.
 
-    With `design.extend` a run continues the longest shorter one of its kind among those `chosen` before.
-
-    Raises:
-        ConfigError: the corpora are too short for every one of them; a line for each.
+    With `design.extend` a run continues the longest shorter one of its kind among those `chosen` before. Raises
+    ConfigError, a line for each, if the text is enough for none.
     """
     question = context.question
     names = [*question.ladder]
@@ -132,8 +126,7 @@ def candidate_points(
 ) -> pd.DataFrame:
     """The points of planned runs on a corpus that laws would be fitted to, as `fitting.design` takes candidates.
 
-    A row a point, with the name of its `run`, the columns of `pipeline.study.collect.COLUMNS` that follow from specs,
-    and the `cost` of the run, with the pre-training of a model that is not in `pretrained`.
+    A row a point, with the columns that follow from specs and the `cost` of its run, as `cost_of` gives it.
     """
     table = planned_points(context, [one.chain for one in candidates], before, corpus).assign(role="fit")
     rows = selected(table, corpus, section)
@@ -142,10 +135,7 @@ def candidate_points(
 
 
 def target_row(context: Context, before: Before, corpus: str) -> pd.DataFrame:
-    """What laws of a corpus read at the end of the run that the answer is for, and what the goal asks, in one row.
-
-    The ratio is left out.
-    """
+    """What laws of a corpus read at the end of the target, the ratio apart, and what the goal asks, in one row."""
     question, goal = context.question, context.question.goal
     target = continual_run(context, question.model, 0.5, target_steps(question), question.seed, "fit")
     end = planned_points(context, [[target]], before, corpus).iloc[[-1]].drop(columns=["r", "loss"])
@@ -158,10 +148,7 @@ def target_row(context: Context, before: Before, corpus: str) -> pd.DataFrame:
 def planned_points(
     context: Context, chains: Sequence[Sequence[PlannedRun]], before: Before, corpus: str
 ) -> pd.DataFrame:
-    """The points that the last run of each chain will have on a corpus, with the columns of collected ones.
-
-    Each run of a chain continues the one before it. Losses after step 0 are NaN.
-    """
+    """The points that the last run of each chain will have on a corpus, with NaN for losses after step 0."""
     rows = []
     for trunk, *_, run in ([chain[0], *chain] for chain in chains):
         first = _loss_before(before, run.model, corpus)
@@ -198,10 +185,7 @@ def losses_before(points: pd.DataFrame) -> dict[str, dict[str, float]]:
 
 
 def planned_again(context: Context, chosen: ChosenRun, confirmed: bool) -> PlannedRun | None:
-    """A run that was chosen before, for the fit; None where it is not a run of the question any more.
-
-    `confirmed`: whether it was planned to confirm an answer.
-    """
+    """A run that was chosen, or `confirmed` an answer, planned for the fit; None: it is none of the question now."""
     if chosen.model not in context.models:
         return None
     try:
@@ -212,10 +196,7 @@ def planned_again(context: Context, chosen: ChosenRun, confirmed: bool) -> Plann
 
 
 def budget(context: Context) -> float:
-    """The limit of the sum of costs: `design.budget`, or the cost of the grid.
-
-    The target's pre-training is in neither, since every study has it.
-    """
+    """The limit of the sum of costs: `design.budget`, or the cost of the grid without the target's pre-training."""
     question = context.question
     if question.design.budget is not None:
         return question.design.budget
@@ -235,11 +216,7 @@ def unit(context: Context) -> str:
 
 
 def own_cost(context: Context, run: PlannedRun) -> float:
-    """Cost of the steps of a run alone, in `unit`.
-
-    Raises:
-        ConfigError: device-hours, and `prepare` has not measured the speed of every model.
-    """
+    """Cost of the steps of a run alone, in `unit`. Raises ConfigError: device-hours, and a speed is not measured."""
     match context.once(unit):
         case "tokens":
             return float(run.spec.tokens)

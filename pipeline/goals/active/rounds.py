@@ -1,8 +1,7 @@
 """Runs chosen round by round: what is measured decides on the next, and design.jsonl keeps every choice.
 
-A round is chosen only when all runs of those before it are done, and follows from their points, the question and its
-seed alone. It is written whole before its runs are planned. So a command that was stopped at any moment goes on as if
-it had not been.
+A round follows from the points of those before it, whose runs are done, the question and its seed alone, and is written
+whole before its runs are planned: a command that was stopped at any moment goes on as if it had not been.
 """
 
 from __future__ import annotations
@@ -77,9 +76,7 @@ class Chosen:
 
 
 def design_runs(context: Context) -> list[PlannedRun]:
-    """The runs for the fit, as far as they are chosen: the grid where the question has one, and those of design.jsonl.
-
-    Of an active design without a round yet, the first round.
+    """The runs for the fit: the grid where the question has one, and those of design.jsonl, or the first round.
 
     Raises:
         ConfigError: a corpus too short for them; a line for each.
@@ -106,20 +103,15 @@ def chosen_runs(context: Context) -> Chosen:
 
 
 def first_round(context: Context) -> DesignRound:
-    """The runs to begin with, before anything is measured: they follow from the question alone.
-
-    Raises:
-        PointsError: the laws cannot be asked this.
-    """
+    """The runs to begin with, by the question alone. Raises PointsError: the laws cannot be asked this."""
     return _round(context, Chosen([], []), None, False)
 
 
 def next_round(context: Context, more: bool = False, recommended: Recommended | None = None) -> DesignRound | None:
-    """Choose the next round, or stop, and write it to design.jsonl.
+    """Choose the next round, or stop, and write it to design.jsonl; without `more` not beyond tolerance and budget.
 
-    Without `more` nothing is chosen beyond tolerance and budget. `recommended` is asked where the posterior is within
-    the tolerance, since only a recommendation knows what its laws were missed by on held-out runs; None: the posterior
-    alone decides.
+    `recommended` is asked where the posterior is within the tolerance, since only a recommendation knows the laws'
+    held-out errors; None: the posterior alone decides.
 
     Returns:
         The round; None while runs of those before are not done, and where choosing has stopped and nothing changed.
@@ -285,10 +277,7 @@ def _round(
 
 
 def _agrees(chosen: Chosen, one: DesignRound) -> bool:
-    """Whether the round before was within the tolerance too, and its answer as near to this one.
-
-    Rounds that stop at the first narrow interval stop at the one that is narrow by chance.
-    """
+    """Whether the round before was as narrow and near: the first narrow interval may be so by chance."""
     last = chosen.rounds[-1]
     if last.answer is None or last.half_width is None or one.answer is None:
         return False
@@ -296,11 +285,7 @@ def _agrees(chosen: Chosen, one: DesignRound) -> bool:
 
 
 def _enclosed(context: Context, chosen: Chosen, one: DesignRound) -> bool:
-    """Whether runs of the very model and length that the answer is for enclose its interval.
-
-    Such an answer is read between measured runs. The narrow intervals that were wrong were of laws that carried smaller
-    or shorter runs to the target.
-    """
+    """Whether runs of the target's model and length enclose the interval: only extrapolated ones were wrong."""
     question = context.question
     if question.goal_kind.design_question != "trade_off" or len(candidate_peaks(question)) > 1:
         return False

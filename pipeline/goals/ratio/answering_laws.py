@@ -101,11 +101,7 @@ class Solution:
 
 
 def mixture_changes(laws: AnsweringLaws) -> list[RecommendedChange]:
-    """The best change at each of `goal.change_at`, by fits of `CHANGE_LAW`; none where no mixture is tolerated.
-
-    Raises:
-        PointsError: the law cannot be asked this.
-    """
+    """The best change at each of `goal.change_at`, by fits of `CHANGE_LAW`; none where no mixture is tolerated."""
     question, (general, domain) = laws.question, laws.corpora
     target = find_target(question, laws.points)
     of_general, of_domain = (laws.fits[corpus][CHANGE_LAW] for corpus in laws.corpora)

@@ -49,11 +49,7 @@ class Place:
 
 
 def answer_to(context: Context, keys: Sequence[str]) -> Recommendation:
-    """The recommendation of a study, which answers the same question in `keys` of the goal.
-
-    Raises:
-        StudyError: there is no recommendation, or one of another question, or it found no answer.
-    """
+    """The recommendation of a study. Raises StudyError: none, no answer, or the goal had others of these `keys`."""
     question, study = context.question, context.study
     recommendation, path = Recommendation.read(study), Recommendation.path(study)
     changed = {}
@@ -84,8 +80,7 @@ def imported_runs(context: Context, recommendation: Recommendation) -> list[Plan
     """The confirmation runs that were trained elsewhere, those nearest to the recommended ratio first.
 
     Raises:
-        StudyError: there are none; or one has other learning rates, or another batch, than the recommended run, so
-            that nothing is predicted for it.
+        StudyError: there are none, or one has other learning rates or another batch than the recommended run.
     """
     study = context.study
     question = with_peak(context.question, recommendation.peak_learning_rate)
@@ -234,10 +229,7 @@ def tolerance_outcome(question: Question, recommendation: Recommendation, rows: 
 def minimum_outcome(
     question: Question, rows: list[ConfirmationRow], axis: str, interval: tuple[float | None, float | None]
 ) -> Outcome:
-    """Judge the place with the lowest domain loss; rows of the recommended place come first.
-
-    The places differ in the column `axis`, domain_ratio or N; the 90% interval is that of the optimum on this axis.
-    """
+    """Judge the place with the lowest domain loss, on the `axis` domain_ratio or N, by the 90% interval there."""
     outcome, deciding = _deciding(question, rows, question.corpora.domain, axis)
     if len(deciding) == 1:
         return outcome

@@ -135,14 +135,7 @@ class LawGoal(Goal):
         return FitSummary(tested, trust(tested))
 
     def recommend(self, context: Context, log: Log) -> Recommendation:
-        """Answer with the average of the laws of each corpus, weighted by their errors on held-out points.
-
-        Where nothing could be held out, the first law answers.
-
-        Raises:
-            StudyError: the loss before the continual phase of a model that is asked about was not measured.
-            PointsError: the laws that answer cannot be asked this.
-        """
+        """Answer with `answering_laws`. Raises PointsError: they cannot be asked this."""
         _refuse_phases(context.question)
         laws = answering_laws(context)
         answer = self.solve(laws)
@@ -243,7 +236,7 @@ def _refuse_phases(question: Question) -> None:
 
 
 def answering_laws(context: Context) -> AnsweringLaws:
-    """The average of the laws of each corpus, or the first law where nothing could be held out."""
+    """The average of the laws of each corpus by held-out errors, or the first law where nothing could be held out."""
     points, fits = context.points, context.fits
     question = with_tried_peaks(context.question.with_laws(fits), context.plan)
     target, weight = find_target(question, points), {}
@@ -257,8 +250,8 @@ def answering_laws(context: Context) -> AnsweringLaws:
 def with_tried_peaks(question: Question, plan: Sequence[PlannedRun]) -> Question:
     """The question with those of `design.peaks` that one of the longest runs for the fit has.
 
-    The laws extrapolate badly in peak and length at once (docs/negative-results.md). Without a run of the target's
-    model the runs of all models count; without any run the question stays as it is.
+    The laws extrapolate badly in peak and length at once (docs/negative-results.md). Runs of the target's model count
+    before those of others.
     """
     schedule_of, runs = schedules(plan), [run for run in plan if run.role == "fit"]
     of_target = [run for run in runs if run.model == question.model.name]

@@ -23,8 +23,8 @@ def compare(
 ) -> WeightsConfirmation:
     """Compare the confirmation runs (proposal, seed) of all proposals, which are done, and write confirmation.json.
 
-    Differences and speed-ups are relative to the reference, which is uniform where it is among the methods. They are
-    paired by seed: runs of one seed have the same initial weights and order of text. Intervals are Student's t.
+    Differences and speed-ups are to the reference, uniform where it is among the methods, and paired by seed: runs of
+    one seed have the same initial weights and order of text. Intervals are Student's t.
     """
     proposals, losses_of = recommendation.proposals, context.once(measured).losses
     values = [[average(context, losses_of(run)) for run in seeds] for seeds in runs]

@@ -43,11 +43,7 @@ class WeightsGoal(Goal):
         return weights_problems(question)
 
     def runs(self, context: Context) -> list[PlannedRun]:
-        """The runs that the methods read, as far as the measured losses determine them, in the order to start them.
-
-        Raises:
-            ConfigError: a domain with too few tokens for them, or for the confirmation of weights that need no search.
-        """
+        """The runs that the methods read; the text must be enough also to confirm weights that need no search."""
         weights = context.question.weights
         runs = [first] if (first := shared_pretraining(context)) else []
         runs += [run for name in weights.methods for run in METHODS[name].runs(context)]
@@ -65,10 +61,7 @@ class WeightsGoal(Goal):
         return sorted(runs, key=lambda run: (run.role != "pretrain", -run.spec.tokens))
 
     def plan_notes(self, context: Context) -> PlanNotes:
-        """The cost of the search and of the confirmation, known before training; runs of several methods count once.
-
-        Of a later round the number of runs and their tokens are known, the mixtures are not.
-        """
+        """The cost of the search and of the confirmation, known before training; runs of several methods count once."""
         weights = context.question.weights
         stages = [Stage("pre-training", 1, first.spec.tokens)] if (first := shared_pretraining(context)) else []
         read: list[PlannedRun] = []

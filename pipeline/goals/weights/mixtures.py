@@ -108,10 +108,7 @@ def measured(context: Context) -> Measured:
 
 
 def domain_values(question: Question) -> dict[str, float]:
-    """Domain -> weight of its loss in the minimised average, sum 1: weights.value, or equal weights.
-
-    With continual among the methods general has weight 0, because its loss is constrained instead.
-    """
+    """Domain -> weight of its loss in the average, sum 1: weights.value, or equal; continual constrains general's."""
     left_out = question.corpora.general if "continual" in question.weights.methods else None
     given = question.weights.value or {name: float(name != left_out) for name in question.corpora.sources}
     return {name: given.get(name, 0.0) / sum(given.values()) for name in question.corpora.sources}

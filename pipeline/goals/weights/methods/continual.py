@@ -61,11 +61,7 @@ class RandomRuns:
         return self.points[self.points["corpus"] == corpus]
 
     def fit(self, law: str, points: pd.DataFrame, bootstrap: int | None = None) -> Fit:
-        """A surrogate fitted to some points of one corpus; data-mixing reads the last of each run.
-
-        Raises:
-            PointsError: too few runs, or too few evaluations of each.
-        """
+        """A surrogate fitted to points of one corpus; data-mixing reads the last of each run. Raises PointsError."""
         refits = self.bootstrap if bootstrap is None else bootstrap
         if law == "data-mixing":
             return fit(last_points(points), law, bootstrap=refits, seed=self.seed)
@@ -84,16 +80,14 @@ class RandomRuns:
         return Longer(law, end_columns(law, points, self.spec, step), end_columns(law, points, target))
 
     def held_out_errors(self) -> pd.DataFrame:
-        """The errors of each surrogate at the end of mixtures that it was not fitted to.
+        """The mean absolute relative error of each surrogate at the end of mixtures that it was not fitted to.
 
-        Returns:
-            Columns law, split ("mixtures": fitted to all steps of the others; "later": to the first two thirds of their
-            steps; data-mixing reads the last of them, and LENGTH extrapolates), corpus, error (mean absolute relative
-            error) and reason ("", or why it could not be fitted).
+        Columns law, split ("mixtures": fitted to all steps of the others; "later": to the first two thirds of their
+        steps, from which LENGTH extrapolates for data-mixing), corpus, error and reason ("", or why it has no fit).
         """
         return pd.DataFrame(self._errors())
 
-    def _errors(self) -> Iterator[dict]:
+    def _errors(self) -> Iterator[dict[str, object]]:
         weights = sorted(name for name in map(str, self.points.columns) if name.startswith("mixture."))
         mixture = self.points.groupby(weights, sort=True).ngroup().to_numpy()
         order = np.random.default_rng(self.seed).permutation(mixture.max() + 1)
@@ -177,12 +171,9 @@ def _propose(context: Context) -> list[Proposal]:
 
 
 def best_surrogate(errors: pd.DataFrame, longer: bool) -> str:
-    """The law with the lowest mean of `RandomRuns.held_out_errors` over the corpora, of those that fit all of them.
+    """The law with the lowest mean of `RandomRuns.held_out_errors`, of those that fit all corpora.
 
-    Where the target is longer than the runs, the error on later steps decides.
-
-    Raises:
-        PointsError: no law could be fitted.
+    Where the target is `longer` than the runs, the error on later steps decides. Raises PointsError: no law fits.
     """
     means = _mean_errors(errors)
     for split in ["later", "mixtures"] if longer else ["mixtures"]:

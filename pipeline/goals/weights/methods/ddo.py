@@ -301,10 +301,7 @@ def _path_lines(context: Context, design: OneAtATimeDesign, fit: DDO) -> list[st
 
 
 def _offsets(context: Context, designs: list[OneAtATimeDesign], fits: list[DDO]) -> dict[str, float]:
-    """Domain -> tokens of its own that the other domains replace: a_j of the curves, geometric mean of the two scales.
-
-    0 for a flat domain, whose curve has no a_j.
-    """
+    """Domain -> tokens that the others replace: a_j of the curves, geometric mean of the scales; 0 if it is flat."""
     offsets = {}
     for domain in domain_names(context):
         tokens = [

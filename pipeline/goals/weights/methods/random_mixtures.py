@@ -107,10 +107,7 @@ def law_proposal(
     lines: Sequence[str],
     numbers: Mapping[str, object],
 ) -> Proposal:
-    """The proposal of `fitting.best_mixture`, with the parameters of the fitted laws among its numbers.
-
-    Its lines are the binding constraint, the given `lines` and the warnings of the answer.
-    """
+    """The proposal of `fitting.best_mixture`, with the parameters of the fitted laws among its numbers."""
     domains = domain_names(context) if context.question.bootstrap > 0 else ()
     parameters = {name: {"params": fit.params, "r2": fit.metrics["r2"]} for name, fit in fits.items()}
     return proposal_of(
@@ -157,19 +154,13 @@ def boosted_trees(shares: np.ndarray, loss: np.ndarray, seed: int = 0) -> Gradie
 
 
 def mean_by_trees(shares: np.ndarray, losses: np.ndarray, mean: Mean = PLAIN_MEAN, seed: int = 0) -> Mean:
-    """Shares (k, m) -> mean over domains (k,), as trees of each domain predict it.
-
-    Trees of the mean itself rank unseen mixtures worse: .91 instead of .98 on 64 mixtures of 17 corpora.
-    """
+    """Shares (k, m) -> mean over domains (k,) by trees of each domain, which rank better than trees of the mean."""
     trees = [boosted_trees(shares, column, seed) for column in losses.T]
     return lambda weights: mean(np.column_stack([tree.predict(weights) for tree in trees]))
 
 
 def ranked(shares: np.ndarray, losses: np.ndarray, mean: Mean = PLAIN_MEAN, seed: int = 0) -> float:
-    """Cross-validated Spearman correlation of the measured and the predicted mean over domains.
-
-    `shares`, `losses` (n, m).
-    """
+    """Cross-validated Spearman correlation of the mean over domains, from shares and losses (n, m)."""
     parts = np.random.default_rng(seed).permutation(len(losses)) % FOLDS
     predicted, measured = np.zeros(len(losses)), mean(losses)
     for part in range(FOLDS):
