@@ -13,14 +13,7 @@ from fitting import LAWS, Fit, Fold, LawAverage, PointsError, advise, fit, fit_s
 from fitting.law_average import AVERAGE
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules
-from fitting.uncertainty.misfit import (
-    AVERAGE_FACTORS,
-    FACTORS,
-    NEXT,
-    STAND_IN,
-    half_width,
-    log_errors,
-)
+from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, NEXT, STAND_IN, half_width, log_errors
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.folder import Study, StudyError
 from training.durable import write_whole

@@ -15,8 +15,12 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
+from pipeline.goals.registry import question_of_study
+from pipeline.launch.work import run_worker
+from pipeline.question.schema import LawConfig
 from pipeline.study.artifacts import Confirmation, Machine, Recommendation
 from pipeline.study.collect import read_points
+from pipeline.study.fits import read_fits, selected
 from pipeline.study.folder import Study, StudyError
 from tests.pipeline.small import CPTLAW, refused, small_words, study_in, wait_until, worker
 from tests.processes import Forked, run_forked
@@ -80,6 +84,10 @@ def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp
         assert run([verb, *words]) == 0, verb
     states = [trained.state(planned) for planned in trained.read_plan() if planned.role != "confirm"]
     assert sorted(states) == ["done"] * 5 + ["open"], "the run that no confirmation needs is not trained"
+    points = read_points(trained)
+    assert set(points["role"]) == {"pretrain", "fit", "confirm"}
+    assert set(selected(points, "domain", LawConfig())["role"]) == {"fit"}
+    assert read_fits(trained, question_of_study(trained.folder, []))["domain"]["transfer-anchored"].n_runs == 3
     recommendation = Recommendation.read(trained)
     assert recommendation.law == {"general": "transfer-anchored", "domain": "transfer-anchored"}
     share = (recommendation.mixture or {})["domain"]
@@ -109,34 +117,6 @@ def test_from_points_to_a_confirmed_answer(trained: Study, words: list[str], tmp
     for verb in ("status", "collect", "recommend", "report"):
         assert run([verb, str(copy)]) == 0, verb
     assert Recommendation.read(Study(copy)).mixture == recommendation.mixture
-
-
-@pytest.mark.slow
-def test_the_fit_never_sees_the_confirmation(trained: Study, words: list[str]) -> None:
-    from pipeline.goals.registry import question_of_study
-    from pipeline.question.schema import LawConfig
-    from pipeline.study.fits import read_fits, selected
-
-    points = read_points(trained)
-    assert set(points["role"]) == {"pretrain", "fit", "confirm"}
-    assert set(selected(points, "domain", LawConfig())["role"]) == {"fit"}
-    fits = read_fits(trained, question_of_study(trained.folder, []))
-    assert fits["domain"]["transfer-anchored"].n_runs == 3
-
-
-@pytest.mark.slow
-def test_points_carry_what_the_laws_read(trained: Study) -> None:
-    points = read_points(trained)
-    run_points = points[(points["role"] == "fit") & (points["corpus"] == "domain")]
-    assert run_points["r"].to_numpy() == pytest.approx(run_points["ratio"].to_numpy())
-    assert (run_points["rho"] == 0).all()
-    assert run_points["replay"].to_numpy() == pytest.approx(1 - run_points["ratio"].to_numpy())
-    parent = points[(points["role"] == "pretrain") & (points["model"] == "qwen2-0.05m")]
-    last = parent[parent["step"] == 30]
-    assert run_points["s1_pretrain"].unique() == pytest.approx(last["s1_pretrain"].unique())
-    before = last[last["corpus"] == "domain"]["loss"].item()
-    assert run_points["loss_before"].to_numpy() == pytest.approx(before)
-    assert run_points["D"].max() == pytest.approx(24 * 4 * 16 / 1e9)
 
 
 def _start(words: list[str], until: str) -> tuple[Study, Forked]:
@@ -278,15 +258,13 @@ def test_a_run_that_lost_points_is_not_collected_and_trained_again(copy: Study, 
 
 
 def test_points_cut_in_a_line_and_a_points_table_of_another_schema(copy: Study) -> None:
-    import pandas as pd
-
     points = sorted(copy.runs.glob("continual*/points.jsonl"))[0]
     points.write_text(points.read_text()[:-30])
     points.with_name("DONE").unlink()
     assert run(["collect", str(copy.folder)]) == 0
     table = read_points(copy)
     assert len(table) > 0
-    pd.DataFrame(table).drop(columns="rho").to_parquet(copy.folder / "points.parquet")
+    table.drop(columns="rho").to_parquet(copy.folder / "points.parquet")
     with pytest.raises(StudyError, match="lacks rho"):
         read_points(copy)
 
@@ -359,9 +337,6 @@ def test_a_deleted_checkpoint_is_made_again_as_the_line_says(copy: Study, words:
 
 
 def test_a_run_that_dies_too_often_fails_with_the_reason(copy: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    from pipeline.goals.registry import question_of_study
-    from pipeline.launch.work import run_worker
-
     planned = next(planned for planned in copy.read_plan() if planned.role == "fit")
     folder = copy.runs / planned.name
     (folder / "DONE").unlink()

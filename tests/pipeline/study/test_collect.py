@@ -72,6 +72,10 @@ def test_a_run_starts_from_the_areas_of_the_step_that_it_continues(plan, points)
     assert own["s2_pretrain"].to_numpy() == pytest.approx(areas(risen, 0.9, risen[0])[1][-1])
     assert own["s1"].to_numpy() == pytest.approx([0.0, *s1])
     assert own["s2"].to_numpy() == pytest.approx([0.0, *s2])
+    assert own[["r", "ratio", "replay", "rho", "loss_before"]].drop_duplicates().to_numpy().tolist() == [
+        [0.5, 0.5, 0.5, 0.0, 5.0]
+    ]
+    assert own["D"].to_numpy() == pytest.approx(own["tokens"].to_numpy() / 1e9)
 
 
 def test_pretraining_walks_in_its_own_areas(plan, points) -> None:

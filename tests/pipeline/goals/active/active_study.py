@@ -7,14 +7,8 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from pipeline.goals.active.history import (
-    DesignRound,
-    read_rounds,
-)
-from pipeline.goals.active.rounds import (
-    design_runs,
-    next_round,
-)
+from pipeline.goals.active.history import DesignRound, read_rounds
+from pipeline.goals.active.rounds import design_runs, next_round
 from pipeline.goals.registry import read_question
 from pipeline.question.schema import Question
 from pipeline.study.context import Context

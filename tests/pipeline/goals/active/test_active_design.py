@@ -12,14 +12,7 @@ import pytest
 
 from fitting import LAWS
 from pipeline.goals.active.candidates import CandidateRun, candidate_points, losses_before
-from pipeline.goals.active.history import (
-    CONFIRMATION,
-    TOLERANCE,
-    DesignRound,
-    history_file,
-    read_rounds,
-    write_rounds,
-)
+from pipeline.goals.active.history import CONFIRMATION, TOLERANCE, DesignRound, history_file, read_rounds, write_rounds
 from pipeline.goals.active.rounds import (
     add_confirmation_runs,
     chosen_runs,
@@ -92,14 +85,20 @@ def test_rounds_end_at_the_tolerance(ended: tuple[Context, Study]) -> None:
     assert (rounds[-1].half_width or 1) <= 0.006 < min(one.half_width or 1 for one in rounds[:-1])
     names = [run.run for one in rounds for run in one.chosen]
     assert len(names) == len({*names}) > 2
-    assert all(
-        one.spent == pytest.approx(sum(r.cost for o in rounds[:n] for r in o.chosen)) for n, one in enumerate(rounds)
-    )
+    costs = [sum(run.cost for run in one.chosen) for one in rounds]
+    assert [one.spent for one in rounds] == pytest.approx([sum(costs[:n]) for n in range(len(rounds))])
     assert {run.name for run in study.read_plan() if run.role == "fit"} == {*names}
     models = {run.model for one in rounds for run in one.chosen} | {"qwen2-0.7m"}
     assert {run.model for run in study.read_plan() if run.role == "pretrain"} == models
     assert "tolerance reached" in rounds[-1].line()
     assert next_round(setting) is None
+
+
+def test_a_smaller_tolerance_goes_on(copied: tuple[Context, Study]) -> None:
+    added = next_round(asking(copied[0], tolerance=0.003))
+    assert added
+    assert added.chosen
+    assert added.round == len(read_rounds(copied[1]))
 
 
 def test_the_tolerance_is_reached_only_when_the_recommendation_says_so(copied: tuple[Context, Study]) -> None:
@@ -159,31 +158,22 @@ def test_recommend_names_the_runs_that_refine_would_choose(copied: tuple[Context
     assert named.startswith(f"{found.chosen[0].model} at {found.chosen[0].domain_ratio:g} for ")
 
 
-def test_a_wide_answer_says_how_it_becomes_narrower(copied: tuple[Context, Study]) -> None:
-    setting, _study = copied
-    question = dataclasses.replace(setting.question, bootstrap=2)
-    goal = goal_of(question)
-    assert isinstance(goal, LawGoal)
-    context = setting.asking(question)
-    assert goal._recommended(context, list) is not None
-    answer = goal.recommend(context.fresh(), list)
-    (line,) = goal.what_would_sharpen(context, answer, list)
-    assert line.endswith("design.tolerance 0.006: cptlaw refine trains what should narrow it most")
-    wide = dataclasses.replace(question, design=dataclasses.replace(question.design, tolerance=0.5))
-    assert not [*goal.what_would_sharpen(context.asking(wide), answer, list)]
-
-
-def test_what_the_recommendation_says_is_asked_of_fits_to_all_points(copied: tuple[Context, Study]) -> None:
+def test_a_wide_answer_is_that_of_fits_to_all_points_and_says_how_it_becomes_narrower(
+    copied: tuple[Context, Study],
+) -> None:
     setting, study = copied
-    question = dataclasses.replace(setting.question, bootstrap=2)
-    goal, lines = goal_of(question), []
+    question, lines = dataclasses.replace(setting.question, bootstrap=2), []
+    goal, context = goal_of(question), setting.asking(question)
     assert isinstance(goal, LawGoal)
-    ratio, half_width = goal._recommended(setting.asking(question), lines.append) or (0.0, 0.0)
+    ratio, half_width = goal._recommended(context, lines.append) or (0.0, 0.0)
     content = Recommendation.read(study)
     assert ratio == (content.mixture or {})["code"]
     assert half_width == pytest.approx(((content.high or 0) - (content.low or 0)) / 2)
     assert 0.0 < half_width < 0.3
     assert "the tolerance seems to be reached" in lines[0]
+    (line,) = goal.what_would_sharpen(context.fresh(), content, list)
+    assert line.endswith("design.tolerance 0.006: cptlaw refine trains what should narrow it most")
+    assert not [*goal.what_would_sharpen(asking(context, tolerance=0.5), content, list)]
     law = {"dcpt": LawConfig(min_ratio=1.1)}
     assert goal._recommended(setting.asking(dataclasses.replace(question, law=law)), lines.append) is None
 
@@ -226,14 +216,6 @@ def test_a_stop_at_any_moment_changes_no_choice(ended: tuple[Context, Study], tm
         study.plan_file.unlink()  # The points decide, not what was planned or collected of them.
         assert history_file(study).read_bytes() == written
     assert history_file(study).read_bytes() == history_file(whole).read_bytes()
-
-
-def test_a_smaller_tolerance_goes_on(copied: tuple[Context, Study]) -> None:
-    setting, study = copied
-    found = next_round(asking(setting, tolerance=0.003))
-    assert found
-    assert found.chosen
-    assert found.round == len(read_rounds(study))
 
 
 def test_more_is_chosen_beyond_tolerance_and_budget(copied: tuple[Context, Study]) -> None:
@@ -336,12 +318,3 @@ def test_a_file_that_lost_rounds_is_refused(copied: tuple[Context, Study]) -> No
     file.write_bytes(lines[0])
     with pytest.raises(StudyError, match=f": 1 of {len(lines)} lines are left; delete the file to choose anew"):
         next_round(setting)
-
-
-def test_spent_is_the_cost_of_all_chosen_runs(ended: tuple[Context, Study]) -> None:
-    setting, _study = ended
-    chosen = chosen_runs(setting)
-    small = {run.model for run in chosen.runs} - {"qwen2-0.7m"}
-    assert small
-    made = [*chosen.runs, *(setting.once(pretraining_runs)[model] for model in small)]
-    assert chosen.spent == pytest.approx(sum(run_flops(run.spec) for run in made))
