@@ -46,8 +46,7 @@ def test_nothing_but_the_report_is_left_of_a_confirmed_study(confirmed: Context,
 
 
 @pytest.mark.parametrize(
-    ("left", "name"),
-    [("confirm", "confirmation.json"), ("fit", "recommendation.json"), ("collect", "points.parquet")],
+    ("left", "name"), [("confirm", "confirmation.json"), ("fit", "recommendation.json"), ("collect", "points.parquet")]
 )
 def test_what_is_missing_is_made_again_with_all_behind_it(
     confirmed: Context, left: str, name: str, monkeypatch: pytest.MonkeyPatch

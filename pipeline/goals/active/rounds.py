@@ -220,11 +220,7 @@ def _planned(context: Context, rounds: Sequence[DesignRound]) -> Chosen:
 
 
 def _round(
-    context: Context,
-    chosen: Chosen,
-    points: pd.DataFrame | None,
-    more: bool,
-    recommended: Recommended | None = None,
+    context: Context, chosen: Chosen, points: pd.DataFrame | None, more: bool, recommended: Recommended | None = None
 ) -> DesignRound:
     """The round that follows on the points of all runs so far; without points, the first."""
     question = context.question

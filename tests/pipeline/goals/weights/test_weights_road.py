@@ -18,7 +18,7 @@ from tests.processes import Forked
 pytestmark = pytest.mark.slow
 
 AUTOSCALE = [
-    *("weights.methods=[autoscale,uniform]", "weights.scales=[9,18]", "weights.target=36", "weights.confirm_seeds=2"),
+    *("weights.methods=[autoscale,uniform]", "weights.scales=[9,18]", "weights.target=36", "weights.confirm_seeds=2")
 ]
 
 
