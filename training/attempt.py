@@ -13,10 +13,10 @@ import functools
 import json
 import os
 import platform
-import secrets
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from importlib import metadata
 from pathlib import Path
@@ -82,7 +82,17 @@ def claim(folder: Path, *, stale_after: float = 60.0, heartbeat_seconds: float =
     number = last["attempt"] + 1 if last else 1
     if last and is_live(folder, last, stale_after):
         return None
-    record = {"attempt": number, **_surroundings()}
+    record = {
+        "attempt": number,
+        "host": socket.gethostname(),
+        "boot": _boot(),
+        "pid": os.getpid(),
+        "process_start": _process_start(os.getpid()),
+        "start": _now(),
+        "python": platform.python_version(),
+        "packages": _versions(),
+        "git": _revision(),
+    }
     _heartbeat(folder, number).touch()
     if not write_new(_path(folder, number), json.dumps(record, indent=2) + "\n"):
         return None
@@ -91,16 +101,14 @@ def claim(folder: Path, *, stale_after: float = 60.0, heartbeat_seconds: float =
 
 def attempts(folder: Path) -> list[dict[str, Any]]:
     """Records of all attempts on a run, oldest first; of a file that is damaged only the attempt's number."""
-    return [_record(path) for path in sorted((folder / "attempts").glob("[0-9]*.json"))]
-
-
-def _record(path: Path) -> dict[str, Any]:
-    try:
-        record = json.loads(path.read_text())
-    except (OSError, ValueError):
+    records = []
+    for path in sorted((folder / "attempts").glob("[0-9]*.json")):
         record = None
-    # A run can go on without knowing how it began; its number is in the name of the file.
-    return record if isinstance(record, dict) and "attempt" in record else {"attempt": int(path.stem)}
+        with contextlib.suppress(OSError, ValueError):
+            record = json.loads(path.read_text())
+        # A run can go on without knowing how it began; its number is in the name of the file.
+        records.append(record if isinstance(record, dict) and "attempt" in record else {"attempt": int(path.stem)})
+    return records
 
 
 def is_live(folder: Path, record: dict[str, Any], stale_after: float = 60.0) -> bool:
@@ -122,24 +130,8 @@ def is_live(folder: Path, record: dict[str, Any], stale_after: float = 60.0) -> 
 
 def _file_system_now(folder: Path) -> float:
     # Both times are of the file system's clock, because the clocks of two hosts may differ.
-    probe = folder / "attempts" / f".{secrets.token_hex(4)}.now"
-    probe.touch()
-    now = probe.stat().st_mtime
-    probe.unlink()
-    return now
-
-
-def _surroundings() -> dict[str, Any]:
-    return {
-        "host": socket.gethostname(),
-        "boot": _boot(),
-        "pid": os.getpid(),
-        "process_start": _process_start(os.getpid()),
-        "start": _now(),
-        "python": platform.python_version(),
-        "packages": _versions(),
-        "git": _revision(),
-    }
+    with tempfile.NamedTemporaryFile(dir=folder / "attempts", prefix=".", suffix=".now") as probe:
+        return os.fstat(probe.fileno()).st_mtime
 
 
 # What is loaded stays the same for all runs of a process; to read it takes a tenth of a second.

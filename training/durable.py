@@ -17,8 +17,7 @@ from typing import Any
 def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write a file so that a reader sees the old content or the new, never a part.
 
-    The bytes are flushed to a temporary file in the same folder, which is then renamed. Text is written as UTF-8 with
-    its line ends unchanged. The folder must exist.
+    Text is written as UTF-8 with its line ends unchanged; the folder must exist.
 
     Raises:
         OSError: the disk is full, the folder is missing or not writable; the old file is unchanged.
@@ -81,9 +80,8 @@ def read_lines_whole(path: str | os.PathLike[str]) -> list[Any]:
     """
     path = Path(path)
     data = path.read_bytes()
-    finished = data[: data.rfind(b"\n") + 1]
     values = []
-    for number, line in enumerate(finished.split(b"\n"), start=1):
+    for number, line in enumerate(data[: data.rfind(b"\n") + 1].split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -127,8 +125,12 @@ def cut_lines(path: str | os.PathLike[str], before_step: int) -> None:
     path = Path(path)
     if not path.exists():
         return
-    kept = takewhile(lambda line: _step(line, before_step) < before_step, path.read_bytes().splitlines(keepends=True))
-    write_whole(path, b"".join([*kept]))
+
+    def comes_before(line: bytes) -> bool:
+        step = _values(line).get("step")
+        return isinstance(step, int) and step < before_step
+
+    write_whole(path, b"".join(takewhile(comes_before, path.read_bytes().splitlines(keepends=True))))
 
 
 def leading_lines(path: str | os.PathLike[str], expected: Iterable[Mapping[str, Any]]) -> int:
@@ -138,18 +140,8 @@ def leading_lines(path: str | os.PathLike[str], expected: Iterable[Mapping[str, 
     """
     path = Path(path)
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    count = 0
-    for line, items in zip(lines, expected, strict=False):
-        values = _values(line)
-        if any(key not in values or values[key] != value for key, value in items.items()):
-            break
-        count += 1
-    return count
-
-
-def _step(line: bytes, default: int) -> int:
-    step = _values(line).get("step")
-    return step if isinstance(step, int) else default
+    matches = (items.items() <= _values(line).items() for line, items in zip(lines, expected, strict=False))
+    return sum(takewhile(bool, matches))
 
 
 def _values(line: bytes) -> dict[str, Any]:
@@ -165,9 +157,8 @@ def _values(line: bytes) -> dict[str, Any]:
 def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """Fill a folder so that a reader sees all of it or nothing.
 
-    Yields a temporary folder in the same parent; at the end of the block its files are flushed to disk and it is
-    renamed. If the block fails it is removed; a killed process leaves a hidden folder whose name ends in .part. Missing
-    parents are created.
+    Yields a temporary folder in the same parent, which is renamed once its files are on disk. If the block fails it is
+    removed; a killed process leaves a hidden folder whose name ends in .part. Missing parents are created.
 
     Raises:
         FileExistsError: the final name exists, before the block or after it.

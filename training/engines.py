@@ -1,4 +1,7 @@
-"""Engines: how a model is computed, the faster one for a shape on this machine, and the record of that choice."""
+"""Engines: how a model is computed, the faster one for a shape on this machine, and the record of that choice.
+
+The name of an engine is an attention implementation of transformers, sdpa or eager, and perhaps -compiled or -chunked.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +30,6 @@ from training.parameters import model_size
 from training.spec import Execution, RunSpec
 from training.timing import step_seconds, training_step
 
-
-@dataclass(frozen=True)
-class Engine:
-    """An attention implementation of transformers, with or without torch.compile, and with full or chunked logits."""
-
-    attention: str
-    compiled: bool = False
-    chunked: bool = False
-
-
-ENGINES = {
-    "sdpa": Engine("sdpa"),
-    "eager": Engine("eager"),
-    "sdpa-compiled": Engine("sdpa", compiled=True),
-    "eager-compiled": Engine("eager", compiled=True),
-    "sdpa-chunked": Engine("sdpa", chunked=True),
-}
 LONGEST_EAGER = 512
 """Eager attention is faster on a CPU up to this sequence length; of longer ones its (T, T) scores take the memory."""
 LARGEST_LOGITS = 2**32
@@ -62,7 +48,7 @@ class EngineChoice:
     """The engine of a shape on this machine."""
 
     engine: str
-    """A name of ENGINES."""
+    """Its name."""
     shape: str = ""
     """Hash of the model's configuration."""
     measured: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -81,20 +67,21 @@ def build_engine(
     """A new model of a run's shape and its loss function, by token with a reweighting; load its weights before use.
 
     Args:
-        spec, engine, threads: the run; a name of ENGINES; CPU threads of this process.
+        spec, engine, threads: the run; name of the engine; CPU threads of this process.
         end_of_text: token id after each document, which ends attention; None: attention sees the whole sequence.
     """
     torch.set_num_threads(threads)
-    chosen, precision, by_token = ENGINES[engine], spec.precision, spec.reweighting is not None
-    network = build_model(spec.model, chosen.attention, seed=0, objective=spec.objective.kind)
-    if chosen.compiled:
+    attention, _, variant = engine.partition("-")
+    precision, by_token = spec.precision, spec.reweighting is not None
+    network = build_model(spec.model, attention, seed=0, objective=spec.objective.kind)
+    if variant == "compiled":
         _prepare_compiler()
     blocks = [block for block in network.modules() if type(block).__name__ in (network._no_split_modules or ())]
     by_sequence, by_layer = objectives.sequence_losses, False
     if spec.objective.kind == "causal" and has_linear_head(network):
-        if chosen.chunked:
-            by_sequence = objectives.sequence_losses_chunked
-        elif chosen.compiled and blocks:
+        if variant == "chunked":
+            by_sequence = functools.partial(objectives.sequence_losses_of_head, head=objectives.losses_in_chunks)
+        elif variant == "compiled" and blocks:
             by_sequence, by_layer = _compiled_by_layer(blocks), True
 
     def losses(tokens: torch.Tensor) -> torch.Tensor:
@@ -102,7 +89,7 @@ def build_engine(
             return objectives.masked_losses(network, tokens, precision, by_token=by_token)
         return by_sequence(network, tokens, precision, end_of_text, by_token=by_token)
 
-    if not chosen.compiled:
+    if variant != "compiled":
         return network, losses
     compiled = losses if by_layer else torch.compile(losses, dynamic=False)
 
@@ -152,7 +139,7 @@ def _prepare_compiler() -> None:
 
 
 def _compiled_by_layer(blocks: list[torch.nn.Module]) -> Callable[..., torch.Tensor]:
-    """Compile a model's layers in place; returns `sequence_losses_by_rows` with its head compiled.
+    """Compile a model's layers in place; returns the loss function with its head compiled.
 
     One compiled layer serves all, in 60% of the compile time of the whole model. Its steps were 5% slower than the
     whole graph's at 0.056 M parameters, 3.5% slower at 0.152 M and 2 to 12% faster at 0.333 M.
@@ -160,9 +147,8 @@ def _compiled_by_layer(blocks: list[torch.nn.Module]) -> Callable[..., torch.Ten
     for block in blocks:
         block.compile(dynamic=False)
     # The loss by rows was 2 to 6% faster at 0.056 M to 0.333 M when compiled; otherwise it is slower.
-    return functools.partial(
-        objectives.sequence_losses_by_rows, of_hidden=torch.compile(objectives.losses_by_rows, dynamic=False)
-    )
+    head = torch.compile(objectives.losses_by_rows, dynamic=False)
+    return functools.partial(objectives.sequence_losses_of_head, head=head)
 
 
 def choose_engine(spec: RunSpec, execution: Execution, folder: Path, tokens_ahead: int = 0) -> EngineChoice:
@@ -191,7 +177,7 @@ def choose_engine(spec: RunSpec, execution: Execution, folder: Path, tokens_ahea
         if (
             (speed := speeds[plain])
             and max(tokens_ahead, spec.tokens) / speed > COMPILING_PAYS
-            and compiled in ENGINES
+            and "-" not in plain
             and shutil.which(os.environ.get("CXX", "g++"))
         ):
             speeds[compiled] = measured_speed(spec, compiled, batch, threads)
@@ -224,7 +210,7 @@ def measured_speed(
     if not torch.cuda.is_available() and needed > psutil.virtual_memory().available:
         return None
     # Of a large model each engine that is measured would keep a copy; only compiled code is worth keeping.
-    compiled = ENGINES[engine].compiled
+    compiled = engine.endswith("-compiled")
     step = training_step(*(shared_engine if compiled else build_engine)(spec, engine, threads), spec, batch)
     seconds = step_seconds(step, batch, spec.sequence_length, limit, whole=compiled)
     speed = batch * spec.sequence_length / seconds if seconds else 0.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 
@@ -59,9 +58,8 @@ def evaluation_steps(policy: EvaluationPolicy, steps: int) -> list[int]:
     if policy.every < 1:
         raise ValueError(f"evaluation.every: {policy.every!r} is not a spacing; allowed: 1 step or more")
     if policy.policy == "explicit":
-        for step in policy.steps:
-            if not 0 <= step <= steps:
-                raise ValueError(f"evaluation.steps: {step!r} is not in the run; allowed: 0 to {steps}")
+        if outside := [step for step in policy.steps if not 0 <= step <= steps]:
+            raise ValueError(f"evaluation.steps: {outside[0]!r} is not in the run; allowed: 0 to {steps}")
         taken = [int(step) for step in policy.steps]
     elif policy.policy == "decay":
         taken = _thinned(policy, steps)
@@ -88,6 +86,5 @@ def _thinned(policy: EvaluationPolicy, steps: int) -> list[int]:
     if policy.bernoulli:
         kept = np.random.Generator(np.random.PCG64(policy.seed)).random(grid.size) < density
     else:
-        passed = np.floor(np.fromiter(accumulate(density.tolist()), np.float64, grid.size))
-        kept = np.diff(passed, prepend=0.0) > 0
+        kept = np.diff(np.floor(np.cumsum(density)), prepend=0.0) > 0
     return (grid[kept] * policy.every).tolist()

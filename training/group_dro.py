@@ -23,7 +23,7 @@ from training.objectives import Losses
 from training.spec import RunSpec, SpecError
 
 
-def frozen(network: PreTrainedModel, losses: Losses, weights: Path, device: torch.device) -> Losses:
+def reference_losses(network: PreTrainedModel, losses: Losses, weights: Path, device: torch.device) -> Losses:
     """Loss function by token of the reference model, without gradient; every process holds the full model.
 
     Raises:

@@ -15,8 +15,7 @@ from transformers import PreTrainedModel
 
 from training.batches import store_of, training_batches, training_corpora, validation_windows
 from training.checkpoints import states, weights
-from training.checkpoints.state_writer import StateWriter
-from training.checkpoints.states import step_of
+from training.checkpoints.states import StateWriter, resumable_state, step_of
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group
 from training.devices.placement import place_model
@@ -26,7 +25,6 @@ from training.evaluation_steps import evaluation_steps
 from training.group_dro import GroupDro
 from training.model import build_model, model_from_directory
 from training.objectives import Losses
-from training.resume import resumable_state
 from training.schedule import learning_rates
 from training.spec import Execution, RunSpec
 from training.stop import StopRequestedError

@@ -18,7 +18,6 @@ from training.spec import SpecError
 # A progress bar per checkpoint would flood a worker's log.
 disable_progress_bar()
 
-
 _CLASSES = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}
 
 

@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from training.sampling import GOLDEN, mixed
 from training.spec import Objective
 
 Losses = Callable[[torch.Tensor], torch.Tensor]
@@ -41,15 +42,15 @@ def mask_tokens(
     3
     """
     count, length = tokens.shape
-    place = np.uint64(seed) << np.uint64(40) ^ numbers.astype(np.uint64)
-    draws = _mixed(_mixed(place)[:, None] + np.arange(length, dtype=np.uint64)[None])
+    position = np.uint64(seed) << np.uint64(40) ^ numbers.astype(np.uint64)
+    draws = mixed(mixed(position + GOLDEN)[:, None] + np.arange(length, dtype=np.uint64)[None] + GOLDEN)
     predicted = objective.predictions(length)
     chosen = np.argpartition(draws, predicted - 1, axis=1)[:, :predicted]
     rows = np.arange(count)[:, None]
     targets = np.full_like(tokens, IGNORED)
     targets[rows, chosen] = tokens[rows, chosen]
-    second = _mixed(draws[rows, chosen])
-    random = (_mixed(second) % np.uint64(vocabulary)).astype(tokens.dtype)
+    second = mixed(draws[rows, chosen] + GOLDEN)
+    random = (mixed(second + GOLDEN) % np.uint64(vocabulary)).astype(tokens.dtype)
     uniform = second / 2.0**64
     inputs = tokens.copy()
     inputs[rows, chosen] = np.where(
@@ -78,66 +79,9 @@ def sequence_losses(
     Returns:
         Tensor (n,) of fp32, or (n, T) by token.
     """
-    with torch.autocast(tokens.device.type, torch.bfloat16, enabled=precision == "bf16"):
+    with _autocast(tokens, precision):
         logits = model(**_inputs(tokens, end_of_text)).logits
-    losses = functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten(), reduction="none")
-    return _summed(losses.view(len(tokens), -1), by_token)
-
-
-def losses_by_rows(
-    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, precision: str, by_token: bool = False
-) -> torch.Tensor:
-    """Cross-entropy of each sequence, in nats, with the target's logit computed from its row of the head.
-
-    The gradient then does not scatter into the (n T, vocabulary) logits, which compiled code fuses badly.
-
-    Args:
-        hidden, weight: (n, T, width) last hidden states, (vocabulary, width) of the head.
-        targets: (n, T) token ids.
-        precision, by_token: as `sequence_losses`.
-    """
-    with torch.autocast(hidden.device.type, torch.bfloat16, enabled=precision == "bf16"):
-        logits = functional.linear(hidden, weight)
-    of_target = (hidden.float() * functional.embedding(targets, weight)).sum(-1)
-    return _summed(logits.float().logsumexp(-1) - of_target, by_token)
-
-
-def sequence_losses_by_rows(
-    model: PreTrainedModel,
-    tokens: torch.Tensor,
-    precision: str,
-    end_of_text: int | None = None,
-    *,
-    by_token: bool = False,
-    of_hidden: Callable[..., torch.Tensor] = losses_by_rows,
-) -> torch.Tensor:
-    """As `sequence_losses`, by `losses_by_rows` or a compiled version of it; needs `model.has_linear_head`."""
-    hidden, weight = _hidden_and_head(model, tokens, precision, end_of_text)
-    return of_hidden(hidden, weight, tokens[:, 1:], precision, by_token)
-
-
-def sequence_losses_chunked(
-    model: PreTrainedModel,
-    tokens: torch.Tensor,
-    precision: str,
-    end_of_text: int | None = None,
-    *,
-    by_token: bool = False,
-) -> torch.Tensor:
-    """As `sequence_losses`, with the logits computed and dropped in chunks; needs `model.has_linear_head`.
-
-    For large vocabularies: the logits of 4 x 2,048 predictions over 151,936 token ids are 5 GB.
-    """
-    hidden, weight = _hidden_and_head(model, tokens, precision, end_of_text)
-    losses = functional.linear_cross_entropy(
-        hidden.flatten(0, 1),
-        # Autocast does not reach into this function.
-        weight.to(hidden.dtype),
-        tokens[:, 1:].flatten(),
-        reduction="none",
-        options=torch.nn.LinearCrossEntropyOptions(),
-    )
-    return _summed(losses.float().view(len(tokens), -1), by_token)
+    return _cross_entropy(logits, tokens[:, 1:], by_token)
 
 
 def masked_losses(
@@ -147,10 +91,57 @@ def masked_losses(
 
     Summed over the hidden tokens; by token 0 where nothing is predicted.
     """
-    with torch.autocast(pairs.device.type, torch.bfloat16, enabled=precision == "bf16"):
+    with _autocast(pairs, precision):
         logits = model(input_ids=pairs[:, 0]).logits
-    losses = functional.cross_entropy(logits.flatten(0, 1).float(), pairs[:, 1].flatten(), reduction="none")
-    return _summed(losses.view(len(pairs), -1), by_token)
+    return _cross_entropy(logits, pairs[:, 1], by_token)
+
+
+Head = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, str, bool], torch.Tensor]
+"""(n, T, width) hidden states, (vocabulary, width) of the head, (n, T) token ids, precision, by_token -> losses."""
+
+
+def sequence_losses_of_head(
+    model: PreTrainedModel,
+    tokens: torch.Tensor,
+    precision: str,
+    end_of_text: int | None = None,
+    *,
+    head: Head,
+    by_token: bool = False,
+) -> torch.Tensor:
+    """As `sequence_losses`, with the losses computed by `head`; needs `model.has_linear_head`."""
+    matrix = model.get_output_embeddings()
+    assert matrix is not None
+    with _autocast(tokens, precision):
+        hidden = model.base_model(**_inputs(tokens, end_of_text)).last_hidden_state
+    return head(hidden, matrix.weight, tokens[:, 1:], precision, by_token)
+
+
+def losses_by_rows(
+    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, precision: str, by_token: bool
+) -> torch.Tensor:
+    """A `Head` that computes the target's logit from its row of the head.
+
+    The gradient then does not scatter into the (n T, vocabulary) logits, which compiled code fuses badly.
+    """
+    with _autocast(hidden, precision):
+        logits = functional.linear(hidden, weight)
+    of_target = (hidden.float() * functional.embedding(targets, weight)).sum(-1)
+    return _summed(logits.float().logsumexp(-1) - of_target, by_token)
+
+
+def losses_in_chunks(
+    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, precision: str, by_token: bool
+) -> torch.Tensor:
+    """A `Head` that computes and drops the logits in chunks, for large vocabularies.
+
+    The logits of 4 x 2,048 predictions over 151,936 token ids are 5 GB.
+    """
+    # Autocast does not reach into this function.
+    matrices = hidden.flatten(0, 1), weight.to(hidden.dtype)
+    options = torch.nn.LinearCrossEntropyOptions()
+    losses = functional.linear_cross_entropy(*matrices, targets.flatten(), reduction="none", options=options)
+    return _summed(losses.float().view(targets.shape), by_token)
 
 
 def document_positions(tokens: torch.Tensor, end_of_text: int) -> torch.Tensor:
@@ -159,18 +150,13 @@ def document_positions(tokens: torch.Tensor, end_of_text: int) -> torch.Tensor:
     >>> document_positions(torch.tensor([[7, 7, 0, 7, 0, 0, 7]]), end_of_text=0).tolist()
     [[0, 1, 2, 0, 1, 0, 0]]
     """
-    place = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+    position = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
     after_end = functional.pad(tokens[:, :-1] == end_of_text, (1, 0))
-    return place - torch.where(after_end, place, 0).cummax(1).values
+    return position - torch.where(after_end, position, 0).cummax(1).values
 
 
-def _hidden_and_head(
-    model: PreTrainedModel, tokens: torch.Tensor, precision: str, end_of_text: int | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    head = model.get_output_embeddings()
-    assert head is not None
-    with torch.autocast(tokens.device.type, torch.bfloat16, enabled=precision == "bf16"):
-        return model.base_model(**_inputs(tokens, end_of_text)).last_hidden_state, head.weight
+def _autocast(tensor: torch.Tensor, precision: str) -> torch.autocast:
+    return torch.autocast(tensor.device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def _inputs(tokens: torch.Tensor, end_of_text: int | None) -> dict[str, Any]:
@@ -181,14 +167,10 @@ def _inputs(tokens: torch.Tensor, end_of_text: int | None) -> dict[str, Any]:
     return inputs | {"position_ids": document_positions(tokens[:, :-1], end_of_text)}
 
 
+def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor, by_token: bool) -> torch.Tensor:
+    losses = functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none")
+    return _summed(losses.view(len(logits), -1), by_token)
+
+
 def _summed(losses: torch.Tensor, by_token: bool) -> torch.Tensor:
     return losses if by_token else losses.sum(1)
-
-
-def _mixed(values: np.ndarray) -> np.ndarray:
-    # SplitMix64's finalizer (Steele et al. 2014): the same on every machine, without generator state.
-    with np.errstate(over="ignore"):
-        values = values + np.uint64(0x9E3779B97F4A7C15)
-        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))

@@ -17,7 +17,7 @@ import yaml
 from training.attempt import Attempt, LeaseLostError, claim
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
-from training.devices.group import ALONE, Group, spread_problem
+from training.devices.group import ALONE, Group, parallel_problem
 from training.durable import write_whole
 from training.loading import load_transformers
 from training.spec import Execution, RunSpec, SpecError
@@ -53,7 +53,7 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 @dataclass(frozen=True)
-class Places:
+class RunFolders:
     """Where a run finds its input and writes its output."""
 
     folder: Path
@@ -119,37 +119,36 @@ def claim_run(folder: Path, group: Group = ALONE, stale_after: float = 60.0) -> 
 
     def claimed() -> bool:
         nonlocal attempt
-        folder.mkdir(parents=True, exist_ok=True)
         attempt = claim(folder, stale_after=stale_after)
         return attempt is not None
 
     return RunClaim(folder, group, attempt) if group.broadcast(claimed) else None
 
 
-def build_run(spec: RunSpec, places: Places, engine: str, threads: int, group: Group = ALONE) -> Built:
+def build_run(spec: RunSpec, folders: RunFolders, engine: str, threads: int, group: Group = ALONE) -> Built:
     """The model of a run without its first weights, its loss function, and with a reweighting that of the reference.
 
     Raises:
         CorpusError, SpecError: input missing or not fitting.
     """
     from training.engines import build_engine, shared_engine
-    from training.group_dro import frozen
+    from training.group_dro import reference_losses
 
     end_of_text = None
     if spec.boundaries == "documents":
-        end_of_text = places.manifest.store(next(iter(spec.corpora))).meta.end_of_text
+        end_of_text = folders.manifest.store(next(iter(spec.corpora))).meta.end_of_text
     network, losses = shared_engine(spec, engine, threads, end_of_text)
     if spec.reweighting is None:
         return network, losses, None
-    if places.reference is None:
-        raise SpecError(f"{places.folder.name}: its reference {spec.reweighting.reference} is not in the plan")
+    if folders.reference is None:
+        raise SpecError(f"{folders.folder.name}: its reference {spec.reweighting.reference} is not in the plan")
     reference = build_engine(spec, engine, threads, end_of_text)
-    return network, losses, frozen(*reference, places.reference, group.device)
+    return network, losses, reference_losses(*reference, folders.reference, group.device)
 
 
 def run_once(
     spec: RunSpec,
-    places: Places,
+    folders: RunFolders,
     execution: Execution,
     *,
     tokens_ahead: int = 0,
@@ -162,7 +161,7 @@ def run_once(
     """Train a run unless it is done or another process works on it.
 
     Args:
-        spec, places, execution: the run, its folders, and how to execute it.
+        spec, folders, execution: the run, its folders, and how to execute it.
         tokens_ahead: tokens that all runs of this shape have yet to train, which decides whether compiling pays.
         stale_after: seconds without a heartbeat after which a holder on another host counts as dead.
         log, group: called with messages; the processes that train the run, each of which gets the same result.
@@ -178,11 +177,11 @@ def run_once(
         LeaseLostError: another process took the run over.
     """
     load_transformers()  # late imports: reading the state of runs must not load torch
-    from training.checkpoints.states import drop_states
+    from training.checkpoints.states import drop_states, resumable_state, step_of
     from training.engines import choose_engine, drop_shared_engines
     from training.loop import NonFiniteLossError, train
 
-    folder = places.folder
+    folder = folders.folder
     if group.broadcast(partial(state_of, folder)) == "done":
         return Exit.DONE
     if not (run := claim_run(folder, group, stale_after)):
@@ -195,17 +194,19 @@ def run_once(
                 return run.end(Exit.DONE, "was done already")
             group.broadcast(partial(write_whole, folder / "spec.yaml", yaml.safe_dump(spec.to_dict(), sort_keys=False)))
             parallel = execution.parallel
-            if problem := spread_problem(parallel, execution.engine, spec.global_batch, execution.micro_batch):
+            if problem := parallel_problem(parallel, execution.engine, spec.global_batch, execution.micro_batch):
                 raise SpecError(problem)
-            chosen = group.broadcast(partial(choose_engine, spec, execution, places.engines, tokens_ahead))
-            noted = {name: value for name, value in asdict(chosen).items() if value}
-            run.note(**noted | _facts(spec, execution, folder, group))
-            network, losses, reference = build_run(spec, places, chosen.engine, execution.threads, group)
+            chosen = group.broadcast(partial(choose_engine, spec, execution, folders.engines, tokens_ahead))
+            state = resumable_state(spec, folder) if group.first else None
+            facts = {name: value for name, value in asdict(chosen).items() if value}
+            facts |= {"parallel": parallel.kind, "processes": group.count, "threads": execution.threads}
+            run.note(**facts | {"from_step": step_of(state) if state else 0, "precision": spec.precision})
+            network, losses, reference = build_run(spec, folders, chosen.engine, execution.threads, group)
             try:
-                inputs = {"manifest": places.manifest, "start": places.start}
-                model = {"network": network, "losses": losses, "reference": reference}
-                check = partial(run.check, stop)
-                train(spec, folder, **inputs, **model, execution=execution, check=check, group=group, log=log)
+                train(
+                    spec, folder, manifest=folders.manifest, start=folders.start, network=network, losses=losses,
+                    reference=reference, execution=execution, check=partial(run.check, stop), group=group, log=log,
+                )  # fmt: skip
             finally:
                 if parallel.kind != "single":
                     drop_shared_engines()
@@ -233,17 +234,3 @@ def _exit_of(error: BaseException) -> Exit:
     """How an attempt ends by an error; only a CRASH counts as one that failed."""
     corrected = isinstance(error, (CorpusError, SpecError)) or getattr(error, "errno", None) in DISK_ERRORS
     return Exit.INPUT_MISSING if corrected else Exit.CRASH
-
-
-def _facts(spec: RunSpec, execution: Execution, folder: Path, group: Group) -> dict[str, Any]:
-    """Facts about an attempt beside its engine."""
-    from training.checkpoints.states import step_of
-    from training.resume import resumable_state
-
-    return {
-        "parallel": execution.parallel.kind,
-        "processes": group.count,
-        "threads": execution.threads,
-        "from_step": step_of(state) if group.first and (state := resumable_state(spec, folder)) else 0,
-        "precision": spec.precision,
-    }

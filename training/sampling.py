@@ -17,7 +17,8 @@ import numpy as np
 
 from training.spec import RunSpec
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""What SplitMix64 adds before it mixes."""
 _ROUNDS = 8
 # The largest one for which `_left_counts` is exact.
 _LARGEST_DENOMINATOR = 2**50
@@ -63,15 +64,16 @@ class Sampler:
         seed: int,
         later: Sequence[tuple[int, Mapping[str, Fraction | str | float]]] = (),
     ) -> None:
-        self.corpora = tuple(sorted({name for _, one in [(0, mixture), *later] for name in one}))
+        mixtures = [(0, mixture), *later]
+        self.corpora = tuple(sorted({name for _, ratios in mixtures for name in ratios}))
         self._windows = [int(windows.get(name, 0)) for name in self.corpora]
         self._keys = [_corpus_key(seed, name) for name in self.corpora]
         self._phases: list[_Phase] = []
-        for start, one in [(0, mixture), *later]:
+        for start, ratios in mixtures:
             if self._phases and start <= self._phases[-1].start:
                 raise ValueError(f"mixture: a phase at sequence {start}; allowed: above {self._phases[-1].start}")
             before = self._counts(start) if self._phases else [0] * len(self.corpora)
-            self._phases.append(_Phase(start, before, self._tree(one)))
+            self._phases.append(_Phase(start, before, self._tree(ratios)))
 
     def sample(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Corpus, window and epoch of the sequences with these indices.
@@ -95,11 +97,11 @@ class Sampler:
         corpus = np.empty(indices.size, dtype=np.int16)
         position, epoch = np.empty((2, indices.size), dtype=np.int64)
         for start in range(0, indices.size, _BLOCK):
-            places = np.arange(start, min(start + _BLOCK, indices.size))
-            phases = np.searchsorted([phase.start for phase in self._phases], indices[places], side="right") - 1
+            rows = np.arange(start, min(start + _BLOCK, indices.size))
+            phases = np.searchsorted([phase.start for phase in self._phases], indices[rows], side="right") - 1
             for number in range(phases.min(), phases.max() + 1):
-                phase, here = self._phases[number], places[phases == number]
-                self._fill(phase.tree, indices[here] - phase.start, here, phase.before, (corpus, position, epoch))
+                phase, own = self._phases[number], rows[phases == number]
+                self._fill(phase.tree, indices[own] - phase.start, own, phase.before, (corpus, position, epoch))
         return corpus, position, epoch
 
     def counts(self, sequences: int) -> dict[str, int]:
@@ -109,14 +111,16 @@ class Sampler:
     def _counts(self, sequences: int) -> list[int]:
         phase = self._phases[bisect_right([phase.start for phase in self._phases], sequences) - 1]
         counts = [*phase.before]
-        waiting = [(phase.tree, sequences - phase.start)]
-        while waiting:
-            node, count = waiting.pop()
+
+        def add(node: _Split | int, count: int) -> None:
             if isinstance(node, int):
                 counts[node] += count
             else:
                 left = (count * node.part + node.whole // 2) // node.whole
-                waiting += [(node.left, left), (node.right, count - left)]
+                add(node.left, left)
+                add(node.right, count - left)
+
+        add(phase.tree, sequences - phase.start)
         return counts
 
     def _tree(self, mixture: Mapping[str, Fraction | str | float]) -> _Split | int:
@@ -127,30 +131,30 @@ class Sampler:
                     f"mixture.{name}: its ratio is {mixture[name]} and it has {windows} windows; "
                     "allowed: at least one window, or ratio 0"
                 )
-        return _tree([(place, weights[name]) for place, name in enumerate(self.corpora) if weights[name]])
+        return _tree([(number, weights[name]) for number, name in enumerate(self.corpora) if weights[name]])
 
     def _fill(
         self,
         node: _Split | int,
         ranks: np.ndarray,
-        places: np.ndarray,
+        rows: np.ndarray,
         before: Sequence[int],
         filled: tuple[np.ndarray, ...],
     ) -> None:
-        """Fill in corpus, position and epoch at `places` for the sequences with these ranks at a node of the tree.
+        """Fill in corpus, position and epoch at `rows` for the sequences with these ranks at a node of the tree.
 
         `before`: sequences of each corpus in the phases before.
         """
         if isinstance(node, int):
             epochs, within = np.divmod(ranks + before[node], self._windows[node])
-            keys = _mixed(self._keys[node] + _GOLDEN * epochs.astype(np.uint64))
+            keys = mixed(self._keys[node] + GOLDEN * epochs.astype(np.uint64))
             values = (node, permuted(within, self._windows[node], keys), epochs)
             for array, value in zip(filled, values, strict=True):
-                array[places] = value
+                array[rows] = value
             return
         lefts, is_left = _left_counts(ranks, node.part, node.whole)
-        self._fill(node.left, lefts[is_left], places[is_left], before, filled)
-        self._fill(node.right, (ranks - lefts)[~is_left], places[~is_left], before, filled)
+        self._fill(node.left, lefts[is_left], rows[is_left], before, filled)
+        self._fill(node.right, (ranks - lefts)[~is_left], rows[~is_left], before, filled)
 
 
 def sampler_of(spec: RunSpec, windows: Mapping[str, int]) -> Sampler:
@@ -216,10 +220,10 @@ def permuted(values: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
 
 def _round(half: np.ndarray, keys: np.ndarray, number: int) -> np.ndarray:
     # Every (round, half) has its own position in the key's stream: half is below 2^31.
-    return _mixed(keys + _GOLDEN * (half + np.uint64((number + 1) << 32)))
+    return mixed(keys + GOLDEN * (half + np.uint64((number + 1) << 32)))
 
 
-def _mixed(values: np.ndarray) -> np.ndarray:
+def mixed(values: np.ndarray) -> np.ndarray:
     """SplitMix64's finalizer (Steele, Lea and Flood, 2014): 64 bits in, 64 well-mixed bits out."""
     values = values ^ (values >> np.uint64(30))
     values *= np.uint64(0xBF58476D1CE4E5B9)

@@ -10,8 +10,6 @@ from pathlib import Path
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
-
-
 _received: list[int] = []
 
 
@@ -32,8 +30,13 @@ def leave_on_signals(line: str) -> None:
 
 def interrupt_on_signals() -> None:
     """From now on a signal raises KeyboardInterrupt in the main thread."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        _received.append(number)
+        raise KeyboardInterrupt
+
     for number in SIGNALS:
-        signal.signal(number, _interrupt)
+        signal.signal(number, interrupt)
 
 
 def ignore_signals() -> None:
@@ -45,11 +48,6 @@ def ignore_signals() -> None:
 def was_interrupted() -> bool:
     """Whether a signal raised KeyboardInterrupt, which a library may have turned into another error."""
     return bool(_received)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    _received.append(number)
-    raise KeyboardInterrupt
 
 
 class StopRequestedError(Exception):

@@ -85,9 +85,8 @@ class Telemetry:
             median = statistics.median(self._recent)
             deviation = 1.4826 * statistics.median(abs(value - median) for value in self._recent)
             if loss > median + max(_SPIKE * deviation, _SMALLEST_SPIKE):
-                self.log(
-                    f"{self.folder.name}: step {step}: training loss spike: {loss:.3f} after a median of {median:.3f}"
-                )
+                name = f"{self.folder.name}: step {step}"
+                self.log(f"{name}: training loss spike: {loss:.3f} after a median of {median:.3f}")
         self._recent.append(loss)
 
     def write(self, step: int, learning_rate: float, gradient_norm: float) -> None:

@@ -21,7 +21,9 @@ def training_step(network: PreTrainedModel, losses: Losses, spec: RunSpec, batch
     """The step of the training loop, with its update, on random tokens: a function of sequences and tokens of each."""
     devices, causal = place_model(network, losses, spec, Parallel(), ALONE), spec.objective.kind == "causal"
     size = (batch, spec.sequence_length + 1) if causal else (batch, 2, spec.sequence_length)
-    tokens = torch.randint(network.config.vocab_size, size, generator=torch.Generator().manual_seed(0))
+    tokens = torch.randint(
+        network.config.get_text_config().vocab_size, size, generator=torch.Generator().manual_seed(0)
+    )
 
     def step(sequences: int, length: int) -> None:
         part = tokens[:sequences, ..., : length + causal]

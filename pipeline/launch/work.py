@@ -25,7 +25,7 @@ from training.attempt import attempts, is_live
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group, join, leave
 from training.durable import write_whole
-from training.run import Exit, Places, run_once
+from training.run import Exit, RunFolders, run_once
 from training.spec import Execution, SpecError
 from training.stop import StopRequest, ignore_signals
 
@@ -171,13 +171,13 @@ def _tokens_of_shape(plan: list[PlannedRun], run: PlannedRun, done: set[str]) ->
     )
 
 
-def _places(study: Study, run: PlannedRun, manifest: Manifest, plan: list[PlannedRun]) -> Places:
+def _places(study: Study, run: PlannedRun, manifest: Manifest, plan: list[PlannedRun]) -> RunFolders:
     reference = None
     if run.spec.reweighting:
         after = next((other for other in plan if other.spec.hash == run.after), None)
         reference = after and study.runs / after.name / "checkpoints" / f"step-{after.spec.steps}"
     start = study.folder / run.start if run.start else None
-    return Places(study.runs / run.name, manifest, study.engines, start, reference)
+    return RunFolders(study.runs / run.name, manifest, study.engines, start, reference)
 
 
 def _execution(question: Question, run: PlannedRun, plan: list[PlannedRun]) -> Execution:

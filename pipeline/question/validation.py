@@ -18,7 +18,7 @@ from pipeline.question.ranges import PHASE_RANGES, RANGES, choice_problems, rang
 from pipeline.question.schema import GOAL_KINDS, CorporaConfig, PhaseConfig, Question
 from pipeline.question.slurm_options import slurm_problems
 from pipeline.question.variants import variant_questions
-from training.devices.group import spread_problem
+from training.devices.group import parallel_problem
 from training.evaluation_steps import evaluation_steps
 from training.schedule import learning_rates
 
@@ -115,7 +115,7 @@ def _phase_problems(name: str, question: Question) -> Iterator[str]:
     yield from range_problems(phase, PHASE_RANGES, f"{name}.")
     if phase.global_batch >= 1:
         batch = question.launcher.micro_batch
-        if problem := spread_problem(question.parallel, question.engine, phase.global_batch, batch):
+        if problem := parallel_problem(question.parallel, question.engine, phase.global_batch, batch):
             yield problem.replace("global_batch", f"{name}.global_batch")
     yield from _pretraining_problems(name, phase, question.corpora)
     if phase.steps < 1:

@@ -15,11 +15,12 @@ import itertools
 import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 import torch
 
 from training.model import build_model
-from training.objectives import sequence_losses, sequence_losses_by_rows, sequence_losses_chunked
+from training.objectives import losses_by_rows, losses_in_chunks, sequence_losses, sequence_losses_of_head
 from training.parameters import model_size
 from training.telemetry import peak_flops, peak_memory
 
@@ -33,7 +34,11 @@ SHAPES = {
         ("tiny", 64, 2, 2, 176, 2_048, True),
     )
 }
-HEADS = {"logits": sequence_losses, "rows": sequence_losses_by_rows, "chunked": sequence_losses_chunked}
+HEADS = {
+    "logits": sequence_losses,
+    "rows": partial(sequence_losses_of_head, head=losses_by_rows),
+    "chunked": partial(sequence_losses_of_head, head=losses_in_chunks),
+}
 
 
 def main() -> None:

@@ -55,18 +55,12 @@ def measure() -> list[Row]:
     speed = f"higher is better; peer: encode_batch_fast of texts in memory; bar: 1/1.3, {best}"
     scaling = f"higher is better; peer: one process; bar: 1.8 on two cores, {best}"
     peak = f"peak of all its processes; peer: the same at {SMALL} MB of text; bar: the same"
+    cpu_peer = ("s/GB", "peer: encode_batch_fast", cpu["peer"], True)
     return [
         row(f"preparation, {cores} cores", speeds["ours"], "MB/s", speed, speeds["peer"]),
         row(f"preparation, {cores} processes", speeds["ours"], "MB/s", scaling, speeds["one process"]),
-        row("preparation, CPU time", cpu["ours"], "s/GB", "peer: encode_batch_fast", cpu["peer"], lower_is_better=True),
-        row(
-            "preparation, CPU time, one process",
-            cpu["one process"],
-            "s/GB",
-            "peer: encode_batch_fast",
-            cpu["peer"],
-            lower_is_better=True,
-        ),
+        row("preparation, CPU time", cpu["ours"], *cpu_peer),
+        row("preparation, CPU time, one process", cpu["one process"], *cpu_peer),
         row(f"preparation, memory at {LARGE} MB", max(one.memory for one in rounds["ours"]), "MB", peak, memory),
     ]
 

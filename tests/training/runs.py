@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import faulthandler
 import os
+import shutil
 import signal
 import socket
 import time
@@ -20,7 +21,7 @@ from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group
 from training.domain_weights import PATH, read_path
 from training.durable import read_lines_whole
-from training.run import Exit, Places, run_once
+from training.run import Exit, RunFolders, run_once
 from training.spec import Execution, Objective, RunSpec
 
 
@@ -35,15 +36,21 @@ def train_run(
     **execution,
 ) -> Exit | None:
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.open(manifest)
-    places = Places(folder, manifest, folder / "engines", start=start, reference=reference)
+    folders = RunFolders(folder, manifest, folder / "engines", start=start, reference=reference)
     settings = Execution(**{"engine": "eager", "resume_every": 3, **execution})
-    return run_once(spec, places, settings, log=lambda _: None, group=group)
+    return run_once(spec, folders, settings, log=lambda _: None, group=group)
 
 
 def trained(spec: RunSpec, manifest: Manifest, folder: Path, **options) -> Path:
     """The folder of a run that is trained to its end."""
     assert train_run(spec, folder, manifest, **options) == Exit.DONE
     return folder
+
+
+def begin_from(start: Path, step: int, folder: Path) -> None:
+    """Let a run begin from another's state, of whose points it keeps those before."""
+    shutil.copytree(start / "resume" / f"step-{step}", folder / "resume" / f"step-{step}")
+    shutil.copy(start / "points.jsonl", folder)
 
 
 def points_of(folder: Path) -> list[dict]:

@@ -68,8 +68,5 @@ def test_rising_unique_and_with_both_ends(policy, every, steps, bernoulli):
 def test_mistakes_are_named(policy, message):
     with pytest.raises(ValueError, match=message):
         evaluation_steps(policy, 10)
-
-
-def test_a_negative_length():
     with pytest.raises(ValueError, match="steps: -1"):
         evaluation_steps(EvaluationPolicy(), -1)

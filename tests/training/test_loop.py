@@ -14,7 +14,7 @@ from tests.training.runs import diverging, losses_of, points_of, train_run, trai
 from training.attempt import attempts
 from training.checkpoints import states
 from training.durable import read_lines_whole
-from training.run import Exit, Places, run_once
+from training.run import Exit, RunFolders, run_once
 from training.spec import Execution, Initial
 from training.stop import StopRequest
 
@@ -39,12 +39,12 @@ def test_the_curve_is_the_golden_one_bit_for_bit(manifest, spec, tmp_path):
     script = f"""
 import json, pathlib
 from training.corpora.manifest import Manifest
-from training.run import Places, run_once
+from training.run import RunFolders, run_once
 from training.spec import Execution, RunSpec
 spec = RunSpec.from_dict(json.loads(pathlib.Path({str(tmp_path / "spec.json")!r}).read_text()))
 folder = pathlib.Path({str(tmp_path / "run")!r})
-places = Places(folder=folder, manifest=Manifest.open({str(manifest.folder)!r}), engines=folder)
-run_once(spec, places, Execution(engine="eager"))
+folders = RunFolders(folder=folder, manifest=Manifest.open({str(manifest.folder)!r}), engines=folder)
+run_once(spec, folders, Execution(engine="eager"))
 """
     subprocess.run([sys.executable, "-c", script], check=True, env=environment)
     measured = (tmp_path / "run" / "points.jsonl").read_text()
@@ -54,11 +54,11 @@ run_once(spec, places, Execution(engine="eager"))
 
 
 def test_a_stop_that_was_heard_between_runs_stops_the_next(manifest, spec, tmp_path):
-    places = Places(folder=tmp_path / "run", manifest=manifest, engines=tmp_path)
+    folders = RunFolders(folder=tmp_path / "run", manifest=manifest, engines=tmp_path)
     with StopRequest() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert run_once(spec, places, Execution(engine="eager", resume_every=0), stop=stop) == Exit.RUN_ME_AGAIN
-    assert not (places.folder / "DONE").exists()
+        assert run_once(spec, folders, Execution(engine="eager", resume_every=0), stop=stop) == Exit.RUN_ME_AGAIN
+    assert not (folders.folder / "DONE").exists()
 
 
 def test_states_are_saved_by_time_where_steps_are_slow(manifest, spec, tmp_path, monkeypatch):

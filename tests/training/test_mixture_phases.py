@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from tests.training.runs import attempt, points_of, train_run, trained
 from training.checkpoints import states
+from training.checkpoints.states import resumable_state
 from training.evaluation_steps import EvaluationPolicy
-from training.resume import resumable_state
 from training.sampling import Sampler
 from training.schedule import Piece
 from training.spec import Initial, MixturePhase, RunSpec, SpecError

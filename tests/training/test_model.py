@@ -1,18 +1,27 @@
 """The two ways to the same loss, and which models allow the second."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
 from tests.conftest import SHAPE
 from training.model import build_model, has_linear_head
-from training.objectives import IGNORED, mask_tokens, masked_losses, sequence_losses
-from training.objectives import sequence_losses_by_rows as by_rows
-from training.objectives import sequence_losses_chunked as chunked
+from training.objectives import (
+    IGNORED,
+    losses_by_rows,
+    losses_in_chunks,
+    mask_tokens,
+    masked_losses,
+    sequence_losses,
+    sequence_losses_of_head,
+)
 from training.spec import Objective
 
 TINY = SHAPE | {"vocab_size": 64}
 GPT2 = {"model_type": "gpt2", "vocab_size": 64, "n_embd": 16, "n_layer": 1, "n_head": 2}
+by_rows, chunked = (partial(sequence_losses_of_head, head=head) for head in (losses_by_rows, losses_in_chunks))
 
 
 @pytest.mark.parametrize("shape", [TINY, GPT2], ids=["tied", "gpt2"])

@@ -41,14 +41,8 @@ def counted(shape: dict) -> tuple[int, int]:
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_count(kind, tied):
-    shape = {
-        **SHAPE,
-        "model_type": kind,
-        "vocab_size": 300,
-        "tie_word_embeddings": tied,
-        "num_key_value_heads": 1,
-        "head_dim": 8,
-    }
+    shape = SHAPE | {"model_type": kind, "vocab_size": 300, "tie_word_embeddings": tied}
+    shape |= {"num_key_value_heads": 1, "head_dim": 8}
     size = model_size(shape, 16)
     assert (size.total, size.non_embedding) == counted(shape)
 

@@ -20,18 +20,10 @@ from training.durable import flush_folder, write_whole
 def is_whole(path: Path) -> bool:
     """Whether a checkpoint folder is complete: it has DONE, and its files have the hashes in DONE."""
     try:
-        return all(digest(path / name) == expected for name, expected in listed_files(path).items())
+        listed = json.loads((path / "DONE").read_text())
+        return all(digest(path / name) == expected for name, expected in listed.items())
     except (OSError, ValueError):
         return False
-
-
-def listed_files(path: Path) -> dict[str, str]:
-    """Hashes of a checkpoint folder's files by name, from its DONE.
-
-    Raises:
-        OSError, ValueError: no DONE, or a damaged one.
-    """
-    return json.loads((path / "DONE").read_text())
 
 
 def new_part(folder: Path, step: int) -> Path:
@@ -50,20 +42,11 @@ def publish(part: Path, target: Path, digests: Mapping[str, str]) -> None:
     flush_folder(target.parent)
 
 
-def flushed_digest(path: Path) -> str:
-    """Hash of a file, which is on disk afterwards."""
+def digest(path: Path, *, flush: bool = False) -> str:
+    """Hash of a file, which with `flush` is on disk afterwards."""
     with open(path, "rb") as stream:
-        os.fsync(stream.fileno())
-    return digest(path)
-
-
-def digest(path: Path) -> str:
-    """Hash of a file.
-
-    Raises:
-        OSError: it is missing or not readable.
-    """
-    with open(path, "rb") as stream:
+        if flush:
+            os.fsync(stream.fileno())
         return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
@@ -76,14 +59,4 @@ def disk_errors(path: Path) -> Iterator[None]:
         # It holds the system's error, such as a full disk, in its text only.
         if code := re.search(r"os error (\d+)", str(error)):
             raise OSError(int(code.group(1)), os.strerror(int(code.group(1))), str(path)) from error
-        raise
-
-
-@contextlib.contextmanager
-def removed_on_error(part: Path) -> Iterator[None]:
-    """Remove a half-filled folder if the block fails."""
-    try:
-        yield
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
         raise

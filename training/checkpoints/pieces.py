@@ -18,7 +18,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from training.checkpoints.folder import disk_errors, listed_files
+from training.checkpoints.folder import disk_errors
 from training.spec import SpecError
 
 Place = tuple[int, tuple[int, ...]]
@@ -37,11 +37,7 @@ class StateFile:
     """Name of each tensor that is a piece -> where it belongs."""
 
     def save(self, folder: Path, step: int) -> Path:
-        """Write the file into a folder; returns its path.
-
-        Raises:
-            OSError: the disk is full or not writable.
-        """
+        """Write the file into a folder; returns its path. Raises OSError for a full disk too."""
         path = folder / self.name
         places = {"places": json.dumps(self.places)} if self.places else {}
         with disk_errors(path):
@@ -55,30 +51,19 @@ class StateReader:
     def __init__(self, path: Path, files: list[Any]) -> None:
         self._path = path
         self._parts: dict[str, list[tuple[int, Any]]] = {}
-        self._shapes: dict[str, tuple[int, ...]] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
         for file in files:
             places = json.loads((file.metadata() or {}).get("places", "{}"))
             for name in file.keys():  # noqa: SIM118
                 part = file.get_slice(name)
                 start, shape = places.get(name, (0, part.get_shape()))
                 self._parts.setdefault(name, []).append((start, part))
-                self._shapes[name] = tuple(shape)
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the tensors."""
-        return list(self._parts)
+                self.shapes[name] = tuple(shape)
 
     def read_whole(self, name: str) -> torch.Tensor | None:
-        """A tensor in its shape; None: there is none of that name.
-
-        Raises:
-            SpecError: a part of it is missing.
-        """
-        if name not in self._shapes:
-            return None
-        shape = self._shapes[name]
-        return self.read_range(name, 0, math.prod(shape)).view(shape)
+        """A tensor in its shape, by `read_range`; None: there is none of that name."""
+        shape = self.shapes.get(name)
+        return None if shape is None else self.read_range(name, 0, math.prod(shape)).view(shape)
 
     def read_range(self, name: str, start: int, length: int) -> torch.Tensor:
         """A range of a flattened tensor; nothing else of it is read, but the rest of its first and last rows.
@@ -93,7 +78,7 @@ class StateReader:
                 found.append(_flat(part, done - begin, end - begin))
                 done = end
         if done < start + length:
-            count = math.prod(self._shapes.get(name, (0,)))
+            count = math.prod(self.shapes.get(name, (0,)))
             raise SpecError(f"{self._path}: {name} lacks its value {done} of {count}; run its parent again")
         # A copy: what was read may be a view of the file.
         return torch.cat(found) if found else torch.empty(0)
@@ -103,7 +88,7 @@ class StateReader:
 def opened_state(path: Path) -> Iterator[StateReader]:
     """The tensors of a state, whose files are those that its DONE lists."""
     with contextlib.ExitStack() as files:
-        names = sorted(listed_files(path))
+        names = sorted(json.loads((path / "DONE").read_text()))
         yield StateReader(path, [files.enter_context(safe_open(path / name, "pt")) for name in names])
 
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
-from training.checkpoints.folder import is_whole
+from training import domain_weights
+from training.checkpoints.folder import digest, is_whole, new_part, publish
 from training.checkpoints.pieces import Place, StateFile, opened_state
 from training.checkpoints.weights import set_weights
-from training.devices.group import Group
+from training.devices.group import ALONE, Group
 from training.devices.single import Devices
-from training.spec import SpecError
+from training.durable import leading_lines
+from training.evaluation_steps import evaluation_steps
+from training.spec import RunSpec, SpecError
 
 
 def held_state(devices: Devices, group: Group, extra: Mapping[str, torch.Tensor] | None = None) -> StateFile:
@@ -41,11 +47,7 @@ def held_state(devices: Devices, group: Group, extra: Mapping[str, torch.Tensor]
 
 
 def whole_state(path: Path) -> Path:
-    """The path of a state, checked to be complete.
-
-    Raises:
-        SpecError: it is missing or not complete.
-    """
+    """The path of a state; raises SpecError where it is missing or not complete."""
     if not is_whole(path):
         raise SpecError(f"{path}: no complete state here; run its parent again")
     return path
@@ -78,14 +80,36 @@ def load_state_moments(state: Path, devices: Devices) -> None:
 def load_state_extra(state: Path) -> dict[str, torch.Tensor]:
     """The extra tensors of a state, by name."""
     with opened_state(state) as tensors:
-        names = [name for name in tensors.names if name.startswith("extra.")]
-        found = {name.removeprefix("extra."): tensors.read_whole(name) for name in names}
-        return {name: tensor for name, tensor in found.items() if tensor is not None}
+        found = {name: tensors.read_whole(name) for name in tensors.shapes if name.startswith("extra.")}
+        return {name.removeprefix("extra."): tensor for name, tensor in found.items() if tensor is not None}
 
 
 def saved_states(folder: Path) -> list[Path]:
     """All states in a run's folder, newest first, complete or not."""
     return sorted((folder / "resume").glob("step-*"), key=step_of, reverse=True)
+
+
+def resumable_state(spec: RunSpec, folder: Path) -> Path | None:
+    """The newest complete state of a run whose earlier lines are all in its files; None: there is none.
+
+    A state knows nothing of the points before it. If a disk error or a person shortened points.jsonl, the steps of the
+    missing lines are trained again, and give the same bytes.
+    """
+    evaluated = evaluation_steps(spec.evaluation, spec.steps)
+    points = [{"step": step, "corpus": corpus} for step in evaluated for corpus in spec.corpora]
+    # The evaluation at the step of a state is repeated.
+    last = _first_missing(folder / "points.jsonl", points, spec.steps)
+    if spec.reweighting is not None:
+        weights = [{"step": step} for step in domain_weights.logged_steps(spec.steps)]
+        # The line of a step is on disk before its state.
+        last = min(last, _first_missing(folder / domain_weights.PATH, weights, spec.steps + 1) - 1)
+    return next((state for state in saved_states(folder) if step_of(state) <= last and is_whole(state)), None)
+
+
+def _first_missing(path: Path, lines: Sequence[Mapping[str, Any]], none: int) -> int:
+    """Step of the first expected line that a file lacks; `none` where it has all."""
+    known = leading_lines(path, lines)
+    return lines[known]["step"] if known < len(lines) else none
 
 
 def drop_states(folder: Path, kept: Collection[int]) -> None:
@@ -103,3 +127,58 @@ def drop_later_states(folder: Path, step: int) -> None:
     for state in saved_states(folder):
         if step_of(state) > step:
             shutil.rmtree(state)
+
+
+class StateWriter:
+    """Writes resume states in the background, one at a time; keeps the newest `keep` and those of the steps in `kept`.
+
+    An error of a write, of any process, is raised by the first process' next call, or when the context ends.
+
+    Args:
+        folder: of the run.
+        keep, kept: see above.
+        group: those that write together, each its file, with no other call of theirs at the same time; ALONE in a
+            process that writes alone.
+    """
+
+    def __init__(self, folder: Path, keep: int, kept: Collection[int] = (), group: Group = ALONE) -> None:
+        self._folder, self._keep, self._kept, self._group = folder, keep, kept, group
+        self._thread = ThreadPoolExecutor(1)
+        self._writing: Future[None] | None = None
+
+    def __enter__(self) -> StateWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.wait()
+        finally:
+            self._thread.shutdown()
+
+    def write(self, step: int, file: StateFile) -> None:
+        """Start to write the state after a step: what `held_state` returned."""
+        self.wait()
+        if file.name:
+            self._writing = self._thread.submit(self._write, step, file)
+
+    def wait(self) -> None:
+        """Wait until the last state is on disk, with the files of all processes in the first one."""
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()
+
+    def _write(self, step: int, file: StateFile) -> None:
+        group, folder = self._group, self._folder / "resume"
+        part = group.broadcast(partial(new_part, folder, step))
+        try:
+            digests = dict(group.collect(lambda: (file.name, digest(file.save(part, step), flush=True))))
+            if group.first:
+                publish(part, folder / f"step-{step}", digests)
+        except BaseException:
+            if group.first:
+                shutil.rmtree(part, ignore_errors=True)
+            raise
+        if group.first:
+            states = [state for state in saved_states(self._folder) if step_of(state) not in self._kept]
+            for old in states[self._keep :]:
+                shutil.rmtree(old)

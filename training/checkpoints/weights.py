@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
-from training.checkpoints.folder import digest, disk_errors, is_whole, new_part, publish, removed_on_error
+from training.checkpoints.folder import digest, disk_errors, is_whole, new_part, publish
 from training.devices.single import Devices
 from training.loading import absent
 from training.spec import SpecError
@@ -34,16 +33,17 @@ def save_weights(
     if is_whole(target):
         return
     part = new_part(folder / "checkpoints", step)
-    with removed_on_error(part):
+    try:
         # transformers lets accelerate unwrap the model, which would import deepspeed.
         with disk_errors(part), absent("deepspeed"):
             model.save_pretrained(part, state_dict=weights)
         for file in tokenizer.iterdir():
             shutil.copy(file, part / file.name)
-        for file in part.iterdir():
-            with open(file, "rb") as stream:
-                os.fsync(stream.fileno())
-        publish(part, target, {name: digest(part / name) for name in ("config.json", "model.safetensors")})
+        digests = {file.name: digest(file, flush=True) for file in part.iterdir()}
+        publish(part, target, {name: digests[name] for name in ("config.json", "model.safetensors")})
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
 
 
 def load_weights(path: Path, model: PreTrainedModel) -> None:

@@ -7,13 +7,13 @@ the factor before every backward pass. The loss function does its own autocast o
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import os
 import warnings
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
@@ -29,10 +29,11 @@ from transformers import PreTrainedModel
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from training.devices.group import Group, Parallel
-from training.devices.single import Devices, Moments, StatePiece, adamw, one_device
-from training.devices.zero_pieces import KEYS, fragment, partition, set_fragment, set_partition
+from training.devices.single import Devices, Moments, StatePiece, adamw
 from training.objectives import Losses
 from training.spec import RunSpec
+
+_KEYS = ("exp_avg", "exp_avg_sq")
 
 
 class _WithLoss(torch.nn.Module):
@@ -49,138 +50,187 @@ class _WithLoss(torch.nn.Module):
         return self._losses(tokens)
 
 
-def ddp(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Parallel, group: Group) -> Devices:
-    """Full model in every process; gradients are averaged after the last micro-batch."""
-    options = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
-    accelerator = Accelerator(cpu=group.device.type == "cpu", kwargs_handlers=[options])
-    model = accelerator.prepare(_WithLoss(network, losses))
-    return dataclasses.replace(
-        one_device(network, losses, adamw(network, spec), spec.optimizer.clip),
-        losses=model,
-        accumulate=_synchronising(accelerator, model),
-        backward=lambda loss: (loss * group.count).backward(),
-        release=lambda: _release(accelerator),
-    )
+class _Synchronised(Devices):
+    """Devices whose gradients are averaged after the last micro-batch of a step, by a model in an accelerator."""
+
+    _accelerator: Accelerator
+    _model: torch.nn.Module
+    _group: Group
+
+    def accumulate(self, last: bool) -> AbstractContextManager[object]:
+        return contextlib.nullcontext() if last else self._accelerator.no_sync(self._model)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        (loss * self._group.count).backward()
+
+    def release(self) -> None:
+        _release(self._accelerator)
 
 
-def fsdp2(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Parallel, group: Group) -> Devices:
+class Ddp(_Synchronised):
+    """Full model in every process."""
+
+    def __init__(self, network: PreTrainedModel, losses: Losses, spec: RunSpec, group: Group) -> None:
+        options = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
+        self._accelerator = Accelerator(cpu=group.device.type == "cpu", kwargs_handlers=[options])
+        self._model, self._group = self._accelerator.prepare(_WithLoss(network, losses)), group
+        super().__init__(network, losses, spec)
+        self.losses = self._model
+
+
+class Fsdp2(_Synchronised):
     """Weights, gradients and moments sharded by layer; the weights of a layer are gathered for each of its passes."""
-    plugin = FullyShardedDataParallelPlugin(
-        fsdp_version=2,
-        reshard_after_forward=True,
-        auto_wrap_policy="transformer_based_wrap",
-        cpu_ram_efficient_loading=False,
-    )
-    if group.device.type == "cpu":
-        PartialState(cpu=True)
-        # accelerate does not shard on a CPU, though torch can.
-        PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
-    accelerator = Accelerator(fsdp_plugin=plugin)
-    optimizer = adamw(network, spec)
-    model, _ = accelerator.prepare(_WithLoss(network, losses), optimizer)
 
-    def piece(parameter: torch.nn.Parameter) -> StatePiece:
+    whole = False
+    sharded = True
+
+    def __init__(self, network: PreTrainedModel, losses: Losses, spec: RunSpec, group: Group) -> None:
+        plugin = FullyShardedDataParallelPlugin(
+            fsdp_version=2,
+            reshard_after_forward=True,
+            auto_wrap_policy="transformer_based_wrap",
+            cpu_ram_efficient_loading=False,
+        )
+        if group.device.type == "cpu":
+            PartialState(cpu=True)
+            # accelerate does not shard on a CPU, though torch can.
+            PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+        self._accelerator, self._group = Accelerator(fsdp_plugin=plugin), group
+        optimizer = adamw(network, spec)
+        self._model, _ = self._accelerator.prepare(_WithLoss(network, losses), optimizer)
+        super().__init__(network, self._model, spec, optimizer)
+
+    def weight(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        return parameter.detach().full_tensor()  # pyright: ignore[reportAttributeAccessIssue]
+
+    def piece(self, parameter: torch.nn.Parameter) -> StatePiece:
         assert isinstance(parameter, DTensor)
         assert parameter.placements == (Shard(0),)
         shape, mesh = tuple(parameter.shape), parameter.device_mesh
         # As torch.chunk splits rows: the last processes may have fewer, or none.
         row = min(mesh.get_local_rank() * -(-shape[0] // mesh.size()), shape[0])
-        moments = {key: _local(value) for key, value in optimizer.state.get(parameter, {}).items()}
+        moments = {key: _local(value) for key, value in self._optimizer.state.get(parameter, {}).items()}
         return StatePiece(shape, row * math.prod(shape[1:]), _local(parameter.detach()), moments)
 
-    def set_moments(parameter: torch.nn.Parameter, moments: Moments) -> None:
+    def set_moments(self, parameter: torch.nn.Parameter, moments: Moments) -> None:
         assert isinstance(parameter, DTensor)
-        local = parameter.to_local().shape
+        local, mesh = parameter.to_local().shape, parameter.device_mesh
         whole = {"shape": parameter.shape, "stride": parameter.stride()}
-        optimizer.state[parameter] = {
-            key: value.to(group.device)
-            if value.ndim == 0
-            else DTensor.from_local(
-                value.to(group.device).view(local), parameter.device_mesh, parameter.placements, **whole
-            )
-            for key, value in moments.items()
+        on_device = {key: value.to(self._group.device) for key, value in moments.items()}
+        self._optimizer.state[parameter] = {
+            key: DTensor.from_local(value.view(local), mesh, parameter.placements, **whole) if value.ndim else value
+            for key, value in on_device.items()
         }
 
-    return dataclasses.replace(
-        one_device(network, losses, optimizer, spec.optimizer.clip),
-        losses=model,
-        evaluation=model,
-        accumulate=_synchronising(accelerator, model),
-        backward=lambda loss: (loss * group.count).backward(),
-        weight=lambda parameter: parameter.detach().full_tensor(),  # pyright: ignore[reportCallIssue]
-        piece=piece,
-        set_moments=set_moments,
-        whole=False,
-        sharded=True,
-        release=lambda: _release(accelerator),
-    )
 
-
-def zero(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Parallel, group: Group) -> Devices:
+class Zero(Devices):
     """DeepSpeed with sharded moments (stage 1), gradients (2) and weights (3)."""
-    import deepspeed
-    from deepspeed.utils import safe_get_full_fp32_param
 
-    # DeepSpeed's calls raise one each time.
-    warnings.filterwarnings("ignore", "`torch.distributed.* is deprecated", FutureWarning)
-    # Its reduction through shared memory compiles for two minutes, and hangs when a process dies.
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    stage = int(parallel.kind[-1])
-    os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
-    plugin = DeepSpeedPlugin(hf_ds_config=_configuration(parallel, stage))
-    # Otherwise transformers builds every later model in shards, also those that first weights are copied from.
-    unset_hf_deepspeed_config()
-    batch, clip = spec.global_batch // group.count, spec.optimizer.clip
-    run_settings = {"train_micro_batch_size_per_gpu": batch, "gradient_clipping": clip}
-    for key in run_settings:
-        plugin.fill_match(key, must_match=False, **run_settings)
-    accelerator = Accelerator(deepspeed_plugin=plugin)
-    engine, _ = accelerator.prepare(_WithLoss(network, losses), adamw(network, spec))
-    outer, inner = engine.optimizer, engine.optimizer.optimizer
-    parts = outer.fp32_partitioned_groups_flat if stage == 3 else outer.single_partition_of_fp32_groups
-    for part in parts:
-        # The initial state of AdamW. DeepSpeed links the moments of all parts after the first part's first step, when
-        # those of the other parts would not exist yet.
-        zeros = {key: torch.zeros_like(part) for key in KEYS}
-        inner.state[part] = {"step": torch.zeros((), device=part.device), **zeros}
-    if stage < 3:
-        outer._lazy_init_hp_params_optimizer_state()
+    sharded = True
+
+    def __init__(
+        self, network: PreTrainedModel, losses: Losses, spec: RunSpec, group: Group, parallel: Parallel
+    ) -> None:
+        import deepspeed
+
+        # DeepSpeed's calls raise one each time.
+        warnings.filterwarnings("ignore", "`torch.distributed.* is deprecated", FutureWarning)
+        # Its reduction through shared memory compiles for two minutes, and hangs when a process dies.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        self._group, self._stage = group, int(parallel.kind[-1])
+        os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
+        plugin = DeepSpeedPlugin(hf_ds_config=_configuration(parallel, self._stage))
+        # Otherwise transformers builds every later model in shards, also those that first weights are copied from.
+        unset_hf_deepspeed_config()
+        batch, clip = spec.global_batch // group.count, spec.optimizer.clip
+        run_settings = {"train_micro_batch_size_per_gpu": batch, "gradient_clipping": clip}
+        for key in run_settings:
+            plugin.fill_match(key, must_match=False, **run_settings)
+        self._accelerator, optimizer = Accelerator(deepspeed_plugin=plugin), adamw(network, spec)
+        self._engine, _ = self._accelerator.prepare(_WithLoss(network, losses), optimizer)
+        super().__init__(network, self._engine, spec, self._engine.optimizer.optimizer)
+        self.evaluation, self.whole, outer = self._engine.module, self._stage < 3, self._engine.optimizer
+        self._parts = outer.fp32_partitioned_groups_flat if self._stage == 3 else outer.single_partition_of_fp32_groups
+        for part in self._parts:
+            # The initial state of AdamW. DeepSpeed links the moments of all parts after the first part's first step,
+            # when those of the other parts would not exist yet.
+            zeros = {key: torch.zeros_like(part) for key in _KEYS}
+            self._optimizer.state[part] = {"step": torch.zeros((), device=part.device), **zeros}
+        if self._stage < 3:
+            outer._lazy_init_hp_params_optimizer_state()
 
     @contextlib.contextmanager
-    def accumulate(last: bool) -> Iterator[None]:
-        engine.set_gradient_accumulation_boundary(last)
+    def accumulate(self, last: bool) -> Iterator[None]:
+        self._engine.set_gradient_accumulation_boundary(last)
         yield
 
-    def update(rate: float) -> float:
-        for settings in outer.param_groups:
+    def backward(self, loss: torch.Tensor) -> None:
+        self._engine.backward(loss * self._group.count)
+
+    def update(self, rate: float) -> float:
+        for settings in self._engine.optimizer.param_groups:
             settings["lr"] = rate
-        engine.step()
-        return float(engine.get_global_grad_norm())
+        self._engine.step()
+        return float(self._engine.get_global_grad_norm())
 
-    def piece(parameter: torch.nn.Parameter) -> StatePiece:
-        step = inner.state[parts[0]]["step"]
-        return partition(parameter, group.rank, step) if stage == 3 else fragment(parameter, step)
+    def weight(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        from deepspeed.utils import safe_get_full_fp32_param
 
-    def set_moments(parameter: torch.nn.Parameter, moments: Moments) -> None:
-        for part in parts:
-            inner.state[part]["step"].copy_(moments["step"])
-        set_pieces = set_partition if stage == 3 else set_fragment
-        set_pieces(parameter, {key: value.to(group.device) for key, value in moments.items()})
+        return _required(safe_get_full_fp32_param(parameter))
 
-    return Devices(
-        parameters=dict(network.named_parameters()),
-        losses=engine,
-        evaluation=engine.module,
-        accumulate=accumulate,
-        backward=lambda loss: engine.backward(loss * group.count),
-        update=update,
-        weight=lambda parameter: _required(safe_get_full_fp32_param(parameter)),
-        piece=piece,
-        set_moments=set_moments,
-        whole=stage < 3,
-        sharded=True,
-        release=lambda: _release(accelerator, engine),
-    )
+    def piece(self, parameter: torch.nn.Parameter) -> StatePiece:
+        step = self._optimizer.state[self._parts[0]]["step"]
+        return _partition(parameter, self._group.rank, step) if self._stage == 3 else _fragment(parameter, step)
+
+    def set_moments(self, parameter: torch.nn.Parameter, moments: Moments) -> None:
+        for part in self._parts:
+            self._optimizer.state[part]["step"].copy_(moments["step"])
+        set_pieces = _set_partition if self._stage == 3 else _set_fragment
+        set_pieces(parameter, {key: value.to(self._group.device) for key, value in moments.items()})
+
+    def release(self) -> None:
+        self._engine.destroy()
+        _release(self._accelerator)
+
+
+def _partition(parameter: torch.nn.Parameter, rank: int, step: torch.Tensor) -> StatePiece:
+    """Stage 3: the rank's of equal ranges of each parameter, of which the last may be cut or empty."""
+    from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_optimizer_state
+
+    whole = cast(Any, parameter)
+    weight = _required(safe_get_local_fp32_param(parameter))
+    start = min(rank * weight.numel(), whole.ds_numel)
+    # Padded at the end, so that all processes hold as much.
+    length = min(weight.numel(), whole.ds_numel - start)
+    moments = {key: _required(safe_get_local_optimizer_state(parameter, key))[:length] for key in _KEYS}
+    return StatePiece(tuple(whole.ds_shape), start, weight[:length], {"step": step, **moments})
+
+
+def _set_partition(parameter: torch.nn.Parameter, moments: Moments) -> None:
+    """Set the moments of `_partition`."""
+    from deepspeed.utils import safe_set_local_optimizer_state
+
+    for key in _KEYS:
+        padding = cast(Any, parameter).ds_tensor.numel() - moments[key].numel()
+        safe_set_local_optimizer_state(parameter, torch.nn.functional.pad(moments[key], (0, padding)), key)
+
+
+def _fragment(parameter: torch.nn.Parameter, step: torch.Tensor) -> StatePiece:
+    """Stages 1 and 2: what lies in this rank's range of all parameters in a row, often nothing or all."""
+    held = cast(Any, parameter)._hp_mapping
+    if held is None:
+        return StatePiece(tuple(parameter.shape), 0, torch.empty(0), {})
+    moments = {key: held.get_hp_fragment(key) for key in _KEYS}
+    start = held.lp_fragment_address.start
+    return StatePiece(tuple(parameter.shape), start, held.get_hp_fragment(), {"step": step, **moments})
+
+
+def _set_fragment(parameter: torch.nn.Parameter, moments: Moments) -> None:
+    """Set the moments of `_fragment`."""
+    held = cast(Any, parameter)._hp_mapping
+    if held is not None:
+        for key in _KEYS:
+            held.get_hp_fragment(key).copy_(moments[key])
 
 
 def _configuration(parallel: Parallel, stage: int) -> dict[str, Any]:
@@ -192,10 +242,6 @@ def _configuration(parallel: Parallel, stage: int) -> dict[str, Any]:
     return {**configuration, "gradient_accumulation_steps": 1, "zero_force_ds_cpu_optimizer": False}
 
 
-def _synchronising(accelerator: Accelerator, model: torch.nn.Module) -> Any:
-    return lambda last: contextlib.nullcontext() if last else accelerator.no_sync(model)
-
-
 def _local(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
@@ -205,9 +251,7 @@ def _required(tensor: torch.Tensor | None) -> torch.Tensor:
     return tensor
 
 
-def _release(accelerator: Accelerator, engine: Any = None) -> None:
-    if engine is not None:
-        engine.destroy()
+def _release(accelerator: Accelerator) -> None:
     accelerator.free_memory()
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()

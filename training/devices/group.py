@@ -56,27 +56,10 @@ class Group:
         The result must be picklable. All files of a run are written through this, so that a full disk ends all of its
         processes with the same error.
         """
-        if self.count == 1:
-            return make()
-        import torch
-
-        made, error = None, None
-        try:
-            made = make() if self.first else None
-        except Exception as caught:
-            error = caught
-        box = [(made, error)]
-        torch.distributed.broadcast_object_list(box, src=0, group=self.members, device=torch.device("cpu"))
-        made, error = box[0]
-        if error is not None:
-            raise error
-        return made  # pyright: ignore[reportReturnType]
+        return self.collect(make if self.first else lambda: None)[0]  # pyright: ignore[reportReturnType]
 
     def collect(self, make: Callable[[], T]) -> list[T]:
-        """Results of `make` in all processes by rank, or the first error raised in all.
-
-        The results must be picklable.
-        """
+        """Results of `make`, picklable, in all processes by rank, or the first error raised in all."""
         if self.count == 1:
             return [make()]
         import torch
@@ -115,13 +98,7 @@ class Group:
 
     def sum(self, value: float) -> float:
         """Sum of a number over the processes."""
-        if self.count == 1:
-            return value
-        import torch
-
-        number = torch.tensor(value, dtype=torch.float64)
-        torch.distributed.all_reduce(number, group=self.members)
-        return float(number)
+        return float(self.gather(np.array([value])).sum())
 
     def gather(self, values: np.ndarray) -> np.ndarray:
         """Concatenation of the processes' arrays, all of one shape, by rank: (count x n, ...)."""
@@ -176,7 +153,7 @@ def join(parallel: Parallel) -> Group:
     return group
 
 
-def spread_problem(parallel: Parallel, engine: str, global_batch: int, micro_batch: int) -> str | None:
+def parallel_problem(parallel: Parallel, engine: str, global_batch: int, micro_batch: int) -> str | None:
     """The first problem with distributing a run over devices in this way, in one line; None: there is none."""
     kind, processes = parallel.kind, parallel.processes
     if kind not in KINDS:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from transformers import PreTrainedModel
 
-from training.devices.group import Group, Parallel
-from training.devices.single import Devices, adamw, one_device
+from training.devices.group import Group
+from training.devices.single import Devices
 from training.objectives import Losses
-from training.spec import RunSpec
+from training.spec import Parallel, RunSpec
 
 
 def place_model(network: PreTrainedModel, losses: Losses, spec: RunSpec, parallel: Parallel, group: Group) -> Devices:
@@ -16,14 +15,16 @@ def place_model(network: PreTrainedModel, losses: Losses, spec: RunSpec, paralle
     network.to(group.device)  # pyright: ignore[reportArgumentType]
     _set_activation_checkpointing(network, parallel.activation_checkpointing)
     if group.device.type != "cpu":
-        losses = _on_device(losses, group.device)
+        on_device = losses
+        losses = lambda tokens: on_device(tokens.to(group.device, non_blocking=True))  # noqa: E731
     if parallel.kind == "single":
-        return one_device(network, losses, adamw(network, spec), spec.optimizer.clip)
+        return Devices(network, losses, spec)
     # Imported late: accelerate takes seconds, which a run on one device need not spend.
-    from training.devices.accelerated import ddp, fsdp2, zero
+    from training.devices.accelerated import Ddp, Fsdp2, Zero
 
-    kind = {"ddp": ddp, "fsdp2": fsdp2}.get(parallel.kind, zero)
-    return kind(network, losses, spec, parallel, group)
+    if parallel.kind in ("ddp", "fsdp2"):
+        return (Ddp if parallel.kind == "ddp" else Fsdp2)(network, losses, spec, group)
+    return Zero(network, losses, spec, group, parallel)
 
 
 def _set_activation_checkpointing(network: PreTrainedModel, enabled: bool) -> None:
@@ -36,7 +37,3 @@ def _set_activation_checkpointing(network: PreTrainedModel, enabled: bool) -> No
         getattr(network, f"{name}_checkpointing_enable")({"use_reentrant": False})
     else:
         getattr(network, f"{name}_checkpointing_disable")()
-
-
-def _on_device(losses: Losses, device: torch.device) -> Losses:
-    return lambda tokens: losses(tokens.to(device, non_blocking=True))

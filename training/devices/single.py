@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
+from transformers import PreTrainedModel
 
 from training.objectives import Losses
 from training.spec import RunSpec
@@ -31,74 +31,64 @@ class StatePiece:
     """Their moments, not copies; empty before the first step."""
 
 
-@dataclass(frozen=True)
 class Devices:
-    """A model on its devices. With several processes all of them call each function, in the same order."""
+    """A model on one device. Kinds of several processes are subclasses, of which all processes call each method, in the
+    same order.
 
-    parameters: dict[str, torch.nn.Parameter]
-    """Parameters by name; this process may hold only a shard of each."""
-    losses: Losses
-    """Loss function for training."""
-    evaluation: Losses
-    """Loss function for evaluation."""
-    accumulate: Callable[[bool], AbstractContextManager[object]]
-    """Context of a micro-batch's forward and backward pass; the argument is True for the last one of a step."""
-    backward: Callable[[torch.Tensor], None]
-    """Compute the gradient of this process' part of the step's loss; the parts of all processes are summed."""
-    update: Callable[[float], float]
-    """Clip, step the optimizer at a learning rate and clear the gradient; returns the gradient norm before clipping."""
-    weight: Callable[[torch.nn.Parameter], torch.Tensor]
-    """The full tensor of a parameter."""
-    piece: Callable[[torch.nn.Parameter], StatePiece]
-    """What this process holds of a parameter; nothing is sent."""
-    set_moments: Callable[[torch.nn.Parameter, Moments], None]
-    """Set the moments of this process' piece of a parameter, each flat; nothing is sent."""
-    whole: bool
+    Args:
+        network, losses: the model on its device, and its loss function.
+        spec: the run, whose gradient is clipped.
+        optimizer: over the model's parameters; None: `adamw`.
+    """
+
+    whole = True
     """Whether the model itself holds the full weights."""
-    sharded: bool
+    sharded = False
     """Whether the processes hold different pieces; otherwise each holds all."""
-    release: Callable[[], None]
-    """Release the devices; afterwards the model can be used again only if the kind is single."""
 
+    def __init__(
+        self, network: PreTrainedModel, losses: Losses, spec: RunSpec, optimizer: torch.optim.Optimizer | None = None
+    ) -> None:
+        self.losses = self.evaluation = losses
+        self.parameters = dict(network.named_parameters())
+        self._optimizer = optimizer or adamw(network, spec)
+        self._largest_norm = spec.optimizer.clip or math.inf
 
-def one_device(
-    network: torch.nn.Module, losses: Losses, optimizer: torch.optim.Optimizer, largest_norm: float
-) -> Devices:
-    """A model on one device, whose gradient is clipped to a norm of `largest_norm` (0: no clipping)."""
-    no_context = contextlib.nullcontext()
-    # Listed once: walking through all modules in each step is slow.
-    parameters = list(network.parameters())
+    def accumulate(self, last: bool) -> AbstractContextManager[object]:
+        """Context of a micro-batch's forward and backward pass; `last`: of a step."""
+        return contextlib.nullcontext()
 
-    def update(rate: float) -> float:
-        for group in optimizer.param_groups:
+    def backward(self, loss: torch.Tensor) -> None:
+        """Compute the gradient of this process' part of the step's loss; the parts of all processes are summed."""
+        loss.backward()
+
+    def update(self, rate: float) -> float:
+        """Clip, step the optimizer at a rate and clear the gradient; returns the gradient norm before clipping."""
+        for group in self._optimizer.param_groups:
             group["lr"] = rate
-        norm = torch.nn.utils.clip_grad_norm_(parameters, largest_norm or math.inf)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        # Listed once: walking through all modules in each step is slow.
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self._largest_norm)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
         # Last, because it waits for the GPU.
         return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)  # pyright: ignore
 
-    def piece(parameter: torch.nn.Parameter) -> StatePiece:
-        return StatePiece(tuple(parameter.shape), 0, parameter.detach(), dict(optimizer.state.get(parameter, {})))
+    def weight(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """The full tensor of a parameter."""
+        return parameter.detach()
 
-    def set_moments(parameter: torch.nn.Parameter, moments: Moments) -> None:
+    def piece(self, parameter: torch.nn.Parameter) -> StatePiece:
+        """What this process holds of a parameter; nothing is sent."""
+        moments = dict(self._optimizer.state.get(parameter, {}))
+        return StatePiece(tuple(parameter.shape), 0, parameter.detach(), moments)
+
+    def set_moments(self, parameter: torch.nn.Parameter, moments: Moments) -> None:
+        """Set the moments of this process' piece of a parameter, each flat; nothing is sent."""
         shaped = {key: value.view(parameter.shape) if value.ndim else value for key, value in moments.items()}
-        optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in shaped.items()}
+        self._optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in shaped.items()}
 
-    return Devices(
-        parameters=dict(network.named_parameters()),
-        losses=losses,
-        evaluation=losses,
-        accumulate=lambda last: no_context,
-        backward=lambda loss: loss.backward(),
-        update=update,
-        weight=lambda parameter: parameter.detach(),
-        piece=piece,
-        set_moments=set_moments,
-        whole=True,
-        sharded=False,
-        release=lambda: None,
-    )
+    def release(self) -> None:
+        """Release the devices; afterwards the model can be used again only if the kind is single."""
 
 
 def adamw(network: torch.nn.Module, spec: RunSpec) -> torch.optim.AdamW:

@@ -11,13 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.checkpoints.folder import flushed_digest
+from training.checkpoints.folder import digest
 from training.checkpoints.pieces import StateFile, opened_state
 from training.spec import SpecError
 
 
 def _write(folder: Path, files: list[StateFile]) -> Path:
-    digests = {file.name: flushed_digest(file.save(folder, 3)) for file in files}
+    digests = {file.name: digest(file.save(folder, 3), flush=True) for file in files}
     (folder / "DONE").write_text(json.dumps(digests))
     return folder
 
@@ -58,7 +58,7 @@ def test_types_and_numbers_without_dimension_are_kept(tmp_path):
             read = state.read_whole(name)
             assert (read.dtype, read.shape, read.tolist()) == (tensor.dtype, tensor.shape, tensor.tolist())
         assert state.read_whole("absent") is None
-        assert sorted(state.names) == sorted(tensors)
+        assert sorted(state.shapes) == sorted(tensors)
 
 
 def test_what_is_read_does_not_change_the_file(tmp_path):

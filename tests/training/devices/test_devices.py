@@ -8,12 +8,13 @@ import shutil
 import signal
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
-from tests.training.runs import all_done, diverging, in_process, points_of, together, train_run
+from tests.training.runs import all_done, begin_from, diverging, in_process, points_of, together, train_run
 from training.attempt import LeaseLostError, attempts
 from training.devices.group import ALONE, Group, Parallel, join, leave
 from training.durable import read_lines_whole
@@ -40,21 +41,10 @@ def _run(group: Group, spec: RunSpec, folder: Path, manifest: Path, kind: str, *
         return str(error)
 
 
-def _copied(group: Group, start: Path, step: int, folder: Path) -> None:
-    """Let a run begin from another's state, of whose points it keeps those before."""
-    name = f"resume/step-{step}"
-
-    def copy() -> None:
-        shutil.copytree(start / name, folder / name)
-        shutil.copy(start / "points.jsonl", folder)
-
-    group.broadcast(copy)
-
-
 def _alone(jobs: list[tuple[RunSpec, Path, Path | None, int]], manifest: Path) -> None:
     for spec, folder, start, step in jobs:
         if start is not None:
-            _copied(ALONE, start, step, folder)
+            begin_from(start, step, folder)
         assert _run(ALONE, spec, folder, manifest, "single") == Exit.DONE
 
 
@@ -66,13 +56,13 @@ def _all_jobs(rank: int, spec: RunSpec, base: Path, manifest: Path) -> None:
     before = base / "single"
     for kind, step in CHAIN[:-1]:
         folder = base / f"chain-{kind}"
-        _copied(group, before, step, folder)
+        group.broadcast(partial(begin_from, before, step, folder))
         outcomes[folder.name] = _run(group, spec, folder, manifest, kind, micro_batch=1)
         before = folder
     half = dataclasses.replace(spec, precision="bf16")
     for kind in ("ddp", "fsdp2", "zero3"):
         for name, of, options in (("checkpointed", spec, {"activation_checkpointing": True}), ("bf16", half, {})):
-            _copied(group, base / "single", 40, base / f"{name}-{kind}")
+            group.broadcast(partial(begin_from, base / "single", 40, base / f"{name}-{kind}"))
             outcomes[f"{name}-{kind}"] = _run(group, of, base / f"{name}-{kind}", manifest, kind, **options)
     outcomes["wild"] = _run(group, diverging(spec), base / "wild", manifest, "ddp")
     if rank == 1:

@@ -5,7 +5,6 @@ import errno
 import functools
 import json
 import os
-import shutil
 import signal
 from pathlib import Path
 
@@ -15,10 +14,10 @@ from safetensors import safe_open
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tests.training.runs import all_done, in_process, points_of, together, train_run
+from tests.training.runs import all_done, begin_from, in_process, losses_of, together, train_run
 from training.checkpoints import pieces, states
 from training.checkpoints.folder import is_whole
-from training.checkpoints.state_writer import StateWriter
+from training.checkpoints.states import StateWriter
 from training.devices.group import Group, Parallel, join, leave
 from training.evaluation_steps import EvaluationPolicy
 from training.run import Exit
@@ -129,7 +128,7 @@ def _pair(rank: int, spec: RunSpec, base: Path, manifest: Path) -> None:
 def _four(rank: int, spec: RunSpec, base: Path, manifest: Path) -> None:
     group = join(Parallel("ddp", 4, timeout=60.0))
     for kind, after in NEXT.items():
-        group.broadcast(functools.partial(_continue, base / kind, 4, base / f"{kind}-{after}"))
+        group.broadcast(functools.partial(begin_from, base / kind, 4, base / f"{kind}-{after}"))
         assert _run(group, spec, base / f"{kind}-{after}", manifest, after) == Exit.DONE
     leave(group)
 
@@ -138,15 +137,9 @@ def _two_again(rank: int, spec: RunSpec, base: Path, manifest: Path) -> None:
     group = join(Parallel("ddp", 2, timeout=60.0))
     for kind, after in NEXT.items():
         run = base / f"{kind}-{after}-two"
-        group.broadcast(functools.partial(_continue, base / f"{kind}-{after}", 8, run))
+        group.broadcast(functools.partial(begin_from, base / f"{kind}-{after}", 8, run))
         assert _run(group, spec, run, manifest, after) == Exit.DONE
     leave(group)
-
-
-def _continue(start: Path, step: int, folder: Path) -> None:
-    """Let a run begin from another's state, of whose points it keeps those before."""
-    shutil.copytree(start / "resume" / f"step-{step}", folder / "resume" / f"step-{step}")
-    shutil.copy(start / "points.jsonl", folder)
 
 
 def _single(jobs: list[tuple[RunSpec, Path, Path | None]], manifest: Path) -> None:
@@ -170,10 +163,6 @@ def base(short, manifest, tmp_path_factory) -> Path:
     assert all_done(together(_pair, short, folder, manifest.folder))
     assert all_done(together(_four, short, folder, manifest.folder, count=4))
     return folder
-
-
-def _losses(folder: Path) -> list[float]:
-    return [point["loss"] for point in points_of(folder)]
 
 
 def _weights(folder: Path) -> int:
@@ -201,7 +190,7 @@ def test_a_process_saves_what_it_holds_and_allocates_no_more(kind, base):
 def test_four_processes_of_another_kind_continue_it(kind, base):
     run = base / f"{kind}-{NEXT[kind]}"
     assert len(list((run / "resume" / "step-8").glob("state-*"))) == 4
-    assert _losses(run) == pytest.approx(_losses(base / "single"), abs=1e-6)
+    assert losses_of(run) == pytest.approx(losses_of(base / "single"), abs=1e-6)
     if NEXT[kind] == "fsdp2":
         with safe_open(run / "resume" / "step-8" / "state-3.safetensors", "pt") as last:
             held = {name: last.get_slice(name).get_shape() for name in last.keys()}  # noqa: SIM118
@@ -212,11 +201,11 @@ def test_four_processes_of_another_kind_continue_it(kind, base):
 def test_one_process_continues_what_four_saved(short, base, manifest):
     jobs = []
     for kind, after in NEXT.items():
-        _continue(base / f"{kind}-{after}", 8, base / f"{kind}-{after}-single")
+        begin_from(base / f"{kind}-{after}", 8, base / f"{kind}-{after}-single")
         jobs.append((short, base / f"{kind}-{after}-single", None))
     assert in_process(_single, jobs, manifest.folder) == 0
     for _, folder, _ in jobs:
-        assert _losses(folder) == pytest.approx(_losses(base / "single"), abs=1e-6)
+        assert losses_of(folder) == pytest.approx(losses_of(base / "single"), abs=1e-6)
 
 
 def test_two_processes_of_the_same_kind_continue_what_four_saved(short, base, manifest):
@@ -224,22 +213,22 @@ def test_two_processes_of_the_same_kind_continue_what_four_saved(short, base, ma
     for kind, after in NEXT.items():
         run = base / f"{kind}-{after}-two"
         assert json.loads((run / "attempts" / "001.json").read_text())["from_step"] == 8
-        assert _losses(run) == pytest.approx(_losses(base / "single"), abs=1e-6)
+        assert losses_of(run) == pytest.approx(losses_of(base / "single"), abs=1e-6)
 
 
 def test_a_branch_starts_from_a_sharded_state(short, base, manifest):
     child = dataclasses.replace(short, phase="continual", initial=Initial("run", run="parent", step=8, moments=True))
     jobs = [(child, base / f"branch-{kind}", base / kind / "resume" / "step-8") for kind in ("single", *KINDS)]
     assert in_process(_single, jobs, manifest.folder) == 0
-    expected = _losses(base / "branch-single")
-    assert expected != _losses(base / "single")
+    expected = losses_of(base / "branch-single")
+    assert expected != losses_of(base / "single")
     for kind in KINDS:
-        assert _losses(base / f"branch-{kind}") == pytest.approx(expected, abs=1e-6)
+        assert losses_of(base / f"branch-{kind}") == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_damaged_piece_is_refused_and_the_state_before_is_taken(short, base, manifest, tmp_path):
     for step in KEPT:
-        _continue(base / "zero1", step, tmp_path / "run")
+        begin_from(base / "zero1", step, tmp_path / "run")
     newest = tmp_path / "run" / "resume" / "step-8"
     piece = newest / "state-1.safetensors"
     data = bytearray(piece.read_bytes())
@@ -250,13 +239,13 @@ def test_a_damaged_piece_is_refused_and_the_state_before_is_taken(short, base, m
     assert str(error.value) == f"{newest}: no complete state here; run its parent again"
     assert in_process(_single, [(short, tmp_path / "run", None)], manifest.folder) == 0
     assert json.loads((tmp_path / "run" / "attempts" / "001.json").read_text())["from_step"] == 4
-    assert _losses(tmp_path / "run") == pytest.approx(_losses(base / "single"), abs=1e-6)
+    assert losses_of(tmp_path / "run") == pytest.approx(losses_of(base / "single"), abs=1e-6)
 
 
 def test_a_full_disk_of_one_process_ends_all_and_leaves_no_half_state(base):
     heard = [(base / f"full-{rank}").read_text() for rank in (0, 1)]
     assert heard == [f"{os.strerror(errno.ENOSPC)} ['step-4']"] * 2
-    assert _losses(base / "full") == pytest.approx(_losses(base / "single"), abs=1e-6)
+    assert losses_of(base / "full") == pytest.approx(losses_of(base / "single"), abs=1e-6)
 
 
 def test_states_are_written_while_the_main_threads_speak(base):
@@ -301,4 +290,4 @@ def test_a_kill_between_the_writes_leaves_no_state(kind, victim, place, short, b
     assert all(name.startswith(".step-") for name in left[:-1])
     assert in_process(_single, [(short, tmp_path, None)], manifest.folder) == 0
     assert not list(tmp_path.glob("*/.step-*.part"))
-    assert _losses(tmp_path) == pytest.approx(_losses(base / "single"), abs=1e-6)
+    assert losses_of(tmp_path) == pytest.approx(losses_of(base / "single"), abs=1e-6)
