@@ -7,12 +7,12 @@ Megatron-LM, NeMo and torchtitan count tokens.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import yaml
 
 from pipeline.cli.trainers.plan import TrainerCorpus, TrainingPlan
 
+Settings = dict[str, object]
 Config = tuple[str, list[str]]
 """The text of a configuration, and what it cannot express, a line each."""
 
@@ -93,7 +93,7 @@ def megatron(plan: TrainingPlan) -> Config:
     """Arguments of Megatron-LM's pretrain_gpt.py, one a line."""
     schedule, missing = plan.schedule, []
     style = {"none": "constant", "cosine": "cosine", "linear": "linear"}.get(schedule.decay, "")
-    flags: dict[str, Any] = {}
+    flags: Settings = {}
     if schedule.decay != "none" and (plan.stable or not style):
         shapes = {"linear": "linear", "cosine": "cosine", "one_minus_sqrt": "minus_sqrt"}
         if schedule.decay in shapes:
@@ -133,7 +133,7 @@ def megatron(plan: TrainingPlan) -> Config:
 def nemo(plan: TrainingPlan) -> Config:
     """YAML that overrides NeMo's megatron_gpt_config.yaml (megatron_gpt_pretraining.py)."""
     schedule, missing = plan.schedule, []
-    sched: dict[str, Any] = {"warmup_steps": schedule.warmup, "min_lr": schedule.final * plan.peak}
+    sched: Settings = {"warmup_steps": schedule.warmup, "min_lr": schedule.final * plan.peak}
     if schedule.decay == "cosine" and not plan.stable:
         sched = {"name": "CosineAnnealing", **sched, "constant_steps": 0}
     elif schedule.decay in ("linear", "polynomial"):
@@ -227,7 +227,7 @@ SETTINGS = dict(
     return text, missing
 
 
-def scheduler(plan: TrainingPlan) -> tuple[str, dict[str, Any], str]:
+def scheduler(plan: TrainingPlan) -> tuple[str, Settings, str]:
     """Name and arguments of the learning-rate schedule in transformers, and what it cannot express."""
     schedule = plan.schedule
     if schedule.decay == "none":
@@ -239,12 +239,12 @@ def scheduler(plan: TrainingPlan) -> tuple[str, dict[str, Any], str]:
     names = {"linear": "linear", "cosine": "cosine", "one_minus_sqrt": "1-sqrt"}
     if schedule.decay not in names:
         return "constant_with_warmup", {}, _peak_held(plan)
-    given = {"num_decay_steps": schedule.decay_steps, "decay_type": names[schedule.decay]}
+    given: Settings = {"num_decay_steps": schedule.decay_steps, "decay_type": names[schedule.decay]}
     warm = "the warm-up starts at the final learning rate, not at 0" if schedule.warmup and schedule.final else ""
     return "warmup_stable_decay", given | {"min_lr_ratio": schedule.final}, warm
 
 
-def _trainer_arguments(plan: TrainingPlan) -> dict[str, Any]:
+def _trainer_arguments(plan: TrainingPlan) -> Settings:
     name, arguments, _ = scheduler(plan)
     return {
         "output_dir": f"{plan.study}-run",
@@ -292,7 +292,7 @@ def _by_document(plan: TrainingPlan, key: str) -> list[str]:
 _HUB = ("path", "name", "split")
 
 
-def _dataset(corpus: TrainerCorpus, keys: tuple[str, ...], local: dict[str, Any]) -> dict[str, Any]:
+def _dataset(corpus: TrainerCorpus, keys: tuple[str, ...], local: Settings) -> Settings:
     """The hub's name, subset and split of a corpus under these keys; of files `local`."""
     source = corpus.source
     if source.kind != "hub":
@@ -310,7 +310,7 @@ def _loader(corpus: TrainerCorpus) -> str:
     return next((kind for suffix, kind in kinds.items() if corpus.text.endswith(suffix)), "json")
 
 
-def _yaml(values: dict[str, Any]) -> str:
+def _yaml(values: Settings) -> str:
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=1000)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-from pipeline.launch.slurm.client import JobState, Queue, SchedulerError, scheduler_of
+from pipeline.launch.slurm.client import JobState, SchedulerError, scheduler_of
 from pipeline.launch.slurm.jobs import Job, read_jobs, task_states, with_known_numbers
 from pipeline.launch.slurm.submit import PREPARING
 from pipeline.study.context import Context
@@ -58,31 +58,33 @@ def with_job_states(context: Context, rows: list[RunStatus]) -> tuple[list[RunSt
     gone += [job.number for job in (*closing, *preparing) if job.token not in queue]
     ended = scheduler.ended(sorted({number for number in gone if number}))
 
-    def add_detail(row: RunStatus) -> RunStatus:
-        job, index, state = newest.get(row.run.spec.hash, (None, 0, None))
-        if job is None or row.run.spec.hash not in waiting:
-            return row
-        line = _line(job, index, state or ended.get((job.number or "", index)))
-        return dataclasses.replace(row, detail=f"{row.detail}  {line}".strip())
+    def state_of(job: Job, index: int = 0) -> JobState | None:
+        return queue.get(job.token, {}).get(index) or ended.get((job.number or "", index))
 
-    lines = []
+    lines, detailed = [], []
+    for row in rows:
+        if row.run.spec.hash in waiting and row.run.spec.hash in newest:
+            job, index, _ = newest[row.run.spec.hash]
+            line = _line(job, index, state_of(job, index))
+            row = dataclasses.replace(row, detail=f"{row.detail}  {line}".strip())
+        detailed.append(row)
     if len(rows) > MOST:
         states = [state for run, (_, _, state) in newest.items() if run in waiting]
         reasons = Counter(state.reason if state and state.alive else "job gone" for state in states)
         counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
         lines = [f"waiting: {counts}"] if counts else []
     for job in closing:
-        state = queue.get(job.token, {}).get(0) or ended.get((job.number or "", 0))
+        state = state_of(job)
         if state is None or state.state != "COMPLETED":
             lines.append(f"{job.kind}: {_line(job, 0, state)}")
-    lines += [_preparation_line(job, queue, ended) for job in preparing]
-    return [add_detail(row) for row in rows], lines
+    lines += [
+        _preparation_line(job, [state_of(job, index) for index in job.tasks.values() or (0,)]) for job in preparing
+    ]
+    return detailed, lines
 
 
-def _preparation_line(job: Job, queue: Queue, ended: Mapping[tuple[str, int], JobState]) -> str:
+def _preparation_line(job: Job, states: Sequence[JobState | None]) -> str:
     """How far the tasks of a job of cptlaw prepare are."""
-    tasks, number = queue.get(job.token, {}), job.number or ""
-    states = [tasks.get(index) or ended.get((number, index)) for index in job.tasks.values() or (0,)]
     counts = Counter(_word(state) for state in states)
     many = [f"{count:,} {word}" for word, count in counts.items()] if job.tasks else [*counts]
     line = f"prepare, {job.kind}: job {job.number}: {', '.join(many)}"
