@@ -10,8 +10,9 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.cli.words import names_and_keys, print_line
-from pipeline.plan.base_model import PACKAGES, BaseModel, bring_model
+from pipeline.plan.base_model import PACKAGES, bring_model
 from pipeline.question.messages import ConfigError
+from training.base_model.base_model import BaseModel
 from training.corpora.tokenizer import declared_separator
 from training.run import Exit
 

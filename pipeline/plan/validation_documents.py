@@ -7,12 +7,13 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.plan.model_shape import directory_of
-from pipeline.plan.prepare import progress_bar, sources_of, validation_set
+from pipeline.plan.prepare import progress_bar, sources_of, validation_path
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import ModelConfig, Question
 from pipeline.study.folder import Study
-from training.corpora.locations import is_url
+from training.corpora.locations import is_url, location
 from training.corpora.readers import open_reader
+from training.corpora.validation_choice import Choice, write_validation_set
 
 
 def choose_validation(question: Question, console: Console) -> None:
@@ -22,9 +23,6 @@ def choose_validation(question: Question, console: Console) -> None:
         ConfigError: no folder, no models, an impossible number; a line for each.
         CorpusError: a corpus or a model cannot be used.
     """
-    # torch is needed from here on.
-    from training.corpora.validation_choice import Choice, write_validation_set
-
     settings = question.validation
     choice = Choice(settings.sample, settings.keep, settings.worst, settings.tokens)
     problems = choice.problems("validation")
@@ -41,16 +39,13 @@ def choose_validation(question: Question, console: Console) -> None:
     pinned = {name: open_reader(name, source).pinned() for name, source in sources.items()}
     models = [directory for name in settings.models for directory in model_directories(name)]
     for name, source in pinned.items():
-        file = validation_set(question, name)
-        assert file is not None
+        file = location(validation_path(question, name) or "")
         if question.corpora.sources[name].validation is not None:
             console.print(f"{name}: uses its validation set {file}", highlight=False)
             continue
         file.parent.mkdir(parents=True, exist_ok=True)
         with progress_bar(console) as bar:
-            reader = open_reader(name, source, console.print)
-            documents, made_of = reader.documents(), reader.fingerprint()
-            write_validation_set(file, documents, made_of, models, choice, console.print, bar)
+            write_validation_set(file, open_reader(name, source, console.print), models, choice, bar)
     console.print(f"to use them: cptlaw prepare with corpora.validation={question.corpora.validation}")
 
 
@@ -65,11 +60,8 @@ def model_directories(name: str) -> list[Path]:
     study = Study(Path(name))
     if not study.plan_file.exists():
         return [directory_of(ModelConfig(name="validation", path=name))]
-    last = [
-        study.runs / run.name / "checkpoints" / f"step-{run.spec.steps}"
-        for run in study.read_plan()
-        if run.role == "pretrain"
-    ]
+    runs = [run for run in study.read_plan() if run.role == "pretrain"]
+    last = [study.runs / run.name / "checkpoints" / f"step-{run.spec.steps}" for run in runs]
     complete = [directory for directory in last if (directory / "config.json").exists()]
     if not complete:
         raise ConfigError([f"validation.models: {name} has no finished pre-training run; run cptlaw train on it first"])

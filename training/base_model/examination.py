@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
+from training.base_model.base_model import BaseModel
 from training.corpora.tokenizer import end_of_text_id, load_tokenizer, vocabulary_problem
 from training.model import model_from_directory, non_finite_weight
-from training.parameters import Size, model_size
+from training.parameters import model_size
 from training.spec import SpecError
 
 NONE = "none"
@@ -43,25 +44,10 @@ PLAIN_ENGLISH = (
 """Texts of about a hundred tokens each, on which the perplexity by preceding token is measured."""
 
 
-class Examination(NamedTuple):
-    """What a base model is, as measured."""
-
-    model_type: str
-    """Architecture, as transformers names it."""
-    size: Size
-    """Its parameters."""
-    perplexity: dict[str, float]
-    """Token before a text -> perplexity of PLAIN_ENGLISH from the second token on; NONE: nothing before it."""
-    separator: str
-    """The token that should precede a document."""
-    end_of_text: str
-    """The token that precedes it where nothing else is said."""
-    chat_template: bool
-    """Whether its tokenizer has one."""
-
-
-def examine(folder: Path) -> Examination:
+def examine(folder: Path, source: str, names: str) -> BaseModel:
     """Load a Hugging Face directory as a run would, check it, and measure the perplexity by preceding token.
+
+    `source` is where its weights come from; `names` are its names, in which "instruct" or "chat" tells its kind.
 
     Raises:
         SpecError: no model in it, a weight that is not finite, or a tokenizer that does not belong to the model.
@@ -79,12 +65,21 @@ def examine(folder: Path) -> Examination:
     named = dict.fromkeys([end, tokenizer.bos_token, tokenizer.eos_token, *CANDIDATES])
     candidates = {token: known[token] for token in named if token in known}
     texts = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in PLAIN_ENGLISH]
-    found = {token: perplexity(model, texts, [number]) for token, number in candidates.items()}
-    best = min(found, key=lambda token: found[token])
-    separator = best if found[best] < (1 - MARGIN) * found[end] else end
+    values = {token: perplexity(model, texts, [number]) for token, number in candidates.items()}
+    best = min(values, key=lambda token: values[token])
+    word = re.search(r"instruct|chat|(?<![a-z])(it|sft|dpo)(?![a-z])", names, re.IGNORECASE)
+    by_template = "its tokenizer has a chat template" if tokenizer.chat_template else ""
     size = model_size(model.config.to_dict(), 1)
-    found[NONE] = perplexity(model, texts, [])
-    return Examination(model.config.model_type, size, found, separator, end, bool(tokenizer.chat_template))
+    return BaseModel(
+        source=source,
+        instruction_tuned=f"its name has {word.group()!r}" if word else by_template,
+        model_type=model.config.model_type,
+        parameters=size.total,
+        non_embedding=size.non_embedding,
+        perplexity=values | {NONE: perplexity(model, texts, [])},
+        separator=best if values[best] < (1 - MARGIN) * values[end] else end,
+        end_of_text=end,
+    )
 
 
 @torch.inference_mode()

@@ -71,8 +71,5 @@ def sampled(documents: Iterable[tuple[str, str]], count: int) -> list[tuple[str,
     >>> [name for name, _ in sampled([("a", "one"), ("b", "two"), ("c", "six")], 2)]
     ['c', 'b']
     """
-    kept: list[tuple[int, int, tuple[str, str]]] = []  # a heap, the highest hash first
-    for number, document in enumerate(documents):
-        entry = (-document_hash(document[0], "validation"), -number, document)
-        (heapq.heappush if len(kept) < count else heapq.heappushpop)(kept, entry)
-    return [document for _, _, document in sorted(kept, reverse=True)]
+    entries = ((document_hash(one[0], "validation"), number, one) for number, one in enumerate(documents))
+    return [document for _, _, document in heapq.nsmallest(count, entries)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from training.corpora.documents import CorpusError, json_hash
 from training.corpora.files import check_columns, content_hash, document_of
@@ -49,25 +50,32 @@ class HubReader(Reader):
         first = dataclasses.replace(self.source, max_bytes=min(max_bytes, self.source.max_bytes or max_bytes))
         return list(HubReader(self.name, first).documents())
 
+    def _opened(self) -> Any:
+        name, revision = self.source.name, self.source.revision
+        if Path(name).is_dir():
+            revision = None
+        elif _checked_name(name) and _offline():
+            # `datasets` streams from the folder in the hub's cache, but not by name.
+            name, revision = str(_cached(name, revision)), None
+        import datasets
+
+        datasets.disable_progress_bars()
+        with _refused(name):
+            return datasets.load_dataset(
+                name, self.source.subset, split=self.source.split, revision=revision, streaming=True
+            )
+
     def rows(self, shard: Shard | None, after: int, state: Any) -> Iterator[Row]:
-        source = self.source
-        stream = _opened(source.name, source.subset, source.split, source.revision)
+        source, stream = self.source, self._opened()
         if state is not None:
             stream.load_state_dict(state)
         needed = [column for column in (source.column, source.group) if column is not None]
-        for number, row in enumerate(_checked(source.name, stream), start=after + 1):
-            label = f"{source.name} {source.split} row {number}"
-            check_columns(label, [*needed, *source.filter_columns], list(row))
-            document, text = document_of(row, source.column, source.group, f"{source.split}:{number}", label)
-            yield Row(document, text, row, label, None, stream.state_dict)
-
-
-def _checked(name: str, stream: Any) -> Iterator[dict[str, Any]]:
-    try:
-        yield from stream
-    # The exception depends on file format, network and version.
-    except Exception as error:
-        _refuse(name, error)
+        with _refused(source.name):
+            for number, row in enumerate(stream, start=after + 1):
+                label = f"{source.name} {source.split} row {number}"
+                check_columns(label, [*needed, *source.filter_columns], list(row))
+                document, text = document_of(row, source.column, source.group, f"{source.split}:{number}", label)
+                yield Row(document, text, row, label, None, stream.state_dict)
 
 
 def pinned_revision(name: str, revision: str | None) -> str | None:
@@ -82,17 +90,15 @@ def pinned_revision(name: str, revision: str | None) -> str | None:
         if revision is not None:
             raise CorpusError(f"{name}: a local folder has no revision ({revision}); leave revision=null")
         return None
-    _check_name(name)
+    _checked_name(name)
     if revision is not None and re.fullmatch(r"[0-9a-f]{40}", revision):
         return revision
     if _offline():
         return _cached(name, revision).name
     from huggingface_hub import HfApi
 
-    try:
+    with _refused(name):
         return HfApi().dataset_info(name, revision=revision, timeout=_SECONDS).sha
-    except Exception as error:
-        _refuse(name, error)
 
 
 def folder_fingerprint(folder: str | os.PathLike[str]) -> str:
@@ -101,29 +107,9 @@ def folder_fingerprint(folder: str | os.PathLike[str]) -> str:
     Raises:
         CorpusError: a file cannot be read.
     """
-    folder = Path(folder)
-    files = sorted(
-        (path.relative_to(folder).as_posix(), path)
-        for path in folder.rglob("*")
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
-    return json_hash([[name, content_hash(path)] for name, path in files])
-
-
-def _opened(name: str, subset: str | None, split: str, revision: str | None) -> Any:
-    local = Path(name).is_dir()
-    if not local:
-        _check_name(name)
-        if _offline():
-            # `datasets` streams from the folder in the hub's cache, but not by name.
-            name, local = str(_cached(name, revision)), True
-    import datasets
-
-    datasets.disable_progress_bars()
-    try:
-        return datasets.load_dataset(name, subset, split=split, revision=None if local else revision, streaming=True)
-    except Exception as error:
-        _refuse(name, error)
+    files = {path.relative_to(folder): path for path in Path(folder).rglob("*") if path.is_file()}
+    shown = {name.as_posix(): path for name, path in files.items() if not any(p.startswith(".") for p in name.parts)}
+    return json_hash([[name, content_hash(path)] for name, path in sorted(shown.items())])
 
 
 def _offline() -> bool:
@@ -145,27 +131,35 @@ def _cached(name: str, revision: str | None) -> Path:
         ) from error
 
 
-def _check_name(name: str) -> None:
+def _checked_name(name: str) -> str:
     if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
         raise CorpusError(f"{name}: no such folder, and not a name on the hub; allowed: owner/name, or a local folder")
+    return name
 
 
-def _refuse(name: str, error: Exception) -> NoReturn:
+@contextlib.contextmanager
+def _refused(name: str) -> Iterator[None]:
+    """Turn an error of `datasets` or the hub into one line; its type depends on file format, network and version."""
     from huggingface_hub import errors
 
-    chain: list[BaseException] = [error]
-    while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and cause not in chain:
-        chain.append(cause)
-    message = first_line(error)
-    if any(isinstance(one, errors.GatedRepoError) for one in chain):
-        reason = "gated; accept its terms on its page and log in with hf auth login"
-    elif any(isinstance(one, errors.RepositoryNotFoundError | errors.RevisionNotFoundError) for one in chain):
-        reason = f"no such data set or revision on the hub, or not yours to read ({message})"
-    elif any(isinstance(one, ConnectionError | TimeoutError) or type(one).__module__ in _HTTP for one in chain):
-        reason = (
-            f"the Hugging Face hub cannot be reached ({message}); go online, or set HF_HUB_OFFLINE=1 if it is in the "
-            "cache, or name a local folder"
-        )
-    else:
-        reason = f"cannot be read by datasets ({message})"
-    raise CorpusError(f"{name}: {reason}") from error
+    try:
+        yield
+    except CorpusError:
+        raise
+    except Exception as error:
+        chain: list[BaseException] = [error]
+        while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and cause not in chain:
+            chain.append(cause)
+        message = first_line(error)
+        if any(isinstance(one, errors.GatedRepoError) for one in chain):
+            reason = "gated; accept its terms on its page and log in with hf auth login"
+        elif any(isinstance(one, errors.RepositoryNotFoundError | errors.RevisionNotFoundError) for one in chain):
+            reason = f"no such data set or revision on the hub, or not yours to read ({message})"
+        elif any(isinstance(one, ConnectionError | TimeoutError) or type(one).__module__ in _HTTP for one in chain):
+            reason = (
+                f"the Hugging Face hub cannot be reached ({message}); go online, or set HF_HUB_OFFLINE=1 if it is in "
+                "the cache, or name a local folder"
+            )
+        else:
+            reason = f"cannot be read by datasets ({message})"
+        raise CorpusError(f"{name}: {reason}") from error

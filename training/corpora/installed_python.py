@@ -12,6 +12,7 @@ import platform
 import re
 import sysconfig
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,14 +54,14 @@ class InstalledReader(Reader):
 
     def fingerprint(self) -> str:
         """Hash of the versions and settings that decide the documents."""
-        part, exclude, max_bytes = self.source.part, self.source.exclude, self.source.max_bytes
-        _check(part, exclude)
+        part = self.source.part
+        _check(part, self.source.exclude)
         packages = sorted({folder.split("/")[0] for folder in PARTS[part]})
         description = {
             "rules": _RULES,
             "part": part,
-            "exclude": sorted(set(exclude)),
-            "max_bytes": max_bytes,
+            "exclude": sorted(set(self.source.exclude)),
+            "max_bytes": self.source.max_bytes,
             # The parser decides what a docstring is, so Python's version matters for prose too.
             "python": f"{platform.python_implementation()} {platform.python_version()}",
             "packages": {package: _version(package) for package in packages},
@@ -105,27 +106,24 @@ def _files(part: str, exclude: Sequence[str]) -> list[tuple[str, Path]]:
     _check(part, exclude)
     if part == "code":
         root = Path(sysconfig.get_path("stdlib"))
-        found = _python_files(root, "", _TEST_FOLDERS | _NOT_CODE)
         # Generated when this Python was built, with paths of that machine.
-        return [file for file in found if not file[0].startswith(("_sysconfigdata", "sitecustomize", "config-"))]
+        left_out = ("_sysconfigdata", "sitecustomize", "config-")
+        files = _python_files(root, "", _TEST_FOLDERS | _NOT_CODE)
+        return [file for file in files if not file[0].startswith(left_out)]
     left_out = tuple(f"{folder}/" for name in exclude for folder in PARTS[name])
     files = []
     for folder in PARTS[part]:
         package, _, inner = folder.partition("/")
-        found = _python_files(_package_folder(package) / inner, f"{folder}/", _TEST_FOLDERS)
-        files += [file for file in found if not file[0].startswith(left_out)] if left_out else found
-    return sorted(files)
+        files += _python_files(_package_folder(package) / inner, f"{folder}/", _TEST_FOLDERS)
+    return sorted(file for file in files if not file[0].startswith(left_out))
 
 
 def _python_files(root: Path, prefix: str, skipped: set[str]) -> list[tuple[str, Path]]:
     files = []
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in skipped]
-        for name in names:
-            path = Path(folder, name)
-            if name.endswith(".py") and path.is_file():
-                files.append((prefix + path.relative_to(root).as_posix(), path))
-    return sorted(files)
+        files += [path for name in names if name.endswith(".py") and (path := Path(folder, name)).is_file()]
+    return sorted((prefix + path.relative_to(root).as_posix(), path) for path in files)
 
 
 def _package_folder(package: str) -> Path:
@@ -151,13 +149,13 @@ def _prose(name: str, source: bytes) -> Iterator[tuple[str, str]]:
     tree = _parsed(source) if b'"""' in source or b"'''" in source else None
     if tree is None:
         return
-    used: dict[str, int] = {}
+    used = Counter[str]()
     for qualified, node in _documented(tree):
         text = ast.get_docstring(node)
         if text is None or len(text) < _SHORTEST_PROSE or _SURROGATE.search(text):
             continue
         # Overloads and properties repeat a name within a file.
-        used[qualified] = used.get(qualified, 0) + 1
+        used[qualified] += 1
         repeat = f":{used[qualified]}" if used[qualified] > 1 else ""
         yield f"{name}#{qualified}{repeat}", text + "\n"
 
@@ -187,10 +185,8 @@ def without_docstrings(source: bytes, tree: ast.Module | None = None) -> bytes:
         start, end = first.lineno - 1, (first.end_lineno or first.lineno) - 1
         before, after = lines[start][: first.col_offset], lines[end][first.end_col_offset :]
         alone = not before.strip() and not after.strip()
-        if alone and (len(node.body) > 1 or isinstance(node, ast.Module)):
-            lines[start : end + 1] = []
-        else:
-            lines[start : end + 1] = [before + b"pass" + after]
+        gone = alone and (len(node.body) > 1 or isinstance(node, ast.Module))
+        lines[start : end + 1] = [] if gone else [before + b"pass" + after]
     return b"".join(lines)
 
 
@@ -221,9 +217,8 @@ def _quiet_parsing() -> Iterator[None]:
     # Parsing creates millions of nodes without cycles; garbage collection doubles its time.
     gc.disable()
     try:
-        with warnings.catch_warnings():
-            # Where warnings are errors, an invalid escape sequence would drop its file and change the corpus.
-            warnings.simplefilter("ignore")
+        # Where warnings are errors, an invalid escape sequence would drop its file and change the corpus.
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         if enabled:

@@ -12,6 +12,7 @@ import functools
 import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,13 +32,17 @@ _FACTOR = 0x9E3779B97F4A7C15
 _MIX = 0xBF58476D1CE4E5B9
 
 
-class Screen:
+class Screen(NamedTuple):
     """The prints of validation documents, with which training documents are compared."""
 
-    def __init__(self, wholes: np.ndarray, prints: np.ndarray, owners: np.ndarray, sizes: np.ndarray) -> None:
-        self._wholes = wholes
-        self._prints, self._owners = prints, owners
-        self._sizes = sizes
+    wholes: np.ndarray
+    """Sorted hashes (uint64) of whole documents."""
+    prints: np.ndarray
+    """Sorted prints (uint64) of all documents."""
+    owners: np.ndarray
+    """Number (int32) of the document of each print."""
+    sizes: np.ndarray
+    """Number (int32) of the prints of each document."""
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Screen:
@@ -55,14 +60,13 @@ class Screen:
 
     def save(self, folder: Path) -> None:
         """Write the screen into an existing folder."""
-        for name in ("wholes", "prints", "owners", "sizes"):
-            np.save(folder / f"{name}.npy", getattr(self, f"_{name}"))
+        for name, array in self._asdict().items():
+            np.save(folder / f"{name}.npy", array)
 
     @classmethod
     def open(cls, folder: Path) -> Screen:
         """A saved screen; its arrays are mapped, so that processes share one copy."""
-        names = ("wholes", "prints", "owners", "sizes")
-        return cls(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in names))
+        return cls(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in cls._fields))
 
     def verdicts(self, texts: Sequence[str]) -> list[str]:
         """KEPT, SAME (equal to a validation document up to letter case and white space) or NEAR for each text.
@@ -73,8 +77,8 @@ class Screen:
         """
         plains = [_plain(text) for text in texts]
         wholes = np.array([_whole(plain) for plain in plains], dtype=np.uint64)
-        verdicts = [SAME if same else KEPT for same in np.isin(wholes, self._wholes)]
-        if not len(self._prints):
+        verdicts = [SAME if same else KEPT for same in np.isin(wholes, self.wholes)]
+        if not len(self.prints):
             return verdicts
         # All texts at once: few share a print, and a call per text would take longer than the look-up.
         hashes, starts = _sampled(b"".join(plains))
@@ -93,19 +97,19 @@ class Screen:
     def _known(self, hashes: np.ndarray) -> np.ndarray:
         # Sorted queries access the array in order.
         order = np.argsort(hashes)
-        places = np.searchsorted(self._prints[:-1], hashes[order])
+        places = np.searchsorted(self.prints[:-1], hashes[order])
         known = np.empty(len(hashes), dtype=bool)
-        known[order] = self._prints[places] == hashes[order]
+        known[order] = self.prints[places] == hashes[order]
         return known
 
     def _near(self, shared: np.ndarray, size: int) -> bool:
         """Whether a text of `size` prints, of which `shared` are in validation, is near one validation document."""
-        first = np.searchsorted(self._prints, shared, "left")
-        counts = np.searchsorted(self._prints, shared, "right") - first
+        first = np.searchsorted(self.prints, shared, "left")
+        counts = np.searchsorted(self.prints, shared, "right") - first
         # A print may belong to several validation documents: `counts` entries from `first` on.
         starts = np.repeat(first - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
-        owners, times = np.unique(self._owners[starts + np.arange(counts.sum())], return_counts=True)
-        shorter = np.minimum(self._sizes[owners], size)
+        owners, times = np.unique(self.owners[starts + np.arange(counts.sum())], return_counts=True)
+        shorter = np.minimum(self.sizes[owners], size)
         return bool(np.any((times >= NEAR_RATIO * shorter) & (shorter >= _FEWEST)))
 
 
@@ -138,9 +142,7 @@ def _sampled(plain: bytes) -> tuple[np.ndarray, np.ndarray]:
 @functools.cache
 def _powers(count: int) -> tuple[np.ndarray, np.ndarray]:
     """Powers 0 to count - 1 of the factor and of its inverse, modulo 2^64."""
-    both = []
-    for factor in (_FACTOR, pow(_FACTOR, -1, 2**64)):
-        steps = np.full(count, factor, np.uint64)
-        steps[0] = 1
-        both.append(np.cumprod(steps))
-    return both[0], both[1]
+    steps = np.full((2, count), [[_FACTOR], [pow(_FACTOR, -1, 2**64)]], np.uint64)
+    steps[:, 0] = 1
+    powers, inverses = np.cumprod(steps, axis=1)
+    return powers, inverses

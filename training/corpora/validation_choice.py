@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from training.corpora.documents import CorpusError, json_hash, sampled
 from training.corpora.language_model import model_fingerprint, perplexities
-from training.corpora.locations import is_url
-from training.corpora.reader import Bar, Log
+from training.corpora.reader import Bar, Reader
 from training.durable import write_whole
 
 
@@ -32,27 +31,18 @@ class Choice:
 
     def problems(self, key: str) -> list[str]:
         """Problems with the settings, one line each, which starts with the key."""
-        problems = []
-        if self.sample < 1:
-            problems.append(f"{key}.sample: {self.sample}; allowed: 1 or more")
-        if not 1 <= self.keep <= max(self.sample, 1):
-            problems.append(f"{key}.keep: {self.keep}; allowed: 1 to {key}.sample, {self.sample}")
-        if not 0 <= self.worst < 1:
-            problems.append(f"{key}.worst: {self.worst}; allowed: 0 to below 1, 0.1 is the worst tenth")
-        if self.tokens < 2:
-            problems.append(f"{key}.tokens: {self.tokens}; allowed: 2 or more")
-        return problems
+        checks = [
+            (self.sample >= 1, f"sample: {self.sample}; allowed: 1 or more"),
+            (1 <= self.keep <= max(self.sample, 1), f"keep: {self.keep}; allowed: 1 to {key}.sample, {self.sample}"),
+            (0 <= self.worst < 1, f"worst: {self.worst}; allowed: 0 to below 1, 0.1 is the worst tenth"),
+            (self.tokens >= 2, f"tokens: {self.tokens}; allowed: 2 or more"),
+        ]
+        return [f"{key}.{line}" for good, line in checks if not good]
 
 
 def write_validation_set(
-    file: Path,
-    documents: Iterable[tuple[str, str]],
-    source: str,
-    models: Sequence[Path],
-    choice: Choice,
-    progress: Log,
-    bar: Bar | None = None,
-) -> dict[str, Any]:
+    file: Path, reader: Reader, models: Sequence[Path], choice: Choice, bar: Bar | None = None
+) -> None:
     """Choose a corpus' validation documents and write them, with a record beside them.
 
     Safe to repeat and to kill: a set of the same source, models and choice is kept, and so are perplexities, in
@@ -61,22 +51,14 @@ def write_validation_set(
     Args:
         file: <corpus>.jsonl with lines {"text", "id", "perplexity"} in the order of the sample; the record is
             <corpus>.json.
-        documents, source: (document id, text) pairs of the corpus, and their fingerprint.
+        reader: of the corpus; its log is called with messages.
         models, choice: Hugging Face directories, and how many documents.
-        progress, bar: called with messages, and with the current task instead of a corpus.
-
-    Returns:
-        The record.
+        bar: called with the current task instead of a corpus.
 
     Raises:
-        CorpusError: a model cannot be used, the file holds another set, or is not local.
+        CorpusError: a model cannot be used, or the file holds another set.
     """
-    if is_url(file):
-        raise CorpusError(
-            f"corpora.validation: {str(file.parent)!r} is a URL, and documents are chosen into a local folder; give a "
-            "local folder, and copy it there afterwards"
-        )
-    corpus = file.name.removesuffix(".jsonl")
+    corpus, source, progress = file.name.removesuffix(".jsonl"), reader.fingerprint(), reader.log
     prints = [model_fingerprint(model, "validation.models") for model in models]
     made_of = {"source": source, "models": prints, **asdict(choice)}
     record_file = file.with_suffix(".json")
@@ -88,13 +70,13 @@ def write_validation_set(
                 "another corpora.validation"
             )
         progress(f"{corpus}: chosen already, {record['kept']:,} validation documents")
-        return record
-    sample = sampled(documents, choice.sample)
+        return
+    sample = sampled(reader.documents(), choice.sample)
     perplexity = np.empty((len(models), len(sample)))
     for row, (model, print_) in enumerate(zip(models, prints, strict=True)):
         key = json_hash([source, print_, choice.sample, choice.tokens], digest_size=8)
         cache = file.parent / "perplexity" / f"{corpus}-{key}.npy"
-        perplexity[row] = _cached_perplexities(cache, sample, model, choice, bar)
+        perplexity[row] = _cached_perplexities(cache, [text for _, text in sample], model, choice.tokens, bar)
         progress(
             f"{corpus}: median perplexity {np.median(perplexity[row]):,.1f} of {len(sample):,} documents under {model}"
         )
@@ -116,7 +98,6 @@ def write_validation_set(
     progress(
         f"{corpus}: {record['drawn']:,} documents sampled, {record['noise']:,} noise, {len(kept):,} kept in {file}"
     )
-    return record
 
 
 def worst_under_all(perplexity: np.ndarray, ratio: float) -> np.ndarray:
@@ -139,20 +120,15 @@ def worst_under_all(perplexity: np.ndarray, ratio: float) -> np.ndarray:
     return np.logical_and.reduce(worst, axis=0)
 
 
-def _cached_perplexities(
-    file: Path, sample: list[tuple[str, str]], model: Path, choice: Choice, bar: Bar | None
-) -> np.ndarray:
-    """Perplexities of the sample under a model, read from the file or computed and written there."""
-    try:
-        cached = np.load(file)
-        if cached.shape == (len(sample),):
+def _cached_perplexities(file: Path, texts: list[str], model: Path, tokens: int, bar: Bar | None) -> np.ndarray:
+    """Perplexities of texts under a model, read from the file or computed and written there."""
+    with contextlib.suppress(OSError, ValueError, EOFError):
+        if (cached := np.load(file)).shape == (len(texts),):
             return cached
-    except (OSError, ValueError, EOFError):
-        pass
-    size = sum(len(text.encode()) for _, text in sample)
+    size = sum(len(text.encode()) for text in texts)
     task = f"{file.name.split('-')[0]}, {model.name}"
     progress = None if bar is None else lambda fraction: bar(task, int(fraction * size), fraction)
-    values = perplexities([text for _, text in sample], model, choice.tokens, progress)
+    values = perplexities(texts, model, tokens, progress)
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(".part.npy")
     np.save(partial, values)

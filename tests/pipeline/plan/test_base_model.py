@@ -129,7 +129,7 @@ def test_a_directory_is_used_where_it_is_with_the_key_that_it_needs(
     assert f"model=local model.path={brought}" in shown
     assert f'corpora.tokenizer.separator="{END_OF_TEXT}"' in shown
     assert not list(tmp_path.iterdir())
-    assert examine(brought).perplexity[END_OF_TEXT] < 0.9 * examine(brought).perplexity[END_OF_TURN]
+    assert examine(brought, "", "").perplexity[END_OF_TEXT] < 0.9 * examine(brought, "", "").perplexity[END_OF_TURN]
 
 
 def copied(folder: Path, to: Path) -> Path:

@@ -84,7 +84,7 @@ def test_a_text_beyond_one_block_is_found_at_any_place(monkeypatch, screen):
     whole = Screen.of([long])
     monkeypatch.setattr("training.corpora.near_duplicates._BYTES_AT_ONCE", 1000)
     pieces = Screen.of([long])
-    np.testing.assert_array_equal(whole._prints, pieces._prints)
+    np.testing.assert_array_equal(whole.prints, pieces.prints)
     assert pieces.verdicts([edited(long, 0.03), HELD_OUT[0]]) == [NEAR, KEPT]
 
 

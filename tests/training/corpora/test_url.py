@@ -14,9 +14,7 @@ from pipeline.cli.main import run as cptlaw
 from tests.training.corpora.rows import as_lines, file_reader, read, with_positions, write
 from training.corpora.documents import CorpusError
 from training.corpora.files import file_fingerprint, shards_of, whole
-from training.corpora.locations import location
 from training.corpora.manifest import Manifest
-from training.corpora.validation_choice import Choice, write_validation_set
 
 LINES = as_lines({"text": f"Text {number} of many.", "source": "a"} for number in range(40))
 WORDS = {
@@ -180,8 +178,3 @@ def test_prepared_tokens_are_those_of_local_files(validation, tmp_path, bucket):
         tokens.append([(store / f"{part}.bin").read_bytes() for store in stores for part in ("train", "validation")])
     assert all(tokens[0])
     assert tokens[0] == tokens[1]
-
-
-def test_validation_documents_are_not_chosen_into_a_url():
-    with pytest.raises(CorpusError, match=r"^corpora\.validation: 'memory://bucket/sets' is a URL"):
-        write_validation_set(location("memory://bucket/sets/law.jsonl"), [], "source", [], Choice(), print)
