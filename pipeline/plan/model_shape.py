@@ -86,10 +86,8 @@ def directory_of(model: ModelConfig) -> Path:
 def hub_directory(key: str, name: str, revision: str | None, files: tuple[str, ...]) -> tuple[Path, str | None]:
     """The local directory of a model or tokenizer, and its commit if it comes from the hub.
 
-    A snapshot is downloaded once into Hugging Face's cache. With HF_HUB_OFFLINE=1 only the cache is read.
-
-    `key` of the configuration is for messages, `files` are patterns; revision: branch, tag or commit, None: the main
-    branch.
+    A snapshot is downloaded once into Hugging Face's cache; with HF_HUB_OFFLINE=1 only the cache is read. `key` of the
+    configuration is for messages, `files` are patterns.
 
     Raises:
         SpecError: neither a folder nor a name in the hub or its cache.

@@ -24,12 +24,9 @@ from training.spec import SpecError
 
 
 def prepare_corpora(question: Question, log: Callable[[str], object], console: Console | None = None) -> Manifest:
-    """Tokenise the question's corpora; corpora that are prepared already are reused.
+    """Tokenise the question's corpora; corpora that are prepared already are reused. Errors as `prepare`.
 
     `log` receives a line for each step; a console that is a terminal shows a progress bar.
-
-    Raises:
-        CorpusError: a corpus or the tokenizer cannot be used.
     """
     sources, choice, ratio = sources_of(question), _tokenizer(question), question.corpora.validation_ratio
     with progress_bar(console) as bar:
@@ -37,11 +34,7 @@ def prepare_corpora(question: Question, log: Callable[[str], object], console: C
 
 
 def begin_corpora(question: Question, log: Callable[[str], object]) -> list[Path]:
-    """Plan the shards of the question's corpora that are not prepared; returns the folder of each corpus' shards.
-
-    Raises:
-        CorpusError: a corpus or the tokenizer cannot be used.
-    """
+    """Plan the shards of the question's corpora that are not prepared; returns their folders. Errors as `prepare`."""
     sources, ratio = sources_of(question), question.corpora.validation_ratio
     return begin(sources, _tokenizer(question), data_folder(question), validation_ratio=ratio, progress=log)
 

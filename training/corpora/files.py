@@ -76,8 +76,8 @@ class FileReader(Reader):
                 rows = _json_rows(file, shard, needed)
             for number, row, read in rows:
                 label = f"{file} {'line' if text_file else 'row'} {number}"
-                place = name if folder and text_file else f"{name}:{number}"
-                document, text = document_of(row, column, None if text_file else group, place, label)
+                row_id = name if folder and text_file else f"{name}:{number}"
+                document, text = document_of(row, column, None if text_file else group, row_id, label)
                 yield Row(document, text, row, label, (passed + read) / max(shard.size, 1))
             passed += size
 
@@ -97,11 +97,7 @@ class _Capped(Documents):
 
 
 def document_of(row: dict[str, Any], column: str, group: str | None, name: str, label: str) -> tuple[str, str]:
-    """(document id, text) of a row.
-
-    Raises:
-        CorpusError: the value is not text, or cannot be encoded as UTF-8.
-    """
+    """(document id, text) of a row. Raises CorpusError: the value is not text, or cannot be encoded as UTF-8."""
     text = row[column]
     if not isinstance(text, str):
         raise CorpusError(f"{label}: column {column} is {type(text).__name__}; allowed: a text")
@@ -304,11 +300,7 @@ def file_fingerprint(path: str | os.PathLike[str], column: str = "text", group: 
 
 
 def content_hash(file: Path) -> str:
-    """Hash of a file's bytes; 32 hexadecimal digits.
-
-    Raises:
-        CorpusError: it cannot be read.
-    """
+    """Hash of a file's bytes; 32 hexadecimal digits. Raises CorpusError: it cannot be read."""
     with refuse_unreadable(file), file.open("rb") as stream:
         return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 

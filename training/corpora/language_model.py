@@ -30,7 +30,8 @@ def model_fingerprint(folder: Path, key: str) -> str:
         CorpusError: no model or no tokenizer in the directory; of a missing model the line starts with the key.
     """
     files = sorted(file for file in folder.glob("*") if file.suffix in (".json", ".safetensors"))
-    return _fingerprint(folder, key, tuple((file.name, *_state(file)) for file in files))
+    states = [(file.name, file.stat()) for file in files]
+    return _fingerprint(folder, key, tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))
 
 
 def open_model(folder: Path, key: str) -> PreTrainedModel:
@@ -68,11 +69,6 @@ def _fingerprint(folder: Path, key: str, _state: tuple[object, ...]) -> str:
     return hashlib.blake2b((weights + tokenizer).encode(), digest_size=16).hexdigest()
 
 
-def _state(file: Path) -> tuple[int, int]:
-    state = file.stat()
-    return state.st_size, state.st_mtime_ns
-
-
 def start_token(how: Generation, tokenizer: Any) -> int:
     """Token id from which each document is sampled."""
     return end_of_text_id(tokenizer, how.separator or declared_separator(how.model or ""))
@@ -81,21 +77,16 @@ def start_token(how: Generation, tokenizer: Any) -> int:
 def perplexities(
     texts: Sequence[str], model: Path, tokens: int, progress: Callable[[float], object] | None = None
 ) -> np.ndarray:
-    """exp of the mean cross-entropy of each text, in the model's own tokens, including its start token if it has one.
+    """exp of the mean cross-entropy of (n,) texts, in the model's own tokens, with its start token if it has one.
 
-    Perplexities of two tokenizers are not comparable, only ranks within one. With GPUs the weights keep their stored
-    type and are distributed over all of them.
-
-    Args:
-        texts, model: (n,) texts, and a Hugging Face directory with weights and tokenizer.
-        tokens: length of the start of each text that is used, at least 2.
-        progress: called with the fraction that is done.
+    Of each text at most `tokens`, 2 or more, are read. Perplexities of two tokenizers are not comparable, only ranks
+    within one. `progress` is called with the fraction that is done.
 
     Returns:
         (n,) float64; infinite for a text of fewer than two tokens.
 
     Raises:
-        CorpusError: the directory holds no causal language model, or no tokenizer.
+        CorpusError: the Hugging Face directory `model` holds no causal language model, or no tokenizer.
     """
     import torch
     from torch.nn import functional
@@ -105,7 +96,7 @@ def perplexities(
     network = open_model(model, "validation.models")
     rows = [tokenizer(text, truncation=True, max_length=tokens)["input_ids"] for text in texts]
     limit = _LOGITS // network.config.get_text_config().vocab_size
-    found = np.full(len(rows), np.inf)
+    values = np.full(len(rows), np.inf)
     # By length, for little padding, which does not change the tokens before it.
     waiting = sorted((row for row in range(len(rows)) if len(rows[row]) > 1), key=lambda row: len(rows[row]))
     done = 0
@@ -120,8 +111,8 @@ def perplexities(
             losses = functional.cross_entropy(logits.transpose(1, 2), targets.to(logits.device), reduction="none")
         means = losses.double().sum(1).cpu().numpy() / np.array([len(rows[row]) - 1 for row in batch])
         with np.errstate(over="ignore"):
-            found[batch] = np.exp(means)
+            values[batch] = np.exp(means)
         done += len(batch)
         if progress:
             progress(done / len(waiting))
-    return found
+    return values

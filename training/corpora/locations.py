@@ -45,14 +45,9 @@ def location(path: str | os.PathLike[str]) -> Path:
 def refuse_unreadable(
     path: str | os.PathLike[str], problem: str = "cannot be read", *more: type[Exception]
 ) -> Iterator[None]:
-    """Turn an error of reading a file into one line, which says for a URL what to check.
+    """Turn an error of reading a file into a CorpusError of one line, which says for a URL what to check.
 
-    Args:
-        path, problem: what the line says.
-        more: errors that a file may raise besides those of Python's own readers.
-
-    Raises:
-        CorpusError: any error inside, if the path is a URL; of a local file those that a damaged one raises.
+    Any error, if the path is a URL; of a local file those that a damaged one raises by Python's readers, and `more`.
     """
     try:
         yield

@@ -56,11 +56,7 @@ class Manifest:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Manifest:
-        """Read the manifest of a folder.
-
-        Raises:
-            CorpusError: missing, damaged, or of another schema version.
-        """
+        """Read the manifest of a folder. Raises CorpusError: missing, damaged, or of another schema version."""
         path = Path(folder) / "manifest.json"
         try:
             fields: dict[str, Any] = json.loads(path.read_bytes())
@@ -80,11 +76,7 @@ class Manifest:
         return self.folder / self.tokenizer_folder
 
     def store(self, corpus: str) -> TokenStore:
-        """Open a corpus' token store.
-
-        Raises:
-            CorpusError: no such corpus, or its store is missing or damaged.
-        """
+        """Open a corpus' token store. Raises CorpusError: no such corpus, or its store is missing or damaged."""
         if corpus not in self.corpora:
             raise CorpusError(f"corpora: no {corpus!r} in {self.folder}; allowed: {', '.join(self.corpora)}")
         return TokenStore.open(self.folder / self.corpora[corpus].folder)

@@ -84,18 +84,18 @@ def prepare(
     prepared: dict[str, PreparedCorpus] = {}
     vocabulary = 0
     with _preparation(sources, tokenizer, folder := Path(folder), validation_ratio, progress, bar) as preparation:
-        for name, (reader, origin, place) in preparation.corpora.items():
-            if store := existing_store(place):
+        for name, (reader, origin, store_folder) in preparation.corpora.items():
+            if store := existing_store(store_folder):
                 progress(f"{name}: prepared already, {store_summary(store.meta)}")
             else:
-                unfinished = folder / f"{place.name}.unfinished"
+                unfinished = folder / f"{store_folder.name}.unfinished"
                 if not preparation.locked and not unfinished.exists():
                     # Another process may write the same store.
-                    unfinished = folder / f".{place.name}.{os.getpid()}.part"
-                store = make_store(place, unfinished, reader, *preparation.how(), workers)
+                    unfinished = folder / f".{store_folder.name}.{os.getpid()}.part"
+                store = make_store(store_folder, unfinished, reader, *preparation.how(), workers)
             meta, vocabulary, revision = store.meta, store.vocabulary, reader.source.revision
             facts = meta.tokens, meta.documents, meta.bytes, revision, meta.dropped
-            prepared[name] = PreparedCorpus(place.name, store.fingerprint, origin, *facts)
+            prepared[name] = PreparedCorpus(store_folder.name, store.fingerprint, origin, *facts)
         tokens = preparation.tokenizer.name, preparation.fingerprint, vocabulary
         manifest = Manifest(folder, *tokens, float(validation_ratio), prepared, tokenizer.revision)
         manifest.write()
@@ -121,18 +121,18 @@ def begin(
     with _preparation(sources, tokenizer, folder := Path(folder), validation_ratio, progress, None) as preparation:
         missing = [corpus for corpus in preparation.corpora.values() if not existing_store(corpus.folder)]
         unfinished = [folder / f"{corpus.folder.name}.unfinished" for corpus in missing]
-        for corpus, place in zip(missing, unfinished, strict=True):
-            ShardedCorpus.begin(place, corpus.reader, *preparation.how())
+        for corpus, shards in zip(missing, unfinished, strict=True):
+            ShardedCorpus.begin(shards, corpus.reader, *preparation.how())
     return unfinished
 
 
 class _Corpus(NamedTuple):
     reader: Reader
-    """Of the source at its commit."""
+    """The reader of the source at its commit."""
     origin: str
     """Fingerprint of the source."""
     folder: Path
-    """Of the token store."""
+    """The folder of the token store."""
 
 
 class _Preparation(NamedTuple):

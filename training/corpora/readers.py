@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from training.corpora.files import FileReader
 from training.corpora.generated import GeneratedReader
 from training.corpora.hub import HubReader
 from training.corpora.installed_python import InstalledReader
-from training.corpora.reader import Reader
+from training.corpora.reader import Bar, Log, Reader
 from training.corpora.source import Source
 
 READERS: dict[str, type[Reader]] = {
@@ -19,11 +17,6 @@ READERS: dict[str, type[Reader]] = {
 }
 
 
-def open_reader(
-    name: str,
-    source: Source,
-    log: Callable[[str], object] = print,
-    bar: Callable[[str, int, float | None], object] | None = None,
-) -> Reader:
+def open_reader(name: str, source: Source, log: Log = print, bar: Bar | None = None) -> Reader:
     """The reader of a corpus; `log` and `bar` are called as those of `Reader`."""
     return READERS[source.kind](name, source, log, bar)

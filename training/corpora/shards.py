@@ -75,11 +75,7 @@ class ShardedCorpus:
 
     @classmethod
     def open(cls, folder: Path) -> ShardedCorpus:
-        """The corpus that was planned in a folder.
-
-        Raises:
-            CorpusError: its job.json is missing or damaged.
-        """
+        """The corpus that was planned in a folder. Raises CorpusError: its job.json is missing or damaged."""
         plan = cls._plan(folder)
         try:
             source = Source(**plan["source"] | {"generated": Generation(**plan["source"]["generated"])})
@@ -203,10 +199,8 @@ def core_count() -> int:
 def run_shards(corpus: ShardedCorpus, workers: int | None, numbers: Sequence[int], report: Report) -> None:
     """Tokenise shards: one that is more than two processes' work in this process with all threads, others side by side.
 
-    Args:
-        corpus, numbers: which shards.
-        workers: processes; None: one per core.
-        report: called from this thread; for a shard of another process once, when it is complete.
+    `workers` is the number of processes, None: one per core. `report` is called from this thread; for a shard of
+    another process once, when it is complete.
 
     Raises:
         CorpusError: the source cannot be used, or a process died, as when memory runs out.

@@ -121,11 +121,7 @@ class TokenStore:
     def batch(self, split: str, positions: np.ndarray, sequence_length: int) -> np.ndarray:
         """Read windows of a split: (n, T + 1) int64 token ids; predictions are row[1:] from row[:-1].
 
-        Args:
-            positions: (n,) integers, indices of windows, each below `windows(split, sequence_length)`.
-
-        Raises:
-            IndexError: a position outside the split.
+        `positions`, (n,) integers, are indices of windows; one outside the split raises IndexError.
         """
         positions = np.asarray(positions, dtype=np.int64)
         windows = self.windows(split, sequence_length)

@@ -35,15 +35,11 @@ _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", 
 def train_tokenizer(texts: Iterable[str], vocabulary: int, folder: str | os.PathLike[str]) -> Path:
     """Train a byte-level BPE and save it as a Hugging Face directory; equal texts give equal files.
 
-    Encoding and decoding any text is lossless. Little text may give fewer token ids than `vocabulary`.
-
-    Args:
-        texts: training text; 8 MB take a second.
-        vocabulary: number of token ids, at least 257: the bytes and the end of text.
-        folder: where, and what is returned; must not exist.
+    Encoding and decoding any text is lossless. Little text may give fewer token ids than `vocabulary`; 8 MB take a
+    second. The folder, which must not exist, is returned.
 
     Raises:
-        CorpusError: the vocabulary is too small.
+        CorpusError: the vocabulary is below 257: the bytes and the end of text.
     """
     if vocabulary < SMALLEST_VOCABULARY:
         raise CorpusError(f"vocabulary: {vocabulary}; allowed: {SMALLEST_VOCABULARY} (256 bytes, end of text) or more")
@@ -189,11 +185,9 @@ class Encoded(NamedTuple):
 
 
 class Encoder:
-    """Tokenises texts without special tokens or truncation.
+    """Tokenises texts, without special tokens or truncation, by a tokenizers-library tokenizer as JSON.
 
-    Args:
-        tokenizer: a tokenizers-library tokenizer as JSON.
-        screen: folder of a saved `Screen` that drops documents; None: all are kept.
+    The saved `Screen` of a folder drops documents; None: all are kept.
     """
 
     def __init__(self, tokenizer: str, screen: Path | None = None) -> None:

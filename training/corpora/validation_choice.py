@@ -101,14 +101,10 @@ def write_validation_set(
 
 
 def worst_under_all(perplexity: np.ndarray, ratio: float) -> np.ndarray:
-    """Which documents are in this ratio of the highest perplexities under every model.
+    """Which documents, (documents,) of bool, are in this ratio of the highest perplexities under every model.
 
-    Args:
-        perplexity: (models, documents).
-        ratio: 0 to 1, rounded down to a number of documents. Of equal perplexities the later counts as higher.
-
-    Returns:
-        (documents,) of bool.
+    `perplexity` is (models, documents); `ratio`, 0 to 1, is rounded down to a number of documents. Of equal
+    perplexities the later counts as higher.
 
     >>> worst_under_all(np.array([[1.0, 9.0, 8.0, 2.0], [1.0, 9.0, 2.0, 8.0]]), 0.5)
     array([False,  True, False, False])

@@ -1,6 +1,7 @@
 """The embedded corpora: real text, from files alone, the same every time."""
 
 import ast
+import re
 import subprocess
 import sys
 
@@ -18,10 +19,6 @@ def reader_of(part, exclude=(), max_bytes=None):
 
 def installed_documents(*arguments, **keys):
     return list(reader_of(*arguments, **keys).documents())
-
-
-def installed_fingerprint(*arguments, **keys):
-    return reader_of(*arguments, **keys).fingerprint()
 
 
 @pytest.fixture(scope="module")
@@ -109,19 +106,14 @@ def test_a_cap_keeps_every_package_and_a_larger_cap_adds_to_a_smaller():
 
 
 def test_fingerprint_follows_versions_and_arguments(monkeypatch):
-    prints = [
-        installed_fingerprint("prose"),
-        installed_fingerprint("prose", ("math",)),
-        installed_fingerprint("prose", max_bytes=10),
-        installed_fingerprint("math"),
-        installed_fingerprint("code"),
-    ]
-    assert installed_fingerprint("prose", ("math", "graphs")) == installed_fingerprint("prose", ("graphs", "math"))
-    before = installed_fingerprint("graphs")
+    readers = [reader_of("prose"), reader_of("prose", ("math",)), reader_of("prose", max_bytes=10)]
+    prints = [reader.fingerprint() for reader in [*readers, reader_of("math"), reader_of("code")]]
+    assert reader_of("prose", ("math", "graphs")).fingerprint() == reader_of("prose", ("graphs", "math")).fingerprint()
+    before = reader_of("graphs").fingerprint()
     monkeypatch.setattr(installed_python, "_version", lambda package: "0" if package == "sympy" else "1")
-    prints.append(installed_fingerprint("math"))
+    prints.append(reader_of("math").fingerprint())
     monkeypatch.setattr(installed_python.platform, "python_version", lambda: "4.0")
-    prints += [installed_fingerprint("code"), installed_fingerprint("graphs")]
+    prints += [reader_of("code").fingerprint(), reader_of("graphs").fingerprint()]
     assert len({before, *prints}) == len(prints) + 1
 
 
@@ -137,79 +129,55 @@ def test_mistakes_are_named(arguments, message):
     with pytest.raises(CorpusError, match=message):
         installed_documents(*arguments)
     with pytest.raises(CorpusError, match=message):
-        installed_fingerprint(*arguments)
+        reader_of(*arguments).fingerprint()
 
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(installed_python.PARTS, "math", ("no_such_package_here",))
-    for read in (installed_fingerprint, installed_documents):
+    for read in (lambda part: reader_of(part).fingerprint(), installed_documents):
         with pytest.raises(CorpusError, match="needs the package no_such_package_here; install it"):
             read("math")
 
 
-SOURCE = '''\
-"""Module."""
-# A comment.
+# «before|after»
+CUTS = '''\
+«"""Module."""
+|»# A comment.
 class A:
-    """Only a docstring."""
+    «"""Only a docstring."""|pass»
 class B:
-    r"""Two
+«    r"""Two
     lines, é."""
-    x = """not a docstring"""
-    def f(self): "one line"
+|»    x = """not a docstring"""
+    def f(self): «"one line"|pass»
     def g(self):
-        """With a tail."""; y = 1
+        «"""With a tail."""|pass»; y = 1
         return y
     async def h(self):
-        "Plain"  # a comment behind it
+        «"Plain"|pass»  # a comment behind it
         def inner():
-            """Inner."""
-            return f"""kept"""
+«            """Inner."""
+|»            return f"""kept"""
         return inner
 if B:
     try:
         pass
     except Exception:
         def deep():
-            """Deep."""
-            return 0
+«            """Deep."""
+|»            return 0
 match 1:
     case 1:
         def deeper():
-            """Deeper."""
-            return lambda: 0
-'''
-EXPECTED = '''\
-# A comment.
-class A:
-    pass
-class B:
-    x = """not a docstring"""
-    def f(self): pass
-    def g(self):
-        pass; y = 1
-        return y
-    async def h(self):
-        pass  # a comment behind it
-        def inner():
-            return f"""kept"""
-        return inner
-if B:
-    try:
-        pass
-    except Exception:
-        def deep():
-            return 0
-match 1:
-    case 1:
-        def deeper():
-            return lambda: 0
+«            """Deeper."""
+|»            return lambda: 0
 '''
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_docstrings_are_cut_by_their_span(newline):
-    source, expected = (text.replace("\n", newline).encode() for text in (SOURCE, EXPECTED))
+    texts = [re.sub("«(.*?)[|](.*?)»", rf"\\{side}", CUTS, flags=re.DOTALL) for side in (1, 2)]
+    source, expected = (text.replace("\n", newline).encode() for text in texts)
     assert without_docstrings(source) == expected
 
 

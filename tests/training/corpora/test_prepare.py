@@ -39,6 +39,9 @@ def brought(tmp_path):
     return TokenizerChoice(path=str(train_tokenizer(["general law 1 2 3 4 5"] * 9, 265, tmp_path / "brought")))
 
 
+STORE_FILES = {"meta.json", "train.bin", "validation.bin"}
+
+
 def quiet(*_):
     pass
 
@@ -156,8 +159,11 @@ def test_a_fault_in_a_corpus_leaves_no_manifest(sources, brought, tmp_path):
     ("changes", "message"),
     [
         ({"sources": {}}, "corpora: none named"),
-        ({"sources": {"a/b": Source("installed-python")}}, "corpora: 'a/b' is not a valid corpus name"),
-        ({"sources": {"a": Source("web")}}, r"corpora\.a\.kind: 'web'"),
+        (
+            {"sources": {"a/b": Source("web"), "c": Source("hub", max_bytes=0)}, "validation_ratio": 0.0},
+            r"^corpora: 'a/b' is not a valid corpus name.*\ncorpora\.a/b\.kind: 'web'.*\ncorpora\.c\.name: missing.*"
+            r"\ncorpora\.c\.max_bytes: 0.*\nvalidation_ratio: 0\.0",
+        ),
         ({"sources": {"a": Source("files", path="/none")}}, "/none: no such file or folder"),
         ({"tokenizer": TokenizerChoice()}, "tokenizer: vocabulary None, path None; allowed: one of the two"),
         ({"tokenizer": TokenizerChoice(300, "x")}, "tokenizer: vocabulary 300, path x"),
@@ -168,8 +174,9 @@ def test_a_fault_in_a_corpus_leaves_no_manifest(sources, brought, tmp_path):
 )
 def test_mistakes_are_named(sources, tmp_path, changes, message):
     arguments = {"sources": sources, "tokenizer": TokenizerChoice(300), "validation_ratio": 0.05} | changes
-    with pytest.raises(CorpusError, match=message):
+    with pytest.raises(CorpusError, match=message) as error:
         prepare(folder=tmp_path / "out", progress=quiet, **arguments)
+    assert len(str(error.value).splitlines()) == message.count(r"\n") + 1
 
 
 def test_a_manifest_that_cannot_be_read_is_refused(sources, brought, tmp_path):
@@ -231,6 +238,7 @@ def test_any_number_of_corpora_and_workers_gives_the_same_bytes(many, brought, t
     for name in ("three", "whole"):
         assert all_bytes(tmp_path / name) == expected
     for corpus in manifest.corpora.values():
+        assert {path.name for path in (manifest.folder / corpus.folder).iterdir()} == STORE_FILES
         assert corpus.dropped == {"where.n": 40}
         assert sum(corpus.documents.values()) == 360
 
@@ -360,13 +368,6 @@ def test_two_workers_screen_as_one(sources, brought, tmp_path, small_chunks):
     for workers in (1, 2):
         prepare(sources, brought, tmp_path / str(workers), workers=workers, progress=quiet)
     assert all_bytes(tmp_path / "1") == all_bytes(tmp_path / "2")
-
-
-def test_all_mistakes_are_told_at_once(tmp_path):
-    sources = {"a": Source("files"), "b": Source("hub", max_bytes=0), "c d": Source("web")}
-    with pytest.raises(CorpusError) as error:
-        prepare(sources, TokenizerChoice(), tmp_path / "out", validation_ratio=0.0, progress=quiet)
-    assert len(str(error.value).splitlines()) == 7
 
 
 def test_sources_that_cannot_be_read_are_told_at_once_and_long_ones_before(sources, brought, tmp_path, monkeypatch):

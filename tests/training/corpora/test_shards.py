@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 
-import numpy as np
 import psutil
 import pytest
 from upath import UPath
@@ -20,7 +19,6 @@ from tests.training.corpora.rows import as_lines, file_reader, read, with_positi
 from training.corpora.corpus_store import make_store
 from training.corpora.documents import CorpusError
 from training.corpora.files import FileReader, shards_of
-from training.corpora.near_duplicates import KEPT, SAME, Screen
 from training.corpora.shards import ShardedCorpus, core_count
 from training.corpora.source import Source
 from training.corpora.store_writer import Tokenisation
@@ -42,39 +40,6 @@ def tokenizer(tmp_path_factory):
 @pytest.fixture
 def small_shards(monkeypatch):
     monkeypatch.setattr("training.corpora.files.SHARD_BYTES", (2000, 2000))
-
-
-def chunks(size=7):
-    texts = [*TEXTS, "", "x" * 5000]
-    for first in range(0, len(texts), size):
-        names = [f"d{number}" for number in range(first, min(first + size, len(texts)))]
-        yield Chunk(names, texts[first : first + size], first)
-
-
-def test_tokens_sizes_and_order_do_not_depend_on_threads_and_chunks(tokenizer):
-    alone = list(Encoder(tokenizer).encode(chunks()))
-    assert [name for chunk, _ in alone for name in chunk.names] == [f"d{n}" for n in range(82)]
-    assert [size for _, encoded in alone for size in encoded.sizes][:2] == [len(text.encode()) for text in TEXTS[:2]]
-    for other in (list(Encoder(tokenizer).encode(chunks(), wide=True)), list(Encoder(tokenizer).encode(chunks(82)))):
-        assert [chunk for chunk, _ in other] == [chunk for chunk, _ in alone] or len(other) == 1
-        for one, two in zip(
-            (tokens for _, encoded in alone for tokens in encoded.tokens),
-            (tokens for _, encoded in other for tokens in encoded.tokens),
-            strict=True,
-        ):
-            np.testing.assert_array_equal(one, two)
-
-
-@pytest.mark.parametrize("wide", [False, True])
-def test_a_screened_document_has_no_tokens(tokenizer, tmp_path, wide):
-    Screen.of([TEXTS[3], TEXTS[44]]).save(tmp_path)
-    verdicts, tokens = [], []
-    for _, encoded in Encoder(tokenizer, tmp_path).encode(chunks(), wide=wide):
-        verdicts += encoded.verdicts
-        tokens += encoded.tokens
-    assert [place for place, verdict in enumerate(verdicts) if verdict != KEPT] == [3, 44]
-    assert verdicts[3] == verdicts[44] == SAME
-    assert [len(tokens[place]) > 0 for place in (2, 3, 44, 45)] == [True, False, False, True]
 
 
 def test_it_reads_a_little_ahead_and_no_more(tokenizer):
@@ -175,18 +140,6 @@ def children():
         with contextlib.suppress(psutil.Error):
             running |= {child} if "spawn_main" in " ".join(child.cmdline()) else set()
     return running
-
-
-def test_any_number_of_processes_and_shards_gives_the_same_bytes(making, tmp_path, monkeypatch):
-    stores = [making(f"w{workers}", workers) for workers in (1, 2, 5)]
-    monkeypatch.undo()
-    stores.append(making("whole", 2))
-    for store in stores:
-        assert store.meta == stores[0].meta
-        assert sorted(path.name for path in store.folder.iterdir()) == ["meta.json", "train.bin", "validation.bin"]
-        for name in ("train.bin", "validation.bin"):
-            assert (store.folder / name).read_bytes() == (stores[0].folder / name).read_bytes()
-    assert stores[0].meta.dropped == {"empty": 58}
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,6 @@ def source(request, tmp_path):
         ({}, [1, 2, 3, 5, 6], {"empty": 1}),
         ({"min_characters": 6}, [2, 3, 5, 6], {"empty": 1, "min_characters": 1}),
         ({"max_characters": 24}, [1, 2, 3, 5], {"empty": 1, "max_characters": 1}),
-        ({"where": {"lang": ["en"]}}, [1, 2, 6], {"empty": 1, "where.lang": 2}),
         ({"where": {"lang": ["en", None]}}, [1, 2, 5, 6], {"empty": 1, "where.lang": 1}),
         ({"where": {"score": [3, 5]}}, [1, 2], {"empty": 1, "where.score": 3}),
         ({"where": {"meta.set": "^Wiki"}}, [1, 2], {"empty": 1, "where.meta.set": 3}),

@@ -194,18 +194,15 @@ def test_damage_is_refused_in_one_clear_line(tmp_path):
     (folder / "train.bin").unlink()
     with pytest.raises(CorpusError, match=r"train\.bin: is missing"):
         TokenStore.open(folder)
-
     meta = json.loads((folder / "meta.json").read_text())
-    (folder / "meta.json").write_text(json.dumps(meta | {"schema": 99}))
-    with pytest.raises(CorpusError, match=r"meta\.json: schema 99; this version reads schema 1"):
-        TokenStore.open(folder)
-    del meta["dtype"]
-    (folder / "meta.json").write_text(json.dumps(meta))
-    with pytest.raises(CorpusError, match="its fields are not those of schema 1"):
-        TokenStore.open(folder)
-    (folder / "meta.json").write_text("{")
-    with pytest.raises(CorpusError, match=r"not the meta\.json of a token store"):
-        TokenStore.open(folder)
+    for content, message in (
+        (json.dumps(meta | {"schema": 99}), r"meta\.json: schema 99; this version reads schema 1"),
+        (json.dumps({key: value for key, value in meta.items() if key != "dtype"}), "fields are not those of schema 1"),
+        ("{", r"not the meta\.json of a token store"),
+    ):
+        (folder / "meta.json").write_text(content)
+        with pytest.raises(CorpusError, match=message):
+            TokenStore.open(folder)
     with pytest.raises(CorpusError, match="no token store here"):
         TokenStore.open(tmp_path / "none")
     assert store.vocabulary == 1000

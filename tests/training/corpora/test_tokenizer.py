@@ -41,12 +41,6 @@ def encode(tokenizer, *texts):
     return answer[1].tokens
 
 
-def test_it_has_the_size_asked_and_an_end_of_text(tokenizer):
-    assert len(tokenizer) == 300
-    assert tokenizer.eos_token == END_OF_TEXT
-    assert end_of_text_id(tokenizer) == tokenizer.convert_tokens_to_ids(END_OF_TEXT)
-
-
 @settings(deadline=None, max_examples=80)
 @given(st.text(max_size=80))
 def test_any_text_survives(tokenizer, text):

@@ -21,6 +21,7 @@ WORDS = {
     "general": "the quick brown fox jumps over a lazy dog",
     "domain": "whereas the party of the first part agrees to pay",
 }
+UNREACHABLE = {"general": "hf://datasets/x/y", "domain": "https://localhost:9/law.jsonl"}
 FILES = ("a.jsonl", "b.jsonl.gz", "deep/c.jsonl.zst", "d.parquet", "e.txt")
 
 
@@ -95,10 +96,7 @@ def unreachable_hub(monkeypatch):
 
 def test_an_error_of_the_network_is_one_line_beside_the_other_mistakes(unreachable_hub, capsys, tmp_path):
     words = ["experiment=own", f"data={tmp_path}", f"studies={tmp_path}", "corpora.validation=memory://none"]
-    words += [
-        "corpora.sources.general.path=hf://datasets/x/y",
-        "corpora.sources.domain.path=https://localhost:9/law.jsonl",
-    ]
+    words += [f"corpora.sources.{name}.path={url}" for name, url in UNREACHABLE.items()]
     assert cptlaw(["prepare", *words]) == 3
     hub, general, web, domain = capsys.readouterr().err.splitlines()
     assert hub.startswith("corpora.sources.general.path: hf://datasets/x/y: cannot be read (")
@@ -160,16 +158,8 @@ def test_prepared_tokens_are_those_of_local_files(validation, tmp_path, bucket):
     tokens = []
     for number, folder in enumerate((str(tmp_path), "memory://bucket")):
         data = tmp_path / f"data{number}"
-        words = [
-            "experiment=own",
-            f"data={data}",
-            f"studies={data}",
-            f"corpora.folder={folder}",
-            "precision=fp32",
-            "model=qwen2-0.05m",
-            "ladder=[]",
-            "launcher.workers=1",
-        ]
+        words = ["experiment=own", f"data={data}", f"studies={data}", f"corpora.folder={folder}", "precision=fp32"]
+        words += ["model=qwen2-0.05m", "ladder=[]", "launcher.workers=1"]
         words += [f"corpora.sources.{name}.path={name}.jsonl" for name in WORDS]
         words += [word.format(folder=folder) for word in validation]
         assert cptlaw(["prepare", *words, "corpora.tokenizer.vocabulary=300"]) == 0

@@ -104,12 +104,6 @@ def test_noise_is_dropped_and_the_rest_is_a_draw(models, tmp_path):
     assert lines[-1].startswith(f"law: 100 documents sampled, {record['noise']} noise, 30 kept in ")
 
 
-def test_at_ratio_0_nothing_is_noise(models, tmp_path):
-    record, _ = write(tmp_path / "law.jsonl", models[:1], worst=0.0, keep=100)
-    assert record["noise"] == 0
-    assert NOISE & {row["id"] for row in read(tmp_path / "law.jsonl")}
-
-
 def test_what_was_done_is_not_done_again(models, tmp_path, monkeypatch):
     first, _ = write(tmp_path / "law.jsonl", models)
     content = (tmp_path / "law.jsonl").read_bytes()
