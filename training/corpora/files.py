@@ -320,11 +320,8 @@ def _files(path: Path) -> list[tuple[str, Path]]:
             return [(path.name, path)]
         if not path.is_dir():
             raise CorpusError(f"{path}: no such file or folder")
-        files = [
-            (file.relative_to(path).as_posix(), file)
-            for file in path.rglob("*")
-            if file.is_file() and file.name.endswith(ENDINGS) and not file.name.startswith(".")
-        ]
+        known = [one for one in path.rglob("*") if one.name.endswith(ENDINGS) and not one.name.startswith(".")]
+        files = [(file.relative_to(path).as_posix(), file) for file in known if file.is_file()]
     if not files:
         raise CorpusError(f"{path}: no file of a known kind in this folder; allowed: {', '.join(ENDINGS)}")
     return sorted(files)

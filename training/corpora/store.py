@@ -57,13 +57,10 @@ class TokenStore:
         self.folder = folder
         self.meta = meta
         dtype = np.dtype(meta.dtype).newbyteorder("<")
-        self._tokens = {
+        self._tokens = {split: np.empty(0, dtype) for split in meta.tokens}
+        for split in (split for split, count in meta.tokens.items() if count):
             # A plain array view: indexing the memmap class takes several times longer. An empty file has no map.
-            split: np.asarray(np.memmap(folder / f"{split}.bin", dtype=dtype, mode="r"))
-            if count
-            else np.empty(0, dtype)
-            for split, count in meta.tokens.items()
-        }
+            self._tokens[split] = np.asarray(np.memmap(folder / f"{split}.bin", dtype=dtype, mode="r"))
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> TokenStore:

@@ -23,11 +23,9 @@ _TRIAL_STEPS = 4
 
 
 class TextSampler:
-    """A base model that writes documents from its document separator alone.
+    """A base model that writes documents from its document separator alone, on so many threads of the CPU.
 
-    Args:
-        how: the model and how it is sampled.
-        threads: of the CPU; None: one or all, whichever is faster now. On a busy machine all are slower than one.
+    None: one or all, whichever is faster now; on a busy machine all are slower than one.
 
     Raises:
         CorpusError: no causal language model, weights that are not finite, a tokenizer that does not belong to it, or

@@ -56,13 +56,8 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, folder: str | os.Path
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": END_OF_TEXT,
-        "eos_token": END_OF_TEXT,
-        "pad_token": END_OF_TEXT,
-        "clean_up_tokenization_spaces": False,
-    }
+    special = dict.fromkeys(("bos_token", "eos_token", "pad_token"), END_OF_TEXT)
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", **special, "clean_up_tokenization_spaces": False}
     with whole_folder(folder) as temporary:
         write_whole(temporary / "tokenizer.json", tokenizer.to_str(pretty=True))
         write_whole(temporary / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")

@@ -86,14 +86,6 @@ def test_rules_that_do_not_fit_the_rows_are_refused(source, where, message):
         list(open_reader("a", source(where=where)).documents())
 
 
-def test_installed_python_is_filtered_too():
-    source = Source("installed-python", part="graphs", max_bytes=50_000, max_characters=1000)
-    reading = open_reader("a", source).documents()
-    texts = [text for _, text in reading]
-    assert max(map(len, texts)) <= 1000
-    assert reading.dropped["max_characters"] > 0
-
-
 @pytest.mark.parametrize(
     ("rules", "messages"),
     [
