@@ -158,7 +158,7 @@ def _pairs(name: str, values: np.ndarray, short: str) -> list[Fold]:
     if len(kinds) < 3:
         raise PointsError(f"cannot hold out by {name}: it takes three {name}s or more, there are {len(kinds)}")
     pairs = combinations(kinds, 2)
-    return [_fold(f"{short} = {_said(a)}, {_said(b)}", np.isin(values, [a, b])) for a, b in pairs]
+    return [_fold(f"{short} = {_text(a)}, {_text(b)}", np.isin(values, [a, b])) for a, b in pairs]
 
 
 def _rolling(name: str, values: np.ndarray) -> list[Fold]:
@@ -173,17 +173,12 @@ def _rolling(name: str, values: np.ndarray) -> list[Fold]:
     return parted
 
 
-def _last_third(D: np.ndarray) -> list[Fold]:
-    end = 2 / 3 * D.max()
-    return [_fold(f"D > {end:g}", end < D)]
-
-
 def _every_third_ratio(r: np.ndarray) -> list[Fold]:
     interior = np.unique(r)[1:-1]
     if not len(interior):
         raise PointsError("cannot hold out by ratio: it takes three ratios or more")
     chosen = interior[1::3] if len(interior) > 1 else interior
-    return [_fold(f"r = {', '.join(_said(value) for value in chosen)}", np.isin(r, chosen))]
+    return [_fold(f"r = {', '.join(_text(value) for value in chosen)}", np.isin(r, chosen))]
 
 
 def _larger_for_longer(N: np.ndarray, D: np.ndarray) -> list[Fold]:
@@ -198,13 +193,13 @@ def _fold(label: str, judged: np.ndarray) -> Fold:
     return Fold(label, ~judged, judged)
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 SPLITS: dict[str, tuple[list[str], Callable[..., list[Fold]]]] = {
     "ratio": (["r"], _every_third_ratio),
-    "tokens": (["D"], _last_third),
+    "tokens": (["D"], lambda D: [_fold(f"D > {2 / 3 * D.max():g}", 2 / 3 * D.max() < D)]),
     "size": (["N"], lambda N: _sizes(N)[-1:]),
     "size-and-tokens": (["N", "D"], _larger_for_longer),
     "each-size": (["N"], _sizes),

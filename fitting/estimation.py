@@ -9,15 +9,16 @@ import pandas as pd
 from fitting.fitted import BY_PRIOR, Fit
 from fitting.laws import LAWS, Law
 from fitting.laws.joint import GROUP, constants_of, joint_law
+from fitting.parallel import over_cores
 from fitting.points import PointsError, numbers_of
 from fitting.schedule import Schedules
 from fitting.solver.lbfgs_grid import LbfgsGrid
 from fitting.solver.multi_start import VarPro
 from fitting.solver.newton import huber, refine
-from fitting.solver.prepare import Data, Ready, prepare
+from fitting.solver.prepare import Data, Prepared, prepare
 from fitting.solver.problem import DELTA, Problem
 from fitting.uncertainty.bootstrap import noise_between_seeds, resample
-from fitting.uncertainty.profile import Optimum, Profile, profiles
+from fitting.uncertainty.profile import Optimum, Profile, profile
 from fitting.uncertainty.sandwich import prior_shares
 
 METHODS = {"varpro": VarPro(), "lbfgs_grid": LbfgsGrid()}
@@ -66,13 +67,13 @@ def fit(
     """
     solver = _solver(method, few)
     data = Data(schedules, point_weights, delta, dict(fix or {}), tuple(unknown), few)
-    ready = prepare(points, law, data)
-    minimum = solver.solve(ready.problem)
+    prepared = prepare(points, law, data)
+    minimum = solver.solve(prepared.problem)
     problem = minimum.problem
-    optimum = Optimum(problem, minimum.theta, minimum.objective, ready.runs, ready.names)
+    optimum = Optimum(problem, minimum.theta, minimum.objective, prepared.runs, prepared.names)
     names = {name: name for name in problem.parameters(minimum.theta)}
     corpus = _Corpus(problem, np.arange(len(problem.loss)), names)
-    return _Estimate(law, data, ready, optimum).fits({"": corpus}, bootstrap, seed, workers)[""]
+    return _Estimate(law, data, prepared, optimum).fits({"": corpus}, bootstrap, seed, workers)[""]
 
 
 def fit_shared(
@@ -128,13 +129,13 @@ def fit_shared(
     everywhere = {f"{name}[{code}]": value for name, value in data.fix.items() for code in codes} | dict(data.fix)
     of_all = {"fix": {name: value for name, value in everywhere.items() if name in in_joint}, "unknown": ()}
     started = _with_starts(joint, one, shared, codes, _separate_fits(points, one, len(codes), data))
-    ready = prepare(points, started, replace(data, point_weights=point_weights, **of_all))
+    prepared = prepare(points, started, replace(data, point_weights=point_weights, **of_all))
     # Slow progress of one corpus is small beside the joint objective, so the usual tolerance would stop too early.
-    minimum = solver.solve(ready.problem)
+    minimum = solver.solve(prepared.problem)
     theta, objective = refine(minimum.problem, minimum.theta, tolerance=1e-13)
-    optimum = Optimum(minimum.problem, theta, objective, ready.runs, ready.names)
+    optimum = Optimum(minimum.problem, theta, objective, prepared.runs, prepared.names)
     corpora = {code: _corpus(g, str(code), one, shared, optimum, data) for g, code in enumerate(codes)}
-    return _Estimate(law, data, ready, optimum).fits(corpora, bootstrap, seed, workers)
+    return _Estimate(law, data, prepared, optimum).fits(corpora, bootstrap, seed, workers)
 
 
 def _solver(method: str | VarPro | LbfgsGrid, few: bool) -> VarPro | LbfgsGrid:
@@ -209,7 +210,7 @@ class _Estimate:
 
     law: str | Law
     data: Data
-    ready: Ready
+    prepared: Prepared
     optimum: Optimum
 
     def fits(self, corpora: Mapping[str, _Corpus], bootstrap: int, seed: int, workers: int | None) -> dict[str, Fit]:
@@ -218,11 +219,13 @@ class _Estimate:
         if not bootstrap:
             return found
         problem, theta, rng = self.optimum.problem, self.optimum.theta, np.random.default_rng(seed)
-        draws = resample(problem, theta, self.optimum.sandwich, self.ready.runs, bootstrap, rng, workers)
+        draws = resample(problem, theta, self.optimum.sandwich, self.prepared.runs, bootstrap, rng, workers)
         fitted = [name for name in problem.parameters(theta) if name not in problem.fixed]
         shares = prior_shares(problem, theta, fitted)
         # Of what the prior decides a profile says nothing of the points, and takes longest.
-        profiled = profiles(self.optimum, [name for name in fitted if shares.get(name, 0.0) < BY_PRIOR], workers)
+        decided = [name for name in fitted if shares.get(name, 0.0) < BY_PRIOR]
+        each = over_cores(lambda name: profile(self.optimum, self.optimum.reader(name)), decided, workers)
+        profiled = dict(zip(decided, each, strict=True))
         return {
             code: self._with_uncertainty(fit, corpora[code], draws, shares, profiled) for code, fit in found.items()
         }
@@ -237,8 +240,8 @@ class _Estimate:
             x |= problem.curve(problem.nonlinear[-1].coordinate(params["lambda"]))
         predicted = problem.law.loss(x, params)
         residuals = problem.residuals(predicted)
-        run_numbers = np.unique(self.ready.runs[rows])
-        own_runs = [name if number in run_numbers else None for number, name in enumerate(self.ready.names)]
+        run_numbers = np.unique(self.prepared.runs[rows])
+        own_runs = [name if number in run_numbers else None for number, name in enumerate(self.prepared.names)]
         law, without_prior = self.law, optimum.objective - optimum.problem.prior_at(optimum.theta)[0]
         return Fit(
             law=law if isinstance(law, str) else law.name,
@@ -250,12 +253,12 @@ class _Estimate:
             objective=without_prior if alone else float(problem.point_weights @ huber(residuals, problem.delta)),
             n_points=len(rows),
             n_runs=len(run_numbers),
-            ranges=ranges(x, self.ready.points.iloc[rows]),
+            ranges=ranges(x, self.prepared.points.iloc[rows]),
             unknown=list(self.data.unknown),
             fixed=sorted(problem.fixed),
             constants=problem.constants,
-            warnings=self.ready.notes + few_runs(len(run_numbers)),
-            residuals=pd.Series(-residuals, index=self.ready.rows[rows], name="log_residual"),
+            warnings=self.prepared.notes + few_runs(len(run_numbers)),
+            residuals=pd.Series(-residuals, index=self.prepared.rows[rows], name="log_residual"),
             optimum=optimum if alone else replace(optimum, run_names=own_runs, parameter_names=corpus.names),
             schedules=self.data.schedules,
         )
@@ -264,14 +267,14 @@ class _Estimate:
         self, fit: Fit, corpus: _Corpus, draws: np.ndarray, shares: dict[str, float], profiled: dict[str, Profile]
     ) -> Fit:
         names = list(self.optimum.problem.parameters(self.optimum.theta))
-        errors, runs = self.optimum.sandwich.errors[corpus.rows], pd.factorize(self.ready.runs[corpus.rows])[0]
+        errors, runs = self.optimum.sandwich.errors[corpus.rows], pd.factorize(self.prepared.runs[corpus.rows])[0]
         run_errors = np.bincount(runs, errors) / np.bincount(runs)
         return replace(
             fit,
             draws=draws[:, [names.index(name) for name in corpus.names.values()]],
             profiles={short: profiled[name] for short, name in corpus.names.items() if name in profiled},
             prior_shares={short: shares[name] for short, name in corpus.names.items() if name in shares},
-            seed_noise=noise_between_seeds(self.ready.points.iloc[corpus.rows], errors, runs),
+            seed_noise=noise_between_seeds(self.prepared.points.iloc[corpus.rows], errors, runs),
             run_errors=run_errors,
             point_errors=errors - run_errors[runs],
         )

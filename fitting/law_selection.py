@@ -14,7 +14,7 @@ from fitting.schedule import Schedules
 
 DEFAULT = ("each-size", "step-thirds", "ratio-pairs", "size-and-tokens")
 """What a small study is to predict: another size, a longer run, another ratio, a larger model for longer."""
-ASKED = {
+PREDICTED = {
     "ratio": "a ratio that was not run",
     "tokens": "a run half as long again",
     "size": "a larger size",
@@ -130,7 +130,7 @@ def advise(tried: pd.DataFrame) -> list[str]:
         failed = {law: reason for law, split, reason in reversed(reasons) if split == by}
         errors = errors_by_run(tried, by)
         whole = (f"; {law} could not be judged: {reason}" for law, reason in failed.items() if law not in errors)
-        lines.append(f"{by} ({ASKED[by]}): {_verdict(errors, parameters)}" + "".join(whole))
+        lines.append(f"{by} ({PREDICTED[by]}): {_verdict(errors, parameters)}" + "".join(whole))
     return lines
 
 

@@ -176,13 +176,6 @@ def with_value(points: pd.DataFrame, law: Law) -> np.ndarray:
     return usable
 
 
-def check_enough(x: dict[str, np.ndarray], law: Law, n_parameters: int, fixed: Collection[str] = ()) -> None:
-    """Raise PointsError when the points cannot identify the parameters of the law, whatever their noise."""
-    for line in not_enough(x, law, n_parameters, fixed):
-        door = "; few=True lets the prior decide what the points do not" if len(x["loss"]) else ""
-        raise PointsError(line + door)
-
-
 def not_enough(x: dict[str, np.ndarray], law: Law, n_parameters: int, fixed: Collection[str] = ()) -> Iterator[str]:
     """The error lines for points that cannot identify the parameters of the law."""
     n = len(x["loss"])

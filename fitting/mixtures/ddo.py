@@ -134,9 +134,7 @@ def ddo(
     weights = shares * x
     predicted = base * float(1 + np.sum((x + a) ** -b - (1 + a) ** -b))
 
-    flat = [names[j] for j in np.flatnonzero(b == 0)]
-    warnings = _flat_lines(flat, m) + _misfit_lines(factors, mean, a, b, c, names)
-    warnings += _beyond_lines(x, factors, names)
+    warnings = _warnings(x, factors, mean, (a, b, c), names)
     draws, losses_drawn = np.zeros((0, m)), np.zeros(0)
     ends = np.full((2, m), np.nan)
     if len(seeds) > 1:
@@ -144,7 +142,12 @@ def ddo(
         ends = np.quantile(draws, quantiles, axis=0)
         if len(seeds) < 4:
             warnings.append(f"{len(seeds)} seeds only: intervals rest on how they differ, which so few cannot show")
-    at_bound = {names[j]: line for j, line in _held(x, low, high)}
+    at_bound = {
+        names[j]: f"is held at {end[j]:.4g} times its base tokens, its {side} bound"
+        for end, side in ((high, "upper"), (low, "lower"))
+        for j in np.flatnonzero(np.abs(x - end) <= 1e-9 * np.maximum(1.0, end))
+    }
+    held = [name for name in names if name in at_bound]
     return DDO(
         names=names,
         weights=weights,
@@ -155,9 +158,9 @@ def ddo(
         predicted=estimate(predicted, losses_drawn, level),
         low=np.minimum(ends[0], weights),
         high=np.maximum(ends[1], weights),
-        held=list(at_bound),
-        status=held_status([f"{name} {line}" for name, line in at_bound.items()], "nothing: no domain is on a bound"),
-        flat=flat,
+        held=held,
+        status=held_status([f"{name} {at_bound[name]}" for name in held], "nothing: no domain is on a bound"),
+        flat=[names[j] for j in np.flatnonzero(b == 0)],
         warnings=warnings,
         base_tokens=shares * tokens,
         draws=draws,
@@ -281,35 +284,26 @@ def held_status(lines: Sequence[str], free: str) -> Status:
     return Status("at bound", "; ".join(lines)) if lines else Status("inside", free)
 
 
-def _held(x, low, high) -> Iterator[tuple[int, str]]:
-    """(domain, what holds it) of those on a bound."""
-    for j in range(len(x)):
-        for end, side in ((low[j], "lower"), (high[j], "upper")):
-            if abs(x[j] - end) <= 1e-9 * max(1.0, end):
-                yield j, f"is held at {end:.4g} times its base tokens, its {side} bound"
-                break
-
-
-def _flat_lines(flat: list[str], m: int) -> list[str]:
-    lines = [f"{name}: more of its tokens do not lower the loss; its exponent is set to 0" for name in flat]
-    as_good = "no domain's tokens lower the loss: the base run's shares are as good as any"
-    return [*lines, as_good] if len(flat) == m else lines
-
-
-def _misfit_lines(factors, mean, a, b, c, names) -> list[str]:
+def _warnings(x, factors, mean, curves: tuple[np.ndarray, np.ndarray, np.ndarray], names) -> list[str]:
+    """What is wrong with the curves, and with the optimum that they say, a line each."""
+    a, b, c = curves
     fitted = (factors + a[:, None]) ** -b[:, None] + c[:, None]
     miss, effect = np.abs(fitted - mean).max(axis=1), np.ptp(mean, axis=1)
-    return [
-        f"{names[j]}: its curve misses its runs by {miss[j]:.2%} of the base loss; their effect is {effect[j]:.2%}"
-        for j in np.flatnonzero((miss > MISFIT * effect) & (b > 0))
-    ]
-
-
-def _beyond_lines(x, factors, names) -> list[str]:
     least, most = factors.min(), factors.max()
+    beyond = f"its base tokens is beyond the factors that were run, {least:.4g} to {most:.4g}"
+    flat = "more of its tokens do not lower the loss; its exponent is set to 0"
+    all_flat = "no domain's tokens lower the loss: the base run's shares are as good as any"
     return [
-        f"{names[j]}: {x[j]:.4g} times its base tokens is beyond the factors that were run, {least:.4g} to {most:.4g}"
-        for j in np.flatnonzero((x < least * (1 - 1e-9)) | (x > most * (1 + 1e-9)))
+        *(f"{names[j]}: {flat}" for j in np.flatnonzero(b == 0)),
+        *([] if b.any() else [all_flat]),
+        *(
+            f"{names[j]}: its curve misses its runs by {miss[j]:.2%} of the base loss; their effect is {effect[j]:.2%}"
+            for j in np.flatnonzero((miss > MISFIT * effect) & (b > 0))
+        ),
+        *(
+            f"{names[j]}: {x[j]:.4g} times {beyond}"
+            for j in np.flatnonzero((x < least * (1 - 1e-9)) | (x > most * (1 + 1e-9)))
+        ),
     ]
 
 

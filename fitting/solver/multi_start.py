@@ -9,7 +9,7 @@ from fitting.laws.law import Law
 from fitting.solver.newton import refine
 from fitting.solver.prepare import Data, prepare
 from fitting.solver.problem import Problem
-from fitting.solver.varpro import AGREEMENT, EXACT, low_places, starting_points
+from fitting.solver.varpro import AGREEMENT, EXACT, lowest_candidates, starting_points
 
 SAME, BESIDE = 1e-4, 0.02
 """Two ends of descents are one minimum within this relative difference of the objective and in each coordinate."""
@@ -101,7 +101,7 @@ def _search(part: Problem, first_guesses: int, number: int) -> tuple[list[End], 
     starts, agreed = starting_points(part, rng)
     if not part.law.solving.rugged:
         return [refine(part, theta, tolerance=1e-7) for theta in starts], agreed
-    ends = [refine(part, theta, tolerance=1e-7) for theta in starts + low_places(part, rng)]
+    ends = [refine(part, theta, tolerance=1e-7) for theta in starts + lowest_candidates(part, rng)]
     least = min(objective for _, objective in ends)
     return ends, sum(objective <= least * (1 + AGREE) + EXACT for _, objective in ends) >= AGREEMENT
 

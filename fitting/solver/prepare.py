@@ -10,7 +10,6 @@ import pandas as pd
 from fitting.laws import UNKNOWN, Law, with_unknown
 from fitting.points import (
     PointsError,
-    check_enough,
     columns_of,
     duplicated,
     missing,
@@ -42,8 +41,8 @@ class Data:
 
 
 @dataclass(frozen=True, eq=False)
-class Ready:
-    """Points that a law can be fitted to: the problem, its table sorted by run, and what had to be said."""
+class Prepared:
+    """Points that a law can be fitted to: the problem, its table sorted by run, and what had to be noted."""
 
     problem: Problem
     points: pd.DataFrame
@@ -53,7 +52,7 @@ class Ready:
     notes: list[str]
 
 
-def prepare(points: pd.DataFrame, law: str | Law, data: Data) -> Ready:
+def prepare(points: pd.DataFrame, law: str | Law, data: Data) -> Prepared:
     """Points checked against a law, and what is solved. Raises PointsError."""
     schedules, fix = data.schedules, data.fix
     chosen = resolve_law(law)
@@ -77,7 +76,12 @@ def prepare(points: pd.DataFrame, law: str | Law, data: Data) -> Ready:
         )
     notes: list[str] = []
     if chosen.whole_schedule:
-        points = _with_own_s1(points, chosen, schedules)
+        if schedules is None:
+            needed = "give schedules={run: Schedule(rates)}"
+            raise PointsError(f"{chosen.name} reads the learning rate of every step: {needed}")
+        if line := missing(points, ["run", "step"]):
+            raise PointsError(line)
+        points = points if "s1" in points else points.assign(s1=whole_schedules(points, schedules)["area"])
     points, weight, runs, rows = _sorted_by_run(points, chosen, data.point_weights, notes)
 
     annealing = [name for name in ANNEALING if name in chosen.columns]
@@ -98,25 +102,17 @@ def prepare(points: pd.DataFrame, law: str | Law, data: Data) -> Ready:
     x = columns_of(points, [*names, "loss", *(["step"] if curve else [])], chosen)
     whole = whole_schedules(points, schedules) if chosen.whole_schedule and schedules is not None else {}
     fixed = {name: float(value) for name, value in fix.items() if name != "lambda"}
-    enough = x, chosen, len(chosen.parameters) - len(fixed) + (curve is not None), fixed
-    if data.few and len(points):
-        notes += not_enough(*enough)
-    else:
-        check_enough(*enough)
+    lacking = [*not_enough(x, chosen, len(chosen.parameters) - len(fixed) + (curve is not None), fixed)]
+    if lacking and not (data.few and len(points)):
+        raise PointsError(
+            lacking[0] + ("; few=True lets the prior decide what the points do not" if len(points) else "")
+        )
+    notes += lacking
     scale = 0.0 if chosen.solving.residual == "log" else float(np.sqrt(np.mean(x["loss"] ** 2))) or 1.0
     constants = chosen.constants(x) | ({} if held_lambda is None else {"lambda": float(held_lambda)})
     columns = {name: x[name] for name in names} | whole
     problem = Problem(chosen, columns, x["loss"], weight, constants, curve, data.delta, fixed, scale=scale)
-    return Ready(problem, points, runs, list(pd.factorize(points["run"])[1]), rows, notes)
-
-
-def _with_own_s1(points: pd.DataFrame, law: Law, schedules: Schedules | None) -> pd.DataFrame:
-    """The points with s1 by their schedules where they have none."""
-    if schedules is None:
-        raise PointsError(f"{law.name} reads the learning rate of every step: give schedules={{run: Schedule(rates)}}")
-    if line := missing(points, ["run", "step"]):
-        raise PointsError(line)
-    return points if "s1" in points else points.assign(s1=whole_schedules(points, schedules)["area"])
+    return Prepared(problem, points, runs, list(pd.factorize(points["run"])[1]), rows, notes)
 
 
 def _sorted_by_run(points: pd.DataFrame, law: Law, weights, notes: list[str]):

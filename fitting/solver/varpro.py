@@ -16,7 +16,7 @@ from fitting.solver.problem import Problem
 
 CANDIDATES = 48
 STARTS = 6
-PLACES = 512
+RANDOM_CANDIDATES = 512
 NEIGHBOURS = 8
 AGREEMENT = 5
 """Number of descents to the least cost after which the search stops."""
@@ -54,18 +54,18 @@ def starting_points(problem: Problem, rng: np.random.Generator) -> tuple[list[np
     return optima, agreed
 
 
-def low_places(problem: Problem, rng: np.random.Generator) -> list[np.ndarray]:
+def lowest_candidates(problem: Problem, rng: np.random.Generator) -> list[np.ndarray]:
     """theta at random psi of which each has a smaller least-squares cost than its nearest neighbours.
 
     One least-squares minimum may lie among several minima of the Huber loss, which descents from here find.
     """
     projected = _Projected(problem)
     low, high = (np.array([p.coordinate(p.start[side]) for p in problem.nonlinear]) for side in (0, 1))
-    places = np.clip(rng.uniform(low, high, (PLACES, len(low))), problem.lower, problem.upper)
-    costs = np.array([np.sum(projected.residual(z) ** 2) for z in places])
-    apart = places / np.where(high > low, high - low, 1.0)
+    candidates = np.clip(rng.uniform(low, high, (RANDOM_CANDIDATES, len(low))), problem.lower, problem.upper)
+    costs = np.array([np.sum(projected.residual(z) ** 2) for z in candidates])
+    apart = candidates / np.where(high > low, high - low, 1.0)
     _, near = KDTree(apart).query(apart, NEIGHBOURS + 1)
-    lowest = places[costs <= costs[near].min(axis=1)]
+    lowest = candidates[costs <= costs[near].min(axis=1)]
     return [np.concatenate([projected.solve(z), z]) for z in lowest]
 
 

@@ -7,14 +7,13 @@ Bate 2007), and compared with Student's t squared.
 A quadratic penalty moves the number. The penalised optimum is a point of the profile whatever the penalty's strength.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from scipy.special import stdtrit
 
-from fitting.parallel import over_cores
 from fitting.solver.newton import Penalty, gradient_of, penalised, refine
 from fitting.solver.problem import Problem
 from fitting.uncertainty.sandwich import Sandwich, sandwich
@@ -95,12 +94,6 @@ def profile(optimum: Optimum, value: Callable[[np.ndarray], float], level: float
         freedom=freedom,
         closed=(below[0], above[0]),
     )
-
-
-def profiles(optimum: Optimum, names: Sequence[str], workers: int | None = None) -> dict[str, Profile]:
-    """The profile likelihood of each of these parameters. `workers`: as in `fit`."""
-    found = over_cores(lambda name: profile(optimum, optimum.reader(name)), names, workers)
-    return dict(zip(names, found, strict=True))
 
 
 def _one_side(
