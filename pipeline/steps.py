@@ -189,8 +189,8 @@ class Step:
 
 
 def _is_planned(context: Context) -> bool:
-    place = context.study.folder / "study.yaml"
-    return bool(context.plan) and place.exists() and place.read_text() == question_yaml(context.question)
+    path = context.study.folder / "study.yaml"
+    return bool(context.plan) and path.exists() and path.read_text() == question_yaml(context.question)
 
 
 def _is_trained(context: Context) -> bool:

@@ -90,8 +90,8 @@ class Context:
         """The study's precision. Raises StudyError: precision=auto, and prepare has not chosen it."""
         if self.known_precision is None:
             what = "of one precision" if self.machine else "missing"
-            place = f"{self.study.folder}/machine.json"
-            raise StudyError(f"{place}: {what}, and precision=auto; run cptlaw prepare first")
+            path = f"{self.study.folder}/machine.json"
+            raise StudyError(f"{path}: {what}, and precision=auto; run cptlaw prepare first")
         return self.known_precision
 
     @cached_property

@@ -186,7 +186,7 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
 def shared_folds(points: pd.DataFrame, shared: pd.DataFrame, split: str, corpus: str = "") -> list[Fold]:
     """The folds of a law's points that hold out what `fitting.folds`, which may raise, names among those of all laws.
 
-    Of points on several corpora, those of `corpus` are parted, and the others alike, by run and step.
+    Where the points are on several corpora, those of `corpus` are parted, and the others alike, by run and step.
     """
     own, of_all = (table[table["corpus"] == corpus] if corpus else table for table in (points, shared))
     if split != "ratio":

@@ -238,7 +238,7 @@ def _round(
     affordable = fresh[fresh["cost"] <= left]
     # Without a run to choose the half-width is still asked for, over the others.
     shown = next((table for table in (affordable, fresh, every) if len(table)), every)
-    found = design(
+    proposal = design(
         laws,
         None if points is None else selected(points, corpus, section),
         shown,
@@ -249,10 +249,10 @@ def _round(
         side_by_side=_one_a_worker(question),
         seed=question.seed,
     )
-    certain = points is not None and not more and found.before <= added.tolerance
+    certain = points is not None and not more and proposal.before <= added.tolerance
     if points is not None:
-        added = dataclasses.replace(added, answer=found.answer, half_width=found.before)
-        answer = recommended() if certain and recommended else (found.answer, found.before)
+        added = dataclasses.replace(added, answer=proposal.answer, half_width=proposal.before)
+        answer = recommended() if certain and recommended else (proposal.answer, proposal.before)
         if answer is not None:
             added = dataclasses.replace(added, answer=answer[0], half_width=answer[1])
         narrow = certain and answer is not None and answer[1] <= added.tolerance
@@ -263,10 +263,10 @@ def _round(
     by_name = {one.run.name: one for one in runs}
     names = shown["run"].to_dict()
     made: list[ChosenRun] = []
-    for at, width in zip(found.chosen, found.half_width):
+    for at, width in zip(proposal.chosen, proposal.half_width):
         made.append(_chosen(context, by_name[names[at]], width, {*begun, *(run.model for run in made)}))
-    reason = found.reason
-    enough = next((n for n, width in enumerate(found.half_width, 1) if width <= added.tolerance), len(made))
+    reason = proposal.reason
+    enough = next((n for n, width in enumerate(proposal.half_width, 1) if width <= added.tolerance), len(made))
     if enough < len(made) and not (more or certain or _one_a_worker(question)):
         made, reason = made[:enough], f"{reason}; the first {enough} of them should reach the tolerance"
     return dataclasses.replace(added, chosen=made, reason=reason)

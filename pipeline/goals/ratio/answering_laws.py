@@ -109,15 +109,15 @@ def mixture_changes(laws: AnsweringLaws) -> list[RecommendedChange]:
     assert isinstance(of_domain, Fit)
     changes = []
     for at in question.goal.change_at:
-        found = mixture_change(
+        answer = mixture_change(
             of_general, of_domain, target.summed_rate(at), question.goal.tolerance, target.before[general],
             general_at=target.columns(general, of_general),
             domain_at=target.columns(domain, of_domain),
         )  # fmt: skip
-        if found is not None:
-            predicted = {general: found.general, domain: found.domain}
-            better = found.difference < -TYPICAL_ERROR
-            changes.append(RecommendedChange(at, found.before, found.after, predicted, found.difference, better))
+        if answer is not None:
+            predicted = {general: answer.general, domain: answer.domain}
+            better = answer.difference < -TYPICAL_ERROR
+            changes.append(RecommendedChange(at, answer.before, answer.after, predicted, answer.difference, better))
     return changes
 
 

@@ -1,10 +1,10 @@
 """Confirmation runs, which no fit has seen, the predictions of every law for them, and whether they confirm an answer.
 
-Of the trade-off: CONFIRMED if the 90% interval of the measured loss increase at the recommended ratio holds the
-tolerance; NEARBY if the ratio at which the measured increase is the tolerance may lie in the 90% interval of the
-predicted ratio. Of limited-data and compute: CONFIRMED if the recommended place may be the optimum and another place
-may not; NEARBY if a place that may be the optimum lies in the 90% interval of the predicted one. Else NOT_CONFIRMED;
-UNDETERMINED with one seed, and where every place may be the optimum.
+A trade-off is CONFIRMED if the 90% interval of the measured loss increase at the recommended ratio holds the
+tolerance, and NEARBY if the ratio at which the measured increase is the tolerance may lie in the 90% interval of the
+predicted ratio. Limited data and compute are CONFIRMED if the recommended place may be the optimum and another place
+may not, and NEARBY if a place that may be the optimum lies in the 90% interval of the predicted one. Any other answer
+is NOT_CONFIRMED, or UNDETERMINED with one seed and where every place may be the optimum.
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ def imported_runs(context: Context, recommendation: Recommendation) -> list[Plan
             f"{study.folder}: no run to confirm with; cptlaw export {study.folder} writes the recommended one for your "
             f"trainer (domain_ratio={ratio:.3f}); then cptlaw import LOG name={study.folder.name} role=confirm ..."
         )
-    wanted = pieces(question.continual)
+    recommended = pieces(question.continual)
     for run in runs:
         spec = run.spec
-        rates, asked = (learning_rates(schedule, spec.steps) for schedule in (spec.schedule, wanted))
+        rates, asked = (learning_rates(schedule, spec.steps) for schedule in (spec.schedule, recommended))
         if not np.allclose(rates, asked, rtol=1e-6, atol=0.0):
             peaks = f"peak {max(rates):g}, recommended {max(asked):g}"
             raise StudyError(f"{run.name}: its learning rates are not those of the recommended run ({peaks})")

@@ -20,7 +20,7 @@ class TradeOffGoal(LawGoal):
     keys = ("tolerance",)
 
     def solve(self, laws: AnsweringLaws) -> Solution:
-        """Of several peak learning rates in `design`, the one whose answer has the smallest domain loss."""
+        """The answer, at the peak learning rate of `design` with the smallest domain loss."""
         peaks, domain = candidate_peaks(laws.question), laws.question.corpora.domain
         if peaks == [peak_of(laws.question, 1.0)]:
             return _at_one_peak(laws)

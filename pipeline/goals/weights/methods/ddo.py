@@ -40,7 +40,7 @@ SIGNIFICANT = 0.05
 FAR = 0.02
 """Relative error of a factor, from rounding to whole steps, above which the proposal has a note."""
 Optima = list[DDO] | list[dict[str, float]]
-"""Of the smaller and of the larger scale: the fit, or domain -> optimal tokens."""
+"""The fit, or domain -> optimal tokens, of the smaller and of the larger scale."""
 Offsets = dict[str, float] | float
 """As `fitting.autoscale` takes them."""
 _NO_EFFECT = (
