@@ -12,16 +12,12 @@ PASSES = 15.39
 def effective_tokens(tokens, unique, passes: float = PASSES) -> np.ndarray:
     """Tokens of text never seen before that would teach as much as tokens with repetition.
 
-    Args:
-        tokens: tokens of the corpus that were trained on, billions, a number or an array (n,).
-        unique: tokens of the corpus that are different, above 0 and in the same unit, a number or an array (n,).
-        passes: R; no number of further passes is worth more than R passes over new text.
+    U (1 + R (1 - exp(-(e - 1) / R))), e = tokens / U, for e above 1; the tokens themselves up to there.
 
-    Returns:
-        U (1 + R (1 - exp(-(e - 1) / R))), e = tokens / U, for e above 1; the tokens themselves up to there.
+    Parameters: `tokens` that were trained on, and `unique`, U, those of them that are different, above 0: billions of
+    one corpus, numbers or arrays (n,). `passes`, R: no number of further passes is worth more than R over new text.
 
-    Raises:
-        PointsError: negative tokens, unique or passes not above 0.
+    Raises PointsError for negative tokens, unique or passes not above 0.
 
     Source: Muennighoff et al. 2023, arXiv:2305.16264, eq. 5.
 
@@ -42,18 +38,15 @@ def effective_tokens(tokens, unique, passes: float = PASSES) -> np.ndarray:
 def with_repetition(points: pd.DataFrame, unique, unique_rest=np.inf, passes: float = PASSES) -> pd.DataFrame:
     """A copy of the points in which D and r count effective tokens, for any law that reads them.
 
-    Args:
-        points: with the columns D (billions of tokens of the run so far) and r (ratio of the validation corpus).
-        unique: different tokens of the validation corpus, billions, a number or one a point.
-        unique_rest: the same of the rest of the mixture; infinite where none of it is repeated.
-        passes: R, as in `effective_tokens`. The R of your corpora is the one with the least objective of a fit.
+    D' = own + rest and r' = own / D' of the effective tokens own of r D and rest of (1 - r) D. S1, which counts steps,
+    is left as it is.
 
-    Returns:
-        D' = own + rest and r' = own / D' of the effective tokens own of r D and rest of (1 - r) D. S1, which counts
-        steps, is left as it is.
+    Parameters: `points`, with the columns D (billions of tokens of the run so far) and r (ratio of the validation
+    corpus). `unique`, different tokens of that corpus, billions, a number or one a point; `unique_rest`, of the rest of
+    the mixture, infinite where none of it is repeated. `passes`, as in `effective_tokens`: the R of your corpora is the
+    one with the least objective of a fit.
 
-    Raises:
-        PointsError: missing columns, values out of range.
+    Raises PointsError for missing columns, values out of range.
 
     >>> once = pd.DataFrame({"D": [4.0], "r": [0.5]})
     >>> with_repetition(once, unique=0.5, passes=15.0).round(3).to_dict("list")

@@ -30,10 +30,8 @@ def dirichlet_mixtures(
 
     Parameters: `base` (m,), 0 or more, made to sum to 1; a domain at 0 stays there. `concentration`, (low, high) of the
     sum of the Dirichlet's parameters: far below m almost all of a mixture is one domain, far above it is the base.
-    `high` (m,), largest weights, None for 1. `grain`: weights are multiples of 1 / grain.
-
-    Raises PointsError for numbers that are impossible, largest weights that do not reach 1, and when there are not as
-    many different mixtures.
+    `high` (m,), largest weights, None for 1. `grain`: weights are multiples of 1 / grain. Raises PointsError for
+    impossible numbers, largest weights that do not reach 1, and when there are not as many different mixtures.
 
     Source: Liu et al. 2024 (RegMix), arXiv:2407.01492, sec. 3.1, which rejects what is above the largest weight.
 

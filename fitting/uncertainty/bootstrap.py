@@ -4,12 +4,12 @@ The points of one run share its data order, its initial weights and its schedule
 many runs each draw reweights the runs by exponential variates (Rubin 1981), which assumes nothing about the errors.
 
 With fewer than ten runs per parameter such a draw can all but drop a size or a ratio, and 90% intervals held the truth
-in 75 to 85% of the repeats of docs/studies/parameter_coverage.py. There each draw keeps every run and flips the sign of
-its log residuals at random, leverage undone (the wild bootstrap of Cameron, Gelbach & Miller 2008; with the six-point
-factors of Webb 2023 where so few signs give few draws). It then scales all of them by a chi variate, whose degrees of
-freedom are those of the median parameter, since the size of the errors is itself estimated from a few runs. Factors
-other than signs put more residuals close to 0 than there are, which narrows a fit by least absolute errors (Feng, He &
-Hu 2011), as Huber's loss is to noise above delta.
+in 75 to 85% of the repeats of docs/studies/parameter_coverage.py. There each draw flips the sign of each run's log
+residuals at random, leverage undone (the wild bootstrap of Cameron, Gelbach & Miller 2008; with the six-point factors
+of Webb 2023 where so few signs give few draws). It then scales all of them by a chi variate with the degrees of freedom
+of the median parameter, since the size of the errors is itself estimated from a few runs. Factors other than signs put
+more residuals close to 0 than there are, which narrows a fit by least absolute errors (Feng, He & Hu 2011), as Huber's
+loss is to noise above delta.
 """
 
 from dataclasses import replace

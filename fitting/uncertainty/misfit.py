@@ -2,16 +2,15 @@
 
 Outside its points a law errs more than its residuals say, and by how much depends on the kind of extrapolation: to
 ratios between those fitted, to more tokens, to a larger model, to both. The half-width of a 90% interval of the log
-loss is
+loss is, by the root mean squares of one law, or of the average of several, on one corpus,
 
     factor sqrt(held-out errors^2 + residuals^2 + FLOOR^2) student
 
-by the root mean squares of one law, or of the average of several, on one corpus. `student` is how much wider an
-interval of Student's t with two degrees of freedom fewer than fitted runs is than that of the normal: 1.8 at four
-runs, 1.1 at twelve. The factors make such intervals hold 90% of the points that were left out of 19 series of kept and
-public runs (`python -m docs.studies.interval_coverage`). That of an average is small: its interval also has what its
-laws disagree by. With 4, 6 and 9 runs drawn at random from these series, `student` makes them hold 93, 89 and 90% of
-the ends of the others, where without it they hold 83 to 86% (`python -m docs.studies.interval_coverage few`).
+`student` is how much wider an interval of Student's t with two degrees of freedom fewer than fitted runs is than that
+of the normal: 1.8 at four runs, 1.1 at twelve. With 4, 6 and 9 runs drawn at random from 19 series of kept and public
+runs, it makes intervals hold 93, 89 and 90% of the ends of the others, where without it they hold 83 to 86%. The
+factors make them hold 90% of the points that were left out of these series (`python -m docs.studies.interval_coverage`,
+also with `few`). That of an average is small: its interval also has what its laws disagree by.
 """
 
 from collections.abc import Mapping
