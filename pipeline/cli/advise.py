@@ -23,12 +23,12 @@ HELP = f"""usage: cptlaw advise MODEL corpora.sources.domain.path=TEXT [corpora.
   key=value    keys of experiment=base-model; cptlaw plan --help lists them
 
 It says what the model is, tokenises the corpora, chooses short runs of the model round by round, fits, recommends a
-domain ratio and a peak learning rate for a run of continual.steps * confirm.tokens_factor steps, trains that run to
+domain ratio and a peak learning rate for a run of target.steps steps, trains that run to
 confirm it, and writes a report. Kill it at any moment and give the same command again.
 
   cptlaw advise MODEL ... dry_run=true           stop before training: the model, the first runs, tokens, FLOPs, time
   cptlaw advise MODEL ... goal.tolerance=0.01    the general loss may increase by 1%; -0.05: it must fall by 5%
-  cptlaw advise MODEL ... continual.steps=1000 continual.global_batch=64 sequence_length=2048   a longer question
+  cptlaw advise MODEL ... target.steps=3000 target.global_batch=64 sequence_length=2048   a longer question
 """
 DRY_RUN = "dry_run=true"
 GENERAL = ("corpora=", *(f"corpora.sources.general.{key}=" for key in ("kind", "path", "name")))

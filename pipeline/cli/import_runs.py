@@ -326,8 +326,8 @@ def question_of(settings: ImportSettings, runs: Sequence[PlannedRun], overrides:
     peak = max(rate or 0.0 for piece in spec.schedule for rate in (piece.start, piece.end))
     ratios = sorted({float(Fraction(run.spec.mixture[settings.domain])) for run in runs})
     words = [
-        *(f"model.name={longest.model}", f"mixture.domain_ratio={ratios}", f"continual.peak_learning_rate={peak}"),
-        *(f"continual.steps={spec.steps}", f"continual.global_batch={spec.global_batch}"),
+        *(f"model.name={longest.model}", f"mixture.domain_ratio={ratios}", f"target.peak_learning_rate={peak}"),
+        *(f"target.steps={spec.steps}", f"target.global_batch={spec.global_batch}"),
         f"sequence_length={spec.sequence_length}",
     ]
     folder = Path(settings.studies) / settings.name
@@ -335,16 +335,17 @@ def question_of(settings: ImportSettings, runs: Sequence[PlannedRun], overrides:
         question = question_of_study(folder, [*words, *overrides])
     else:
         own = ["experiment=own", f"name={settings.name}", f"studies={settings.studies}", "model=local", "ladder=[]"]
-        own += [f"model.path={IMPORTED}", "confirm.tokens_factor=1"]
+        own += [f"model.path={IMPORTED}", "continual.part=1"]
         own += [f"corpora.sources.{name}.path={IMPORTED}" for name in ("general", "domain")]
         if len({run.spec.model["non_embedding"] for run in runs}) == 1:
             # As experiment=base-model: what a single model was trained on before is not known.
             own += ["law=[transfer-open-saturating]"] * (not any(w.startswith("law=") for w in overrides))
         question = read_question([*own, *words, *overrides])
-    question.continual.schedule.pieces = [
+    question.target.schedule.pieces = [
         dataclasses.replace(piece, start=_relative(piece.start, peak), end=_relative(piece.end, peak))
         for piece in spec.schedule
     ]
+    question.continual = question.target_phase
     names = (settings.general, settings.domain)
     sources = dict(zip(names, question.corpora.sources.values()))
     question.corpora = dataclasses.replace(question.corpora, general=names[0], domain=names[1], sources=sources)

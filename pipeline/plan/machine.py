@@ -60,7 +60,7 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
     log(f"measuring the speed of {len(context.models)} models, about {SECONDS:.0f} s")
 
     def speed(name: str, precision: str) -> float:
-        shape, batch = shape_of(context, context.models[name]), question.continual.global_batch
+        shape, batch = shape_of(context, context.models[name]), question.target.global_batch
         spec = RunSpec(
             "continual", shape, Initial(), {}, {}, question.sequence_length, batch, steps=1, schedule=(),
             optimizer=question.optimizer, precision=precision, objective=question.objective,

@@ -82,9 +82,9 @@ def pretraining_runs(context: Context) -> dict[str, PlannedRun]:
 
 def _runs(context: Context, role: str) -> list[PlannedRun]:
     question, pretraining = context.question, context.once(pretraining_runs)
-    steps = question.continual.steps
+    steps, phase = question.continual.steps, question.continual
     continual = [
-        continual_run(single, model, ratio, steps, seed, role, transfer)
+        continual_run(single, model, ratio, steps, seed, role, transfer, phase=phase)
         for single in map(context.asking, by_domain(question))
         for model in models(question)[0]
         for transfer in ([None] if model.path else question.transfer_steps or [None])
@@ -108,18 +108,19 @@ def continual_run(
     role: str,
     transfer: int | None = None,
     peak: float | None = None,
+    phase: PhaseConfig | None = None,
 ) -> PlannedRun:
     """One continual run of a model at a domain ratio, from the end of its pre-training or from the step `transfer`.
 
-    A run on general text only is one run for all domains of a study, and is evaluated on each. Without a peak learning
-    rate it has that of the question.
+    A run on general text only is one run for all domains of a study, and is evaluated on each. Without a phase it has
+    the target's, but for the length, and for the peak learning rate where one is given.
     """
     question, budget = context.question, context.question.evaluation_budget
     corpora = question.corpora
     ratio = Fraction(str(domain_ratio))
     pretraining = context.once(pretraining_runs).get(model.name)
     shape, initial, start, before = _initial_weights(context, model, pretraining, transfer)
-    phase = dataclasses.replace(with_peak(question, peak).continual, steps=steps)
+    phase = dataclasses.replace(phase or with_peak(question, peak).target_phase, steps=steps)
     (_, mixture), *later = mixtures_of(phase, corpora, ratio)
     shared = bool(corpora.domains) and not later and mixture[corpora.general] == 1
     domains = corpora.domains if shared else [corpora.domain]
@@ -192,7 +193,8 @@ def shape_of(context: Context, model: ModelConfig) -> dict[str, Any]:
     """The architecture of a model of the question, with the vocabulary of the prepared corpora."""
     question, manifest = context.question, context.manifest
     end = manifest.store(question.corpora.general).meta.end_of_text if manifest.tokenizer else 0
-    lengths = [question.sequence_length, question.pretrain.sequence_length, question.continual.sequence_length]
+    lengths = [question.sequence_length]
+    lengths += [part.sequence_length for part in (question.pretrain, question.continual, question.target)]
     # A mask token outside the tokenizer's vocabulary takes one more row.
     rows = max(manifest.vocabulary, objective_of(context).mask_token + 1)
     return configuration_of(model, rows, max(length or 0 for length in lengths), end)

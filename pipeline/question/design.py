@@ -13,26 +13,21 @@ from training.evaluation_steps import evaluation_steps
 from training.schedule import Piece, learning_rates, piece_lengths
 
 
-def target_steps(question: Question) -> int:
-    """Steps of the run that the answer is for, where the goal does not decide them."""
-    return round(question.continual.steps * question.confirm.tokens_factor)
-
-
 def candidate_steps(question: Question) -> list[int]:
     """Lengths that runs may be chosen of, distinct, in increasing order.
 
     >>> from pipeline.question.loading import read_question
-    >>> candidate_steps(read_question(["continual.steps=300"]))
+    >>> candidate_steps(read_question(["target.steps=600"]))
     [150, 300, 600]
     """
-    return sorted({max(1, round(part * target_steps(question))) for part in question.design.lengths})
+    return sorted({max(1, round(part * question.target.steps)) for part in question.design.lengths})
 
 
 def candidate_peaks(question: Question) -> list[float]:
     """Peak learning rates that runs may be chosen with, distinct, in increasing order.
 
     >>> from pipeline.question.loading import read_question
-    >>> candidate_peaks(read_question(["continual.peak_learning_rate=2e-4", "design.peaks=[0.5,1]"]))
+    >>> candidate_peaks(read_question(["target.peak_learning_rate=2e-4", "design.peaks=[0.5,1]"]))
     [0.0001, 0.0002]
     """
     return sorted({peak_of(question, factor) for factor in question.design.peaks})
@@ -43,19 +38,19 @@ def schedules_of_peaks(question: Question) -> dict[tuple[Piece, ...], float]:
     peaks = candidate_peaks(question)
     if peaks == [peak_of(question, 1.0)]:
         return {}
-    return {pieces(with_peak(question, peak).continual): peak for peak in peaks}
+    return {pieces(with_peak(question, peak).target_phase): peak for peak in peaks}
 
 
 def peak_of(question: Question, factor: float) -> float:
     """A multiple of the question's peak learning rate, rounded to 12 digits, so that it names runs on every machine."""
-    return float(f"{factor * question.continual.peak_learning_rate:.12g}")
+    return float(f"{factor * question.target.peak_learning_rate:.12g}")
 
 
 def with_peak(question: Question, peak: float | None) -> Question:
-    """The same question with another peak learning rate of the continual phase; None: its own."""
+    """The same question about a target with another peak learning rate; None: its own."""
     if peak is None:
         return question
-    return dataclasses.replace(question, continual=dataclasses.replace(question.continual, peak_learning_rate=peak))
+    return dataclasses.replace(question, target=dataclasses.replace(question.target, peak_learning_rate=peak))
 
 
 def rest_of_schedule(phase: PhaseConfig, shorter: int, steps: int) -> tuple[int, list[Piece]] | None:
@@ -66,7 +61,7 @@ def rest_of_schedule(phase: PhaseConfig, shorter: int, steps: int) -> tuple[int,
         longer run does not have a constant rate there, the same as the shorter one.
 
     >>> from pipeline.question.loading import read_question
-    >>> phase = read_question(["schedule@continual.schedule=wsd"]).continual
+    >>> phase = read_question(["schedule@target.schedule=wsd"]).target_phase
     >>> step, rest = rest_of_schedule(phase, 100, 200)
     >>> step, [(piece.shape, piece.steps) for piece in rest]
     (80, [('constant', 80), ('linear', 40)])
@@ -90,7 +85,8 @@ def extended_at(question: Question, steps: int) -> int | None:
     """The step at which a longer run that could be chosen may continue one of `steps`; None: there is none."""
     if not (is_active(question) and question.design.extend) or steps not in candidate_steps(question):
         return None
-    longer = (rest_of_schedule(question.continual, steps, more) for more in candidate_steps(question) if more > steps)
+    phase, lengths = question.target_phase, candidate_steps(question)
+    longer = (rest_of_schedule(phase, steps, more) for more in lengths if more > steps)
     return next((found[0] for found in longer if found), None)
 
 
@@ -119,19 +115,19 @@ def design_problems(question: Question) -> Iterator[str]:
     for ratio in design.ratios:
         if not 0 <= ratio <= 1:
             yield f"design.ratios: {ratio}; allowed: 0 to 1, the ratio of the domain corpus"
-    parts = "allowed: parts of continual.steps * confirm.tokens_factor, above 0, up to 1, like [0.25,0.5,1]"
+    parts = "allowed: parts of target.steps, above 0, up to 1, like [0.25,0.5,1]"
     if not design.lengths:
         yield f"design.lengths: empty; {parts}"
     if not design.peaks:
-        yield "design.peaks: empty; allowed: multiples of continual.peak_learning_rate, above 0, like [0.5,1,2]"
+        yield "design.peaks: empty; allowed: multiples of target.peak_learning_rate, above 0, like [0.5,1,2]"
     for factor in design.peaks:
         if not factor > 0:
-            yield f"design.peaks: {factor}; allowed: multiples of continual.peak_learning_rate, above 0, like [0.5,1,2]"
+            yield f"design.peaks: {factor}; allowed: multiples of target.peak_learning_rate, above 0, like [0.5,1,2]"
     wrong = [part for part in design.lengths if not 0 < part <= 1]
     yield from (f"design.lengths: {part}; {parts}" for part in wrong)
     if not is_active(question):
         return
-    if not wrong and question.continual.steps >= 1 and question.confirm.tokens_factor > 0:
+    if not wrong and question.target.steps >= 1:
         yield from _length_problems(question)
     if question.goal.kind in GOAL_KINDS and not question.goal_kind.design_question:
         able = f"allowed: auto, grid, or goal.kind of {designable()}"
@@ -152,13 +148,14 @@ def design_problems(question: Question) -> Iterator[str]:
 
 def _length_problems(question: Question) -> Iterator[str]:
     """A line for each candidate length whose schedule or evaluations do not fit into it."""
-    phase = question.continual
+    phase = question.target_phase
     # What is wrong at any length is said of the phase.
     if _fits(phase, phase.steps) is not None:
         return
     for steps in candidate_steps(question):
         if error := _fits(phase, steps):
-            yield f"design.lengths: a run of {steps} steps: continual.{error}"
+            section = "target" if str(error).startswith("schedule") else "continual"
+            yield f"design.lengths: a run of {steps} steps: {section}.{error}"
 
 
 def _fits(phase: PhaseConfig, steps: int) -> ValueError | None:

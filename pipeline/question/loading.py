@@ -98,7 +98,7 @@ def adding(overrides: Sequence[str]) -> list[str]:
 
 
 def selects_file(override: str) -> bool:
-    """Whether an override selects a word of a group, like model=gpt2, schedule@continual.schedule=wsd or law=dcpt."""
+    """Whether an override selects a word of a group, like model=gpt2, schedule@target.schedule=wsd or law=dcpt."""
     group = re.split("[@=]", override, maxsplit=1)[0]
     return bool(group) and (group == "law" or (CONF / group).is_dir())
 
@@ -168,6 +168,9 @@ def _question(composed: Any) -> Question:
     assert isinstance(question, Question)
     if not isinstance(question.mixture.domain_ratio, list):
         question.mixture.domain_ratio = [question.mixture.domain_ratio]
+    continual, target = question.continual, question.target
+    continual.steps = continual.steps or round(continual.part * target.steps)
+    continual.schedule = continual.schedule if continual.schedule.pieces else copy.deepcopy(target.schedule)
     return question
 
 

@@ -101,7 +101,7 @@ def _schedule_problems(key: str, phase: PhaseConfig, lengths: Sequence[int | Non
     if any(given) and not all(given):
         yield (
             f"{key}[{given.index(False)}].schedule: empty, that of {key}[{given.index(True)}] is not; "
-            "give one to every phase, or to none: then continual.schedule is that of the run"
+            "give one to every phase, or to none: then target.schedule is that of the run"
         )
     for number, (part, length) in enumerate(zip(phase.phases, lengths)):
         chain = part.schedule.pieces

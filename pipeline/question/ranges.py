@@ -14,6 +14,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
         lambda value: value >= 1,
         (
             *("sequence_length", "mixture.replicates", "launcher.threads"),
+            *("target.steps", "target.global_batch", "target.sequence_length"),
             *("launcher.slurm.nodes", "launcher.slurm.cpus", "launcher.slurm.signal"),
             *("model.head_dim", "model.vocab_size", "evaluate.batch", "evaluate.limit", "confirm.seeds"),
             "design.batch",
@@ -24,13 +25,14 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
         lambda value: value >= 0,
         (
             *("seed", "bootstrap", "validation_windows", "law.*.from_step", "tables.from_step", "model.hidden_size"),
+            "target.peak_learning_rate",
             *("model.num_hidden_layers", "model.num_attention_heads", "model.num_key_value_heads"),
             *("model.intermediate_size", "optimizer.weight_decay", "optimizer.clip", "launcher.workers"),
             *("launcher.micro_batch", "launcher.resume_every", "launcher.resume_minutes", "launcher.retries"),
             *("launcher.slurm.gpus", "launcher.slurm.limit", "launcher.slurm.prepare_tasks"),
         ),
     ),
-    "above 0": (lambda value: value > 0, ("optimizer.epsilon", "model.rope_theta", "confirm.tokens_factor")),
+    "above 0": (lambda value: value > 0, ("optimizer.epsilon", "model.rope_theta")),
     "above 0, in design.budget_unit: FLOPs like 1e18": (lambda value: value > 0, ("design.budget",)),
     "above 0, seconds": (
         lambda value: value > 0,
@@ -50,6 +52,7 @@ PHASE_RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
     "1 or more": (lambda value: value >= 1, ("steps", "global_batch", "sequence_length")),
     "0 or more": (lambda value: value >= 0, ("peak_learning_rate", "evaluation.seed")),
     "above 0": (lambda value: value > 0, ("rope_theta",)),
+    "above 0, up to 1": (lambda value: 0 < value <= 1, ("part",)),
 }
 """The same for the keys of a phase."""
 CHOICES: dict[str, tuple[str, ...]] = {

@@ -45,10 +45,14 @@ def problems(question: Question, goal_problems: Check) -> Iterator[str]:
 
 def _own_problems(question: Question, goal_problems: Check) -> Iterator[str]:
     yield from _mixture_problems(question)
-    yield from range_problems(question, RANGES)
+    ranges = list(range_problems(question, RANGES))
+    yield from ranges
     for name in ("pretrain", "continual"):
         if name == "continual" or question.ladder or not question.model.path:
-            yield from _phase_problems(name, question)
+            # What the runs for the fit have of the target is said of the target.
+            lines = _phase_problems(name, question)
+            yield from (line for line in lines if line.replace("continual.", "target.", 1) not in ranges)
+    yield from _target_problems(question)
     yield from choice_problems(question)
     yield from _execution_problems(question)
     yield from _model_problems(question)
@@ -134,6 +138,22 @@ def _phase_problems(name: str, question: Question) -> Iterator[str]:
             evaluation_steps(policy, phase.steps)
         except ValueError as error:
             yield f"{name}.{str(error).replace('evaluation.', f'{key}.')}"
+
+
+def _target_problems(question: Question) -> Iterator[str]:
+    """What is wrong with the target alone, and what of its steps differs from those of the runs for the fit."""
+    phase, runs = question.target_phase, question.continual
+    if phase.steps < 1 or phase.phases or question.goal_kind.many_domains:
+        return
+    if (phase.steps, phase.schedule) != (runs.steps, runs.schedule):
+        try:
+            learning_rates(pieces(phase), phase.steps)
+        except ValueError as error:
+            yield f"target.{error}"
+    for key in ("global_batch", "sequence_length"):
+        given, asked = (getattr(part, key) or question.sequence_length for part in (runs, phase))
+        if given != asked:
+            yield f"continual.{key}: {given} with target.{key}={asked}; allowed: the same, the laws do not read it"
 
 
 def _pretraining_problems(name: str, phase: PhaseConfig, corpora: CorporaConfig) -> Iterator[str]:

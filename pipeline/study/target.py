@@ -12,7 +12,6 @@ import pandas as pd
 from fitting import LAWS, Fit, LawAverage, with_areas
 from fitting.law_average import own_column
 from fitting.schedule import ANNEALING, FORWARD, Schedule
-from pipeline.question.design import target_steps
 from pipeline.question.phases import pieces
 from pipeline.question.schema import PhaseConfig, Question
 from pipeline.study.folder import StudyError
@@ -112,9 +111,9 @@ def find_target(question: Question, points: pd.DataFrame, model: str | None = No
     if lacking := [corpus for corpus in (question.corpora.general, question.corpora.domain) if corpus not in losses]:
         problem = f"{name}: no loss on {', '.join(lacking)} before the continual phase"
         raise StudyError(f"{problem}; train its pre-training, then collect")
-    steps = target_steps(question)
+    steps = question.target.steps
     n, s1_pretrain = (float(before[column].iloc[0]) for column in ("N", "s1_pretrain"))
     step = question.tokens_per_step()
     return Target(
-        name, n, steps * step / 1e9, steps, rate, losses, rho, s1_pretrain, question.continual, step, rates
+        name, n, steps * step / 1e9, steps, rate, losses, rho, s1_pretrain, question.target_phase, step, rates
     )  # fmt: skip

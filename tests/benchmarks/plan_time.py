@@ -40,7 +40,7 @@ def measure() -> list[Row]:
         for name, (overrides, steps) in MODELS.items():
             question = read_question([
                 "experiment=quickstart", *overrides, "ladder=[]", "mixture.domain_ratio=[0.25,0.5,0.75,1]",
-                "mixture.replicates=1", f"pretrain.steps={steps}", f"continual.steps={steps // 2}",
+                "mixture.replicates=1", f"pretrain.steps={steps}", f"target.steps={steps}",
                 f"studies={folder}/studies", f"name=plan-{name}",
             ])  # fmt: skip
             study = study_of(question)

@@ -19,7 +19,7 @@ WORDS = [
     *("experiment=own", "name=startup", "model=qwen2-0.05m", "ladder=[]", "mixture.domain_ratio=[0.5]"),
     *("mixture.replicates=1", "corpora.tokenizer.vocabulary=300", "corpora.validation_ratio=0.1", "precision=fp32"),
     *("engine=eager", "sequence_length=16", "validation_windows=4", "pretrain.global_batch=4", "pretrain.steps=1"),
-    *("continual.steps=1", "launcher.workers=1"),
+    *("target.steps=2", "launcher.workers=1"),
 ]
 
 

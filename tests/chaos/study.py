@@ -23,7 +23,7 @@ WORDS = (
     *("model=qwen2-0.15m", "ladder=[qwen2-0.05m]", "mixture.domain_ratio=[0.1,0.5,0.9]", "mixture.replicates=1"),
     *("corpora.sources.general.path=texts/general", "corpora.sources.domain.path=texts/domain"),
     *("corpora.validation_ratio=0.1", "corpora.tokenizer.vocabulary=300", "sequence_length=16", "validation_windows=8"),
-    *("pretrain.steps=30", "pretrain.global_batch=4", "continual.steps=24", "continual.global_batch=4"),
+    *("pretrain.steps=30", "pretrain.global_batch=4", "target.steps=48", "target.global_batch=4"),
     *("continual.evaluation.every=2", "continual.checkpoints.steps=[6,12]", "launcher.resume_every=5"),
     # A run of which the mixture changes after 18 steps.
     "variants.switch={mixture: {domain_ratio: [0.5]}, continual: {phases: [{share: 0.75}, {domain_ratio: 0.9}]},"

@@ -20,7 +20,7 @@ SMALL = [
     # Of runs of a second most of the time is the start of a worker.
     "launcher.workers=1",
     *("law=transfer-anchored", "law.transfer-anchored.from_step=2", "goal.tolerance=0.5", "bootstrap=8"),
-    *("pretrain.steps=30", "pretrain.global_batch=4", "continual.steps=24", "continual.global_batch=4"),
+    *("pretrain.steps=30", "pretrain.global_batch=4", "target.steps=48", "target.global_batch=4"),
     "evaluation_budget=1",
     *("continual.evaluation.every=2", "continual.checkpoints.steps=[6,12]"),
 ]

@@ -18,7 +18,7 @@ DESIGN = (
     *("design=active", "design.ratios=[0.2,0.5,0.8]", "design.lengths=[0.5,1]", "design.batch=2"),
     *("design.tolerance=0.001", "design.budget=1.2e10", "launcher.workers=1"),
     # Trained long enough that general is forgotten, and not all of it may be.
-    *("pretrain.steps=200", "continual.peak_learning_rate=6e-3", "goal.tolerance=0.1", "bootstrap=4"),
+    *("pretrain.steps=200", "target.peak_learning_rate=6e-3", "goal.tolerance=0.1", "bootstrap=4"),
 )
 
 

@@ -31,7 +31,7 @@ SMALL = [
     # Long evaluations, so that a test can stop the run between two steps; more steps would let rounding grow.
     *("sequence_length=16", "validation_windows=32", "evaluation_budget=1", "pretrain.steps=60"),
     "pretrain.global_batch=4",
-    *("pretrain.evaluation.every=1", "continual.steps=20", "continual.global_batch=4", "launcher.resume_every=5"),
+    *("pretrain.evaluation.every=1", "target.steps=40", "target.global_batch=4", "launcher.resume_every=5"),
 ]
 
 

@@ -114,16 +114,16 @@ def training_plan(question: Question, study: Study, devices: int, micro_batch: i
         ConfigError: a schedule of other pieces than warm-up, constant and one decay; a batch that does not divide.
     """
     answer = Recommendation.read(study)
-    phase = with_peak(question, answer.peak_learning_rate).continual
+    phase = with_peak(question, answer.peak_learning_rate).target_phase
     if answer.mixture is None:
         raise StudyError(f"{study.folder}: no mixture meets the goal ({answer.binding}); nothing to export")
     if question.model.path == IMPORTED and phase.global_batch == 1:
         line = f"sequence_length: not known of the imported runs, whose steps have {question.sequence_length:,} tokens"
-        remedy = "give it and the sequences of a step: sequence_length=... continual.global_batch=..."
+        remedy = "give it and the sequences of a step: sequence_length=... target.global_batch=..."
         raise ConfigError([f"{line}; {remedy}"])
     if phase.global_batch % (devices * micro_batch):
         each = f"micro_batch={micro_batch} on devices={devices}"
-        raise ConfigError([f"{each}: do not divide continual.global_batch={phase.global_batch}; give numbers that do"])
+        raise ConfigError([f"{each}: do not divide target.global_batch={phase.global_batch}; give numbers that do"])
     before = 0.0
     if not question.model.path:
         before = float(learning_rates(pieces(question.pretrain), question.pretrain.steps)[-1])
@@ -170,7 +170,7 @@ def schedule_of(chain: Sequence[Piece], steps: int, peak: float, before: float) 
         decay, final, power = last.shape, float(f"{(last.end or 0.0) / peak:.12g}"), last.power
     if parts or rate != peak or final > 1:
         allowed = "a warm-up to the peak, a constant piece and one decay, each at most once and in this order"
-        raise ConfigError([f"continual.schedule: {' '.join(piece.shape for piece in chain)}; allowed here: {allowed}"])
+        raise ConfigError([f"target.schedule: {' '.join(piece.shape for piece in chain)}; allowed here: {allowed}"])
     return TrainerSchedule(warmup, decay, decay_steps, final, power, start)
 
 

@@ -21,7 +21,6 @@ from pipeline.question.design import (
     is_active,
     peak_of,
     rest_of_schedule,
-    target_steps,
     with_peak,
 )
 from pipeline.question.messages import ConfigError
@@ -66,12 +65,12 @@ def chain_of(context: Context, chosen: CandidateRun | ChosenRun, role: str = "fi
     first = continual_run(context, model, chosen.domain_ratio, lengths[0], chosen.seed, role, peak=chosen.peak)
     runs, behind = [first], 0
     for shorter, steps in itertools.pairwise(lengths):
-        rest = rest_of_schedule(question.continual, shorter, steps)
+        rest = rest_of_schedule(question.target_phase, shorter, steps)
         if rest is None:
-            raise ValueError(f"continual.schedule: a run of {steps} steps does not continue one of {shorter}")
+            raise ValueError(f"target.schedule: a run of {steps} steps does not continue one of {shorter}")
         at, chain = rest
         branch = BranchConfig(at - behind, steps - at, ScheduleConfig(chain))
-        runs.append(branch_run(runs[-1], question.continual, branch, question.evaluation_budget))
+        runs.append(branch_run(runs[-1], question.target_phase, branch, question.evaluation_budget))
         behind = at
     return runs
 
@@ -110,7 +109,7 @@ def _continued(question: Question, own: CandidateRun, chosen: Sequence[ChosenRun
         for one in chosen
         if (one.model, one.domain_ratio, one.seed, one.peak) == (own.model, own.domain_ratio, own.seed, own.peak)
         and one.steps < own.steps
-        and rest_of_schedule(question.continual, one.steps, own.steps)
+        and rest_of_schedule(question.target_phase, one.steps, own.steps)
     ]
     longest = max(shorter, key=lambda one: one.steps, default=None)
     return [*longest.continues, longest.steps] if longest else []
@@ -137,7 +136,7 @@ def candidate_points(
 def target_row(context: Context, before: Before, corpus: str) -> pd.DataFrame:
     """What laws of a corpus read at the end of the target, the ratio apart, and what the goal asks, in one row."""
     question, goal = context.question, context.question.goal
-    target = continual_run(context, question.model, 0.5, target_steps(question), question.seed, "fit")
+    target = continual_run(context, question.model, 0.5, question.target.steps, question.seed, "fit")
     end = planned_points(context, [[target]], before, corpus).iloc[[-1]].drop(columns=["r", "loss"])
     general = _loss_before(before, question.model.name, question.corpora.general)
     tokens = (goal.domain_tokens or float("nan")) / 1e9

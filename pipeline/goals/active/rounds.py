@@ -44,7 +44,7 @@ from pipeline.goals.active.history import (
 from pipeline.plan.machine import workers
 from pipeline.plan.runs import by_domain, planned_runs, pretraining_runs, starting_order
 from pipeline.plan.token_supply import supply_problems
-from pipeline.question.design import candidate_peaks, is_active, schedules_of_peaks, target_steps
+from pipeline.question.design import candidate_peaks, is_active, schedules_of_peaks
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.artifacts import Recommendation
@@ -290,7 +290,7 @@ def _enclosed(context: Context, chosen: Chosen, one: DesignRound) -> bool:
     ratios = [
         run.domain_ratio
         for run in chosen.chosen
-        if (run.model, run.steps) == (question.model.name, target_steps(question))
+        if (run.model, run.steps) == (question.model.name, question.target.steps)
     ]
     low, high = max(one.answer - one.half_width, 0.0), min(one.answer + one.half_width, 1.0)
     return bool(ratios) and min(ratios) <= low and high <= max(ratios)

@@ -11,7 +11,7 @@ import pandas as pd
 from fitting import Estimate, Fit, LawAverage, TradeOff, trade_off
 from fitting.answers.mixture_change import TYPICAL_ERROR, mixture_change
 from fitting.uncertainty.misfit import extrapolation
-from pipeline.question.design import target_steps, with_peak
+from pipeline.question.design import with_peak
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import ModelCandidate, RecommendedChange
 from pipeline.study.fits import prediction_errors
@@ -132,7 +132,7 @@ def change_lines(question: Question, changes: list[RecommendedChange]) -> Iterat
         yield f"keep one mixture: a change lowers the loss on {domain} by {least}; {error} (docs/training.md)"
         return
     words = (
-        f"ladder=[{question.model.name}] continual.steps={target_steps(question)} "
+        f"ladder=[{question.model.name}] target.steps={question.target.steps} continual.part=1 "
         f"'mixture.domain_ratio=[{best.before:.3f}]' "
         f"'continual.phases=[{{share: {best.at:g}}}, {{domain_ratio: {best.after:.3f}}}]'"
     )

@@ -92,7 +92,7 @@ def imported_runs(context: Context, recommendation: Recommendation) -> list[Plan
             f"{study.folder}: no run to confirm with; cptlaw export {study.folder} writes the recommended one for your "
             f"trainer (domain_ratio={ratio:.3f}); then cptlaw import LOG name={study.folder.name} role=confirm ..."
         )
-    recommended = pieces(question.continual)
+    recommended = pieces(question.target_phase)
     for run in runs:
         spec = run.spec
         rates, asked = (learning_rates(schedule, spec.steps) for schedule in (spec.schedule, recommended))

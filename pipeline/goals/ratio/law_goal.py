@@ -260,7 +260,7 @@ def with_tried_peaks(question: Question, plan: Sequence[PlannedRun]) -> Question
     peaks = [float(curve.max()) for curve in rates if len(curve) == steps]
 
     def has_run(factor: float) -> bool:
-        phase = with_peak(question, peak_of(question, factor)).continual
+        phase = with_peak(question, peak_of(question, factor)).target_phase
         peak = float(learning_rates(pieces(phase), steps).max())
         return any(math.isclose(peak, of_run) for of_run in peaks)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
 from pipeline.goals.ratio.confirm import Place, ratios, tolerance_outcome
 from pipeline.goals.ratio.law_goal import LawGoal
-from pipeline.question.design import candidate_peaks, peak_of, target_steps
+from pipeline.question.design import candidate_peaks, peak_of
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import ConfirmationRow, Outcome, Recommendation
 from pipeline.study.target import find_target
@@ -28,7 +28,7 @@ class TradeOffGoal(LawGoal):
         return min(answers, key=lambda answer: answer.predicted[domain][0] if answer.predicted else math.inf)
 
     def places(self, question: Question, recommendation: Recommendation) -> list[Place]:
-        steps = target_steps(question)
+        steps = question.target.steps
         return [Place(recommendation.target.model, ratio, steps) for ratio in ratios(question, recommendation)]
 
     def outcome(self, question: Question, recommendation: Recommendation, rows: list[ConfirmationRow]) -> Outcome:

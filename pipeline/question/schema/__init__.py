@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from pipeline.question.schema.answers import (
@@ -17,7 +17,14 @@ from pipeline.question.schema.answers import (
     WeightsConfig,
 )
 from pipeline.question.schema.execution import EvaluateConfig, LauncherConfig, TrackingConfig
-from pipeline.question.schema.training import CorporaConfig, MixtureConfig, ModelConfig, PhaseConfig, ValidationConfig
+from pipeline.question.schema.training import (
+    CorporaConfig,
+    MixtureConfig,
+    ModelConfig,
+    PhaseConfig,
+    TargetConfig,
+    ValidationConfig,
+)
 from training.spec import Objective, Optimizer, Parallel
 
 ROLES = ("pretrain", "fit", "confirm")
@@ -74,8 +81,10 @@ class Question:
     """Which domain ratios to run."""
     pretrain: PhaseConfig = field(default_factory=PhaseConfig)
     """The phase on general text, for models without a path."""
+    target: TargetConfig = field(default_factory=TargetConfig)
+    """The run of `model` that the answer is for, and that confirmation runs train."""
     continual: PhaseConfig = field(default_factory=PhaseConfig)
-    """The phase on the mixture."""
+    """The runs for the fit; what is not given is as in the target."""
     optimizer: Optimizer = field(default_factory=Optimizer)
     """AdamW."""
     launcher: LauncherConfig = field(default_factory=LauncherConfig)
@@ -120,8 +129,13 @@ class Question:
         return replace(self, law=law)
 
     def tokens_per_step(self) -> int:
-        """Tokens of a step of the continual phase."""
-        return self.continual.global_batch * (self.continual.sequence_length or self.sequence_length)
+        """Tokens of a step of the target."""
+        return self.target.global_batch * (self.target.sequence_length or self.sequence_length)
+
+    @property
+    def target_phase(self) -> PhaseConfig:
+        """The continual phase of the target: as that of the runs for the fit, with the target's keys."""
+        return replace(self.continual, **{key.name: getattr(self.target, key.name) for key in fields(self.target)})
 
     def steps_of(self, phase: str) -> int:
         """Steps of a phase, pretrain or continual; weights.target where mixture weights are searched in it."""

@@ -78,9 +78,9 @@ class DesignConfig:
     ratios: list[float] = field(default_factory=lambda: [number / 10 for number in range(11)])
     """Domain ratios that runs may be chosen at, 0 to 1."""
     lengths: list[float] = field(default_factory=lambda: [0.25, 0.5, 1.0])
-    """Lengths that runs may be chosen of, as parts of continual.steps * confirm.tokens_factor, above 0, up to 1."""
+    """Lengths that runs may be chosen of, as parts of target.steps, above 0, up to 1."""
     peaks: list[float] = field(default_factory=lambda: [1.0])
-    """Peak learning rates that runs may be chosen with, as multiples of continual.peak_learning_rate, above 0. Of
+    """Peak learning rates that runs may be chosen with, as multiples of target.peak_learning_rate, above 0. Of
     several that the longest runs have, the answer has the one with the smallest predicted domain loss."""
     extend: bool = True
     """Whether a longer run continues a shorter one that was chosen before, of the same model, ratio and peak, from
@@ -92,9 +92,6 @@ class DesignConfig:
 
 @dataclass
 class ConfirmConfig:
-    tokens_factor: float = 2.0
-    """Length of the confirmation runs and of the recommendation, as a multiple of the continual phase; of limited-data
-    and compute the goal decides the length."""
     neighbour: float = 0.15
     """Distance between the domain ratios of the first and second confirmation run; 0: no second run."""
     around: list[float] = field(default_factory=list)

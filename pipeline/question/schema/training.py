@@ -119,7 +119,7 @@ class MixturePhaseConfig:
     mixture: dict[str, float] = field(default_factory=dict)
     """In place of domain_ratio: corpus -> ratio, with sum 1; other corpora are not read."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    """Learning rate over the phase, from the last rate of the phase before on, in place of continual.schedule. All
+    """Learning rate over the phase, from the last rate of the phase before on, in place of target.schedule. All
     phases have one, or none."""
 
 
@@ -136,7 +136,9 @@ class BranchConfig:
 @dataclass
 class PhaseConfig:
     steps: int = 0
-    """Optimizer steps."""
+    """Optimizer steps; of continual 0: `part` of target.steps."""
+    part: float = 0.5
+    """Of continual without steps: length of the runs for the fit as a part of target.steps, above 0, up to 1."""
     global_batch: int = 20
     """Sequences per step."""
     peak_learning_rate: float = 1e-3
@@ -146,7 +148,7 @@ class PhaseConfig:
     rope_theta: float | None = None
     """Base of the rotary position embedding in this phase; null: the model's."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    """Learning rate over the phase."""
+    """Learning rate over the phase; of continual none: that of the target."""
     domain_ratio: float = 0.0
     """Of pretrain: the ratio of each domain of the study, 0 to 1 in sum; general takes the rest."""
     phases: list[MixturePhaseConfig] = field(default_factory=list)
@@ -157,3 +159,17 @@ class PhaseConfig:
     """At which steps to evaluate."""
     checkpoints: EvaluationPolicy = field(default_factory=lambda: EvaluationPolicy("explicit", every=5, decay=0.05))
     """After which steps to keep the weights as a Hugging Face directory; those of the last step are always kept."""
+
+
+@dataclass
+class TargetConfig:
+    steps: int = 600
+    """Optimizer steps; of limited-data and compute the goal decides them."""
+    global_batch: int = 20
+    """Sequences per step."""
+    sequence_length: int | None = None
+    """Predictions per sequence, tokens; null: the question's sequence_length."""
+    peak_learning_rate: float = 1e-3
+    """Largest learning rate; the schedule is relative to it."""
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    """Learning rate over the run."""

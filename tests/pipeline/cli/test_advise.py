@@ -14,8 +14,8 @@ from tests.pipeline.tiny_model import tiny_model
 
 KEYS = (
     *("design.ratios=[0.2,0.5,0.8]", "design.peaks=[1,4]", "design.batch=4", "design.tolerance=0.01", "bootstrap=4"),
-    *("continual.peak_learning_rate=1e-3", "continual.evaluation.every=4", "confirm.neighbour=0"),
-    *("law=transfer-anchored", "design.lengths=[0.5,1]", "confirm.tokens_factor=1", "design.budget=1e9"),
+    *("target.peak_learning_rate=1e-3", "continual.evaluation.every=4", "confirm.neighbour=0"),
+    *("law=transfer-anchored", "design.lengths=[0.5,1]", "design.budget=1e9"),
 )
 WITHOUT = (
     *("experiment=", "model=", "ladder=", "corpora.tokenizer", "law", "pretrain.", "mixture.", "continual.eval"),
@@ -61,7 +61,7 @@ def test_without_general_text_the_model_writes_it(
     words = small_words(texts, tmp_path, *KEYS, "name=replay", without=WITHOUT)
     words = [word for word in words if not word.startswith("corpora.sources.general")]
     few = [f"corpora.sources.general.generated.{key}" for key in ("tokens=3000", "max_tokens=40", "max_repetition=1")]
-    assert run(["advise", str(model), *words, *few, "continual.steps=8", "dry_run=true"]) == 0
+    assert run(["advise", str(model), *words, *few, "target.steps=8", "dry_run=true"]) == 0
     shown = capsys.readouterr().out
     assert "first round" in shown
     assert "general: the model has yet to write 3,000 of 3,000 tokens" in " ".join(shown.split())
@@ -69,7 +69,7 @@ def test_without_general_text_the_model_writes_it(
     # Hours of writing that would not be enough are refused before, dry or not.
     budget = [word for word in words if not word.startswith("design.budget")]
     for dry in ([], ["dry_run=true"]):
-        line = refused(["advise", str(model), *budget, *few, "continual.steps=500", *dry], capsys, 2)
+        line = refused(["advise", str(model), *budget, *few, "target.steps=500", *dry], capsys, 2)
         assert "corpora.sources.general: 2," in line
         assert "would read" in line
         assert not (tmp_path / "data" / "generated").exists()

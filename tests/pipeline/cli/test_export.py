@@ -177,14 +177,14 @@ def test_a_decay_that_a_trainer_does_not_have_is_said() -> None:
         assert any("exponential decay of the last 200 steps" in line for line in make(plan)[1]), name
     assert written("trl", plan)["lr_scheduler_type"] == "constant_with_warmup"
     assert written("megatron", plan)["lr-decay-style"] == "constant"
-    with pytest.raises(ConfigError, match=r"^continual\.schedule: cosine constant; allowed here: a warm-up"):
+    with pytest.raises(ConfigError, match=r"^target\.schedule: cosine constant; allowed here: a warm-up"):
         schedule_of([Piece("cosine", 1.0, 0.1, steps=5), Piece("constant")], 9, 1.0, 0.0)
 
 
 def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["experiment=own", f"studies={tmp_path}", "name=law", "model=local", "model.path=org/base", "ladder=[]"]
     words += [f"corpora.sources.{name}.path={name}.jsonl" for name in ("general", "domain")]
-    question = read_question([*words, "schedule@continual.schedule=wsd", "continual.global_batch=8"])
+    question = read_question([*words, "schedule@target.schedule=wsd", "target.global_batch=8"])
     study = study_of(question)
     folder = str(study.folder)
     study.folder.mkdir()
@@ -204,7 +204,7 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, capsys
     assert [values[key] for key in keys] == ["org/base", 400, 4]
     assert [one["data_files"] for one in values["datasets"]] == ["general.jsonl", "domain.jsonl"]
     assert values["lr_scheduler_kwargs"] == {"num_decay_steps": 80, "decay_type": "linear", "min_lr_ratio": 0.1}
-    assert "devices=3: do not divide continual.global_batch=8" in refused(
+    assert "devices=3: do not divide target.global_batch=8" in refused(
         ["export", folder, "format=trl", "devices=3"], capsys
     )
     assert "did you mean trl?" in refused(["export", folder, "format=trk"], capsys)

@@ -120,7 +120,7 @@ def test_a_run_at_the_answer_confirms_it(
 
     export = ["export", str(study.folder), "format=trl"]
     assert "whose steps have 2,048 tokens; give it and the sequences" in refused(export, capsys, 2)
-    assert run([*export, "sequence_length=256", "continual.global_batch=8"]) == 0
+    assert run([*export, "sequence_length=256", "target.global_batch=8", "continual.global_batch=8"]) == 0
     said = capsys.readouterr()
     assert "max_length: 256" in said.out
     assert "optimizer and precision of the imported runs" in said.err

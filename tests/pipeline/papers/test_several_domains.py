@@ -102,7 +102,7 @@ def test_from_text_to_tables_and_an_answer_a_domain(
         *(f"corpora.sources.general.path={texts / 'general'}", f"corpora.sources.law.path={texts / 'code'}"),
         *(f"corpora.sources.music.path={tmp_path / 'music'}", "ladder=[qwen2-0.05m,qwen2-0.15m]"),
         *("mixture.domain_ratio=[0.0,0.33,0.67,1.0]", "law=[transfer-anchored]", "+dense.law=qwen2-0.05m"),
-        *("continual.evaluation.every=1", "confirm.tokens_factor=1.5", "confirm.neighbour=0"),
+        *("target.steps=36", "continual.part=0.66666667", "continual.evaluation.every=1", "confirm.neighbour=0"),
     ]
     assert run(["quickstart", *words]) == 0
     printed = capsys.readouterr().out

@@ -22,8 +22,8 @@ from training.schedule import learning_rates
 DECAY = "{step: STEP, steps: 10, schedule: {pieces: [{shape: linear, end: 0.1}]}}"
 QUESTION = [
     *("experiment=quickstart", "mixture=ratios", "ladder=[qwen2-0.05m]", "model=qwen2-0.05m"),
-    *("mixture.domain_ratio=[0.5]", "mixture.replicates=1", "pretrain.steps=40", "continual.steps=30"),
-    *("schedule@pretrain.schedule=constant", "schedule@continual.schedule=constant", "transfer_steps=[20,40]"),
+    *("mixture.domain_ratio=[0.5]", "mixture.replicates=1", "pretrain.steps=40", "target.steps=60"),
+    *("schedule@pretrain.schedule=constant", "schedule@target.schedule=constant", "transfer_steps=[20,40]"),
     f"pretrain.branches=[{DECAY.replace('STEP', '20')},{DECAY.replace('STEP', '40')}]",
     f"continual.branches=[{DECAY.replace('STEP', '15')}]",
 ]
@@ -102,7 +102,7 @@ def test_checkpoints_for_other_runs_are_kept_and_counted() -> None:
 
 
 def test_phases_may_change_batch_length_and_rope_base() -> None:
-    changed = ["continual.sequence_length=64", "continual.global_batch=8", "continual.rope_theta=500000"]
+    changed = ["target.sequence_length=64", "target.global_batch=8", "continual.rope_theta=500000"]
     question = read_question([*QUESTION, *changed])
     plan = planned_runs(estimate(question))
     pretraining, continual = (next(run.spec for run in plan if run.role == role) for role in ("pretrain", "fit"))
@@ -135,7 +135,7 @@ def test_trunks_branches_and_transfer_points_train_end_to_end(texts: Path, tmp_p
         texts,
         tmp_path,
         *("model=qwen2-0.05m", "mixture.domain_ratio=[0.5]", "pretrain.steps=12", "transfer_steps=[6,12]"),
-        *("schedule@pretrain.schedule=constant", "schedule@continual.schedule=constant"),
+        *("schedule@pretrain.schedule=constant", "schedule@target.schedule=constant"),
         "pretrain.branches=[{step: 6, steps: 4, schedule: {pieces: [{shape: linear, end: 0.1}]}}]",
         "continual.branches=[{step: 24, steps: 4, schedule: {pieces: [{shape: linear, end: 0.1}]}}]",
         without=("model=", "continual.checkpoints", "pretrain.steps"),

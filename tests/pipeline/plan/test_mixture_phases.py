@@ -31,8 +31,8 @@ from training.schedule import Piece, learning_rates
 
 QUESTION = [
     *("experiment=quickstart", "mixture=ratios", "ladder=[qwen2-0.05m]", "model=qwen2-0.05m", "law=chinchilla"),
-    *("mixture.domain_ratio=[0.1,0.5]", "mixture.replicates=1", "pretrain.steps=40", "continual.steps=30"),
-    *("schedule@continual.schedule=wsd", "continual.evaluation.policy=dense", "continual.evaluation.every=3"),
+    *("mixture.domain_ratio=[0.1,0.5]", "mixture.replicates=1", "pretrain.steps=40", "target.steps=60"),
+    *("schedule@target.schedule=wsd", "continual.evaluation.policy=dense", "continual.evaluation.every=3"),
     *("evaluation_budget=1", "law.chinchilla.from_step=0"),
 ]
 SWITCH = "[{share: 0.8}, {domain_ratio: 0.7}]"
@@ -87,7 +87,7 @@ def test_the_schedules_of_phases_follow_each_other() -> None:
     decay = "{domain_ratio: 0.7, schedule: {pieces: [{shape: linear, end: 0.0}]}}"
     runs = planned(f"continual.phases=[{stable}, {decay}]")
     switched = runs[-1]
-    before, peak = switched.spec.learning_rate_before, read_question(QUESTION).continual.peak_learning_rate
+    before, peak = switched.spec.learning_rate_before, read_question(QUESTION).target.peak_learning_rate
     expected = [
         *(before + (peak - before) * np.arange(1, 7) / 6),
         *np.full(18, peak),

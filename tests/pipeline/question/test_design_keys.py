@@ -17,7 +17,7 @@ BAD_KEYS = {
     ("design.ratios=[]",): "design.ratios: empty",
     ("design.lengths=[0]",): "design.lengths: 0.0; allowed: parts of",
     ("design.lengths=[]",): "design.lengths: empty",
-    ("design.peaks=[0.5,0]",): "design.peaks: 0.0; allowed: multiples of continual.peak_learning_rate, above 0",
+    ("design.peaks=[0.5,0]",): "design.peaks: 0.0; allowed: multiples of target.peak_learning_rate, above 0",
     ("design.peaks=[]",): "design.peaks: empty",
     ("design.budget_unit=dollars",): "design.budget_unit: 'dollars'; allowed: auto, FLOPs, tokens, device-hours",
     ("design.kind=grid",): "mixture.domain_ratio: empty with design.kind=grid and goal.kind=trade-off; allowed: ratios",
@@ -67,5 +67,5 @@ def test_runs_are_chosen_where_no_grid_is_given() -> None:
 
 
 def test_lengths_are_whole_steps_and_distinct() -> None:
-    words = ["continual.steps=3", "confirm.tokens_factor=1", "design.lengths=[0.01,0.25,0.3,0.5,1]"]
+    words = ["target.steps=3", "design.lengths=[0.01,0.25,0.3,0.5,1]"]
     assert candidate_steps(read_question(words)) == [1, 2, 3]

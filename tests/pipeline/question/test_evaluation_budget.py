@@ -10,7 +10,7 @@ from pipeline.study.folder import PlannedRun, question_yaml
 from training.evaluation_steps import evaluation_steps
 from training.parameters import model_size
 
-DENSE = ["experiment=quickstart", "mixture=ratios", "continual.steps=100", "continual.evaluation.policy=dense"]
+DENSE = ["experiment=quickstart", "mixture=ratios", "target.steps=200", "continual.evaluation.policy=dense"]
 BRANCH = "continual.branches=[{step: 40, steps: 20, schedule: {pieces: [{shape: linear, end: 0}]}}]"
 
 
@@ -81,11 +81,11 @@ def test_plan_says_how_many_pretrainings_skip_steps() -> None:
 
 def test_plan_says_the_windows_that_were_chosen() -> None:
     own = ["experiment=own", "corpora.sources.general.path=a", "corpora.sources.domain.path=b", "mixture=ratios"]
-    short = read_question([*own, "continual.steps=80", "continual.global_batch=8", "continual.evaluation.every=40"])
+    short = read_question([*own, "target.steps=160", "target.global_batch=8", "continual.evaluation.every=40"])
     line = f"validation_windows={short.validation_windows} of each corpus: as many of 16 to 96 as evaluation_budget="
     assert evaluation_note(runs_of(short), short) == f"{line}{short.evaluation_budget:g} allows"
     # Neither the most, which the budget does not limit, nor a number that was given.
-    for words in ([], ["continual.steps=80", "continual.global_batch=8", "validation_windows=20"]):
+    for words in ([], ["target.steps=160", "target.global_batch=8", "validation_windows=20"]):
         question = read_question([*own, *words])
         assert "of each corpus" not in evaluation_note(runs_of(question), question)
 
@@ -93,10 +93,10 @@ def test_plan_says_the_windows_that_were_chosen() -> None:
 def test_short_runs_have_fewer_windows_and_a_study_keeps_its_number(tmp_path) -> None:
     own = ["experiment=own", "corpora.sources.general.path=a", "corpora.sources.domain.path=b", "mixture=ratios"]
     assert read_question(own).validation_windows == 96
-    short = read_question([*own, "continual.steps=80", "continual.global_batch=8"])
+    short = read_question([*own, "target.steps=160", "target.global_batch=8"])
     # A fourth of 80 steps of 8 sequences is 160, of which a forward pass takes a third; 10 evaluations of 2 corpora.
     assert short.validation_windows == 160 * 3 // 20
-    tiny = read_question([*own, "continual.steps=4", "continual.global_batch=8"])
+    tiny = read_question([*own, "target.steps=8", "target.global_batch=8"])
     assert tiny.validation_windows == 16
     (tmp_path / "study.yaml").write_text(question_yaml(short))
-    assert load_question(tmp_path / "study.yaml", ["continual.steps=400"]).validation_windows == 24
+    assert load_question(tmp_path / "study.yaml", ["target.steps=800"]).validation_windows == 24

@@ -148,9 +148,9 @@ OUT_OF_RANGE = {
     "bootstrap=-1": "0 or more",
     "seed=-1": "0 or more",
     "continual.steps=-5": "1 or more",
-    "continual.global_batch=0": "1 or more",
+    "target.global_batch=0": "1 or more",
     "pretrain.rope_theta=-1.0": "above 0",
-    "continual.peak_learning_rate=-0.1": "0 or more",
+    "target.peak_learning_rate=-0.1": "0 or more",
     "optimizer.beta2=1.0": "0 or more, below 1",
     "optimizer.clip=nan": "0 or more",
     "launcher.threads=0": "1 or more",
@@ -275,9 +275,9 @@ def test_what_cannot_be_spread_over_processes_is_refused() -> None:
         read_question(["launcher.micro_batch=7"])
 
 
-@pytest.mark.parametrize(("words", "rate"), [([], 6e-4), (["continual.peak_learning_rate=1e-4"], 1e-4)])
+@pytest.mark.parametrize(("words", "rate"), [([], 6e-4), (["target.peak_learning_rate=1e-4"], 1e-4)])
 def test_an_experiment_overrides_all_but_the_command_line(words: list[str], rate: float) -> None:
-    assert read_question(["experiment=quickstart", *words]).continual.peak_learning_rate == rate
+    assert read_question(["experiment=quickstart", *words]).target.peak_learning_rate == rate
 
 
 def test_a_variant_may_be_deleted_from_an_existing_study_and_a_key_may_not(stored: Path) -> None:

@@ -53,7 +53,7 @@ def test_candidates_are_models_lengths_and_ratios(tmp_path: Path) -> None:
 @pytest.mark.parametrize("factors", [[0.5], [0.5, 1.0, 1.0]])
 def test_candidates_at_other_peaks_are_runs_of_their_own(factors: list[float], tmp_path: Path) -> None:
     setting = asking(setting_of(tmp_path), peaks=factors, ratios=[0.5], lengths=[1.0])
-    peaks = {factor * setting.question.continual.peak_learning_rate for factor in factors}
+    peaks = {factor * setting.question.target.peak_learning_rate for factor in factors}
     runs = {one.run.name: one.run for one in candidate_runs(setting)}
     assert {run.spec.schedule[0].start for run in runs.values()} == peaks
     assert len(runs) == 3 * len(peaks)
@@ -63,7 +63,7 @@ def test_candidates_at_other_peaks_are_runs_of_their_own(factors: list[float], t
     assert [planned_again(setting, run, False) for run in first.chosen] == [runs[run.run] for run in first.chosen]
 
 
-WSD = ("schedule@continual.schedule=wsd", "design.lengths=[0.25,0.5,1]")
+WSD = ("schedule@target.schedule=wsd", "design.lengths=[0.25,0.5,1]")
 
 
 def test_a_longer_run_continues_a_shorter_one_from_where_its_rate_falls(tmp_path: Path) -> None:
@@ -122,8 +122,8 @@ def test_points_of_a_run_that_continues_another_are_planned_as_they_are_collecte
 
 def test_an_answer_is_at_a_peak_that_one_of_the_longest_runs_was_made_with(tmp_path: Path) -> None:
     # Its first rates are the peak, in a run of any length.
-    setting = asking(setting_of(tmp_path, "schedule@continual.schedule=constant"), peaks=[0.5, 1.0, 2.0, 4.0])
-    study, peak = study_of(setting.question), setting.question.continual.peak_learning_rate
+    setting = asking(setting_of(tmp_path, "schedule@target.schedule=constant"), peaks=[0.5, 1.0, 2.0, 4.0])
+    study, peak = study_of(setting.question), setting.question.target.peak_learning_rate
     assert with_tried_peaks(setting.question, []) is setting.question
     small, target = "qwen2-0.05m", setting.question.model.name
 

@@ -13,7 +13,6 @@ from pipeline.goals.ratio.answering_laws import CHANGE_LAW as LAW
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, change_lines, mixture_changes
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.plan.runs import estimate, planned_runs
-from pipeline.question.design import target_steps
 from pipeline.question.phases import pieces
 from pipeline.show.tables import recommendation_table
 from pipeline.study.artifacts import Recommendation, RecommendedChange
@@ -78,7 +77,7 @@ def test_the_words_of_a_better_change_train_its_run() -> None:
     assert "after 80% of the steps, from 0.500 to 0.250 code, may lower its loss by 0.100 nats" in line
     own = read_question([*WORDS[:2], *shlex.split(line.partition("study of its own with ")[2])])
     (run,) = [run for run in planned_runs(estimate(own)) if run.spec.phases and not run.spec.seed]
-    assert (run.model, run.spec.steps) == (question.model.name, target_steps(question))
+    assert (run.model, run.spec.steps) == (question.model.name, question.target.steps)
     parts = [(stop - start, mixture["code"]) for start, stop, mixture in run.spec.mixtures]
     total = sum(sequences for sequences, _ in parts)
     assert [(sequences / total, ratio) for sequences, ratio in parts] == [(0.8, "1/2"), (0.2, "1/4")]

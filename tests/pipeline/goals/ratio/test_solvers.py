@@ -96,7 +96,7 @@ def test_an_optimum_at_the_longest_run_that_may_be_had_says_so() -> None:
 
 def test_of_several_peaks_the_one_with_the_least_domain_loss_answers() -> None:
     asked = _asked(kind="trade-off", tolerance=0.01)
-    peak = asked.question.continual.peak_learning_rate
+    peak = asked.question.target.peak_learning_rate
     design = dataclasses.replace(asked.question.design, peaks=[1.0, 0.3, 3.0])
     found = _answer(dataclasses.replace(asked, question=dataclasses.replace(asked.question, design=design)))
     alone = {peak * factor: _answer(asked.at_peak(peak * factor)) for factor in (0.3, 1.0, 3.0)}

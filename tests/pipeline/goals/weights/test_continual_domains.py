@@ -137,7 +137,7 @@ def test_the_length_of_a_run_is_known_to_the_law_of_all_shares_too(like: RunSpec
 
 
 CONTINUAL = [
-    *("name=many", "bootstrap=10", "pretrain.steps=20", "continual.global_batch=4", "continual.evaluation.every=2"),
+    *("name=many", "bootstrap=10", "pretrain.steps=20", "target.global_batch=4", "continual.evaluation.every=2"),
     *("continual.evaluation.decay=0.2", "law.dcpt.from_step=2", "goal.tolerance=0.05", "weights.phase=continual"),
     *("weights.methods=[continual,data-mixing,regmix,uniform]", "weights.concentration=[2,10]", "weights.mixtures=10"),
     *("weights.base={general: 0.5, domain: 0.25, third: 0.25}", "weights.scales=[12]", "weights.target=16"),

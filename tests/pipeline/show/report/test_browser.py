@@ -107,7 +107,7 @@ def test_the_sliders_say_what_recommend_says(shown, whole, tmp_path):
             question,
             model=dataclasses.replace(question.model, name=there["model"]),
             goal=dataclasses.replace(question.goal, tolerance=there["tolerance"]),
-            confirm=dataclasses.replace(question.confirm, tokens_factor=there["steps"] / question.continual.steps),
+            target=dataclasses.replace(question.target, steps=there["steps"]),
         )
         answer = goal_of(changed).recommend(Context(changed, copy), list)
         if answer.mixture is None:
