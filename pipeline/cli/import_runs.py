@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from yaml import YAMLError
 
-from pipeline.cli.elsewhere import RunLog, read_logs
+from pipeline.cli.points_file import RunLog, read_logs
 from pipeline.cli.words import names_and_keys, update_settings
 from pipeline.goals.registry import question_of_study, read_question
 from pipeline.question.messages import ConfigError, describe_keys, one_line
