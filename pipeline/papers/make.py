@@ -69,10 +69,7 @@ def tables_of(
     """Our numbers beside the paper's (None: only ours), and the verdict; a table that cannot be made gives the reason.
 
     `inputs`: name of READINGS -> the input of its tables, or the StudyError of reading it; `log` receives a line for
-    each table that takes over two seconds.
-
-    Raises:
-        StudyError: a file of the papers' numbers lacks a column.
+    each table that takes over two seconds. StudyError: a file of the papers' numbers lacks a column.
     """
     results = []
     for name in names:

@@ -112,12 +112,7 @@ def numbered(name: str) -> str:
 
 
 def _wide(result: Result) -> tuple[list[str], list[tuple[str, list[str]]], list[tuple[list[str], list[list[str]]]]]:
-    """The table as rows and columns.
-
-    Returns:
-        Names of the keys that are rows; heading and sides of each column, where a side is paper or here and has
-        numbers; of each row its keys, and for each column the numbers of its sides.
-    """
+    """Keys that are rows; heading and sides (paper, here) of each column; keys and, by column, numbers of each row."""
     across = [name for name in result.table.keys if name in result.table.across]
     names = [name for name in result.table.keys if name not in across]
     sides = {

@@ -32,11 +32,7 @@ class PaperStudy:
 
     @functools.cached_property
     def points(self) -> pd.DataFrame:
-        """points.parquet, or the file of tables.points, as `pipeline.study.collect` writes it.
-
-        Raises:
-            StudyError: it is missing.
-        """
+        """points.parquet, or the file of tables.points, as `pipeline.study.collect` writes it; else a StudyError."""
         file = self.question.tables.points
         return points_of(Path(file)) if file else read_points(self.study)
 
@@ -95,11 +91,7 @@ def judged(table: Table, cells: pd.DataFrame) -> tuple[str, str]:
 
 
 def paper_folder(given: str | None) -> Path | None:
-    """The folder of the papers' numbers; None: neither tables.papers nor the environment names one.
-
-    Raises:
-        ConfigError: the folder does not exist.
-    """
+    """The folder of the papers' numbers, or None where no name is given; ConfigError where it does not exist."""
     name = given or os.environ.get(PAPERS_VARIABLE)
     if not name:
         return None
@@ -110,11 +102,7 @@ def paper_folder(given: str | None) -> Path | None:
 
 
 def paper_numbers(folder: Path | None, table: Table) -> pd.DataFrame | None:
-    """The numbers of a table as the paper prints them: its keys and `value`; None where there are none.
-
-    Raises:
-        StudyError: the file exists and lacks a column.
-    """
+    """The numbers of a table as the paper prints them, if any: its keys and `value`; StudyError: a column lacks."""
     if folder is None or not table.file or not (folder / table.file).exists():
         return None
     rows = pd.read_csv(folder / table.file)

@@ -44,12 +44,9 @@ DECAY = 0.02
 
 @functools.lru_cache(maxsize=len(SPLITS))
 def by_domain(study: DomainPoints, split: str) -> pd.DataFrame:
-    """Every form on every domain and corpus.
+    """Every form on every domain and corpus (sec. 4.2, app. J): parameterization, domain, corpus, metric, value.
 
-    Returns:
-        Columns parameterization, domain, corpus, metric, value; a form that cannot be fitted has no row.
-
-    Source: Que et al. 2024, sec. 4.2, app. J.
+    A form that cannot be fitted has no row.
     """
     cells = list(product(study.domains, CORPORA))
     jobs = [(form, *cell) for form in FORMS for cell in cells]
@@ -93,8 +90,7 @@ def score_form(points: pd.DataFrame, law: str, split: str) -> Scores | str:
 def cross_domain(study: DomainPoints, split: str) -> pd.DataFrame:
     """One law for all domains: columns representation, corpus, metric, value.
 
-    Split all: judged on the points that were fitted (table 7); domain-pairs: the mean over every pair of domains held
-    out (table 8).
+    split: all (table 7), or domain-pairs, the mean over every pair of domains held out (table 8).
     """
     jobs = list(product(REPRESENTATIONS, CORPORA))
     points = {corpus: every_domain(study, corpus) for corpus in CORPORA}
@@ -138,7 +134,7 @@ def every_domain(study: DomainPoints, corpus: str) -> pd.DataFrame:
 def without_ratio(study: DomainPoints) -> pd.DataFrame:
     """OpenAI's law and Chinchilla's at half domain, half general: law, corpus, metric, value (table 10).
 
-    Of the domain code, as in the paper, or of the first one.
+    The domain is code, as in the paper, or the first one.
     """
     domain = "code" if "code" in study.domains else study.domains[0]
     rows, ratios = [], set()
@@ -186,11 +182,7 @@ def sampling(study: DomainPoints) -> pd.DataFrame:
 
 
 def _densest(study: DomainPoints) -> tuple[str, float, int]:
-    """Domain, size and spacing of the runs with the most evaluations.
-
-    Raises:
-        PointsError: no domain's runs of a size were evaluated on a grid of 20 steps or more.
-    """
+    """Domain, size and spacing of the runs with the most evaluations on a grid; PointsError where none has over 20."""
     grids: list[tuple[int, str, float, int]] = []
     for domain in study.domains:
         for size, points in study.measured(domain, "D").groupby("N"):
@@ -206,10 +198,7 @@ def _densest(study: DomainPoints) -> tuple[str, float, int]:
 
 
 def _of_split(number: int, split: str) -> dict[int, Table]:
-    """The table of means of a split, and the two tables by domain, Huber loss and R2; by their numbers.
-
-    Of means: tables 1 to 4; by domain: 14 and 15 of split 1, 16 and 17 of split 2, to 20 and 21 of split 4.
-    """
+    """The table of means of a split, 1 to 4, and those by domain of its Huber loss and R2, from 14 and 15 on."""
     (name, title), form = SPLITS[split], "parameterization"
     mean = partial(over_domains, split=split)
     rows: list[tuple[int, str, str, Make, tuple[str, ...]]] = [(number, "mean over domains", name, mean, (form,))]

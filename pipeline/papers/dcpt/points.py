@@ -36,10 +36,7 @@ class DomainPoints:
     log: Callable[[str], object] = lambda line: None
 
     def measured(self, domain: str, corpus: str) -> pd.DataFrame:
-        """All points on a corpus (G or D) of the runs that train on no other domain.
-
-        Runs on general text alone belong to every domain.
-        """
+        """All points on a corpus (G or D) of runs on no other domain; those on general alone are every domain's."""
         others = [f"mixture.{other}" for other in self.domains if other != domain]
         elsewhere = (self.points.reindex(columns=others).fillna(0.0) > 0.0).any(axis=1)
         name = self.general if corpus == "G" else domain
@@ -99,10 +96,7 @@ def mean_scores(held_out: pd.DataFrame) -> Scores:
 def score_table(jobs: Sequence[tuple], results: Sequence[Scores | str], names: Sequence[str]) -> pd.DataFrame:
     """A row per job and metric: the parts of the job under their names, metric, value.
 
-    A result is the scores of a job, or the reason why it has none, which attrs["note"] lists.
-
-    Raises:
-        PointsError: nothing has scores.
+    A result is the scores of a job, or why it has none, which attrs["note"] lists; PointsError where none has scores.
     """
     rows, errors = [], {}
     for job, result in zip(jobs, results, strict=True):

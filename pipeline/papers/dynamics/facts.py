@@ -30,10 +30,7 @@ CHOICES = {"loss potential": -1, "peak rate": -1, "replay": 1}
 
 
 def shifts(study: ScheduleStudy) -> pd.DataFrame:
-    """The final loss less that of the run that continues with the old corpus (figures 2, 6 and 14).
-
-    Columns model, transfer, replay, corpus, value in nats per token.
-    """
+    """Loss at the end less that of the run that continues with the old corpus, nats per token (figures 2, 6, 14)."""
     runs, rows = study.fitted_runs(), []
     for corpus in CORPORA:
         losses = study.final_losses(corpus, runs)
@@ -69,10 +66,7 @@ def judge_replay(cells: pd.DataFrame) -> tuple[str, str]:
 
 
 def potentials(study: ScheduleStudy) -> pd.DataFrame:
-    """The final loss by loss potential, without and with re-warm-up: setting, model, potential, corpus, side, value.
-
-    Figure 5.
-    """
+    """The final loss by loss potential, without and with re-warm-up (figure 5)."""
     runs = study.runs[study.runs["ratio"] == study.runs["ratio"].max()]
     runs = runs[runs["transfer"] == runs["parent"].map(lambda run: study.steps(run) if run else -1)]
     several = runs.groupby(["model", "pieces"])["potential"].transform("nunique") > 1
@@ -88,10 +82,7 @@ def peaks(study: ScheduleStudy) -> pd.DataFrame:
 
 
 def turning(study: ScheduleStudy) -> pd.DataFrame:
-    """Steps until the loss on the old corpus returns to its start, at a constant rate (figure 7c).
-
-    Columns model, replay, transfer, side, value; infinite: not within the run, or never by the law.
-    """
+    """Steps until the loss on the old corpus is as at the start, at a constant rate; inf: not reached (figure 7c)."""
     runs, rows = study.fitted_runs(), []
     runs = runs[~runs["rewarmed"] & (runs["ratio"] > 0) & (runs["parent"] != "")]
     for run, model, ratio, transfer in runs[["run", "model", "ratio", "transfer"]].itertuples(index=False, name=None):

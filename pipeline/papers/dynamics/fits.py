@@ -79,10 +79,7 @@ def judge_formats(cells: pd.DataFrame) -> tuple[str, str]:
 
 
 def curves(study: ScheduleStudy) -> pd.DataFrame:
-    """Eq. 4 of each model, with lambda fitted and as the paper has it, and eq. 7 of all models (figures 3, 15 and 16).
-
-    Columns law, model, corpus, metric, value.
-    """
+    """Eq. 4 of each model, lambda fitted and as in the paper, and eq. 7 of all models (figures 3, 15 and 16)."""
     laws = [("eq. 4", "dynamics", model, None) for model in study.models]
     laws += [(_FIXED, "dynamics", model, PAPERS_LAMBDA) for model in study.models]
     jobs = list(product([*laws, ("eq. 7", "dynamics-size", None, None)], CORPORA))
@@ -160,10 +157,7 @@ def judge_held_out(cells: pd.DataFrame) -> tuple[str, str]:
 
 
 def coefficients(study: ScheduleStudy) -> pd.DataFrame:
-    """Eq. 8 of the smallest model at all ratios: coefficient, corpus, value (figure 19).
-
-    With its R2, and its error at the middle ratio when that is left out of the fit.
-    """
+    """Eq. 8 of the smallest model at all ratios, its R2, and its error at a middle ratio left out (figure 19)."""
     model = study.models[0]
     runs = study.fitted_runs(model)
     middle = min(runs["ratio"].unique(), key=lambda ratio: abs(ratio - 0.5))

@@ -130,11 +130,7 @@ def fits(study: ScheduleStudy, requests: Iterable[FitRequest]) -> list[Fit | str
 
 
 def fitted(study: ScheduleStudy, request: FitRequest) -> Fit:
-    """One of `fits`.
-
-    Raises:
-        PointsError: there is none.
-    """
+    """One of `fits`; PointsError where there is none."""
     (result,) = fits(study, [request])
     if isinstance(result, str):
         raise PointsError(result)

@@ -152,10 +152,7 @@ def places(evidence: Evidence) -> Figure | None:
 
 
 def rounds(evidence: Evidence) -> Figure | None:
-    """Half-width of the answer's interval, and the answer, against what the chosen runs had cost; None without rounds.
-
-    Rounds before anything was measured have neither.
-    """
+    """Half-width of the answer's interval, and the answer, against the cost of the chosen runs; None: not measured."""
     known = [one for one in evidence.rounds if one.half_width is not None and one.answer is not None]
     known = [one for one in known if one.unit == known[-1].unit]
     if not known:

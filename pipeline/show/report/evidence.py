@@ -26,11 +26,7 @@ A = TypeVar("A", bound=Artifact)
 
 
 def read_if_there(kind: type[A], study: Study) -> A | None:
-    """An artifact of a study; None where it is not there yet.
-
-    Raises:
-        StudyError: it is damaged or of another schema.
-    """
+    """An artifact of a study, None where it is not there yet; StudyError where it is damaged or of another schema."""
     return kind.read(study) if kind.path(study).exists() else None
 
 
@@ -48,11 +44,7 @@ class Evidence:
 
     @cached_property
     def plan(self) -> list[PlannedRun]:
-        """The planned runs.
-
-        Raises:
-            StudyError: there is no plan.
-        """
+        """The planned runs; StudyError where there is no plan."""
         return self.study.read_plan()
 
     @cached_property

@@ -52,10 +52,7 @@ def page(
 
 
 def links_beside(folder: Path, own: str, several: bool = False) -> list[tuple[str, str]]:
-    """Address and words of the links from one of a study's pages to the others.
-
-    `own` is the page, from the folder on. Of several domains there will be a page of all.
-    """
+    """Address and words of the links from a page, by its place in the folder, to the study's other pages."""
     pages = {"report.html": "all domains" if several else "the study", "tables.html": "the papers' tables"}
     for path in sorted((folder / "answers").glob("**/report.html")):
         place = path.relative_to(folder)

@@ -25,12 +25,8 @@ from training.durable import write_whole
 def write_pages(context: Context) -> list[Path]:
     """Write report.html; what does not exist yet is one sentence there.
 
-    Of a study of several domains: the page of the question's domain, then the page in the study's folder that links to
-    the pages of all domains.
-
-    Raises:
-        StudyError: no plan, or a file that is damaged or of another schema.
-        OSError: a file cannot be written.
+    Of several domains: the page of the question's domain, then the one in the study's folder that links to all. Raises
+    StudyError without a plan or where a file is damaged or of another schema, OSError where one cannot be written.
     """
     study, question = context.study, context.question
     whole = study.folder / "report.html"

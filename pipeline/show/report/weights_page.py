@@ -31,11 +31,7 @@ _NO_COMPARISON = "The weights are not compared yet: run cptlaw confirm."
 
 
 def weights_page(evidence: Evidence) -> str:
-    """The page as HTML, from what exists of a study.
-
-    Raises:
-        StudyError: no plan, or a file that is damaged or of another schema.
-    """
+    """The page as HTML, from what exists of a study; StudyError without a plan, or where a file is damaged."""
     study = evidence.study
     content, comparison = read_if_there(WeightsRecommendation, study), read_if_there(WeightsConfirmation, study)
     better = better_reference(comparison) if comparison else None

@@ -23,11 +23,7 @@ COLUMNS = ("domain_ratio", "corpus", "law", "recommended", "predicted", "low", "
 
 
 def track(study: Study, tracking: TrackingConfig, mode: str | None = None) -> bool:
-    """Log the study's current answer to wandb, once; returns whether it was new.
-
-    Raises:
-        StudyError, ConfigError: a file of the study that cannot be read.
-    """
+    """Log the study's current answer to wandb, once, and return whether it was new; StudyError: a file is damaged."""
     identity = answer_identity(study)
     if identity is None or marker(study, identity).exists():
         return False

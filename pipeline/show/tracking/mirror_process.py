@@ -73,10 +73,7 @@ def _listen(begun: queue.Queue[Attempt | None]) -> None:
 def _track_job(
     study: Study, tracking: TrackingConfig, runs: list[str], exit_code: int, objective: float | None
 ) -> None:
-    """Log the objective into the agent's run, whose id is in the environment.
-
-    A job that was stopped is marked as preempted, so that the sweep gives it to the next agent.
-    """
+    """Log the objective into the agent's run, whose id is in the environment; a stopped job is marked as preempted."""
     group = study.folder.resolve().name
     run = wandb.init(dir=str(study.folder), group=group, job_type="sweep", settings=settings(tracking))
     run.config.update({"study": group, "runs": runs})

@@ -70,11 +70,7 @@ def rows_by_attempt(folder: Path, records: list[dict[str, Any]]) -> dict[int, li
 
 
 def rows_so_far(folder: Path, first: int, metrics_before: int, over: bool) -> list[Row]:
-    """The rows of an attempt in progress, which began at step `first` with that many bytes in metrics.jsonl.
-
-    Raises:
-        ValueError: a line that is not JSON.
-    """
+    """The rows of an attempt in progress, which began at step `first` with that many bytes in metrics.jsonl."""
     metrics = _lines(folder / "metrics.jsonl", metrics_before)
     while True:
         # Until the attempt has written metrics, points.jsonl may hold steps that it will repeat.

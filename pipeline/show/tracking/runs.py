@@ -42,11 +42,7 @@ class TrackedRun:
                 self._logged.add(key)
 
     def end(self, exit_code: int, summary: dict[str, Any]) -> None:
-        """Close it, and write the marker of a complete copy.
-
-        Raises:
-            Exception: wandb did not finish in time.
-        """
+        """Close it, and write the marker of a complete copy; wandb's error where it did not finish in time."""
         self.run.summary.update(summary)
         self.run.finish(exit_code=exit_code)
         write_whole(self._marker, json.dumps({"rows": len(self._logged), "mode": self._mode}) + "\n")
@@ -74,10 +70,8 @@ class WandbCopy:
     def sync(self, chosen: Iterable[Attempt], *, over: bool) -> tuple[int, int]:
         """Log what wandb lacks of attempts; safe to repeat.
 
-        What cannot be copied is a line on stderr, and the copy stays without a marker.
-
-        Returns:
-            How many copies were completed, and how many were given up.
+        What cannot be copied is a line on stderr, and the copy stays without a marker. Returns how many copies were
+        completed, and how many were given up.
         """
         completed, given_up = 0, len(self._given_up)
         for attempt in chosen:

@@ -20,16 +20,10 @@ from training.run import Exit
 
 
 def sync(study: Study, question: Question, console: Console) -> Exit:
-    """Copy to wandb, offline, what it lacks of a study, and upload what is not uploaded yet.
+    """Copy to wandb, offline, what it lacks of a study, and upload what is not uploaded yet; CRASH where that fails.
 
     Safe to repeat: complete copies stay. Without the study's folder wandb/ everything is copied again. Uploads
     wherever a key is known and WANDB_MODE allows it, whatever tracking.mode the runs were recorded with.
-
-    Returns:
-        DONE; CRASH when a run could not be copied or uploaded.
-
-    Raises:
-        StudyError: no plan.
     """
     os.environ.update(environment(study))
     tracking, plan = question.tracking, study.read_plan()
