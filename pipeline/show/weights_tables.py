@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.goals.goal import Stage
-from pipeline.goals.weights.artifacts import MethodResult, SpeedUp, WeightsConfirmation, WeightsRecommendation
+from pipeline.goals.weights.artifacts import MethodResult, WeightsConfirmation, WeightsRecommendation
 from pipeline.show.table import Table
 from pipeline.study.number_format import quantity
 
@@ -43,7 +43,8 @@ def comparison_tables(comparison: WeightsConfirmation) -> list[Table]:
         results.append([method, *measured, f"{row.perplexity:.2f}", prediction(row)])
         searched = quantity(row.search_tokens) if row.search_tokens else "none"
         worst = f"{row.worst_perplexity:.1f} {row.worst}"
-        cost.append([method, worst, speed_up(row, comparison), searched, saved(row.speed)])
+        saved = quantity(row.speed.tokens_saved) if row.speed.tokens_saved else ""
+        cost.append([method, worst, speed_up(row, comparison), searched, saved])
     measure = "mean loss" if comparison.average == "loss" else "mean perplexity"
     columns = ["method", measure, f"less {reference}'s", "above best", *(["general"] if continued else [])]
     columns += ["perplexity", "predicted loss (measured beside it)"]
@@ -84,10 +85,9 @@ def better_reference(comparison: WeightsConfirmation) -> MethodResult | None:
 
 def reference_warning(comparison: WeightsConfirmation) -> str:
     """The warning of `better_reference`, or nothing."""
-    if (better := better_reference(comparison)) is None:
+    better, recommended = better_reference(comparison), comparison.recommended
+    if better is None or recommended is None:
         return ""
-    recommended = comparison.recommended
-    assert recommended is not None
     return (
         f"{recommended.method}'s weights, recommended before confirmation, are worse than {better.method}'s: "
         f"{difference(recommended)}. Use {better.method}'s weights"
@@ -125,8 +125,3 @@ def speed_up(row: MethodResult, comparison: WeightsConfirmation) -> str:
         return "not reached" if not speed.reached else f"reached by {speed.reached} of {comparison.seeds} seeds"
     between = "" if speed.speed_up_low is None else f" ({speed.speed_up_low:.2f} to {speed.speed_up_high:.2f})"
     return f"{speed.speed_up:.2f}{between}"
-
-
-def saved(speed: SpeedUp) -> str:
-    """Saved tokens, formatted."""
-    return quantity(speed.tokens_saved) if speed.tokens_saved else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import itertools
 import os
@@ -34,7 +33,7 @@ def page(
     sections: list[tuple[str, str]] = []
     # The template adds to both what it shows, in its order.
     filled = {**content, "summary": summary, "figures": figures, "sections": sections}
-    parts: Any = _environment().get_template(template).make_module(filled)
+    parts: Any = _JINJA.get_template(template).make_module(filled)
     held: dict[str, Any] = {"figures": [panel.spec for shown in figures for panel in shown.panels]}
     if explorer is not None:
         held["study"] = explorer
@@ -45,7 +44,7 @@ def page(
     scripts += [_file("explorer.js")] if explorer else []
     early = _file("head.js")
     assert not any("</script" in script.lower() for script in (early, *scripts))
-    return _environment().get_template("page.html").render(
+    return _JINJA.get_template("page.html").render(
         study=study, headline=headline, summary=summary, head=parts.head, body=parts.body, sections=sections, data=data,
         policy=_policy([early, *scripts]), early=early, style=_file("page.css"), scripts=scripts,
     )  # fmt: skip
@@ -64,16 +63,15 @@ def links_beside(folder: Path, own: str, several: bool = False) -> list[tuple[st
     ]
 
 
-@functools.cache
-def _environment() -> Environment:
-    how = {"autoescape": True, "undefined": StrictUndefined, "keep_trailing_newline": True}
-    environment = Environment(loader=PackageLoader("pipeline.show.report"), extensions=["jinja2.ext.do"], **how)
-    environment.filters |= {"both": both, "groupby_in_order": _by_group}
-    return environment
-
-
 def _by_group(panels: Sequence[Panel]) -> list[tuple[str, list[Panel]]]:
     return [(name, list(group)) for name, group in itertools.groupby(panels, lambda panel: panel.group)]
+
+
+_JINJA = Environment(
+    loader=PackageLoader("pipeline.show.report"), extensions=["jinja2.ext.do"], autoescape=True,
+    undefined=StrictUndefined, keep_trailing_newline=True,
+)  # fmt: skip
+_JINJA.filters |= {"both": both, "groupby_in_order": _by_group}
 
 
 def _file(name: str) -> Markup:
