@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from training.keys import Natural
+
 POLICIES = ("dense", "sparse", "sectional", "decay", "explicit")
 
 
@@ -28,7 +30,7 @@ class EvaluationPolicy:
     bernoulli: bool = False
     """Policy decay: true draws each x with that probability; false takes x where the running sum of the densities
     passes a whole number."""
-    seed: int = 0
+    seed: Natural = 0
     """Policy decay with bernoulli: seed of the draw. A longer run repeats the draws of a shorter one."""
     steps: tuple[int, ...] = ()
     """Policy explicit: the steps in any order, none beyond the last of the run."""

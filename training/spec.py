@@ -6,9 +6,10 @@ import functools
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from training.evaluation_steps import EvaluationPolicy
+from training.keys import NonNegative, OpenRatio, Positive, RatioBelowOne, Seconds, one_of
 from training.schedule import Piece
 
 SCHEMA = 2
@@ -24,15 +25,15 @@ class SpecError(ValueError):
 class Optimizer:
     """AdamW, with weight decay on matrices only."""
 
-    beta1: float = 0.9
+    beta1: RatioBelowOne = 0.9
     """AdamW: decay rate of the first moment."""
-    beta2: float = 0.95
+    beta2: RatioBelowOne = 0.95
     """AdamW: decay rate of the second moment."""
-    epsilon: float = 1e-8
+    epsilon: Positive = 1e-8
     """AdamW: added to the square root of the second moment."""
-    weight_decay: float = 0.1
+    weight_decay: NonNegative = 0.1
     """AdamW: decoupled weight decay, times the learning rate; norms and biases have none."""
-    clip: float = 1.0
+    clip: NonNegative = 1.0
     """Largest gradient norm; 0: no clipping."""
 
 
@@ -56,9 +57,9 @@ class Initial:
 class Objective:
     """The training objective: which tokens are predicted."""
 
-    kind: str = "causal"
+    kind: Annotated[str, one_of(*OBJECTIVES)] = "causal"
     """causal: each next token; masked: hidden tokens, for model_type bert."""
-    mask_share: float = 0.15
+    mask_share: OpenRatio = 0.15
     """Kind masked: ratio of the tokens that are predicted, rounded to a number per sequence."""
     mask_token: int = -1
     """Kind masked: token id that replaces a hidden token; -1: the tokenizer's mask token, or a new one."""
@@ -220,7 +221,7 @@ class Parallel:
     """Processes that train a run together, one per GPU; must divide the global batch."""
     activation_checkpointing: bool = False
     """Recompute activations in the backward pass instead of storing them: one forward pass more, less memory."""
-    timeout: float = 600.0
+    timeout: Seconds = 600.0
     """Seconds without an answer from another process of the run after which all processes stop."""
     deepspeed: dict[str, Any] = field(default_factory=dict)
     """Kinds zero1 to zero3: DeepSpeed's configuration; auto: derived from the run."""

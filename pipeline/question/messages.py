@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
-import inspect
+import functools
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -131,30 +130,34 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 
 def _suggested_key(key: str, schema: type) -> str:
-    return nearest(key, [name for name, *_ in describe_keys(schema)])
+    return nearest(key, [name for name, *_ in keys_of(schema)])
 
 
-def describe_keys(schema: type = Question, prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    """Every key with its default and its docstring, read from the schema's source."""
-    module = ast.parse(inspect.getsource(schema)).body[0]
-    assert isinstance(module, ast.ClassDef)
-    notes = {
-        before.target.id: " ".join(str(after.value.value).split())
-        for before, after in zip(module.body, module.body[1:])
-        if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name)
-        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-    }
+def keys_of(schema: type = Question, prefix: str = "") -> Iterator[tuple[str, type, Field[Any]]]:
+    """Every key, with the class and the field that define it; * stands for names that a user chooses."""
     hints = get_type_hints(schema)
     for item in fields(schema):
-        hint = hints[item.name]
+        hint, key = hints[item.name], f"{prefix}{item.name}"
         inner = next((arg for arg in (hint, *get_args(hint)) if isinstance(arg, type) and is_dataclass(arg)), None)
-        key, note = f"{prefix}{item.name}", notes.get(item.name, "")
-        if inner is None:
-            yield key, _default(item), note
-        else:
-            key += "" if inner is hint else ".*"
-            yield key, "", note
-            yield from describe_keys(inner, f"{key}.")
+        key += ".*" if inner not in (None, hint) else ""
+        yield key, schema, item
+        if inner:
+            yield from keys_of(inner, f"{key}.")
+
+
+def describe_keys(schema: type = Question) -> Iterator[tuple[str, str, str]]:
+    """Every key with its default and the docstring of its field."""
+    from pydantic import ConfigDict, TypeAdapter  # Takes a third of a second, for help alone.
+
+    @functools.cache
+    def notes(owner: type) -> dict[str, Any]:
+        owner.__pydantic_config__ = ConfigDict(use_attribute_docstrings=True)  # pyright: ignore[reportAttributeAccessIssue]
+        return TypeAdapter(owner).json_schema()["properties"]
+
+    keys = list(keys_of(schema))
+    for number, (key, owner, item) in enumerate(keys):
+        has_keys = number + 1 < len(keys) and keys[number + 1][0].startswith(f"{key}.")
+        yield key, "" if has_keys else _default(item), " ".join(notes(owner)[item.name].get("description", "").split())
 
 
 def key_table(rows: Iterable[tuple[str, str, str]], meaning: str) -> Table:

@@ -14,12 +14,12 @@ from pipeline.question.messages import ConfigError, unknown_choice
 from pipeline.question.phase_problems import phase_problems
 from pipeline.question.phases import branch_phase, pieces, replicated
 from pipeline.question.presets import laws, models
-from pipeline.question.ranges import PHASE_RANGES, RANGES, choice_problems, range_problems
 from pipeline.question.schema import GOAL_KINDS, CorporaConfig, PhaseConfig, Question
 from pipeline.question.slurm_options import slurm_problems
 from pipeline.question.variants import variant_questions
 from training.devices.group import parallel_problem
 from training.evaluation_steps import evaluation_steps
+from training.keys import key_problems
 from training.schedule import learning_rates
 
 DEEPSPEED_REFUSED = {"optimizer", "scheduler", "fp16", "bf16", "gradient_accumulation_steps", "train_batch_size"}
@@ -45,15 +45,14 @@ def problems(question: Question, goal_problems: Check) -> Iterator[str]:
 
 def _own_problems(question: Question, goal_problems: Check) -> Iterator[str]:
     yield from _mixture_problems(question)
-    ranges = list(range_problems(question, RANGES))
-    yield from ranges
+    of_keys = list(key_problems(question, without=("pretrain", "continual")))
+    yield from of_keys
     for name in ("pretrain", "continual"):
         if name == "continual" or question.ladder or not question.model.path:
             # What the runs for the fit have of the target is said of the target.
             lines = _phase_problems(name, question)
-            yield from (line for line in lines if line.replace("continual.", "target.", 1) not in ranges)
+            yield from (line for line in lines if line.replace("continual.", "target.", 1) not in of_keys)
     yield from _target_problems(question)
-    yield from choice_problems(question)
     yield from _execution_problems(question)
     yield from _model_problems(question)
     for step in question.transfer_steps:
@@ -75,21 +74,14 @@ def _goal_problems(question: Question) -> Iterator[str]:
     goal = question.goal
     if goal.kind not in GOAL_KINDS:
         yield f"goal.kind: {goal.kind!r}; allowed: {', '.join(GOAL_KINDS)}"
-    if not -1 < goal.tolerance < 10:
-        yield f"goal.tolerance: {goal.tolerance}; allowed: above -1, 0.03 is 3%, -0.03 a loss that falls by 3%"
-    if goal.domain_ratio is not None and not 0 < goal.domain_ratio <= 1:
-        yield f"goal.domain_ratio: {goal.domain_ratio}; allowed: above 0, up to 1, or null: goal.tolerance decides"
-    for at in goal.change_at:
-        if not 0 < at < 1:
-            yield f"goal.change_at: {at}; allowed: parts of the run's steps, between 0 and 1, like [0.5, 0.8]"
+    for distance in question.confirm.around:
+        if not 0 < abs(distance) < 1:
+            yield f"confirm.around: {distance}; allowed: differences of the domain ratio, between -1 and 1 and not 0"
     if goal.change_at and goal.kind != "trade-off":
         yield f"goal.change_at: {goal.change_at} with goal.kind={goal.kind}; allowed: goal.kind=trade-off, or []"
     if goal.change_at and "transfer-two-mixtures" not in question.law:
         laws = ",".join([*question.law, "transfer-two-mixtures"])
         yield f"goal.change_at: {goal.change_at} needs the law transfer-two-mixtures; allowed: law=[{laws}]"
-    for distance in question.confirm.around:
-        if not 0 < abs(distance) < 1:
-            yield f"confirm.around: {distance}; allowed: differences of the domain ratio, between -1 and 1 and not 0"
 
 
 def _name_problems(key: str, *names: str) -> Iterator[str]:
@@ -116,7 +108,7 @@ def _mixture_problems(question: Question) -> Iterator[str]:
 
 def _phase_problems(name: str, question: Question) -> Iterator[str]:
     phase: PhaseConfig = dataclasses.replace(getattr(question, name), steps=question.steps_of(name))
-    yield from range_problems(phase, PHASE_RANGES, f"{name}.")
+    yield from key_problems(phase, f"{name}.")
     if phase.global_batch >= 1:
         batch = question.launcher.micro_batch
         if problem := parallel_problem(question.parallel, question.engine, phase.global_batch, batch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Annotated, Any
 
 from pipeline.question.schema.answers import (
     GOAL_KINDS,
@@ -25,6 +25,7 @@ from pipeline.question.schema.training import (
     TargetConfig,
     ValidationConfig,
 )
+from training.keys import Count, Natural, PositiveRatio, one_of
 from training.spec import Objective, Optimizer, Parallel
 
 ROLES = ("pretrain", "fit", "confirm")
@@ -39,26 +40,26 @@ class Question:
     """Folder that holds the studies."""
     data: str = "data"
     """Folder that holds prepared corpora; studies share it."""
-    seed: int = 0
+    seed: Natural = 0
     """Seed of the initial weights and of the order of sequences; replicates count up from it."""
-    precision: str = "auto"
+    precision: Annotated[str, one_of("auto", "fp32", "bf16")] = "auto"
     """fp32, bf16 (autocast over fp32 weights), or auto: the faster on this machine, measured once by prepare;
     fp32 where the processor has no instructions for products of bf16."""
-    engine: str = "auto"
+    engine: Annotated[str, one_of("auto", "sdpa", "eager", "sdpa-compiled", "eager-compiled", "sdpa-chunked")] = "auto"
     """sdpa, eager, sdpa-compiled, eager-compiled, sdpa-chunked (for large vocabularies), or auto: the fastest, measured
     once per shape. Changes no run's name, and losses by rounding only."""
-    sequence_length: int = 128
+    sequence_length: Count = 128
     """Predictions per sequence, tokens."""
-    validation_windows: int = 0
+    validation_windows: Natural = 0
     """Fixed validation sequences per corpus; a shorter corpus has fewer. 0: as many as evaluation_budget allows, 16 to
     96."""
-    evaluation_budget: float = 0.2
+    evaluation_budget: PositiveRatio = 0.2
     """Largest part of a run's FLOPs that its evaluations take, above 0: of the policy's steps as many are evaluated as
     it allows, first and last always. A list of steps (policy explicit) is kept, and so are the steps of runs named by
     the key `dense`. 1: no limit."""
     objective: Objective = field(default_factory=Objective)
     """Which tokens are predicted."""
-    boundaries: str = "none"
+    boundaries: Annotated[str, one_of("none", "documents")] = "none"
     """none: attention crosses the documents of a sequence; documents: it stays within each."""
     dense: dict[str, str] = field(default_factory=dict)
     """Domain -> model whose runs on it are evaluated on the whole grid (policy dense), to compare policies."""
@@ -95,7 +96,7 @@ class Question:
     """Where runs can be watched; changes no run's name."""
     law: dict[str, LawConfig] = field(default_factory=dict)
     """Laws to fit -> which points each is fitted to."""
-    bootstrap: int = 50
+    bootstrap: Natural = 50
     """Bootstrap samples of the runs, for the intervals; more of them take longer."""
     goal: GoalConfig = field(default_factory=GoalConfig)
     """What is asked of the fit."""

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from training.keys import Allowed, Count, Natural, OpenRatio, Ratio, RatioBelowOne, one_of
+
+TOLERANCE = Allowed("above -1, below 10; 0.03 is 3%, -0.03 a loss that falls by 3%", above=-1, below=10)
+PARTS = Allowed("parts of the run's steps, between 0 and 1, like [0.5, 0.8]", above=0, below=1)
+LENGTHS = Allowed("parts of target.steps, above 0, up to 1, like [0.25,0.5,1]", above=0, at_most=1)
+FACTORS = Allowed("multiples of target.peak_learning_rate, above 0, like [0.5,1,2]", above=0)
+COMPUTE_RATIO = Allowed("above 0, up to 1, or null: goal.tolerance decides", above=0, at_most=1)
 
 
 @dataclass
 class LawConfig:
-    from_step: int = 0
+    from_step: Natural = 0
     """First step whose points are fitted; a quarter of the longest run where that is earlier."""
-    min_ratio: float = 0.0
+    min_ratio: Ratio = 0.0
     """Smallest ratio of the validation corpus in the mixture whose runs are fitted."""
 
 
@@ -42,9 +50,9 @@ class GoalConfig:
     ratio with the smallest domain loss when the domain has few tokens, each read once; compute: the model, of ladder
     and `model`, with the smallest domain loss for a compute budget; weights: mixture weights of many domains with the
     smallest average loss, see docs/many-domains.md. For the first three see docs/guide.md."""
-    tolerance: float = 0.03
+    tolerance: Annotated[float, TOLERANCE] = 0.03
     """Tolerated relative increase of the general loss over the loss before CPT, 0.03 is 3%."""
-    change_at: list[float] = field(default_factory=list)
+    change_at: list[Annotated[float, PARTS]] = field(default_factory=list)
     """Of trade-off: times to try, each by itself, for one change of the mixture, as parts of the run's steps, like
     [0.5, 0.8]; needs the law transfer-two-mixtures, see docs/training.md."""
     domain_tokens: float | None = None
@@ -53,33 +61,33 @@ class GoalConfig:
     """Of limited-data: upper limit of the run's tokens; null: 20 times domain_tokens."""
     flops: float | None = None
     """Of compute: budget of the continual phase, FLOPs, 6 N D with N non-embedding parameters, like 5e19."""
-    domain_ratio: float | None = None
+    domain_ratio: Annotated[float, COMPUTE_RATIO] | None = None
     """Of compute: the domain ratio; null: for each model the largest within the tolerance."""
 
 
 @dataclass
 class DesignConfig:
-    kind: str = "auto"
+    kind: Annotated[str, one_of("auto", "grid", "active")] = "auto"
     """grid: the runs of ladder and mixture.domain_ratio; active: runs chosen round by round, each for what it is
     expected to teach about the answer for its cost, see docs/guide.md; auto: active where
     mixture.domain_ratio is empty and the goal allows it."""
-    tolerance: float = 0.05
+    tolerance: OpenRatio = 0.05
     """Of active: half-width of the 90% interval of the domain ratio at which no further runs are chosen."""
-    budget: float | None = None
+    budget: Annotated[float, Allowed("above 0, in design.budget_unit: FLOPs like 1e18", above=0)] | None = None
     """Of active: upper limit of the cost of all chosen runs and of the pre-training of their models but the target, in
     `budget_unit`; null: the cost of the grid. Confirmation runs come on top."""
-    budget_unit: str = "auto"
+    budget_unit: Annotated[str, one_of("auto", "FLOPs", "tokens", "device-hours")] = "auto"
     """Unit of the cost of runs, by which they are chosen too: FLOPs, tokens (trained on), or device-hours (of start,
     training and evaluation, at the speeds that prepare measured); auto: device-hours where prepare has measured the
     speed of every model and no budget is given, else FLOPs."""
-    batch: int | None = None
+    batch: Count | None = None
     """Runs chosen at once; null: as in the round before, or at first one a worker, on Slurm launcher.slurm.limit, or 8
     without a limit."""
-    ratios: list[float] = field(default_factory=lambda: [number / 10 for number in range(11)])
+    ratios: list[Ratio] = field(default_factory=lambda: [number / 10 for number in range(11)])
     """Domain ratios that runs may be chosen at, 0 to 1."""
-    lengths: list[float] = field(default_factory=lambda: [0.25, 0.5, 1.0])
+    lengths: list[Annotated[float, LENGTHS]] = field(default_factory=lambda: [0.25, 0.5, 1.0])
     """Lengths that runs may be chosen of, as parts of target.steps, above 0, up to 1."""
-    peaks: list[float] = field(default_factory=lambda: [1.0])
+    peaks: list[Annotated[float, FACTORS]] = field(default_factory=lambda: [1.0])
     """Peak learning rates that runs may be chosen with, as multiples of target.peak_learning_rate, above 0. Of
     several that the longest runs have, the answer has the one with the smallest predicted domain loss."""
     extend: bool = True
@@ -92,12 +100,12 @@ class DesignConfig:
 
 @dataclass
 class ConfirmConfig:
-    neighbour: float = 0.15
+    neighbour: RatioBelowOne = 0.15
     """Distance between the domain ratios of the first and second confirmation run; 0: no second run."""
     around: list[float] = field(default_factory=list)
     """Distances from the recommended domain ratio at which confirmation runs are added, like [-0.3,-0.1,0.1]; ratios
     outside 0 to 1 are left out. Empty: neighbour. Of compute every model is run in any case."""
-    seeds: int = 1
+    seeds: Count = 1
     """Seeds of every confirmation run, paired between the ratios; two or more give intervals."""
 
 
@@ -157,9 +165,9 @@ class TablesConfig:
     CPTLAW_PAPER_TABLES, and without it only our numbers are shown."""
     names: list[str] = field(default_factory=list)
     """Which tables, like dcpt-1; empty: all."""
-    from_step: int = 1
+    from_step: Natural = 1
     """First step whose points are fitted; the paper begins with its first evaluation, a 200th of a run."""
-    min_ratio: float = 0.0
+    min_ratio: Ratio = 0.0
     """Smallest ratio of the validation corpus in the mixture whose runs are fitted."""
     run: bool = False
     """Whether to prepare, plan and train a missing or unfinished study first; false: print its cost, and make the

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from training.keys import Allowed, Count, Natural, NonNegative, Seconds, one_of
 
 
 @dataclass
@@ -15,21 +18,21 @@ class SlurmConfig:
     """Quality of service."""
     constraint: str | None = None
     """Features that a node must have, like h100."""
-    nodes: int = 1
+    nodes: Count = 1
     """Nodes per run; parallel.processes are distributed over them evenly."""
-    gpus: int = 0
+    gpus: Natural = 0
     """GPUs per node; 0: none."""
-    cpus: int | None = None
+    cpus: Count | None = None
     """Cores per process; null: launcher.threads."""
     mem: str | None = None
     """Memory per node, like 64G."""
     time: str | None = None
     """Time limit of a job, as 30 (minutes), 4:00:00 or 2-00:00:00. A longer run continues in the next job."""
-    limit: int = 0
+    limit: Natural = 0
     """Upper limit of tasks of an array that run at once; 0: none."""
-    prepare_tasks: int = 0
+    prepare_tasks: Natural = 0
     """Tasks of the array by which cptlaw prepare tokenises, with `cpus` cores each; 0: it tokenises where it runs."""
-    signal: int = 120
+    signal: Count = 120
     """Seconds before the time limit at which a run is asked to save."""
     setup: list[str] = field(default_factory=list)
     """Shell lines before the run, like module load cuda, or . venv/bin/activate."""
@@ -39,28 +42,28 @@ class SlurmConfig:
     """Further options of sbatch, like --exclusive or --gres=gpu:h100:4."""
     driver: list[str] = field(default_factory=list)
     """Options of sbatch for the small jobs that fit, recommend and report, after partition, account and qos."""
-    patience: float = 60.0
+    patience: Seconds = 60.0
     """Seconds after which a Slurm command that does not answer is given up."""
 
 
 @dataclass
 class LauncherConfig:
-    kind: str = "local"
+    kind: Annotated[str, one_of("local", "slurm")] = "local"
     """local: worker processes on this machine; slurm: arrays of jobs, see docs/at-scale.md."""
-    workers: int = 0
+    workers: Natural = 0
     """Runs that are trained at once; 0: one for every `threads` cores."""
-    threads: int = 1
+    threads: Count = 1
     """CPU threads per run."""
-    micro_batch: int = 0
+    micro_batch: Natural = 0
     """Sequences per forward pass; 0: all that a process has of a step. Must divide them."""
-    resume_every: int = 200
+    resume_every: Natural = 200
     """Steps between saved states to resume from; 0: none by steps."""
-    resume_minutes: float = 10.0
+    resume_minutes: NonNegative = 10.0
     """Minutes after which a state is saved whatever the steps, so that a kill costs no more; 0: none by time. A run
     that is asked to stop saves in any case."""
-    retries: int = 2
+    retries: Natural = 2
     """How often a run whose process died is started again without progress before it counts as failed."""
-    stale_after: float = 60.0
+    stale_after: Seconds = 60.0
     """Seconds without a heartbeat after which a process on another host counts as dead."""
     slurm: SlurmConfig = field(default_factory=SlurmConfig)
     """Of kind slurm: what is requested from the cluster."""
@@ -78,19 +81,19 @@ class LauncherConfig:
 
 @dataclass
 class TrackingConfig:
-    kind: str = "none"
+    kind: Annotated[str, one_of("none", "wandb")] = "none"
     """none, or wandb: a group per study, a wandb run per attempt; see docs/at-scale.md."""
     project: str = "cptlaw"
     """Of wandb: project."""
     entity: str | None = None
     """Of wandb: user or team; null: the owner of the API key."""
-    mode: str = "auto"
+    mode: Annotated[str, one_of("auto", "online", "offline")] = "auto"
     """Of wandb: online, offline, or auto: WANDB_MODE, else online where an API key is known (wandb login)."""
     tags: list[str] = field(default_factory=list)
     """Of wandb: tags in addition to phase and model."""
-    every: float = 5.0
+    every: Annotated[float, Allowed("above 0, below 86400, seconds", above=0, below=86400)] = 5.0
     """Of wandb: seconds between two readings of a run's files."""
-    wait: float = 30.0
+    wait: Annotated[float, Allowed("above 0, below 86400, seconds", above=0, below=86400)] = 30.0
     """Of wandb: time-out at the end of a process, seconds; cptlaw track sync uploads what is missing."""
 
 
@@ -98,13 +101,13 @@ class TrackingConfig:
 class EvaluateConfig:
     tasks: list[str] = field(default_factory=list)
     """Names of lm-eval tasks; next: which of four passages continues each corpus' validation text (offline)."""
-    role: str = ""
+    role: Annotated[str, one_of("", "pretrain", "fit", "confirm")] = ""
     """Only runs of this role: pretrain, fit or confirm; empty: all."""
     folder: str | None = None
     """Folder of YAML files with tasks of your own, in addition to lm-eval's."""
-    checkpoints: str = "last"
+    checkpoints: Annotated[str, one_of("last", "all")] = "last"
     """last, or all: which kept weights of each run."""
-    limit: int | None = None
+    limit: Count | None = None
     """Number of documents of each task, the first ones; null: all."""
-    batch: int = 8
+    batch: Count = 8
     """Sequences per forward pass."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from omegaconf import MISSING
 
 from training.corpora.source import Source
 from training.evaluation_steps import EvaluationPolicy
+from training.keys import Allowed, Count, Natural, NonNegative, OpenRatio, Positive, PositiveRatio
 from training.schedule import Piece
 
 
 @dataclass
 class TokenizerConfig:
-    vocabulary: int = 2048
+    vocabulary: Annotated[int, Allowed("257 or more", at_least=257)] = 2048
     """Token ids of the byte-level BPE that is trained on the corpora, 257 or more."""
     path: str | None = None
     """Use this tokenizer instead: a Hugging Face directory, or a hub name like Qwen/Qwen2.5-0.5B."""
@@ -41,7 +42,7 @@ class CorporaConfig:
     """How text becomes tokens."""
     folder: str = ""
     """Folder that the paths of the sources are relative to; empty: the working directory."""
-    validation_ratio: float = 0.05
+    validation_ratio: OpenRatio = 0.05
     """Ratio of the documents that are kept for validation, above 0, below 1."""
     validation: str | None = None
     """Folder of validation sets, <corpus>.jsonl each; prepare validation writes them, prepare reads them. null: none"""
@@ -71,21 +72,21 @@ class ModelConfig:
     """Of a hub name: branch, tag or commit; plan.jsonl keeps the commit. null: the main branch."""
     model_type: str = "qwen2"
     """Architecture: qwen2 (also Qwen1.5 and 2.5), qwen3, llama, gpt2, or bert with objective=masked."""
-    hidden_size: int = 0
+    hidden_size: Natural = 0
     """Width."""
-    num_hidden_layers: int = 0
+    num_hidden_layers: Natural = 0
     """Layers."""
-    num_attention_heads: int = 0
+    num_attention_heads: Natural = 0
     """Query heads."""
-    num_key_value_heads: int = 0
+    num_key_value_heads: Natural = 0
     """Key and value heads; 0: as many as query heads."""
-    head_dim: int | None = None
+    head_dim: Count | None = None
     """Width of a head; null: hidden_size / num_attention_heads."""
-    intermediate_size: int = 0
+    intermediate_size: Natural = 0
     """Width inside the MLP."""
-    rope_theta: float | None = None
+    rope_theta: Positive | None = None
     """Base of the rotary position embedding; null: 10,000."""
-    vocab_size: int | None = None
+    vocab_size: Count | None = None
     """Rows of the embedding; null: the tokenizer's number of token ids."""
     tie_word_embeddings: bool = True
     """Whether input embedding and output head share their weights."""
@@ -97,7 +98,7 @@ class MixtureConfig:
     """Domain ratios to run, 0 to 1: one or a list; the replay ratio is 1 minus it."""
     replicate_at: Any = None
     """Domain ratio, or list of them, that is run with several seeds, to measure noise; null: the median of the list."""
-    replicates: int = 1
+    replicates: Count = 1
     """Number of seeds at those ratios; 1: no replicates."""
 
 
@@ -135,17 +136,17 @@ class BranchConfig:
 
 @dataclass
 class PhaseConfig:
-    steps: int = 0
+    steps: Count = 0
     """Optimizer steps; of continual 0: `part` of target.steps."""
-    part: float = 0.5
+    part: PositiveRatio = 0.5
     """Of continual without steps: length of the runs for the fit as a part of target.steps, above 0, up to 1."""
-    global_batch: int = 20
+    global_batch: Count = 20
     """Sequences per step."""
-    peak_learning_rate: float = 1e-3
+    peak_learning_rate: NonNegative = 1e-3
     """Largest learning rate; the schedule is relative to it."""
-    sequence_length: int | None = None
+    sequence_length: Count | None = None
     """Predictions per sequence in this phase, tokens; null: the question's sequence_length."""
-    rope_theta: float | None = None
+    rope_theta: Positive | None = None
     """Base of the rotary position embedding in this phase; null: the model's."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     """Learning rate over the phase; of continual none: that of the target."""
@@ -163,13 +164,13 @@ class PhaseConfig:
 
 @dataclass
 class TargetConfig:
-    steps: int = 600
+    steps: Count = 600
     """Optimizer steps; of limited-data and compute the goal decides them."""
-    global_batch: int = 20
+    global_batch: Count = 20
     """Sequences per step."""
-    sequence_length: int | None = None
+    sequence_length: Count | None = None
     """Predictions per sequence, tokens; null: the question's sequence_length."""
-    peak_learning_rate: float = 1e-3
+    peak_learning_rate: NonNegative = 1e-3
     """Largest learning rate; the schedule is relative to it."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     """Learning rate over the run."""
