@@ -50,7 +50,7 @@ def key_problems(section: Any, prefix: str = "", without: tuple[str, ...] = ()) 
     >>> list(key_problems(Optimizer(beta2=1.0), "optimizer."))
     ['optimizer.beta2: 1.0; allowed: 0 or more, below 1']
     """
-    for name, allowed in _allowed(type(section)).items():
+    for name, allowed in allowed_values(type(section)).items():
         if name in without:
             continue
         value, key = getattr(section, name), f"{prefix}{name}"
@@ -67,7 +67,7 @@ def key_problems(section: Any, prefix: str = "", without: tuple[str, ...] = ()) 
 
 
 @functools.cache
-def _allowed(schema: type) -> dict[str, Allowed | None]:
+def allowed_values(schema: type) -> dict[str, Allowed | None]:
     """Field -> what its annotation allows, also inside X | None and list[X]."""
     hints = get_type_hints(schema, include_extras=True)
     return {item.name: next(_annotations(hints[item.name]), None) for item in fields(schema)}

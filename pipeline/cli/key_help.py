@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from conf import CONF, options
+from conf import CONF
 from pipeline.cli.fit_table import print_help
 from pipeline.cli.verb_table import VERBS
 from pipeline.question.messages import describe_keys, key_table
-from pipeline.question.presets import laws
+from pipeline.question.presets import groups
 
 
 def print_keys(verb: str) -> None:
@@ -20,10 +20,8 @@ def print_keys(verb: str) -> None:
     if verb == "fit":
         print_help(console)
         console.print("A study:", highlight=False)
-    folders = [path.name for path in CONF.iterdir() if path.name != "wandb_sweeps" and list(path.glob("*.yaml"))]
-    groups = {**{folder: options(folder) for folder in folders}, "law": list(laws())}
     console.print("groups (group=word):", highlight=False)
-    for group, words in sorted(groups.items()):
+    for group, words in sorted(groups().items()):
         console.print(f"  {group}: {', '.join(words)}", highlight=False, markup=False)
     console.print(key_table(describe_keys(), "what it is"), highlight=False, markup=False)
     console.print("files: " + str(CONF), highlight=False, soft_wrap=True)

@@ -22,7 +22,7 @@ from pipeline.launch.exit_codes import JobError, exit_code_of
 from pipeline.launch.local import last_log_line, train_locally
 from pipeline.plan.write import write_plan
 from pipeline.question.design import is_active
-from pipeline.question.loading import adding, store_laws
+from pipeline.question.loading import adding, store_groups
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.show.tracking.mirror import track_job
@@ -36,7 +36,7 @@ from training.stop import SIGNALS
 
 def run_sweep(words: list[str]) -> Exit:
     """Compose and run the jobs of `cptlaw train -m`, or what another flag of Hydra asks for."""
-    store_laws()
+    store_groups()
     sys.argv = ["cptlaw train", *adding(words)]
     hydra.main(config_path="pkg://conf", config_name="config", version_base="1.3")(job)()
     return Exit.DONE

@@ -22,7 +22,7 @@ from yaml import YAMLError
 from conf import CONF
 from pipeline.question.evaluation_budget import affordable_windows
 from pipeline.question.messages import ConfigError, one_line, value_problems
-from pipeline.question.presets import goal_section, law_sections, laws
+from pipeline.question.presets import goal_section, groups, kinds, law_sections, laws
 from pipeline.question.schema import Question
 from pipeline.question.validation import Check, problems
 
@@ -77,15 +77,17 @@ def _composed(overrides: Sequence[str]) -> DictConfig:
 @functools.lru_cache(maxsize=32)
 def _composed_files(overrides: tuple[str, ...], dates: tuple[int, ...]) -> DictConfig:
     """What Hydra composes of conf/, whose files have these dates."""
-    store_laws()
+    store_groups()
     with initialize_config_module("conf", version_base="1.3"):
         return compose("config", [*overrides])
 
 
-def store_laws() -> None:
-    """Give Hydra the group `law`, which has no files: its options are the laws that a study can fit."""
-    for name, section in laws().items():
-        ConfigStore.instance().store(group="law", name=name, node={name: asdict(section)})
+def store_groups() -> None:
+    """Give Hydra the groups that have no files: laws, and kinds like launcher=slurm, which is launcher.kind=slurm."""
+    nodes = {"law": {name: {name: asdict(section)} for name, section in laws().items()}, **kinds()}
+    for group, options in nodes.items():
+        for name, node in options.items():
+            ConfigStore.instance().store(group=group, name=name, node=node)
 
 
 def adding(overrides: Sequence[str]) -> list[str]:
@@ -100,7 +102,7 @@ def adding(overrides: Sequence[str]) -> list[str]:
 def selects_file(override: str) -> bool:
     """Whether an override selects a word of a group, like model=gpt2, schedule@target.schedule=wsd or law=dcpt."""
     group = re.split("[@=]", override, maxsplit=1)[0]
-    return bool(group) and (group == "law" or (CONF / group).is_dir())
+    return group in groups()
 
 
 def checked(composed: Any, goal_problems: Check = _none) -> Question:
@@ -214,7 +216,7 @@ def _override(stored: Any, word: str) -> None:
     if key == "law":
         stored.law = law_sections(value)
         return
-    if key != "goal" and (CONF / key).is_dir():
+    if key != "goal" and key in groups():
         problem = f"{key}: a group; an existing study takes law=[...], goal=... and single keys"
         raise ConfigError([f"{problem}, like goal.tolerance=0.05"])
     OmegaConf.update(stored, key, goal_section(value) if key == "goal" else value, merge=True, force_add=False)

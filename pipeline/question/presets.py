@@ -12,7 +12,10 @@ from omegaconf import OmegaConf
 
 from conf import CONF, options
 from pipeline.question.messages import ConfigError, nearest, unknown_choice
-from pipeline.question.schema import LawConfig, ModelConfig, Question
+from pipeline.question.schema import GOAL_KINDS, LawConfig, ModelConfig, Question
+from pipeline.question.schema.answers import DesignConfig
+from pipeline.question.schema.execution import LauncherConfig, TrackingConfig
+from training.keys import allowed_values
 
 
 def models(question: Question) -> tuple[list[ModelConfig], ModelConfig]:
@@ -68,8 +71,24 @@ def goal_section(name: Any) -> Any:
     """The keys of the section `goal` that `goal=NAME` sets.
 
     Raises:
-        ConfigError: the name is no file of conf/goal.
+        ConfigError: no such goal.
     """
-    if name not in options("goal"):
-        raise ConfigError([unknown_choice("goal", str(name), options("goal"))])
-    return OmegaConf.load(CONF / "goal" / f"{name}.yaml")
+    if name not in GOAL_KINDS:
+        raise ConfigError([unknown_choice("goal", str(name), GOAL_KINDS)])
+    return {"kind": name}
+
+
+@functools.cache
+def kinds() -> dict[str, dict[str, dict[str, str]]]:
+    """Group -> word -> keys, of the sections whose `kind` names one of a few."""
+    sections = {"launcher": LauncherConfig, "tracking": TrackingConfig, "design": DesignConfig}
+    allowed = {group: allowed_values(section)["kind"] for group, section in sections.items()}
+    words = {"goal": [*GOAL_KINDS], **{group: kind.choices for group, kind in allowed.items() if kind}}
+    return {group: {word: {"kind": word} for word in of_group} for group, of_group in words.items()}
+
+
+def groups() -> dict[str, list[str]]:
+    """Group -> its words, sorted: what `group=word` may select."""
+    folders = [path.name for path in CONF.iterdir() if path.name != "wandb_sweeps" and any(path.glob("*.yaml"))]
+    words = {name: options(name) for name in folders}
+    return words | {name: sorted(known) for name, known in {"law": laws(), **kinds()}.items()}

@@ -24,13 +24,15 @@ from pipeline.question import loading
 from pipeline.question.loading import adding
 from pipeline.question.messages import ConfigError, describe_keys, keys_of, value_problems
 from pipeline.question.phases import pieces
+from pipeline.question.presets import groups
 from pipeline.study.folder import question_yaml
 from training.run import Exit
 
 GROUPS = sorted(
-    (path.parent.name, path.stem)
-    for path in CONF.glob("*/*.yaml")
-    if path.parent.name not in ("schedule", "evaluation", "wandb_sweeps")
+    (group, name)
+    for group, names in groups().items()
+    for name in names
+    if group not in ("schedule", "evaluation", "law")
 )
 NEEDED = {
     "autoscale-unequal": ["corpora.folder=there", "corpora.sources.noise.path=a"],
