@@ -43,7 +43,7 @@ ANNEALING = ("s2", "s2_square", "s2_pretrain")
 """Columns that depend on lambda."""
 AREAS = (*FORWARD, *ANNEALING, "s1_pretrain")
 UNIT = 1e-4
-"""Of the learning rates in s1_root and s2_square."""
+"""Powers of the learning rates in s1_root and s2_square."""
 ROOT, SQUARE = 2 / 3, 2.0
 """Powers of the learning rate in s1_root and s2_square. They were chosen on 42 runs of one model of 135M
 (docs/base-model.md)."""

@@ -28,6 +28,9 @@ from training.durable import write_new, write_whole
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "deepspeed", "numpy", "cptlaw")
 
+AttemptRecord = dict[str, Any]
+"""What attempts/NNN.json says: process, device, packages, start, end and exit code."""
+
 
 class LeaseLostError(RuntimeError):
     """Another process took the run over; this one must stop without further writes."""
@@ -36,7 +39,7 @@ class LeaseLostError(RuntimeError):
 class Attempt:
     """The right to write into a run's folder; from `claim`."""
 
-    def __init__(self, folder: Path, number: int, record: dict[str, Any], heartbeat_seconds: float) -> None:
+    def __init__(self, folder: Path, number: int, record: AttemptRecord, heartbeat_seconds: float) -> None:
         self.folder = folder
         self.number = number
         self.record = record
@@ -99,7 +102,7 @@ def claim(folder: Path, *, stale_after: float = 60.0, heartbeat_seconds: float =
     return Attempt(folder, number, record, heartbeat_seconds)
 
 
-def attempts(folder: Path) -> list[dict[str, Any]]:
+def attempts(folder: Path) -> list[AttemptRecord]:
     """Records of all attempts on a run, oldest first; of a file that is damaged only the attempt's number."""
     records = []
     for path in sorted((folder / "attempts").glob("[0-9]*.json")):
@@ -111,7 +114,7 @@ def attempts(folder: Path) -> list[dict[str, Any]]:
     return records
 
 
-def is_live(folder: Path, record: dict[str, Any], stale_after: float = 60.0) -> bool:
+def is_live(folder: Path, record: AttemptRecord, stale_after: float = 60.0) -> bool:
     """Whether the process of an attempt still works on the run, as seen from this host."""
     if "end" in record:
         return False

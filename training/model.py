@@ -13,7 +13,7 @@ from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
-from training.spec import SpecError
+from training.spec import Architecture, SpecError
 
 # A progress bar per checkpoint would flood a worker's log.
 disable_progress_bar()
@@ -64,7 +64,7 @@ def model_from_directory(path: str | Path, attention: str, *, objective: str = "
         raise SpecError(f"{path}: {str(error).splitlines()[0]}") from None
 
 
-def read_model_directory(path: str | Path) -> tuple[dict[str, Any], str]:
+def read_model_directory(path: str | Path) -> tuple[Architecture, str]:
     """Configuration of a Hugging Face directory, and the fingerprint of its configuration and weights.
 
     Raises:

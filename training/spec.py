@@ -15,6 +15,9 @@ from training.schedule import Piece
 SCHEMA = 2
 OBJECTIVES = ("causal", "masked")
 
+Architecture = dict[str, Any]
+"""The configuration of a model: model_type, and the fields that transformers has for it."""
+
 
 class SpecError(ValueError):
     """A run specification that cannot be read or cannot be run; the message is one line."""
@@ -101,7 +104,7 @@ class RunSpec:
 
     phase: str
     """pretrain or continual."""
-    model: dict[str, Any]
+    model: Architecture
     """Configuration of the architecture: the fields of transformers, with model_type."""
     initial: Initial
     """First weights."""

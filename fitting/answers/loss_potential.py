@@ -85,7 +85,7 @@ def areas_table(
 
 
 def _unit(shape: np.ndarray, decay: float, power: float) -> tuple[float, ...]:
-    """Of a shape: its S1, its S2 from a rate of 0, what a rate of 1 before adds to S2; the same of its powers."""
+    """What a shape adds: its S1, its S2 from a rate of 0, what a rate of 1 before adds to S2; also of its powers."""
     every = []
     for of in (lambda before: areas(shape, decay, before, power), lambda before: areas_of_powers(shape, decay, before)):
         (forward, from_zero), (_, from_one) = of(0.0), of(1.0)

@@ -19,7 +19,7 @@ STARTS = 5
 STEP = 1e-6
 TOUCHES = 1e-4
 SLACK = 1e-6
-"""Of the limit: what rounding may add."""
+"""Part of the limit that rounding may add."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,7 +35,7 @@ NEXT = {
 }
 """Kind -> the kinds of held-out errors that stand for it, the first that there are."""
 FREEDOM = 4
-"""Of Student's t, whose tails are those of the errors of different series."""
+"""Degrees of freedom of Student's t, whose tails are those of the errors of different series."""
 
 
 def extrapolation(ranges: Mapping[str, tuple[float, float]], N: float, D: float) -> str:

@@ -12,7 +12,7 @@ class Verb(NamedTuple):
     on_study: bool = False
     """Whether it takes a study folder, and reads the question from the study.yaml in it, also where a name is given."""
     module: str = ""
-    """Of a verb with keys of its own: the module of `pipeline.cli` with its HELP and `carry_out(words, console)`."""
+    """The module of `pipeline.cli` with HELP and `carry_out(words, console)` of a verb that has keys of its own."""
     or_study: bool = False
     """Whether it takes a study folder in place of a question."""
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any
 
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import ModelConfig
 from pipeline.study.context import Context
 from training.corpora.tokenizer import load_tokenizer
-from training.spec import Objective, SpecError
+from training.spec import Architecture, Objective, SpecError
 
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 MODEL_FILES = (*TOKENIZER_FILES, "*.safetensors")
 
 
-def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, end_of_text: int) -> dict[str, Any]:
+def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, end_of_text: int) -> Architecture:
     """The architecture's fields under their names in transformers, from a directory or from a configured shape.
 
     `vocabulary` counts the token ids of the tokenizer; `end_of_text` is the id between documents.
@@ -56,7 +55,7 @@ def configuration_of(model: ModelConfig, vocabulary: int, sequence_length: int, 
     return shape | {name: value for name in ("head_dim", "rope_theta") if (value := getattr(model, name))}
 
 
-def with_rope_theta(shape: dict[str, Any], theta: float) -> dict[str, Any]:
+def with_rope_theta(shape: Architecture, theta: float) -> Architecture:
     """A configuration with another base of the rotary position embedding."""
     if "rope_parameters" in shape:
         # The key of transformers 5.

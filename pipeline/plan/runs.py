@@ -7,7 +7,6 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from pipeline.plan.model_shape import configuration_of, directory_of, objective_of, with_rope_theta
 from pipeline.plan.token_supply import supply_problems
@@ -28,7 +27,7 @@ from training.corpora.tokenizer import vocabulary_problem
 from training.evaluation_steps import evaluation_steps
 from training.parameters import model_size
 from training.schedule import learning_rates
-from training.spec import Initial, MixturePhase, RunSpec
+from training.spec import Architecture, Initial, MixturePhase, RunSpec
 
 
 def estimate(question: Question, precision: str = "fp32") -> Context:
@@ -189,7 +188,7 @@ def pretraining_run(context: Context, model: ModelConfig) -> PlannedRun:
     return PlannedRun(name, "pretrain", model.name, "", spec)
 
 
-def shape_of(context: Context, model: ModelConfig) -> dict[str, Any]:
+def shape_of(context: Context, model: ModelConfig) -> Architecture:
     """The architecture of a model of the question, with the vocabulary of the prepared corpora."""
     question, manifest = context.question, context.manifest
     end = manifest.store(question.corpora.general).meta.end_of_text if manifest.tokenizer else 0
@@ -238,7 +237,7 @@ def _cells(question: Question) -> Iterator[tuple[float, int]]:
 
 def _initial_weights(
     context: Context, model: ModelConfig, parent: PlannedRun | None, transfer: int | None
-) -> tuple[dict[str, Any], Initial, str, float]:
+) -> tuple[Architecture, Initial, str, float]:
     """(shape, initial weights, their folder, last learning rate) for a continual run, from a run or a directory."""
     if parent is None:
         directory = directory_of(model)
@@ -256,7 +255,7 @@ def _initial_weights(
 
 
 @functools.lru_cache(maxsize=8)
-def _read_directory(directory: Path, changed: tuple[int, ...]) -> tuple[dict[str, Any], str]:
+def _read_directory(directory: Path, changed: tuple[int, ...]) -> tuple[Architecture, str]:
     # Cached, since gigabytes are hashed; `changed` makes the cache miss after a file was written.
     from training.model import read_model_directory
 
@@ -275,7 +274,7 @@ def _spec(
     context: Context,
     phase_name: str,
     phase: PhaseConfig,
-    shape: dict[str, Any],
+    shape: Architecture,
     initial: Initial,
     mixture: dict[str, str],
     before: float,

@@ -46,7 +46,7 @@ class Job:
     after: str = ""
     """Its dependency in sbatch's syntax; empty: none."""
     tasks: dict[str, int] = field(default_factory=dict)
-    """Of kind train: hash of a run -> index in the array; of kind tokenise: a name for each index."""
+    """Hash of a run, or for kind tokenise a name -> index in the array."""
 
     @property
     def work(self) -> str:

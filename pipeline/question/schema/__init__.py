@@ -101,21 +101,21 @@ class Question:
     goal: GoalConfig = field(default_factory=GoalConfig)
     """What is asked of the fit."""
     weights: WeightsConfig = field(default_factory=WeightsConfig)
-    """Of goal=weights: how mixture weights of many domains are found and compared."""
+    """How goal=weights finds and compares mixture weights of many domains."""
     design: DesignConfig = field(default_factory=DesignConfig)
     """How the runs for the fit are chosen."""
     confirm: ConfirmConfig = field(default_factory=ConfirmConfig)
     """Which runs confirm the answer."""
     tables: TablesConfig = field(default_factory=TablesConfig)
-    """Of tables: which of the papers' tables, and where the papers' numbers are."""
+    """Which of the papers' tables cptlaw tables makes, and where the papers' numbers are."""
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
-    """Of evaluate: which down-stream tasks, on which checkpoints."""
+    """Which down-stream tasks cptlaw evaluate runs, on which checkpoints."""
     run: str | None = None
-    """Of train and evaluate: only the run with this hash or folder name."""
+    """Hash or folder name of the only run that train or evaluate takes."""
     retry_failed: bool = False
-    """Of train: train the runs again that have failed, or with run=NAME that one."""
+    """Whether train trains the runs again that have failed, or with run=NAME that one."""
     dry_run: bool = False
-    """Of advise, and of train with launcher=slurm: print scripts and commands, submit nothing."""
+    """Whether advise, or train with launcher=slurm, prints scripts and commands and submits nothing."""
     experiment: Any = None
     """Complete questions, files of conf/experiment."""
 

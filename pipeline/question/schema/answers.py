@@ -53,16 +53,16 @@ class GoalConfig:
     tolerance: Annotated[float, TOLERANCE] = 0.03
     """Tolerated relative increase of the general loss over the loss before CPT, 0.03 is 3%."""
     change_at: list[Annotated[float, PARTS]] = field(default_factory=list)
-    """Of trade-off: times to try, each by itself, for one change of the mixture, as parts of the run's steps, like
+    """Times to try for trade-off, each by itself, for one change of the mixture, as parts of the run's steps, like
     [0.5, 0.8]; needs the law transfer-two-mixtures, see docs/training.md."""
     domain_tokens: float | None = None
-    """Of limited-data: tokens of the domain; at domain ratio r the run has domain_tokens / r tokens."""
+    """Tokens of the domain for limited-data; at domain ratio r the run has domain_tokens / r tokens."""
     most_tokens: float | None = None
-    """Of limited-data: upper limit of the run's tokens; null: 20 times domain_tokens."""
+    """Upper limit of the run's tokens for limited-data; null: 20 times domain_tokens."""
     flops: float | None = None
-    """Of compute: budget of the continual phase, FLOPs, 6 N D with N non-embedding parameters, like 5e19."""
+    """Budget of the continual phase for compute, FLOPs, 6 N D with N non-embedding parameters, like 5e19."""
     domain_ratio: Annotated[float, COMPUTE_RATIO] | None = None
-    """Of compute: the domain ratio; null: for each model the largest within the tolerance."""
+    """Domain ratio for compute; null: for each model the largest within the tolerance."""
 
 
 @dataclass
@@ -72,10 +72,10 @@ class DesignConfig:
     expected to teach about the answer for its cost, see docs/guide.md; auto: active where
     mixture.domain_ratio is empty and the goal allows it."""
     tolerance: OpenRatio = 0.05
-    """Of active: half-width of the 90% interval of the domain ratio at which no further runs are chosen."""
+    """Half-width of the 90% interval of the domain ratio at which an active design chooses no further runs."""
     budget: Annotated[float, Allowed("above 0, in design.budget_unit: FLOPs like 1e18", above=0)] | None = None
-    """Of active: upper limit of the cost of all chosen runs and of the pre-training of their models but the target, in
-    `budget_unit`; null: the cost of the grid. Confirmation runs come on top."""
+    """Upper limit of the cost of all runs that an active design chooses and of the pre-training of their models but the
+    target, in `budget_unit`; null: the cost of the grid. Confirmation runs come on top."""
     budget_unit: Annotated[str, one_of("auto", "FLOPs", "tokens", "device-hours")] = "auto"
     """Unit of the cost of runs, by which they are chosen too: FLOPs, tokens (trained on), or device-hours (of start,
     training and evaluation, at the speeds that prepare measured); auto: device-hours where prepare has measured the
@@ -128,16 +128,16 @@ class WeightsConfig:
     base: dict[str, float] = field(default_factory=dict)
     """Domain -> weight of the base run, sum 1; empty: uniform weights."""
     given: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Of given: name -> (domain -> weight, sum 1), weights that are only compared, like published ones."""
+    """Weights that method given compares, like published ones: name -> (domain -> weight, sum 1)."""
     factors: list[str] = field(default_factory=lambda: ["1/3", "1", "3"])
-    """Of ddo: factors for the tokens of one domain in the runs around the base run: three or more, one of them 1.
+    """Factors of ddo for the tokens of one domain in the runs around the base run: three or more, one of them 1.
     Fractions as text."""
     scales: list[int] = field(default_factory=lambda: [150, 300])
     """Steps of the base run: autoscale runs at the first and the last, the other methods at the first."""
     target: int = 1200
     """Steps of the runs that the weights are for, and that confirm compares."""
     rounds: int = 1
-    """Of ddo, autoscale and doremi: how often the optimum becomes the base of the next runs; 1: never."""
+    """How often the optimum of ddo, autoscale or doremi becomes the base of the next runs; 1: never."""
     seeds: int = 1
     """Seeds of every search run; intervals of ddo and autoscale need two or more."""
     confirm_seeds: int = 3
@@ -145,15 +145,15 @@ class WeightsConfig:
     passes: float = 1.0
     """Upper limit of how often the tokens of a domain are read in a run at the target; it bounds the weights."""
     mixtures: int = 20
-    """Of regmix, data-mixing and continual: random mixtures around the base weights that are run."""
+    """Random mixtures around the base weights that regmix, data-mixing and continual run."""
     concentration: list[float] = field(default_factory=lambda: [0.1, 5.0])
-    """Of the random mixtures: smallest and largest Dirichlet concentration. Far below the number of domains most of a
+    """Smallest and largest Dirichlet concentration of the random mixtures. Far below the number of domains most of a
     mixture is one domain, far above it all mixtures are near the base weights. RegMix's: [0.1, 5]."""
     value: dict[str, float] = field(default_factory=dict)
     """Domain -> weight of its loss in the average that is minimised, 0 for those left out; empty: 1 for all, or of
     continual for all but general, whose loss may increase by goal.tolerance."""
     doremi: DoReMiConfig = field(default_factory=DoReMiConfig)
-    """Of doremi: how the weights of its proxy change."""
+    """How the weights of doremi's proxy change."""
     average: str = "loss"
     """What is averaged over domains and minimised: loss (nats per token), or perplexity."""
 

@@ -66,7 +66,7 @@ class LauncherConfig:
     stale_after: Seconds = 60.0
     """Seconds without a heartbeat after which a process on another host counts as dead."""
     slurm: SlurmConfig = field(default_factory=SlurmConfig)
-    """Of kind slurm: what is requested from the cluster."""
+    """What kind slurm requests from the cluster."""
 
     @property
     def elsewhere(self) -> bool:
@@ -84,17 +84,17 @@ class TrackingConfig:
     kind: Annotated[str, one_of("none", "wandb")] = "none"
     """none, or wandb: a group per study, a wandb run per attempt; see docs/at-scale.md."""
     project: str = "cptlaw"
-    """Of wandb: project."""
+    """Project of wandb."""
     entity: str | None = None
-    """Of wandb: user or team; null: the owner of the API key."""
+    """User or team of wandb; null: the owner of the API key."""
     mode: Annotated[str, one_of("auto", "online", "offline")] = "auto"
-    """Of wandb: online, offline, or auto: WANDB_MODE, else online where an API key is known (wandb login)."""
+    """Mode of wandb: online, offline, or auto: WANDB_MODE, else online where an API key is known (wandb login)."""
     tags: list[str] = field(default_factory=list)
-    """Of wandb: tags in addition to phase and model."""
+    """Tags in wandb, in addition to phase and model."""
     every: Annotated[float, Allowed("above 0, below 86400, seconds", above=0, below=86400)] = 5.0
-    """Of wandb: seconds between two readings of a run's files."""
+    """Seconds between two readings of a run's files for wandb."""
     wait: Annotated[float, Allowed("above 0, below 86400, seconds", above=0, below=86400)] = 30.0
-    """Of wandb: time-out at the end of a process, seconds; cptlaw track sync uploads what is missing."""
+    """Time-out of wandb at the end of a process, seconds; cptlaw track sync uploads what is missing."""
 
 
 @dataclass

@@ -20,7 +20,7 @@ class TokenizerConfig:
     path: str | None = None
     """Use this tokenizer instead: a Hugging Face directory, or a hub name like Qwen/Qwen2.5-0.5B."""
     revision: str | None = None
-    """Of a hub name: branch, tag or commit; manifest.json keeps the commit. null: the main branch."""
+    """Branch, tag or commit of a hub name; manifest.json keeps the commit. null: the main branch."""
     separator: str | None = None
     """Token between documents, which precedes each; cptlaw model measures which. null: what the tokenizer's directory
     declares, else its end-of-sequence token."""
@@ -51,15 +51,15 @@ class CorporaConfig:
 @dataclass
 class ValidationConfig:
     models: list[str] = field(default_factory=list)
-    """Of prepare validation: models that measure perplexity: Hugging Face directories, hub names, or study folders."""
+    """Models that measure perplexity for prepare validation: Hugging Face directories, hub names, or study folders."""
     sample: int = 5000
-    """Of prepare validation: documents drawn from each corpus."""
+    """Documents that prepare validation draws from each corpus."""
     keep: int = 1000
-    """Of prepare validation: documents kept of them."""
+    """Documents that prepare validation keeps of them."""
     worst: float = 0.1
-    """Of prepare validation: documents in this upper quantile of the perplexity under every model count as noise."""
+    """Upper quantile of the perplexity; a document in it under every model counts as noise."""
     tokens: int = 1024
-    """Of prepare validation: tokens read of each document."""
+    """Tokens that prepare validation reads of each document."""
 
 
 @dataclass
@@ -69,7 +69,7 @@ class ModelConfig:
     path: str | None = None
     """A Hugging Face directory, or a hub name like Qwen/Qwen2.5-0.5B; the shape then comes from its config.json."""
     revision: str | None = None
-    """Of a hub name: branch, tag or commit; plan.jsonl keeps the commit. null: the main branch."""
+    """Branch, tag or commit of a hub name; plan.jsonl keeps the commit. null: the main branch."""
     model_type: str = "qwen2"
     """Architecture: qwen2 (also Qwen1.5 and 2.5), qwen3, llama, gpt2, or bert with objective=masked."""
     hidden_size: Natural = 0
@@ -139,7 +139,7 @@ class PhaseConfig:
     steps: Count = 0
     """Optimizer steps; of continual 0: `part` of target.steps."""
     part: PositiveRatio = 0.5
-    """Of continual without steps: length of the runs for the fit as a part of target.steps, above 0, up to 1."""
+    """Length of the runs for the fit as a part of target.steps, where continual.steps is 0."""
     global_batch: Count = 20
     """Sequences per step."""
     peak_learning_rate: NonNegative = 1e-3
@@ -151,9 +151,9 @@ class PhaseConfig:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     """Learning rate over the phase; of continual none: that of the target."""
     domain_ratio: float = 0.0
-    """Of pretrain: the ratio of each domain of the study, 0 to 1 in sum; general takes the rest."""
+    """Ratio of each domain of the study in pretrain, 0 to 1 in sum; general takes the rest."""
     phases: list[MixturePhaseConfig] = field(default_factory=list)
-    """Of continual: the mixture along the schedule; empty: one mixture. [{share: 0.8}, {domain_ratio: 0.7}]"""
+    """Mixture along the schedule of continual; empty: one mixture. [{share: 0.8}, {domain_ratio: 0.7}]"""
     branches: list[BranchConfig] = field(default_factory=list)
     """Runs that branch off the phase's runs at a step, like several decays from one constant learning rate."""
     evaluation: EvaluationPolicy = field(default_factory=lambda: EvaluationPolicy("decay", every=5, decay=0.05))

@@ -12,7 +12,7 @@ CORPUS_COLOURS = ("#0072B2", "#D55E00")
 LAW_COLOURS = ("#009E73", "#AA4499", "#B07C00", "#3A3F9E", "#6B6B6B", "#56B4E9")
 """Laws, in the question's order."""
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#B07C00", "#56B4E9", "#3A3F9E", "#6B6B6B", "#88CCEE", "#661100")
-"""Of domains and of methods, in their order, repeated after the last."""
+"""Colours of domains and of methods, in their order, repeated after the last."""
 PAPER = "#14181d"
 """The dark page itself, as in web/page.css."""
 _CHOSEN = {

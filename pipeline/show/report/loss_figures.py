@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,20 @@ import pandas as pd
 from fitting.uncertainty.misfit import extrapolation
 from pipeline.show.report.colours import BLACK, GREY, ratio_colour
 from pipeline.show.report.evidence import Evidence, at_target, predicted, section
-from pipeline.show.report.marks import Figure, Key, Panel, axis, band, dots, limits, line, log_axis, panel, ratio_axis
+from pipeline.show.report.marks import (
+    Figure,
+    Key,
+    Mark,
+    Panel,
+    axis,
+    band,
+    dots,
+    limits,
+    line,
+    log_axis,
+    panel,
+    ratio_axis,
+)
 from pipeline.study.fits import first_mixture, prediction_errors
 from pipeline.study.number_format import label, percent, quantity
 
@@ -161,7 +173,7 @@ def _fitted_curves(
         yield float(ratio), x, y  # pyright: ignore[reportArgumentType]
 
 
-def _law_lines(evidence: Evidence, law: str, corpus: str, losses: np.ndarray) -> list[dict[str, Any]]:
+def _law_lines(evidence: Evidence, law: str, corpus: str, losses: np.ndarray) -> list[Mark]:
     """The curve of a law over RATIOS, thin outside the fitted ratios."""
     dash, colour = "solid" if law == evidence.law_of(corpus) else "dash", evidence.colour(law)
     hover = f"{label(law)}: %{{y:.4f}} at %{{x:.0f}}%"

@@ -29,6 +29,9 @@ TEMPLATE = {
 }
 """Plotly template of all panels. A page holds it once; a panel that leaves the page takes it along (`Panel.whole`)."""
 
+Mark = dict[str, Any]
+"""A trace, an axis, an annotation or a whole figure, as Plotly's JSON."""
+
 
 class Key(NamedTuple):
     """A line of a figure's key: its meaning in plain text, a CSS colour, and a mark.
@@ -46,10 +49,10 @@ class Panel(NamedTuple):
 
     group: str
     title: str
-    spec: dict[str, Any]
+    spec: Mark
 
     @property
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> Mark:
         """data and layout with the template."""
         return {**self.spec, "layout": {**self.spec["layout"], "template": TEMPLATE}}
 
@@ -69,35 +72,35 @@ class Figure(NamedTuple):
 def panel(
     group: str,
     title: str,
-    traces: list[dict[str, Any]],
-    x: dict[str, Any],
-    y: dict[str, Any],
+    traces: list[Mark],
+    x: Mark,
+    y: Mark,
     height: int = 270,
-    annotations: Iterable[dict[str, Any]] = (),
+    annotations: Iterable[Mark] = (),
 ) -> Panel:
     """A plot of traces, height in pixels; titles and keys are HTML around it, so that they cannot overlap."""
     layout = {"xaxis": x, "yaxis": y, "height": height, "annotations": list(annotations)}
     return Panel(group, title, {"data": traces, "layout": layout})
 
 
-def axis(title: str, **more: Any) -> dict[str, Any]:
+def axis(title: str, **more: Any) -> Mark:
     """An axis; the title is markup already, so pass names through `label`."""
     return {"title": {"text": title}, **more}
 
 
-def ratio_axis(domain: str, low: float = -3, high: float = 103) -> dict[str, Any]:
+def ratio_axis(domain: str, low: float = -3, high: float = 103) -> Mark:
     """An axis of domain ratios in percent."""
     return axis(f"domain ratio of {short(domain)}", range=[low, high], dtick=25, ticksuffix="%")
 
 
-def name_axis(names: Iterable[str]) -> tuple[np.ndarray, dict[str, Any]]:
+def name_axis(names: Iterable[str]) -> tuple[np.ndarray, Mark]:
     """Places of names from the top down, and a vertical axis with them."""
     texts = list(map(short, names))
     places = np.arange(len(texts), dtype=float)[::-1]
     return places, axis("", range=[-0.6, len(texts) - 0.4], tickvals=places.tolist(), ticktext=texts)
 
 
-def log_axis(title: str, tokens: Iterable[float]) -> dict[str, Any]:
+def log_axis(title: str, tokens: Iterable[float]) -> Mark:
     """A logarithmic axis of token counts, labelled at 1 and 3 of each decade, or at 1 if they are many."""
     logs = np.log10(np.array(list(tokens), float))
     low, high = float(logs.min()), float(logs.max())
@@ -110,7 +113,7 @@ def log_axis(title: str, tokens: Iterable[float]) -> dict[str, Any]:
 
 def line(
     x: Iterable[Any], y: Iterable[Any], colour: str, dash: str = "solid", width: float = 2, hover: str = ""
-) -> dict[str, Any]:
+) -> Mark:
     """A line; NaN makes a gap. dash: solid, dash or dot; width in pixels; hover: a plotly template."""
     return _trace("lines", x, y, hover) | {"line": {"color": colour, "width": width, "dash": dash}}
 
@@ -123,14 +126,14 @@ def dots(
     symbol: str = "circle",
     hover: str = "",
     opacity: float = 1.0,
-) -> dict[str, Any]:
+) -> Mark:
     """Marks, size in pixels."""
     edge = {"width": 0.8, "color": "#ffffff"} if not symbol.endswith("open") else {"width": 2.5, "color": colour}
     marker = {"color": colour, "size": size, "symbol": symbol, "opacity": opacity, "line": edge}
     return _trace("markers", x, y, hover) | {"marker": marker}
 
 
-def band(x: Iterable[Any], low: Iterable[Any], high: Iterable[Any], colour: str) -> dict[str, Any]:
+def band(x: Iterable[Any], low: Iterable[Any], high: Iterable[Any], colour: str) -> Mark:
     """The area between two curves over the same x."""
     x, low, high = list(x), list(low), list(high)
     fill = f"rgba({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))}, 0.16)"
@@ -139,7 +142,7 @@ def band(x: Iterable[Any], low: Iterable[Any], high: Iterable[Any], colour: str)
 
 def notes(
     x: Iterable[float], y: Iterable[float], words: Iterable[str], x_range: list[float], y_range: list[float]
-) -> list[dict[str, Any]]:
+) -> list[Mark]:
     """Labels beside points; a label that would touch an earlier one is left out."""
     beside = {"xanchor": "left", "yanchor": "bottom", "xshift": 5, "yshift": 3, "showarrow": False}
     written: list[tuple[float, float]] = []
@@ -155,7 +158,7 @@ def notes(
     return labels
 
 
-def bar(low: Iterable[Any], value: Iterable[Any], high: Iterable[Any]) -> dict[str, Any]:
+def bar(low: Iterable[Any], value: Iterable[Any], high: Iterable[Any]) -> Mark:
     """Error bars from low to high around values."""
     value, low, high = (np.asarray(side, float) for side in (value, low, high))
     size = {"array": numbers(high - value), "arrayminus": numbers(value - low)}
@@ -182,7 +185,7 @@ def numbers(values: Iterable[Any]) -> list[float | None]:
     return [float(f"{value:.6g}") if np.isfinite(value) else None for value in floats]
 
 
-def _axis_words(spec: dict[str, Any], side: str) -> str:
+def _axis_words(spec: Mark, side: str) -> str:
     made = spec["layout"][f"{side}axis"]
     values = [value for trace in spec["data"] for value in trace[side] if value is not None]
     name = html.unescape(made["title"]["text"])
@@ -191,7 +194,7 @@ def _axis_words(spec: dict[str, Any], side: str) -> str:
     return f"{name} from {min(values):.4g} to {max(values):.4g}" if values else name
 
 
-def _trace(mode: str, x: Iterable[Any], y: Iterable[Any], hover: str) -> dict[str, Any]:
+def _trace(mode: str, x: Iterable[Any], y: Iterable[Any], hover: str) -> Mark:
     # The empty <extra> takes away the box with the trace's name.
     shown = {"hovertemplate": hover + "<extra></extra>"} if hover else {"hoverinfo": "skip"}
     return {"type": "scatter", "mode": mode, "x": numbers(x), "y": numbers(y), **shown}

@@ -46,9 +46,9 @@ def _write(path: Path, page: str) -> Path:
 class _Answer:
     domain: str
     place: str
-    """Of its page, from the study's folder on."""
+    """Path of its page, from the study's folder on."""
     content: Recommendation | None
-    """Of recommendation.json."""
+    """Its recommendation.json; None: it has none."""
     confirmed: list[ConfirmationRow]
     """Rows of confirmation.json, of the laws that answered."""
 

@@ -19,7 +19,7 @@ from pipeline.study.artifacts import Corpora
 from pipeline.study.collect import read_points
 from pipeline.study.folder import StudyError
 from pipeline.study.number_format import duration, percent
-from training.attempt import attempts
+from training.attempt import AttemptRecord, attempts
 
 _SPLITS = {
     "size": "the largest size",
@@ -40,8 +40,6 @@ _COUNTED = (
     "Tokens and FLOPs are those of the whole plan, evaluations included. Time is the sum over all attempts that "
     "ended, parallel runs counted each."
 )
-Record = dict[str, Any]
-"""What an attempt leaves of itself (`training.attempt`)."""
 _FACTS = {"git": "git revision of cptlaw", "python": "Python", "threads": "threads a run", "device": "machine"}
 
 
@@ -111,7 +109,7 @@ def _last_steps_without_runs(evidence: Evidence) -> dict[str, int] | None:
         return None
 
 
-def _measured_cost(evidence: Evidence, records: dict[str, list[Record]], last: dict[str, int] | None) -> Table:
+def _measured_cost(evidence: Evidence, records: dict[str, list[AttemptRecord]], last: dict[str, int] | None) -> Table:
     """Runs, tokens, FLOPs and measured time by role and model."""
     seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
     done: Counter[tuple[str, str]] = Counter()
@@ -133,7 +131,7 @@ def _measured_cost(evidence: Evidence, records: dict[str, list[Record]], last: d
     return Table("Runs, tokens, operations and time", columns, rows, _COUNTED, left=2)
 
 
-def _software(evidence: Evidence, records: list[Record]) -> tuple[Table, bool]:
+def _software(evidence: Evidence, records: list[AttemptRecord]) -> tuple[Table, bool]:
     """Software, machine and time of the runs, and whether any attempt tells of them."""
     seen: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for record in records:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
 from pipeline.goals.weights.artifacts import DesignFit, WeightsConfirmation, WeightsRecommendation
 from pipeline.show.report.colours import BLACK, GREY, series_colours
-from pipeline.show.report.marks import Figure, Key, Panel, axis, bar, dots, limits, line, log_axis, name_axis, panel
+from pipeline.show.report.marks import (
+    Figure,
+    Key,
+    Mark,
+    Panel,
+    axis,
+    bar,
+    dots,
+    limits,
+    line,
+    log_axis,
+    name_axis,
+    panel,
+)
 from pipeline.study.number_format import label, percent, quantity
 
 SCALES = ("#009E73", "#AA4499")
-"""Of the curves at the smaller and the larger scale."""
+"""Dashes of the curves at the smaller and the larger scale."""
 
 
-def _weight_axis() -> dict[str, Any]:
+def _weight_axis() -> Mark:
     return axis("weight", tickformat=".0%", rangemode="tozero")
 
 

@@ -19,7 +19,7 @@ from pipeline.study.folder import Study
 FILES = ("study.yaml", "plan.jsonl", "corpora.json", "points.parquet", "recommendation.json", "confirmation.json")
 
 COLUMNS = ("domain_ratio", "corpus", "law", "recommended", "predicted", "low", "high", "measured", "relative_error")
-"""Of the table of confirmation runs."""
+"""Columns of the table of confirmation runs."""
 
 
 def track(study: Study, tracking: TrackingConfig, mode: str | None = None) -> bool:

@@ -141,4 +141,4 @@ def reason(error: Exception) -> str:
 
 
 NO_MIRROR = Mirror(Study(Path()), TrackingConfig())
-"""Of tracking=none."""
+"""What tracking=none does: nothing."""

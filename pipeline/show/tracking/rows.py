@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from training.attempt import AttemptRecord
 from training.durable import read_lines_whole
 
 STEP = "step"
@@ -44,7 +45,7 @@ def metric_rows(lines: Iterable[Any]) -> list[Row]:
     ]
 
 
-def rows_by_attempt(folder: Path, records: list[dict[str, Any]]) -> dict[int, list[Row]]:
+def rows_by_attempt(folder: Path, records: list[AttemptRecord]) -> dict[int, list[Row]]:
     """Attempt -> its rows of the history of a run: the steps that it trained and no later attempt repeated.
 
     An attempt goes on from the step of a state (`from_step`), and evaluates at that step anew.

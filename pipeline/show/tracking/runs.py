@@ -16,7 +16,7 @@ from pipeline.question.schema import TrackingConfig
 from pipeline.show.tracking.mirror import reason, warn
 from pipeline.show.tracking.rows import STEP, Row, rows_by_attempt, rows_so_far
 from pipeline.study.folder import Study
-from training.attempt import attempts
+from training.attempt import AttemptRecord, attempts
 from training.durable import write_whole
 from training.run import state_of
 
@@ -104,7 +104,7 @@ class WandbCopy:
             self._open.pop(identity).end(code, summary)
         return over
 
-    def _begin(self, attempt: Attempt, record: dict[str, Any], identity: str) -> TrackedRun:
+    def _begin(self, attempt: Attempt, record: AttemptRecord, identity: str) -> TrackedRun:
         path = self._study.runs / attempt.run / "spec.yaml"
         spec = yaml.safe_load(path.read_text()) if path.exists() else {}
         config = {"study": self._study.folder.resolve().name, "run": attempt.run, "role": attempt.role}
@@ -170,7 +170,7 @@ def mode_of(tracking: TrackingConfig) -> str:
         return "offline"
 
 
-def attempt_identity(study: Study, run: str, record: dict[str, Any]) -> str:
+def attempt_identity(study: Study, run: str, record: AttemptRecord) -> str:
     """wandb's id of an attempt: always the same, and different in another study."""
     where = [study.folder.resolve().name, run, *(record.get(key) for key in ("host", "start", "pid"))]
     digest = hashlib.blake2b(json.dumps(where).encode(), digest_size=4).hexdigest()
