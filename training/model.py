@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
-from transformers.utils.logging import disable_progress_bar
+from transformers.utils.logging import disable_progress_bar, get_verbosity, set_verbosity, set_verbosity_error
 
 from training.spec import Architecture, SpecError
 
@@ -19,6 +21,11 @@ from training.spec import Architecture, SpecError
 disable_progress_bar()
 
 _CLASSES = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}
+_GIVEN: dict[str, Any] = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
+REPORTED: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True}
+"""Arguments of from_pretrained for a report for `weights_problem`, which else draws missing weights at random."""
+_UNUSED = re.compile(r"(^|\.)(pooler|cls\.seq_relationship)\.|(inv_freq|position_ids|masked_bias)$")
+"""Weights that checkpoints have and a language model's loss does not use; others are listed by transformers."""
 
 
 def build_model(model: Mapping[str, Any], attention: str, seed: int, *, objective: str = "causal") -> PreTrainedModel:
@@ -44,31 +51,41 @@ def build_model(model: Mapping[str, Any], attention: str, seed: int, *, objectiv
     torch.manual_seed(seed)
     try:
         # Without dtype, transformers 5 creates bf16 weights where the configuration names bf16.
-        return _CLASSES[objective].from_config(config, attn_implementation=attention, dtype=torch.float32)
+        return _CLASSES[objective].from_config(
+            config, attn_implementation=attention, dtype=torch.float32, trust_remote_code=False
+        )
     except ValueError as error:
         raise SpecError(f"model: no {objective} head for {config.model_type}: {str(error).splitlines()[0]}") from None
 
 
-def model_from_directory(path: str | Path, attention: str, *, objective: str = "causal") -> PreTrainedModel:
+def model_from_directory(path: str | Path, attention: str) -> PreTrainedModel:
     """A model with the weights of a local Hugging Face directory, in fp32.
 
     Raises:
-        SpecError: no config.json, or no weights that fit it.
+        SpecError: as `read_model_directory`; or a head that should be the embedding (tie_word_embeddings) and is not.
     """
     read_model_directory(path)
+    given = _GIVEN | {"attn_implementation": attention, "dtype": torch.float32}
     try:
-        return _CLASSES[objective].from_pretrained(
-            path, attn_implementation=attention, dtype=torch.float32, local_files_only=True, use_safetensors=True
-        )
+        with _silent():
+            model = AutoModelForCausalLM.from_pretrained(path, **given)
     except (OSError, ValueError) as error:
         raise SpecError(f"{path}: {str(error).splitlines()[0]}") from None
+    head = model.get_output_embeddings()
+    embedding = model.get_input_embeddings().get_parameter("weight")
+    # transformers keeps both where they differ; a model by config.json would have one.
+    apart = head is not None and (weight := head.get_parameter("weight")) is not embedding
+    if apart and getattr(model.config, "tie_word_embeddings", False) and not torch.equal(weight, embedding):
+        way = "set tie_word_embeddings to false, or save the model again"
+        raise SpecError(f"{path}: the head's weights are not the embedding's, to which config.json ties them; {way}")
+    return model
 
 
 def read_model_directory(path: str | Path) -> tuple[Architecture, str]:
     """Configuration of a Hugging Face directory, and the fingerprint of its configuration and weights.
 
     Raises:
-        SpecError: no config.json, or no *.safetensors.
+        SpecError: no config.json, no *.safetensors, or weights that do not fit the configuration.
     """
     path = Path(path)
     if not (path / "config.json").is_file():
@@ -76,11 +93,56 @@ def read_model_directory(path: str | Path) -> tuple[Architecture, str]:
     weights = sorted(path.glob("*.safetensors"))
     if not weights:
         raise SpecError(f"{path}: no *.safetensors; save the model with model.save_pretrained(...)")
+    try:
+        with _silent():
+            # On the device meta no value is read.
+            loaded: Any = AutoModelForCausalLM.from_pretrained(path, device_map="meta", **_GIVEN, **REPORTED)
+    except Exception as error:  # what transformers raises here differs from version to version
+        raise SpecError(f"{path}: {loading_error(error)}") from None
+    if problem := weights_problem(loaded[1]):
+        raise SpecError(f"{path}: {problem}; save or download the model again, with its config.json")
     digest = hashlib.blake2b(digest_size=16)
     for file in [path / "config.json", *weights]:
         with open(file, "rb") as stream:
             hashlib.file_digest(stream, lambda: digest)
     return json.loads((path / "config.json").read_text()), digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Without warnings of transformers, which are errors here."""
+    verbosity = get_verbosity()
+    set_verbosity_error()
+    try:
+        yield
+    finally:
+        set_verbosity(verbosity)
+
+
+def loading_error(error: Exception) -> str:
+    """One line of an error with which transformers refuses a model or a tokenizer."""
+    if "trust_remote_code" in str(error):
+        return "needs code of its own, which is not run; give one of an architecture that transformers has"
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def weights_problem(report: Mapping[str, Any]) -> str:
+    """How weights differ from those of the architecture, by the loading report of transformers; empty: they do not."""
+    shapes = [f"{name} {list(given)}, not {list(right)}" for name, given, right in report["mismatched_keys"]]
+    kinds = {
+        "missing": report["missing_keys"],
+        "of another shape": shapes,
+        "unknown to the architecture": [name for name in report["unexpected_keys"] if not _UNUSED.search(name)],
+        "not read": report["error_msgs"],
+    }
+    parts = [f"{len(names)} {kind} ({first_names(names)})" for kind, names in kinds.items() if names]
+    return f"weights do not fit the architecture: {'; '.join(parts)}" if parts else ""
+
+
+def first_names(names: Iterable[str]) -> str:
+    """The first three names in order, for a message."""
+    first, *rest = sorted(names)
+    return ", ".join([first, *rest[:2], *(["..."] if rest[2:] else [])])
 
 
 def non_finite_weight(model: PreTrainedModel) -> str:

@@ -1,13 +1,23 @@
 """The two ways to the same loss, and which models allow the second."""
 
+import contextlib
+import json
+import re
+import shutil
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tests.conftest import SHAPE
-from training.model import build_model, has_linear_head
+from training.corpora.documents import CorpusError
+from training.corpora.tokenizer import load_tokenizer
+from training.model import build_model, has_linear_head, model_from_directory, read_model_directory
 from training.objectives import (
     IGNORED,
     losses_by_rows,
@@ -17,9 +27,11 @@ from training.objectives import (
     sequence_losses,
     sequence_losses_of_head,
 )
-from training.spec import Objective
+from training.spec import Objective, SpecError
 
 TINY = SHAPE | {"vocab_size": 64}
+LLAMA = {"model_type": "llama", "vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+LLAMA |= {"num_key_value_heads": 2, "intermediate_size": 24, "tie_word_embeddings": False}
 GPT2 = {"model_type": "gpt2", "vocab_size": 64, "n_embd": 16, "n_layer": 1, "n_head": 2}
 by_rows, chunked = (partial(sequence_losses_of_head, head=head) for head in (losses_by_rows, losses_in_chunks))
 
@@ -111,3 +123,87 @@ def test_the_masked_loss_is_that_of_the_hidden_tokens():
 def test_no_model_drops_at_random():
     model = build_model(GPT2, "eager", seed=0)
     assert all(module.p == 0 for module in model.modules() if isinstance(module, torch.nn.Dropout))
+
+
+def _changed(folder: Path, change: Callable[[dict[str, torch.Tensor]], object], **config: object) -> Path:
+    """A saved model whose weights and configuration were changed."""
+    build_model(LLAMA, "eager", seed=0).save_pretrained(folder)
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    content = json.loads((folder / "config.json").read_text()) | config
+    (folder / "config.json").write_text(json.dumps(content))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda weights: weights.pop("lm_head.weight"), r"1 missing \(lm_head\.weight\); save or download"),
+        (lambda weights: [weights.pop(name) for name in list(weights) if ".mlp." in name],
+         r"3 missing \(model\.layers\.0\.mlp\.down_proj\.weight, .*up_proj\.weight\)"),
+        (lambda weights: [weights.update({f"x.{name}": weights.pop(name)}) for name in list(weights)],
+         r"12 missing \(lm_head.weight, [^;]*, \.\.\.\); 12 unknown to the architecture \(x\.lm_head"),
+        (lambda weights: weights.update({"model.norm.weight": torch.ones(33)}),
+         r"1 of another shape \(model\.norm\.weight \[33\], not \[16\]\)"),
+        (lambda weights: weights.update({"model.layers.0.self_attn.q_proj.bias": torch.ones(16)}),
+         r"1 unknown to the architecture \(model\.layers\.0\.self_attn\.q_proj\.bias\)"),
+    ],
+    ids=["head", "layer", "renamed", "shape", "bias"],
+)  # fmt: skip
+def test_weights_that_do_not_fit_the_architecture_are_one_line(change, message, tmp_path, capfd):
+    folder = _changed(tmp_path, change)
+    problem = f"{re.escape(str(folder))}: weights do not fit the architecture"
+    for read in (read_model_directory, partial(model_from_directory, attention="eager")):
+        with pytest.raises(SpecError, match=f"^{problem}: {message}"):
+            read(folder)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_missing_shard_or_a_cut_file_is_one_line(tmp_path):
+    build_model(LLAMA, "eager", seed=0).save_pretrained(tmp_path / "shards", max_shard_size="4KB")
+    model_from_directory(tmp_path / "shards", "eager")
+    sorted((tmp_path / "shards").glob("*.safetensors"))[1].unlink()
+    with pytest.raises(SpecError, match=r"shards: No such file or directory: .*model-00002-of"):
+        read_model_directory(tmp_path / "shards")
+    file = _changed(tmp_path / "cut", len) / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(SpecError, match=r"cut: Error while deserializing header"):
+        read_model_directory(tmp_path / "cut")
+
+
+def test_a_tied_head_is_the_embedding_and_buffers_are_no_weights(tmp_path):
+    tied = _changed(tmp_path / "tied", lambda weights: weights.pop("lm_head.weight"), tie_word_embeddings=True)
+    model = model_from_directory(tied, "eager")
+    head = model.get_output_embeddings()
+    assert head is not None
+    assert head.weight is model.get_input_embeddings().weight
+    buffer = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}
+    model_from_directory(_changed(tmp_path / "buffer", lambda weights: weights.update(buffer)), "eager")
+    both = _changed(tmp_path / "both", len, tie_word_embeddings=True)
+    with pytest.raises(SpecError, match=r"both: the head's weights are not the embedding's, to which"):
+        model_from_directory(both, "eager")
+
+
+@pytest.mark.parametrize("model_type", ["llama", "own"])
+def test_code_of_a_model_directory_never_runs(model_type, manifest, tmp_path, monkeypatch):
+    asked = mock.Mock(return_value="y")
+    monkeypatch.setattr("builtins.input", asked)
+    names = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model", "AutoTokenizer": ["own.Tokenizer", None]}
+    folder = _changed(tmp_path / "model", len, model_type=model_type, auto_map=names)
+    (folder / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    for file in manifest.tokenizer_path.iterdir():
+        shutil.copy(file, folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings |= {"tokenizer_class": "OwnTokenizer", "auto_map": {"AutoTokenizer": names["AutoTokenizer"]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    if model_type == "own":
+        with pytest.raises(SpecError, match=r"model: needs code of its own, which is not run; give one of an arch"):
+            model_from_directory(folder, "eager")
+    else:
+        build_model(read_model_directory(folder)[0], "eager", seed=0)
+        model_from_directory(folder, "eager")
+    with contextlib.suppress(CorpusError):
+        load_tokenizer(folder)
+    assert not (tmp_path / "ran").exists()
+    assert not asked.called

@@ -5,13 +5,25 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import math
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import modeling_gguf_pytorch_utils as conversion
+
 from training.loading import absent
+from training.model import REPORTED, first_names, loading_error, weights_problem
 from training.spec import SpecError
+
+_DECIDES_NOTHING = (
+    *("context_length", "vocab_size", "feed_forward_length", "use_parallel_residual", "tensor_data_layout"),
+    *("rope.scaling.finetuned", "rope.scaling.original_context_length", "leading_dense_block_count"),
+)
+"""Ends of keys without effect on the logits, or whose effect the names and shapes of the weights show."""
 
 
 class GGUFHeader(NamedTuple):
@@ -29,7 +41,7 @@ def read_gguf_header(path: Path) -> GGUFHeader:
     """Name, licence and quantisation of a GGUF file; all of its tensors must be there.
 
     Raises:
-        SpecError: the package gguf is missing; no such file, not GGUF, or cut short.
+        SpecError: the package gguf is missing; no such file, not GGUF, cut short, or a part.
     """
     try:
         import gguf
@@ -50,6 +62,10 @@ def read_gguf_header(path: Path) -> GGUFHeader:
         field = reader.fields.get(f"general.{key}")
         return str(field.contents()) if field else ""
 
+    parts = reader.fields.get("split.count")
+    if parts and parts.contents() > 1:
+        way = "join the parts with llama-gguf-split --merge"
+        raise SpecError(f"{path}: is one of {parts.contents()} parts of a model (split.count); {way}")
     weights: Counter[str] = Counter()
     for tensor in reader.tensors:
         weights[tensor.tensor_type.name] += int(tensor.n_elements)
@@ -63,18 +79,22 @@ def convert_gguf(path: Path, folder: Path) -> None:
     A minute for 135 M parameters; memory: 4 bytes a parameter, and the largest tensor.
 
     Raises:
-        SpecError: transformers cannot read its architecture or its tokenizer.
+        SpecError: transformers cannot read its architecture or its tokenizer, weights are missing or of another shape,
+            or the conversion would lose weights or keys, like a scaling of the rotary position embedding.
     """
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    given: dict[str, Any] = {"gguf_file": path.name, "local_files_only": True}
+    given: dict[str, Any] = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
     try:
         with _quiet():
-            quantised = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.float32, **given)
+            loaded: Any = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.float32, **REPORTED, **given)
             tokenizer = AutoTokenizer.from_pretrained(path.parent, **given)
     except Exception as error:  # what transformers raises here differs from version to version
-        raise SpecError(f"{path}: transformers cannot read it ({str(error).splitlines()[0]})") from error
+        raise SpecError(f"{path}: transformers cannot read it ({loading_error(error)})") from error
+    quantised, report = loaded
+    if problem := weights_problem(report):
+        raise SpecError(f"{path}: {problem}; download it again, or give the model's Hugging Face directory")
+    if lost := lost_in_conversion(path, quantised):
+        way = "give the model's Hugging Face directory instead"
+        raise SpecError(f"{path}: {len(lost)} keys or weights would be lost ({first_names(lost)}); {way}")
     config = copy.deepcopy(quantised.config)
     # With this key transformers refuses to save, and would look for the GGUF file when it loads.
     del config.quantization_config  # pyright: ignore[reportAttributeAccessIssue]
@@ -86,6 +106,46 @@ def convert_gguf(path: Path, folder: Path) -> None:
     with _quiet(), absent("deepspeed"):
         plain.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+
+
+def lost_in_conversion(path: Path, model: PreTrainedModel) -> list[str]:
+    """Keys, with their values, and weights of a GGUF file that the model made of it by transformers does not have."""
+    import gguf
+
+    reader, config = gguf.GGUFReader(path), model.config
+    architecture = str(reader.fields["general.architecture"].contents())
+    rope = getattr(config, "rope_parameters", None) or {}
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    partial = rope.get("partial_rotary_factor") or getattr(config, "partial_rotary_factor", None) or 1
+    carried = {
+        "attention.key_length": head,
+        "attention.value_length": head,
+        "attention.causal": True,
+        "rope.dimension_count": int(head * partial),
+        "rope.freq_base": rope.get("rope_theta"),
+    }
+    read = conversion.GGUF_TO_TRANSFORMERS_MAPPING["config"].get(config.model_type.removesuffix("_text"), {})
+    lost = []
+    for name, field in reader.fields.items():
+        key, value = name.removeprefix(f"{architecture}."), field.contents()
+        if key == name or read.get(key) is not None or key.endswith(_DECIDES_NOTHING):
+            continue
+        ours = carried.get(key, getattr(config, key.rpartition(".")[2], None))
+        without = key not in carried and value is not True and value in (0, 1, "", "none")
+        if isinstance(value, int | float) and isinstance(ours, int | float):
+            same = math.isclose(value, ours, rel_tol=1e-6)
+        else:
+            same = value == ours
+        if not without and not same:
+            lost.append(f"{name}={str(value)[:40]}")
+    processor = conversion.TENSOR_PROCESSORS.get(architecture, conversion.TensorProcessor)(config=config.to_dict())
+    names = conversion.get_gguf_hf_weights_map(model, processor)
+    for tensor in reader.tensors:
+        # Frequencies of the rotary position embedding are divided by these.
+        unscaled = tensor.name == "rope_freqs.weight" and bool((tensor.data == 1).all())
+        if not (unscaled or tensor.name in names or tensor.name.removesuffix(".weight") in names):
+            lost.append(tensor.name)
+    return lost
 
 
 def _quiet() -> contextlib.AbstractContextManager[object]:

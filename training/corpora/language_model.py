@@ -50,7 +50,12 @@ def open_model(folder: Path, key: str) -> PreTrainedModel:
             return model_from_directory(folder, "sdpa").eval()
         read_model_directory(folder)
         return AutoModelForCausalLM.from_pretrained(
-            folder, dtype="auto", device_map="auto", local_files_only=True, use_safetensors=True
+            folder,
+            dtype="auto",
+            device_map="auto",
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
         ).eval()
     except (SpecError, OSError, ValueError) as error:
         raise CorpusError(f"{key}: {str(error).splitlines()[0]}") from error

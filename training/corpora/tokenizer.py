@@ -94,7 +94,7 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> PreTrainedTokenizerFast:
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # what transformers raises here differs from version to version
         reason = str(error).strip().split("\n")[0]
         raise CorpusError(f"tokenizer: {folder} holds no tokenizer that transformers loads ({reason})") from error

@@ -6,11 +6,14 @@ import dataclasses
 import json
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from pipeline.cli.main import run
@@ -23,11 +26,18 @@ from pipeline.study.context import context_of
 from tests.pipeline.small import refused, small_words
 from tests.pipeline.tiny_model import END_OF_TURN, tiny_model
 from training.base_model.examination import PLAIN_ENGLISH, examine
+from training.base_model.gguf_file import convert_gguf
 from training.corpora.tokenizer import END_OF_TEXT, load_tokenizer, train_tokenizer
 from training.model import model_from_directory
 from training.spec import SpecError
 
 gguf = pytest.importorskip("gguf")
+KINDS = {
+    str: gguf.GGUFValueType.STRING,
+    float: gguf.GGUFValueType.FLOAT32,
+    int: gguf.GGUFValueType.UINT32,
+    bool: gguf.GGUFValueType.BOOL,
+}
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +46,14 @@ def brought(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("brought"))
 
 
-def write_gguf(path: Path, model: PreTrainedModel, tokenizer_folder: Path) -> None:
-    """A Qwen2 model as llama.cpp's converter writes it, in fp32."""
+def write_gguf(
+    path: Path,
+    model: PreTrainedModel,
+    tokenizer_folder: Path,
+    keys: Mapping[str, object] = MappingProxyType({}),
+    changed: Mapping[str, np.ndarray | None] = MappingProxyType({}),
+) -> None:
+    """A Qwen2 model as llama.cpp's converter writes it, in fp32, with further keys and changed tensors (None: none)."""
     writer, config = gguf.GGUFWriter(path, "qwen2"), model.config
     writer.add_name("Tiny")
     writer.add_license("mit")
@@ -58,11 +74,17 @@ def write_gguf(path: Path, model: PreTrainedModel, tokenizer_folder: Path) -> No
     writer.add_token_merges([" ".join(pair) for pair in content["model"]["merges"]])
     writer.add_bos_token_id(ids[END_OF_TURN])
     writer.add_eos_token_id(ids[END_OF_TURN])
+    for key, value in keys.items():
+        writer.add_key_value(key, value, KINDS[type(value)])
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN2, config.num_hidden_layers)
+    tensors: dict[str, np.ndarray | None] = {}
     for name, weight in model.state_dict().items():
         stem, suffix = name.rsplit(".", 1)
         if name != "lm_head.weight" or not config.tie_word_embeddings:
-            writer.add_tensor(f"{names.get_name(stem)}.{suffix}", weight.numpy().astype(np.float32))
+            tensors[f"{names.get_name(stem)}.{suffix}"] = weight.numpy().astype(np.float32)
+    for name, tensor in {**tensors, **changed}.items():
+        if tensor is not None:
+            writer.add_tensor(name, tensor)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -172,6 +194,59 @@ def test_bad_models_are_one_line_and_leave_nothing(
     assert "pip install 'cptlaw[gguf]'" in line(file)
     assert refused(["model"], capsys, 2) == "cptlaw model: 0 models; allowed: one, see cptlaw model --help"
     assert "precision: no such key; allowed: data" in refused(["model", "smollm2-135m", "precision=1"], capsys, 2)
+
+
+LOST = "1 keys or weights would be lost ({}); give the model's Hugging Face directory instead"
+
+
+@pytest.mark.parametrize(
+    ("keys", "changed", "message"),
+    [
+        ({"split.count": 3}, {}, "is one of 3 parts of a model (split.count); join the parts"),
+        ({}, {"blk.0.ffn_up.weight": None}, "1 missing (model.layers.0.mlp.up_proj.weight); download it again"),
+        ({}, {"blk.0.ffn_up.weight": np.ones((65, 32), np.float32)},
+         "1 of another shape (model.layers.0.mlp.up_proj.weight [65, 32], not [64, 32])"),
+        ({}, {"blk.0.ffn_up.bias": np.ones(64, np.float32)}, LOST.format("blk.0.ffn_up.bias")),
+        ({}, {"rope_freqs.weight": np.full(8, 8, np.float32)}, LOST.format("rope_freqs.weight")),
+        ({"qwen2.rope.scaling.type": "yarn"}, {}, LOST.format("qwen2.rope.scaling.type=yarn")),
+        ({"qwen2.rope.scaling.factor": 4.0}, {}, LOST.format("qwen2.rope.scaling.factor=4.0")),
+        ({"qwen2.attention.sliding_window": 64}, {}, LOST.format("qwen2.attention.sliding_window=64")),
+        ({"qwen2.final_logit_softcapping": 30.0}, {}, LOST.format("qwen2.final_logit_softcapping=30.0")),
+        ({"qwen2.attention.scale": 0.5}, {}, LOST.format("qwen2.attention.scale=0.5")),
+        ({"qwen2.attention.causal": False}, {}, LOST.format("qwen2.attention.causal=False")),
+        ({"qwen2.rope.dimension_count": 4}, {}, LOST.format("qwen2.rope.dimension_count=4")),
+    ],
+    ids=lambda value: next(iter(value), "") if isinstance(value, dict) else None,
+)  # fmt: skip
+def test_what_a_conversion_of_gguf_would_lose_is_refused_by_name(
+    keys: dict[str, object], changed: dict[str, np.ndarray | None], message: str, brought: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    write_gguf(tmp_path / "x.gguf", model_from_directory(brought, "eager"), brought, keys, changed)
+    assert message in refused(["model", str(tmp_path / "x.gguf"), f"data={tmp_path}"], capsys)
+
+
+def test_keys_of_gguf_that_say_what_the_conversion_does_anyway_are_accepted(brought: Path, tmp_path: Path) -> None:
+    keys = {"split.count": 0, "qwen2.rope.dimension_count": 16, "qwen2.rope.scaling.type": "none"}
+    keys |= {"qwen2.attention.key_length": 16, "qwen2.attention.causal": True, "qwen2.attention.scale": 1.0}
+    keys |= {"qwen2.rope.scaling.finetuned": False, "qwen2.vocab_size": 301, "quantize.imatrix.chunks_count": 9}
+    model = model_from_directory(brought, "eager")
+    write_gguf(tmp_path / "x.gguf", model, brought, keys, {"rope_freqs.weight": np.ones(8, np.float32)})
+    convert_gguf(tmp_path / "x.gguf", tmp_path / "model")
+
+
+def test_weights_that_do_not_fit_are_refused_by_model_and_plan(
+    brought: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copied(brought, tmp_path / "headless")
+    weights = load_file(folder / "model.safetensors")
+    del weights["lm_head.weight"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    own = ["model=local", f"model.path={folder}", "ladder=[]"]
+    words = small_words(texts, tmp_path, *own, without=("model=", "ladder="))
+    for command in (["model", str(folder)], ["plan", *words]):
+        error = refused(command, capsys)
+        assert f"{folder}: weights do not fit the architecture: 1 missing (lm_head.weight); save or downl" in error
 
 
 def test_a_tokenizer_of_another_model_is_refused_by_the_plan_too(
