@@ -23,6 +23,7 @@ from yaml import YAMLError
 from pipeline.cli.points_file import RunLog, read_logs
 from pipeline.cli.words import names_and_keys, update_settings
 from pipeline.goals.registry import question_of_study, read_question
+from pipeline.question.loading import read_yaml
 from pipeline.question.messages import ConfigError, describe_keys, one_line
 from pipeline.question.schema import Question
 from pipeline.study.collect import collect
@@ -162,7 +163,7 @@ def read_settings(words: Sequence[str]) -> tuple[ImportSettings, list[str], dict
     problems = update_settings(settings, [word for word in keys if word.startswith("runs=")], ImportSettings)
     if file := settings.runs:
         try:
-            content = OmegaConf.to_container(OmegaConf.load(file))
+            content = OmegaConf.to_container(read_yaml(Path(file).read_text()))
             assert isinstance(content, dict)
             of_run = {str(name): dict(facts) for name, facts in (content.pop("runs", None) or {}).items()}
             settings = OmegaConf.merge(settings, content)

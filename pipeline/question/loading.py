@@ -11,11 +11,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -129,7 +130,7 @@ def load_question(
         # The keys that a file which was cut lacks would else have their defaults.
         if not text.strip() or (text.startswith(START) and not text.endswith(END)):
             raise ValueError(f"it was cut off, {f'its last line must be {END.strip()}' if text else 'it is empty'}")
-        stored = OmegaConf.merge(OmegaConf.structured(Question), OmegaConf.create(text))
+        stored = OmegaConf.merge(OmegaConf.structured(Question), read_yaml(text))
     except (OmegaConfBaseException, YAMLError, ValueError, OSError) as error:
         raise ConfigError([f"{path}: cannot be read as a question ({one_line(error)}); plan again"]) from None
     lines = []
@@ -144,6 +145,18 @@ def load_question(
         raise ConfigError(lines)
     with _in_one_line():
         return checked(stored, goal_problems) if again else _question(stored)
+
+
+def read_yaml(text: str) -> DictConfig | ListConfig:
+    """Content of YAML from outside.
+
+    Raises:
+        YAMLError: no YAML.
+        ValueError: an alias, with which ten lines hold a billion values.
+    """
+    if "*" in text and any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+        raise ValueError("YAML aliases (*name) are not read; write the values themselves")
+    return OmegaConf.create(text)
 
 
 def question_of_study(

@@ -217,4 +217,7 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "not a log of Trainer or wandb" in line(str(tmp_path / "bad"), *given)
     (tmp_path / "facts.yaml").write_text("runs: {x: {ratio: 0.5}}\nratios: 3\n")
     assert "ratios: no such key" in line(folder, *given, f"runs={tmp_path / 'facts.yaml'}")
+    bomb = [f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(9)]
+    (tmp_path / "facts.yaml").write_text("a0: &a0 x\n" + "".join(bomb))
+    assert "YAML aliases (*name) are not read" in line(folder, *given, f"runs={tmp_path / 'facts.yaml'}")
     assert refused(["import", folder], capsys, 2) == "name: has no value; give name=..."
