@@ -120,6 +120,8 @@ def lost_in_conversion(path: Path, model: PreTrainedModel) -> list[str]:
     carried = {
         "attention.key_length": head,
         "attention.value_length": head,
+        "attention.head_count_kv": getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
+        "attention.layer_norm_epsilon": getattr(config, "norm_eps", getattr(config, "layer_norm_epsilon", None)),
         "attention.causal": True,
         "rope.dimension_count": int(head * partial),
         "rope.freq_base": rope.get("rope_theta"),

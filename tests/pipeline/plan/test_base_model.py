@@ -26,9 +26,9 @@ from pipeline.study.context import context_of
 from tests.pipeline.small import refused, small_words
 from tests.pipeline.tiny_model import END_OF_TURN, tiny_model
 from training.base_model.examination import PLAIN_ENGLISH, examine
-from training.base_model.gguf_file import convert_gguf
+from training.base_model.gguf_file import convert_gguf, lost_in_conversion
 from training.corpora.tokenizer import END_OF_TEXT, load_tokenizer, train_tokenizer
-from training.model import model_from_directory
+from training.model import build_model, model_from_directory
 from training.spec import SpecError
 
 gguf = pytest.importorskip("gguf")
@@ -233,6 +233,31 @@ def test_keys_of_gguf_that_say_what_the_conversion_does_anyway_are_accepted(brou
     model = model_from_directory(brought, "eager")
     write_gguf(tmp_path / "x.gguf", model, brought, keys, {"rope_freqs.weight": np.ones(8, np.float32)})
     convert_gguf(tmp_path / "x.gguf", tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "keys"),
+    [
+        ("nemotron", {"attention.layer_norm_epsilon": 1e-5, "rope.dimension_count": 8}),
+        ("bloom", {"attention.head_count_kv": 2, "feed_forward_length": 64, "context_length": 2048}),
+        ("gemma2", {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "attention.value_length": 16}),
+    ],
+)
+def test_keys_whose_names_transformers_does_not_read_are_compared_with_its_model(
+    architecture: str, keys: dict[str, object], tmp_path: Path
+) -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 60, "head_dim": 16}
+    model = build_model({"model_type": architecture, "num_key_value_heads": 2, **sizes}, "eager", seed=0)
+    for name, factor, lost in (("same", 1, []), ("other", 3, [next(iter(keys))])):
+        writer = gguf.GGUFWriter(tmp_path / name, architecture)
+        for key, value in keys.items():
+            changed = value * factor if key in lost else value  # pyright: ignore[reportOperatorIssue]
+            writer.add_key_value(f"{architecture}.{key}", changed, KINDS[type(value)])
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.close()
+        found = lost_in_conversion(tmp_path / name, model)
+        assert [key.partition("=")[0] for key in found] == [f"{architecture}.{key}" for key in lost]
 
 
 def test_weights_that_do_not_fit_are_refused_by_model_and_plan(
