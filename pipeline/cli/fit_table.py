@@ -77,7 +77,7 @@ def carry_out(arguments: Sequence[str], console: Console) -> Exit:
         StudyError: the file cannot be read.
     """
     settings = read_settings(arguments)
-    table, notes = renamed(read_table(Path(settings.points)), settings.columns)
+    table, notes = renamed(read_table(Path(settings.points), settings.columns), settings.columns)
     parts = by_corpus(table, settings.corpus)
     if lines := all_problems(parts, settings.law, settings.fix, settings.unknown):
         raise ConfigError(lines)

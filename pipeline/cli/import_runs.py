@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import re
+import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -14,14 +17,12 @@ from pathlib import Path
 from statistics import median
 
 import pandas as pd
-from hydra.errors import HydraException
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
-from yaml import YAMLError
 
-from pipeline.cli.points_file import RunLog, read_logs
-from pipeline.cli.words import names_and_keys, update_settings
+from pipeline.cli.points_file import MOST_STEPS, RunLog, constants, read_logs
+from pipeline.cli.words import names_and_keys, print_line, update_settings, yaml_with_text_names
 from pipeline.goals.registry import question_of_study, read_question
 from pipeline.question.loading import read_yaml
 from pipeline.question.messages import ConfigError, describe_keys, one_line
@@ -64,7 +65,7 @@ class RunFacts:
     sequence_length: int | None = None
     """Tokens of a training sequence, which cptlaw export writes; null: not known."""
     seed: int = 0
-    """Tells runs apart that differ in nothing else."""
+    """Tells runs of one name apart."""
     loss_before: dict[str, float] = field(default_factory=dict)
     """Corpus -> loss before CPT, where the log has no loss at step 0."""
 
@@ -94,6 +95,8 @@ HELP = f"""usage: cptlaw import FILE... name=STUDY [runs=FACTS.yaml] [key=value 
 
   FILE  trainer_state.json or a folder with one, a wandb offline run folder, a .csv, .parquet or .jsonl table with
         step, corpus and loss, and run where it has several
+
+A second import of a run (same name in a table, wandb id or Trainer folder; same model_name and seed) replaces it.
 
 {"".join(f"  {key:16} {note}{chr(10)}" for key, note in NOTES.items())}
 Other keys are those of a question, like law=[transfer-anchored] or goal.tolerance=0.05.
@@ -126,7 +129,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         for name, log in read_logs(Path(file), losses, settings.columns).items():
             label = f"{file}: {name}" if name else file
             try:
-                facts = facts_of(settings, log.points, of_run.get(name) or of_run.get(file) or {})
+                facts = facts_of(label, settings, log.points, of_run.get(name) or of_run.get(file) or {})
                 run = imported_run(label, name or file, facts, settings, log)
             except ConfigError as error:
                 problems += error.lines
@@ -135,8 +138,9 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
             tables[run.name] = with_loss_before(log.points, facts, run.spec)
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
-    if len(tables) < len(runs):
-        raise ConfigError([f"{len(runs)} runs, {len(tables)} of them different; give those that are alike a seed each"])
+    if twice := [key for key, count in Counter(map(_identity, runs)).items() if count > 1]:
+        remedy = "give the longer one alone; give different runs a seed or a model_name each"
+        raise ConfigError([f"{source}: two logs of one run; {remedy}" for source, _, _ in twice])
     study = Study(Path(settings.studies) / settings.name)
     known = study.read_plan() if study.plan_file.exists() else []
     if not all(run.imported for run in known):
@@ -144,14 +148,27 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     if known and {*known[0].spec.corpora} != {*both}:
         names = " and ".join(known[0].spec.corpora)
         raise StudyError(f"{study.folder}: its corpora are {names}; give general= and domain= as at the first import")
-    plan = [*{run.name: run for run in [*known, *runs]}.values()]
+    plan = [*{_identity(run): run for run in [*known, *runs]}.values()]
+    if alike := [name for name, count in Counter(run.name for run in plan).items() if count > 1]:
+        raise ConfigError([f"{', '.join(alike)}: runs that are alike; give them a seed each"])
+    replaced = [run for run in known if _identity(run) in {*map(_identity, runs)}]
     question = question_of(settings, [run for run in plan if run.role == "fit"], overrides)
     write_study(study, question, plan, tables)
     points = collect(study, question.corpora.general)
+    for name in {run.name for run in replaced} - {run.name for run in plan}:
+        shutil.rmtree(study.runs / name, ignore_errors=True)
+    if replaced:
+        names = ", ".join(run.source for run in replaced[:5]) + ", ..." * (len(replaced) > 5)
+        print_line(console, f"replaced {len(replaced)} runs that were imported before: {names}")
     verb = "confirm" if all(run.role == "confirm" for run in runs) else "fit"
     line = f"{len(points):,} points of {points['run'].nunique()} runs in {study.folder}; next: cptlaw {verb}"
     console.print(f"{line} {study.folder}", highlight=False, soft_wrap=True)
     return Exit.DONE
+
+
+def _identity(run: PlannedRun) -> tuple[str, str, int]:
+    """What a second import of a run has in common with the first, whatever was logged or corrected in between."""
+    return run.source, run.model, run.spec.seed
 
 
 def read_settings(words: Sequence[str]) -> tuple[ImportSettings, list[str], dict[str, Facts]]:
@@ -163,11 +180,11 @@ def read_settings(words: Sequence[str]) -> tuple[ImportSettings, list[str], dict
     problems = update_settings(settings, [word for word in keys if word.startswith("runs=")], ImportSettings)
     if file := settings.runs:
         try:
-            content = OmegaConf.to_container(read_yaml(Path(file).read_text()))
+            content = OmegaConf.to_container(read_yaml(yaml_with_text_names(Path(file).read_text())))
             assert isinstance(content, dict)
-            of_run = {str(name): dict(facts) for name, facts in (content.pop("runs", None) or {}).items()}
+            of_run = {name: dict(facts) for name, facts in (content.pop("runs", None) or {}).items()}
             settings = OmegaConf.merge(settings, content)
-        except (OSError, YAMLError, HydraException, OmegaConfBaseException, AssertionError, TypeError, ValueError) as e:
+        except Exception as e:  # Whatever is wrong with the file.
             problems.append(f"runs: {file}: {one_line(e, ImportSettings)}")
     problems += update_settings(settings, [word for word in keys if not word.startswith("runs=")], ImportSettings)
     if OmegaConf.is_missing(settings, "name"):
@@ -179,17 +196,17 @@ def read_settings(words: Sequence[str]) -> tuple[ImportSettings, list[str], dict
     return made, [word for word in words if word not in keys], of_run
 
 
-def facts_of(settings: ImportSettings, table: pd.DataFrame, own: Facts) -> RunFacts:
+def facts_of(label: str, settings: ImportSettings, table: pd.DataFrame, own: Facts) -> RunFacts:
     """The facts of a run: its own in the YAML file, else a column of its table, else those of the command line."""
     names = [item.name for item in dataclasses.fields(RunFacts)]
     if unknown := [key for key in own if key not in names]:
         raise ConfigError([f"runs: {key}: no such fact; allowed: {', '.join(names)}" for key in unknown])
-    columns = {key: table[key].tolist()[0] for key in names if key in table and table[key].nunique() == 1}
+    columns = constants(label, table, [name for name in names if name not in own])
     given = {name: getattr(settings, name) for name in names} | columns | own
     try:
         made = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(RunFacts), given))
     except OmegaConfBaseException as error:
-        raise ConfigError([f"runs: {one_line(error, RunFacts)}"]) from None
+        raise ConfigError([f"{label}: {one_line(error, RunFacts)}"]) from None
     assert isinstance(made, RunFacts)
     return made
 
@@ -208,8 +225,11 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
     if facts.role not in ("fit", "confirm"):
         problems.append(f"{label}: role={facts.role}; allowed: fit, confirm")
     for key in ("tokens_per_step", "non_embedding", "peak"):
-        if (value := getattr(facts, key)) is not None and not value > 0:
+        if (value := getattr(facts, key)) is not None and not 0 < value < math.inf:
             problems.append(f"{label}: {key}={value}; allowed: above 0")
+    for corpus, loss in facts.loss_before.items():
+        if not 0 < loss < math.inf:
+            problems.append(f"{label}: loss_before.{corpus}={loss}; allowed: a finite loss above 0")
     if facts.non_embedding is not None and 0 < facts.non_embedding < LEAST_PARAMETERS:
         count = f"allowed: {LEAST_PARAMETERS} or more, a count of parameters, not billions"
         problems.append(f"{label}: non_embedding={facts.non_embedding}; {count}")
@@ -222,8 +242,9 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
             problems.append(f"{label}: no loss on {corpus!r} at step 0; give loss_before.{corpus}=... {where}")
     last = int(table["step"].max())
     steps = facts.steps or max(log.steps or 0, last, 1)
-    if steps < last:
-        problems.append(f"{label}: steps={facts.steps}, but it has a loss at step {last}; allowed: {last} or more")
+    if not last <= steps <= MOST_STEPS:
+        allowed = f"{last} to {MOST_STEPS:,}"
+        problems.append(f"{label}: steps={steps}, but it has a loss at step {last}; allowed: {allowed}")
     length = facts.sequence_length or facts.tokens_per_step or 1
     if length < 1 or (facts.tokens_per_step or length) % length:
         each = f"allowed: a divisor of tokens_per_step={facts.tokens_per_step}"
@@ -249,7 +270,7 @@ def imported_run(label: str, slug: str, facts: RunFacts, settings: ImportSetting
         evaluation=EvaluationPolicy("explicit", steps=tuple(sorted({*map(int, table["step"]), steps}))),
     )
     slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", slug).strip("-.")[-60:]
-    return PlannedRun(f"{slug}-{spec.hash[:8]}", facts.role, facts.model_name, "", spec)
+    return PlannedRun(f"{slug}-{spec.hash[:8]}", facts.role, facts.model_name, "", spec, source=log.source)
 
 
 def _other_rates(facts: RunFacts, steps: int, logged: Mapping[int, float]) -> str:

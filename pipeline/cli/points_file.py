@@ -36,33 +36,61 @@ STEPS = ("step", "train/global_step", "trainer/global_step", "_step")
 """Keys of a log that hold the optimizer step, the first that there is."""
 RATES = ("learning_rate", "train/learning_rate")
 """Keys of a log that hold the learning rate."""
-TABLES: dict[str, tuple[Callable[..., pd.DataFrame], dict[str, bool]]] = {
-    ".csv": (pd.read_csv, {"skipinitialspace": True}),
-    ".parquet": (pd.read_parquet, {}),
-    ".jsonl": (pd.read_json, {"lines": True}),
+TEXT = ("run", "corpus", "model_name", "role", "decay")
+"""Columns of a table that hold names, which stay as they are written: 001, NA, 1e3."""
+
+
+def _csv(path: Path, names: list[str]) -> pd.DataFrame:
+    table = pd.read_csv(path, skipinitialspace=True)
+    # pandas reads the name NA as missing, and 001 as a number.
+    if present := [name for name in names if name in table.columns]:
+        text = pd.read_csv(path, skipinitialspace=True, usecols=present, dtype=str, keep_default_na=False)
+        table[present] = text[present]
+    return table
+
+
+TABLES: dict[str, Callable[[Path, list[str]], pd.DataFrame]] = {
+    ".csv": _csv,
+    ".parquet": lambda path, names: pd.read_parquet(path),
+    ".jsonl": lambda path, names: pd.read_json(path, lines=True, dtype=dict.fromkeys(names, object)),
 }
-"""Suffix of a table -> what reads it, and its options."""
+"""Suffix of a table -> what reads it, with the columns that hold names."""
+MOST_STEPS = 10**8
+"""Largest step of a run: the learning rate of each step is kept."""
+OPTIONAL = ("learning_rate", "loss_stderr")
+"""Columns of a table of losses that may be empty in some rows."""
 _SCALED = re.compile(r"(?P<column>.+?)\s*(?P<sign>[/*])\s*(?P<number>[-+.\deE]+)\s*$")
 
 
-def read_table(path: Path) -> pd.DataFrame:
+def read_table(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
     """The file as it is; rows of a .csv are named by their line, as an editor shows them.
+
+    Names (`TEXT`, in the `columns` of the file) are text, or missing where they are empty.
 
     Raises:
         StudyError: missing, of an unknown kind, or not readable.
     """
     if path.suffix not in TABLES:
         raise StudyError(f"points: {path} has an unknown file type; allowed: {', '.join(TABLES)}")
-    read, options = TABLES[path.suffix]
+    names = [columns.get(name, name) for name in TEXT]
     try:
-        table = read(path, **options)
+        table = TABLES[path.suffix](_regular(path), names)
     except FileNotFoundError:
         raise StudyError(f"points: {path} does not exist") from None
-    except (OSError, ValueError) as error:
+    except Exception as error:  # A damaged file ends in an error of any kind in the libraries that read it.
         line = next(iter(str(error).splitlines()), type(error).__name__)
         raise StudyError(f"points: {path} cannot be read as {path.suffix[1:]}: {line}") from None
+    for name in table.columns.intersection(names):
+        table[name] = table[name].map(str, na_action="ignore").astype(object).replace("", None)
     first = {".csv": 2, ".jsonl": 1}.get(path.suffix, 0)
     return table.set_axis(pd.RangeIndex(first, first + len(table)), axis=0)
+
+
+def _regular(path: Path) -> Path:
+    """The path, if reading it ends. Raises OSError: a pipe, a device or a folder."""
+    if path.exists() and not path.is_file():
+        raise OSError("not a regular file")
+    return path
 
 
 def renamed(table: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.DataFrame, list[str]]:
@@ -157,6 +185,8 @@ class RunLog:
     """Step -> learning rate, where it is logged."""
     steps: int | None = None
     """Length of the learning-rate schedule, where it is logged."""
+    source: str = ""
+    """Names the run, whichever of its logs this is."""
 
 
 def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str]) -> dict[str, RunLog]:
@@ -178,31 +208,50 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
             raise StudyError(f"{path}: {len(logs)} logs; allowed: {wanted}, or a table ({', '.join(TABLES)})")
         path = logs[0]
     try:
-        state = {} if path.suffix == ".wandb" else json.loads(path.read_bytes())
+        state = {} if _regular(path).suffix == ".wandb" else json.loads(path.read_bytes())
         rows = list(wandb_rows(path)) if path.suffix == ".wandb" else state["log_history"]
         points = [
-            {"step": _step(row), "corpus": losses[key], "loss": float(row[key])}
+            {"step": _step(row), "corpus": losses[key], "loss": _loss(row, key)}
             for row in rows
             for key in losses
             if key in row
         ]
         rates = {_step(row): float(row[key]) for row in rows for key in RATES if key in row}
         steps = int(state.get("max_steps") or 0) or None
+        known = sorted({key for row in rows for key in row if "loss" in key})
     except FileNotFoundError:
         raise StudyError(f"{path}: does not exist") from None
-    except (OSError, ValueError, KeyError, TypeError, StopIteration, struct.error) as error:
+    except Exception as error:  # Of JSON or of protobuf: a damaged file ends in an error of any kind.
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise StudyError(f"{path}: not a log of Trainer or wandb ({reason})") from None
     if not points:
-        known = sorted({key for row in rows for key in row if "loss" in key})
         keys = f"it has {', '.join(known) or 'no losses'}; name them with losses='{{eval_loss: general}}'"
         raise StudyError(f"{path}: none of {', '.join(losses)} in its log; {keys}")
     # A Trainer that was resumed logs a step twice; the later one counts.
-    return {"": RunLog(pd.DataFrame(points).drop_duplicates(["step", "corpus"], keep="last"), rates, steps)}
+    table = pd.DataFrame(points).drop_duplicates(["step", "corpus"], keep="last")
+    return {"": RunLog(table, rates, steps, _name_of_log(path))}
 
 
 def _step(row: Mapping[str, Any]) -> int:
-    return int(next(row[key] for key in STEPS if key in row))
+    step = next(row[key] for key in STEPS if key in row)
+    if not 0 <= step <= MOST_STEPS or step != int(step):
+        raise ValueError(f"step {step}; allowed: whole numbers, 0 to {MOST_STEPS:,}")
+    return int(step)
+
+
+def _loss(row: Mapping[str, Any], key: str) -> float:
+    loss = float(row[key])
+    if not 0 < loss < np.inf:
+        raise ValueError(f"{key}={loss} at step {_step(row)}; allowed: a finite loss above 0")
+    return loss
+
+
+def _name_of_log(path: Path) -> str:
+    """What all logs of a run share: the id of wandb (run-ID.wandb), or the folder in which a Trainer saves it."""
+    if path.suffix == ".wandb":
+        return f"wandb {path.stem.removeprefix('run-')}"
+    folder = path.resolve().parent
+    return str(folder.parent if re.fullmatch(r"checkpoint-\d+", folder.name) else folder)
 
 
 def wandb_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -234,11 +283,70 @@ def wandb_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _table(path: Path, columns: Mapping[str, str]) -> dict[str, RunLog]:
-    table, _ = renamed(read_table(path), columns)
+    table, _ = renamed(read_table(path, columns), columns)
     if lacking := [name for name in ("step", "corpus", "loss") if name not in table.columns]:
-        raise ConfigError([f"{path}: no column {name}; name it with columns='{{{name}: ...}}'" for name in lacking])
+        named = ", ".join(f"{name}: ..." for name in lacking)
+        raise ConfigError([f"{path}: no column {', '.join(lacking)}; name it with columns='{{{named}}}'"])
+    if table.empty:
+        raise StudyError(f"{path}: no rows")
+    keys = [name for name in ("run", "step", "corpus") if name in table.columns]
+    numbers = {name: _numbers(table[name]) for name in ("loss", *OPTIONAL) if name in table.columns}
+    step = _numbers(table["step"])
+    wrong = {
+        "step": (~step.between(0, MOST_STEPS) | (step % 1 != 0), f"a whole number, 0 to {MOST_STEPS:,}"),
+        "loss": (~numbers["loss"].between(0, np.inf, inclusive="neither"), "a finite loss above 0"),
+        **{name: (table[name].isna(), "a name") for name in ("run", "corpus") if name in table.columns},
+        **{
+            name: (table[name].notna() & ~numbers[name].between(0, np.inf, inclusive="left"), "0 or more, or empty")
+            for name in OPTIONAL
+            if name in table.columns
+        },
+    }
+    problems = []
+    for name, (rows, allowed) in wrong.items():
+        if rows.any():
+            value = table[name][rows].tolist()[0]
+            value = "is empty" if pd.isna(value) else f"is {value!s:.60}"
+            more = f"; rows like it: {rows.sum():,}" if rows.sum() > 1 else ""
+            cell = f"row {table.index[rows][0]}, column {columns.get(name, name)}"
+            problems.append(f"{path}: {cell} {value}; allowed: {allowed}{more}")
+    if problems:
+        raise ConfigError(problems)
+    table = table.assign(**numbers, step=step.astype("int64"))
+    if (twice := table.duplicated(keys)).any():
+        later = table[twice].iloc[0]
+        first = table.index[(table[keys] == later[keys]).all(axis=1)][0]
+        values = ", ".join(f"{key} {later[key]}" for key in keys)
+        raise ConfigError(
+            [f"{path}: rows {first} and {later.name} are both of {values}; keep one, or name the runs apart"]
+        )
     logs = {}
     for run, rows in table.groupby("run", sort=False) if "run" in table.columns else [("", table)]:
         rated = rows[rows["step"] > 0].reindex(columns=["step", "learning_rate"]).dropna()
-        logs[str(run)] = RunLog(rows, {int(step): float(rate) for step, rate in rated.itertuples(index=False)})
+        rates = {int(step): float(rate) for step, rate in rated.itertuples(index=False)}
+        logs[str(run)] = RunLog(rows, rates, source=str(run) or str(path.resolve()))
     return logs
+
+
+def constants(label: str, table: pd.DataFrame, names: Iterable[str]) -> dict[str, Any]:
+    """Column -> the value that the rows of a run have there, of those columns that the table has.
+
+    Raises:
+        ConfigError: rows that differ; the line begins with `label`.
+    """
+    found = {}
+    for name in (name for name in names if name in table):
+        values = table[name].dropna().drop_duplicates()
+        if len(values) > 1:
+            rows, (one, other) = " and ".join(map(str, values.index[:2])), values.tolist()[:2]
+            raise ConfigError([f"{label}: rows {rows} have {name} {one} and {other}; allowed: one value for a run"])
+        if len(values):
+            found[name] = values.tolist()[0]
+    return found
+
+
+def _numbers(values: pd.Series) -> pd.Series:
+    """The column as floats, NaN where it holds no number."""
+    if not pd.api.types.is_float_dtype(values):
+        values = values.where(~values.map(lambda value: isinstance(value, bool | np.bool_)))
+    return pd.to_numeric(values, errors="coerce").astype(float)

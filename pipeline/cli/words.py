@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -33,6 +34,15 @@ def update_settings(settings: DictConfig | ListConfig, words: Iterable[str], sch
         except (HydraException, OmegaConfBaseException, AttributeError) as error:
             problems.append(one_line(error, schema))
     return problems
+
+
+def yaml_with_text_names(text: str) -> str:
+    """The YAML with the keys below runs in quotes, since YAML reads 001 and 1e3 as numbers."""
+    document = yaml.compose(text, yaml.SafeLoader)
+    runs = [value for key, value in document.value if key.value == "runs"] if document else []
+    for name in (name for node in runs if isinstance(node, yaml.MappingNode) for name, _ in node.value):
+        name.tag, name.style = "tag:yaml.org,2002:str", '"'
+    return yaml.serialize(document) if document else ""
 
 
 def print_line(console: Console, line: str) -> None:

@@ -73,7 +73,8 @@ def collect(study: Study, general: str, decay: float = 0.999) -> pd.DataFrame:
 
 def measured_points(study: Study, plan: list[PlannedRun], general: str, decay: float = 0.999) -> pd.DataFrame:
     """The table of `collect`, which raises the same, for runs of a plan as far as they are trained; writes nothing."""
-    points = _read_points([(run.name, study.runs / run.name / "points.jsonl") for run in plan])
+    files = [(run.name, study.runs / run.name / "points.jsonl") for run in plan]
+    points = _read_points(files, is_imported=any(run.imported for run in plan))
     refuse_lost_points(study, plan, points["run"].value_counts().to_dict())
     if points.empty:
         raise StudyError(f"{study.folder}: no points yet; run cptlaw train first")
@@ -206,7 +207,7 @@ def _behind(run: PlannedRun, by_hash: Mapping[str, PlannedRun]) -> tuple[int, in
         run = parent
 
 
-def _read_points(files: list[tuple[str, Path]]) -> pd.DataFrame:
+def _read_points(files: list[tuple[str, Path]], is_imported: bool) -> pd.DataFrame:
     buffer, names, counts = io.BytesIO(), [], []
     for name, path in files:
         try:
@@ -229,22 +230,23 @@ def _read_points(files: list[tuple[str, Path]]) -> pd.DataFrame:
         table, whole = None, False
     frame = table.to_pandas() if table is not None and whole else None
     if frame is None or (frame[["step", "tokens"]] < 0).any(axis=None) or np.isinf(frame["loss"]).any():
-        raise StudyError(_damage(files))
+        raise StudyError(_damage(files, is_imported))
     frame.insert(0, "run", np.repeat(names, counts))
     return frame
 
 
-def _damage(files: list[tuple[str, Path]]) -> str:
+def _damage(files: list[tuple[str, Path]], is_imported: bool) -> str:
     for name, path in files:
         if not path.exists():
             continue
+        again = "import it again with cptlaw import" if is_imported else f"delete runs/{name} to train it again"
         try:
             for number, point in enumerate(read_lines_whole(path), start=1):
                 if not _is_point(point):
                     wanted = ", ".join(POINT.names)
-                    return f"{path} line {number}: not a point ({wanted}); delete runs/{name} to train it again"
+                    return f"{path} line {number}: not a point ({wanted}); {again}"
         except ValueError as error:
-            return f"{error}; delete runs/{name} to train it again"
+            return f"{error}; {again}"
     return "points.jsonl: a value of the wrong type in one of the runs"
 
 

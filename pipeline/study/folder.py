@@ -45,6 +45,8 @@ class PlannedRun:
     spec: RunSpec
     variant: str = ""
     """The first of question.variants that it belongs to; empty: the question itself."""
+    source: str = ""
+    """Of an imported run: its name elsewhere, which stays as its log grows."""
 
     @property
     def imported(self) -> bool:
@@ -63,9 +65,10 @@ class PlannedRun:
 
     def to_dict(self) -> dict[str, Any]:
         """What a line holds."""
-        spec, variant = self.spec, {"variant": self.variant} if self.variant else {}
+        spec = self.spec
+        optional = {key: value for key in ("variant", "source") if (value := getattr(self, key))}
         line = {"schema": SCHEMA, "run": self.name, "role": self.role, "model": self.model, "start": self.start}
-        return {**line, "hash": spec.hash, "spec": spec.to_dict(), **variant}
+        return {**line, "hash": spec.hash, "spec": spec.to_dict(), **optional}
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,8 @@ def _planned(line: dict[str, Any]) -> PlannedRun:
     # So does where its weights come from: another run's are in this study.
     if spec.initial.kind == "run" and (Path(start).is_absolute() or ".." in Path(start).parts):
         raise StudyError(f"{name} starts from {start!r}, which is no run of this study")
-    return PlannedRun(name, line["role"], line["model"], start, spec, str(line.get("variant", "")))
+    variant, source = (str(line.get(key, "")) for key in ("variant", "source"))
+    return PlannedRun(name, line["role"], line["model"], start, spec, variant, source)
 
 
 _REMEDY = "delete it and run cptlaw plan again, with the question of this study; the finished runs are kept"

@@ -135,7 +135,8 @@ def refuse_lost_points(study: Study, plan: Sequence[PlannedRun], present: Mappin
     lines = []
     for run in plan:
         done = study.runs / run.name / "DONE"
-        again = f"delete {done} and run cptlaw train again, which gives the same points"
+        trained = f"delete {done} and run cptlaw train again, which gives the same points"
+        again = "import it again with cptlaw import" if run.imported else trained
         try:
             recorded = _recorded(done)
         except ValueError:

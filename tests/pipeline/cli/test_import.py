@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -221,3 +223,146 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "facts.yaml").write_text("a0: &a0 x\n" + "".join(bomb))
     assert "YAML aliases (*name) are not read" in line(folder, *given, f"runs={tmp_path / 'facts.yaml'}")
     assert refused(["import", folder], capsys, 2) == "name: has no value; give name=..."
+
+
+def table_file(path: Path, names: tuple[str, ...] = ("a", "b", "c"), last: int = 40) -> list[dict[str, object]]:
+    """A table of a run of each name, written as .csv; returns its rows."""
+    rows = [
+        {"run": name, "step": step, "corpus": corpus, "loss": loss, "domain_ratio": (1 + 3 * number) / 10}
+        for number, name in enumerate(names)
+        for step in range(0, last + 1, 10)
+        for corpus, loss in losses((1 + 3 * number) / 10, step).items()
+    ]
+    pd.DataFrame(rows).to_csv(path, index=False)
+    return rows
+
+
+def sources(tmp_path: Path) -> list[str]:
+    return [planned.source for planned in Study(tmp_path / "studies" / "elsewhere").read_plan()]
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "value", "part"),
+    [
+        (7, "loss", "", "row 7, column loss is empty; allowed: a finite loss above 0"),
+        (7, "loss", "NA", "row 7, column loss is empty"),
+        (8, "loss", "inf", "row 8, column loss is inf"),
+        (8, "loss", "-1", "row 8, column loss is -1"),
+        (9, "loss", "3,02", "row 9, column loss is 3,02"),
+        (9, "loss", "True", "row 9, column loss is True"),
+        (10, "step", "", "row 10, column step is empty; allowed: a whole number, 0 to"),
+        (10, "step", "10.5", "row 10, column step is 10.5"),
+        (11, "step", "1e18", "row 11, column step is 1e+18"),
+        (11, "run", "", "row 11, column run is empty; allowed: a name"),
+        (12, "corpus", "", "row 12, column corpus is empty"),
+        (4, "step", "0", "rows 2 and 4 are both of run a, step 0, corpus general"),
+        (4, "domain_ratio", "0.3", "rows 2 and 4 have domain_ratio 0.1 and 0.3; allowed: one value for a run"),
+    ],
+)
+def test_a_wrong_value_in_a_table_is_named_and_nothing_is_written(
+    row: int, column: str, value: str, part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = pd.DataFrame(table_file(tmp_path / "t.csv")).astype(str)
+    table.loc[row - 2, column] = value
+    table.to_csv(tmp_path / "t.csv", index=False)
+    error = refused(["import", *words(tmp_path, str(tmp_path / "t.csv"))], capsys, 2)
+    assert error.startswith(f"{tmp_path / 't.csv'}: ")
+    assert part in error
+    assert not (tmp_path / "studies").exists()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_names_of_runs_are_text(suffix: str, tmp_path: Path) -> None:
+    names = ("001", "1", "NA", "null", "1e3", "1000", "nan", "None")
+    table = pd.DataFrame(table_file(tmp_path / "t.csv", names)).drop(columns="domain_ratio")
+    if suffix != "csv":
+        writers = {"jsonl": lambda path: table.to_json(path, orient="records", lines=True), "parquet": table.to_parquet}
+        writers[suffix](tmp_path / f"t.{suffix}")
+    facts = "".join(f"  {name}: {{domain_ratio: 0.{number}}}\n" for number, name in enumerate(names))
+    (tmp_path / "facts.yaml").write_text(f"runs:\n{facts}")
+    points = imported(tmp_path, str(tmp_path / f"t.{suffix}"), f"runs={tmp_path / 'facts.yaml'}")
+    assert sources(tmp_path) == [*names]
+    assert points.groupby("run", sort=False)["ratio"].first().tolist() == [number / 10 for number in range(8)]
+
+
+def test_a_second_import_of_a_run_replaces_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = Study(tmp_path / "studies" / "elsewhere")
+    table_file(tmp_path / "t.csv", last=30)
+    imported(tmp_path, str(tmp_path / "t.csv"))
+    capsys.readouterr()
+    rows = table_file(tmp_path / "corrected.csv", ("a", "b", "c", "d"))
+    rows[-1]["loss"] = 3.25
+    pd.DataFrame(rows).to_csv(tmp_path / "corrected.csv", index=False)
+    points = imported(tmp_path, str(tmp_path / "corrected.csv"))
+    assert "replaced 3 runs that were imported before: a, b, c\n" in capsys.readouterr().out
+    assert (sources(tmp_path), len(points)) == (["a", "b", "c", "d"], len(rows))
+    assert points.set_index(["ratio", "step", "corpus"]).at[(1.0, 40, "domain"), "loss"] == 3.25
+    assert {path.name for path in study.runs.iterdir()} == {*points["run"]}, "nothing of the first import is left"
+    # A seed or a model of its own makes it another run.
+    points = imported(tmp_path, str(tmp_path / "corrected.csv"), "seed=1")
+    assert points["run"].nunique() == 8
+    # The log of a Trainer that went on, by another spelling of its folder.
+    given = ["domain_ratio=0.5", *LOSS_BEFORE]
+    folder = trainer_state(tmp_path / "log" / "checkpoint-40", 0.5)
+    imported(tmp_path, str(folder), *given)
+    longer = folder.rename(folder.with_name("checkpoint-50"))
+    state = json.loads((longer / "trainer_state.json").read_text())
+    state["log_history"].insert(0, {"step": 5, "eval_general_loss": 3.0, "eval_domain_loss": 3.9})
+    (longer / "trainer_state.json").write_text(json.dumps(state))
+    points = imported(tmp_path, str(tmp_path / "log" / ".." / "log" / "checkpoint-50"), *given)
+    assert points["run"].nunique() == 9
+    assert sources(tmp_path)[-1] == str(tmp_path / "log")
+    shutil.copytree(longer, tmp_path / "log" / "checkpoint-60")
+    both = [str(tmp_path / "log" / f"checkpoint-{step}") for step in (50, 60)]
+    assert "log: two logs of one run" in refused(["import", *words(tmp_path, *both, *given)], capsys, 2)
+
+
+def test_lost_points_of_an_imported_run_are_imported_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table_file(tmp_path / "t.csv")
+    points = imported(tmp_path, str(tmp_path / "t.csv"))
+    study = Study(tmp_path / "studies" / "elsewhere")
+    file = study.runs / points["run"].iloc[0] / "points.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    for text in ("".join(lines[1:]), "".join(["{}\n", *lines[1:]])):
+        file.write_text(text)
+        error = refused(["collect", str(study.folder)], capsys, 3)
+        assert "import it again" in error
+        assert "train" not in error
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1", '"x"', "[]"])
+def test_a_loss_in_a_log_that_is_none(value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = trainer_state(tmp_path / "run", 0.5)
+    text = (folder / "trainer_state.json").read_text()
+    loss = json.dumps(losses(0.5, 30)["domain"])
+    (folder / "trainer_state.json").write_text(text.replace(loss, value))
+    error = refused(["import", *words(tmp_path, str(folder), "domain_ratio=0.5", *LOSS_BEFORE)], capsys, 3)
+    assert error.startswith(f"{folder / 'trainer_state.json'}: ")
+    assert not (tmp_path / "studies").exists()
+
+
+def test_a_damaged_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def check(path: Path) -> None:
+        refused(["import", *words(tmp_path, str(path), "domain_ratio=0.5", *LOSS_BEFORE)], capsys, 2, 3)
+        assert not (tmp_path / "studies").exists()
+
+    table = pd.DataFrame(table_file(tmp_path / "whole.csv"))
+    table.to_json(tmp_path / "whole.jsonl", orient="records", lines=True)
+    table.to_parquet(tmp_path / "whole.parquet")
+    log = trainer_state(tmp_path / "run", 0.5) / "trainer_state.json"
+    random = np.random.default_rng(0)
+    # A record of wandb that is no message of protobuf: checksum, length 3, whole.
+    (tmp_path / "run-x.wandb").write_bytes(b":W&B\xe1\xbe\0" + b"\0\0\0\0\3\0\1" + b"\xff\xff\xff")
+    check(tmp_path / "run-x.wandb")
+    for suffix in ("csv", "jsonl", "parquet", "json", "wandb"):
+        path = tmp_path / f"bad.{suffix}"
+        whole = b"" if suffix == "wandb" else (log if suffix == "json" else tmp_path / f"whole.{suffix}").read_bytes()
+        for data in (b"", b"[" * 100_000, b"\0" * 50, b'{"a":', b"1\n2\n", whole[:15], random.bytes(500)):
+            path.write_bytes(data)
+            check(path)
+        path.unlink()
+        os.mkfifo(path)
+        check(path)
+        path.unlink()
+        path.symlink_to(path)
+        check(path)
