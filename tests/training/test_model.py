@@ -178,7 +178,8 @@ def test_a_tied_head_is_the_embedding_and_buffers_are_no_weights(tmp_path):
     head = model.get_output_embeddings()
     assert head is not None
     assert head.weight is model.get_input_embeddings().weight
-    buffer = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}
+    names = ("layers.0.self_attn.rotary_emb.inv_freq", "layers.0.self_attn.masked_bias", "pooler.dense.weight")
+    buffer = {f"model.{name}": torch.ones(4) for name in names}
     model_from_directory(_changed(tmp_path / "buffer", lambda weights: weights.update(buffer)), "eager")
     both = _changed(tmp_path / "both", len, tie_word_embeddings=True)
     with pytest.raises(SpecError, match=r"both: the head's weights are not the embedding's, to which"):
