@@ -168,7 +168,8 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
 
 def _identity(run: PlannedRun) -> tuple[str, str, int]:
     """What a second import of a run has in common with the first, whatever was logged or corrected in between."""
-    return run.source, run.model, run.spec.seed
+    # A study of an earlier version has no sources.
+    return run.source or run.name, run.model, run.spec.seed
 
 
 def read_settings(words: Sequence[str]) -> tuple[ImportSettings, list[str], dict[str, Facts]]:

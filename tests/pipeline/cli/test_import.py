@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -315,6 +316,15 @@ def test_a_second_import_of_a_run_replaces_it(tmp_path: Path, capsys: pytest.Cap
     shutil.copytree(longer, tmp_path / "log" / "checkpoint-60")
     both = [str(tmp_path / "log" / f"checkpoint-{step}") for step in (50, 60)]
     assert "log: two logs of one run" in refused(["import", *words(tmp_path, *both, *given)], capsys, 2)
+
+
+def test_a_study_without_names_of_its_runs_keeps_them_all(tmp_path: Path) -> None:
+    table_file(tmp_path / "t.csv")
+    imported(tmp_path, str(tmp_path / "t.csv"))
+    study = Study(tmp_path / "studies" / "elsewhere")
+    study.write_plan([dataclasses.replace(planned, source="") for planned in study.read_plan()])
+    table_file(tmp_path / "more.csv", ("x",))
+    assert imported(tmp_path, str(tmp_path / "more.csv"))["run"].nunique() == 4
 
 
 def test_lost_points_of_an_imported_run_are_imported_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
