@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from pipeline.question.design import designable
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Artifact
@@ -88,7 +89,7 @@ class Goal(ABC):
             ConfigError: the goal has no such runs.
         """
         kind = context.question.goal.kind
-        raise ConfigError([f"goal.kind: {kind!r} cannot be refined; allowed: trade-off, limited-data"])
+        raise ConfigError([f"goal.kind: {kind!r} cannot be refined; allowed: {designable()}"])
 
     @abstractmethod
     def fit(self, context: Context, log: Log) -> FitSummary:

@@ -17,8 +17,10 @@ FEWEST = 10
 
 def affordable_windows(question: Question) -> int:
     """Validation windows per corpus with which the shortest continual run can be evaluated `FEWEST` times."""
-    parts = question.design.lengths if question.design.kind != "grid" and not question.mixture.domain_ratio else [1.0]
-    steps = min([question.continual.steps, *(part * question.target.steps for part in parts)])
+    # No more than this is known of a design of kind auto before the goal is checked.
+    chosen = question.design.kind != "grid" and not question.mixture.domain_ratio
+    lengths = [part * question.target.steps for part in question.design.lengths if chosen]
+    steps = min(lengths, default=question.continual.steps)
     corpora = len(question.corpora.sources) if question.goal_kind.many_domains else 2
     sequences = _evaluated_sequences(steps * question.continual.global_batch, question.evaluation_budget)
     return int(np.clip(sequences / (corpora * FEWEST), LEAST_WINDOWS, MOST_WINDOWS))

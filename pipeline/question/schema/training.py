@@ -137,9 +137,10 @@ class BranchConfig:
 @dataclass
 class PhaseConfig:
     steps: Count = 0
-    """Optimizer steps; of continual 0: `part` of target.steps."""
+    """Optimizer steps; in continual the length of the runs of a grid, 0: `part` of target.steps. An active design takes
+    design.lengths in its place."""
     part: PositiveRatio = 0.5
-    """Length of the runs for the fit as a part of target.steps, where continual.steps is 0."""
+    """Length of the runs of a grid as a part of target.steps, where continual.steps is 0."""
     global_batch: Count = 20
     """Sequences per step."""
     peak_learning_rate: NonNegative = 1e-3

@@ -15,7 +15,7 @@ from tests.pipeline.tiny_model import tiny_model
 KEYS = (
     *("design.ratios=[0.2,0.5,0.8]", "design.peaks=[1,4]", "design.batch=4", "design.tolerance=0.01", "bootstrap=4"),
     *("target.peak_learning_rate=1e-3", "continual.evaluation.every=4", "confirm.neighbour=0"),
-    *("law=transfer-anchored", "design.lengths=[0.5,1]", "design.budget=1e9"),
+    *("law=transfer-anchored", "target.steps=24", "design.lengths=[0.5,1]", "design.budget=1e9"),
 )
 WITHOUT = (
     *("experiment=", "model=", "ladder=", "corpora.tokenizer", "law", "pretrain.", "mixture.", "continual.eval"),
