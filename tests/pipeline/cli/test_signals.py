@@ -37,7 +37,7 @@ def _signalled(main: str, module: str, number: int, *words: str) -> tuple[int, s
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("module", ["rich.console", "pipeline.cli.verbs", "hydra", "pipeline.question.ranges", "scipy"])
+@pytest.mark.parametrize("module", ["rich.console", "pipeline.cli.verbs", "hydra", "pipeline.question.validation", "scipy"])
 def test_a_command_that_is_stopped_while_it_loads(module: str, number: int, tmp_path: Path) -> None:
     words = ["plan", "experiment=quickstart", f"studies={tmp_path}", f"data={tmp_path / 'data'}"]
     code, error = _signalled("pipeline.cli.main", module, number, *words)
@@ -47,7 +47,7 @@ def test_a_command_that_is_stopped_while_it_loads(module: str, number: int, tmp_
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("module", ["pipeline.launch.work", "hydra", "pipeline.question.ranges"])
+@pytest.mark.parametrize("module", ["pipeline.launch.work", "hydra", "pipeline.question.validation"])
 def test_a_worker_that_is_stopped_while_it_loads(module: str, number: int, tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(question_yaml(read_question(["experiment=quickstart"])))
     (tmp_path / "plan.jsonl").write_text("\n")
