@@ -37,7 +37,9 @@ def _signalled(main: str, module: str, number: int, *words: str) -> tuple[int, s
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("module", ["rich.console", "pipeline.cli.verbs", "hydra", "pipeline.question.validation", "scipy"])
+@pytest.mark.parametrize(
+    "module", ["rich.console", "pipeline.cli.verbs", "hydra", "pipeline.question.validation", "scipy"]
+)
 def test_a_command_that_is_stopped_while_it_loads(module: str, number: int, tmp_path: Path) -> None:
     words = ["plan", "experiment=quickstart", f"studies={tmp_path}", f"data={tmp_path / 'data'}"]
     code, error = _signalled("pipeline.cli.main", module, number, *words)
