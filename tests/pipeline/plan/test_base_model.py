@@ -233,6 +233,9 @@ def test_keys_of_gguf_that_say_what_the_conversion_does_anyway_are_accepted(brou
     model = model_from_directory(brought, "eager")
     write_gguf(tmp_path / "x.gguf", model, brought, keys, {"rope_freqs.weight": np.ones(8, np.float32)})
     convert_gguf(tmp_path / "x.gguf", tmp_path / "model")
+    converted = model_from_directory(tmp_path / "model", "eager").state_dict()
+    assert converted.keys() == model.state_dict().keys()
+    assert all(torch.equal(converted[name], weight) for name, weight in model.state_dict().items())
 
 
 @pytest.mark.parametrize(
