@@ -6,12 +6,19 @@ import functools
 import os
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from statistics import mean
+
+import psutil
 
 from pipeline.plan.runs import shape_of
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Machine, Speed
 from pipeline.study.context import Context
 from pipeline.study.folder import StudyError
+from training.devices.spawned import spawned_processes, started_quietly
+from training.parameters import model_size
 from training.spec import Initial, RunSpec
 
 SECONDS = 20.0
@@ -53,30 +60,53 @@ def measure_machine(context: Context, log: Callable[[str], object]) -> None:
     known = machine and (machine.chose_precision or question.precision == machine.precision)
     if known or (configured and question.launcher.elsewhere):
         return
-    from training.engines import device_name, fast_precisions, measured_speed, plain_engine  # they load torch
+    from training.engines import device_name, fast_precisions  # they load torch
 
     target, threads, parallel = question.model.name, question.launcher.threads, question.parallel
     precisions = [question.precision] if configured else fast_precisions()
-    log(f"measuring the speed of {len(context.models)} models, about {SECONDS:.0f} s")
+    together = 1 if gpus() else workers(question) * parallel.processes
+    side_by_side = f", in {together} processes at once" if together > 1 else ""
+    log(f"measuring the speed of {len(context.models)} models, about {SECONDS:.0f} s{side_by_side}")
+    limit = SECONDS / (len(precisions) + len(context.models) - 1)
+    with spawned_processes(together) as pool:
 
-    def speed(name: str, precision: str) -> float:
-        shape, batch = shape_of(context, context.models[name]), question.target.global_batch
-        spec = RunSpec(
-            "continual", shape, Initial(), {}, {}, question.sequence_length, batch, steps=1, schedule=(),
-            optimizer=question.optimizer, precision=precision, objective=question.objective,
-        )  # fmt: skip
-        batch = parallel.micro_batch(batch, question.launcher.micro_batch)
-        limit = SECONDS / (len(precisions) + len(context.models) - 1)
-        return measured_speed(spec, plain_engine(spec, batch), batch, threads, limit) or 0.0
+        def speed(name: str, precision: str) -> float:
+            shape, batch = shape_of(context, context.models[name]), question.target.global_batch
+            spec = RunSpec(
+                "continual", shape, Initial(), {}, {}, question.sequence_length, batch, steps=1, schedule=(),
+                optimizer=question.optimizer, precision=precision, objective=question.objective,
+            )  # fmt: skip
+            batch = parallel.micro_batch(batch, question.launcher.micro_batch)
+            return _speed_of_process(spec, batch, threads, limit, together, pool)
 
-    of_target = {precision: speed(target, precision) for precision in precisions}
-    measured = {precision: round(of_precision) for precision, of_precision in of_target.items()}
-    precision = max(measured, key=measured.__getitem__) if all(measured.values()) else precisions[-1]
-    of_process = {name: of_target[precision] if name == target else speed(name, precision) for name in context.models}
-    of_worker = {name: round(each * parallel.processes) for name, each in of_process.items() if each}
+        of_target = {precision: speed(target, precision) for precision in precisions}
+        measured = {precision: round(of_precision) for precision, of_precision in of_target.items()}
+        precision = max(measured, key=measured.__getitem__) if all(measured.values()) else precisions[-1]
+        of_model = {name: of_target[precision] if name == target else speed(name, precision) for name in context.models}
+    of_worker = {name: round(each * parallel.processes) for name, each in of_model.items() if each}
     # A forward pass has a third of a step's FLOPs.
     speeds = {name: Speed(training, 3 * training) for name, training in of_worker.items()}
     unmeasured = {} if configured else dict.fromkeys(("fp32", "bf16"), 0)
     Machine(precision, speeds, unmeasured | measured, device_name()).write(study)
     listed = ", ".join(f"{name} {value:,} tokens/s" if value else f"{name} ?" for name, value in measured.items())
     log(f"precision: {precision} ({listed} on {threads} thread, {target}, not compiled)")
+
+
+def _speed_of_process(
+    spec: RunSpec, batch: int, threads: int, limit: float, together: int, pool: ProcessPoolExecutor
+) -> float:
+    """Tokens a second of one process while so many measure at once, as training does; 0: it is not known."""
+    from training.engines import BYTES_A_PARAMETER, measured_speed, plain_engine  # they load torch
+
+    bytes_of_one = BYTES_A_PARAMETER * model_size(spec.model, spec.sequence_length).total
+    together = min(together, psutil.virtual_memory().available // bytes_of_one)
+    arguments = (spec, plain_engine(spec, batch), batch, threads, limit)
+    if together <= 1:
+        return measured_speed(*arguments) or 0.0
+    try:
+        with started_quietly():
+            futures = [pool.submit(measured_speed, *arguments) for _ in range(together)]
+        speeds = [future.result() or 0.0 for future in futures]
+    except BrokenProcessPool:  # One was killed, as when memory runs out.
+        return 0.0
+    return mean(speeds) if all(speeds) else 0.0

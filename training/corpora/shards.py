@@ -10,18 +10,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import multiprocessing
 import os
 import shutil
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from training.corpora.documents import CorpusError, in_validation
@@ -30,7 +26,8 @@ from training.corpora.reader import Documents, Reader, Shard
 from training.corpora.readers import open_reader
 from training.corpora.source import Generation, Source
 from training.corpora.store_writer import Part, PartWriter, Tokenisation, part_totals, read_parts
-from training.corpora.tokenizer import Chunk, Encoder, environment
+from training.corpora.tokenizer import Chunk, Encoder
+from training.devices.spawned import spawned_processes, started_quietly
 from training.durable import flush_folder, locked_folder, write_whole
 
 PART_BYTES = 1_000_000_000
@@ -217,59 +214,17 @@ def run_shards(corpus: ShardedCorpus, workers: int | None, numbers: Sequence[int
         if number not in apart:
             corpus.tokenise(number, report, wide=workers > 1)
     if apart:
-        with _processes(min(workers, len(apart))) as pool:
-            with _started_quietly():
+        with spawned_processes(min(workers, len(apart))) as pool:
+            with started_quietly():
                 futures = {pool.submit(_tokenise_apart, corpus.folder, number): number for number in apart}
-            for future in as_completed(futures):
-                report(futures[future], *future.result(), 1.0)
-
-
-@contextlib.contextmanager
-def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    others = {*multiprocessing.active_children()}
-    # Not forked, because this process has threads.
-    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _begin)
-    try:
-        yield pool
-    except BrokenProcessPool as error:
-        raise CorpusError(
-            "a tokenising process was killed, as when memory runs out; try again with fewer processes, "
-            "RAYON_NUM_THREADS=1"
-        ) from error
-    finally:
-        # A shard can be killed at any moment, and these have none left or one that cannot be used.
-        for process in {*multiprocessing.active_children()} - others:
-            process.kill()
-        pool.shutdown()
-
-
-@contextlib.contextmanager
-def _started_quietly() -> Iterator[None]:
-    """Start processes that get no signal before `_begin`, and do not import the caller's script: it needs no guard."""
-    main = sys.modules["__main__"]
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        # Importing numpy starts a thread a core.
-        with environment("OMP_NUM_THREADS", "1"):
-            yield
-    finally:
-        sys.modules["__main__"] = main
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def _begin() -> None:
-    # Ctrl-C reaches the whole process group, and the parent decides.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+            try:
+                for future in as_completed(futures):
+                    report(futures[future], *future.result(), 1.0)
+            except BrokenProcessPool as error:
+                raise CorpusError(
+                    "a tokenising process was killed, as when memory runs out; try again with fewer processes, "
+                    "RAYON_NUM_THREADS=1"
+                ) from error
 
 
 def _tokenise_apart(folder: Path, number: int) -> tuple[int, int]:

@@ -7,7 +7,6 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from training.corpora.documents import CorpusError, json_hash
 from training.corpora.near_duplicates import KEPT, Screen
+from training.devices.spawned import environment
 from training.durable import whole_folder, write_whole
 
 if TYPE_CHECKING:
@@ -221,15 +221,3 @@ class Encoder:
         encodings = iter(self._backend.encode_batch_fast(kept, add_special_tokens=False))
         ids = [next(encodings).ids if verdict == KEPT else [] for verdict in verdicts]
         return Encoded([np.array(one, np.uint32) for one in ids], [len(text.encode()) for text in texts], verdicts)
-
-
-@contextmanager
-def environment(name: str, value: str) -> Iterator[None]:
-    """Set a variable of the environment inside the block."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        os.environ.pop(name)
-        os.environ |= {} if before is None else {name: before}

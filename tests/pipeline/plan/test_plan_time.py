@@ -131,8 +131,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def measure(folder: Path, *words: str) -> tuple[str, Machine | None]:
-    """The precision that prepare finds for a study in a folder, and what it measured."""
-    question, study = read_question([*WORDS, *words]), Study(folder)
+    """The precision that prepare finds for a study in a folder, and what it measured, in this process alone."""
+    question, study = read_question([*WORDS, "launcher.workers=1", *words]), Study(folder)
     measure_machine(dataclasses.replace(estimate(question), study=study, given_precision=None), str)
     context = Context(question, study)
     return context.precision, context.machine
@@ -192,7 +192,7 @@ def test_a_configured_precision_is_not_measured_for_other_machines(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_prepare_measures_every_model(texts: Path, tmp_path: Path) -> None:
+def test_prepare_measures_every_model_in_as_many_processes_as_workers(texts: Path, tmp_path: Path) -> None:
     words = small_words(
         texts, tmp_path, "precision=auto", "launcher.workers=2", without=("precision", "launcher.workers")
     )

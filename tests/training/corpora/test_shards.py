@@ -200,7 +200,7 @@ def test_shards_that_are_there_are_not_made_again_and_a_merge_goes_on(making, tm
         with pytest.raises(KeyboardInterrupt):
             making("out", 2)
     monkeypatch.setattr("training.corpora.shards.ShardedCorpus.tokenise", None)
-    monkeypatch.setattr("training.corpora.shards.ProcessPoolExecutor", None)
+    monkeypatch.setattr("training.corpora.shards.spawned_processes", None)
     with monkeypatch.context() as patch:
         # Killed after the merge, while the shards are removed.
         patch.setattr("training.corpora.corpus_store.shutil.rmtree", interrupted)
