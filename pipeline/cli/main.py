@@ -55,7 +55,7 @@ def run(arguments: Sequence[str], loaded: Callable[[], object] = lambda: None) -
         else:
             module.print_keys(verb)
         return 0
-    return import_module("pipeline.cli.verbs").run_verb(verb, rest, "--debug" in arguments, loaded)
+    return import_module("pipeline.cli.dispatch").run_verb(verb, rest, "--debug" in arguments, loaded)
 
 
 if __name__ == "__main__":

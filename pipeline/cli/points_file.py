@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 
 from fitting import LAWS, problems
-from pipeline.question.messages import ConfigError
-from pipeline.study.folder import StudyError
+from pipeline.question.messages import ConfigError, StudyError
 
 UNITS = {
     "N": "billions of parameters",

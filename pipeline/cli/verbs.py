@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -17,7 +15,6 @@ from pipeline.cli.table_studies import make_all_tables, tables
 from pipeline.cli.verb_table import VERBS
 from pipeline.goals.registry import goal_of, question_of_study, read_question
 from pipeline.launch.downstream import evaluate_tasks, task_table
-from pipeline.launch.exit_codes import exit_code_of
 from pipeline.launch.launcher import LAUNCHERS, launch
 from pipeline.plan.validation_documents import choose_validation
 from pipeline.plan.write import write_plan
@@ -41,28 +38,9 @@ _STUDY_KEYS = {"experiment", "name", "points", "tables.points", "corpora"}
 """Keys that name the study of `cptlaw tables`."""
 
 
-def run_verb(verb: str, words: list[str], debug: bool, loaded: Callable[[], object]) -> int:
-    """Exit code of a verb; an error is a line on stderr. `loaded` is called before anything is written."""
-    try:
-        return int(_run_words(verb, words, Console(), loaded))
-    except (Exception, KeyboardInterrupt) as error:
-        known = exit_code_of(error)
-        if debug and known is None:
-            raise
-        code, line = known or (Exit.CRASH, f"{type(error).__name__}: {error} (--debug shows where)")
-    if debug:
-        traceback.print_exc()
-    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(line)
-    return code
-
-
-def _run_words(verb: str, words: list[str], console: Console, loaded: Callable[[], object]) -> Exit:
+def run_words(verb: str, words: list[str], console: Console, loaded: Callable[[], object]) -> Exit:
+    """Read the question from the words, and carry the verb out; `loaded` is called before anything is written."""
     keys = {word.split("=")[0] for word in words}
-    module = "fit_table" if verb == "fit" and any(word.startswith("points=") for word in words) else VERBS[verb].module
-    if module:
-        own = import_module(f"pipeline.cli.{module}")
-        loaded()
-        return own.carry_out(words, console)
     if verb == "train" and keys & _HYDRA_FLAGS:
         loaded()
         return sweep.run_sweep(words)

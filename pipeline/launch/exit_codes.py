@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 
-from pipeline.question.messages import ConfigError
-from pipeline.study.folder import StudyError
+from pipeline.question.messages import ConfigError, StudyError
 from training.attempt import LeaseLostError
 from training.corpora.documents import CorpusError
 from training.run import DISK_ERRORS, Exit

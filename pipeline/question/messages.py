@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
-from hydra.errors import OverrideParseException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from rich.table import Table
@@ -27,13 +26,18 @@ class ConfigError(ValueError):
         self.lines = list(lines)
 
 
+class StudyError(ValueError):
+    """A study folder, or another file of the user, that cannot be used; one line."""
+
+
 def one_line(error: Exception, schema: type = Question) -> str:
     """A message of Hydra or OmegaConf as one line: the key, the value, what is allowed."""
     text, cause = str(error), str(error.__cause__ or error)
-    if isinstance(error, OverrideParseException):
-        key, _, value = error.override.partition("=")
+    # An OverrideParseException, for which Hydra is not loaded.
+    if override := getattr(error, "override", None):
+        key, _, value = override.partition("=")
         quoted = value.replace('"', '\\"')
-        return f"{error.override}: cannot be read as key=value; quote the value: '{key}=\"{quoted}\"'"
+        return f"{override}: cannot be read as key=value; quote the value: '{key}=\"{quoted}\"'"
     full = re.search(r"full_key: (\S+)", cause)
     key = full.group(1) if full else ""
     if re.search(r"Key '[^']+' (is )?not in", cause):

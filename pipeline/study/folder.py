@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from pipeline.question.loading import END, START, load_question
-from pipeline.question.messages import ConfigError
+from pipeline.question.messages import ConfigError, StudyError
 from pipeline.question.schema import ROLES, Question
 from training.durable import as_counted_lines, read_counted_lines, write_whole
 from training.run import state_of
@@ -25,10 +25,6 @@ IMPORTED = "imported"
 
 KEPT = r"law=|law\.|goal=|goal\.|bootstrap=|confirm\.|design\.|target\."
 """How an override of fit, recommend or confirm begins that later commands about the study need too."""
-
-
-class StudyError(ValueError):
-    """A study folder that cannot be used; one line."""
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import fitting
 from pipeline.cli.fit_table import TableFit
 from pipeline.cli.main import run
+from pipeline.cli.words import key_and_value
 from tests.fitting.synthetic import TRUE, grid, measured
 
 COLUMNS = "columns={N: params_b, D: tokens_b, loss: val_loss, run: name}"
@@ -194,10 +199,24 @@ def test_help_teaches_it(capsys) -> None:
     assert "cptlaw fit points=runs.csv 'law=[dcpt,chinchilla]' columns='{N: params_b" in capsys.readouterr().out
 
 
-def test_it_does_not_load_torch(file: Path) -> None:
-    script = (
-        f"import sys; from pipeline.cli.main import run; code = run(['fit', 'points={file}', "
-        f"'law=chinchilla', '{COLUMNS}', 'bootstrap=0']); assert code == 0 and 'torch' not in sys.modules"
-    )
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, text=True)
-    assert found.returncode == 0, found.stderr
+def test_it_waits_for_no_library_but_those_of_fitting(file: Path) -> None:
+    words = [*("-X", "importtime", "-m", "pipeline.cli.main", "fit"), f"points={file}", "law=chinchilla", COLUMNS]
+    for command in (["-X", "importtime", "-c", "import fitting"], [*words, "bootstrap=0"]):
+        found = subprocess.run([sys.executable, *command], capture_output=True, check=True, text=True)
+        loaded = {line.split("|")[-1].strip().split(".")[0] for line in found.stderr.splitlines()}
+        assert {"numpy", "scipy", "pandas"} <= loaded
+        assert not loaded & {"torch", "transformers", "hydra", "plotly", "wandb", "jinja2", "pydantic", "datasets"}
+
+
+@settings(deadline=None)
+@given(
+    text=st.text("ab1-+._e0:,[]{}'\" \\/*()$%@?|~=!\t", max_size=8) | st.from_regex(r"\[(\w+,)*\w\]", fullmatch=True)
+)
+def test_a_value_is_read_as_hydra_reads_it(text: str) -> None:
+    try:
+        (expected,) = OverridesParser.create().parse_overrides([f"law={text}"])
+    except HydraException:
+        with pytest.raises(HydraException):
+            key_and_value(f"law={text}")
+    else:
+        assert repr(key_and_value(f"law={text}")[1]) == repr(expected.value())
