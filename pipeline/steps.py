@@ -59,6 +59,8 @@ def plan(context: Context, console: Console) -> Exit:
     else:
         context = estimate(question)
         runs = goal.runs(context)
+    notes = goal.plan_notes(context, runs)
+    print_items(notes.asked, console)
     console.print(cost_table(context, runs))
     for note in filter(None, (cost.evaluation_note(runs, question), cost.variant_note(runs, question))):
         console.print(note, highlight=False, soft_wrap=True)
@@ -72,7 +74,7 @@ def plan(context: Context, console: Console) -> Exit:
         console.print(f"{len(runs)} runs, {done} of them done already; written to {study.plan_file}", highlight=False)
         if runs:
             console.print("start them: cptlaw train with the same overrides; watch them: cptlaw status")
-    print_items(shown(goal.plan_notes(context)), console)
+    print_items(shown(notes), console)
     return Exit.DONE
 
 
@@ -85,7 +87,9 @@ def train(context: Context, console: Console) -> Exit:
     """Train the plan of the question, or one run of it; of a staged goal every stage."""
     question, study, goal = context.question, context.study, goal_of(context.question)
     if question.dry_run:
-        return launcher_of(question).show(context, planned_now(context), console)
+        runs = planned_now(context)
+        print_items(goal.plan_notes(context, runs).asked, console)
+        return launcher_of(question).show(context, runs, console)
     if question.run is not None and study.plan_file.exists():
         return launch(context, console)
     trained: set[str] | None = None

@@ -44,6 +44,8 @@ class Stage:
 class PlanNotes:
     """What a plan will come to beside the runs that are known."""
 
+    asked: Sequence[str] = ()
+    """The run that the question is about, and what its answer costs against it."""
     lines: Sequence[str] = ()
     stages: Sequence[Stage] = field(default_factory=list)
     """The cost of each stage of a search, with a last row for all; empty: no stages."""
@@ -71,8 +73,8 @@ class Goal(ABC):
     def runs(self, context: Context) -> list[PlannedRun]:
         """The runs that the fit reads, as far as they are known, in the order to start them."""
 
-    def plan_notes(self, context: Context) -> PlanNotes:
-        """What `cptlaw plan` says below the cost of the runs that are known."""
+    def plan_notes(self, context: Context, runs: Sequence[PlannedRun]) -> PlanNotes:
+        """What `cptlaw plan` says above and below the cost of the runs that are known."""
         return PlanNotes()
 
     def collect_stage(self, context: Context, log: Log) -> str:

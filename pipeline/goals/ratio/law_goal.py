@@ -23,6 +23,7 @@ from pipeline.goals.active.rounds import (
 )
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
 from pipeline.goals.ratio.answering_laws import CHANGE_LAW, AnsweringLaws, Solution, change_lines, mixture_changes
+from pipeline.goals.ratio.asked import asked_lines
 from pipeline.goals.ratio.confirm import Place, answer_to, compare, confirmation_runs, imported_runs
 from pipeline.question.design import is_active, peak_of, with_peak
 from pipeline.question.messages import ConfigError
@@ -73,7 +74,7 @@ class LawGoal(Goal):
     def is_staged(self, question: Question) -> bool:
         return is_active(question)
 
-    def plan_notes(self, context: Context) -> PlanNotes:
+    def plan_notes(self, context: Context, runs: Sequence[PlannedRun]) -> PlanNotes:
         question = context.question
         named: dict[str, list[str]] = {}
         for name, _, part in variants(question):
@@ -88,7 +89,7 @@ class LawGoal(Goal):
             )
         elif is_active(question):
             notes += plan_lines(context)
-        return PlanNotes(notes)
+        return PlanNotes([] if self.chooses_run else asked_lines(context, runs), notes)
 
     def collect_stage(self, context: Context, log: Log) -> str:
         if not is_active(context.question):

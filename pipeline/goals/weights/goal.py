@@ -60,7 +60,7 @@ class WeightsGoal(Goal):
             raise ConfigError(problems)
         return sorted(runs, key=lambda run: (run.role != "pretrain", -run.spec.tokens))
 
-    def plan_notes(self, context: Context) -> PlanNotes:
+    def plan_notes(self, context: Context, runs: Sequence[PlannedRun]) -> PlanNotes:
         """The cost of the search and of the confirmation, known before training; runs of several methods count once."""
         weights = context.question.weights
         stages = [Stage("pre-training", 1, first.spec.tokens)] if (first := shared_pretraining(context)) else []

@@ -368,7 +368,7 @@ def test_the_plan_describes_the_phases(switched: list[str]) -> None:
     words = [*switched, f"variants.same={{continual: {{phases: {SWITCH}}}}}", "variants.law={continual: {steps: 60}}"]
     words.append("variants.late={continual: {phases: [{share: 0.9}, {domain_ratio: 0.9}]}}")
     question = read_question(words)
-    notes = goal_of(question).plan_notes(estimate(question)).lines
+    notes = goal_of(question).plan_notes(estimate(question), []).lines
     assert notes[:3] == [
         "the mixture changes: 24 steps at the run's own ratio, then 6 steps at 70% code",
         "variants.law: the mixture changes: 48 steps at the run's own ratio, then 12 steps at 70% code",
@@ -376,7 +376,7 @@ def test_the_plan_describes_the_phases(switched: list[str]) -> None:
     ]
     assert str(notes[3]).startswith("the laws know runs of one mixture")
     plain = read_question([*switched, "continual.phases=[]", "variants={}"])
-    assert not goal_of(plain).plan_notes(estimate(plain)).lines
+    assert not goal_of(plain).plan_notes(estimate(plain), []).lines
 
 
 @pytest.mark.parametrize(

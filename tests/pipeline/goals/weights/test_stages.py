@@ -60,7 +60,7 @@ def test_runs_that_two_methods_want_are_one(tmp_path: Path) -> None:
     of = {name: {run.spec.hash for run in METHODS[name].runs(setting)} for name in ("ddo", "autoscale")}
     assert of["ddo"] < of["autoscale"] == {run.spec.hash for run in runs}
     assert len(runs) == len({run.name for run in runs}) == 28
-    lines = {stage.name: stage for stage in GOAL.plan_notes(setting).stages}
+    lines = {stage.name: stage for stage in GOAL.plan_notes(setting, []).stages}
     assert lines["shared, counted once"].runs == -14
     assert lines["all"].runs == 28 + 4 * 3
     assert lines["all"].tokens == sum(run.spec.tokens for run in runs) + 12 * setting.question.weights.target * 20 * 128
@@ -74,7 +74,7 @@ def test_equal_weights_are_compared_by_the_base_run_where_it_is_as_long(tmp_path
     uniform = METHODS["uniform"].propose(setting)
     known = {run.spec.hash for run in GOAL.runs(setting)}
     assert [run.spec.hash in known for run in confirmation_runs(setting, uniform)] == [True, True, False]
-    assert {stage.name: stage.runs for stage in GOAL.plan_notes(setting).stages}["all"] == 14 + 2 * 3 - 2
+    assert {stage.name: stage.runs for stage in GOAL.plan_notes(setting, []).stages}["all"] == 14 + 2 * 3 - 2
 
 
 def test_another_method_and_a_wider_grid_keep_what_is_there(tmp_path: Path) -> None:

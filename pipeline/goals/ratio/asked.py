@@ -1,0 +1,54 @@
+"""The run that a question is about, and what the advice costs against it, before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline.goals.active.candidates import budget, own_cost, pretraining_runs
+from pipeline.plan.cost import run_flops, run_seconds
+from pipeline.plan.runs import continual_run
+from pipeline.question.design import candidate_steps, is_active
+from pipeline.study.context import Context
+from pipeline.study.folder import PlannedRun
+from pipeline.study.number_format import duration, quantity
+
+
+def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
+    """The target run, the runs for the fit and the confirmation in percent of its cost, and how far the fit looks.
+
+    Args:
+        runs: those for the fit, as far as they are known.
+    """
+    question, active = context.question, is_active(context.question)
+    model, steps, confirm = question.model.name, question.target.steps, question.confirm
+    asked = continual_run(context, context.models[model], 0.5, steps, question.seed, "confirm")
+    speed = context.machine and context.machine.speeds.get(model)
+    seconds = run_seconds(asked.spec, speed)
+    took = f", {duration(seconds)} on one worker" if seconds else ""
+    flops = f"{run_flops(asked.spec):.2e}".replace("e+", "e")
+    size = f"{steps:,} steps of {question.target.global_batch:,} x {question.sequence_length:,} tokens"
+    parent = context.once(pretraining_runs).get(model)
+    own_past = {parent.spec.hash} if parent else set()
+    of_fit = sum(own_cost(context, run) for run in runs if run.role != "confirm" and run.spec.hash not in own_past)
+    cost = own_cost(context, asked)
+    fit = f"at most {_times(budget(context) / cost)}" if active else _times(of_fit / cost)
+    beside = f", beside the pre-training of {model}" if parent else ""
+    places = 1 + (len(confirm.around) or bool(confirm.neighbour))
+    count = places * confirm.seeds
+    follow = f"{count} such runs follow" if count > 1 else "1 such run follows"
+    longest = (
+        max(candidate_steps(question))
+        if active
+        else max((run.spec.steps for run in runs if run.role == "fit"), default=0)
+    )
+    lines = [
+        f"asked about: {model}, {size}: {quantity(asked.spec.tokens)} tokens, {flops} FLOPs{took}",
+        f"the runs for the fit cost {fit} that run{beside}; to confirm it, {follow}",
+    ]
+    if longest:
+        lines.append(f"horizon: that run has {steps / longest:.3g} times the steps of the longest run for the fit")
+    return lines
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.0%} of" if ratio < 2 else f"{ratio:.3g} times"

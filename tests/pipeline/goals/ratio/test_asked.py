@@ -1,0 +1,53 @@
+"""What a plan says first: the run that is asked about, and what the advice costs against it."""
+
+import pytest
+
+from pipeline.goals.ratio.asked import asked_lines
+from pipeline.goals.registry import goal_of, read_question
+from pipeline.plan.runs import estimate
+
+WORDS = [
+    "experiment=quickstart",
+    "precision=fp32",
+    "target.steps=600",
+    "evaluation_budget=1",
+    "design.budget_unit=tokens",
+]
+ASKED = "asked about: qwen2-0.7m, 600 steps of 16 x 128 tokens: 1.23 M tokens, "
+BESIDE = ", beside the pre-training of qwen2-0.7m; to confirm it, "
+
+
+@pytest.mark.parametrize(
+    ("words", "cost", "horizon"),
+    [
+        # A quarter of 1,228,800 tokens, whatever the first round chooses.
+        (["design.budget=307200"], f"at most 25% of that run{BESIDE}2 such runs follow", "1"),
+        (["design.budget=2457600", "confirm.neighbour=0"], f"at most 2 times that run{BESIDE}1 such run follows", "1"),
+        # Three ratios of half of its steps.
+        (
+            ["mixture.domain_ratio=[0.2,0.5,0.8]", "mixture.replicates=1", "ladder=[]", "confirm.seeds=2"],
+            f"150% of that run{BESIDE}4 such runs follow",
+            "2",
+        ),
+        (
+            ["design.budget=3e6", "design.lengths=[0.05,0.1]"],
+            f"at most 2.44 times that run{BESIDE}2 such runs follow",
+            "10",
+        ),
+    ],
+)
+def test_the_cost_is_said_against_the_run_that_is_asked_about(words: list[str], cost: str, horizon: str) -> None:
+    question = read_question([*WORDS, *words])
+    context = estimate(question)
+    lines = asked_lines(context, goal_of(question).runs(context))
+    assert lines[0].startswith(ASKED)
+    assert lines[1:] == [
+        f"the runs for the fit cost {cost}",
+        f"horizon: that run has {horizon} times the steps of the longest run for the fit",
+    ]
+
+
+def test_nothing_is_said_where_the_answer_chooses_the_run() -> None:
+    question = read_question(["experiment=quickstart", "precision=fp32", "goal=limited-data", "goal.domain_tokens=3e5"])
+    context = estimate(question)
+    assert not goal_of(question).plan_notes(context, []).asked
