@@ -6,9 +6,11 @@ A wandb agent starts it as a program: python pipeline/cli/sweep.py key=value ...
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import signal
 import sys
+from importlib import metadata
 from statistics import fmean
 from types import FrameType
 from typing import NoReturn
@@ -33,9 +35,18 @@ from training.durable import read_lines_whole
 from training.run import Exit
 from training.stop import SIGNALS
 
+PLUGINS = {"hydra-submitit-launcher": "hydra/launcher=submitit", "hydra-optuna-sweeper": "hydra/sweeper=optuna"}
+"""Package of the extra `sweeps` -> how the words that need it begin."""
+
 
 def run_sweep(words: list[str]) -> Exit:
     """Compose and run the jobs of `cptlaw train -m`, or what another flag of Hydra asks for."""
+    for word, package in itertools.product(words, PLUGINS):
+        if word.startswith(PLUGINS[package]):
+            try:
+                metadata.distribution(package)
+            except metadata.PackageNotFoundError:
+                raise ConfigError([f"{word}: needs {package}: pip install 'cptlaw[sweeps]'"]) from None
     store_groups()
     sys.argv = ["cptlaw train", *adding(words)]
     hydra.main(config_path="pkg://conf", config_name="config", version_base="1.3")(job)()

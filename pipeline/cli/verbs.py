@@ -21,6 +21,7 @@ from pipeline.plan.write import write_plan
 from pipeline.question.loading import selects_file
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
+from pipeline.show.report.page import refuse_without_plotly
 from pipeline.show.terminal import answer_line, print_items
 from pipeline.show.tracking.sync import sync
 from pipeline.steps import STEPS, answered_questions, go_on, planned_now, print_answer, steps_between
@@ -175,6 +176,7 @@ def track_sync(question: Question, console: Console) -> Exit:
 
 def quickstart(question: Question, console: Console) -> Exit:
     """All steps, and the answer."""
+    refuse_without_plotly()
     code = go_on(question, console)
     if code == Exit.DONE and not question.launcher.elsewhere:
         for single in answered_questions(question):

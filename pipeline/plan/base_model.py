@@ -12,6 +12,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from conf import options
@@ -90,6 +91,8 @@ def bring_model(name: str, data: Path, log: Callable[[str], object]) -> tuple[Pa
             raise SpecError(f"{folder}: holds a model of another file, {note.source}; remove it, or rename {path}")
         log(f"{folder}: converted already")
         return folder, note
+    if find_spec("gguf") is None:
+        raise SpecError(f"{name}: reading GGUF needs the package gguf: pip install 'cptlaw[gguf]'")
     models.mkdir(parents=True, exist_ok=True)
     # The lock removes what killed downloads left.
     with locked_folder(models), tempfile.TemporaryDirectory(dir=models, prefix=".download.", suffix=".part") as part:

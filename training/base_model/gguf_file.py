@@ -41,12 +41,10 @@ def read_gguf_header(path: Path) -> GGUFHeader:
     """Name, licence and quantisation of a GGUF file; all of its tensors must be there.
 
     Raises:
-        SpecError: the package gguf is missing; no such file, not GGUF, cut short, or a part.
+        SpecError: no such file, not GGUF, cut short, or a part.
     """
-    try:
-        import gguf
-    except ImportError:
-        raise SpecError(f"{path}: reading GGUF needs the package gguf: pip install 'cptlaw[gguf]'") from None
+    import gguf
+
     try:
         with path.open("rb") as stream:
             if stream.read(4) != b"GGUF":

@@ -27,12 +27,14 @@ def location(path: str | os.PathLike[str]) -> Path:
     """A local path, or the location of a URL like s3://bucket/texts, on any file system that fsspec knows.
 
     Raises:
-        CorpusError: a URL of an unknown file system, or of one whose package is missing.
+        CorpusError: a URL of an unknown file system, or one that needs a package which is not installed.
     """
     if not is_url(path):
         return Path(path)
-    from upath import UPath
-
+    try:
+        from upath import UPath
+    except ModuleNotFoundError:
+        raise CorpusError(f"{path}: URLs need universal-pathlib: pip install 'cptlaw[urls]'") from None
     try:
         # It has what is used here of a path, but is none by its type.
         return cast(Path, UPath(path))

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import os
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
+from pipeline.question.messages import StudyError
 from pipeline.show.report.colours import both, palette
 from pipeline.show.report.marks import TEMPLATE, Figure, Panel
 
@@ -78,7 +80,14 @@ def _file(name: str) -> Markup:
     return Markup((WEB / name).read_text())
 
 
+def refuse_without_plotly() -> None:
+    """Raise StudyError where a report could not show its figures."""
+    if find_spec("plotly") is None:
+        raise StudyError("report: the figures need plotly: pip install 'cptlaw[report]'")
+
+
 def _plotly() -> Markup:
+    refuse_without_plotly()
     from plotly.offline import get_plotlyjs  # takes long to load, and only pages with figures need it
 
     return Markup(get_plotlyjs())

@@ -73,11 +73,12 @@ def answer_summary(evidence: Evidence) -> dict[str, Any]:
 
 
 def _log(tracked: TrackedRun, evidence: Evidence) -> None:
+    page = study_page(evidence)  # Says what to install, where there is no plotly.
     import wandb
     from plotly.graph_objects import Figure
 
     run, study, folder = tracked.run, evidence.study, evidence.study.folder
-    run.log({"report": wandb.Html(study_page(evidence), inject=False)})
+    run.log({"report": wandb.Html(page, inject=False)})
     for name, figure in (("ratios", ratio_curves(evidence)), ("losses", loss_curves(evidence))):
         for panel in figure.panels if figure else []:
             run.log({f"{name}/{panel.group} {panel.title}".strip(): wandb.Plotly(Figure(panel.whole))})

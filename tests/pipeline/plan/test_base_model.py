@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -192,8 +191,6 @@ def test_bad_models_are_one_line_and_leave_nothing(
     (quantised / "config.json").write_text(json.dumps(config))
     assert "its weights are quantised (gptq); give its unquantised weights" in line(quantised)
 
-    monkeypatch.setitem(sys.modules, "gguf", None)
-    assert "pip install 'cptlaw[gguf]'" in line(file)
     assert refused(["model"], capsys, 2) == "cptlaw model: 0 models; allowed: one, see cptlaw model --help"
     assert "precision: no such key; allowed: data" in refused(["model", "smollm2-135m", "precision=1"], capsys, 2)
 

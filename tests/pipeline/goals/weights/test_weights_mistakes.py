@@ -78,9 +78,3 @@ def test_all_mistakes_come_at_once_and_nothing_is_written(capsys: pytest.Capture
     assert first == "weights.base: its weights sum to 0.9; allowed: 1"
     assert second.startswith("weights.target: 0; allowed: 1 or more")
     assert not list(tmp_path.iterdir())
-
-
-def test_regmix_names_the_extra_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.goals.weights.problems.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"regmix needs scikit-learn; pip install 'cptlaw\[regmix\]'"):
-        read_question(["goal=weights", "weights.methods=[regmix]"])

@@ -1,0 +1,73 @@
+"""What only one verb or one kind of source needs is an extra, and without it an error names the extra."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import sweep
+from tests.docs.pages import ROOT
+from tests.pipeline.small import refused
+from training.corpora.documents import CorpusError
+from training.corpora.locations import location
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def _names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[<>=\[]", one)[0] for one in requirements}
+
+
+def test_every_extra_that_a_message_names_is_one() -> None:
+    files = [
+        *ROOT.glob("*.md"),
+        *(path for top in ("pipeline", "training", "docs") for path in (ROOT / top).rglob("*")),
+    ]
+    named = {
+        extra
+        for path in files
+        if path.suffix in (".py", ".md")
+        for extra in re.findall(r"pip install 'cptlaw\[(\w+)\]'", path.read_text())
+    }
+    extras = PROJECT["optional-dependencies"]
+    assert named == {*extras} - {"dev"}
+    (all_of_them,) = (one for one in extras["dev"] if one.startswith("cptlaw["))
+    assert {*re.findall(r"\w+", all_of_them)} == {"cptlaw", *named}
+
+
+def test_what_the_project_is_for_is_always_there() -> None:
+    always = {"torch", "transformers", "datasets", "accelerate", "deepspeed", "hydra-core", "wandb", "scipy"}
+    assert always <= _names(PROJECT["dependencies"])
+    assert "pytest" in _names(PROJECT["optional-dependencies"]["dev"])
+
+
+def test_without_an_extra_its_name_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for package in ("upath", "plotly", "gguf", "sklearn"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(CorpusError, match=r"^s3://a/b: URLs need universal-pathlib: pip install 'cptlaw\[urls\]'$"):
+        location("s3://a/b")
+    words = ["quickstart", f"studies={tmp_path}", f"data={tmp_path}"]
+    assert refused(words, capsys, 3) == "report: the figures need plotly: pip install 'cptlaw[report]'"
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "model.gguf").touch()
+    for name in ("smollm2-135m", f"{tmp_path / 'model.gguf'}"):
+        line = f"{name}: reading GGUF needs the package gguf: pip install 'cptlaw[gguf]'"
+        assert refused(["model", name, f"data={tmp_path}"], capsys, 3) == line
+    assert "regmix needs scikit-learn; pip install 'cptlaw[regmix]'" in refused(
+        ["plan", "goal=weights", "weights.methods=[regmix]"], capsys, 2
+    )
+    monkeypatch.setattr(metadata.Distribution, "from_name", _absent)
+    for package, word in sweep.PLUGINS.items():
+        line = f"{word}_x: needs {package}: pip install 'cptlaw[sweeps]'"
+        assert refused(["train", "-m", "experiment=quickstart", f"{word}_x"], capsys, 2) == line
+
+
+def _absent(name: str) -> metadata.Distribution:
+    raise metadata.PackageNotFoundError(name)
