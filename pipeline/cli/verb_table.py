@@ -35,6 +35,7 @@ VERBS = {
     "laws": Verb("the laws that can be fitted; laws NAME: equation, parameters, columns, source", module="laws"),
     "fit": Verb("fit the laws, with intervals; points=FILE fits any table of losses", True),
     "recommend": Verb("answer the goal: domain ratio, interval, predicted losses", True),
+    "predict": Verb("losses of a run of any length, peak and mixture by the fits; domain_ratio=0.3", module="predict"),
     "confirm": Verb("train runs that the fit has not seen, and compare them with the prediction", True),
     "refine": Verb("choose and train one more round of runs, and answer again", True),
     "report": Verb("write report.html", True),

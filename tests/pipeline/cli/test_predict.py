@@ -1,0 +1,66 @@
+"""Predictions of a study's laws from the command line: those of its recommendation, and of runs beyond it."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.main import run
+from pipeline.study.artifacts import Recommendation
+from pipeline.study.folder import Study
+
+pytestmark = pytest.mark.slow
+KEPT = Path(__file__).parents[3] / "docs/results/base-model-medical"
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A kept study, fitted with one law and answered again."""
+    folder = tmp_path_factory.mktemp("studies") / "kept"
+    shutil.copytree(KEPT, folder)
+    assert run(["fit", str(folder), "law=[transfer-open-saturating]", "bootstrap=8"]) == 0
+    assert run(["recommend", str(folder)]) == 0
+    return Study(folder)
+
+
+def test_the_run_of_the_recommendation_is_predicted_as_it_predicts(study: Study, capsys) -> None:
+    answer = Recommendation.read(study)
+    assert answer.mixture is not None
+    peak = answer.peak_learning_rate or 0.0
+    before = (study.folder / "study.yaml").read_text()
+    words = [f"domain_ratio=[{answer.mixture['domain']}]", f"target.peak_learning_rate={peak}"]
+    assert run(["predict", str(study.folder), *words]) == 0
+    printed = capsys.readouterr().out
+    for corpus, loss in answer.predicted.items():
+        (row,) = re.findall(rf"{corpus} .* (\d\.\d+) .* (\d\.\d+) to (\d\.\d+)", printed)
+        # The answer keeps three digits of its domain ratio.
+        assert list(map(float, row)) == pytest.approx([loss.loss, loss.low, loss.high], abs=1e-3)
+    assert "horizon: 3 times the most tokens of a fitted run" in printed
+    assert (study.folder / "study.yaml").read_text() == before
+
+
+def test_a_longer_run_is_farther_and_less_certain(study: Study, capsys) -> None:
+    widths = []
+    for steps in (120, 1200):
+        assert run(["predict", str(study.folder), "domain_ratio=0.2", f"target.steps={steps}"]) == 0
+        printed = capsys.readouterr().out
+        assert f"smollm2-135m, {steps:,} steps" in printed
+        assert f"horizon: {3 * steps / 120:g} times" in printed
+        low, high = map(float, re.findall(r"(\d\.\d+) to (\d\.\d+)", printed)[1])
+        widths.append(high / low)
+    assert widths[0] < widths[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        ([], ["domain_ratio: not given; allowed: 0 to 1, or a list: domain_ratio=[0.1,0.3]"]),
+        (["domain_ratio=[0.5,2,a]"], ["domain_ratio: 2; allowed: 0 to 1", "domain_ratio: 'a'; allowed: 0 to 1"]),
+        (["domain_ratio=0.5", "target.stpes=3"], ["target.stpes: no such key; did you mean target.steps?"]),
+    ],
+)
+def test_mistakes_are_a_line_each(study: Study, words: list[str], lines: list[str], capsys) -> None:
+    capsys.readouterr()
+    assert run(["predict", str(study.folder), *words]) == 2
+    assert capsys.readouterr().err.splitlines() == lines
