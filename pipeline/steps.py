@@ -136,7 +136,7 @@ def recommend(context: Context, console: Console) -> Exit:
     """Answer the goal and write recommendation.json; CRASH where nothing meets it."""
     goal = goal_of(context.question)
     answer = goal.recommend(context, console.print)
-    print_items(shown(answer, context.question), console)
+    print_items(shown(answer, context.fresh()), console)
     for line in goal.what_would_sharpen(context, answer, console.print):
         console.print(f"note: {line}", highlight=False, markup=False, soft_wrap=True)
     return Exit.CRASH if isinstance(answer, Recommendation) and answer.mixture is None else Exit.DONE
@@ -166,7 +166,7 @@ def confirm(context: Context, console: Console) -> Exit:
             code = launch(context, console, runs)
             if code != Exit.DONE or not ended():
                 return code  # DONE: they are queued, and behind them the job that compares.
-    print_items(shown(goal.confirm(context.fresh(), runs)), console)
+    print_items(shown(goal.confirm(context.fresh(), runs), context.fresh()), console)
     return Exit.DONE
 
 
@@ -219,10 +219,7 @@ def _is_confirmed(context: Context) -> bool:
     study, question = context.study, context.question
     if not is_confirmed(study, context.plan) or question.goal_kind.many_domains:
         return is_confirmed(study, context.plan)
-    ratio = (Recommendation.read(study).mixture or {}).get(question.corpora.domain)
-    confirmation = Confirmation.read(study)
-    at_answer = any(ratio is not None and abs(row.domain_ratio - ratio) < 5e-4 for row in confirmation.confirmations)
-    return at_answer and confirmation.outcome.tolerance in (None, question.goal.tolerance)
+    return Confirmation.read(study).is_of(Recommendation.read(study), question.corpora.domain)
 
 
 STEPS = {

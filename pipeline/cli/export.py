@@ -56,9 +56,12 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     plan = training_plan(question, study_of(question), int(counts["devices"]), int(counts["micro_batch"]))
     text, missing = FORMATS[name](plan)
     missing = [*missing, *never_expressed(plan)]
-    about = [f"{name}: the recommended run of {plan.study}, {plan.tokens:,} tokens, by cptlaw export", *plan.facts]
+    run = "predicted" if plan.unknown else "recommended"
+    about = [f"{name}: the {run} run of {plan.study}, {plan.tokens:,} tokens, by cptlaw export", *plan.facts]
     about += [f"not expressed: {line}" for line in missing]
     text = "".join(f"# {' '.join(line.split())}\n" for line in about) + text
+    if plan.unknown:
+        print(plan.unknown, file=sys.stderr)
     for line in missing:
         print(f"not expressed: {line}", file=sys.stderr)
     if "output" in own:

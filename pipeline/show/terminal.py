@@ -8,7 +8,7 @@ from rich.console import Console
 
 from pipeline.goals.goal import FitSummary, PlanNotes
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
-from pipeline.question.schema import Question
+from pipeline.show.conclusion import conclusion_of
 from pipeline.show.table import Table
 from pipeline.show.tables import answer_table, confirmation_table, mean_errors_table, recommendation_table
 from pipeline.show.weights_tables import comparison_items, notes, stages_table, weights_table
@@ -17,17 +17,22 @@ from pipeline.study.context import Context
 from pipeline.study.number_format import quantity
 
 
-def shown(content: object, question: Question | None = None) -> list[Table | str]:
-    """What an artifact of a step looks like on the terminal: tables, and lines of plain text, in their order."""
+def shown(content: object, context: Context | None = None) -> list[Table | str]:
+    """What an artifact of a step looks like on the terminal: tables, and lines of plain text, in their order.
+
+    `context`: of a recommendation and its confirmation, whose conclusion is the last line.
+    """
     match content:
         case PlanNotes():
             return [*content.lines, *([stages_table(content.stages)] if content.stages else [])]
         case FitSummary():
             return [*([] if content.held_out is None else [mean_errors_table(content.held_out)]), *content.notes]
-        case Recommendation() if question is not None:
-            return [recommendation_table(content, question), *(f"note: {line}" for line in content.warnings)]
-        case Confirmation():
-            return [confirmation_table(content.confirmations), content.outcome.sentence]
+        case Recommendation() if context is not None:
+            notes_of = [f"note: {line}" for line in content.warnings]
+            return [recommendation_table(content, context.question), *notes_of, *conclusion_of(context).lines]
+        case Confirmation() if context is not None:
+            table = confirmation_table(content.confirmations)
+            return [table, content.outcome.sentence, *conclusion_of(context).lines]
         case WeightsRecommendation():
             return [weights_table(content), *(f"note: {line}" for line in notes(content))]
         case WeightsConfirmation():
@@ -41,13 +46,17 @@ def answer_items(context: Context) -> list[Table | str]:
     if question.goal_kind.many_domains:
         return [weights_table(WeightsRecommendation.read(study)), *comparison_items(WeightsConfirmation.read(study))]
     content, confirmation = Recommendation.read(study), Confirmation.read(study)
-    assert content.mixture is not None
-    interval = "" if content.low == content.high else f" (90%: {content.low:.1%} to {content.high:.1%})"
-    ratio = f"{content.mixture[question.corpora.domain]:.1%} {question.corpora.domain}{interval}"
-    run = f"{content.target.model}, {quantity(content.target.D * 1e9)} tokens"
-    title = f"{run}: continue with {ratio}, {content.binding}"
+    known = conclusion_of(context)
+    interval = (
+        "" if content.low == content.high or content.low is None else f"90%: {content.low:.1%} to {content.high:.1%}"
+    )
+    title = "; ".join(filter(None, [f"{content.target.model}, {quantity(content.target.D * 1e9)} tokens", interval]))
     rows = [row for row in confirmation.confirmations if row.recommended]
-    return [answer_table(title, content, rows, dict.fromkeys(content.law, ""), confirmation.outcome.sentence)]
+    note = confirmation.outcome.sentence
+    if not confirmation.is_of(content, question.corpora.domain):
+        rows, note = [], "The confirmation runs are of another answer: run cptlaw confirm again."
+    table = answer_table(f"{title}; {content.binding}", content, rows, dict.fromkeys(content.law, ""), note)
+    return [known.lines[0], table, *known.lines[1:]]
 
 
 def answer_line(context: Context) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 
 from annotated_types import Interval as Bounds
 
@@ -78,6 +79,14 @@ class Artifact:
         content = {"schema": self.SCHEMA, **dataclasses.asdict(self)}
         write_whole(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
         return path
+
+
+A = TypeVar("A", bound=Artifact)
+
+
+def read_if_there(kind: type[A], study: Study) -> A | None:
+    """An artifact of a study, None where it is not there yet; StudyError where it is damaged or of another schema."""
+    return kind.read(study) if kind.path(study).exists() else None
 
 
 @functools.cache
@@ -263,6 +272,17 @@ class Recommendation(Artifact, name="recommendation.json", verb="recommend", per
     """Corpus -> law -> number of points that it was fitted to."""
     changes: list[RecommendedChange] = field(default_factory=list)
     """One for each of goal.change_at."""
+    gain: Number | None = None
+    """Domain loss at the smallest fitted domain ratio less that at the answer, nats per token; None: not known."""
+
+    @property
+    def identity(self) -> str:
+        """A hash of what confirmation runs are compared with."""
+        decisive = {name: value for name, value in dataclasses.asdict(self).items() if name in _DECISIVE}
+        return hashlib.blake2b(json.dumps(decisive, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+_DECISIVE = ("goal", "law", "weights", "target", "mixture", "low", "high", "predicted", "peak_learning_rate")
 
 
 @dataclass(frozen=True)
@@ -346,3 +366,16 @@ class Confirmation(Artifact, name="confirmation.json", verb="confirm", per_goal=
     outcome: Outcome
     points: int | None = None
     """Number of points of all runs of the plan when they were compared; None: not known."""
+    answer: str = ""
+    """`Recommendation.identity` of what was confirmed; empty: not recorded."""
+
+    def is_of(self, answer: Recommendation, domain: str) -> bool:
+        """Whether it compares this answer, and not an earlier one or that to another question."""
+        if self.answer:
+            return self.answer == answer.identity
+        outcome, place = self.outcome, self.outcome.places[self.outcome.at]
+        kind, tolerance, target = answer.goal.kind, answer.goal.tolerance, answer.target
+        same = outcome.goal == kind and outcome.tolerance in (None, tolerance) and place.model == target.model
+        # The ratio is rounded down before the steps are worked out.
+        near = abs(place.steps - target.steps) <= 1 + 0.01 * target.steps
+        return same and near and abs(place.domain_ratio - (answer.mixture or {}).get(domain, -1.0)) < 5e-4

@@ -6,15 +6,18 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pipeline.goals.ratio.law_goal import LawGoal
+from pipeline.goals.registry import goal_of
 from pipeline.plan.prepare import sources_of
 from pipeline.plan.runs import data_folder
 from pipeline.question.design import with_peak
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import pieces
 from pipeline.question.schema import Question
-from pipeline.study.artifacts import Confirmation, Recommendation
+from pipeline.show.conclusion import conclusion_of
+from pipeline.study.artifacts import Confirmation, Recommendation, read_if_there
 from pipeline.study.context import Context
-from pipeline.study.folder import IMPORTED, Study, StudyError
+from pipeline.study.folder import IMPORTED, Study
 from training.corpora.documents import CorpusError
 from training.corpora.generated import samples_folder
 from training.corpora.manifest import Manifest, PreparedCorpus
@@ -89,6 +92,8 @@ class TrainingPlan:
     seed: int
     facts: tuple[str, ...]
     """What the study says of this run, a line each."""
+    unknown: str = ""
+    """Why the answer is not known yet, and what would tell; empty: it is known."""
 
     @property
     def accumulation(self) -> int:
@@ -113,10 +118,10 @@ def training_plan(question: Question, study: Study, devices: int, micro_batch: i
         StudyError: no recommendation, or one without a mixture.
         ConfigError: a schedule of other pieces than warm-up, constant and one decay; a batch that does not divide.
     """
-    answer = Recommendation.read(study)
+    context, goal = Context(question, study), goal_of(question)
+    answer = goal.answer(context) if isinstance(goal, LawGoal) else Recommendation.read(study)
+    assert answer.mixture is not None
     phase = with_peak(question, answer.peak_learning_rate).target_phase
-    if answer.mixture is None:
-        raise StudyError(f"{study.folder}: no mixture meets the goal ({answer.binding}); nothing to export")
     if question.model.path == IMPORTED and phase.global_batch == 1:
         line = f"sequence_length: not known of the imported runs, whose steps have {question.sequence_length:,} tokens"
         remedy = "give it and the sequences of a step: sequence_length=... target.global_batch=..."
@@ -139,9 +144,10 @@ def training_plan(question: Question, study: Study, devices: int, micro_batch: i
         peak=phase.peak_learning_rate,
         schedule=schedule_of(pieces(phase), answer.target.steps, phase.peak_learning_rate, before),
         optimizer=question.optimizer,
-        precision=Context(question, study).known_precision or "fp32",
+        precision=context.known_precision or "fp32",
         seed=question.seed,
-        facts=tuple(_facts(answer, study)),
+        facts=tuple(_facts(answer, context)),
+        unknown="" if (known := conclusion_of(context)).is_known else " ".join(known.lines),
     )
 
 
@@ -203,14 +209,18 @@ def _corpora(question: Question, mixture: dict[str, float]) -> Iterator[TrainerC
         yield TrainerCorpus(name, sources[name], weight, ratio, available)
 
 
-def _facts(answer: Recommendation, study: Study) -> list[str]:
+def _facts(answer: Recommendation, context: Context) -> list[str]:
+    known, study = conclusion_of(context), context.study
     lines = [
         f"{corpus}: loss {loss.loss:.4f} predicted, 90% prediction interval {loss.low:.4f} to {loss.high:.4f}"
         for corpus, loss in answer.predicted.items()
     ]
-    if Confirmation.path(study).exists():
-        lines.append(f"confirmation: {Confirmation.read(study).outcome.sentence}")
-    return [*lines, *(f"warning: {line}" for line in answer.warnings)]
+    made = read_if_there(Confirmation, study)
+    if made and made.is_of(answer, context.question.corpora.domain):
+        lines.append(f"confirmation: {known.verdict}; {known.inside}. {made.outcome.sentence}")
+    elif made:
+        lines.append("confirmation: of another answer; run cptlaw confirm again")
+    return [*known.lines, *lines, *(f"warning: {line}" for line in answer.warnings)]
 
 
 def never_expressed(plan: TrainingPlan) -> list[str]:

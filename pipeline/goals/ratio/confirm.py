@@ -48,34 +48,6 @@ class Place:
     steps: int
 
 
-def answer_to(context: Context, keys: Sequence[str]) -> Recommendation:
-    """The recommendation of a study. Raises StudyError: none, no answer, or the goal had others of these `keys`."""
-    question, study = context.question, context.study
-    recommendation, path = Recommendation.read(study), Recommendation.path(study)
-    changed = {}
-    for name in ("kind", *keys):
-        answered, value = (getattr(goal, name) for goal in (recommendation.goal, question.goal))
-        if answered != value:
-            changed[f"goal.{name}"] = (answered, value)
-    if changed:
-        own, other = (" ".join(f"{key}={pair[side]}" for key, pair in changed.items()) for side in (0, 1))
-        raise StudyError(
-            f"{path}: answers {own}, but {other} is asked; give {own} to confirm that answer, or run cptlaw recommend "
-            f"{study.folder} {other} before"
-        )
-    averaged = list(dict.fromkeys(law for of_law in recommendation.weights.values() for law in of_law))
-    if absent := [law for law in averaged if law not in question.law]:
-        raise StudyError(
-            f"{path}: the average of {', '.join(averaged)} answers, but {', '.join(absent)} is not among the laws of "
-            f"this command; give law=[{','.join(averaged)}] to it, or run cptlaw recommend {study.folder} before"
-        )
-    if recommendation.mixture is None:
-        raise StudyError(f"nothing to confirm: {recommendation.binding}; change the goal, and run cptlaw recommend")
-    if question.corpora.domain not in recommendation.mixture:
-        raise StudyError(f"{path}: of another question; run cptlaw recommend again")
-    return recommendation
-
-
 def imported_runs(context: Context, recommendation: Recommendation) -> list[PlannedRun]:
     """The confirmation runs that were trained elsewhere, those nearest to the recommended ratio first.
 
@@ -151,6 +123,7 @@ def compare(
         by_place.setdefault((run.model, run.spec.steps, tuple(run.spec.mixture.items())), []).append(run)
     rows = []
     for place in by_place.values():
+        place.sort(key=lambda run: run.spec.seed)
         run = place[0]
         target = find_target(question, points, run.model).lasting(run.spec.steps)
         for corpus in (question.corpora.general, question.corpora.domain):
@@ -178,7 +151,7 @@ def compare(
                     )
                 )  # fmt: skip
     known = sum(ended_points(study, context.plan).values())
-    confirmation = Confirmation(0.9, rows, outcome(question, recommendation, rows), points=known)
+    confirmation = Confirmation(0.9, rows, outcome(question, recommendation, rows), known, recommendation.identity)
     confirmation.write(study)
     return confirmation
 
@@ -198,8 +171,8 @@ def tolerance_outcome(question: Question, recommendation: Recommendation, rows: 
     """Judge the ratio at which the general loss increases by the tolerance; rows of the recommended place go first."""
     outcome, deciding = _deciding(question, rows, question.corpora.general, "domain_ratio")
     answer, tolerance = deciding[outcome.at], question.goal.tolerance
-    increases = np.array([row.seeds for row in deciding]) / answer.before - 1
-    increase = mean_of_seeds(increases[outcome.at])
+    increases = _seeds_in_common(deciding) / answer.before - 1
+    increase = mean_of_seeds(np.array(answer.seeds) / answer.before - 1)
     met = crossing(np.array([row.domain_ratio for row in deciding]), increases, tolerance)
     low, high = recommendation.low or 0.0, recommendation.high or 0.0
     verdict = NOT_CONFIRMED
@@ -207,7 +180,7 @@ def tolerance_outcome(question: Question, recommendation: Recommendation, rows: 
         verdict = UNDETERMINED
     elif increase.low <= tolerance <= increase.high:
         verdict = CONFIRMED
-    elif met is not None and met.low <= high and low <= met.high:
+    elif met is not None and np.fmin(met.low, met.value) <= high and low <= np.fmax(met.high, met.value):
         verdict = NEARBY
     where = f"At {percent(answer.domain_ratio)} {question.corpora.domain} the loss on {answer.corpus}"
     verb = "increased" if increase.value >= 0 else "changed"
@@ -233,7 +206,7 @@ def minimum_outcome(
     outcome, deciding = _deciding(question, rows, question.corpora.domain, axis)
     if len(deciding) == 1:
         return outcome
-    measured = around_optimum(np.array([row.seeds for row in deciding]), outcome.at)
+    measured = around_optimum(_seeds_in_common(deciding), outcome.at)
     low, high = interval[0] or 0.0, interval[1] or 0.0
     best = [row for row, among in zip(deciding, measured.among_best) if among]
     if len(best) == len(deciding):
@@ -272,6 +245,12 @@ def _deciding(
     undetermined = "Nothing was run beside the recommended place: set confirm.around."
     outcome = Outcome(question.goal.kind, corpus, len(deciding[at].seeds), at, places, UNDETERMINED, undetermined)
     return outcome, deciding
+
+
+def _seeds_in_common(rows: Sequence[ConfirmationRow]) -> np.ndarray:
+    """The losses (places, seeds) of as many seeds as every place has, the first ones, since seeds are paired."""
+    least = min(len(row.seeds) for row in rows)
+    return np.array([row.seeds[:least] for row in rows])
 
 
 def _judged(outcome: Outcome, verdict: str, parts: list[str]) -> Outcome:

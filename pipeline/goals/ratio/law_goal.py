@@ -24,7 +24,7 @@ from pipeline.goals.active.rounds import (
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
 from pipeline.goals.ratio.answering_laws import CHANGE_LAW, AnsweringLaws, Solution, change_lines, mixture_changes
 from pipeline.goals.ratio.asked import asked_lines
-from pipeline.goals.ratio.confirm import Place, answer_to, compare, confirmation_runs, imported_runs
+from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs, imported_runs
 from pipeline.question.design import is_active, peak_of, with_peak
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import describe_phases, pieces
@@ -177,6 +177,7 @@ class LawGoal(Goal):
                 corpus: {name: fit.n_points for name, fit in of_law.items()} for corpus, of_law in context.fits.items()
             },
             changes=changes,
+            gain=_gain(at_answer, answer),
         )
         recommendation.write(context.study)
         return recommendation
@@ -211,19 +212,62 @@ class LawGoal(Goal):
         )
         yield f"{line}: {runs}" if runs else line
 
+    def asked_otherwise(self, question: Question, answer: Recommendation) -> dict[str, tuple[object, object]]:
+        """Key -> its value in an answer and in the question, of the keys that it depends on and that differ."""
+        goals, target = (answer.goal, question.goal), answer.target
+        pairs = {f"goal.{name}": tuple(getattr(goal, name) for goal in goals) for name in ("kind", *self.keys)}
+        if not self.chooses_run:
+            batch = round(1e9 * target.D / target.steps * question.target.global_batch / question.tokens_per_step())
+            pairs |= {"model.name": (target.model, question.model.name)}
+            pairs |= {"target.steps": (target.steps, question.target.steps)}
+            pairs |= {"target.global_batch": (batch, question.target.global_batch)}
+        return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+    def answer(self, context: Context) -> Recommendation:
+        """The recommendation of a study. Raises StudyError: none, no mixture, or of another question."""
+        question, study = context.question, context.study
+        recommendation, path = Recommendation.read(study), Recommendation.path(study)
+        if changed := self.asked_otherwise(question, recommendation):
+            own, other = (" ".join(f"{key}={pair[side]}" for key, pair in changed.items()) for side in (0, 1))
+            raise StudyError(
+                f"{path}: answers {own}, but {other} is asked; give {own} to have that answer, or run cptlaw recommend "
+                f"{study.folder} {other} before"
+            )
+        averaged = list(dict.fromkeys(law for of_law in recommendation.weights.values() for law in of_law))
+        if absent := [law for law in averaged if law not in question.law]:
+            raise StudyError(
+                f"{path}: the average of {', '.join(averaged)} answers, but {', '.join(absent)} is not among the laws "
+                f"of this command; give law=[{','.join(averaged)}] to it, or run cptlaw recommend {study.folder} before"
+            )
+        if recommendation.mixture is None:
+            why = recommendation.binding
+            raise StudyError(f"{path}: no mixture meets the goal ({why}); change the goal, and run cptlaw recommend")
+        if question.corpora.domain not in recommendation.mixture:
+            raise StudyError(f"{path}: of another question; run cptlaw recommend again")
+        return recommendation
+
     def confirmation_runs(self, context: Context) -> list[PlannedRun]:
         _refuse_phases(context.question)
-        recommendation = answer_to(context, self.keys)
+        recommendation = self.answer(context)
         fitted = {run.spec.hash for run in context.plan if run.role == "fit"}
         context = context.asking(with_peak(context.question, recommendation.peak_learning_rate))
         return confirmation_runs(context, self.places(context.question, recommendation), fitted)
 
     def imported_runs(self, context: Context) -> list[PlannedRun]:
-        return imported_runs(context, answer_to(context, self.keys))
+        return imported_runs(context, self.answer(context))
 
     def confirm(self, context: Context, runs: list[PlannedRun]) -> Confirmation:
         collect(context.study, context.question.corpora.general)
         return compare(context.fresh(), runs, self.outcome)
+
+
+def _gain(laws: AnsweringLaws, answer: Solution) -> float | None:
+    """Domain loss at the smallest fitted domain ratio less that at the answer; of goal=trade-off."""
+    _, domain = laws.corpora
+    least, _ = laws.fit(domain).ranges.get("r", (1.0, 1.0))
+    if laws.question.goal.kind != "trade-off" or not answer.predicted or least >= (answer.domain_ratio or 0.0):
+        return None
+    return laws.loss(answer.target, domain, least)[0] - answer.predicted[domain][0]
 
 
 def _refuse_phases(question: Question) -> None:

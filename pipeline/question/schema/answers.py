@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from training.keys import Allowed, Count, Natural, OpenRatio, Ratio, RatioBelowOne, one_of
 
-TOLERANCE = Allowed("above -1, below 10; 0.03 is 3%, -0.03 a loss that falls by 3%", above=-1, below=10)
+TOLERANCE = Allowed("above -1, below 1: 0.02 is 2%, -0.02 a loss that falls by 2%", above=-1, below=1)
 PARTS = Allowed("parts of the run's steps, between 0 and 1, like [0.5, 0.8]", above=0, below=1)
 LENGTHS = Allowed("parts of target.steps, above 0, up to 1, like [0.25,0.5,1]", above=0, at_most=1)
 FACTORS = Allowed("multiples of target.peak_learning_rate, above 0, like [0.5,1,2]", above=0)

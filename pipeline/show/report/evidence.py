@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -15,19 +14,13 @@ from pipeline.goals.active.history import DesignRound, read_rounds
 from pipeline.goals.registry import goal_of
 from pipeline.question.design import with_peak
 from pipeline.question.schema import LawConfig, Question
+from pipeline.show.conclusion import Conclusion, conclude
 from pipeline.show.report.colours import BLACK, LAW_COLOURS
-from pipeline.study.artifacts import Artifact, Confirmation, ConfirmationRow, Outcome, Recommendation
+from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation, read_if_there
 from pipeline.study.context import Context
 from pipeline.study.fits import fit_file
-from pipeline.study.folder import PlannedRun, Study, StudyError
+from pipeline.study.folder import PlannedRun, StudyError
 from pipeline.study.target import Target, find_target
-
-A = TypeVar("A", bound=Artifact)
-
-
-def read_if_there(kind: type[A], study: Study) -> A | None:
-    """An artifact of a study, None where it is not there yet; StudyError where it is damaged or of another schema."""
-    return kind.read(study) if kind.path(study).exists() else None
 
 
 class Evidence:
@@ -107,21 +100,30 @@ class Evidence:
         return read_if_there(Recommendation, self.study)
 
     @cached_property
-    def _confirmation(self) -> Confirmation | None:
+    def _any_confirmation(self) -> Confirmation | None:
         return read_if_there(Confirmation, self.study)
 
     @cached_property
     def confirmations(self) -> list[ConfirmationRow]:
-        """Rows of confirmation.json."""
-        rows = self._confirmation.confirmations if self._confirmation else []
+        """Rows of confirmation.json, where it is of this answer."""
+        rows = self.confirmation.confirmations if self.confirmation else []
         return [row for row in rows if row.corpus in self.corpora and row.law in (*self.question.law, AVERAGE)]
 
     @cached_property
+    def confirmation(self) -> Confirmation | None:
+        """Content of confirmation.json, where it is of this answer."""
+        made, answer = self._any_confirmation, self.recommendation
+        return made if made and answer and made.is_of(answer, self.domain) else None
+
+    @property
     def outcome(self) -> Outcome | None:
-        """Whether they confirm the predicted optimum; None for confirmation runs of an earlier answer."""
-        outcome = self._confirmation and self._confirmation.outcome
-        known = outcome and outcome.corpus in self.corpora and (self.answered or self.recommendation is None)
-        return outcome if known else None
+        """Whether they confirm the predicted optimum."""
+        return self.confirmation and self.confirmation.outcome
+
+    @cached_property
+    def conclusion(self) -> Conclusion:
+        """What is known of the answer."""
+        return conclude(self.context, self.recommendation, self.confirmation)
 
     @cached_property
     def rounds(self) -> list[DesignRound]:
@@ -148,8 +150,10 @@ class Evidence:
             lines.append("There is no recommendation yet: run cptlaw recommend.")
         elif self.recommendation is None:
             lines.append("The recommendation is of another question: run cptlaw recommend again.")
-        if self._confirmation is None:
+        if self._any_confirmation is None:
             lines.append("The answer is not confirmed yet: run cptlaw confirm.")
+        elif self.confirmation is None and self.recommendation is not None:
+            lines.append("The confirmation runs are of another domain ratio or question: run cptlaw confirm again.")
         return lines
 
     @property
@@ -180,12 +184,8 @@ class Evidence:
 
     @property
     def answered(self) -> list[ConfirmationRow]:
-        """The confirmation's rows of the recommended law at the recommended ratio, of the model that is recommended."""
-        if self.recommendation is None or self.domain_ratio is None:
-            return []
-        model = self.recommendation.target.model
-        at = [row for row in self.confirmations if abs(row.domain_ratio - self.domain_ratio) < 5e-4]
-        return [row for row in at if row.recommended and row.model == model]
+        """The confirmation's rows of the recommended law at the recommended place."""
+        return [row for row in self.confirmations if row.recommended and row.run == self.confirmations[0].run]
 
 
 def predicted(evidence: Evidence, fit: Fit | LawAverage, frame: pd.DataFrame) -> np.ndarray:

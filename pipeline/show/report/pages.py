@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from pipeline.show.conclusion import Conclusion
 from pipeline.show.report.colours import CORPUS_COLOURS, GREY
-from pipeline.show.report.evidence import Evidence, read_if_there
+from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.marks import Figure, Key, axis, bar, dots, name_axis, panel
 from pipeline.show.report.page import links_beside, page
 from pipeline.show.report.study_page import study_page
 from pipeline.show.report.tables import record
 from pipeline.show.report.weights_page import weights_page
 from pipeline.show.table import Table
-from pipeline.study.artifacts import Confirmation, ConfirmationRow, Recommendation
+from pipeline.study.artifacts import ConfirmationRow, Recommendation, read_if_there
 from pipeline.study.context import Context
 from pipeline.study.folder import Study
 from pipeline.study.number_format import percent, quantity
@@ -50,7 +51,8 @@ class _Answer:
     content: Recommendation | None
     """Its recommendation.json; None: it has none."""
     confirmed: list[ConfirmationRow]
-    """Rows of confirmation.json, of the laws that answered."""
+    """Rows of confirmation.json, of the laws that answered, if it is of this answer."""
+    conclusion: Conclusion
 
     @property
     def domain_ratio(self) -> float | None:
@@ -65,7 +67,7 @@ class _Answer:
 def _domains_page(context: Context) -> str:
     """The page of a study of several domains: the answer for every domain, and a link to its page."""
     folder, question = context.study.folder, context.question
-    answers = [_read(folder, domain) for domain in question.corpora.domains]
+    answers = [_read(context, domain) for domain in question.corpora.domains]
     general, name = question.corpora.general, folder.resolve().name
     answered = sum(answer.content is not None for answer in answers)
     known = [answer for answer in answers if answer.domain_ratio is not None]
@@ -78,12 +80,14 @@ def _domains_page(context: Context) -> str:
     )  # fmt: skip
 
 
-def _read(folder: Path, domain: str) -> _Answer:
-    study = Study(folder, f"answers/{domain}")
-    content = read_if_there(Recommendation, study)
-    confirmation = read_if_there(Confirmation, study) if content else None
-    rows = [row for row in confirmation.confirmations if row.recommended] if confirmation else []
-    return _Answer(domain, study.answer("report.html"), content, rows)
+def _read(context: Context, domain: str) -> _Answer:
+    question = dataclasses.replace(
+        context.question, corpora=dataclasses.replace(context.question.corpora, domain=domain)
+    )
+    study = Study(context.study.folder, f"answers/{domain}")
+    evidence = Evidence(dataclasses.replace(context, question=question, study=study))
+    content, rows = read_if_there(Recommendation, study), [row for row in evidence.confirmations if row.recommended]
+    return _Answer(domain, study.answer("report.html"), content, rows, evidence.conclusion)
 
 
 def _sentence(answer: _Answer, name: str) -> str:
@@ -91,23 +95,18 @@ def _sentence(answer: _Answer, name: str) -> str:
         return f"{answer.domain}: not answered; cptlaw fit and recommend studies/{name} corpora.domain={answer.domain}."
     if answer.domain_ratio is None:
         return f"{answer.domain}: none, {answer.content.binding}."
-    return f"{answer.domain}: {percent(answer.domain_ratio)} ({answer.interval})."
+    return f"{answer.domain}: {answer.conclusion.headline} ({answer.interval})."
 
 
 def _card(folder: Path, answer: _Answer) -> tuple[str, str, str, str]:
     address = quote(answer.place) if (folder / answer.place).exists() else ""
     value, more = "not yet", "no recommendation"
     if answer.domain_ratio is not None:
-        value, more = f"{percent(answer.domain_ratio)} {answer.domain}", f"90% interval {answer.interval}"
-        more = f"{more}; {_confirmed(answer)}"
+        value = f"{percent(answer.domain_ratio)} {answer.domain}" if answer.conclusion.is_known else "not known yet"
+        more = f"90% interval {answer.interval}; confirmed: {answer.conclusion.verdict}"
     elif answer.content is not None:
         value, more = "none", answer.content.binding
     return answer.domain, value, more, address
-
-
-def _confirmed(answer: _Answer) -> str:
-    rows = [row for row in answer.confirmed if abs(row.domain_ratio - (answer.domain_ratio or 0.0)) < 5e-4]
-    return f"confirmed within {max(abs(row.relative_error) for row in rows):.2%}" if rows else "not confirmed"
 
 
 def _table(answers: list[_Answer], general: str) -> Table:
@@ -121,7 +120,7 @@ def _table(answers: list[_Answer], general: str) -> Table:
         run = f"{content.target.model}, {quantity(content.target.D * 1e9)} tokens"
         laws = ", ".join(dict.fromkeys(content.law.values()))
         ratio = ["none", ""] if answer.domain_ratio is None else [percent(answer.domain_ratio), answer.interval]
-        rows.append([answer.domain, run, laws, *ratio, *predicted, _confirmed(answer)])
+        rows.append([answer.domain, run, laws, *ratio, *predicted, answer.conclusion.verdict])
     columns = ["domain", "run", "laws", "domain ratio", "90% interval", "loss on it", f"loss on {general}"]
     title = "The answers, losses in nats per token with 90% intervals"
     return Table(title, [*columns, "confirmation"], rows, left=3)

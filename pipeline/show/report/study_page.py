@@ -24,7 +24,7 @@ def study_page(evidence: Evidence) -> str:
     figures = (ratio_curves, trade_off_curve, places, rounds, loss_curves, agreement)
     rows = evidence.confirmations
     return page(
-        "study.html", study.folder.resolve().name, headline(evidence), answer_sentence(evidence), explored,
+        "study.html", study.folder.resolve().name, evidence.conclusion.headline, answer_sentence(evidence), explored,
         evidence=evidence,
         links=links_beside(study.folder, study.answer("report.html"), bool(evidence.question.corpora.domains)),
         answer=_answer(evidence, content) if content else None,
@@ -37,19 +37,9 @@ def study_page(evidence: Evidence) -> str:
     )  # fmt: skip
 
 
-def headline(evidence: Evidence) -> str:
-    """The answer in one line, plain text."""
-    if evidence.recommendation is None:
-        return f"which domain ratio of {evidence.domain}? No recommendation yet"
-    model = evidence.recommendation.target.model
-    if evidence.domain_ratio is None:
-        return f"no mixture keeps {model} within the tolerance"
-    return f"train {model} on {_mixture(evidence, evidence.domain_ratio)}"
-
-
 def answer_sentence(evidence: Evidence) -> str:
     """The answer in a few sentences, plain text."""
-    content, domain = evidence.recommendation, evidence.domain
+    content, domain, known = evidence.recommendation, evidence.domain, evidence.conclusion
     if content is None:
         return " ".join(evidence.missing)
     target, law, asked = content.target, laws_used(content.law), _asked(evidence, content)
@@ -58,8 +48,9 @@ def answer_sentence(evidence: Evidence) -> str:
         return f"No domain ratio of {domain} is feasible for {run} by {law}: {content.binding}. {asked}"
     peak = f" at a peak learning rate of {content.peak_learning_rate:g}" if content.peak_learning_rate else ""
     predicted = " and ".join(f"{loss.loss:.4f} on {corpus}" for corpus, loss in content.predicted.items())
+    mixture = _mixture(evidence, evidence.domain_ratio)
     words = [
-        f"Train {run} on {_mixture(evidence, evidence.domain_ratio)}{peak} "
+        f"{f'Train {run} on' if known.is_known else f'{known.remedy} Predicted for {run}:'} {mixture}{peak} "
         f"(90% interval of the domain ratio: {content.low:.1%} to {content.high:.1%}).",
         f"{asked} Binding constraint: {content.binding}.",
         f"Losses predicted by {law}, nats per token: {predicted}.",
@@ -69,11 +60,7 @@ def answer_sentence(evidence: Evidence) -> str:
             f"{row.measured:.4f} on {row.corpus} (error of the prediction: {row.relative_error:+.2%})"
             for row in evidence.answered
         ]
-        words.append(f"The confirmation run measured {' and '.join(measured)}.")
-    elif evidence.confirmations:
-        words.append("The confirmation runs are of another domain ratio: run cptlaw confirm again.")
-    if evidence.outcome is not None:
-        words.append(f"Optimum: {evidence.outcome.verdict} (Confirmation, below, says why).")
+        words.append(f"The confirmation run measured {' and '.join(measured)}: {known.verdict}.")
     return " ".join([*words, *evidence.missing])
 
 
@@ -121,18 +108,12 @@ def _cards(evidence: Evidence, content: Recommendation) -> list[tuple[str, str, 
     weights = "; ".join(f"on {corpus} {weights_used(of_law)}" for corpus, of_law in content.weights.items() if of_law)
     size = f"N = {quantity(target.N * 1e9)} (non-embedding), {quantity(target.D * 1e9)} tokens"
     tested = f"weights by held-out errors: {weights}" if weights else "it answers alone"
-    confirmed, words = "not yet", "no run at the recommended domain ratio has been compared"
-    if rows := evidence.answered:
-        worst = max(abs(row.relative_error) for row in rows)
-        words = f"{sum(row.inside for row in rows)} of {len(rows)} losses inside their 90% interval"
-        for row in (row for row in rows if row.corpus == evidence.general):
-            words += f"; loss increase on {row.corpus}: {row.measured / content.loss_before[row.corpus] - 1:+.2%}"
-        confirmed = f"within {worst:.2%}"
+    known = evidence.conclusion
     return [
         ("Model", target.model, size, ""),
         ("Law", " and ".join(dict.fromkeys(content.law.values())), tested, ""),
         ("Binding constraint", content.binding, _asked(evidence, content), ""),
-        ("Confirmed", confirmed, words, ""),
+        ("Confirmed", known.verdict, known.inside, ""),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
 from pipeline.show.report.colours import series_colours
-from pipeline.show.report.evidence import Evidence, read_if_there
+from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.page import links_beside, page
 from pipeline.show.report.tables import record
 from pipeline.show.report.weights_figures import (
@@ -24,6 +24,7 @@ from pipeline.show.weights_tables import (
     reference_warning,
     weights_table,
 )
+from pipeline.study.artifacts import read_if_there
 from pipeline.study.collect import read_points
 from pipeline.study.number_format import percent, quantity
 

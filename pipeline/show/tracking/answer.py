@@ -57,7 +57,8 @@ def answer_summary(evidence: Evidence) -> dict[str, Any]:
     numbers: dict[str, Any] = {}
     if (content := evidence.recommendation) is not None:
         numbers = {name: getattr(content, name) for name in ("law", "binding", "low", "high")}
-        numbers["domain_ratio"] = evidence.domain_ratio
+        numbers |= {"domain_ratio": evidence.domain_ratio, "conclusion": evidence.conclusion.headline}
+        numbers |= {"known": evidence.conclusion.is_known, "confirmed": evidence.conclusion.verdict}
         for corpus, loss in content.predicted.items():
             sides = {"predicted": loss.loss, "predicted_low": loss.low, "predicted_high": loss.high}
             numbers |= {f"{side}/{corpus}": value for side, value in sides.items()}

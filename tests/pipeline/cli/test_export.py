@@ -19,12 +19,12 @@ from conf import CONF, options
 from pipeline.cli.main import run
 from pipeline.cli.trainers.formats import FORMATS, scheduler
 from pipeline.cli.trainers.plan import TrainerCorpus, TrainerSchedule, TrainingPlan, never_expressed, schedule_of
-from pipeline.goals.registry import read_question
+from pipeline.goals.registry import goal_of, read_question
 from pipeline.question.messages import ConfigError
-from pipeline.study.artifacts import RecommendedRun
+from pipeline.study.artifacts import Confirmation, RecommendedRun
 from pipeline.study.folder import question_yaml, study_of
 from tests.conftest import SHAPE
-from tests.pipeline.goals.ratio.examples import recommendation
+from tests.pipeline.goals.ratio.examples import confirmation_row, recommendation
 from tests.pipeline.small import refused
 from training.corpora.generated import sampling_fingerprint
 from training.corpora.source import Generation, Source
@@ -184,14 +184,14 @@ def test_a_decay_that_a_trainer_does_not_have_is_said() -> None:
 def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["experiment=own", f"studies={tmp_path}", "name=law", "model=local", "model.path=org/base", "ladder=[]"]
     words += [f"corpora.sources.{name}.path={name}.jsonl" for name in ("general", "domain")]
-    question = read_question([*words, "schedule@target.schedule=wsd", "target.global_batch=8"])
+    question = read_question([*words, "schedule@target.schedule=wsd", "target.global_batch=8", "target.steps=400"])
     study = study_of(question)
     folder = str(study.folder)
     study.folder.mkdir()
     assert "not a study" in refused(["export", folder, "format=trl"], capsys)
     (study.folder / "study.yaml").write_text(question_yaml(question))
     assert "recommendation.json: missing; run cptlaw recommend" in refused(["export", folder, "format=trl"], capsys)
-    target = RecommendedRun("local", 0.1, 0.2, 400)
+    target = RecommendedRun("local", 0.1, 400 * 8 * question.sequence_length / 1e9, 400)
     recommendation(mixture={"general": 0.7, "domain": 0.3}, target=target).write(study)
     output = tmp_path / "out" / "trl.yaml"
     assert run(["export", folder, "format=trl", f"output={output}", "devices=2"]) == 0
@@ -208,6 +208,18 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, capsys
         ["export", folder, "format=trl", "devices=3"], capsys
     )
     assert "did you mean trl?" in refused(["export", folder, "format=trk"], capsys)
+    assert "# Train local on 30% domain and 70% general, as predicted; no run has confirmed it yet." in text
+    error = refused(["export", folder, "format=trl", "goal.tolerance=0.5"], capsys, 3)
+    assert "answers goal.tolerance=0.03, but goal.tolerance=0.5 is asked" in error
+    made = recommendation(mixture={"general": 0.7, "domain": 0.3}, target=target, low=0.0, high=1.0, identified=False)
+    rows = [confirmation_row(corpus, 0.3, [2.0]) for corpus in ("general", "domain")]
+    Confirmation(0.9, rows, goal_of(question).outcome(question, made, rows)).write(study)
+    made.write(study)
+    assert run(["export", folder, "format=trl"]) == 0
+    shown = capsys.readouterr()
+    assert "# Which domain ratio of domain is not known yet: 90% interval 0.0% to 100.0%." in shown.out
+    assert "# confirmation: of another answer; run cptlaw confirm again" in shown.out
+    assert "What would tell: cptlaw refine" in shown.err
     recommendation(mixture=None, target=target, binding="all too high").write(study)
     assert "no mixture meets the goal (all too high)" in refused(["export", folder, "format=trl"], capsys)
 

@@ -118,7 +118,7 @@ def test_a_run_at_the_answer_confirms_it(
     assert "no run to confirm with; cptlaw export" in refused(["confirm", str(study.folder)], capsys, 3)
 
     error = refused(["confirm", str(study.folder), "goal.tolerance=0.5"], capsys, 3)
-    assert "answers goal.tolerance=0.01, but goal.tolerance=0.5 is asked; give goal.tolerance=0.01 to confirm" in error
+    assert "answers goal.tolerance=0.01, but goal.tolerance=0.5 is asked; give goal.tolerance=0.01 to have" in error
     assert error.endswith(f"or run cptlaw recommend {study.folder} goal.tolerance=0.5 before")
 
     export = ["export", str(study.folder), "format=trl"]

@@ -32,6 +32,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"kind": "compute"}, "goal.flops: null with goal.kind=compute; allowed: 1e+09 or more"),
     ({"kind": "compute", "flops": 1e12, "ladder": []}, "goal.kind: 'compute' with one model; allowed: two"),
     ({"domain_ratio": 0.0}, "goal.domain_ratio: 0.0; allowed: above 0, up to 1, or null"),
+    ({"tolerance": 2.0}, "goal.tolerance: 2.0; allowed: above -1, below 1: 0.02 is 2%"),
     ({"kind": "data"}, "goal.kind: 'data'; allowed: trade-off, limited-data, compute, weights"),
     ({"change_at": [0.5, 1.0], "law": TWO}, "goal.change_at: 1.0; allowed: parts of the run's steps, between 0 and 1"),
     ({"change_at": [0.5]}, "goal.change_at: [0.5] needs the law transfer-two-mixtures; allowed: law=[dcpt,transfer-"),
@@ -158,6 +159,19 @@ def test_where_the_general_loss_rises_by_the_tolerance(verdict: str) -> None:
     assert outcome.places[outcome.at].domain_ratio == 0.5
     assert "the tolerance is 3%" in outcome.sentence
     assert ("confirm.seeds=3" in outcome.sentence) == (verdict == UNDETERMINED)
+
+
+def test_places_with_different_numbers_of_seeds_are_compared_by_those_in_common() -> None:
+    losses = {0.5: [2.06, 2.062, 2.058], 0.3: [2.0, 2.01], 0.7: [2.1, 2.12]}
+    outcome = _outcome(_question(), "general", losses)
+    even = _outcome(_question(), "general", {ratio: seeds[:2] for ratio, seeds in losses.items()})
+    assert (outcome.seeds, outcome.verdict, outcome.crossing) == (3, CONFIRMED, even.crossing)
+    one = _outcome(_question(), "general", {0.5: losses[0.5], 0.3: [2.0], 0.7: [2.1]})
+    assert one.verdict == CONFIRMED
+    assert one.crossing
+    assert one.crossing.low is None
+    least = {0.5: [2.0, 2.01, 2.02], 0.3: [2.1, 2.11], 0.7: [2.2, 2.21]}
+    assert _outcome(_question(**LIMITED), "code", least).verdict == CONFIRMED
 
 
 @pytest.mark.parametrize("verdict", LEAST)

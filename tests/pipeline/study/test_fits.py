@@ -14,7 +14,6 @@ from scipy.special import stdtrit
 
 from fitting import LawAverage, folds, law_weights
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, FLOOR, STAND_IN
-from pipeline.goals.ratio.confirm import answer_to
 from pipeline.goals.ratio.trade_off import TradeOffGoal
 from pipeline.question.schema import LawConfig
 from pipeline.study.artifacts import Recommendation
@@ -183,4 +182,4 @@ def test_a_law_that_fit_read_and_the_command_does_not_is_one_line(tmp_path: Path
     with pytest.raises(StudyError, match=r"^transfer-anchored: among the laws .*; give law=\[dcpt,transfer-anchored\]"):
         TradeOffGoal().recommend(Context(others, study), list)
     with pytest.raises(StudyError, match=r"the average of dcpt, transfer-anchored answers, .*; give law=\[dcpt,"):
-        answer_to(Context(others, study), ())
+        TradeOffGoal().answer(Context(others, study))

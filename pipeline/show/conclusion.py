@@ -1,0 +1,221 @@
+"""What is known of an answer, and the line that says so first on the terminal, in the report, in wandb and exports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.goals.ratio.confirm import CONFIRMED, NEARBY, NOT_CONFIRMED
+from pipeline.goals.ratio.law_goal import LawGoal
+from pipeline.goals.registry import goal_of
+from pipeline.question.schema import Question
+from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation, read_if_there
+from pipeline.study.context import Context
+from pipeline.study.fits import are_all_fitted
+from pipeline.study.folder import IMPORTED, StudyError
+from pipeline.study.number_format import percent, quantity
+
+WIDEST = 0.5
+"""A wider 90% interval of the domain ratio says too little to train on its centre."""
+MISSED = 0.1
+"""A loss increase further from the tolerance than this part of it, and than .1%, misses it."""
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What is known of an answer."""
+
+    headline: str
+    """One line, without a full stop."""
+    is_known: bool
+    """Whether the headline says what to train on."""
+    verdict: str = "not yet"
+    """Whether it is confirmed, in a few words."""
+    inside: str = "no run at the recommended domain ratio has been compared"
+    """How many measured losses are inside their intervals."""
+    remedy: str = ""
+    """What would tell, a sentence; empty where the answer is known."""
+
+    @property
+    def lines(self) -> list[str]:
+        """The headline and what would tell, as sentences."""
+        return [f"{self.headline[0].upper()}{self.headline[1:]}.", *([self.remedy] if self.remedy else [])]
+
+
+def conclusion_of(context: Context) -> Conclusion:
+    """What is known of the answer in a study's folder. Raises StudyError: a file is damaged."""
+    answer = read_if_there(Recommendation, context.study)
+    return conclude(context, answer, read_if_there(Confirmation, context.study) if answer else None)
+
+
+def conclude(context: Context, answer: Recommendation | None, confirmation: Confirmation | None) -> Conclusion:
+    """What is known of an answer by a confirmation, which counts only if it is of this answer."""
+    domain, folder = context.question.corpora.domain, context.study.folder
+    if answer is None:
+        return Conclusion(f"which domain ratio of {domain}? No recommendation yet", False)
+    if why := outdated(context, answer):
+        remedy = f"Run cptlaw fit {folder}, then cptlaw recommend {folder}, with the question that is meant."
+        return Conclusion(
+            f"which domain ratio of {domain}? The recommendation is out of date: {why}", False, remedy=remedy
+        )
+    if answer.mixture is None:
+        return Conclusion(f"no mixture keeps {answer.target.model} within the tolerance", False)
+    if confirmation is not None and not confirmation.is_of(answer, domain):
+        confirmation = None
+    found = _Measured(context.question, answer, confirmation) if confirmation else None
+    verdict, inside = (found.verdict, found.inside) if found else (Conclusion.verdict, Conclusion.inside)
+    unknown = _unknown(domain, answer) if not found or found.outcome.verdict != CONFIRMED else ""
+    if line := unknown or (found.failure if found else ""):
+        verdict = f"{verdict}, which says little" if found and unknown and not found.failure else verdict
+        return Conclusion(line, False, verdict, inside, f"What would tell: {_remedy(context, answer)}.")
+    mixture = f"{percent(answer.mixture[domain])} {domain}"
+    others = [f"{percent(ratio)} {name}" for name, ratio in answer.mixture.items() if name != domain]
+    headline = f"train {answer.target.model} on {' and '.join([mixture, *others])}"
+    if flat := _flat(answer, domain):
+        headline = f"any ratio up to {mixture} will do: {flat}"
+    elif found is None:
+        headline += ", as predicted; no run has confirmed it yet"
+    elif found.remark:
+        headline += f"; {found.remark}"
+    return Conclusion(headline, True, verdict, inside)
+
+
+def outdated(context: Context, answer: Recommendation) -> str:
+    """Why an answer is not of the question, the plan or the points as they are now; empty: it is."""
+    question, goal = context.question, goal_of(context.question)
+    assert isinstance(goal, LawGoal)
+    if changed := goal.asked_otherwise(question, answer):
+        own, other = (" ".join(f"{key}={pair[side]}" for key, pair in changed.items()) for side in (0, 1))
+        return f"it answers {own}, {other} is asked"
+    try:
+        points = context.points
+    except StudyError:
+        return ""
+    if answer.fit_points and not are_all_fitted(answer.fit_points, points, question.law):
+        return "it was not fitted to the points and laws that there are now"
+    planned, fitted = {run.name for run in context.plan}, set(points.loc[points["role"] == "fit", "run"])
+    gone = len(fitted - planned)
+    return f"{gone} of the {len(fitted)} runs behind it are not in the plan any more" if gone and planned else ""
+
+
+def _unknown(domain: str, answer: Recommendation) -> str:
+    """Why the answer is not known before any run confirms it; empty: it is."""
+    low, high = answer.low or 0.0, answer.high or 0.0
+    size = answer.optimum.get("N")
+    if answer.goal.kind == "compute" and size and not answer.identified:
+        sizes = " to ".join(quantity(1e9 * (side or 0.0)) for side in (size.low, size.high))
+        return f"which model is best for {domain} is not known yet: 90% interval of its size {sizes}"
+    if not answer.identified or high - low > WIDEST:
+        return f"which domain ratio of {domain} is not known yet: 90% interval {low:.1%} to {high:.1%}"
+    return ""
+
+
+def _flat(answer: Recommendation, domain: str) -> str:
+    """That the domain loss hardly depends on the ratio, in words; empty: it does, or that is not known."""
+    loss = answer.predicted.get(domain)
+    if answer.gain is None or loss is None or answer.gain >= (loss.high - loss.low) / 2:
+        return ""
+    return f"the loss on {domain} hardly depends on it"
+
+
+def _remedy(context: Context, answer: Recommendation) -> str:
+    folder, kind = context.study.folder, context.question.goal_kind
+    if context.question.model.path == IMPORTED:
+        return f"runs nearer to {answer.target.model} at this length, brought by cptlaw import"
+    if kind.design_question:
+        return f"cptlaw refine {folder} trains the runs that should narrow it most, and answers again"
+    return f"a smaller and a larger model in ladder, or cptlaw confirm {folder} confirm.seeds=3"
+
+
+class _Measured:
+    """What confirmation runs say of an answer."""
+
+    def __init__(self, question: Question, answer: Recommendation, confirmation: Confirmation) -> None:
+        self.answer, self.outcome = answer, confirmation.outcome
+        self.domain, self.general = question.corpora.domain, question.corpora.general
+        self.rows = [row for row in confirmation.confirmations if row.recommended]
+        self.ends = {row.corpus: row for row in self.rows if row.run == confirmation.confirmations[0].run}
+        self.ratio = f"{percent((answer.mixture or {})[self.domain])} {self.domain}"
+        by_goal = self._of_tolerance if self.outcome.loss_increase else self._of_minimum
+        self.failure, self.remark = by_goal()
+        if wide := next((row for row in self.ends.values() if _is_far(row)), None):
+            side = "low" if wide.relative_error < 0 else "high"
+            far = f"the predicted loss on {wide.corpus} is {abs(wide.relative_error):.1%} too {side}"
+            self.failure = self.failure or f"{self.ratio} is not confirmed: {far}"
+
+    @property
+    def verdict(self) -> str:
+        """Whether it is confirmed, in a few words."""
+        crossing, (low, high) = self.outcome.crossing, (self.answer.low or 0.0, self.answer.high or 0.0)
+        if self.failure and crossing and low <= crossing.value <= high and all(row.inside for row in self.rows):
+            return "within its interval, but misses the tolerance"
+        if self.failure:
+            return NOT_CONFIRMED
+        if self.outcome.verdict in (CONFIRMED, NEARBY):
+            return self.outcome.verdict
+        inside = sum(row.inside for row in self.rows)
+        seeds = "by one seed" if self.outcome.seeds == 1 else "but the places cannot be told apart"
+        return f"{'as predicted' if inside == len(self.rows) else 'nearly as predicted'}, {seeds}"
+
+    @property
+    def inside(self) -> str:
+        """How many losses are inside their intervals, the largest error, and the loss increase of general."""
+        worst = max(abs(row.relative_error) for row in self.rows)
+        inside = f"{sum(row.inside for row in self.rows)} of {len(self.rows)} losses inside their 90% intervals"
+        row = self.ends[self.general]
+        increase = f"loss increase on {row.corpus}: {row.measured / row.before - 1:+.2%}"
+        return f"{inside}, largest error {worst:.2%}; {increase}"
+
+    def _of_tolerance(self) -> tuple[str, str]:
+        """Why the ratio fails, and a remark where it does not; of goal=trade-off."""
+        outcome, tolerance = self.outcome, self.outcome.tolerance or 0.0
+        assert outcome.loss_increase is not None
+        increase, crossing = outcome.loss_increase.value, outcome.crossing
+        measured = f"the loss on {self.general} {_changed(increase)}, {_asked(tolerance)}"
+        if abs(increase - tolerance) <= max(MISSED * abs(tolerance), 1e-3) and outcome.verdict != NOT_CONFIRMED:
+            return "", measured
+        if outcome.verdict == CONFIRMED:
+            return f"{self.ratio} may be within the tolerance or not: {measured}, and the seeds differ as much", ""
+        if increase <= tolerance and outcome.verdict != NOT_CONFIRMED and self.ends[self.general].inside:
+            return "", measured
+        side = "less" if increase > tolerance else "more"
+        place = f"{side} {self.domain} than {self.ratio}"
+        if crossing is not None:
+            place = f"about {percent(crossing.value)} {self.domain}, not {self.ratio.split()[0]}"
+        return f"{place}, where {measured}", ""
+
+    def _of_minimum(self) -> tuple[str, str]:
+        """The same of goal=limited-data and compute."""
+        outcome, places = self.outcome, self.outcome.places
+        if outcome.difference is None or outcome.other is None:
+            return "", ""
+        names = [place.model if outcome.goal == "compute" else percent(place.domain_ratio) for place in places]
+        own, other = names[outcome.at], names[outcome.other]
+        lower = f"the loss on {outcome.corpus} is {outcome.difference.value:.4f} lower at {other}"
+        far = outcome.difference.value > places[outcome.at].high - places[outcome.at].predicted
+        if outcome.verdict == NOT_CONFIRMED or (outcome.seeds == 1 and far):
+            return f"{own} is not confirmed: {lower}", ""
+        if outcome.verdict == NEARBY:
+            return "", lower
+        if outcome.verdict == CONFIRMED:
+            return "", f"{_listed(names, outcome)} cannot be told apart" if sum(outcome.among_best or []) > 1 else ""
+        spread = max(place.measured for place in places) - min(place.measured for place in places)
+        return "", f"{names[0]} to {names[-1]} differ by {spread:.4f} nats, which is not more than the noise known"
+
+
+def _listed(names: Sequence[str], outcome: Outcome) -> str:
+    return " and ".join(name for name, may_be in zip(names, outcome.among_best or []) if may_be)
+
+
+def _is_far(row: ConfirmationRow) -> bool:
+    """Whether a loss is twice as far from its prediction as the end of its interval."""
+    room = row.high - row.predicted if row.measured > row.predicted else row.predicted - row.low
+    return abs(row.measured - row.predicted) > 2 * room
+
+
+def _changed(increase: float) -> str:
+    return f"{'rose' if increase >= 0 else 'fell'} by {abs(increase):.2%}"
+
+
+def _asked(tolerance: float) -> str:
+    return f"{100 * abs(tolerance):.3g}% {'is allowed' if tolerance >= 0 else 'was asked'}"
