@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from pipeline.cli.trainers.formats import FORMATS
+from pipeline.cli.trainers.formats import FORMATS, dataset_info
 from pipeline.cli.trainers.plan import never_expressed, training_plan
+from pipeline.cli.trainers.texts import loadable
+from pipeline.cli.words import print_line
 from pipeline.goals.registry import question_of_study
 from pipeline.question.messages import ConfigError, nearest
 from pipeline.study.folder import study_of
@@ -20,7 +24,8 @@ KEYS = ("format", "output", "devices", "micro_batch")
 HELP = f"""usage: cptlaw export STUDY_FOLDER format=NAME [output=FILE] [devices=N] [micro_batch=N] [key=value ...]
 
   format       {", ".join(FORMATS)}
-  output       file to write; default: print
+  output       file to write; default: print. Documents that the trainer would read otherwise than cptlaw (.txt files,
+               filters, text of a model) are written into a folder beside it, whose name ends in -data
   devices      GPUs that train one run together; default: 1
   micro_batch  sequences per forward pass of a GPU; default: 1
   key=value    changes the study's question, like goal.tolerance=0.05 after recommend with the same
@@ -54,8 +59,15 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         Path(folders[0]), [word for word in words if "=" in word and not word.startswith(keys)]
     )
     plan = training_plan(question, study_of(question), int(counts["devices"]), int(counts["micro_batch"]))
-    text, missing = FORMATS[name](plan)
-    missing = [*missing, *never_expressed(plan)]
+    output = Path(own["output"]) if "output" in own else None
+    folder = output.with_name(f"{output.stem}-data") if output else None
+    plan, unread = loadable(plan, FORMATS[name].loader, folder, partial(print_line, console))
+    if folder and name == "llama-factory":
+        plan = dataclasses.replace(plan, data_folder=str(folder.resolve()))
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / "dataset_info.json", dataset_info(plan))
+    text, missing = FORMATS[name].write(plan)
+    missing = [*missing, *never_expressed(plan), *unread]
     run = "predicted" if plan.unknown else "recommended"
     about = [f"{name}: the {run} run of {plan.study}, {plan.tokens:,} tokens, by cptlaw export", *plan.facts]
     about += [f"not expressed: {line}" for line in missing]
@@ -64,10 +76,10 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         print(plan.unknown, file=sys.stderr)
     for line in missing:
         print(f"not expressed: {line}", file=sys.stderr)
-    if "output" in own:
-        Path(own["output"]).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(own["output"], text)
-        console.print(f"written to {own['output']}", highlight=False, soft_wrap=True)
+    if output:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(output, text)
+        print_line(console, f"written to {output}")
     else:
         print(text, end="")
     return Exit.DONE

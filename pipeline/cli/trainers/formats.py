@@ -6,11 +6,15 @@ Megatron-LM, NeMo and torchtitan count tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import yaml
 
 from pipeline.cli.trainers.plan import TrainerCorpus, TrainingPlan
+from pipeline.cli.trainers.texts import Loader
 
 Settings = dict[str, object]
 Config = tuple[str, list[str]]
@@ -20,15 +24,12 @@ Config = tuple[str, list[str]]
 def llama_factory(plan: TrainingPlan) -> Config:
     """YAML for `llamafactory-cli train`: stage pt, with interleaved data sets."""
     names = [corpus.name for corpus in plan.corpora]
-    keys = ("hf_hub_url", "subset", "split")
-    columns = {corpus.name: {"columns": {"prompt": corpus.source.column}} for corpus in plan.corpora}
-    info = {one.name: _dataset(one, keys, {"file_name": one.text}) | columns[one.name] for one in plan.corpora}
     values = {
         "model_name_or_path": plan.model,
         "stage": "pt",
         "do_train": True,
         "finetuning_type": "full",
-        "dataset_dir": ".",
+        "dataset_dir": plan.data_folder or ".",
         "dataset": ",".join(names),
         "cutoff_len": plan.sequence_length,
         "packing": True,
@@ -41,22 +42,35 @@ def llama_factory(plan: TrainingPlan) -> Config:
             "interleave_probs": ",".join(f"{one:.6g}" for one in _document_ratios(plan)),
         }
         missing += _by_document(plan, "interleave_probs")
-    entries = "".join(f"# {line}\n" for line in yaml.safe_dump(info, sort_keys=False).splitlines())
-    return _yaml(values) + f"# dataset_info.json in dataset_dir needs these entries, as JSON:\n{entries}", missing
+    if plan.data_folder:
+        return _yaml(values), missing
+    entries = "".join(f"# {line}\n" for line in dataset_info(plan).splitlines())
+    return _yaml(values) + f"# dataset_info.json in dataset_dir needs these entries:\n{entries}", missing
+
+
+def dataset_info(plan: TrainingPlan) -> str:
+    """Text of the dataset_info.json that LLaMA-Factory reads in its dataset_dir."""
+    keys = ("hf_hub_url", "subset", "split")
+    columns = {corpus.name: {"columns": {"prompt": corpus.source.column}} for corpus in plan.corpora}
+    # It lists the files of a folder itself.
+    info = {one.name: _dataset(one, keys, {"file_name": one.source.path}) | columns[one.name] for one in plan.corpora}
+    return json.dumps(info, indent=2, ensure_ascii=False) + "\n"
 
 
 def trl(plan: TrainingPlan) -> Config:
     """YAML for `trl sft`: packed sequences of plain text."""
-    parts = _document_ratios(plan)
+    parts, column = _document_ratios(plan), plan.corpora[0].source.column
     datasets = [
-        _dataset(one, _HUB, {"path": _loader(one), "data_files": one.text, "split": "train"}) for one in plan.corpora
+        # Other columns may differ between corpora, which cannot be joined then.
+        _dataset(one, _HUB, {"path": _loader(one), "data_files": one.text, "split": "train"}) | {"columns": [column]}
+        for one in plan.corpora
     ]
     if len(datasets) > 1:
         datasets = [one | {"fraction": float(f"{part:.6g}")} for one, part in zip(datasets, parts)]
     values = {
         "model_name_or_path": plan.model,
         "datasets": datasets,
-        "dataset_text_field": plan.corpora[0].source.column,
+        "dataset_text_field": column,
         "max_length": plan.sequence_length,
         "packing": True,
         **_trainer_arguments(plan),
@@ -71,7 +85,14 @@ def axolotl(plan: TrainingPlan) -> Config:
         "optim": "optimizer",
         "lr_scheduler_type": "lr_scheduler",
     }
-    datasets = [_dataset(one, _HUB, {"path": one.text, "ds_type": _loader(one)}) for one in plan.corpora]
+    datasets = [
+        _dataset(
+            one,
+            _HUB,
+            {"path": one.source.path, "ds_type": _loader(one)} | ({"data_files": one.text} if one.ending else {}),
+        )
+        for one in plan.corpora
+    ]
     values = {
         "base_model": plan.model,
         "datasets": [
@@ -123,9 +144,10 @@ def megatron(plan: TrainingPlan) -> Config:
         "seed": plan.seed,
     }
     blend = " ".join(f"{corpus.weight:.6g} {_tokenised(corpus)}" for corpus in plan.corpora)
+    command = "python tools/preprocess_data.py --tokenizer-type HuggingFaceTokenizer --tokenizer-model"
     lines = [f"--{key} {value}" for key, value in given.items()] + [f"--data-path {blend}", "--finetune"]
     lines += ["--bf16"] * (plan.precision == "bf16")
-    missing.append("NAME_text_document: each corpus is to be tokenised by tools/preprocess_data.py --append-eod")
+    missing += _tokenise_first(plan, command)
     missing.append("load: Megatron's format; convert the Hugging Face directory first")
     return "\n".join(lines) + "\n", missing
 
@@ -153,9 +175,7 @@ def nemo(plan: TrainingPlan) -> Config:
             "global_batch_size": plan.global_batch,
             "encoder_seq_length": plan.sequence_length,
             "seed": plan.seed,
-            "data": {
-                "data_prefix": [item for one in plan.corpora for item in (one.weight, f"{one.name}_text_document")]
-            },
+            "data": {"data_prefix": [item for one in plan.corpora for item in (one.weight, _tokenised(one))]},
             "optim": {
                 "name": "fused_adam",
                 "lr": plan.peak,
@@ -167,7 +187,10 @@ def nemo(plan: TrainingPlan) -> Config:
         },
         "restore_from_path": f"{plan.model}.nemo",
     }
-    missing.append("NAME_text_document: each corpus is to be tokenised by preprocess_data_for_megatron.py --append-eod")
+    command = (
+        "python preprocess_data_for_megatron.py --tokenizer-library=huggingface --dataset-impl=mmap --tokenizer-type"
+    )
+    missing += _tokenise_first(plan, command)
     missing.append("restore_from_path: NeMo's format; convert the Hugging Face directory first")
     return yaml.safe_dump(values, sort_keys=False), missing
 
@@ -180,16 +203,28 @@ def torchtitan(plan: TrainingPlan) -> Config:
     if schedule.decay not in shapes:
         missing.append(_peak_held(plan, after=True))
     ratio = 0.0 if held else schedule.decay_steps / plan.steps if plan.stable else None
-    sources = "".join(
-        f"            HFDataSource(dataset={one.name!r}, dataset_path={one.text!r}, weight={one.weight:.6g}),\n"
-        for one in plan.corpora
-    )
+    sources, registered = "", ""
+    for one in plan.corpora:
+        # It asks for names in lower case.
+        name = f"cptlaw-{one.name.lower()}"
+        sources += f"            HFDataSource(dataset={name!r}, dataset_path={one.text!r}, weight={one.weight:.6g}),\n"
+        hub = {"name": one.source.subset, "split": one.source.split} if one.source.kind == "hub" else {}
+        given = f"path, **{hub!r}" if hub else f"{_loader(one)!r}, data_files=path, split='train'"
+        registered += f"""DATASETS[{name!r}] = DatasetConfig(
+    path={one.text!r},
+    loader=lambda path: load_dataset({given}, streaming=True),
+    sample_processor=lambda sample: sample[{one.source.column!r}],
+)
+"""
     adam = plan.optimizer
     precision = "float32" if plan.precision == "fp32" else "bfloat16"
-    text = f"""from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
+    text = f"""from datasets import load_dataset
+from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
 from torchtitan.config import TrainingConfig
-from torchtitan.hf_datasets.text_datasets import HFDataSource, InterleavedHuggingFaceTextDataLoader
+from torchtitan.hf_datasets import DatasetConfig
+from torchtitan.hf_datasets.text_datasets import DATASETS, HFDataSource, InterleavedHuggingFaceTextDataLoader
 
+{registered}
 # In config_registry.py of your model: dataclasses.replace(llama3_8b(), **SETTINGS)
 SETTINGS = dict(
     hf_assets_path={plan.model!r},
@@ -221,7 +256,6 @@ SETTINGS = dict(
     ),
 )
 """
-    missing.append("the names of dataset= are to be registered in torchtitan/hf_datasets/text_datasets.py")
     missing.append("weight decay acts on norms and biases too, unless the optimizer gets parameter groups")
     missing.append("the weights: set checkpoint.initial_load_path and initial_load_in_hf of your model's configuration")
     return text, missing
@@ -292,34 +326,54 @@ def _by_document(plan: TrainingPlan, key: str) -> list[str]:
 _HUB = ("path", "name", "split")
 
 
-def _dataset(corpus: TrainerCorpus, keys: tuple[str, ...], local: Settings) -> Settings:
+def _dataset(corpus: TrainerCorpus, keys: tuple[str, ...], local: Mapping[str, object]) -> Settings:
     """The hub's name, subset and split of a corpus under these keys; of files `local`."""
     source = corpus.source
     if source.kind != "hub":
-        return local
+        return {**local}
     return {key: value for key, value in zip(keys, (source.name, source.subset, source.split)) if value}
 
 
+def _glob(corpus: TrainerCorpus) -> Settings:
+    return {"data_files": corpus.text} if corpus.ending else {}
+
+
 def _tokenised(corpus: TrainerCorpus) -> str:
-    return f"{corpus.name}_text_document"
+    """What preprocess_data.py of Megatron-LM and of NeMo call a tokenised corpus."""
+    return f"{corpus.name}_{corpus.source.column}_document"
+
+
+def _tokenise_first(plan: TrainingPlan, command: str) -> list[str]:
+    return [
+        f"{_tokenised(one)}: to be tokenised by {command} {shlex.quote(plan.model)} --input {shlex.quote(one.text)} "
+        f"--json-keys {shlex.quote(one.source.column)} --output-prefix {one.name} --append-eod --workers 8"
+        for one in plan.corpora
+    ]
 
 
 def _loader(corpus: TrainerCorpus) -> str:
     """The builder of the library datasets for the corpus' files."""
-    kinds = {".parquet": "parquet", ".txt": "text"}
-    return next((kind for suffix, kind in kinds.items() if corpus.text.endswith(suffix)), "json")
+    return "parquet" if corpus.text.endswith(".parquet") else "json"
 
 
 def _yaml(values: Settings) -> str:
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=1000)
 
 
-FORMATS: dict[str, Callable[[TrainingPlan], Config]] = {
-    "llama-factory": llama_factory,
-    "trl": trl,
-    "axolotl": axolotl,
-    "megatron": megatron,
-    "nemo": nemo,
-    "torchtitan": torchtitan,
+class Format(NamedTuple):
+    """A format of `cptlaw export`."""
+
+    write: Callable[[TrainingPlan], Config]
+    loader: Loader
+
+
+_JSON_LINES = Loader((".jsonl",), folders="none")
+FORMATS = {
+    "llama-factory": Format(llama_factory, Loader((".jsonl", ".parquet"), folders="flat")),
+    "trl": Format(trl, Loader(urls=True, one_column=True)),
+    "axolotl": Format(axolotl, Loader()),
+    "megatron": Format(megatron, _JSON_LINES),
+    "nemo": Format(nemo, _JSON_LINES),
+    "torchtitan": Format(torchtitan, Loader(urls=True)),
 }
-"""Name of a trainer -> what writes its configuration."""
+"""Name of a trainer -> what writes its configuration, and which text it loads."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.goals.registry import goal_of
@@ -19,13 +20,10 @@ from pipeline.study.artifacts import Confirmation, Recommendation, read_if_there
 from pipeline.study.context import Context
 from pipeline.study.folder import IMPORTED, Study
 from training.corpora.documents import CorpusError
-from training.corpora.generated import samples_folder
 from training.corpora.manifest import Manifest, PreparedCorpus
 from training.corpora.source import Source
 from training.schedule import Piece, learning_rates, piece_lengths
 from training.spec import Optimizer
-
-FILTERS = ("min_characters", "max_characters", "where", "max_bytes", "group")
 
 
 @dataclass(frozen=True)
@@ -40,14 +38,15 @@ class TrainerCorpus:
     """Ratio of the training documents at that weight."""
     available: int | None
     """Tokens to train on."""
+    dropped: int = 0
+    """Documents of its files that prepare left out."""
+    ending: str = ""
+    """Ending of all files, where the path is a folder of them."""
 
     @property
     def text(self) -> str:
-        """The file, folder or hub name, or a name to be replaced."""
-        if self.source.kind == "generated" and self.source.generated.model:
-            with contextlib.suppress(CorpusError):
-                return str(samples_folder(self.source) / "*.jsonl")
-        return self.source.path or self.source.name or f"TEXT-OF-{self.name}.jsonl"
+        """A file, a glob or a hub name."""
+        return f"{self.source.path}/**/*{self.ending}" if self.ending else self.source.path or self.source.name
 
 
 @dataclass(frozen=True)
@@ -94,6 +93,8 @@ class TrainingPlan:
     """What the study says of this run, a line each."""
     unknown: str = ""
     """Why the answer is not known yet, and what would tell; empty: it is known."""
+    data_folder: str = ""
+    """Folder of files beside the configuration; '': there is none."""
 
     @property
     def accumulation(self) -> int:
@@ -144,7 +145,8 @@ def training_plan(question: Question, study: Study, devices: int, micro_batch: i
         peak=phase.peak_learning_rate,
         schedule=schedule_of(pieces(phase), answer.target.steps, phase.peak_learning_rate, before),
         optimizer=question.optimizer,
-        precision=context.known_precision or "fp32",
+        # precision=auto is that of the machine on which the runs were trained, which may be a CPU.
+        precision="bf16" if question.precision == "auto" else question.precision,
         seed=question.seed,
         facts=tuple(_facts(answer, context)),
         unknown="" if (known := conclusion_of(context)).is_known else " ".join(known.lines),
@@ -181,8 +183,8 @@ def schedule_of(chain: Sequence[Piece], steps: int, peak: float, before: float) 
 
 
 def _weights(question: Question, study: Study) -> str:
-    if question.model.path:
-        return question.model.path
+    if path := question.model.path:
+        return str(Path(path).resolve()) if Path(path).is_dir() else path
     for run in study.read_plan():
         if run.spec.phase == "pretrain" and run.model == question.model.name and not run.parent:
             return str((study.runs / run.name / "checkpoints" / f"step-{run.spec.steps}").resolve())
@@ -205,8 +207,12 @@ def _corpora(question: Question, mixture: dict[str, float]) -> Iterator[TrainerC
     total = sum(documents.values())
     for name, weight in weights.items():
         ratio = documents[name] / total if documents else None
-        available = prepared[name].tokens["train"] if name in prepared else None
-        yield TrainerCorpus(name, sources[name], weight, ratio, available)
+        available, dropped = None, 0
+        if name in prepared:
+            # Those that are like validation text stay in the counts of the others.
+            screen = sum(count for rule, count in prepared[name].dropped.items() if rule.startswith("validation."))
+            available, dropped = prepared[name].tokens["train"], sum(prepared[name].dropped.values()) - screen
+        yield TrainerCorpus(name, sources[name], weight, ratio, available, dropped)
 
 
 def _facts(answer: Recommendation, context: Context) -> list[str]:
@@ -220,6 +226,8 @@ def _facts(answer: Recommendation, context: Context) -> list[str]:
         lines.append(f"confirmation: {known.verdict}; {known.inside}. {made.outcome.sentence}")
     elif made:
         lines.append("confirmation: of another answer; run cptlaw confirm again")
+    if context.question.precision == "auto" and context.known_precision == "fp32":
+        lines.append("precision: bf16, as on a GPU; the runs were trained in fp32 here (precision=fp32 writes that)")
     return [*known.lines, *lines, *(f"warning: {line}" for line in answer.warnings)]
 
 
@@ -232,14 +240,6 @@ def never_expressed(plan: TrainingPlan) -> list[str]:
         lines.append(f"the paths: of the model, and of each corpus, yours in place of {IMPORTED!r}")
         lines.append("optimizer and precision of the imported runs: those written are cptlaw's defaults")
     for corpus in plan.corpora:
-        if corpus.source.kind == "installed-python":
-            lines.append(f"{corpus.name}: text of the installed Python, which is no file; write it to {corpus.text}")
-        if corpus.source.kind == "generated":
-            limit = corpus.source.generated.max_repetition
-            remedy = f"join its files, without rows of repetition above {limit}"
-            lines.append(f"{corpus.name}: text that the model wrote; {remedy}")
-        if used := [name for name in FILTERS if getattr(corpus.source, name)]:
-            lines.append(f"{corpus.name}: the filters {', '.join(used)} are cptlaw's; filter the text before")
         if corpus.available is not None and corpus.weight * plan.tokens > corpus.available:
             times = corpus.weight * plan.tokens / max(corpus.available, 1)
             lines.append(f"{corpus.name}: the run reads its {corpus.available:,} tokens {times:.1f} times")

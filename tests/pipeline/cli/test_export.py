@@ -18,18 +18,14 @@ from transformers import TrainingArguments, get_scheduler
 from conf import CONF, options
 from pipeline.cli.main import run
 from pipeline.cli.trainers.formats import FORMATS, scheduler
-from pipeline.cli.trainers.plan import TrainerCorpus, TrainerSchedule, TrainingPlan, never_expressed, schedule_of
+from pipeline.cli.trainers.plan import TrainerCorpus, TrainerSchedule, TrainingPlan, schedule_of
 from pipeline.goals.registry import goal_of, read_question
 from pipeline.question.messages import ConfigError
-from pipeline.study.artifacts import Confirmation, RecommendedRun
+from pipeline.study.artifacts import Confirmation, Machine, RecommendedRun
 from pipeline.study.folder import question_yaml, study_of
-from tests.conftest import SHAPE
 from tests.pipeline.goals.ratio.examples import confirmation_row, recommendation
 from tests.pipeline.small import refused
-from training.corpora.generated import sampling_fingerprint
-from training.corpora.source import Generation, Source
-from training.corpora.tokenizer import train_tokenizer
-from training.model import build_model
+from training.corpora.source import Source
 from training.schedule import Piece, learning_rates
 from training.spec import Optimizer
 
@@ -96,7 +92,8 @@ DOCUMENTED = {
         {"hf_assets_path", "optimizer", "lr_scheduler", "training", "dataloader", "lr", "betas", "eps", "weight_decay"}
         | {"warmup_steps", "decay_ratio", "decay_type", "min_lr_factor", "local_batch_size", "global_batch_size"}
         | {"seq_len", "max_norm", "steps", "mixed_precision_param", "seed", "stopping_strategy", "sources"}
-        | {"dataset", "dataset_path", "weight"},
+        | {"dataset", "dataset_path", "weight", "path", "data_files", "split", "streaming", "loader"}
+        | {"sample_processor"},
     ),
 }  # fmt: skip
 """Format -> where its keys are documented, and those that an export may write."""
@@ -104,7 +101,7 @@ DOCUMENTED = {
 
 def written(name: str, plan: TrainingPlan) -> dict[str, Any]:
     """The keys of an export and their values."""
-    text, _ = FORMATS[name](plan)
+    text, _ = FORMATS[name].write(plan)
     if name == "megatron":
         return {line.split()[0][2:]: " ".join(line.split()[1:]) for line in text.splitlines()}
     if name == "torchtitan":
@@ -137,16 +134,16 @@ def test_documents_are_weighed_where_the_trainer_counts_documents() -> None:
     assert written("llama-factory", PLAN)["interleave_probs"] == "0.75,0.25"
     assert [one["fraction"] for one in written("trl", PLAN)["datasets"]] == [0.75, 0.25]
     unknown = dataclasses.replace(PLAN, corpora=tuple(dataclasses.replace(one, documents=None) for one in PLAN.corpora))
-    text, missing = FORMATS["trl"](unknown)
+    text, missing = FORMATS["trl"].write(unknown)
     assert [one["fraction"] for one in yaml.safe_load(text)["datasets"]] == [0.6, 0.4]
     assert any("fraction counts documents" in line for line in missing)
-    assert "78,643,200 tokens of general, 52,428,800 tokens of law" in FORMATS["axolotl"](PLAN)[1][-1]
+    assert "78,643,200 tokens of general, 52,428,800 tokens of law" in FORMATS["axolotl"].write(PLAN)[1][-1]
 
 
 def test_tokens_are_weighed_where_the_trainer_counts_tokens() -> None:
-    assert written("megatron", PLAN)["data-path"] == "0.6 general_text_document 0.4 law_text_document"
-    assert written("nemo", PLAN)["model.data.data_prefix"] == [0.6, "general_text_document", 0.4, "law_text_document"]
-    assert "weight=0.6" in FORMATS["torchtitan"](PLAN)[0]
+    assert written("megatron", PLAN)["data-path"] == "0.6 general_text_document 0.4 law_body_document"
+    assert written("nemo", PLAN)["model.data.data_prefix"] == [0.6, "general_text_document", 0.4, "law_body_document"]
+    assert "weight=0.6" in FORMATS["torchtitan"].write(PLAN)[0]
     styles = {key: value for key, value in written("megatron", PLAN).items() if key.startswith("lr-")}
     assert styles["lr-decay-style"] == "WSD"
     assert (styles["lr-wsd-decay-style"], styles["lr-wsd-decay-iters"]) == ("linear", "200")
@@ -173,8 +170,8 @@ def test_transformers_walks_our_learning_rates(name: str) -> None:
 
 def test_a_decay_that_a_trainer_does_not_have_is_said() -> None:
     plan = dataclasses.replace(PLAN, schedule=dataclasses.replace(PLAN.schedule, decay="exponential"))
-    for name, make in FORMATS.items():
-        assert any("exponential decay of the last 200 steps" in line for line in make(plan)[1]), name
+    for name, one in FORMATS.items():
+        assert any("exponential decay of the last 200 steps" in line for line in one.write(plan)[1]), name
     assert written("trl", plan)["lr_scheduler_type"] == "constant_with_warmup"
     assert written("megatron", plan)["lr-decay-style"] == "constant"
     with pytest.raises(ConfigError, match=r"^target\.schedule: cosine constant; allowed here: a warm-up"):
@@ -193,6 +190,8 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, capsys
     assert "recommendation.json: missing; run cptlaw recommend" in refused(["export", folder, "format=trl"], capsys)
     target = RecommendedRun("local", 0.1, 400 * 8 * question.sequence_length / 1e9, 400)
     recommendation(mixture={"general": 0.7, "domain": 0.3}, target=target).write(study)
+    # What this machine trains fastest says nothing of the one that trains the answer.
+    Machine("fp32", {}, {"fp32": 2, "bf16": 1}, "a CPU").write(study)
     output = tmp_path / "out" / "trl.yaml"
     assert run(["export", folder, "format=trl", f"output={output}", "devices=2"]) == 0
     shown = capsys.readouterr()
@@ -200,8 +199,8 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, capsys
     text = output.read_text()
     assert all(f"# {line}" in text for line in shown.err.splitlines())
     values = yaml.safe_load(text)
-    keys = ("model_name_or_path", "max_steps", "gradient_accumulation_steps")
-    assert [values[key] for key in keys] == ["org/base", 400, 4]
+    keys = ("model_name_or_path", "max_steps", "gradient_accumulation_steps", "bf16")
+    assert [values[key] for key in keys] == ["org/base", 400, 4, True]
     assert [one["data_files"] for one in values["datasets"]] == ["general.jsonl", "domain.jsonl"]
     assert values["lr_scheduler_kwargs"] == {"num_decay_steps": 80, "decay_type": "linear", "min_lr_ratio": 0.1}
     assert "devices=3: do not divide target.global_batch=8" in refused(
@@ -222,14 +221,3 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, capsys
     assert "What would tell: cptlaw refine" in shown.err
     recommendation(mixture=None, target=target, binding="all too high").write(study)
     assert "no mixture meets the goal (all too high)" in refused(["export", folder, "format=trl"], capsys)
-
-
-def test_text_that_the_model_wrote_is_named(tmp_path: Path) -> None:
-    train_tokenizer(["some text"] * 9, 270, tmp_path / "model")
-    shape = {**SHAPE, "vocab_size": 270}
-    build_model(shape, "eager", seed=0).save_pretrained(tmp_path / "model")
-    how = Generation(model=str(tmp_path / "model"), max_repetition=0.2)
-    written = TrainerCorpus("general", Source("generated", path="texts", generated=how), 0.6, 0.75, 10**9)
-    assert written.text == f"texts/model-{sampling_fingerprint(how)[:12]}/*.jsonl"
-    lines = never_expressed(dataclasses.replace(PLAN, corpora=(written, PLAN.corpora[1])))
-    assert lines[0] == "general: text that the model wrote; join its files, without rows of repetition above 0.2"

@@ -1,0 +1,207 @@
+"""Every export loads, by the calls of its trainer, the documents that cptlaw reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import datasets
+import pyarrow
+import pytest
+import yaml
+from pyarrow import parquet
+
+from pipeline.cli.trainers.formats import FORMATS, dataset_info
+from pipeline.cli.trainers.plan import TrainerCorpus
+from pipeline.cli.trainers.texts import loadable
+from pipeline.question.messages import ConfigError
+from tests.pipeline.cli.test_export import PLAN
+from training.corpora.documents import CorpusError
+from training.corpora.readers import open_reader
+from training.corpora.source import Source
+
+Texts = dict[str, list[str]]
+
+
+def write(path: Path, content: str | bytes | list[dict[str, object]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, list) and path.suffix == ".parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(content), path)
+        return
+    text = "".join(json.dumps(row) + "\n" for row in content) if isinstance(content, list) else content
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> dict[str, Source]:
+    """A corpus of each kind that trainers read in ways of their own."""
+    rows: list[dict[str, object]] = [{"text": "one", "meta": 1}, {"text": "two\nlines \u2028 in it", "meta": 2}]
+    more: list[dict[str, object]] = [{"text": "three", "meta": 3}]
+    files: dict[str, str | bytes | list[dict[str, object]]] = {
+        "file.jsonl": rows,
+        "flat/a.jsonl": rows,
+        "flat/b.jsonl": more,
+        "deep/a.jsonl": rows,
+        "deep/below/b.jsonl": more,
+        "parquet/a.parquet": rows,
+        "parquet/below/b.parquet": more,
+        "packed/a.jsonl.gz": gzip.compress(b'{"text": "one"}\n'),
+        "text/a.txt": "one\n\nstill one\n",
+        "text/b.txt": "two\nlines\n",
+        "paragraphs.txt": "one\nstill one\n\ntwo\n",
+        "mixed/a.jsonl": rows,
+        "mixed/b.parquet": more,
+        "unlike/a.jsonl": rows,
+        "unlike/b.jsonl": [{"text": "three", "other": "x"}],
+        "a [draft]/a.jsonl": rows,
+        "hidden/a.jsonl": rows,
+        "hidden/__b.jsonl": more,
+        "upper/A.jsonl": rows,
+        "upper/readme.md": "none of the documents",
+    }
+    for name, content in files.items():
+        write(tmp_path / "texts" / name, content)
+    write(tmp_path / "texts" / "body.jsonl", [{"body": "one"}, {"body": ""}])
+    write(tmp_path / "texts" / "blank.jsonl", '{"text": "one"}\n\n{"text": "two"}\n')
+    names = {name.split("/")[0] for name in files} | {"blank.jsonl"}
+    made = {f"c{number}": Source(path=str(tmp_path / "texts" / name)) for number, name in enumerate(sorted(names))}
+    made["filtered"] = dataclasses.replace(made["c0"], path=str(tmp_path / "texts" / "flat"), where={"meta": [2, 3]})
+    made["column"] = Source(path=str(tmp_path / "texts" / "body.jsonl"), column="body")
+    made["installed"] = Source("installed-python", part="statistics", max_bytes=4000)
+    return made
+
+
+def by_trl(text: str, folder: Path) -> Texts:
+    """As trl.scripts.utils.get_dataset."""
+    values = yaml.safe_load(text)
+    loaded = [
+        datasets.load_dataset(one["path"], data_files=one["data_files"], split=one["split"], cache_dir=str(folder))
+        for one in values["datasets"]
+    ]
+    columns = [one.select_columns(given["columns"]) for one, given in zip(loaded, values["datasets"], strict=True)]
+    assert len(datasets.concatenate_datasets(columns)) == sum(map(len, loaded))
+    return {str(number): list(one[values["dataset_text_field"]]) for number, one in enumerate(columns)}
+
+
+def by_llama_factory(text: str, folder: Path) -> Texts:
+    """As llamafactory.data.loader._load_single_dataset."""
+    values = yaml.safe_load(text)
+    info = json.loads((Path(values["dataset_dir"]) / "dataset_info.json").read_text())
+    texts = {}
+    for name in values["dataset"].split(","):
+        path = Path(values["dataset_dir"]) / info[name]["file_name"]
+        files = [path / one.name for one in path.iterdir()] if path.is_dir() else [path]
+        (kind,) = {{"jsonl": "json", "parquet": "parquet"}[file.name.split(".")[-1]] for file in files}
+        loaded = datasets.load_dataset(kind, data_files=[*map(str, files)], split="train", cache_dir=str(folder))
+        texts[name] = list(loaded[info[name]["columns"]["prompt"]])
+    return texts
+
+
+def by_axolotl(text: str, folder: Path) -> Texts:
+    """As axolotl.utils.data.shared."""
+    texts = {}
+    for number, one in enumerate(yaml.safe_load(text)["datasets"]):
+        assert Path(one["path"]).is_dir() == ("data_files" in one)
+        files = one.get("data_files", one["path"])
+        loaded = datasets.load_dataset(one["ds_type"], data_files=files, split="train", cache_dir=str(folder))
+        texts[str(number)] = list(loaded[one["field"]])
+    return texts
+
+
+def by_torchtitan(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Texts:
+    """As torchtitan.hf_datasets.text_datasets, which is not installed here: its names stand for it."""
+    registered: dict[str, dict[str, object]] = {}
+    settings: dict[str, object] = {}
+
+    class Names(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            kept = Names(name)
+            kept.__dict__["Config"] = lambda **given: given
+            return {"DATASETS": registered, "DatasetConfig": dict, "HFDataSource": dict}.get(name, kept)
+
+        def __call__(self, **given: object) -> dict[str, object]:
+            return given
+
+    for name in ("", ".config", ".components", ".components.optimizer", ".hf_datasets", ".hf_datasets.text_datasets"):
+        monkeypatch.setitem(sys.modules, f"torchtitan{name}", Names(f"torchtitan{name}"))
+    exec(text, settings)
+    texts = {}
+    for source in settings["SETTINGS"]["dataloader"]["sources"]:  # pyright: ignore[reportIndexIssue]
+        one = registered[source["dataset"].lower()]
+        loader, processor = one["loader"], one["sample_processor"]
+        assert isinstance(loader, Callable)
+        assert isinstance(processor, Callable)
+        texts[source["dataset"]] = [processor(sample) for sample in loader(source["dataset_path"])]
+    return texts
+
+
+def by_megatron(missing: list[str]) -> Texts:
+    """As tools/preprocess_data.py, called as the export says."""
+    texts = {}
+    for line in (line for line in missing if "--json-keys" in line):
+        words = shlex.split(line)
+        path, key = (words[words.index(flag) + 1] for flag in ("--input", "--json-keys"))
+        name = words[words.index("--output-prefix") + 1]
+        assert line.startswith(f"{name}_{key}_document: ")
+        texts[name] = [json.loads(row)[key] for row in Path(path).read_text().split("\n") if row]
+    return texts
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_trainer_loads_the_documents_that_cptlaw_reads(
+    name: str, sources: dict[str, Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A real prepare counts what it leaves out of each corpus.
+    corpora = [TrainerCorpus(key, source, 1.0, 1.0, None) for key, source in sources.items()]
+    corpora = [dataclasses.replace(one, dropped=1) if one.name == "column" else one for one in corpora]
+    folder, lines = tmp_path / "out" / "law-data", []
+    plan = dataclasses.replace(PLAN, corpora=tuple(corpora), data_folder=str(folder))
+    plan, missing = loadable(plan, FORMATS[name].loader, folder, lines.append)
+    assert not missing
+    # Only what the loader reads otherwise is written again.
+    in_place = {Path(one.source.path).name for one in plan.corpora if not Path(one.source.path).is_relative_to(folder)}
+    assert in_place >= {"file.jsonl"} | ({"flat"} if FORMATS[name].loader.folders != "none" else set())
+    assert ({"deep", "parquet", "packed"} <= in_place) == (FORMATS[name].loader.folders == "any")
+    text, missing = FORMATS[name].write(plan)
+    (folder / "dataset_info.json").write_text(dataset_info(plan))
+    cache = tmp_path / "cache"
+    loaded = {
+        "llama-factory": lambda: by_llama_factory(text, cache),
+        "trl": lambda: by_trl(text, cache),
+        "axolotl": lambda: by_axolotl(text, cache),
+        "torchtitan": lambda: by_torchtitan(text, cache, monkeypatch),
+    }.get(name, lambda: by_megatron(missing))()
+    assert len(loaded) == len(sources)
+    for (key, source), texts in zip(sources.items(), loaded.values(), strict=True):
+        documents = [text for _, text in open_reader(key, source).documents()]
+        assert sorted(texts) == sorted(documents), (source.path, lines)
+
+
+def test_what_cannot_be_written_is_said(sources: dict[str, Source], tmp_path: Path) -> None:
+    corpora = (
+        TrainerCorpus("general", sources["filtered"], 0.6, None, None),
+        TrainerCorpus("far", Source(path="far/law.jsonl"), 0.2, None, None),
+        TrainerCorpus("hub", Source("hub", name="org/web", min_characters=5), 0.2, None, None),
+    )
+    plan = dataclasses.replace(PLAN, corpora=corpora)
+    loaded, missing = loadable(plan, FORMATS["trl"].loader, None, print)
+    assert [one.text for one in loaded.corpora] == ["TEXT-OF-general.jsonl", "far/law.jsonl", "org/web"]
+    assert missing == [
+        "general: the filters where are cptlaw's; with output=FILE its documents are written beside that, else write "
+        "them to TEXT-OF-general.jsonl",
+        "far: far/law.jsonl is not on this machine, so its files were not checked",
+        "hub: the filters min_characters are cptlaw's",
+    ]
+    wrong = dataclasses.replace(corpora[1], source=Source(path=str(tmp_path / "texts" / "flat"), column="body"))
+    with pytest.raises(CorpusError, match=r"flat/a\.jsonl: no column 'body'; its columns: text, meta$"):
+        loadable(dataclasses.replace(PLAN, corpora=(wrong,)), FORMATS["trl"].loader, None, print)
+    with pytest.raises(ConfigError, match=r"output: .*\[1\]-data has one of"):
+        loadable(plan, FORMATS["trl"].loader, tmp_path / "[1]-data", print)
