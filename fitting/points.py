@@ -189,6 +189,7 @@ def not_enough(x: dict[str, np.ndarray], law: Law, n_parameters: int, fixed: Col
         only = f"{ {'N': 'one size', 'r': 'one ratio'}.get(name, 'one value') } only ({name} = {x[name][0]:g})"
         simpler = "dynamics" if "s1" in law.columns else "chinchilla"
         advice = f"fit {simpler}, or add runs at another ratio" if name == "r" else f"add runs at another {name}"
+        advice = f"fit power or rectified, or {advice}" if law.columns == ("N", "D") and name == "N" else advice
         yield f"{only}: {law.name} needs two or more; {advice}"
 
 

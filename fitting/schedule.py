@@ -105,7 +105,8 @@ def with_areas(
     filled = _areas_of(len(points), _by_schedule(points, schedules), decay, rate_power, AREAS)
     known = {name: ~np.isnan(values) for name, values in filled.items()}
     kept = {name: points[name].to_numpy() if name in points else np.nan for name in filled}
-    return points.assign(**{n: np.where(known[n], filled[n], kept[n]) for n in filled if known[n].any()})
+    names = [name for name in filled if known[name].any() or points.empty]
+    return points.assign(**{name: np.where(known[name], filled[name], kept[name]) for name in names})
 
 
 def whole_schedules(points: pd.DataFrame, schedules: Schedules) -> dict[str, np.ndarray]:

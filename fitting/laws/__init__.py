@@ -11,12 +11,13 @@ from fitting.laws.dynamics import DYNAMICS
 from fitting.laws.law import UNKNOWN, AnnealingArea, Cone, Law, Parameter, Solving, StudyPoints, with_unknown
 from fitting.laws.multi_power import MULTI_POWER
 from fitting.laws.openai import OPENAI
+from fitting.laws.tokens import TOKENS
 from fitting.laws.transfer import TRANSFER
 
 LAWS: dict[str, Law] = {
     law.name: law
     for law in (
-        *(OPENAI, CHINCHILLA, *DCPT_FORMS[:2], DCPT, DCPT_CONVEX, DCPT_FREE, *DCPT_FORMS[2:]),
+        *(OPENAI, CHINCHILLA, *TOKENS, *DCPT_FORMS[:2], DCPT, DCPT_CONVEX, DCPT_FREE, *DCPT_FORMS[2:]),
         *CROSS_DOMAIN,
         *(ANNEALING, MULTI_POWER, *DYNAMICS),
         *TRANSFER,

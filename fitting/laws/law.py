@@ -22,6 +22,9 @@ A name in place of the number is a column that may depend on a parameter or be o
 columns of `UNKNOWN`.
 """
 
+Basis = Callable[[Columns, np.ndarray], np.ndarray]
+SlopesOf = Callable[[Columns, np.ndarray, np.ndarray], Slopes]
+
 _COORDINATE = {"linear": lambda value: value, "log": log, "memory": lambda value: -log1p(-value)}
 _VALUE = {"linear": float, "log": exp, "memory": lambda coordinate: 1.0 - exp(-coordinate)}
 
@@ -132,12 +135,13 @@ class Solving:
     losses of any sign, and those that are logarithms already. `rugged`: whether there are minima of nearly equal height
     to which no least-squares minimum leads, so that a fit descends from many more starts. `amplitudes(psi)` (k,):
     coefficients of a common size, for a law without cone whose basis column vanishes and changes its sign with a
-    parameter.
+    parameter. `late`: whether a point counts by its D, beside the weights that are given.
     """
 
     residual: Literal["log", "loss"] = "log"
     rugged: bool = False
     amplitudes: Callable[[np.ndarray], np.ndarray] | None = None
+    late: bool = False
 
 
 @dataclass(frozen=True)
@@ -166,8 +170,8 @@ class Law:
     parameters: tuple[Parameter, ...]
     columns: tuple[str, ...]
     varies: Mapping[str, str]
-    basis: Callable[[Columns, np.ndarray], np.ndarray]
-    slopes: Callable[[Columns, np.ndarray, np.ndarray], Slopes] | None = None
+    basis: Basis
+    slopes: SlopesOf | None = None
     offset: Callable[[Columns, np.ndarray], np.ndarray | float] = no_offset
     cone: Cone | None = None
     positive: tuple[str, ...] = ()

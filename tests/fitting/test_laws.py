@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import fitting
-from fitting.laws import LAWS, UNKNOWN, Law
+from fitting.laws import LAWS, UNKNOWN, Law, Solving
 from fitting.schedule import ANNEALING, LAMBDA, whole_schedules
 from fitting.solver.prepare import Data, prepare
 from fitting.solver.problem import Problem
@@ -22,6 +22,10 @@ ANCHORED = {"C2": 0.3, "C": 0.08, "G": 0.4, "eps": 0.02, "E": 50.0}
 TRUTH: dict[str, dict[str, float]] = {
     "openai": {"A": 2.2, "aN": 0.15, "aD": 0.2, "d": 0.5},
     "chinchilla": {"E": 1.7, "A": 0.4, "B": 0.9, "alpha": 0.35, "beta": 0.3},
+    "power": {"E": 1.7, "B": 0.9, "beta": 0.3},
+    "power-offset": {"E": 1.7, "B": 1.5, "beta": 0.5, "D0": 2.0},
+    "rectified": {"E": 1.7, "B": 1.5, "beta": 0.7, "D0": 2.0},
+    "rectified-floorless": {"B": 3.0, "beta": 0.4, "D0": 2.0},
     "dcpt-l1": {"E": 0.9, "A": 0.45, "B": 0.3, "C": 0.5, "alpha": 0.35, "beta": 0.3, "gamma": 0.4, "eps": 0.08},
     "dcpt-l2": {
         **{"E": 0.9, "A": 0.45, "B^eta": 0.4, "alpha": 0.35, "beta": 0.4, "gamma": 0.6, "eta": 0.7},
@@ -228,6 +232,20 @@ def test_what_a_paper_prints_otherwise_is_given_back():
     bracket = p["B"] * points["D"] ** -p["beta"] + p["C"] * (points["r"] + p["eps"]) ** -p["gamma"]
     loss = p["E"] + p["A"] * points["N"] ** -p["alpha"] + bracket ** p["eta"]
     assert loss.to_numpy() == pytest.approx(points["loss"].to_numpy(), rel=1e-5)
+
+
+def test_a_law_of_one_curve_follows_its_end():
+    """Where the form is wrong, late points decide: as many early ones again change nothing beyond."""
+    D = np.geomspace(0.01, 1.0, 12)
+    curve = pd.DataFrame({"D": D, "loss": 3.0 - 0.2 * np.log(D) - 0.02 * np.log(D) ** 2, "run": 0})
+    end = pd.DataFrame({"D": [4.0]})
+    late, even = (
+        fitting.fit(curve, law, bootstrap=0, few=True).predict(end)[0]
+        for law in (LAWS["power"], replace(LAWS["power"], solving=Solving()))
+    )
+    true = 3.0 - 0.2 * np.log(4.0) - 0.02 * np.log(4.0) ** 2
+    assert abs(late - true) < 0.5 * abs(even - true)
+    assert fitting.fit(curve, "rectified", bootstrap=0).printed["D_l"] > 0
 
 
 def test_openais_law_is_finite_for_small_models_at_its_steepest():

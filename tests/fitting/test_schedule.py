@@ -109,3 +109,10 @@ def test_what_the_schedules_do_not_tell_stays_what_it_was():
     only_open = fitting.with_areas(points.iloc[:1], of_run)
     assert only_open["s1_pretrain"].tolist() == [50.0]
     assert "s2_pretrain" not in only_open
+
+
+def test_a_table_without_points_gets_its_columns():
+    nothing = pd.DataFrame({"run": [], "step": []})
+    assert {"s1", "s2", "s1_root", "s2_square"} <= {*fitting.with_areas(nothing, {}).columns}
+    with pytest.raises(fitting.PointsError, match="0 points are too few"):
+        fitting.fit(nothing.assign(loss=[], r=[], loss_before=[]), "transfer-open", schedules={}, few=True)

@@ -127,7 +127,7 @@ def test_wrong_words_are_told_all_at_once(file: Path, capsys) -> None:
         "bootstrap: -1; allowed: 0 or more",
     ]
     (line,) = printed(capsys, 2, f"points={file}")
-    assert line.startswith("law: has no value; give law=..., one or a list of openai, chinchilla, dcpt-l1")
+    assert line.startswith("law: has no value; give law=..., one or a list of openai, chinchilla, power, power-offset")
 
 
 def test_wrong_points_are_told_all_at_once_with_the_line_of_the_file(file: Path, tmp_path: Path, capsys) -> None:
