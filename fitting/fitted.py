@@ -248,7 +248,7 @@ class Fit:
 
     @classmethod
     def from_json(cls, text: str) -> "Fit":
-        """The fit that `to_json` wrote. Raises PointsError for another schema and an unknown law."""
+        """The fit that `to_json` wrote. Raises PointsError for another schema, an unknown law, and lost numbers."""
         plain = json.loads(text)
         schema = plain.pop("schema", None)
         if schema != SCHEMA:
@@ -263,12 +263,16 @@ class Fit:
             raise PointsError(f"this fit is of the law {plain.get('law')!r}, which this version does not have")
         for name in ("draws", "run_errors", "point_errors"):
             plain[name] = np.array(plain[name], dtype=float)
+        lost = [len(draw) for draw in plain["draws"] if len(draw) != len(plain["params"])]
         plain["draws"] = plain["draws"].reshape(len(plain["draws"]), -1 if len(plain["draws"]) else 0)
         plain["profiles"] = {name: Profile(**one) for name, one in plain["profiles"].items()}
         for one in plain["profiles"].values():
             object.__setattr__(one, "closed", tuple(one.closed))
         plain["ranges"] = {name: (low, high) for name, (low, high) in plain["ranges"].items()}
-        return cls(**plain)
+        fitted = cls(**plain)
+        if lost or not fitted.params.keys() >= {one.name for one in fitted.equation.parameters}:
+            raise PointsError("this fit lacks parameters of its law: fit again")
+        return fitted
 
 
 ERRORS_PER_DRAW = 10

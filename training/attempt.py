@@ -20,16 +20,53 @@ import tempfile
 import threading
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Required
 
 import psutil
+from annotated_types import Interval, Predicate
+from typing_extensions import TypedDict
 
-from training.durable import write_new, write_whole
+from training.durable import FileError, numbered, read_record, write_new, write_whole
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "deepspeed", "numpy", "cptlaw")
 
-AttemptRecord = dict[str, Any]
-"""What attempts/NNN.json says: process, device, packages, start, end and exit code."""
+
+def _is_date(text: str) -> bool:
+    try:
+        return datetime.datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+Date = Annotated[str, Predicate(_is_date)]
+Count = Annotated[int, Interval(ge=0, lt=2**31)]
+
+
+class AttemptRecord(TypedDict, total=False):
+    """What attempts/NNN.json says; of a file that is damaged only the attempt's number is known."""
+
+    attempt: Required[Count]
+    host: str
+    boot: str
+    pid: Count
+    process_start: float
+    start: Date
+    end: Date
+    exit_code: int
+    reason: str
+    python: str
+    packages: dict[str, str]
+    git: str
+    engine: str
+    shape: str
+    measured: dict[str, int]
+    seconds: float
+    precision: str
+    device: str
+    parallel: str
+    processes: Count
+    threads: Count
+    from_step: Count
 
 
 class LeaseLostError(RuntimeError):
@@ -54,7 +91,7 @@ class Attempt:
 
     def note(self, **facts: Any) -> None:
         """Add facts, such as engine and devices, to the attempt's file."""
-        self.record.update(facts)
+        self.record.update(facts)  # pyright: ignore[reportCallIssue, reportArgumentType]
         write_whole(_path(self.folder, self.number), json.dumps(self.record, indent=2) + "\n")
 
     def end(self, exit_code: int, reason: str = "") -> None:
@@ -85,7 +122,7 @@ def claim(folder: Path, *, stale_after: float = 60.0, heartbeat_seconds: float =
     number = last["attempt"] + 1 if last else 1
     if last and is_live(folder, last, stale_after):
         return None
-    record = {
+    record: AttemptRecord = {
         "attempt": number,
         "host": socket.gethostname(),
         "boot": _boot(),
@@ -105,12 +142,12 @@ def claim(folder: Path, *, stale_after: float = 60.0, heartbeat_seconds: float =
 def attempts(folder: Path) -> list[AttemptRecord]:
     """Records of all attempts on a run, oldest first; of a file that is damaged only the attempt's number."""
     records = []
-    for path in sorted((folder / "attempts").glob("[0-9]*.json")):
-        record = None
-        with contextlib.suppress(OSError, ValueError):
-            record = json.loads(path.read_text())
+    for number, path in numbered(folder / "attempts", "*.json").items():
+        record = AttemptRecord(attempt=number)
         # A run can go on without knowing how it began; its number is in the name of the file.
-        records.append(record if isinstance(record, dict) and "attempt" in record else {"attempt": int(path.stem)})
+        with contextlib.suppress(OSError, FileError):
+            record = read_record(path, AttemptRecord)
+        records.append({**record, "attempt": number})
     return records
 
 
@@ -118,14 +155,14 @@ def is_live(folder: Path, record: AttemptRecord, stale_after: float = 60.0) -> b
     """Whether the process of an attempt still works on the run, as seen from this host."""
     if "end" in record:
         return False
-    if record.get("host") == socket.gethostname() and record["boot"] == _boot():
+    if record.get("host") == socket.gethostname() and record.get("boot") == _boot():
         try:
-            return abs(_process_start(record["pid"]) - record["process_start"]) < 2.0
-        except psutil.NoSuchProcess:
+            return abs(_process_start(record.get("pid", -1)) - record.get("process_start", 0.0)) < 2.0
+        except (psutil.NoSuchProcess, ValueError):
             return False
     try:
         beat = _heartbeat(folder, record["attempt"]).stat().st_mtime
-    except FileNotFoundError:
+    except OSError:
         return False
     # A beat from the future is of a clock that was set back since: a live holder corrects it with its next one.
     return abs(_file_system_now(folder) - beat) < stale_after

@@ -1,17 +1,122 @@
-"""Files that a killed process cannot leave half-written."""
+"""Files that a killed process cannot leave half-written, and reading whatever is at a path."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+T = TypeVar("T")
+
+
+class FileError(ValueError):
+    """A file that cannot be used, whatever is at its path; one line with the path and what is wrong."""
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """Content of a file.
+
+    Raises:
+        FileNotFoundError: no such file.
+        FileError: a folder, a pipe, a device, a ring of links, or a file that must not be read.
+    """
+    path = Path(path)
+    try:
+        # A pipe would be waited for, and a device may have no end.
+        if path.exists() and not path.is_file():
+            raise FileError(f"{path}: {'a folder' if path.is_dir() else 'a pipe or device'}, not a file")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror}") from None
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Text of a file in UTF-8. Raises as `read_file`, and FileError: another encoding."""
+    try:
+        return read_file(path).decode()
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path}: not UTF-8 (byte {error.start})") from None
+
+
+def json_value(data: bytes | str) -> Any:
+    """What JSON holds. Raises ValueError: not JSON, nested too deeply, or text that no encoding can write."""
+    try:
+        value = json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    # Half of a pair of surrogates would end the first print or write of it.
+    if (b"\\ud" if isinstance(data, bytes) else "\\ud") in data.lower():  # pyright: ignore[reportOperatorIssue]
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The object in a file of JSON. Raises as `read_file`, and FileError: not JSON, or no object."""
+    data = read_file(path)
+    try:
+        value = json_value(data)
+    except ValueError as error:
+        raise FileError(f"{path}: not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise FileError(f"{path}: {value!r:.40} is not a JSON object")
+    return value
+
+
+def read_record(path: str | os.PathLike[str], kind: type[T], schema: int | None = None, **given: str) -> T:
+    """A dataclass or typed dictionary from a file of JSON, with the types of all keys checked.
+
+    `given` are fields that the file does not hold. With `schema` the file must have that one.
+    Raises as `read_json`, and FileError: another schema, or the first key that is missing or has another type.
+    """
+    from pydantic import ValidationError
+
+    fields = read_json(path)
+    if schema is not None and fields.get("schema") != schema:
+        raise FileError(f"{path}: schema {fields.get('schema')!r:.60}; this version reads {schema}")
+    try:
+        return adapter(kind).validate_json(json.dumps({**fields, **given}), strict=True)
+    except ValidationError as error:
+        raise FileError(f"{path}: {first_problem(error)}") from None
+
+
+@functools.cache
+def adapter(kind: type[T]) -> TypeAdapter[T]:
+    """What checks the types of a dataclass that is read from JSON."""
+    from pydantic import TypeAdapter  # Takes a third of a second.
+
+    return TypeAdapter(kind)
+
+
+def first_problem(error: Any) -> str:
+    """The first key that does not fit its type, with its value."""
+    first = error.errors(include_url=False)[0]
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+    key, message = "".join(parts).lstrip("."), first["msg"][:1].lower() + first["msg"][1:]
+    return f"{key}: missing" if first["type"] == "missing" else f"{key} = {first['input']!r:.60}: {message}"
+
+
+def numbered(folder: Path, pattern: str) -> dict[int, Path]:
+    """Number -> path of what is named by a pattern with * for the number, in the order of the numbers.
+
+    >>> numbered(Path("runs"), "step-*")
+    {}
+    """
+    before, after = pattern.split("*")
+    texts = {path.name[len(before) : len(path.name) - len(after)]: path for path in folder.glob(pattern)}
+    return dict(sorted((int(text), path) for text, path in texts.items() if text.isascii() and text.isdecimal()))
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
@@ -76,19 +181,17 @@ def read_lines_whole(path: str | os.PathLike[str]) -> list[Any]:
     Blank lines are skipped.
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a complete line that is not JSON; the message names the file and the line.
+        FileError: as `read_file`; a complete line that is not JSON, with its number.
     """
-    path = Path(path)
-    data = path.read_bytes()
+    data = read_file(path)
     values = []
     for number, line in enumerate(data[: data.rfind(b"\n") + 1].split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
-            values.append(json.loads(line))
-        # UnicodeDecodeError and JSONDecodeError are ValueErrors; deeply nested brackets raise the other.
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path} line {number}: not a JSON line ({error})") from error
+            values.append(json_value(line))
+        except ValueError as error:
+            raise FileError(f"{path} line {number}: not a JSON line ({error})") from error
     return values
 
 
@@ -101,19 +204,21 @@ def as_counted_lines(lines: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps({**line, "lines": len(lines)}, allow_nan=False) + "\n" for line in lines) or "\n"
 
 
-def read_counted_lines(path: str | os.PathLike[str]) -> list[Any]:
+def read_counted_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Read a file of `as_counted_lines`; a file of objects without `lines` need only end in a newline.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: lines were lost, or one is not JSON; the message names the file.
+        FileError: as `read_file`; lines were lost, or one is not a JSON object.
     """
-    if not (data := Path(path).read_bytes()).endswith(b"\n"):
-        raise ValueError(f"{path}: cut off, {f'its last line ends in {data[-20:]!r}' if data else 'it is empty'}")
+    if not (data := read_file(path)).endswith(b"\n"):
+        raise FileError(f"{path}: cut off, {f'its last line ends in {data[-20:]!r}' if data else 'it is empty'}")
     lines = read_lines_whole(path)
-    counts = {line.pop("lines", len(lines)) for line in lines if isinstance(line, dict)}
-    if counts - {len(lines)}:
-        raise ValueError(f"{path}: {len(lines)} of {max(counts)} lines are left")
+    for number, line in enumerate(lines, start=1):
+        if not isinstance(line, dict):
+            raise FileError(f"{path} line {number}: {line!r:.40} is not a JSON object")
+        if (count := line.pop("lines", len(lines))) != len(lines):
+            raise FileError(f"{path}: {len(lines)} of {count!r:.20} lines are left")
     return lines
 
 
@@ -130,7 +235,7 @@ def cut_lines(path: str | os.PathLike[str], before_step: int) -> None:
         step = _values(line).get("step")
         return isinstance(step, int) and step < before_step
 
-    write_whole(path, b"".join(takewhile(comes_before, path.read_bytes().splitlines(keepends=True))))
+    write_whole(path, b"".join(takewhile(comes_before, read_file(path).splitlines(keepends=True))))
 
 
 def leading_lines(path: str | os.PathLike[str], expected: Iterable[Mapping[str, Any]]) -> int:
@@ -139,7 +244,7 @@ def leading_lines(path: str | os.PathLike[str], expected: Iterable[Mapping[str, 
     0 for a missing file. Lines beyond the expected ones do not count.
     """
     path = Path(path)
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    lines = read_file(path).splitlines(keepends=True) if path.exists() else []
     matches = (items.items() <= _values(line).items() for line, items in zip(lines, expected, strict=False))
     return sum(takewhile(bool, matches))
 
@@ -147,8 +252,8 @@ def leading_lines(path: str | os.PathLike[str], expected: Iterable[Mapping[str, 
 def _values(line: bytes) -> dict[str, Any]:
     """What a line of JSON holds; nothing for one that is damaged or has no newline."""
     try:
-        values = json.loads(line) if line.endswith(b"\n") else {}
-    except (ValueError, RecursionError):
+        values = json_value(line) if line.endswith(b"\n") else {}
+    except ValueError:
         values = {}
     return values if isinstance(values, dict) else {}
 
@@ -189,11 +294,14 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def locked_folder(folder: Path) -> Iterator[bool]:
-    """Lock the folder and remove what killed processes left; yields False on a file system without locks."""
+def locked_folder(folder: Path, log: Callable[[str], object] = print) -> Iterator[bool]:
+    """Lock the folder and remove what killed processes left; yields False on a file system without locks.
+
+    `log` is called with a line where another process holds the lock.
+    """
     with (folder / ".lock").open("wb") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            wait_for_lock(lock, log)
         except OSError:
             # Two processes at once then waste work, but every result is renamed into place.
             yield False
@@ -201,6 +309,15 @@ def locked_folder(folder: Path) -> Iterator[bool]:
         for left in folder.glob(".*.part"):
             shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
         yield True
+
+
+def wait_for_lock(file: IO[Any], log: Callable[[str], object]) -> None:
+    """Lock an open file. Raises OSError: its file system has no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        log(f"{file.name}: locked by another process; waiting until that is done")
+        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def flush_folder(folder: str | os.PathLike[str]) -> None:

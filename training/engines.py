@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 from training import objectives
 from training.corpora.documents import json_hash
 from training.devices.group import SHARDED
-from training.durable import write_new
+from training.durable import read_record, write_new
 from training.model import build_model, has_linear_head
 from training.objectives import Losses
 from training.parameters import model_size
@@ -187,8 +187,7 @@ def choose_engine(spec: RunSpec, execution: Execution, folder: Path, tokens_ahea
         choice = EngineChoice(fastest, shape, measured, seconds, spec.precision, device_name())
         folder.mkdir(parents=True, exist_ok=True)
         write_new(path, json.dumps(dataclasses.asdict(choice), indent=2) + "\n")
-    record = json.loads(path.read_text())
-    return EngineChoice(**{field.name: record[field.name] for field in dataclasses.fields(EngineChoice)})
+    return read_record(path, EngineChoice)
 
 
 def plain_engine(spec: RunSpec, batch: int) -> str:

@@ -18,7 +18,7 @@ from training.attempt import Attempt, LeaseLostError, claim
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group, parallel_problem
-from training.durable import write_whole
+from training.durable import FileError, write_whole
 from training.loading import load_transformers
 from training.spec import Execution, RunSpec, SpecError
 from training.stop import StopRequest, StopRequestedError
@@ -50,6 +50,11 @@ class Exit(IntEnum):
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """Errors that the user corrects at the disk: no space, or no right to write."""
+PATH_ERRORS = (
+    *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG),
+    *(errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENODEV, errno.ENOTEMPTY),
+)
+"""Errors that the user corrects at a path: something else is there, or without the right."""
 
 
 @dataclass(frozen=True)
@@ -232,5 +237,6 @@ def run_once(
 
 def _exit_of(error: BaseException) -> Exit:
     """How an attempt ends by an error; only a CRASH counts as one that failed."""
-    corrected = isinstance(error, (CorpusError, SpecError)) or getattr(error, "errno", None) in DISK_ERRORS
+    of_path = getattr(error, "errno", None) in (*DISK_ERRORS, *PATH_ERRORS)
+    corrected = isinstance(error, (CorpusError, SpecError, FileError)) or of_path
     return Exit.INPUT_MISSING if corrected else Exit.CRASH

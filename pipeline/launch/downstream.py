@@ -22,7 +22,7 @@ from pipeline.question.schema.execution import EvaluateConfig
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from training.corpora.manifest import Manifest
 from training.corpora.tokenizer import load_tokenizer
-from training.durable import write_whole
+from training.durable import FileError, numbered, read_json, write_whole
 
 Scores = dict[str, dict[str, float]]
 """Task -> metric -> value."""
@@ -142,7 +142,7 @@ def _checkpoints(study: Study, question: Question) -> list[tuple[PlannedRun, int
         if question.evaluate.role not in ("", run.role):
             continue
         folder = study.runs / run.name / "checkpoints"
-        steps = sorted(int(path.name[5:]) for path in folder.glob("step-*") if (path / "DONE").exists())
+        steps = [step for step, path in numbered(folder, "step-*").items() if (path / "DONE").exists()]
         steps = steps if question.evaluate.checkpoints == "all" else steps[-1:]
         checkpoints += [(run, step, folder / f"step-{step}") for step in steps]
     if not checkpoints:
@@ -153,10 +153,10 @@ def _checkpoints(study: Study, question: Question) -> list[tuple[PlannedRun, int
 
 def _stored_results(file: Path, request: dict[str, object]) -> Scores | None:
     try:
-        content = json.loads(file.read_text())
-    except (OSError, ValueError):
+        content = read_json(file)
+    except (OSError, FileError):
         return None
-    return content["results"] if {key: content.get(key) for key in request} == request else None
+    return content.get("results") if {key: content.get(key) for key in request} == request else None
 
 
 def with_next_tasks(question: Question, study: Study) -> Question:

@@ -8,7 +8,8 @@ import sys
 from pipeline.question.messages import ConfigError, StudyError
 from training.attempt import LeaseLostError
 from training.corpora.documents import CorpusError
-from training.run import DISK_ERRORS, Exit
+from training.durable import FileError
+from training.run import DISK_ERRORS, PATH_ERRORS, Exit
 from training.spec import SpecError
 from training.stop import was_interrupted
 
@@ -28,7 +29,7 @@ def exit_code_of(error: BaseException, disk: object = "disk") -> tuple[Exit, str
     of_fitting = [sys.modules["fitting"].PointsError] if "fitting" in sys.modules else []
     if isinstance(error, (ConfigError, *of_fitting)):
         return Exit.BAD_CONFIGURATION, str(error)
-    if isinstance(error, (CorpusError, StudyError, SpecError)):
+    if isinstance(error, (CorpusError, StudyError, SpecError, FileError)):
         return Exit.INPUT_MISSING, str(error)
     if isinstance(error, (LeaseLostError, JobError)):
         return Exit.CRASH, str(error)
@@ -39,4 +40,6 @@ def exit_code_of(error: BaseException, disk: object = "disk") -> tuple[Exit, str
         remedy = "make it writable" if error.errno == errno.EROFS else "make room"
         line = f"{error.filename or disk}: {error.strerror}; {remedy} and give the same command again"
         return Exit.INPUT_MISSING, line
+    if isinstance(error, OSError) and error.errno in PATH_ERRORS and error.filename is not None:
+        return Exit.INPUT_MISSING, f"{error.filename}: {error.strerror}"
     return None

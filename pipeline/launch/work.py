@@ -24,7 +24,7 @@ from pipeline.study.folder import PlannedRun, Study, question_yaml
 from training.attempt import attempts, is_live
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group, join, leave
-from training.durable import write_whole
+from training.durable import read_text, write_whole
 from training.run import Exit, RunFolders, run_once
 from training.spec import Execution, SpecError
 from training.stop import StopRequest, ignore_signals
@@ -255,7 +255,8 @@ def fail_after_retries(folder: Path, question: Question) -> bool:
     Attempts before the last `try_again` do not count. Returns whether the run is marked as failed now.
     """
     retried = folder / "RETRIED"
-    before = int(retried.read_text() or 0) if retried.exists() else 0
+    text = read_text(retried) if retried.exists() else ""
+    before = int(text) if text.strip().isdecimal() else 0
     records = [record for record in attempts(folder) if record["attempt"] > before]
     if not records or is_live(folder, records[-1], question.launcher.stale_after):
         return False

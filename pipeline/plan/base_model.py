@@ -21,7 +21,7 @@ from pipeline.question.messages import ConfigError, nearest
 from training.base_model.base_model import BaseModel
 from training.corpora.documents import CorpusError
 from training.corpora.tokenizer import SEPARATOR
-from training.durable import locked_folder, whole_folder, write_whole
+from training.durable import FileError, locked_folder, read_json, read_record, whole_folder, write_whole
 from training.spec import SpecError
 
 NOTE = "cptlaw.json"
@@ -176,8 +176,8 @@ def _examined(folder: Path, source: str, names: str) -> BaseModel:
 def refuse_quantised(folder: Path) -> None:
     """Raise SpecError for a directory with quantised weights, which cannot be trained."""
     try:
-        config = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError):
+        config = read_json(folder / "config.json")
+    except (OSError, FileError):
         return  # reported when the model is read
     if method := (config.get("quantization_config") or {}).get("quant_method"):
         way = "give its unquantised weights, or a GGUF file, which is dequantised"
@@ -190,18 +190,12 @@ def read_note(folder: Path) -> BaseModel | None:
     Raises:
         ConfigError: the note is damaged or of another version.
     """
-    from pydantic import TypeAdapter, ValidationError
-
     try:
-        content = json.loads((folder / NOTE).read_bytes())
-        if content.pop("schema") != SCHEMA:
-            raise ValueError("another version")
-        return TypeAdapter(BaseModel).validate_python(content)
-    except (FileNotFoundError, NotADirectoryError):
+        return read_record(folder / NOTE, BaseModel, SCHEMA) if folder.is_dir() else None
+    except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError([f"{folder / NOTE}: cannot be read ({reason}); remove {folder} and run it again"]) from None
+    except FileError as error:
+        raise ConfigError([f"{error}; remove {folder} and run it again"]) from None
 
 
 def file_sum(path: Path) -> str:

@@ -26,6 +26,7 @@ from pipeline.question.messages import ConfigError, one_line, value_problems
 from pipeline.question.presets import goal_section, groups, kinds, law_sections, laws
 from pipeline.question.schema import Question
 from pipeline.question.validation import Check, problems
+from training.durable import read_text
 
 FREE_NAMES = (
     *(r"corpora\.sources", r"weights\.base", r"weights\.value", r"weights\.given(\.[^=.]+)?", r"variants(\.[^=]+)?"),
@@ -126,12 +127,12 @@ def load_question(
         ConfigError: the file is of another version, or an override selects another group or no key.
     """
     try:
-        text = path.read_text()
+        text = read_text(path)
         # The keys that a file which was cut lacks would else have their defaults.
         if not text.strip() or (text.startswith(START) and not text.endswith(END)):
             raise ValueError(f"it was cut off, {f'its last line must be {END.strip()}' if text else 'it is empty'}")
         stored = OmegaConf.merge(OmegaConf.structured(Question), read_yaml(text))
-    except (OmegaConfBaseException, YAMLError, ValueError, OSError) as error:
+    except (OmegaConfBaseException, YAMLError, ValueError, OSError, RecursionError) as error:
         raise ConfigError([f"{path}: cannot be read as a question ({one_line(error)}); plan again"]) from None
     lines = []
     for word in overrides:

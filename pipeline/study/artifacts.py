@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, ClassVar, Self, TypeVar
 
 from annotated_types import Interval as Bounds
 
 from pipeline.question.schema import GoalConfig
 from pipeline.study.folder import Study, StudyError
-from training.durable import write_whole
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+from training.durable import FileError, read_record, write_whole
 
 Number = Annotated[float, Bounds(gt=-1e300, lt=1e300)]
 """A finite number."""
@@ -54,23 +50,13 @@ class Artifact:
         Raises:
             StudyError: it is missing, damaged or of another schema; one line with the key and the verb to run.
         """
-        from pydantic import ValidationError
-
         path = cls.path(study)
         try:
-            text = path.read_text()
-            schema = json.loads(text)["schema"]
+            return read_record(path, cls, cls.SCHEMA)
         except FileNotFoundError:
             raise StudyError(f"{path}: missing; run cptlaw {cls.VERB} first") from None
-        except (ValueError, KeyError, TypeError):
-            raise StudyError(f"{path}: not JSON with a schema; run cptlaw {cls.VERB} again") from None
-        if schema != cls.SCHEMA:
-            versions = f"schema {schema!r:.60}; this version reads {cls.SCHEMA}"
-            raise StudyError(f"{path}: {versions}: run cptlaw {cls.VERB} again")
-        try:
-            return adapter(cls).validate_json(text, strict=True)
-        except ValidationError as error:
-            raise StudyError(f"{path}: {first_problem(error)}; run cptlaw {cls.VERB} again") from None
+        except FileError as error:
+            raise StudyError(f"{error}; run cptlaw {cls.VERB} again") from None
 
     def write(self, study: Study) -> Path:
         """Write the file whole, and return where it is."""
@@ -87,22 +73,6 @@ A = TypeVar("A", bound=Artifact)
 def read_if_there(kind: type[A], study: Study) -> A | None:
     """An artifact of a study, None where it is not there yet; StudyError where it is damaged or of another schema."""
     return kind.read(study) if kind.path(study).exists() else None
-
-
-@functools.cache
-def adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    """What checks the types of a dataclass that is read from JSON."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind)
-
-
-def first_problem(error: Any) -> str:
-    """The first key that does not fit its type, with its value."""
-    first = error.errors(include_url=False)[0]
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-    key, message = "".join(parts).lstrip("."), first["msg"][:1].lower() + first["msg"][1:]
-    return f"{key}: missing" if first["type"] == "missing" else f"{key} = {first['input']!r:.60}: {message}"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from pipeline.question.schema import Question
 from pipeline.study.artifacts import Corpora
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from pipeline.study.status import refuse_lost_points
-from training.durable import read_lines_whole, write_whole
+from training.durable import FileError, read_file, read_lines_whole, write_whole
 from training.parameters import model_size
 from training.sampling import sampler_of
 from training.schedule import learning_rates
@@ -48,6 +48,9 @@ that it continued from, or of a pre-training run's own rates up to the step (`fi
 loss_before: loss of the same corpus at the run's step 0. bits_per_byte: the loss of a byte of text, which models of
 different tokenizers share (NaN in a study planned without its corpora). role: pretrain, fit, or confirm. A branch
 counts its steps and tokens from the start of the phase that it left a trunk in."""
+
+TEXT = ("study", "run", "phase", "role", "model", "corpus", "variant")
+"""Columns of points.parquet that hold text."""
 
 POWERS = ("s1_root", "s2_square")
 """Columns that follow `COLUMNS`, which tables of before 2026-11-25 lack: areas of powers of the learning rates."""
@@ -119,19 +122,40 @@ def read_points(study: Study) -> pd.DataFrame:
 
 def points_of(path: Path) -> pd.DataFrame:
     """A table of `collect`, wherever it lies now. Raises StudyError: missing, of another schema, or lacking columns."""
-    if not path.exists():
-        raise StudyError(f"{path}: missing; run cptlaw collect first")
     try:
-        table = parquet.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        raise StudyError(f"{path}: not a parquet file any more ({error}); run cptlaw collect again") from None
-    schema = (table.schema.metadata or {}).get(b"cptlaw.points")
-    missing = [column for column in COLUMNS if column not in table.column_names]
+        table, metadata = read_parquet(path, TEXT)
+    except FileNotFoundError:
+        raise StudyError(f"{path}: missing; run cptlaw collect first") from None
+    except FileError as error:
+        raise StudyError(f"{error}; run cptlaw collect again") from None
+    schema = metadata.get(b"cptlaw.points")
+    missing = [column for column in COLUMNS if column not in table.columns]
     if schema != str(SCHEMA).encode() or missing:
         lacks = f", lacks {', '.join(missing)}" if missing else ""
-        present = schema.decode() if schema else "none"
+        present = schema.decode(errors="replace") if schema else "none"
         raise StudyError(f"{path}: points of schema {present}{lacks}; this version reads {SCHEMA}: run cptlaw collect")
-    return table.to_pandas()
+    return table
+
+
+def read_parquet(path: Path, text: Sequence[str]) -> tuple[pd.DataFrame, dict[bytes, bytes]]:
+    """A table that this program wrote, and its metadata; columns of the names in `text` hold text, others numbers.
+
+    Raises:
+        FileNotFoundError: no such file.
+        FileError: not a parquet table, damaged, or with a column of another type.
+    """
+    data = read_file(path)
+    try:
+        arrow = parquet.read_table(pa.BufferReader(data), page_checksum_verification=True)
+        table, metadata = arrow.to_pandas(), arrow.schema.metadata or {}
+    except Exception as error:  # A damaged file ends in an error of any kind.
+        line = next(iter(str(error).splitlines()), type(error).__name__)
+        raise FileError(f"{path}: not a parquet table any more ({line})") from None
+    kinds = {name: pd.api.types.infer_dtype(table[name]) if name in text else table[name].dtype.kind for name in table}
+    wrong = [name for name, kind in kinds.items() if len(table) and kind not in (*"ifub", "string", "empty")]
+    if wrong:
+        raise FileError(f"{path}: column {wrong[0]} holds {table[wrong[0]].dtype}")
+    return table, metadata
 
 
 def of_domain(points: pd.DataFrame, question: Question) -> pd.DataFrame:
@@ -211,7 +235,7 @@ def _read_points(files: list[tuple[str, Path]], is_imported: bool) -> pd.DataFra
     buffer, names, counts = io.BytesIO(), [], []
     for name, path in files:
         try:
-            data = path.read_bytes()
+            data = read_file(path)
         except FileNotFoundError:
             continue
         # A run that was killed while writing ends in half a line, which it will write again.
@@ -334,5 +358,5 @@ def _write(table: pd.DataFrame, path: Path, decay: float) -> None:
     points = {b"cptlaw.points": str(SCHEMA).encode(), b"cptlaw.decay": repr(decay).encode()}
     metadata = {**(arrow.schema.metadata or {}), **points}
     sink = io.BytesIO()
-    parquet.write_table(arrow.replace_schema_metadata(metadata), sink)
+    parquet.write_table(arrow.replace_schema_metadata(metadata), sink, write_page_checksum=True)
     write_whole(path, sink.getvalue())

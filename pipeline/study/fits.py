@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from typing_extensions import TypedDict
 
 from fitting import LAWS, Fit, Fold, LawAverage, PointsError, advise, fit, fit_shared, folds, held_out, law_weights
 from fitting.law_average import AVERAGE
@@ -15,11 +16,50 @@ from fitting.parallel import over_cores
 from fitting.schedule import Schedules
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, NEXT, STAND_IN, half_width, log_errors
 from pipeline.question.schema import LawConfig, Question
+from pipeline.study.collect import read_parquet
 from pipeline.study.folder import Study, StudyError
-from training.durable import write_whole
+from training.durable import FileError, read_record, read_text, write_whole
 
 SPLITS = ("size", "tokens", "ratio", "size-and-tokens")
 """What `back_test` holds out: one fold of each kind, as a recommendation is asked (`fitting.folds`)."""
+
+
+HELD_OUT = ("run", "step", "predicted", "measured", "relative_error", "law", "corpus", "split")
+"""Columns of held_out.parquet."""
+Numbers = dict[str, float]
+
+
+class ProfileFile(TypedDict):
+    """What it holds of the profile of a parameter."""
+
+    values: list[float]
+    roots: list[float]
+    freedom: float
+    closed: tuple[bool, bool]
+
+
+class FitFile(TypedDict):
+    """What a file of a fit holds, as `Fit.to_json` writes it."""
+
+    law: str
+    params: Numbers
+    metrics: Numbers
+    objective: float
+    n_points: int
+    n_runs: int
+    ranges: dict[str, tuple[float, float]]
+    columns: list[str]
+    unknown: list[str]
+    fixed: list[str]
+    prior_shares: Numbers
+    constants: Numbers
+    profiles: dict[str, ProfileFile]
+    seed_noise: float | None
+    warnings: list[str]
+    draws: list[list[float]]
+    run_errors: list[float]
+    point_errors: list[float]
+    scale: float
 
 
 def open_columns(question: Question, law: str) -> tuple[str, ...]:
@@ -136,8 +176,11 @@ def read_fits(study: Study, question: Question) -> dict[str, dict[str, Fit]]:
             continue
         for corpus, path in paths.items():
             try:
-                fits[corpus][name] = Fit.from_json(path.read_text())
-            except (PointsError, ValueError, KeyError, TypeError) as error:
+                read_record(path, FitFile)
+                fits[corpus][name] = Fit.from_json(read_text(path))
+            except FileError as error:
+                raise StudyError(f"{error}; run cptlaw fit again") from None
+            except PointsError as error:
                 raise StudyError(f"{path}: {error}; run cptlaw fit again") from None
     if not fits[corpora[0]]:
         raise StudyError(f"{fit_file(study, corpora[0], next(iter(question.law)))}: missing; run cptlaw fit first")
@@ -176,10 +219,9 @@ def back_test(study: Study, question: Question, points: pd.DataFrame, schedules:
     corpora = (question.corpora.general, question.corpora.domain)
     asked = [(split, *of) for split in SPLITS for of in fitted_together(question, corpora)]
     parts = [table for table in over_cores(test_one, asked) if table is not None]
-    columns = ["run", "step", "predicted", "measured", "relative_error", "law", "corpus", "split"]
-    tested = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+    tested = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*HELD_OUT])
     held_out_file(study).parent.mkdir(parents=True, exist_ok=True)
-    write_whole(held_out_file(study), tested.to_parquet(index=False))
+    write_whole(held_out_file(study), tested.to_parquet(index=False, write_page_checksum=True))
     return tested
 
 
@@ -212,11 +254,14 @@ def read_back_test(study: Study) -> pd.DataFrame:
     """The predictions of held-out points that `back_test` wrote. Raises StudyError: missing or damaged."""
     path = held_out_file(study)
     try:
-        return pd.read_parquet(path)
+        table, _ = read_parquet(path, ("run", *HELD_OUT[-3:]))
     except FileNotFoundError:
         raise StudyError(f"{path}: missing; run cptlaw fit first") from None
-    except (OSError, ValueError) as error:
-        raise StudyError(f"{path}: {error}; run cptlaw fit again") from None
+    except FileError as error:
+        raise StudyError(f"{error}; run cptlaw fit again") from None
+    if lacking := [name for name in HELD_OUT if name not in table]:
+        raise StudyError(f"{path}: no column {', '.join(lacking)}; run cptlaw fit again")
+    return table
 
 
 def weights(tested: pd.DataFrame, corpus: str, kind: str) -> dict[str, float]:

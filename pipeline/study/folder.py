@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from pipeline.question.loading import END, START, load_question
 from pipeline.question.messages import ConfigError, StudyError
 from pipeline.question.schema import ROLES, Question
-from training.durable import as_counted_lines, read_counted_lines, write_whole
+from training.durable import as_counted_lines, read_counted_lines, read_text, write_whole
 from training.run import state_of
 from training.spec import RunSpec, SpecError
 
@@ -147,7 +147,7 @@ def keep_overrides(folder: Path, overrides: Sequence[str]) -> list[str]:
         text = question_yaml(load_question(file, kept))
     except ConfigError:
         return []
-    if text == file.read_text():
+    if text == read_text(file):
         return []
     write_whole(file, text)
     return kept

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from pipeline.study.folder import PlannedRun, Study, StudyError
 from training.attempt import attempts, is_live
+from training.durable import FileError, json_value, read_file, read_json, read_text
 
 MOST = 60
 """Rows of a table; of a longer plan those that say most are shown, and the others counted."""
@@ -67,7 +67,7 @@ def print_failed(study: Study, runs: Sequence[PlannedRun], console: Console) -> 
         path, reason = study.runs / run.name / "FAILED", "the run that it starts from has failed"
         if path.exists():
             remedy = f"cptlaw train {study.folder} retry_failed=true run={run.name} tries it again"
-            reason = f"{path.read_text().strip()}; {remedy}"
+            reason = f"{read_text(path).strip()}; {remedy}"
         console.print(f"failed {run.name}: {reason}", highlight=False, markup=False, soft_wrap=True)
     if runs[10:]:
         console.print(f"and {len(runs) - 10:,} more; see cptlaw status", highlight=False)
@@ -81,7 +81,7 @@ def _status(study: Study, run: PlannedRun, stale_after: float, brief: bool) -> R
     if state == "done" and brief:
         return RunStatus(run, state, run.spec.steps, None, "")
     if state == "failed":
-        return RunStatus(run, state, _step(folder), None, (folder / "FAILED").read_text().strip())
+        return RunStatus(run, state, _step(folder), None, read_text(folder / "FAILED").strip())
     if state == "open":
         records = attempts(folder)
         live = bool(records) and is_live(folder, records[-1], stale_after)
@@ -105,19 +105,18 @@ def _number(line: dict, key: str) -> int:
 
 def _tail(path: Path, count: int) -> list[dict]:
     """The last whole JSON lines of a file, from its end; of those, the ones that can be read."""
-    try:
-        with open(path, "rb") as stream:
-            stream.seek(0, os.SEEK_END)
-            size = stream.tell()
-            stream.seek(max(0, size - 4096))
-            block = stream.read()
-    except FileNotFoundError:
+    if not path.is_file():
         return []
+    with open(path, "rb") as stream:
+        stream.seek(0, os.SEEK_END)
+        size = stream.tell()
+        stream.seek(max(0, size - 4096))
+        block = stream.read()
     lines = block[: block.rfind(b"\n") + 1].splitlines()
     values = []
     for line in (lines[1:] if size > 4096 else lines)[-count:]:
         try:
-            value = json.loads(line)
+            value = json_value(line)
         except ValueError:
             continue
         # A line may hold anything: looking at a study must not end in a traceback.
@@ -162,25 +161,25 @@ def ended_points(study: Study, plan: Sequence[PlannedRun]) -> dict[str, int]:
                 ended[run.name] = recorded
                 continue
         points = folder / "points.jsonl"
-        ended[run.name] = points.read_bytes().count(b"\n") if points.exists() else 0
+        ended[run.name] = read_file(points).count(b"\n") if points.exists() else 0
     return ended
 
 
 def _recorded(done: Path) -> int | None:
     """The points that a run ended with; None: it has not ended, or did not record them."""
     try:
-        content = json.loads(done.read_text())
+        points = read_json(done).get("points")
     except FileNotFoundError:
         return None
-    if not isinstance(content, dict):
-        raise ValueError(f"{done}: {content!r:.60} is not a record")
-    return content.get("points")
+    if points is not None and type(points) is not int:
+        raise FileError(f"{done}: points = {points!r:.60}")
+    return points
 
 
 def is_confirmed(study: Study, plan: Sequence[PlannedRun]) -> bool:
     """Whether confirmation.json is a comparison of as many points as the runs have now."""
     try:
-        known = json.loads((study.folder / study.answer("confirmation.json")).read_text()).get("points")
-    except (OSError, ValueError, AttributeError):
+        known = read_json(study.folder / study.answer("confirmation.json")).get("points")
+    except (OSError, FileError):
         return False
     return known is not None and known == sum(ended_points(study, plan).values())

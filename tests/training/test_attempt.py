@@ -66,7 +66,9 @@ def test_a_clock_that_is_set_kills_no_holder_on_this_host(tmp_path, monkeypatch,
     attempt.end(0)
 
 
-@pytest.mark.parametrize("left", ["", '{"attempt": 1, "ho', "\0\0\0\0", "[1]", "{}"])
+@pytest.mark.parametrize(
+    "left", ["", '{"attempt": 1, "ho', "\0\0\0\0", "[1]", "{}", "[" * 10**5, '{"attempt": 1, "start": "x"}']
+)
 def test_a_damaged_record_is_read_past(tmp_path, left):
     attempt = claim(tmp_path, heartbeat_seconds=1000)
     (tmp_path / "attempts" / "001.json").write_text(left)
@@ -78,6 +80,16 @@ def test_a_damaged_record_is_read_past(tmp_path, left):
     assert second.number == 2
     second.end(0)
     assert [record["attempt"] for record in attempts(tmp_path)] == [1, 2]
+    attempt.end(0)
+
+
+def test_attempts_are_sorted_as_numbers(tmp_path):
+    (tmp_path / "attempts").mkdir()
+    for number in (998, 999, 1000, 1001):
+        (tmp_path / "attempts" / f"{number:03d}.json").write_text(json.dumps({"attempt": number, "end": "x"}))
+    (tmp_path / "attempts" / "1x.json").touch()
+    attempt = claim(tmp_path)
+    assert attempt.number == 1002
     attempt.end(0)
 
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from training.durable import append_flushed, read_lines_whole, whole_folder, write_whole
+from training.durable import FileError, append_flushed, read_json, read_lines_whole, whole_folder, write_whole
 
 
 def names(folder):
@@ -87,6 +87,29 @@ def test_a_malformed_finished_line_is_named(tmp_path, bad):
     path.write_bytes(b'{"a": 1}\n' + bad + b'\n{"a": 3}\n')
     with pytest.raises(ValueError, match=r"a\.jsonl line 2: not a JSON line"):
         read_lines_whole(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "wrong"),
+    [
+        (lambda path: path.mkdir(), "a folder, not a file"),
+        (os.mkfifo, "a pipe or device, not a file"),
+        (lambda path: path.symlink_to("/dev/zero"), "a pipe or device, not a file"),
+        (lambda path: path.symlink_to(path), "Too many levels of symbolic links"),
+        (lambda path: path.write_bytes(b"\xff{}"), "not JSON"),
+        (lambda path: path.write_bytes(b"[" * 10**5), r"not JSON \(nested too deeply\)"),
+        (lambda path: path.write_text("1" * 5000), "not JSON"),
+        (lambda path: path.write_text(r'{"a": "\ud800"}'), "not JSON .*surrogates not allowed"),
+        (lambda path: path.write_text("[1]"), r"\[1\] is not a JSON object"),
+    ],
+    ids=range(9),
+)
+def test_whatever_is_at_a_path_is_one_line(tmp_path, make, wrong):
+    path = tmp_path / "a.json"
+    make(path)
+    with pytest.raises(FileError, match=f"^{path}: {wrong}") as error:
+        read_json(path)
+    assert "\n" not in str(error.value)
 
 
 def test_a_whole_folder_appears_at_the_end(tmp_path):

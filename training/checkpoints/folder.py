@@ -14,15 +14,14 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from training.durable import flush_folder, write_whole
+from training.durable import FileError, flush_folder, read_json, write_whole
 
 
 def is_whole(path: Path) -> bool:
     """Whether a checkpoint folder is complete: it has DONE, and its files have the hashes in DONE."""
     try:
-        listed = json.loads((path / "DONE").read_text())
-        return all(digest(path / name) == expected for name, expected in listed.items())
-    except (OSError, ValueError):
+        return all(digest(path / name) == expected for name, expected in read_json(path / "DONE").items())
+    except (OSError, FileError):
         return False
 
 

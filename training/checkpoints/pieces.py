@@ -19,6 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from training.checkpoints.folder import disk_errors
+from training.durable import read_json
 from training.spec import SpecError
 
 Place = tuple[int, tuple[int, ...]]
@@ -88,7 +89,7 @@ class StateReader:
 def opened_state(path: Path) -> Iterator[StateReader]:
     """The tensors of a state, whose files are those that its DONE lists."""
     with contextlib.ExitStack() as files:
-        names = sorted(json.loads((path / "DONE").read_text()))
+        names = sorted(read_json(path / "DONE"))
         yield StateReader(path, [files.enter_context(safe_open(path / name, "pt")) for name in names])
 
 

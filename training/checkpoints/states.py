@@ -18,7 +18,7 @@ from training.checkpoints.pieces import Place, StateFile, opened_state
 from training.checkpoints.weights import set_weights
 from training.devices.group import ALONE, Group
 from training.devices.single import Devices
-from training.durable import leading_lines
+from training.durable import leading_lines, numbered
 from training.evaluation_steps import evaluation_steps
 from training.spec import RunSpec, SpecError
 
@@ -86,7 +86,7 @@ def load_state_extra(state: Path) -> dict[str, torch.Tensor]:
 
 def saved_states(folder: Path) -> list[Path]:
     """All states in a run's folder, newest first, complete or not."""
-    return sorted((folder / "resume").glob("step-*"), key=step_of, reverse=True)
+    return [*numbered(folder / "resume", "step-*").values()][::-1]
 
 
 def resumable_state(spec: RunSpec, folder: Path) -> Path | None:

@@ -6,11 +6,10 @@ import json
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from training.corpora.documents import CorpusError
-from training.corpora.store import SCHEMA, TokenStore
-from training.durable import write_whole
+from training.corpora.store import SCHEMA, PerSplit, TokenStore
+from training.durable import FileError, read_record, write_whole
 
 
 @dataclass(frozen=True)
@@ -23,11 +22,11 @@ class PreparedCorpus:
     """Fingerprint of the token store: its tokens, the tokenizer and the split."""
     source: str
     """Fingerprint of its source."""
-    tokens: dict[str, int]
+    tokens: PerSplit
     """Split -> tokens."""
-    documents: dict[str, int]
+    documents: PerSplit
     """Split -> documents."""
-    bytes: dict[str, int]
+    bytes: PerSplit
     """Split -> bytes of text, UTF-8."""
     revision: str | None = None
     """Commit of a hub data set that was read."""
@@ -59,16 +58,11 @@ class Manifest:
         """Read the manifest of a folder. Raises CorpusError: missing, damaged, or of another schema version."""
         path = Path(folder) / "manifest.json"
         try:
-            fields: dict[str, Any] = json.loads(path.read_bytes())
-            schema = fields.pop("schema")
-            if schema != SCHEMA:
-                raise CorpusError(f"{path}: schema {schema!r}; this version reads {SCHEMA}; prepare the corpora again")
-            corpora = {name: PreparedCorpus(**corpus) for name, corpus in fields.pop("corpora").items()}
-            return cls(folder=Path(folder), corpora=corpora, **fields)
+            return read_record(path, cls, SCHEMA, folder=str(folder))
         except FileNotFoundError as error:
             raise CorpusError(f"{path}: missing; prepare the corpora first") from error
-        except (OSError, TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
-            raise CorpusError(f"{path}: damaged ({error}); prepare the corpora again") from error
+        except FileError as error:
+            raise CorpusError(f"{error}; prepare the corpora again") from error
 
     @property
     def tokenizer_path(self) -> Path:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Predicate
 
 from training.corpora.documents import CorpusError
+from training.durable import FileError, read_record
 
 SCHEMA = 1
 SPLITS = ("train", "validation")
+
+
+def both_splits(counts: dict[str, int]) -> bool:
+    """Whether numbers are of the two splits, 0 or more each."""
+    return counts.keys() == {*SPLITS} and min(counts.values()) >= 0
+
+
+PerSplit = Annotated[dict[str, int], Predicate(both_splits)]
 
 
 @dataclass(frozen=True)
@@ -21,7 +31,7 @@ class StoreMeta:
 
     schema: int
     """Version of the layout."""
-    dtype: str
+    dtype: Annotated[str, Predicate(("uint16", "uint32").__contains__)]
     """Type of a token on disk, little-endian: uint16 or uint32."""
     vocabulary: int
     """Number of token ids."""
@@ -31,11 +41,11 @@ class StoreMeta:
     """Fingerprint of the tokenizer."""
     validation_ratio: float
     """Ratio of the documents in validation; the split by a hash of their ids meets it approximately."""
-    tokens: dict[str, int]
+    tokens: PerSplit
     """Split -> tokens, including the ends of text."""
-    documents: dict[str, int]
+    documents: PerSplit
     """Split -> documents."""
-    bytes: dict[str, int]
+    bytes: PerSplit
     """Split -> bytes of the text, UTF-8."""
     content: str
     """Hash of both splits' tokens, in order."""
@@ -71,21 +81,12 @@ class TokenStore:
         """
         folder = Path(folder)
         path = folder / "meta.json"
-        if not path.is_file():
-            raise CorpusError(f"{folder}: no token store here (no meta.json); prepare the corpora first")
         try:
-            fields = json.loads(path.read_bytes())
-            schema = fields["schema"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise CorpusError(f"{path}: not the meta.json of a token store; prepare the corpora again") from error
-        if schema != SCHEMA:
-            raise CorpusError(
-                f"{path}: schema {schema!r}; this version reads schema {SCHEMA}; prepare the corpora again"
-            )
-        try:
-            meta = StoreMeta(**fields)
-        except TypeError as error:
-            raise CorpusError(f"{path}: its fields are not those of schema {SCHEMA}; prepare again") from error
+            meta = read_record(path, StoreMeta, SCHEMA)
+        except FileNotFoundError:
+            raise CorpusError(f"{folder}: no token store here (no meta.json); prepare the corpora first") from None
+        except FileError as error:
+            raise CorpusError(f"{error}; prepare the corpora again") from error
         for split in SPLITS:
             path = folder / f"{split}.bin"
             expected = meta.tokens[split] * np.dtype(meta.dtype).itemsize

@@ -16,7 +16,7 @@ import numpy as np
 
 from training.corpora.documents import CorpusError
 from training.corpora.store import SCHEMA, SPLITS, StoreMeta
-from training.durable import write_whole
+from training.durable import numbered, read_record, write_whole
 
 UNITS = ("tokens", "documents", "bytes")
 _BUFFER_TOKENS = 1 << 20
@@ -65,8 +65,8 @@ class Part:
 
 def read_parts(shard: Path) -> list[Part]:
     """The parts of a shard that are whole, in order."""
-    files = sorted(shard.glob("*.json"))
-    return [Part(file.with_suffix(""), **json.loads(file.read_bytes())) for file in files]
+    files = numbered(shard, "*.json").values()
+    return [read_record(file, Part, stem=str(file.with_suffix(""))) for file in files]
 
 
 def part_totals(parts: Iterable[Part]) -> tuple[int, int]:

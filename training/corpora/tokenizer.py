@@ -15,7 +15,7 @@ import numpy as np
 from training.corpora.documents import CorpusError, json_hash
 from training.corpora.near_duplicates import KEPT, Screen
 from training.devices.spawned import environment
-from training.durable import whole_folder, write_whole
+from training.durable import FileError, read_json, whole_folder, write_whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -111,11 +111,11 @@ def tokenizer_fingerprint(folder: str | os.PathLike[str]) -> str:
     """
     path = Path(folder) / "tokenizer.json"
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path)
     except OSError as error:
         raise CorpusError(f"tokenizer: {path} cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise CorpusError(f"tokenizer: {path} is not JSON ({error})") from error
+    except FileError as error:
+        raise CorpusError(f"tokenizer: {error}") from error
     # Truncation and padding are disabled when we tokenise.
     content.pop("truncation", None)
     content.pop("padding", None)
@@ -125,8 +125,8 @@ def tokenizer_fingerprint(folder: str | os.PathLike[str]) -> str:
 def declared_separator(folder: str | os.PathLike[str]) -> str | None:
     """The token between documents that the tokenizer_config.json of a directory names under SEPARATOR, if any."""
     try:
-        separator = json.loads((Path(folder) / "tokenizer_config.json").read_bytes()).get(SEPARATOR)
-    except (OSError, ValueError, AttributeError):
+        separator = read_json(Path(folder) / "tokenizer_config.json").get(SEPARATOR)
+    except (OSError, FileError):
         return None
     return separator if isinstance(separator, str) else None
 

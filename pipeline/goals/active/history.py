@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.study.artifacts import Number, Ratio, Steps, adapter, first_problem
+from pipeline.study.artifacts import Number, Ratio, Steps
 from pipeline.study.folder import Study, StudyError
-from training.durable import as_counted_lines, read_counted_lines, write_whole
+from training.durable import adapter, as_counted_lines, first_problem, read_counted_lines, write_whole
 
 SCHEMA = 1
 TOLERANCE, BUDGET, CANDIDATES = "tolerance reached", "budget spent", "no candidate left"
@@ -109,7 +109,7 @@ def read_rounds(study: Study) -> list[DesignRound]:
         raise StudyError(f"{error}; {_REMEDY}") from None
     rounds = []
     for number, line in enumerate(lines, start=1):
-        schema = line.pop("schema", None) if isinstance(line, dict) else None
+        schema = line.pop("schema", None)
         if schema != SCHEMA:
             versions = f"schema {schema!r:.60}; this version reads {SCHEMA}: use cptlaw of that version"
             raise StudyError(f"{path} line {number}: {versions}, or {_REMEDY}")

@@ -135,13 +135,13 @@ def _software(evidence: Evidence, records: list[AttemptRecord]) -> tuple[Table, 
     """Software, machine and time of the runs, and whether any attempt tells of them."""
     seen: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for record in records:
-        facts = dict(record.get("packages", {}))
+        facts: dict[str, Any] = dict(record.get("packages", {}))
         for name in ("python", "git", "device", "engine", "precision", "threads"):
             facts[_FACTS.get(name, name)] = record.get(name)
         for name, value in facts.items():
             if value is not None:
                 seen[name][str(value)] += 1
-    times = [str(record[side]) for record in records for side in ("start", "end") if side in record]
+    times = [time for record in records for side in ("start", "end") if (time := record.get(side))]
     seeds = sorted({run.spec.seed for run in evidence.plan})
     rows = [["study", evidence.study.folder.resolve().name], ["seeds", ", ".join(map(str, seeds))]]
     if times:

@@ -188,9 +188,9 @@ def test_a_manifest_that_cannot_be_read_is_refused(sources, brought, tmp_path):
     path.write_text(json.dumps(fields | {"schema": 0}))
     with pytest.raises(CorpusError, match=r"manifest\.json: schema 0; this version reads 1"):
         Manifest.open(tmp_path / "out")
-    for damaged in ("{", "[]", json.dumps({"schema": 1}), json.dumps(fields | {"more": 1})):
+    for damaged in ("{", "[]", json.dumps({"schema": 1}), json.dumps(fields | {"vocabulary": "9"})):
         path.write_text(damaged)
-        with pytest.raises(CorpusError, match=r"manifest\.json: damaged .*; prepare the corpora again"):
+        with pytest.raises(CorpusError, match=r"manifest\.json: .*; prepare the corpora again"):
             Manifest.open(tmp_path / "out")
 
 

@@ -117,6 +117,6 @@ def test_mistakes_are_named(tmp_path):
     with pytest.raises(CorpusError, match=r"tokenizer\.json cannot be read"):
         tokenizer_fingerprint(tmp_path / "empty")
     (tmp_path / "empty" / "tokenizer.json").write_text("{")
-    with pytest.raises(CorpusError, match=r"tokenizer\.json is not JSON"):
+    with pytest.raises(CorpusError, match=r"tokenizer\.json: not JSON"):
         tokenizer_fingerprint(tmp_path / "empty")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty"]

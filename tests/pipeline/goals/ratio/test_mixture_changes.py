@@ -17,6 +17,7 @@ from pipeline.question.phases import pieces
 from pipeline.show.tables import recommendation_table
 from pipeline.study.artifacts import Recommendation, RecommendedChange
 from pipeline.study.context import Context
+from pipeline.study.fits import HELD_OUT
 from pipeline.study.folder import Study
 from pipeline.study.target import find_target
 from tests.fitting.given import given
@@ -87,7 +88,7 @@ def test_an_answered_study_keeps_its_changes_and_prints_them(tmp_path: Path) -> 
     asked, study = _asked("goal.change_at=[0.5]", delta=0.9), Study(tmp_path)
     held_out = tmp_path / study.fitted("fits") / "held_out.parquet"
     held_out.parent.mkdir()
-    asked.tested.assign(relative_error=[]).to_parquet(held_out)
+    asked.tested.reindex(columns=[*HELD_OUT]).to_parquet(held_out)
     context = Context(asked.question, study)
     vars(context).update(points=asked.points, fits=asked.fits)
     content = goal_of(asked.question).recommend(context, list)
