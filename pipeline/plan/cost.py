@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipeline.plan.runs import kept_steps
+from pipeline.plan.kept_steps import kept_steps
 from pipeline.question.evaluation_budget import LEAST_WINDOWS, MOST_WINDOWS, affordable_windows
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import Speed

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 
 from pipeline.plan.model_shape import configuration_of, directory_of, objective_of, with_rope_theta
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.data import data_folder
-from pipeline.question.design import extended_at, with_peak
+from pipeline.question.design import with_peak
 from pipeline.question.evaluation_budget import within_budget
 from pipeline.question.messages import ConfigError
 from pipeline.question.phases import branch_phase, mixtures_of, pieces, replicated
@@ -24,7 +24,6 @@ from pipeline.study.folder import PlannedRun
 from training.corpora.manifest import Manifest, PreparedCorpus
 from training.corpora.source import Source
 from training.corpora.tokenizer import vocabulary_problem
-from training.evaluation_steps import evaluation_steps
 from training.parameters import model_size
 from training.schedule import learning_rates
 from training.spec import Architecture, Initial, MixturePhase, RunSpec
@@ -197,25 +196,6 @@ def shape_of(context: Context, model: ModelConfig) -> Architecture:
     # A mask token outside the tokenizer's vocabulary takes one more row.
     rows = max(manifest.vocabulary, objective_of(context).mask_token + 1)
     return configuration_of(model, rows, max(length or 0 for length in lengths), end)
-
-
-def kept_steps(question: Question, run: PlannedRun, plan: Sequence[PlannedRun]) -> tuple[list[int], list[int]]:
-    """(steps whose weights are kept, the last one included; steps whose full states are kept for branches).
-
-    They are the steps of the question's checkpoint policy, those that other runs of the plan start from, and the one
-    from which a longer run may be chosen to continue it.
-    """
-    phase = question.pretrain if run.role == "pretrain" else question.continual
-    is_branch = run.spec.initial.moments
-    policy_steps = set() if is_branch else set(evaluation_steps(phase.checkpoints, run.spec.steps))
-    starts = [other.spec.initial for other in plan if other.parent == run.spec.hash]
-    weights = policy_steps | {start.step for start in starts if not start.moments} | {run.spec.steps}
-    states = {start.step for start in starts if start.moments}
-    if run.spec.phase == "continual" and not run.variant:
-        behind = run.spec.first_sequence // run.spec.global_batch
-        at = extended_at(question, behind + run.spec.steps)
-        states |= {at - behind} if at else set()
-    return sorted(weights - {0}), sorted(states)
 
 
 def _plain(mixture: Mapping[str, Fraction]) -> dict[str, str]:

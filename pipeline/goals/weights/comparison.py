@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import t
+from scipy.special import stdtrit  # t.ppf of scipy.stats, which loads for half a second
 
 from pipeline.goals.weights.artifacts import MethodResult, SpeedUp, WeightsConfirmation, WeightsRecommendation
 from pipeline.goals.weights.mixtures import average, domain_names, domain_values, measured, target_tokens
@@ -116,5 +116,5 @@ def _interval(values: np.ndarray) -> tuple[float, float | None, float | None]:
     mean = float(np.mean(values))
     if len(values) < 2:
         return mean, None, None
-    half = float(t.ppf((1 + LEVEL) / 2, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))
+    half = float(stdtrit(len(values) - 1, (1 + LEVEL) / 2) * np.std(values, ddof=1) / math.sqrt(len(values)))
     return mean, mean - half, mean + half

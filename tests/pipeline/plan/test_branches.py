@@ -11,7 +11,8 @@ import pytest
 from pipeline.cli import main as cli
 from pipeline.goals.registry import read_question
 from pipeline.plan.cost import costs, variant_note
-from pipeline.plan.runs import estimate, kept_steps, planned_runs
+from pipeline.plan.kept_steps import kept_steps
+from pipeline.plan.runs import estimate, planned_runs
 from pipeline.question.messages import ConfigError
 from pipeline.study.collect import collect, read_points, schedules
 from pipeline.study.folder import Study

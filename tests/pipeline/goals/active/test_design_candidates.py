@@ -26,7 +26,8 @@ from pipeline.goals.ratio.law_goal import with_tried_peaks
 from pipeline.goals.registry import goal_of
 from pipeline.plan.cost import run_flops, run_seconds
 from pipeline.plan.duration import START_SECONDS
-from pipeline.plan.runs import continual_run, kept_steps, planned_runs, pretraining_runs
+from pipeline.plan.kept_steps import kept_steps
+from pipeline.plan.runs import continual_run, planned_runs, pretraining_runs
 from pipeline.question.messages import ConfigError
 from pipeline.study.artifacts import Machine, Speed
 from pipeline.study.collect import measured_points, schedules
