@@ -28,14 +28,10 @@ from training.objectives import Losses
 from training.schedule import learning_rates
 from training.spec import Execution, RunSpec
 from training.stop import StopRequestedError
-from training.telemetry import telemetry_of
+from training.telemetry import NonFiniteLossError, telemetry_of
 
 METRICS_MINUTES = 0.5
 """Minutes after which a line of metrics is written whatever the steps, so that a large model is seen to go on."""
-
-
-class NonFiniteLossError(RuntimeError):
-    """The training loss became infinite or not a number; the message names the step."""
 
 
 def train(
@@ -112,6 +108,7 @@ def train(
         writer = at_end.enter_context(StateWriter(folder, execution.keep_last, execution.kept_states, writers))
 
         def save_state(step: int) -> None:
+            telemetry.read_loss()  # No state of a bad step is saved.
             # The first process waits for the files of all, and its error is that of all.
             group.broadcast(writer.wait)
             writer.write(step, states.held_state(devices, group, domains and domains.tensors()))
@@ -134,18 +131,15 @@ def train(
                             devices.backward(loss)
                         local_loss += loss.detach()
                     gradient_norm = devices.update(rates[step - 1])
-                    # Checked after the update, so that each step waits once for a GPU; no state of a bad step is saved.
-                    step_loss = group.sum(float(local_loss))
-                    if not math.isfinite(step_loss):
-                        raise NonFiniteLossError(
-                            f"training loss is {step_loss} at step {step}, learning rate {rates[step - 1]:g}"
-                        )
+                    # Read when the next step is queued, so that a GPU does not wait for it.
+                    telemetry.step(step, local_loss, rates[step - 1])
                     if domains is not None:
+                        telemetry.read_loss()
                         domains.step(step)
                     finished = step
-                    telemetry.step(step, step_loss)
 
                 if step in evaluated:
+                    telemetry.read_loss()
                     lines = []
                     for corpus, windows in validation.items():
                         result = evaluate(devices.evaluation, windows, predictions, micro_batch, check, group)
@@ -157,10 +151,11 @@ def train(
 
                 noted = step % execution.metrics_every == 0 or _is_due(METRICS_MINUTES, last_metrics, group)
                 if step > done and (noted or step == spec.steps):
-                    telemetry.write(step, rates[step - 1], gradient_norm)
+                    telemetry.write(step, rates[step - 1], float(gradient_norm))
                     last_metrics = time.monotonic()
 
                 if step in kept:
+                    telemetry.read_loss()
                     check()
                     group.broadcast(writer.wait)
                     full = None if devices.whole else weights.full_weights(devices, group.first)

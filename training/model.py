@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_utils import AttentionInterface
 from transformers.utils.logging import disable_progress_bar, get_verbosity, set_verbosity, set_verbosity_error
 
 from training.spec import Architecture, SpecError
@@ -28,12 +30,43 @@ _UNUSED = re.compile(r"(^|\.)(pooler|cls\.seq_relationship)\.|(inv_freq|position
 """Weights that checkpoints have and a language model's loss does not use; others are listed by transformers."""
 
 
+CAUSAL = "cptlaw_causal"
+"""Name of `causal_attention` where transformers asks for an attention implementation."""
+
+
+def causal_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    sliding_window: int | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """transformers' sdpa for whole sequences without padding: no mask, so that flash kernels serve, or the window's.
+
+    transformers makes no mask for an implementation that has none registered. Its own code for sdpa reads a tensor on
+    the host in each forward pass, and under a trace makes a (n, 1, T, T) mask, which flash kernels do not take.
+    """
+    length = query.shape[2]
+    mask = None
+    if sliding_window and sliding_window < length:
+        position = torch.arange(length, device=query.device)
+        distance = position[:, None] - position
+        mask = ((distance >= 0) & (distance < sliding_window))[None, None]
+    return sdpa_attention_forward(module, query, key, value, mask, **options)
+
+
+AttentionInterface.register(CAUSAL, causal_attention)
+
+
 def build_model(model: Mapping[str, Any], attention: str, seed: int, *, objective: str = "causal") -> PreTrainedModel:
     """A new model with random weights.
 
     Args:
         model: the architecture's transformers configuration fields, with model_type.
-        attention, objective: sdpa or eager; causal or masked, which decides the head.
+        attention, objective: sdpa, eager or `CAUSAL`; causal or masked, which decides the head.
         seed: of the weights, which are the same on every machine and for either attention.
 
     Raises:

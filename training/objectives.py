@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from training.sampling import GOLDEN, mixed
@@ -96,6 +97,8 @@ def masked_losses(
     return _cross_entropy(logits, pairs[:, 1], by_token)
 
 
+CHUNK = 2048
+"""Predictions whose logits are computed at once where all would take too much memory."""
 Head = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, str, bool], torch.Tensor]
 """(n, T, width) hidden states, (vocabulary, width) of the head, (n, T) token ids, precision, by_token -> losses."""
 
@@ -131,17 +134,33 @@ def losses_by_rows(
 
 
 def losses_in_chunks(
-    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, precision: str, by_token: bool
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    targets: torch.Tensor,
+    precision: str,
+    by_token: bool,
+    of_chunk: Callable[..., torch.Tensor] | None = None,
 ) -> torch.Tensor:
-    """A `Head` that computes and drops the logits in chunks, for large vocabularies.
+    """A `Head` that computes the logits of `CHUNK` predictions at a time, and again in the backward pass.
 
-    The logits of 4 x 2,048 predictions over 151,936 token ids are 5 GB.
+    The logits of 4 x 2,048 predictions over 151,936 token ids are 5 GB, their gradient as many. `of_chunk` is what
+    computes the losses of a chunk, perhaps compiled; None: `chunk_losses`.
     """
-    # Autocast does not reach into this function.
-    matrices = hidden.flatten(0, 1), weight.to(hidden.dtype)
-    options = torch.nn.LinearCrossEntropyOptions()
-    losses = functional.linear_cross_entropy(*matrices, targets.flatten(), reduction="none", options=options)
-    return _summed(losses.float().view(targets.shape), by_token)
+    chunks = zip(hidden.flatten(0, 1).split(CHUNK), targets.flatten().split(CHUNK))
+    losses = [
+        checkpoint(of_chunk or chunk_losses, rows, weight, wanted, precision,
+                   use_reentrant=False, preserve_rng_state=False)
+        for rows, wanted in chunks
+    ]  # fmt: skip
+    return _summed(torch.cat(losses).view(targets.shape), by_token)
+
+
+def chunk_losses(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, precision: str) -> torch.Tensor:
+    """Losses (k,) of predictions, nats, from (k, width) hidden states; the product has the run's precision."""
+    with _autocast(hidden, precision):
+        # The weight is cast in each chunk, so that the chunks' gradients are summed in fp32.
+        logits = functional.linear(hidden, weight)
+    return functional.cross_entropy(logits.float(), targets, reduction="none")
 
 
 def document_positions(tokens: torch.Tensor, end_of_text: int) -> torch.Tensor:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from training.devices.group import Group
+from training.devices.group import ALONE, Group
 from training.parameters import model_size
 from training.spec import RunSpec
 
@@ -33,11 +33,15 @@ DENSE_PEAKS = {
 """Part of a device's name -> dense bf16 peak, 10^12 FLOP a second, from the data sheet."""
 
 
+class NonFiniteLossError(RuntimeError):
+    """The training loss became infinite or not a number; the message names the step."""
+
+
 def telemetry_of(spec: RunSpec, folder: Path, group: Group, log: Callable[[str], object]) -> Telemetry:
     """The telemetry of a run on its devices; only the first process writes and warns."""
     peak = peak_flops(torch.cuda.get_device_name(group.device)) if group.device.type == "cuda" else None
     flops = model_size(spec.model, spec.sequence_length).flops_per_token
-    return Telemetry(folder, spec, flops, peak * group.count if peak else None, log, group.first)
+    return Telemetry(folder, spec, flops, peak * group.count if peak else None, log, group)
 
 
 def peak_flops(device: str) -> float | None:
@@ -65,8 +69,9 @@ class Telemetry:
     """Sum of the dense peaks of the run's devices, FLOP a second; None: unknown."""
     log: Callable[[str], object]
     """Called with warnings."""
-    first: bool = True
-    """Whether this process writes and warns."""
+    group: Group = ALONE
+    """The run's processes, of which the first writes and warns."""
+    _unread: tuple[int, torch.Tensor | float, float] | None = None
     _losses: list[float] = field(default_factory=list)
     _recent: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _speeds: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
@@ -77,11 +82,26 @@ class Telemetry:
         """Add time in which the devices waited for tokens."""
         self._waited += seconds
 
-    def step(self, step: int, loss: float) -> None:
-        """Record a step's training loss, nats a predicted token; warn of a spike."""
+    def step(self, step: int, local_loss: torch.Tensor | float, rate: float) -> None:
+        """Keep this process' part of a step's training loss, and read that of the step before (`read_loss`)."""
+        self.read_loss()
+        self._unread = (step, local_loss, rate)
+
+    def read_loss(self) -> None:
+        """Record the training loss of the last step, nats a predicted token, which waits for a GPU; warn of a spike.
+
+        Raises:
+            NonFiniteLossError: in all processes.
+        """
+        if self._unread is None:
+            return
+        (step, local_loss, rate), self._unread = self._unread, None
+        loss = self.group.sum(float(local_loss))
+        if not math.isfinite(loss):
+            raise NonFiniteLossError(f"training loss is {loss} at step {step}, learning rate {rate:g}")
         self._losses.append(loss)
         # The second condition is implied by the inner one and saves computing the medians.
-        if self.first and len(self._recent) == _REMEMBERED and loss > min(self._recent) + _SMALLEST_SPIKE:
+        if self.group.first and len(self._recent) == _REMEMBERED and loss > min(self._recent) + _SMALLEST_SPIKE:
             median = statistics.median(self._recent)
             deviation = 1.4826 * statistics.median(abs(value - median) for value in self._recent)
             if loss > median + max(_SPIKE * deviation, _SMALLEST_SPIKE):
@@ -91,9 +111,10 @@ class Telemetry:
 
     def write(self, step: int, learning_rate: float, gradient_norm: float) -> None:
         """Append a line about the steps since the last line; warn of low speed."""
+        self.read_loss()
         now = time.perf_counter()
         seconds, steps = now - self._since, len(self._losses)
-        if not steps or not self.first:
+        if not steps or not self.group.first:
             return
         speed = steps * self.spec.tokens_per_step / seconds
         if len(self._speeds) >= 3 and speed < _SLOW * (usual := statistics.median(self._speeds)):

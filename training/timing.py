@@ -28,7 +28,7 @@ def training_step(network: PreTrainedModel, losses: Losses, spec: RunSpec, batch
     def step(sequences: int, length: int) -> None:
         part = tokens[:sequences, ..., : length + causal]
         devices.backward(devices.losses(part).sum() / part.numel())
-        devices.update(0.0)  # waits for a GPU
+        float(devices.update(0.0))  # waits for a GPU
 
     return step
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from training.telemetry import Telemetry, peak_flops, peak_memory
+from training.telemetry import NonFiniteLossError, Telemetry, peak_flops, peak_memory
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def test_a_line_has_speed_and_ratio_to_the_peak(telemetry, spec, warnings, monke
     monkeypatch.setattr("training.telemetry.time.perf_counter", lambda: 2.0)
     telemetry.waited(0.5)
     for step in (1, 2, 3):
-        telemetry.step(step, loss=float(step))
+        telemetry.step(step, float(step), 1e-3)
     telemetry.write(3, learning_rate=1e-3, gradient_norm=0.5)
     telemetry.write(3, learning_rate=1e-3, gradient_norm=0.5)
     (line,) = map(json.loads, (telemetry.folder / "metrics.jsonl").read_text().splitlines())
@@ -36,11 +36,19 @@ def test_a_line_has_speed_and_ratio_to_the_peak(telemetry, spec, warnings, monke
 
 def test_of_a_spike_it_warns_and_not_of_noise(telemetry, warnings):
     for step in range(200):
-        telemetry.step(step, loss=3.0 + 0.05 * (step % 7))
+        telemetry.step(step, 3.0 + 0.05 * (step % 7), 1e-3)
+    telemetry.step(200, 4.5, 1e-3)
+    # It is read when the next step is there, or when it is asked for.
     assert warnings == []
-    telemetry.step(200, loss=4.5)
+    telemetry.read_loss()
     assert len(warnings) == 1
     assert "step 200: training loss spike: 4.500 after a median of 3.150" in warnings[0]
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_at_the_next_step(telemetry):
+    telemetry.step(7, float("inf"), 1e-3)
+    with pytest.raises(NonFiniteLossError, match=r"training loss is inf at step 7, learning rate 0\.001"):
+        telemetry.step(8, 1.0, 1e-3)
 
 
 def test_of_a_drop_of_the_speed_it_warns(telemetry, warnings, monkeypatch):
@@ -48,10 +56,10 @@ def test_of_a_drop_of_the_speed_it_warns(telemetry, warnings, monkeypatch):
     telemetry._since = 0.0
     monkeypatch.setattr("training.telemetry.time.perf_counter", lambda: next(clock))
     for step in (1, 2, 3, 4):
-        telemetry.step(step, 1.0)
+        telemetry.step(step, 1.0, 1e-3)
         telemetry.write(step, 1e-3, 1.0)
     assert warnings == []
-    telemetry.step(5, 1.0)
+    telemetry.step(5, 1.0, 1e-3)
     telemetry.write(5, 1e-3, 1.0)
     assert len(warnings) == 1
     assert "slow" in warnings[0]
@@ -59,7 +67,7 @@ def test_of_a_drop_of_the_speed_it_warns(telemetry, warnings, monkeypatch):
 
 def test_an_unknown_device_has_no_ratio_to_a_peak(spec, tmp_path):
     telemetry = Telemetry(tmp_path, spec, 100.0, None, print)
-    telemetry.step(1, 1.0)
+    telemetry.step(1, 1.0, 1e-3)
     telemetry.write(1, 1e-3, 1.0)
     assert json.loads((tmp_path / "metrics.jsonl").read_text())["mfu"] is None
     assert peak_flops("NVIDIA H100 PCIe") == 756e12

@@ -62,16 +62,18 @@ class Devices:
         """Compute the gradient of this process' part of the step's loss; the parts of all processes are summed."""
         loss.backward()
 
-    def update(self, rate: float) -> float:
-        """Clip, step the optimizer at a rate and clear the gradient; returns the gradient norm before clipping."""
+    def update(self, rate: float) -> torch.Tensor | float:
+        """Clip, step the optimizer at a rate and clear the gradient; returns the gradient norm before clipping.
+
+        The norm is on the device: reading it waits for a GPU.
+        """
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         # Listed once: walking through all modules in each step is slow.
         norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self._largest_norm)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        # Last, because it waits for the GPU.
-        return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)  # pyright: ignore
+        return norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # pyright: ignore
 
     def weight(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         """The full tensor of a parameter."""

@@ -1,0 +1,94 @@
+"""What a GPU would be given: attention without a mask, and a step that reads nothing on the host."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.conftest import SHAPE, tiny_spec
+from training import objectives
+from training.devices.single import Devices
+from training.model import CAUSAL, build_model
+
+LENGTH = 16
+SHAPES = {
+    "qwen2": SHAPE,
+    "qwen3": SHAPE | {"model_type": "qwen3", "head_dim": 8},
+    "llama": SHAPE | {"model_type": "llama"},
+    "gpt2": {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "bos_token_id": None, "eos_token_id": 0},
+    "gemma3": SHAPE
+    | {"model_type": "gemma3_text", "head_dim": 8, "num_hidden_layers": 2, "sliding_window": 8}
+    | {"layer_types": ["sliding_attention", "full_attention"]},
+}
+shapes = pytest.mark.parametrize("shape", [one | {"vocab_size": 64} for one in SHAPES.values()], ids=list(SHAPES))
+WINDOW = [((1, 1, LENGTH, LENGTH), False)]
+
+
+def _tokens() -> torch.Tensor:
+    return torch.randint(0, 64, (3, LENGTH + 1), generator=torch.Generator().manual_seed(0))
+
+
+@shapes
+def test_attention_has_no_mask_but_a_windows_and_gives_the_losses_of_transformers(shape, monkeypatch) -> None:
+    attention, seen = functional.scaled_dot_product_attention, []
+
+    def watched(*given, attn_mask=None, is_causal=False, **options):
+        seen.append((None if attn_mask is None else tuple(attn_mask.shape), is_causal))
+        return attention(*given, attn_mask=attn_mask, is_causal=is_causal, **options)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", watched)
+    ours = objectives.sequence_losses(build_model(shape, CAUSAL, seed=0), _tokens(), "fp32")
+    assert seen == (WINDOW if "sliding_window" in shape else []) + [(None, True)]
+    assert torch.equal(ours, objectives.sequence_losses(build_model(shape, "sdpa", seed=0), _tokens(), "fp32"))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*grad attribute of a Tensor that is not a leaf:UserWarning")
+@shapes
+def test_compiled_layers_attend_without_a_mask_too(shape) -> None:
+    seen = []
+
+    def backend(graph: torch.fx.GraphModule, _):
+        for node in graph.graph.nodes:
+            if "scaled_dot_product" in str(node.target):
+                mask = node.kwargs.get("attn_mask")
+                seen.append((mask and tuple(mask.meta["example_value"].shape), node.kwargs.get("is_causal")))
+        return graph.forward
+
+    model = build_model(shape, CAUSAL, seed=0)
+    for block in model.modules():
+        if type(block).__name__ in (model._no_split_modules or ()):
+            block.compile(dynamic=False, backend=backend)
+    objectives.sequence_losses(model, _tokens(), "bf16").sum().backward()
+    torch._dynamo.reset()
+    assert seen == (WINDOW if "sliding_window" in shape else []) + [(None, True)]
+
+
+@shapes
+@pytest.mark.parametrize("head", [None, objectives.losses_in_chunks], ids=["whole", "chunks"])
+def test_a_step_reads_nothing_from_the_device(shape, head) -> None:
+    reads = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if "local_scalar_dense" in str(func) or "nonzero" in str(func):
+                reads.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    model = build_model(shape, CAUSAL, seed=0)
+    losses = objectives.sequence_losses
+    if head is not None:
+        losses = partial(objectives.sequence_losses_of_head, head=head)
+    devices = Devices(model, lambda tokens: losses(model, tokens, "bf16"), tiny_spec())
+    for _ in range(2):
+        with Watch():
+            devices.backward(devices.losses(_tokens()).sum() / 48)
+            norm = devices.update(1e-3)
+        assert not reads
+    with Watch():
+        assert float(norm) > 0
+    assert len(reads) == 1
