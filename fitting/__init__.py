@@ -14,7 +14,7 @@ from fitting.design.design import Design, design
 from fitting.estimation import fit, fit_shared
 from fitting.fitted import Fit
 from fitting.law_average import LawAverage, law_weights
-from fitting.law_selection import advise, compare, try_out
+from fitting.law_selection import advise, average, compare, try_out
 from fitting.laws import LAWS, Law, Parameter
 from fitting.mixtures.autoscale import AutoScale, autoscale, autoscale_steps
 from fitting.mixtures.best_mixture import Longer, best_mixture
@@ -52,6 +52,7 @@ __all__ = [
     "areas_of_powers",
     "autoscale",
     "autoscale_steps",
+    "average",
     "balance",
     "best_mixture",
     "compare",

@@ -41,7 +41,8 @@ def folds(points: pd.DataFrame, by: str, domain: str = "domain") -> list[Fold]:
     values of the column `domain`, 15 of six.
 
     Rolling origin: "rolling-tokens" and "rolling-compute", fitted up to an eighth, a quarter and half of the largest D
-    or 6 N D, judged on what follows up to twice as far.
+    or 6 N D, judged on what follows up to twice as far; "horizon", fitted up to a half, a quarter and an eighth of the
+    largest D, judged on all that follows.
 
     Raises PointsError for an unknown split, missing columns and points that cannot be parted that way.
 
@@ -126,7 +127,7 @@ def held_out(
         if log is not None:
             log(line)
     if not parts:
-        raise PointsError(next(iter(skipped.values())))
+        raise PointsError(next(iter(skipped.values()), "no fold to hold out was given"))
     table = pd.concat(parts)
     table.attrs["skipped"] = skipped
     return table
@@ -173,6 +174,14 @@ def _rolling(name: str, values: np.ndarray) -> list[Fold]:
     return parted
 
 
+def _horizon(D: np.ndarray) -> list[Fold]:
+    parted = [D.max() / factor * (1 + 1e-9) >= D for factor in (2, 4, 8)]
+    parted = [fitted for fitted in parted if fitted.sum() > 3]
+    if not parted:
+        raise PointsError("cannot roll the origin in D: fewer than four points have half the largest or less")
+    return [Fold(f"D > {D[fitted].max():.4g}", fitted, ~fitted) for fitted in parted]
+
+
 def _every_third_ratio(r: np.ndarray) -> list[Fold]:
     interior = np.unique(r)[1:-1]
     if not len(interior):
@@ -208,5 +217,6 @@ SPLITS: dict[str, tuple[list[str], Callable[..., list[Fold]]]] = {
     "domain-pairs": ([], _pairs),
     "rolling-tokens": (["D"], lambda D: _rolling("D", D)),
     "rolling-compute": (["N", "D"], lambda N, D: _rolling("6 N D", 6 * N * D)),
+    "horizon": (["D"], _horizon),
 }
 """Split -> the columns that it reads and what parts them: see `folds`."""

@@ -18,6 +18,7 @@ from fitting.solver.newton import huber, refine
 from fitting.solver.prepare import Data, Prepared, prepare
 from fitting.solver.problem import DELTA, Problem
 from fitting.uncertainty.bootstrap import noise_between_seeds, resample
+from fitting.uncertainty.horizon import Reach, reach
 from fitting.uncertainty.profile import Optimum, Profile, profile
 from fitting.uncertainty.sandwich import prior_shares
 
@@ -261,6 +262,7 @@ class _Estimate:
             residuals=pd.Series(-residuals, index=self.prepared.rows[rows], name="log_residual"),
             optimum=optimum if alone else replace(optimum, run_names=own_runs, parameter_names=corpus.names),
             schedules=self.data.schedules,
+            reach=longest_runs(self.prepared.points.iloc[rows]),
         )
 
     def _with_uncertainty(
@@ -290,6 +292,14 @@ def ranges(x: dict[str, np.ndarray], points: pd.DataFrame) -> dict[str, tuple[fl
     extra = numbers_of(points, [name for name in ("N", "D") if name in points and name not in x])
     numbers = {name: values for name, values in {**x, **extra}.items() if values.dtype != object}
     return {name: (float(values.min()), float(values.max())) for name, values in numbers.items()}
+
+
+def longest_runs(points: pd.DataFrame) -> Reach:
+    """How far each size was fitted in tokens; all points have one size where there is no N."""
+    if "D" not in points:
+        return []
+    x = numbers_of(points, [name for name in ("N", "D") if name in points])
+    return reach(x.get("N", np.ones(len(points))), x["D"])
 
 
 def metrics(problem: Problem, predicted: np.ndarray) -> dict[str, float]:

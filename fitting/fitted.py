@@ -1,7 +1,9 @@
 """The result of a fit: parameters, their uncertainty, and predictions."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -10,7 +12,12 @@ from fitting.laws import LAWS, Law, with_unknown
 from fitting.points import PointsError, columns_of, missing, tails, with_one_mixture
 from fitting.schedule import LAMBDA, Schedules, whole_schedules
 from fitting.uncertainty.bootstrap import with_errors
+from fitting.uncertainty.horizon import BEYOND, Reach, half_width, horizons
+from fitting.uncertainty.misfit import log_errors as errors_of
 from fitting.uncertainty.profile import Optimum, Profile, profile
+
+if TYPE_CHECKING:
+    from fitting.law_average import LawAverage
 
 SCHEMA = 3
 BY_PRIOR = 0.5
@@ -32,7 +39,9 @@ class Fit:
     `seed_noise`: standard deviation of log losses between runs that differ in their seed alone, None without such runs.
     `residuals`: log residual of each point, indexed as the points were. `warnings`: one line each. `own_law`: the law,
     where it is not in `fitting.LAWS`; no file holds it. `scale`: 0 where residuals and errors are those of the log
-    loss, else the nats that they are measured in. What takes draws is empty without a bootstrap; residuals, `leverage`
+    loss, else the nats that they are measured in. `reach`: how far each size was fitted in tokens, empty without D;
+    `growth`: how errors grow beyond it, a number a rolling origin (`uncertainty.horizon`). What takes draws is empty
+    without a bootstrap; residuals, `leverage`
     and `profile` are not kept in a file.
     """
 
@@ -59,6 +68,8 @@ class Fit:
     schedules: Schedules | None = None
     own_law: Law | None = None
     scale: float = 0.0
+    reach: Reach = field(default_factory=list)
+    growth: list[float] = field(default_factory=list)
 
     @property
     def equation(self) -> Law:
@@ -155,10 +166,22 @@ class Fit:
         Each bootstrap prediction gets the error of a run, resampled from the residuals of the fit: an offset of the
         whole run and a deviation within it. `log_errors` (k,), log errors of held-out predictions
         (`uncertainty.misfit`), take the place of both: outside the fitted points the law's error outgrows the noise.
+        Without them, where a row's D is beyond the fitted tokens at its N (`reach`), the interval is at least as wide
+        as such errors of other sources were (`uncertainty.horizon`).
         """
         if log_errors is None:
-            return self.measured_interval(self.predict_draws(frame), level)
+            low, high = self.measured_interval(self.predict_draws(frame), level)
+            beyond = self.half_width_beyond(frame)
+            far = interval_of(self.predict(frame), errors_of(1.0)[:, None] * beyond, level)
+            return np.where(beyond, np.minimum(low, far[0]), low), np.where(beyond, np.maximum(high, far[1]), high)
         return interval_of(self.predict(frame), self.errors_at(frame, log_errors), level, self.scale)
+
+    def half_width_beyond(self, frame: pd.DataFrame) -> np.ndarray:
+        """Half-width (n,) of the 90% interval of the log loss by the horizon of each row; 0 within the fitted tokens.
+
+        It is 0 too where the frame has no D, and for a law whose residuals are not of the log loss.
+        """
+        return half_widths_beyond(self, frame, "law", self.growth) if not self.scale else np.zeros(len(frame))
 
     def errors_at(self, frame: pd.DataFrame, log_errors: np.ndarray) -> np.ndarray:
         """Log errors (k, n) of the predictions at the rows: `log_errors` (k,) at each."""
@@ -268,6 +291,7 @@ class Fit:
         plain["profiles"] = {name: Profile(**one) for name, one in plain["profiles"].items()}
         for one in plain["profiles"].values():
             object.__setattr__(one, "closed", tuple(one.closed))
+        plain["reach"] = [(N, D) for N, D in plain.get("reach", [])]
         plain["ranges"] = {name: (low, high) for name, (low, high) in plain["ranges"].items()}
         fitted = cls(**plain)
         if lost or not fitted.params.keys() >= {one.name for one in fitted.equation.parameters}:
@@ -277,6 +301,19 @@ class Fit:
 
 ERRORS_PER_DRAW = 10
 UNSAVED = ("residuals", "optimum", "schedules", "own_law")
+
+
+def half_widths_beyond(
+    fit: "Fit | LawAverage", frame: pd.DataFrame, kind: str, growth: Sequence[float] = ()
+) -> np.ndarray:
+    """`Fit.half_width_beyond` of a fit or an average; `kind` and `growth` as in `uncertainty.horizon.half_width`."""
+    if not fit.reach or "D" not in frame:
+        return np.zeros(len(frame))
+    # Without a size, that of the shortest runs: no horizon is nearer than it is.
+    shortest = min(fit.reach, key=lambda corner: corner[1])[0]
+    sizes = frame["N"].to_numpy(float) if "N" in frame else np.full(len(frame), shortest)
+    ahead = horizons(fit.reach, sizes, frame["D"].to_numpy(float))
+    return np.where(ahead > BEYOND, half_width(ahead, growth, fit.metrics["log_rmse"], kind), 0.0)
 
 
 def interval_of(

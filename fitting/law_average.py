@@ -11,9 +11,11 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from fitting.fitted import Fit, interval_of
+from fitting.fitted import Fit, half_widths_beyond, interval_of
 from fitting.points import PointsError
 from fitting.schedule import ANNEALING
+from fitting.uncertainty.horizon import NEAREST, Reach, half_width
+from fitting.uncertainty.misfit import log_errors as errors_of
 
 AVERAGE = "average"
 """What stands for the weighted mean where the name of a law is asked."""
@@ -49,6 +51,8 @@ class LawAverage:
     weights: Mapping[str, float]
     law: str = AVERAGE
     warnings: tuple[str, ...] = ()
+    growth: tuple[float, ...] | None = None
+    """How errors of the average grow with the horizon, a number a rolling origin; None: not known."""
 
     def __post_init__(self):
         if {*self.fits} != {*self.weights} or not np.isclose(sum(self.weights.values()), 1.0):
@@ -66,6 +70,11 @@ class LawAverage:
         every = [(name, ends) for fit in self.fits.values() for name, ends in fit.ranges.items()]
         ends = {name: [pair for one, pair in every if one == name] for name, _ in every if name not in ANNEALING}
         return {name: (min(low for low, _ in pairs), max(high for _, high in pairs)) for name, pairs in ends.items()}
+
+    @property
+    def reach(self) -> Reach:
+        """How far each size was fitted in tokens, by the law that was fitted least far."""
+        return min((fit.reach for fit in self.fits.values()), key=lambda one: max((D for _, D in one), default=0.0))
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -120,11 +129,17 @@ class LawAverage:
     def predict_interval(
         self, frame: pd.DataFrame, level: float = 0.9, log_errors: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(low, high), each (n,), as `Fit.predict_interval`; `log_errors` must be given."""
-        if log_errors is None:
-            raise PointsError("the interval of an average needs log_errors: the log errors of held-out predictions")
+        """(low, high), each (n,), as `Fit.predict_interval`; `log_errors` must be given unless `growth` is known."""
         logs = self._logs(frame)
-        return interval_of(np.exp(self._weights @ logs), self._widened(logs, log_errors), level)
+        if log_errors is not None:
+            return interval_of(np.exp(self._weights @ logs), self._widened(logs, log_errors), level)
+        if self.growth is None:
+            raise PointsError("the interval of an average needs log_errors: the log errors of held-out predictions")
+        kind = AVERAGE if len(self.fits) > 1 else "law"
+        nearest = half_width(np.full(len(frame), NEAREST), self.growth, self.metrics["log_rmse"], kind)
+        half = np.maximum(nearest, half_widths_beyond(self, frame, kind, self.growth))
+        errors = np.stack([self._widened(logs[:, [i]], errors_of(one))[:, 0] for i, one in enumerate(half)], axis=1)
+        return interval_of(np.exp(self._weights @ logs), errors, level)
 
     def measured_interval(
         self, predicted: np.ndarray, level: float = 0.9, log_errors: np.ndarray | None = None

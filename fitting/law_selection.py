@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fitting.cross_validation import SPLITS, held_out
+from fitting.cross_validation import SPLITS, folds, held_out
 from fitting.estimation import fit
+from fitting.law_average import LEAST_LOSS, LawAverage, law_weights
 from fitting.laws import LAWS, Law
-from fitting.points import PointsError, law_named, with_value
+from fitting.laws.tokens import ONE_CURVE
+from fitting.points import PointsError, law_named, missing, resolve_law, with_value
 from fitting.schedule import Schedules
+from fitting.uncertainty.horizon import growth_of
 
 DEFAULT = ("each-size", "step-thirds", "ratio-pairs", "size-and-tokens")
 """What a small study is to predict: another size, a longer run, another ratio, a larger model for longer."""
@@ -25,6 +28,7 @@ PREDICTED = {
     "domain-pairs": "a domain that was not run",
     "rolling-tokens": "up to twice the tokens",
     "rolling-compute": "up to twice the compute",
+    "horizon": "all that follows a half, a quarter, an eighth of the tokens",
 }
 """Split -> what it asks a law to predict."""
 
@@ -113,6 +117,55 @@ def compare(
         }
     columns = ["parameters", "r2", "mae", "huber_sum", "huber_mean", "aicc", *by, "reason"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("law")
+
+
+def average(
+    points: pd.DataFrame, laws: Iterable[str] = ONE_CURVE, schedules: Schedules | None = None, **options: Any
+) -> LawAverage:
+    """The average of laws for what lies far beyond the fitted tokens.
+
+    Each law is fitted to the points, and weighted by its errors on all that follows a half, a quarter and an eighth of
+    their tokens (split "horizon"); how the errors of the average grow there makes its intervals. `laws`: unless said
+    otherwise those of one curve, for points of one size and one mixture. Other arguments as in `fit`; no bootstrap is
+    made. A law that the points do not suffice for is left out, with a warning. Raises PointsError where none is left.
+
+    >>> D = np.geomspace(0.01, 1.0, 12)
+    >>> curve = pd.DataFrame({"D": D, "loss": 2.0 + D**-0.1, "run": 0})
+    >>> low, high = average(curve).predict_interval(pd.DataFrame({"D": [16.0]}))
+    >>> bool(low[0] < 2.0 + 16**-0.1 < high[0])
+    True
+    """
+    resolved = [resolve_law(law) for law in laws]
+    if line := missing(points, ["D", "loss"]):
+        raise PointsError(line)
+    points = shared_points(points, resolved)
+    options = {"few": True, "schedules": schedules} | options
+    fits, warned = {}, []
+    for law in resolved:
+        try:
+            fits[law.name] = fit(points, law, bootstrap=0, **options)
+        except PointsError as reason:
+            warned.append(f"{law.name} left out: {reason}")
+    if not fits:
+        raise PointsError(warned[0] if warned else "laws = [] holds none: give one or more of fitting.LAWS")
+    known: dict[str, pd.Series] = {}
+    rolled = folds(points, "horizon") if (points["D"] <= points["D"].max() / 2).sum() > 3 else []
+    for law in resolved:
+        if law.name in fits and rolled:
+            judged = held_out(points, law, rolled, **options)
+            error = np.log(judged["measured"] / np.maximum(judged["predicted"], LEAST_LOSS))
+            known[law.name] = error.set_axis(pd.MultiIndex.from_arrays([judged["split"], judged.index]))
+    errors = pd.DataFrame(known).dropna()
+    if errors.empty:
+        warned.append("no rolling origin has points enough: every law counts alike, and intervals are those of others")
+        return LawAverage(fits, dict.fromkeys(fits, 1 / len(fits)), warnings=tuple(warned), growth=())
+    weights = law_weights({law: errors[law].to_numpy() for law in fits})
+    missed = errors.to_numpy() @ np.array([weights[str(law)] for law in errors])
+    label, row = (errors.index.get_level_values(level) for level in (0, 1))
+    origins = {fold.label: float(points.loc[fold.fitted, "D"].max()) for fold in rolled}
+    origin = label.map(origins).to_numpy(float)
+    growth = growth_of(missed, points.loc[row, "D"].to_numpy(float) / origin, origin)
+    return LawAverage(fits, weights, warnings=tuple(warned), growth=tuple(growth))
 
 
 def advise(tried: pd.DataFrame) -> list[str]:

@@ -107,3 +107,4 @@ TOKENS = (
         f"{_LIN}; E = 0",
     ),
 )
+ONE_CURVE = tuple(law.name for law in TOKENS)

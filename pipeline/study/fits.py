@@ -5,16 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NotRequired
 
 import numpy as np
 import pandas as pd
 from typing_extensions import TypedDict
 
 from fitting import LAWS, Fit, Fold, LawAverage, PointsError, advise, fit, fit_shared, folds, held_out, law_weights
+from fitting.fitted import half_widths_beyond
 from fitting.law_average import AVERAGE
 from fitting.parallel import over_cores
 from fitting.schedule import Schedules
-from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, NEXT, STAND_IN, half_width, log_errors
+from fitting.uncertainty.horizon import BEYOND, POWER, horizons
+from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, NEXT, STAND_IN, extrapolation, half_width, log_errors
 from pipeline.question.schema import LawConfig, Question
 from pipeline.study.collect import read_parquet
 from pipeline.study.folder import Study, StudyError
@@ -60,6 +63,12 @@ class FitFile(TypedDict):
     run_errors: list[float]
     point_errors: list[float]
     scale: float
+    reach: NotRequired[list[tuple[float, float]]]
+    growth: NotRequired[list[float]]
+
+
+HELD_OUT_HORIZON = {"tokens": 1.5, "size-and-tokens": 2.0}
+"""Split -> the tokens of the last point that it holds out over those fitted."""
 
 
 def open_columns(question: Question, law: str) -> tuple[str, ...]:
@@ -291,11 +300,23 @@ def with_average(
     return made
 
 
-def prediction_errors(tested: pd.DataFrame, corpus: str, fit: Fit | LawAverage, asked: str) -> np.ndarray | None:
-    """Log errors (k,) of a fit's predictions, by what `fitting.uncertainty.misfit` counts for a kind of extrapolation.
+def extrapolation_of(fit: Fit | LawAverage, N: float, D: float) -> str:
+    """The kind of a target (`fitting.uncertainty.misfit`), by the longest runs at its size (`uncertainty.horizon`)."""
+    kind = extrapolation(fit.ranges, N, D)
+    if not fit.reach or horizons(fit.reach, np.array([N]), np.array([D]))[0] <= BEYOND:
+        return kind
+    return {"ratio": "tokens", "size": "size-and-tokens"}.get(kind, kind)
 
-    None when nothing could be held out.
+
+def prediction_errors(
+    tested: pd.DataFrame, corpus: str, fit: Fit | LawAverage, N: float, D: float
+) -> np.ndarray | None:
+    """Log errors (k,) of a fit's predictions at N and D, by `fitting.uncertainty.misfit` for that extrapolation.
+
+    Beyond the fitted tokens they are at least as wide as `fitting.uncertainty.horizon` says. None when nothing could be
+    held out.
     """
+    asked = extrapolation_of(fit, N, D)
     laws = fit.weights if isinstance(fit, LawAverage) else {fit.law: 1.0}
     rows = tested[(tested["corpus"] == corpus) & tested["law"].isin(list(laws))]
     known, errors = _held_out_errors(rows, asked)
@@ -304,7 +325,12 @@ def prediction_errors(tested: pd.DataFrame, corpus: str, fit: Fit | LawAverage, 
     alone = FACTORS[asked] * (1.0 if asked == known else STAND_IN)
     factor = AVERAGE_FACTORS[asked] if len(laws) > 1 else alone
     missed = errors.to_numpy() @ np.array([laws[str(law)] for law in errors])
-    return log_errors(half_width(missed, fit.metrics["log_rmse"], factor, fit.n_runs))
+    half = half_width(missed, fit.metrics["log_rmse"], factor, fit.n_runs)
+    root = float(np.sqrt(np.mean(missed**2)))
+    growth = [root / np.log(HELD_OUT_HORIZON[known]) ** POWER] if known in HELD_OUT_HORIZON else []
+    at = pd.DataFrame({"N": [N], "D": [D]})
+    beyond = half_widths_beyond(fit, at, AVERAGE if len(laws) > 1 else "law", growth)
+    return log_errors(max(half, float(beyond[0])))
 
 
 def _held_out_errors(tested: pd.DataFrame, kind: str) -> tuple[str, pd.DataFrame]:

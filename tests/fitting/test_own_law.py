@@ -17,7 +17,7 @@ def basis(x, psi) -> np.ndarray:
 
 
 POWER = Law(
-    name="power",
+    name="own-power",
     equation="L = c + k n^{-a}",
     source="this test",
     parameters=(Parameter("c", "nats", low=-inf), Parameter("k", "nats"), exponent("a", "n")),
@@ -99,11 +99,11 @@ def test_a_law_may_have_nonlinear_parameters_alone():
 
 def test_few_points_need_a_word():
     table = points(POWER, {"c": 1.0, "k": 3.0, "a": 0.5}).iloc[:2]
-    with pytest.raises(fitting.PointsError, match=r"2 points are too few: power has 3 parameters; few=True lets"):
+    with pytest.raises(fitting.PointsError, match=r"2 points are too few: own-power has 3 parameters; few=True lets"):
         fitting.fit(table, POWER, bootstrap=0)
     fit = fitting.fit(table, POWER, bootstrap=0, few=True)
     assert fit.predict(table) == pytest.approx(table["loss"], rel=1e-3)
-    assert fit.warnings[0] == "2 points are too few: power has 3 parameters"
+    assert fit.warnings[0] == "2 points are too few: own-power has 3 parameters"
     # Its covariance and intervals exist too.
     assert len(fitting.fit(table, POWER, bootstrap=3, few=True).draws) == 3
     with pytest.raises(fitting.PointsError, match="few=True needs the prior"):
@@ -115,7 +115,7 @@ def test_few_points_need_a_word():
 def test_a_file_holds_no_law_object():
     table = points(POWER, {"c": 1.0, "k": 3.0, "a": 0.5})
     text = fitting.fit(table, POWER, bootstrap=0).to_json()
-    with pytest.raises(fitting.PointsError, match="'power', a Law given as an object, which no file holds"):
+    with pytest.raises(fitting.PointsError, match="'own-power', a Law given as an object, which no file holds"):
         fitting.Fit.from_json(text)
     registered = fitting.fit(
         pd.DataFrame({"x": [0.3, 1.0, 3.0], "loss": [1.2, 1.0, 0.9]}).assign(run=range(3)),

@@ -10,7 +10,6 @@ import pandas as pd
 
 from fitting import Estimate, Fit, LawAverage, TradeOff, trade_off
 from fitting.answers.mixture_change import TYPICAL_ERROR, mixture_change
-from fitting.uncertainty.misfit import extrapolation
 from pipeline.question.design import with_peak
 from pipeline.question.schema import Question
 from pipeline.study.artifacts import ModelCandidate, RecommendedChange
@@ -55,7 +54,7 @@ class AnsweringLaws:
     def log_errors(self, corpus: str, target: Target) -> np.ndarray | None:
         """Log errors of a corpus's law for a run, as `pipeline.study.fits.prediction_errors` gives them."""
         fit = self.fit(corpus)
-        return prediction_errors(self.tested, corpus, fit, extrapolation(fit.ranges, target.N, target.D))
+        return prediction_errors(self.tested, corpus, fit, target.N, target.D)
 
     def loss(self, target: Target, corpus: str, ratio: float) -> tuple[float, float, float]:
         """Loss at the end of a run at a domain ratio, and the ends of its prediction interval, nats per token."""

@@ -19,7 +19,6 @@ import pandas as pd
 
 from fitting import Estimate
 from fitting.answers.measured_optimum import around_optimum, crossing, mean_of_seeds
-from fitting.uncertainty.misfit import extrapolation
 from pipeline.plan.runs import continual_run
 from pipeline.plan.token_supply import supply_problems
 from pipeline.question.design import with_peak
@@ -140,7 +139,7 @@ def compare(
             }
             for law, fit in answering[corpus].items():
                 frame = pd.DataFrame([{**target.columns(corpus, fit), "r": ends["r"].iloc[0]}])
-                errors = prediction_errors(tested, corpus, fit, extrapolation(fit.ranges, target.N, target.D))
+                errors = prediction_errors(tested, corpus, fit, target.N, target.D)
                 interval = fit.predict_interval(frame, 0.9, errors)
                 predicted, low, high = (float(side[0]) for side in (fit.predict(frame), *interval))
                 rows.append(

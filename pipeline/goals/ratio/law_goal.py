@@ -12,7 +12,6 @@ from functools import partial
 from fitting import Fit, PointsError
 from fitting.fitted import BY_PRIOR
 from fitting.law_average import AVERAGE
-from fitting.uncertainty.misfit import extrapolation
 from pipeline.goals.active.rounds import (
     add_confirmation_runs,
     design_runs,
@@ -44,7 +43,7 @@ from pipeline.study.artifacts import (
 )
 from pipeline.study.collect import collect, schedules
 from pipeline.study.context import Context
-from pipeline.study.fits import back_test, first_mixture, fit_all, trust, weights, with_average
+from pipeline.study.fits import back_test, extrapolation_of, first_mixture, fit_all, trust, weights, with_average
 from pipeline.study.folder import IMPORTED, PlannedRun, StudyError
 from pipeline.study.target import find_target
 from training.schedule import learning_rates
@@ -286,7 +285,7 @@ def answering_laws(context: Context) -> AnsweringLaws:
     question = with_tried_peaks(context.question.with_laws(fits), context.plan)
     target, weight = find_target(question, points), {}
     for corpus, of_law in fits.items() if len(question.law) > 1 else ():
-        kind = extrapolation(next(iter(of_law.values())).ranges, target.N, target.D)
+        kind = extrapolation_of(next(iter(of_law.values())), target.N, target.D)
         weight[corpus] = weights(context.tested, corpus, kind)
     law = {corpus: AVERAGE if weight.get(corpus) else next(iter(question.law)) for corpus in context.corpora}
     return AnsweringLaws(question, points, with_average(fits, weight), law, context.tested, weight)

@@ -18,11 +18,10 @@ import pandas as pd
 from fitting import Fit, LawAverage, PointsError
 from fitting.answers.answer import beyond
 from fitting.answers.trade_off import trade_offs
-from fitting.uncertainty.misfit import extrapolation
 from pipeline.show.report.colours import BLACK, CORPUS_COLOURS, GREY
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.marks import Key, Panel, axis, band, log_axis, numbers, panel, ratio_axis
-from pipeline.study.fits import prediction_errors, weights
+from pipeline.study.fits import extrapolation_of, prediction_errors, weights
 from pipeline.study.folder import StudyError
 from pipeline.study.target import Target, find_target
 
@@ -51,7 +50,7 @@ def explorer_data(evidence: Evidence) -> dict[str, Any] | None:
     own = content.goal.tolerance
     evenly = np.linspace(min(0.0, 2 * own), max(0.2, 2 * own), _TOLERANCES)
     tolerances = sorted({*(round(float(at), 6) for at in evenly), own})
-    judged = functools.cache(functools.partial(_of_kind, evidence, fits))
+    judged = functools.cache(functools.partial(_of_target, evidence, fits))
     try:
         answers = [[_answers(fits, judged, tolerances, size, length) for length in lengths] for size in sizes]
     except PointsError:
@@ -134,27 +133,27 @@ def _lengths(evidence: Evidence, target: Target, fits: dict[str, Fit | LawAverag
     return lengths
 
 
-def _of_kind(
-    evidence: Evidence, fits: dict[str, Fit | LawAverage], role: str, kind: str
+def _of_target(
+    evidence: Evidence, fits: dict[str, Fit | LawAverage], role: str, N: float, D: float
 ) -> tuple[Fit | LawAverage, np.ndarray | None]:
-    """The fit, or average of the laws, that answers for a kind of extrapolation, and its log errors."""
+    """The fit, or average of the laws, that answers for a size and length, and its log errors."""
     corpus, fit = evidence.corpora[ROLES.index(role)], fits[role]
     if evidence.tested is None:
         return fit, None
     if isinstance(fit, LawAverage):
-        fit = LawAverage(fit.fits, weights(evidence.tested, corpus, kind))
-    return fit, prediction_errors(evidence.tested, corpus, fit, kind)
+        fit = LawAverage(fit.fits, weights(evidence.tested, corpus, extrapolation_of(fit, N, D)))
+    return fit, prediction_errors(evidence.tested, corpus, fit, N, D)
 
 
 def _answers(
     fits: dict[str, Fit | LawAverage],
-    of_kind: Callable[[str, str], tuple[Fit | LawAverage, np.ndarray | None]],
+    of_target: Callable[[str, float, float], tuple[Fit | LawAverage, np.ndarray | None]],
     tolerances: list[float],
     size: dict[str, Any],
     length: dict[str, Any],
 ) -> dict[str, Any]:
     """The answers (a list entry a tolerance) and the loss curves at one size and length, rounded as they are shown."""
-    judged = {role: of_kind(role, extrapolation(fit.ranges, size["N"], length["D"])) for role, fit in fits.items()}
+    judged = {role: of_target(role, size["N"], length["D"]) for role in fits}
     given: dict[str, Any] = {f"{role}_errors": errors for role, (_, errors) in judged.items()}
     for role, columns in length["at"].items():
         others = {name: value for name, value in columns.items() if name not in ("N", "D")}

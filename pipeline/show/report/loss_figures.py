@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from fitting.uncertainty.misfit import extrapolation
 from pipeline.show.report.colours import BLACK, GREY, ratio_colour
 from pipeline.show.report.evidence import Evidence, at_target, predicted, section
 from pipeline.show.report.marks import (
@@ -98,8 +97,7 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
         lines = _law_lines(evidence, law, corpus, sides[0]) + lines
         if len(fit.draws):
             tested = evidence.tested
-            kind = extrapolation(fit.ranges, target.N, target.D)
-            errors = None if tested is None else prediction_errors(tested, corpus, fit, kind)
+            errors = None if tested is None else prediction_errors(tested, corpus, fit, target.N, target.D)
             sides += fit.predict_interval(frame, 0.9, errors)
             bands.append(band(100 * RATIOS, sides[1], sides[2], evidence.colour(law)))
         curves += sides

@@ -123,7 +123,7 @@ def test_wrong_words_are_told_all_at_once(file: Path, capsys) -> None:
         "law: no law is called 'dctp'; did you mean dcpt?",
         "law: no law is called 'chinchila'; did you mean chinchilla?",
         "by: 'often' is no split; allowed: ratio, tokens, size, size-and-tokens, each-size, step-thirds, "
-        "ratio-pairs, domain-pairs, rolling-tokens, rolling-compute",
+        "ratio-pairs, domain-pairs, rolling-tokens, rolling-compute, horizon",
         "bootstrap: -1; allowed: 0 or more",
     ]
     (line,) = printed(capsys, 2, f"points={file}")

@@ -13,6 +13,7 @@ import pytest
 from scipy.special import stdtrit
 
 from fitting import LawAverage, folds, law_weights
+from fitting.uncertainty.horizon import POWER, half_width
 from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, FLOOR, STAND_IN
 from pipeline.goals.ratio.trade_off import TradeOffGoal
 from pipeline.question.schema import LawConfig
@@ -22,6 +23,7 @@ from pipeline.study.context import Context
 from pipeline.study.fits import (
     SPLITS,
     back_test,
+    extrapolation_of,
     fit_all,
     prediction_errors,
     read_fits,
@@ -137,15 +139,19 @@ def test_the_kind_that_all_laws_were_tested_on_decides_the_weights() -> None:
     assert weights(tested, "code", "tokens") == weights(tested.iloc[:0], "general", "tokens") == {}
 
 
+INSIDE, LONGER = (0.5, 4.0), (1.0, 9.0)
+"""N and D of a target within the fitted ranges, and beyond the tokens."""
+
+
 def test_an_average_is_judged_by_its_own_errors() -> None:
     tested = _tested(("one", "tokens", 1, 0.02), ("two", "tokens", 1, -0.02))
     law, params = "chinchilla", {"E": 1.0, "A": 1.0, "B": 1.0, "alpha": 0.5, "beta": 0.5}
     fit = given(law, params, ranges={"N": (0.1, 1.0), "D": (1.0, 8.0)})
     average = LawAverage({"one": fit, "two": fit}, {"one": 0.5, "two": 0.5})
     one = dataclasses.replace(fit, law="one")
-    alone_in_average = prediction_errors(tested, "general", LawAverage({"one": one}, {"one": 1.0}), "ratio")
-    assert alone_in_average == pytest.approx(prediction_errors(tested, "general", one, "ratio"))
-    asked = [(fit, kind) for fit in (average, one) for kind in ("tokens", "ratio")]
+    alone_in_average = prediction_errors(tested, "general", LawAverage({"one": one}, {"one": 1.0}), *INSIDE)
+    assert alone_in_average == pytest.approx(prediction_errors(tested, "general", one, *INSIDE))
+    asked = [(fit, *at) for fit in (average, one) for at in (LONGER, INSIDE)]
     halves = [np.quantile(prediction_errors(tested, "general", *of), 0.95) for of in asked]  # pyright: ignore
     few = stdtrit(fit.n_runs - 2, 0.95) / stdtrit(10**6, 0.95)
     residual = 0.001
@@ -154,7 +160,24 @@ def test_an_average_is_judged_by_its_own_errors() -> None:
     # Nothing was held out by ratio, so errors by tokens stand for it.
     alone = [FACTORS["tokens"] * of_one, STAND_IN * FACTORS["ratio"] * of_one]
     assert halves == pytest.approx([few * half for half in (by_tokens, by_ratio, *alone)], rel=0.02)
-    assert prediction_errors(tested.iloc[:0], "general", average, "ratio") is None
+    assert prediction_errors(tested.iloc[:0], "general", average, *INSIDE) is None
+
+
+def test_errors_grow_beyond_the_longest_run_of_the_targets_size() -> None:
+    tested = _tested(("one", "tokens", 1, 0.004), ("two", "tokens", 1, 0.004))
+    law, params = "chinchilla", {"E": 1.0, "A": 1.0, "B": 1.0, "alpha": 0.5, "beta": 0.5}
+    known = {"ranges": {"N": (0.1, 1.0), "D": (1.0, 8.0)}, "reach": [(0.1, 1.0), (1.0, 8.0)]}
+    one = dataclasses.replace(given(law, params, **known), law="one")
+    # The small model was run for an eighth of the tokens that the large one was.
+    assert [extrapolation_of(one, *at) for at in ((1.0, 8.0), (0.1, 8.0), (0.1, 1.0))] == ["ratio", "tokens", "ratio"]
+    at = [(1.0, 8.0), (1.0, 16.0), (0.1, 8.0), (1.0, 64.0), (1.0, 256.0)]
+    halves = [np.quantile(prediction_errors(tested, "general", one, *of), 0.95) for of in at]  # pyright: ignore
+    assert halves == sorted(halves)
+    assert halves[3] == pytest.approx(halves[2])
+    expected = half_width(np.array([32.0]), [0.004 / np.log(1.5) ** POWER], 0.001)[0]
+    assert halves[4] == pytest.approx(expected, rel=0.02)
+    both = LawAverage({"one": one, "two": one}, {"one": 0.5, "two": 0.5})
+    assert np.quantile(prediction_errors(tested, "general", both, 1.0, 256.0), 0.95) < halves[4]  # pyright: ignore
 
 
 def test_all_laws_hold_out_the_same_ratios() -> None:

@@ -1,0 +1,285 @@
+"""How far do laws see? Errors and coverage by horizon: the target's tokens over the longest that was fitted.
+
+    python -m docs.studies.horizon_errors
+
+Every series of `horizon_series` is fitted up to a part of its tokens and predicts what follows, as far as 50 times: by
+each law that a question would fit there and by their average, with the intervals of a recommendation; by the average of
+the laws of one curve, on each curve that has four fitted points; and by a line on logarithms through the last four
+points, by E + B D^-beta, and by chinchilla over all sizes. Every source has the same weight, and so has every series of
+a source. Writes docs/results/horizon.csv, the table of docs/performance.md: points, mean error, what 90% intervals hold
+and their mean half-width over the narrowest that is the same for all and holds 90%; `before`, those of the kind of
+extrapolation alone, as they were until 2026-11-26. Interval of `Fit.predict_interval`: of the first law, 20 refits.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+
+import fitting
+from docs.studies.horizon_series import Far, all_series
+from docs.studies.law_errors import RESULTS
+from fitting import Fold, PointsError
+from fitting.law_average import APART, AVERAGE
+from fitting.laws.tokens import ONE_CURVE
+from fitting.parallel import over_cores
+from fitting.schedule import Schedules, with_areas
+from fitting.uncertainty import horizon, misfit
+from fitting.uncertainty.misfit import AVERAGE_FACTORS, FACTORS, NEXT, STAND_IN, extrapolation
+from pipeline.study.fits import HELD_OUT_HORIZON
+
+ENDS = (1.5, 3.0, 6.0, 12.0, 24.0, 50.0)
+"""Bounds of the horizons."""
+PARTS = (1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32)
+"""Parts of the largest D up to which a series is fitted."""
+FITTED, JUDGED = 160, 40
+"""Points of a series that are fitted, and that are judged beyond, at most."""
+LEAST = 5
+"""Points that are fitted at least."""
+BASELINES = ("line", "E + B D^-beta", "chinchilla, all sizes")
+CURVE, ROLLED = "average of one curve's laws", "rolled"
+CURVES = 5
+"""Curves of a series that these are fitted to, at most."""
+REFITS = 20
+"""Refits for `Fit.predict_interval`."""
+
+
+def origins(points: pd.DataFrame) -> Iterator[tuple[float, pd.DataFrame, pd.DataFrame]]:
+    """Largest fitted D, the points up to there, and those that are judged: 1.5 to 50 times as far."""
+    several = points["curve"].nunique() > 1 and points.groupby("curve")["D"].nunique().max() > 4
+    may_fit = points["role"] == "fit" if "role" in points else np.ones(len(points), dtype=bool)
+    longest, seen = points["D"].max(), set()
+    for part in (1.0, *PARTS):
+        fitted = points[may_fit & (points["D"] <= part * longest * (1 + 1e-9))]
+        end = float(fitted["D"].max()) if len(fitted) else 0.0
+        judged = points[(points["D"] > 1.5 * end) & (points["D"] <= 50 * end)]
+        if "role" in points and not may_fit.all():
+            judged = judged[~may_fit[judged.index]]
+        steps = fitted.groupby("curve")["D"].nunique().max() if several and "step" in points else LEAST
+        if len(fitted) < LEAST or judged.empty or end in seen or steps < LEAST - 1:
+            continue
+        seen.add(end)
+        yield end, _some(fitted, FITTED), _some(judged, JUDGED)
+
+
+def _some(points: pd.DataFrame, count: int) -> pd.DataFrame:
+    return points.iloc[np.unique(np.linspace(0, len(points) - 1, min(count, len(points))).round().astype(int))]
+
+
+def rolled(points: pd.DataFrame) -> list[Fold]:
+    """Rolling origins within points: fitted to a half, a quarter, an eighth of D, judged on all that follows."""
+    values, folds = points["D"].to_numpy(), []
+    for number, _ in pairwise((1, 2, 3, 4)):
+        fitted = values <= values.max() / 2**number * (1 + 1e-9)
+        if fitted.sum() >= LEAST - 1:
+            folds.append(Fold(f"{values[fitted].max():.9g}", fitted, ~fitted))
+    return folds
+
+
+def measured(job: tuple[Far, float, pd.DataFrame, pd.DataFrame]) -> pd.DataFrame:
+    """A row a judged point (inner: "") or a point that was held out of the fitted ones, and law."""
+    warnings.simplefilter("ignore")
+    series, end, fitted, judged = job
+    kinds = extrapolation_of(fitted, judged)
+    tables = [_baselines(fitted, judged)]
+    for number, law in enumerate(series.laws):
+        reads_schedule = series.schedules is not None and law not in ("dcpt", "dcpt-free")
+        refits = REFITS if number == 0 and law != "dcpt" else 0
+        tables += _by_law(fitted, judged, law, series.schedules if reads_schedule else None, {*kinds.values()}, refits)
+    curves = [curve for curve, own in fitted.groupby("curve") if own["D"].nunique() >= LEAST - 1]
+    for curve in [curve for curve in curves if curve in judged["curve"].to_numpy()][:CURVES]:
+        of_curve = (points[points["curve"] == curve] for points in (fitted, judged))
+        own, rest = of_curve
+        for law in ONE_CURVE:
+            tables += _by_law(own, rest, law, None, set(), 0)
+    table = pd.concat(tables)
+    table["horizon"] = table["horizon"].fillna(table["D"] / end)
+    table["kind"] = [kinds.get(row, "") for row in table["row"]]
+    return table.assign(source=series.source, series=series.name, end=end)
+
+
+def _by_law(
+    fitted: pd.DataFrame, judged: pd.DataFrame, law: str, schedules: Schedules | None, kinds: set[str], refits: int
+) -> Iterator[pd.DataFrame]:
+    options = {"schedules": schedules, "few": True}
+    try:
+        fit = fitting.fit(fitted, law, bootstrap=refits, workers=1, **options)
+    except (PointsError, ValueError, np.linalg.LinAlgError):
+        return
+    at = judged
+    if schedules and "lambda" in fit.params:
+        at = with_areas(judged, schedules, fit.params["lambda"], fit.equation.s2.rate_power)
+    table = _errors(judged, fit.predict(at), law).assign(residual=fit.metrics["log_rmse"], runs=fit.n_runs)
+    if refits:
+        low, high = fit.predict_interval(at)
+        table["in_fit_interval"] = (judged["loss"] >= low) & (judged["loss"] <= high)
+        table["fit_half"] = np.log(high / low) / 2
+    yield table
+    for split in (ROLLED, *dict.fromkeys(split for kind in kinds for split in (kind, "tokens"))):
+        folds = rolled(fitted) if split == ROLLED else split
+        if not folds:
+            continue
+        try:
+            rows = fitting.held_out(fitted, law, folds, **options)
+        except (PointsError, ValueError, np.linalg.LinAlgError):
+            continue
+        origin = rows["split"].astype(float) if split == ROLLED else np.nan
+        yield _errors(rows, rows["predicted"].to_numpy(), law).assign(
+            inner=split, horizon=rows["D"] / origin, origin=origin
+        )
+
+
+def extrapolation_of(fitted: pd.DataFrame, judged: pd.DataFrame) -> dict[int, str]:
+    """Row -> its kind by the ranges of the fitted points."""
+    ranges = {name: (fitted[name].min(), fitted[name].max()) for name in ("N", "D")}
+    return {row: extrapolation(ranges, N, D) for row, N, D in judged[["N", "D"]].itertuples()}
+
+
+def _errors(rows: pd.DataFrame, predicted: np.ndarray, law: str) -> pd.DataFrame:
+    error = np.log(rows["loss"].to_numpy() / np.maximum(predicted, 0.01))
+    table = pd.DataFrame({"row": rows.index, "law": law, "error": error, "inner": "", "horizon": np.nan})
+    return table.assign(**{name: rows[name].to_numpy() for name in ("N", "D", "curve")}).set_index(rows.index)
+
+
+def _baselines(fitted: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
+    """Laws of one curve of a series, where it has four points, and chinchilla."""
+    tables = []
+    for curve, rows in judged.groupby("curve"):
+        own = fitted[fitted["curve"] == curve].sort_values("D")
+        if own["D"].nunique() < 4:
+            continue
+        slope, level = np.polyfit(np.log(own["D"][-4:]), np.log(own["loss"][-4:]), 1)
+        tables.append(_errors(rows, np.exp(level + slope * np.log(rows["D"].to_numpy())), "line"))
+        fixed = {"A": 0.0, "alpha": 0.5}
+        fit = fitting.fit(own, "chinchilla", bootstrap=0, fix=fixed, few=True)
+        tables.append(_errors(rows, fit.predict(rows), BASELINES[1]))
+    if fitted["N"].nunique() > 2 and fitted["curve"].nunique() > 2:
+        fit = fitting.fit(fitted, "chinchilla", bootstrap=0, few=True)
+        tables.append(_errors(judged, fit.predict(judged), BASELINES[2]))
+    return pd.concat(tables) if tables else pd.DataFrame()
+
+
+def of_question(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """The judged points of one origin, by each law that a question fits and by their average.
+
+    `half` is what a recommendation takes as half-width, `before` what it took until it knew the horizon.
+    """
+    judged = rows[(rows["inner"] == "") & ~rows["law"].isin([*BASELINES, *ONE_CURVE])]
+    inner = rows[(rows["inner"] != "") & (rows["inner"] != ROLLED)]
+    for kind, own in judged.groupby("kind"):
+        laws = list(own["law"].unique())
+        tables = {
+            split: inner[inner["inner"] == split].pivot_table(index="row", columns="law", values="error").dropna()
+            for split in NEXT[str(kind)]
+        }
+        split = next((name for name, table in tables.items() if {*laws} <= {*table} and len(table)), None)
+        if split is None:
+            continue
+        known = {law: tables[split][law].to_numpy() for law in laws}
+        weights = fitting.law_weights(known)
+        stand_in = 1.0 if split == kind else STAND_IN
+        weights_of = {law: {law: 1.0} for law in laws} | ({AVERAGE: weights} if len(laws) > 1 else {})
+        for law, weight in weights_of.items():
+            factor = AVERAGE_FACTORS[str(kind)] if law == AVERAGE else FACTORS[str(kind)] * stand_in
+            table = _averaged(own, weight)
+            missed = np.sum([known[name] * part for name, part in weight.items()], axis=0)
+            residual = float(table["residual"].iloc[0])
+            half = misfit.half_width(missed, residual, factor, int(own["runs"].min()))
+            growth = [float(np.sqrt(np.mean(missed**2))) / np.log(HELD_OUT_HORIZON[split]) ** horizon.POWER]
+            far = horizon.half_width(
+                table["horizon"].to_numpy(), growth, residual, "average" if law == AVERAGE else "law"
+            )
+            apart = APART * table["apart"]
+            yield table.assign(law=law, before=np.hypot(half, apart), half=np.hypot(np.maximum(half, far), apart))
+
+
+def of_one_curve(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """The judged points of one origin by the average of the laws of one curve, as `fitting.average` makes it."""
+    for _, own in rows[rows["law"].isin(ONE_CURVE)].groupby("curve"):
+        judged, inner = own[own["inner"] == ""], own[own["inner"] == ROLLED]
+        errors = inner.pivot_table(index=["row", "origin", "horizon"], columns="law", values="error").dropna()
+        laws = [law for law in ONE_CURVE if law in set(judged["law"])]
+        weight, growth = dict.fromkeys(laws, 1 / len(laws)), []
+        if len(errors) and {*laws} <= {*errors}:
+            weight = fitting.law_weights({law: errors[law].to_numpy() for law in laws})
+            _, origin, ahead = (errors.index.get_level_values(level).to_numpy(float) for level in range(3))
+            growth = horizon.growth_of(errors[laws].to_numpy() @ [weight[law] for law in laws], ahead, origin)
+        table = _averaged(judged, weight)
+        far = horizon.half_width(table["horizon"].to_numpy(), growth, float(table["residual"].iloc[0]), AVERAGE)
+        yield table.assign(law=CURVE, before=np.nan, half=np.hypot(far, APART * table["apart"]))
+
+
+def _averaged(judged: pd.DataFrame, weight: dict[str, float]) -> pd.DataFrame:
+    """The judged points by the weighted mean of laws, with the laws' disagreement and root mean square of residuals."""
+    part = pd.Series(weight)
+    errors = judged.pivot_table(index="row", columns="law", values="error")[list(weight)].dropna()
+    mean = errors @ part
+    residuals = judged.groupby("law")["residual"].first()[part.index]
+    first = judged[judged["law"] == part.index[0]].set_index("row", drop=False).loc[errors.index]
+    apart = np.sqrt((errors.sub(mean, axis=0) ** 2) @ part)
+    return first.assign(error=mean, apart=apart, residual=float(np.sqrt(np.dot(residuals**2, part))))
+
+
+def weighted(rows: pd.DataFrame) -> np.ndarray:
+    """Weights (n,): each source the same, and each series of a source."""
+    series = rows.groupby(["source", "series"])["row"].transform("size")
+    return (1 / (series * rows.groupby("source")["series"].transform("nunique"))).to_numpy(float)
+
+
+def coverage(rows: pd.DataFrame) -> pd.Series:
+    """Points, mean error, part inside before and now, mean half-width over the narrowest that holds 90%."""
+    weight, error = weighted(rows), rows["error"].abs().to_numpy()
+    order = np.argsort(error)
+    narrowest = error[order][np.searchsorted(np.cumsum(weight[order]) / weight.sum(), 0.9)]
+    known = np.isfinite(rows["half"].to_numpy(float))
+    inside = {name: np.average(error <= rows[name], weights=weight) for name in ("before", "half")}
+    return pd.Series(
+        {
+            "points": len(rows),
+            "error": np.average(error, weights=weight),
+            "inside_before": np.nan if rows["before"].isna().all() else inside["before"],
+            "inside": np.nan if rows["half"].isna().all() else inside["half"],
+            # A law that predicts less than nothing at a fitted point has no residual; its interval holds nothing.
+            "width": np.average(rows["half"][known], weights=weight[known]) / narrowest if known.any() else np.nan,
+        }
+    )
+
+
+def summary(rows: pd.DataFrame) -> pd.DataFrame:
+    """`coverage` of all sources and of each, by what was judged and horizon."""
+    judged = [*(table for _, one in rows.groupby(["source", "series", "end"]) for table in of_question(one))]
+    judged += [*(table for _, one in rows.groupby(["source", "series", "end"]) for table in of_one_curve(one))]
+    table = pd.concat(judged)
+    table["judged"] = np.where(table["law"].isin([AVERAGE, CURVE]), table["law"], "one law")
+    compared = pd.concat([table[table["law"] == CURVE], rows[rows["law"].isin(BASELINES) & (rows["inner"] == "")]])
+    laws = compared.groupby(["source", "series", "end", "row"])["law"]
+    shared = compared[laws.transform("nunique") == compared.groupby("source")["law"].transform("nunique")]
+    shared = shared.assign(judged=shared["law"] + ", same points")
+    shared[["before", "half"]] = np.nan
+    fits = table.dropna(subset=["fit_half"]).assign(judged="Fit.predict_interval")
+    fits = fits[fits["law"] != AVERAGE].assign(before=np.nan, half=lambda own: own["fit_half"])
+    every = pd.concat([table, fits, shared])
+    parts = {"all": table, **dict(tuple(every.groupby("source")))}
+    tables = [
+        own.groupby(["judged", "bin"], observed=True)[[*own]].apply(coverage).assign(source=source)
+        for source, own in parts.items()
+    ]
+    return pd.concat(tables).reset_index().set_index(["source", "judged", "bin"])
+
+
+def main() -> None:
+    """Measure, write and print."""
+    jobs = [(series, *origin) for series in all_series() for origin in origins(series.points)]
+    rows = pd.concat(over_cores(measured, jobs), ignore_index=True)
+    rows["bin"] = pd.cut(rows["horizon"], ENDS).astype(str)
+    table = summary(rows)
+    table.round(4).to_csv(RESULTS / "horizon.csv")
+    print(table.loc["all"].to_markdown(floatfmt=".3g"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""Losses that run far beyond a part of them: public points, and kept studies, each with the laws that answer there."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import fitting
+from docs.studies.base_model_laws import Runs
+from docs.studies.law_errors import DATA, RESULTS, has_trials, kept_points, kept_series, trial_rates, trials
+from fitting.schedule import Schedule, Schedules
+
+CONTINUAL = ("dcpt", "transfer-anchored", "transfer-scaled", "transfer-replay")
+OPEN = ("transfer-open", "transfer-open-saturating")
+LADDER = ("chinchilla", "openai")
+BASE_MODELS = ("chemistry", "code", "law", "math", "medical", "music", "wsd")
+TOKENS_A_SAMPLE = 512e-9
+"""Billions of tokens that stand for one sample of the fine-tuning curves."""
+TOKENS_A_STEP = 0.26e-3
+"""Billions of tokens that stand for a step where the source does not say how many it has."""
+
+
+@dataclass(frozen=True, eq=False)
+class Far:
+    """The losses of one validation corpus, to be fitted up to some length and predicted beyond.
+
+    `points`: a row a point, with the columns of `laws`, N, D, run and loss; the column curve names the points that
+    differ in tokens alone, and role, where there is one, the points that may be fitted ("fit").
+    """
+
+    source: str
+    name: str
+    points: pd.DataFrame
+    laws: tuple[str, ...]
+    schedules: Schedules | None = None
+
+
+def all_series() -> Iterator[Far]:
+    """The series of every source, public ones first."""
+    for source in (_flan, _kempner, _marin, _chinchilla, _schedules, _pile_python, _delphi, _smollm2, _trials, _kept):
+        yield from source()
+    yield from _base_models()
+
+
+def _csv(name: str) -> pd.DataFrame:
+    return pd.read_csv(DATA / name)
+
+
+def _flan() -> Iterator[Far]:
+    table = _csv("horizon/finetuning_flan.csv")
+    for model, rows in [*table.groupby("model")][::2]:
+        before = float(rows.loc[rows["samples"] == 0, "loss"].iloc[0])
+        rows = rows[rows["samples"] > 0].sort_values("samples").reset_index(drop=True)
+        points = rows[["loss"]].assign(
+            N=rows["size"] / 1e9, D=rows["samples"] * TOKENS_A_SAMPLE, run=np.arange(len(rows)), curve=0
+        )
+        points = points.assign(loss_before=before, r=1.0, s1_root=rows["samples"] / 1e3, s2_square=0.0)
+        yield Far("fine-tuning", str(model), points, OPEN)
+
+
+def _kempner() -> Iterator[Far]:
+    table = _csv("horizon/kempner_two_sets.csv")
+    for data, rows in table.groupby("data"):
+        for column in ("c4_val", "proof_pile_2_val", "starcoder_val"):
+            yield _ladder("kempner", f"{data} {column}", rows["params"], rows["tokens"], rows[column])
+
+
+def _marin() -> Iterator[Far]:
+    rows = _csv("horizon/marin_dclm_isoflops.csv")
+    rows = rows[~rows["outlier"]]
+    yield _ladder("marin", "dclm", rows["params"], rows["tokens"], rows["loss"])
+
+
+def _chinchilla() -> Iterator[Far]:
+    rows = _csv("chinchilla_points/svg_extracted_data.csv")
+    rows = rows[rows["loss"] < rows["loss"].sort_values().iloc[-5]]
+    yield _ladder(
+        "chinchilla", "figure", rows["Model Size"], rows["Training FLOP"] / 6 / rows["Model Size"], rows["loss"]
+    )
+
+
+def _ladder(source: str, name: str, size: pd.Series, tokens: pd.Series, loss: pd.Series) -> Far:
+    points = pd.DataFrame({"N": size / 1e9, "D": tokens / 1e9, "loss": loss}).reset_index(drop=True)
+    return Far(source, name, points.assign(run=points.index, curve=np.round(np.log(points["N"]) / 0.05)), LADDER)
+
+
+def _schedules() -> Iterator[Far]:
+    for name in ("constant_24000", "constant_72000", "cosine_24000", "cosine_72000"):
+        rows = _csv(f"lr_schedules_25m/{name}.csv").iloc[::3].reset_index(drop=True)
+        rates = np.interp(np.arange(1, rows["step"].max() + 1), [0, *rows["step"]], [0.0, *rows["lr"]])
+        points = rows[["step", "loss"]].assign(N=0.025, D=rows["step"] * TOKENS_A_STEP, run=name, curve=0)
+        schedules: dict[Hashable, Schedule] = {name: Schedule(rates, is_pretraining=True)}
+        yield Far("schedules", name, fitting.with_areas(points, schedules), (), schedules)
+
+
+def _pile_python() -> Iterator[Far]:
+    rows = _csv("pile_python_cpt/ct_tidy.csv")
+    for corpus in ("pile", "python"):
+        points = pd.DataFrame({"loss": rows[f"loss_{corpus}"], "r": rows[f"r_{corpus}"], "N": 0.07})
+        points = points.assign(D=rows["step"] * TOKENS_A_STEP, step=rows["step"], run=rows["r_python"])
+        yield Far("pythia", corpus, points.assign(curve=points["run"]), ("dcpt", "dcpt-free", "dcpt-l4"))
+
+
+def _delphi() -> Iterator[Far]:
+    rows = _csv("delphi_cpt/trajectories_1e21_math_val_loss.csv")
+    rows = rows[rows["step"] > 0]
+    points = pd.DataFrame({"loss": rows["math_val_loss"], "r": rows["r_math"], "N": rows["params_B"]})
+    points["run"] = rows["mix"] + rows["lr_factor"].astype(str)
+    points = points.assign(D=9.26 * rows["step"] / rows["final_step"], step=rows["step"], curve=points["run"])
+    yield Far("delphi", "trajectories", points.reset_index(drop=True), ("dcpt", "dcpt-free"))
+
+
+def _smollm2() -> Iterator[Far]:
+    rows = _csv("smollm2_law/points.csv")
+    for corpus, own in rows[rows["step"] > 0].groupby("corpus"):
+        schedules = {run: Schedule(trial_rates("cos", 2e-4, 40), 0.0) for run in own["run"].unique()}
+        points = fitting.with_areas(own.reset_index(drop=True), schedules).assign(curve=own["run"].to_numpy())
+        yield Far("smollm2", str(corpus), points, (*OPEN, "dcpt"), schedules)
+
+
+def _trials() -> Iterator[Far]:
+    for one in trials() if has_trials() else []:
+        yield Far("trials", one.name, one.points.assign(curve=one.points["run"]), CONTINUAL, one.schedules)
+
+
+def _kept() -> Iterator[Far]:
+    for one in kept_series():
+        if one.source == "six domains" and one.name.split()[0] not in ("chemistry", "code", "law"):
+            continue
+        yield Far(one.source, one.name, one.points.assign(curve=one.points["run"]), CONTINUAL)
+    for study in ("pairs-medical", "pairs-music"):
+        for corpus, points in kept_points(study, 5).groupby("corpus"):
+            points = points.reset_index(drop=True)
+            yield Far("pairs", f"{study} {corpus}", points.assign(curve=points["run"]), CONTINUAL)
+
+
+def _base_models() -> Iterator[Far]:
+    """The runs for the fit of each base-model study, and those that confirm, three times as long."""
+    for study in BASE_MODELS:
+        runs = Runs.of(Path(RESULTS) / f"base-model-{study}")
+        points = pd.concat([runs.fitted, runs.confirmed], ignore_index=True)
+        for corpus, own in points.groupby("corpus"):
+            own = own.reset_index(drop=True)
+            yield Far("base models", f"{study} {corpus}", own.assign(curve=own["run"]), (*OPEN, "dcpt"), runs.rates)
