@@ -14,7 +14,7 @@ from pipeline.goals.registry import goal_of
 from pipeline.launch.launcher import launch, launcher_of
 from pipeline.plan import cost
 from pipeline.plan.machine import measure_machine
-from pipeline.plan.prepare import generation_lines, prepare_corpora
+from pipeline.plan.prepare import changed_corpora, generation_lines, prepare_corpora
 from pipeline.plan.runs import by_domain, estimate
 from pipeline.plan.write import add_to_plan, planned_corpora, with_planned, write_plan
 from pipeline.question.messages import ConfigError
@@ -54,6 +54,7 @@ def plan(context: Context, console: Console) -> Exit:
     """Write plan.jsonl and print its cost; without prepared corpora print the cost only."""
     question, study, goal = context.question, context.study, goal_of(context.question)
     if prepared := context.is_prepared:
+        _refuse_changed_text(context)
         runs = planned_now(context)
         write_plan(context, runs)
     else:
@@ -78,6 +79,11 @@ def plan(context: Context, console: Console) -> Exit:
     return Exit.DONE
 
 
+def _refuse_changed_text(context: Context) -> None:
+    if lines := changed_corpora(context):
+        raise CorpusError("\n".join(lines))
+
+
 def planned_now(context: Context, *, keep: bool = False) -> list[PlannedRun]:
     """The runs of a question, and the confirmation runs that are planned already; with `keep` all planned runs."""
     return with_planned(context, goal_of(context.question).runs(context), keep=keep)
@@ -86,6 +92,7 @@ def planned_now(context: Context, *, keep: bool = False) -> list[PlannedRun]:
 def train(context: Context, console: Console) -> Exit:
     """Train the plan of the question, or one run of it; of a staged goal every stage."""
     question, study, goal = context.question, context.study, goal_of(context.question)
+    _refuse_changed_text(context)
     if question.dry_run:
         runs = planned_now(context)
         print_items(goal.plan_notes(context, runs).asked, console)
@@ -225,7 +232,7 @@ def _is_confirmed(context: Context) -> bool:
 STEPS = {
     "prepare": Step(
         prepare,
-        lambda context: context.is_prepared and context.known_precision is not None,
+        lambda context: context.is_prepared and context.known_precision is not None and not changed_corpora(context),
         is_queued=lambda context: not context.is_prepared,
     ),
     "plan": Step(plan, _is_planned),

@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pipeline.plan.model_shape import MODEL_FILES, TOKENIZER_FILES, hub_directory
-from pipeline.plan.runs import data_folder
+from pipeline.question.data import below, data_folder, real_file
 from pipeline.question.schema import Question
+from pipeline.study.context import Context
 from training.corpora.documents import CorpusError
 from training.corpora.generated import GeneratedReader
 from training.corpora.locations import is_url, location, refuse_unreadable
 from training.corpora.manifest import Manifest
-from training.corpora.prepare import TokenizerChoice, begin, prepare
+from training.corpora.prepare import TokenizerChoice, begin, changed_text, prepare
 from training.corpora.reader import Bar
 from training.corpora.source import Generation, Source
 from training.spec import SpecError
@@ -31,6 +32,25 @@ def prepare_corpora(question: Question, log: Callable[[str], object], console: C
     sources, choice, ratio = sources_of(question), _tokenizer(question), question.corpora.validation_ratio
     with progress_bar(console) as bar:
         return prepare(sources, choice, data_folder(question), validation_ratio=ratio, progress=log, bar=bar)
+
+
+def changed_corpora(context: Context) -> list[str]:
+    """A line for each prepared corpus whose text is no longer what was prepared. Errors as `changed_text`."""
+    question = context.question
+    if context.given_manifest is not None or not context.is_prepared:
+        return []
+    sources = {
+        name: replace(
+            given,
+            path=real_file(below(question.corpora.folder, given.path)) if given.path else "",
+            validation=validation_path(question, name),
+        )
+        for name, given in question.corpora.sources.items()
+        if given.kind != "generated"
+    }
+    remedy = "run cptlaw prepare with the same overrides again, or restore it"
+    changed = changed_text(sources, context.manifest)
+    return [f"corpora.sources.{line} is not the text that was prepared; {remedy}" for line in changed]
 
 
 def begin_corpora(question: Question, log: Callable[[str], object]) -> list[Path]:
@@ -63,7 +83,7 @@ def sources_of(question: Question, with_validation: bool = True) -> dict[str, So
     sources = {}
     for name, given in corpora.sources.items():
         key = f"corpora.sources.{name}"
-        path = _below(corpora.folder, given.path) if given.path else ""
+        path = real_file(below(corpora.folder, given.path)) if given.path else ""
         generated = given.generated
         if given.kind == "generated":
             path = path or str(Path(question.data) / "generated")
@@ -86,13 +106,6 @@ def sources_of(question: Question, with_validation: bool = True) -> dict[str, So
     if problems:
         raise CorpusError("\n".join(problems))
     return sources
-
-
-def _below(folder: str, path: str) -> str:
-    """A path below a folder, both local or URLs."""
-    if is_url(path):
-        return path
-    return f"{folder.rstrip('/')}/{path}" if is_url(folder) else str(Path(folder) / path)
 
 
 def _unreadable(path: str, remedy: str) -> list[str]:
@@ -140,8 +153,8 @@ def validation_path(question: Question, corpus: str) -> str | None:
     """Path or URL of a corpus' validation set, which may not exist yet; None: it has none."""
     corpora = question.corpora
     if (path := corpora.sources[corpus].validation) is not None:
-        return _below(corpora.folder, path)
-    return None if corpora.validation is None else _below(corpora.validation, f"{corpus}.jsonl")
+        return below(corpora.folder, path)
+    return None if corpora.validation is None else below(corpora.validation, f"{corpus}.jsonl")
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from training.base_model.base_model import BaseModel
-from training.corpora.tokenizer import end_of_text_id, load_tokenizer, vocabulary_problem
+from training.corpora.tokenizer import end_of_text_id, id_count, load_tokenizer, vocabulary_problem
 from training.model import model_from_directory, non_finite_weight
 from training.parameters import model_size
 from training.spec import SpecError
@@ -57,7 +57,9 @@ def examine(folder: Path, source: str, names: str) -> BaseModel:
     model = model_from_directory(folder, "sdpa").eval()
     if problem := non_finite_weight(model):
         raise SpecError(f"{folder}: {problem}")
-    if problem := vocabulary_problem(len(tokenizer), model.get_input_embeddings().get_parameter("weight").shape[0]):
+    if problem := vocabulary_problem(
+        id_count(tokenizer), model.get_input_embeddings().get_parameter("weight").shape[0]
+    ):
         raise SpecError(f"{folder}: {problem}")
     end = tokenizer.convert_ids_to_tokens(end_of_text_id(tokenizer))
     assert isinstance(end, str)

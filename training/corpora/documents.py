@@ -9,6 +9,10 @@ from collections.abc import Iterable
 from typing import Any
 
 HASH_RANGE = 2**64
+DOCUMENT_BYTES = 32_000_000
+"""Longest document, or line of JSON, that is read: a longer one would take more than a gigabyte of memory."""
+MOST_BRACKETS = 3_000_000
+"""Most objects and lists of a long line of JSON, which would take as much."""
 
 
 class CorpusError(ValueError):

@@ -13,21 +13,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from training.corpora.documents import CorpusError, capped, json_hash
+from training.corpora.documents import DOCUMENT_BYTES, MOST_BRACKETS, CorpusError, capped, json_hash
+from training.corpora.listing import file_states, list_files
 from training.corpora.locations import is_url, location, refuse_unreadable
-from training.corpora.reader import Documents, Reader, Row, Shard
+from training.corpora.reader import Documents, Reader, Row, Shard, check_columns, row_of
 
 if TYPE_CHECKING:
     from pyarrow import parquet
 
-ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".txt")
 SHARD_BYTES = (4_000_000, 1_000_000_000)
 """Smallest and largest aim for the bytes on disk of a shard."""
 SHARDS = 1000
 """Number of shards of a corpus between the two."""
 _READ_BYTES = 1 << 22
 _BUFFER_BYTES = 1 << 20
-_BATCH_ROWS = 512
+# Few, since each may be as long as a document may be; one at a time takes seven times as long.
+_BATCH_ROWS = 4
+_BOMB_RATIO = 1000
 _VERSION = ("size", "ETag", "Content-MD5", "Digest", "Last-Modified")
 """What file systems say of a file that changes with its content."""
 _WHOLE = Shard([], 0)
@@ -50,6 +52,12 @@ class FileReader(Reader):
     def bytes(self) -> int:
         return whole(self.source.path).size
 
+    def state(self) -> str:
+        return path_state(self.source.path)
+
+    def passed_over(self) -> str:
+        return str(list_files(self.source.path))
+
     def shards(self) -> list[Shard | None]:
         shards = shards_of(self.source.path) if self.source.max_bytes is None else []
         return [*shards] if len(shards) > 1 else [None]
@@ -61,24 +69,26 @@ class FileReader(Reader):
         return itertools.islice(self._rows(shard or whole(self.source.path)), after, None)
 
     def _rows(self, shard: Shard) -> Iterator[Row]:
-        path, column, group = location(self.source.path), self.source.column, self.source.group
+        source, path = self.source, location(self.source.path)
         with refuse_unreadable(path):
             folder = path.is_dir()
-        needed = [column] if group is None else [column, group]
+        groups = [source.group] if source.group else []
+        columns = [*dict.fromkeys([source.column, *groups, *source.filter_columns])]
         passed = -shard.offset
         for name, size in shard.files:
-            file, text_file = path / name if folder else path, name.endswith(".txt")
-            if text_file:
-                rows = ((number, {column: text}, read) for number, text, read in _paragraphs(file, folder))
-            elif name.endswith(".parquet"):
-                rows = _parquet_rows(file, size, shard, [*dict.fromkeys([*needed, *self.source.filter_columns])])
+            file, kind = path / name if folder else path, _kind(name)
+            if kind == ".txt":
+                texts = _paragraphs(file, folder)
+                rows = ((number, None if text is None else {source.column: text}, read) for number, text, read in texts)
+            elif kind == ".parquet":
+                rows = _parquet_rows(file, size, shard, columns)
             else:
-                rows = _json_rows(file, shard, needed)
+                rows = _json_rows(file, shard)
             for number, row, read in rows:
-                label = f"{file} {'line' if text_file else 'row'} {number}"
-                row_id = name if folder and text_file else f"{name}:{number}"
-                document, text = document_of(row, column, None if text_file else group, row_id, label)
-                yield Row(document, text, row, label, (passed + read) / max(shard.size, 1))
+                label = f"{file} {'line' if kind == '.txt' else 'row'} {number}"
+                row_id = name if folder and kind == ".txt" else f"{name}:{number}"
+                fraction = (passed + read) / max(shard.size, 1)
+                yield row_of(row, source, row_id, label, fraction, grouped=kind != ".txt")
             passed += size
 
 
@@ -96,40 +106,29 @@ class _Capped(Documents):
             yield document
 
 
-def document_of(row: dict[str, Any], column: str, group: str | None, name: str, label: str) -> tuple[str, str]:
-    """(document id, text) of a row. Raises CorpusError: the value is not text, or cannot be encoded as UTF-8."""
-    text = row[column]
-    if not isinstance(text, str):
-        raise CorpusError(f"{label}: column {column} is {type(text).__name__}; allowed: a text")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise CorpusError(f"{label}: half of a surrogate pair in column {column}") from error
-    key = None if group is None else row[group]
-    # A '#' inside the key would end the group there.
-    return (name if key is None else str(key).replace("#", "%23") + "#" + name), text
-
-
-def _json_rows(file: Path, shard: Shard, needed: Sequence[str]) -> Iterator[tuple[int, dict[str, Any], float]]:
-    """(row number from 1, row, bytes of the file read) of a shard of JSON lines."""
+def _json_rows(file: Path, shard: Shard) -> Iterator[tuple[int, dict[str, Any] | None, int]]:
+    """(row number from 1, row or None if it is too long, bytes of the file read) of a shard of JSON lines."""
     # Not with `datasets`, whose JSON reader gives a column one type: it converts texts that look like dates, and one
     # number among the texts turned thousands into quoted JSON (docs/negative-results.md).
     for number, line, read in _lines(file, shard):
+        # An empty list takes 30 times the memory of its text.
+        if line is None or (len(line) > _READ_BYTES and line.count("[") + line.count("{") > MOST_BRACKETS):
+            yield number, None, read
+            continue
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CorpusError(f"{file} line {number}: not JSON ({error})") from error
         if not isinstance(row, dict):
             raise CorpusError(f"{file} line {number}: {type(row).__name__}; allowed: a JSON object a line")
-        check_columns(f"{file} line {number}", needed, list(row))
         yield number, row, read
 
 
 def _parquet_rows(
     file: Path, size: int, shard: Shard, columns: list[str]
-) -> Iterator[tuple[int, dict[str, Any], float]]:
+) -> Iterator[tuple[int, dict[str, Any] | None, float]]:
     """(row number from 1, row, bytes of the file read) of a shard of parquet, with these columns only."""
     # Not with `datasets` either: to stream a local file it needs a writable cache folder.
     import pyarrow
@@ -144,6 +143,7 @@ def _parquet_rows(
         ends = [0, *_row_group_ends(table)]
         last = ends[-1] if shard.end is None else shard.end
         groups = [index for index, end in enumerate(ends[1:]) if end > shard.before and ends[index] < last]
+        _refuse_bomb(file, table, groups, columns)
         number = ends[groups[0]] if groups else 0
         for batch in table.iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns):
             for row in batch.to_pylist():
@@ -151,21 +151,45 @@ def _parquet_rows(
                 yield number, row, size * number / ends[-1]
 
 
-def _paragraphs(file: Path, whole: bool) -> Iterator[tuple[int, str, int]]:
-    """(number of the first line, text, bytes of the file read) of each paragraph, or of the file as a whole."""
-    lines = ((number, line.replace("\r\n", "\n"), read) for number, line, read in _lines(file))
+def _refuse_bomb(file: Path, table: parquet.ParquetFile, groups: Sequence[int], columns: Sequence[str]) -> None:
+    """Refuse a column that takes gigabytes once it is decompressed, from few bytes: pyarrow holds a page in memory."""
+    for group in map(table.metadata.row_group, groups):
+        for part in map(group.column, range(group.num_columns)):
+            size, stored = part.total_uncompressed_size, part.total_compressed_size
+            of_row = size / max(group.num_rows, 1)
+            if part.path_in_schema.split(".")[0] not in columns or size <= 10 * DOCUMENT_BYTES:
+                continue
+            if of_row > DOCUMENT_BYTES or size > _BOMB_RATIO * stored:
+                raise CorpusError(
+                    f"{file}: column {part.path_in_schema} grows from {stored:,} to {size:,} bytes in "
+                    f"{group.num_rows:,} rows; allowed: rows of {DOCUMENT_BYTES / 1e6:.0f} MB, and {_BOMB_RATIO} times "
+                    "the bytes; split its documents, and write the file again"
+                )
+
+
+def _paragraphs(file: Path, whole: bool) -> Iterator[tuple[int, str | None, int]]:
+    """(number of the first line, text or None if it is too long, bytes read) of each paragraph, or of the file."""
     if whole:
-        every = list(lines)
-        yield 1, "".join(line for _, line, _ in every), every[-1][2] if every else 0
+        with refuse_unreadable(file), file.open("rb") as stream:
+            content = stream.read(DOCUMENT_BYTES + 1)
+        too_long = len(content) > DOCUMENT_BYTES
+        yield 1, None if too_long else _decoded(file, content, 1, 0).replace("\r\n", "\n"), len(content)
         return
-    for blank, group in itertools.groupby(lines, lambda line: not line[1].strip()):
+    for blank, group in itertools.groupby(_lines(file), lambda line: line[1] is not None and not line[1].strip()):
         if not blank:
-            (number, first, read), *rest = group
-            yield number, first + "".join(line for _, line, _ in rest), read
+            text, first = io.StringIO(), 0
+            for number, line, read in group:
+                first = first or number
+                if line is None or text.tell() + len(line) > DOCUMENT_BYTES:
+                    yield first, None, read
+                    break
+                text.write(line)
+            else:
+                yield first, text.getvalue().replace("\r\n", "\n"), read
 
 
-def _lines(file: Path, shard: Shard = _WHOLE) -> Iterator[tuple[int, str, int]]:
-    """(number from 1, line, bytes of the file read) of a text file, compressed or not.
+def _lines(file: Path, shard: Shard = _WHOLE) -> Iterator[tuple[int, str | None, int]]:
+    """(number from 1, line or None if it is too long, bytes of the file read) of a text file, compressed or not.
 
     Lines are split at newlines only, not at U+2028.
 
@@ -173,28 +197,52 @@ def _lines(file: Path, shard: Shard = _WHOLE) -> Iterator[tuple[int, str, int]]:
         CorpusError: not UTF-8, or a damaged file.
     """
     offset = shard.offset
-    with refuse_unreadable(file), file.open("rb") as raw:
+    with refuse_unreadable(file), _opened(file) as raw:
         stream = _decompressed(file, raw)
         if offset:
             stream.seek(offset)
-        for number, line in enumerate(stream, start=shard.before + 1):
-            if shard.end is not None and number > shard.end:
+        for number in itertools.count(shard.before + 1):
+            line = stream.readline(DOCUMENT_BYTES)
+            if not line or (shard.end is not None and number > shard.end):
                 return
-            try:
-                # A byte-order mark is not part of the text.
-                text = line.decode("utf-8").removeprefix("\ufeff" if number == 1 else "")
-            except UnicodeDecodeError as error:
-                raise CorpusError(
-                    f"{file} line {number}: not UTF-8 at byte {offset + error.start} of the file; convert it to UTF-8"
-                ) from error
-            yield number, text, raw.tell()
+            if len(line) == DOCUMENT_BYTES and not line.endswith(b"\n"):
+                yield number, None, raw.tell()
+                offset += len(line) + _skip_line(stream)
+                continue
+            yield number, _decoded(file, line, number, offset), raw.tell()
             offset += len(line)
 
 
+def _skip_line(stream: BinaryIO) -> int:
+    """Read to the end of a line; returns its bytes."""
+    size = 0
+    while part := stream.readline(_READ_BYTES):
+        size += len(part)
+        if part.endswith(b"\n"):
+            break
+    return size
+
+
+def _decoded(file: Path, content: bytes, number: int, offset: int) -> str:
+    """Lines of a text file as text, of which the first has this number and begins at this byte."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line, byte = number + content.count(b"\n", 0, error.start), offset + error.start
+        raise CorpusError(f"{file} line {line}: not UTF-8 at byte {byte} of the file; convert it to UTF-8") from error
+    # A byte-order mark is not part of the text.
+    return text.removeprefix("\ufeff" if number == 1 else "")
+
+
+def _opened(file: Path) -> BinaryIO:
+    # The files of fsspec cannot end a line before its end.
+    return file.open("rb") if isinstance(file, Path) else io.BufferedReader(file.open("rb"), _BUFFER_BYTES)
+
+
 def _decompressed(file: Path, raw: BinaryIO) -> BinaryIO:
-    if file.name.endswith(".gz"):
+    if file.name.lower().endswith(".gz"):
         return cast(BinaryIO, gzip.open(raw, "rb"))
-    if file.name.endswith(".zst"):
+    if file.name.lower().endswith(".zst"):
         import pyarrow
 
         return io.BufferedReader(pyarrow.CompressedInputStream(raw, "zstd"), _BUFFER_BYTES)
@@ -208,8 +256,9 @@ def whole(path: str | os.PathLike[str]) -> Shard:
 
 
 def _sized_files(path: str | os.PathLike[str]) -> list[tuple[str, Path, int]]:
+    files = list_files(path).files
     with refuse_unreadable(path):
-        return [(name, file, file.stat().st_size) for name, file in _files(location(path))]
+        return [(name, file, file.stat().st_size) for name, file in files]
 
 
 def shards_of(path: str | os.PathLike[str]) -> list[Shard]:
@@ -238,9 +287,10 @@ def shards_of(path: str | os.PathLike[str]) -> list[Shard]:
 
 def _parts(file: Path, name: str, size: int, aim: int) -> list[Shard]:
     """The parts of a large file, near `aim` bytes each; empty: it cannot be cut."""
-    cut = _row_group_cuts if name.endswith(".parquet") else _line_cuts if name.endswith(".jsonl") else None
-    if cut is None:
+    kind = _kind(name)
+    if kind not in (".parquet", ".jsonl", ".ndjson"):
         return []
+    cut = _row_group_cuts if kind == ".parquet" else _line_cuts
     with refuse_unreadable(file):
         cuts = [(0, 0), *cut(file, size, aim)]
     ends = [*cuts[1:], (None, size)]
@@ -248,17 +298,22 @@ def _parts(file: Path, name: str, size: int, aim: int) -> list[Shard]:
     return [Shard([(name, size)], last - offset, rows, offset, end) for (rows, offset), (end, last) in pairs]
 
 
+def _kind(name: str) -> str:
+    """The ending of a file's name; of a compressed file that of the compression."""
+    return Path(name).suffix.lower()
+
+
 def _line_cuts(file: Path, size: int, aim: int) -> Iterator[tuple[int, int]]:
     """(lines, bytes) before each part but the first."""
     lines = offset = 0
-    with file.open("rb") as stream:
+    with _opened(file) as stream:
         while True:
             wanted = offset + aim
             while offset < wanted and (block := stream.read(min(_READ_BYTES, wanted - offset))):
                 lines += block.count(b"\n")
                 offset += len(block)
             # To the end of the line, or of the next one.
-            lines, offset = lines + 1, offset + len(stream.readline())
+            lines, offset = lines + 1, offset + _skip_line(stream)
             if offset >= size:
                 return
             yield lines, offset
@@ -289,12 +344,10 @@ def file_fingerprint(path: str | os.PathLike[str], column: str = "text", group: 
     Of a URL not the bytes, which would all be fetched, but what its file system says of each version of a file: the
     ETag of S3, the checksum of Google Cloud, else size and time. Errors as `shards_of`.
     """
-    root = location(path)
-    files = _files(root)
     with refuse_unreadable(path):
-        folder = root.is_dir()
+        folder = location(path).is_dir()
     digest = hashlib.blake2b(json.dumps([column, group, folder]).encode(), digest_size=16)
-    for name, file in files:
+    for name, file in list_files(path).files:
         digest.update(json.dumps([name, _version(file) if is_url(path) else content_hash(file)]).encode())
     return digest.hexdigest()
 
@@ -312,27 +365,6 @@ def _version(file: Any) -> str:
         return json.dumps([file.fs.ukey(file.path), *(str(facts.get(name)) for name in _VERSION)])
 
 
-def _files(path: Path) -> list[tuple[str, Path]]:
-    with refuse_unreadable(path):
-        if path.is_file():
-            if not path.name.endswith(ENDINGS):
-                raise CorpusError(f"{path}: unknown kind of file; allowed: {', '.join(ENDINGS)}")
-            return [(path.name, path)]
-        if not path.is_dir():
-            raise CorpusError(f"{path}: no such file or folder")
-        known = [one for one in path.rglob("*") if one.name.endswith(ENDINGS) and not one.name.startswith(".")]
-        files = [(file.relative_to(path).as_posix(), file) for file in known if file.is_file()]
-    if not files:
-        raise CorpusError(f"{path}: no file of a known kind in this folder; allowed: {', '.join(ENDINGS)}")
-    return sorted(files)
-
-
-def check_columns(label: str, needed: Sequence[str], columns: Sequence[str]) -> None:
-    """Check that a row or table has the needed columns.
-
-    Raises:
-        CorpusError: one line that starts with the label and names the existing columns.
-    """
-    for name in needed:
-        if name not in columns:
-            raise CorpusError(f"{label}: no column {name!r}; its columns: {', '.join(map(str, columns)) or 'none'}")
+def path_state(path: str | os.PathLike[str]) -> str:
+    """What differs if `file_fingerprint` may differ: sizes and times of local files, of a URL itself. Errors as it."""
+    return file_fingerprint(path) if is_url(path) else file_states(list_files(path).files)

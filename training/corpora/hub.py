@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from training.corpora.documents import CorpusError, json_hash
-from training.corpora.files import check_columns, content_hash, document_of
+from training.corpora.files import content_hash
+from training.corpora.listing import Listing, file_states, local_entries
 from training.corpora.locations import first_line
-from training.corpora.reader import Reader, Row, Shard
+from training.corpora.reader import Reader, Row, Shard, check_columns, row_of
 from training.corpora.source import Source
 
 _SECONDS = 20.0
@@ -45,6 +46,22 @@ class HubReader(Reader):
         keys = [source.subset, source.split, source.column, source.group, source.max_bytes]
         return json_hash([content, *keys, source.filter_description()])
 
+    def state(self) -> str | None:
+        folder = Path(self.source.name)
+        return file_states(_shown_files(folder)) if folder.is_dir() else None
+
+    def passed_over(self) -> str:
+        folder = Path(self.source.name)
+        if not folder.is_dir():
+            return ""
+        import datasets
+
+        with _refused(str(folder)):
+            files = datasets.load_dataset_builder(str(folder), self.source.subset).config.data_files or {}
+        read = {Path(file) for of_split in files.values() for file in of_split}
+        names = (name for name, _ in local_entries(str(folder)) if (folder / name).absolute() not in read)
+        return str(Listing([], [(name, "that datasets does not read") for name in names]))
+
     def sample(self, max_bytes: int) -> list[tuple[str, str]]:
         """The first documents that hold `max_bytes`, since the whole stream would have to be read to draw some."""
         first = dataclasses.replace(self.source, max_bytes=min(max_bytes, self.source.max_bytes or max_bytes))
@@ -74,8 +91,7 @@ class HubReader(Reader):
             for number, row in enumerate(stream, start=after + 1):
                 label = f"{source.name} {source.split} row {number}"
                 check_columns(label, [*needed, *source.filter_columns], list(row))
-                document, text = document_of(row, source.column, source.group, f"{source.split}:{number}", label)
-                yield Row(document, text, row, label, None, stream.state_dict)
+                yield row_of(row, source, f"{source.split}:{number}", label, None, stream.state_dict)
 
 
 def pinned_revision(name: str, revision: str | None) -> str | None:
@@ -107,9 +123,14 @@ def folder_fingerprint(folder: str | os.PathLike[str]) -> str:
     Raises:
         CorpusError: a file cannot be read.
     """
-    files = {path.relative_to(folder): path for path in Path(folder).rglob("*") if path.is_file()}
+    return json_hash([[name, content_hash(path)] for name, path in _shown_files(Path(folder))])
+
+
+def _shown_files(folder: Path) -> list[tuple[str, Path]]:
+    """(name, path) of a folder's files, sorted by name, without hidden ones."""
+    files = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
     shown = {name.as_posix(): path for name, path in files.items() if not any(p.startswith(".") for p in name.parts)}
-    return json_hash([[name, content_hash(path)] for name, path in sorted(shown.items())])
+    return sorted(shown.items())
 
 
 def _offline() -> bool:

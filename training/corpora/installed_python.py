@@ -69,6 +69,9 @@ class InstalledReader(Reader):
         rules = self.source.filter_description()
         return json_hash([json_hash(description), rules]) if rules else json_hash(description)
 
+    def state(self) -> str:
+        return self.fingerprint()
+
     def rows(self, shard: Shard | None, after: int, state: Any) -> Iterator[Row]:
         for number, (name, text) in enumerate(self._documents[after:], start=after + 1):
             yield Row(name, text, {}, name, number / len(self._documents))

@@ -12,7 +12,13 @@ import numpy as np
 
 from training.corpora.documents import CorpusError
 from training.corpora.source import Generation
-from training.corpora.tokenizer import declared_separator, end_of_text_id, load_tokenizer
+from training.corpora.tokenizer import (
+    PIECE_CHARACTERS,
+    declared_separator,
+    end_of_text_id,
+    load_tokenizer,
+    text_pieces,
+)
 from training.spec import SpecError
 
 if TYPE_CHECKING:
@@ -99,7 +105,9 @@ def perplexities(
 
     tokenizer = load_tokenizer(model)
     network = open_model(model, "validation.models")
-    rows = [tokenizer(text, truncation=True, max_length=tokens)["input_ids"] for text in texts]
+    # Of a long text the first piece, which has more tokens than are read.
+    starts = (next(text_pieces(text, PIECE_CHARACTERS)) for text in texts)
+    rows = [tokenizer(start, truncation=True, max_length=tokens)["input_ids"] for start in starts]
     limit = _LOGITS // network.config.get_text_config().vocab_size
     values = np.full(len(rows), np.inf)
     # By length, for little padding, which does not change the tokens before it.

@@ -32,6 +32,10 @@ class PreparedCorpus:
     """Commit of a hub data set that was read."""
     dropped: dict[str, int] = field(default_factory=dict)
     """Reason -> documents dropped: a filter's name, or validation.same and validation.near for the screen."""
+    state: str | None = None
+    """State of its text and of its validation set, see `prepare.text_state`."""
+    validation: str | None = None
+    """Fingerprint of its validation set."""
 
 
 @dataclass(frozen=True)

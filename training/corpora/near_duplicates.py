@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +29,8 @@ _ONE_IN = 8
 # Shorter texts are only compared as a whole: a ratio of fewer prints is unreliable.
 _FEWEST = 4
 _BYTES_AT_ONCE = 1 << 20
+_LONG = 1 << 20
+_WHITE = re.compile(r"\s+")
 _FACTOR = 0x9E3779B97F4A7C15
 _MIX = 0xBF58476D1CE4E5B9
 
@@ -114,7 +117,9 @@ class Screen(NamedTuple):
 
 
 def _plain(text: str) -> bytes:
-    return " ".join(text.lower().split()).encode()
+    # The words of a long text would take twenty times its memory.
+    words = _WHITE.sub(" ", text.lower()).strip() if len(text) > _LONG else " ".join(text.lower().split())
+    return words.encode()
 
 
 def _whole(plain: bytes) -> int:

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from training.corpora.corpus_store import existing_store, make_store, store_summary
 from training.corpora.documents import CorpusError, json_hash
-from training.corpora.files import file_fingerprint
+from training.corpora.files import file_fingerprint, path_state
+from training.corpora.locations import is_url
 from training.corpora.manifest import Manifest, PreparedCorpus
 from training.corpora.near_duplicates import RULES, Screen
 from training.corpora.reader import Bar, Log, Reader
@@ -30,6 +31,7 @@ from training.corpora.tokenizer import (
     copy_tokenizer,
     declared_separator,
     end_of_text_id,
+    id_count,
     load_tokenizer,
     tokenizer_fingerprint,
     train_tokenizer,
@@ -84,7 +86,7 @@ def prepare(
     prepared: dict[str, PreparedCorpus] = {}
     vocabulary = 0
     with _preparation(sources, tokenizer, folder := Path(folder), validation_ratio, progress, bar) as preparation:
-        for name, (reader, origin, store_folder) in preparation.corpora.items():
+        for name, (reader, origin, state, validation, store_folder) in preparation.corpora.items():
             if store := existing_store(store_folder):
                 progress(f"{name}: prepared already, {store_summary(store.meta)}")
             else:
@@ -94,7 +96,7 @@ def prepare(
                     unfinished = folder / f".{store_folder.name}.{os.getpid()}.part"
                 store = make_store(store_folder, unfinished, reader, *preparation.how(), workers)
             meta, vocabulary, revision = store.meta, store.vocabulary, reader.source.revision
-            facts = meta.tokens, meta.documents, meta.bytes, revision, meta.dropped
+            facts = meta.tokens, meta.documents, meta.bytes, revision, meta.dropped, state, validation
             prepared[name] = PreparedCorpus(store_folder.name, store.fingerprint, origin, *facts)
         tokens = preparation.tokenizer.name, preparation.fingerprint, vocabulary
         manifest = Manifest(folder, *tokens, float(validation_ratio), prepared, tokenizer.revision)
@@ -131,6 +133,10 @@ class _Corpus(NamedTuple):
     """The reader of the source at its commit."""
     origin: str
     """Fingerprint of the source."""
+    state: str | None
+    """State of the text before the fingerprint was made."""
+    validation: str | None
+    """Fingerprint of the validation set."""
     folder: Path
     """The folder of the token store."""
 
@@ -160,8 +166,8 @@ def _preparation(
 ) -> Iterator[_Preparation]:
     """Check the arguments of `prepare`, lock the folder and make the tokenizer."""
     _check(given, choice, ratio)
-    readers, origins = _identified(given, folder, progress, bar)
-    validation_sets = _validation_fingerprint(given)
+    readers, origins, states = _identified(given, folder, progress, bar)
+    sets = {name: file_fingerprint(source.validation) for name, source in given.items() if source.validation}
     folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(folder) as locked:
         tokenizer = _tokenizer_folder(choice, folder, origins, readers, progress)
@@ -171,38 +177,77 @@ def _preparation(
         for name, origin in origins.items():
             parts: list[object] = [SCHEMA, origin, fingerprint, float(ratio)]
             parts += [{"separator": separator}] if separator else []
-            parts += [validation_sets] if validation_sets else []
-            corpora[name] = _Corpus(readers[name], origin, folder / f"{name}-{json_hash(parts)[:12]}")
+            # A page of law in a general corpus leaks the validation text of law.
+            parts += [json_hash([RULES, sets])] if sets else []
+            store = folder / f"{name}-{json_hash(parts)[:12]}"
+            corpora[name] = _Corpus(readers[name], origin, states[name], sets.get(name), store)
 
         @functools.cache
         def how() -> tuple[Tokenisation, Screen | None]:
             loaded = load_tokenizer(tokenizer)
             end = end_of_text_id(loaded, separator)
             text = loaded.backend_tokenizer.to_str()
-            return Tokenisation(text, fingerprint, len(loaded), end, ratio), _screen(given)
+            return Tokenisation(text, fingerprint, id_count(loaded), end, ratio), _screen(given)
 
         yield _Preparation(locked, corpora, tokenizer, fingerprint, how)
 
 
 def _identified(
     sources: Mapping[str, Source], folder: Path, progress: Log, bar: Bar | None
-) -> tuple[dict[str, Reader], dict[str, str]]:
-    """The readers of the sources at their commits, and their fingerprints, sorted by name."""
+) -> tuple[dict[str, Reader], dict[str, str], dict[str, str | None]]:
+    """The readers of the sources at their commits, their fingerprints, and their states, sorted by name."""
     readers: dict[str, Reader] = {}
     origins: dict[str, str] = {}
+    states: dict[str, str | None] = {}
     problems = []
     for name, source in sorted(sources.items()):
         try:
             reader = open_reader(name, source, progress, bar)
+            held_out = [open_reader(name, Source(path=source.validation))] if source.validation else []
+            for one in (reader, *held_out):
+                if passed_over := one.passed_over():
+                    progress(f"{name}: passed over in {one.source.label}: {passed_over}")
             if (size := reader.bytes()) >= _LONG_BYTES:
                 progress(f"{name}: fingerprint of {size / 1e9:,.1f} GB")
             readers[name] = reader = open_reader(name, _pinned(reader, folder), progress, bar)
+            states[name] = text_state(reader)
             origins[name] = reader.fingerprint()
         except CorpusError as error:
             problems.append(f"corpora.{name}: {error}")
     if problems:
         raise CorpusError("\n".join(problems))
-    return readers, origins
+    return readers, origins, states
+
+
+def text_state(reader: Reader) -> str | None:
+    """What differs if the text of a corpus or its validation set may differ; None: unknown. Errors as `prepare`."""
+    validation = reader.source.validation
+    states = [reader.state(), path_state(validation) if validation else None]
+    return json_hash(states) if any(states) else None
+
+
+def changed_text(sources: Mapping[str, Source], manifest: Manifest) -> Iterator[str]:
+    """The corpora whose text, or validation set, is no longer that of the manifest, as "law.validation: PATH".
+
+    Text is read only where its files have other sizes or times. Text that is not here, like that of a URL without
+    network, is taken to be the same.
+
+    Raises:
+        CorpusError: a path is there, and cannot be used.
+    """
+    for name, source in sources.items():
+        kept = manifest.corpora.get(name)
+        is_local = source.kind == "files" and not is_url(source.path)
+        if kept is None or (is_local and not Path(source.path).exists()):
+            continue
+        with contextlib.nullcontext() if is_local else contextlib.suppress(CorpusError):
+            reader = open_reader(name, dataclasses.replace(source, revision=source.revision or kept.revision))
+            if text_state(reader) in (None, kept.state):
+                continue
+            if reader.fingerprint() != kept.source:
+                yield f"{name}: {source.label}"
+            if source.validation and kept.validation not in (None, file_fingerprint(source.validation)):
+                yield f"{name}.validation: {source.validation}"
 
 
 def _pinned(reader: Reader, folder: Path) -> Source:
@@ -272,15 +317,6 @@ def _check(sources: Mapping[str, Source], tokenizer: TokenizerChoice, validation
         problems.append(f"validation_ratio: {validation_ratio}; allowed: above 0, below 1")
     if problems:
         raise CorpusError("\n".join(problems))
-
-
-def _validation_fingerprint(sources: Mapping[str, Source]) -> str | None:
-    """Hash of all validation sets, by corpus, and of the screen's rules; None without sets.
-
-    Every corpus is screened against all sets: a page of law in a general corpus leaks the validation text of law.
-    """
-    sets = {name: file_fingerprint(source.validation) for name, source in sources.items() if source.validation}
-    return json_hash([RULES, sets]) if sets else None
 
 
 def _screen(sources: Mapping[str, Source]) -> Screen | None:

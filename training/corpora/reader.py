@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from training.corpora.documents import CorpusError, capped
+from training.corpora.documents import DOCUMENT_BYTES, MOST_BRACKETS, CorpusError, capped
 from training.corpora.source import Source
 
 Log = Callable[[str], object]
@@ -20,7 +20,8 @@ class Row(NamedTuple):
 
     name: str
     """Document id."""
-    text: str
+    text: str | None
+    """None: it cannot be used, for what `problem` says."""
     columns: Mapping[str, Any]
     """What the filters of `where` need."""
     location: str
@@ -29,6 +30,10 @@ class Row(NamedTuple):
     """Fraction of the shard that has been read, 0 to 1; None: unknown."""
     state: Callable[[], Any] = lambda: None
     """From what it returns, JSON, the reader continues after this row; to be called before the next one is read."""
+    problem: str = ""
+    """Why its text cannot be used; an error, unless a filter drops the row."""
+    too_long: bool = False
+    """Whether it was not read, because it is longer than DOCUMENT_BYTES."""
 
 
 class Shard(NamedTuple):
@@ -77,6 +82,14 @@ class Reader(ABC):
         """Bytes on disk that the fingerprint reads."""
         return 0
 
+    def state(self) -> str | None:
+        """What differs if the fingerprint may differ, found without reading text; None: unknown. Errors as it."""
+        return None
+
+    def passed_over(self) -> str:
+        """What else is beside the text that is read, as text; empty: nothing. Errors as `fingerprint`."""
+        return ""
+
     def shards(self) -> list[Shard | None]:
         """The documents in shards, which follow from the source alone; None: all in one. Errors as `fingerprint`."""
         return [None]
@@ -91,11 +104,13 @@ class Reader(ABC):
 
     def failed_rule(self, row: Row) -> str | None:
         """The first rule that a row fails; None: its document is kept."""
+        if row.too_long:
+            return None if self.source.max_characters is None else "max_characters"
         return self.source.failed_rule(row.text, row.columns, row.location)
 
     def size(self, row: Row) -> int:
         """How much of the limit a document uses."""
-        return len(row.text.encode())
+        return len((row.text or "").encode())
 
     def documents(self, shard: Shard | None = None, position: Any = None) -> Documents:
         """The documents of a shard, or all, in an order that never changes, after a `Documents.position`."""
@@ -136,6 +151,8 @@ class Documents:
             if (rule := reader.failed_rule(row)) is not None:
                 self.dropped[rule] += 1
                 continue
+            if row.text is None:
+                raise CorpusError(row.problem)
             kept = True
             self.size += reader.size(row)
             yield row.name, row.text
@@ -150,3 +167,49 @@ def nothing_kept(source: Source, dropped: Mapping[str, int]) -> CorpusError:
     rules = ", ".join(f"{rule} dropped {count:,}" for rule, count in dropped.items() if rule != "empty")
     nothing = "no text in it; allowed: at least one document that is not empty"
     return CorpusError(f"{source.label}: {f'no document passes the filters ({rules})' if rules else nothing}")
+
+
+def row_of(
+    values: Mapping[str, Any] | None,
+    source: Source,
+    name: str,
+    label: str,
+    fraction: float | None,
+    state: Callable[[], Any] = lambda: None,
+    grouped: bool = True,
+) -> Row:
+    """The row of a source, whose document has this name; without values it is longer than DOCUMENT_BYTES."""
+    column, group = source.column, source.group if grouped else None
+    text, problem, too_long = None, "", values is None
+    values = values or {}
+    if not too_long:
+        problem = next(missing_columns(label, [column] if group is None else [column, group], [*values]), "")
+        text = values.get(column)
+        if not problem and not isinstance(text, str):
+            problem = f"{label}: column {column} is {type(text).__name__}; allowed: a text"
+    if isinstance(text, str) and not problem:
+        try:
+            too_long = len(text.encode()) > DOCUMENT_BYTES
+        except UnicodeEncodeError:
+            problem = f"{label}: half of a surrogate pair in column {column}"
+    if too_long:
+        remedy = "split it, or give max_characters, and it is left out"
+        most = f"{DOCUMENT_BYTES / 1e6:.0f} MB, or {MOST_BRACKETS / 1e6:.0f} million brackets of JSON"
+        problem = f"{label}: longer than a document may be, {most}; {remedy}"
+    if group is not None and (key := values.get(group)) is not None:
+        # A '#' inside the key would end the group there.
+        name = str(key).replace("#", "%23") + "#" + name
+    return Row(name, None if problem else text, values, label, fraction, state, problem, too_long)
+
+
+def missing_columns(label: str, needed: Sequence[str], columns: Sequence[str]) -> Iterator[str]:
+    """A line for each column that a row or table lacks, which starts with the label and names those it has."""
+    for name in needed:
+        if name not in columns:
+            yield f"{label}: no column {name!r}; its columns: {', '.join(map(str, columns)) or 'none'}"
+
+
+def check_columns(label: str, needed: Sequence[str], columns: Sequence[str]) -> None:
+    """Raise CorpusError if a row or table lacks a column, with the line of `missing_columns`."""
+    for line in missing_columns(label, needed, columns):
+        raise CorpusError(line)

@@ -164,18 +164,21 @@ class Source:
         where = (self.where or {}).items()
         return [(column, re.compile(rule) if isinstance(rule, str) else _values(rule)) for column, rule in where]
 
-    def failed_rule(self, text: str, row: Mapping[str, Any], location: str) -> str | None:
+    def failed_rule(self, text: str | None, row: Mapping[str, Any], location: str) -> str | None:
         """The first filter that a document fails, by its text and its columns in `filter_columns`; None: it passes.
+
+        Without a text only its columns count.
 
         Raises:
             CorpusError: a regular expression for a column that holds no text; `location` names file and row.
         """
-        if not text.strip():
-            return "empty"
-        if len(text) < self.min_characters:
-            return "min_characters"
-        if self.max_characters is not None and len(text) > self.max_characters:
-            return "max_characters"
+        if text is not None:
+            if not text.strip():
+                return "empty"
+            if len(text) < self.min_characters:
+                return "min_characters"
+            if self.max_characters is not None and len(text) > self.max_characters:
+                return "max_characters"
         for column, rule in self._rules:
             value = _value(row, column)
             if not isinstance(rule, re.Pattern):

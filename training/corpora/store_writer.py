@@ -97,11 +97,12 @@ class PartWriter(contextlib.ExitStack):
         Raises:
             CorpusError: a token is outside the vocabulary.
         """
-        tokens, vocabulary = np.asarray(tokens, dtype=np.int64), self._how.vocabulary
+        vocabulary, dtype = self._how.vocabulary, self._how.dtype
         if tokens.size and not (tokens.min() >= 0 and tokens.max() < vocabulary):
             ids = f"token ids {tokens.min()} to {tokens.max()}"
             raise CorpusError(f"document {name}: {ids}; allowed: 0 to {vocabulary - 1}")
-        self._files[split].write(np.append(tokens, self._how.end_of_text).astype(self._how.dtype).tobytes())
+        for part in (tokens, np.array([self._how.end_of_text])):
+            self._files[split].write(part.astype(dtype).tobytes())
         for unit, count in zip(UNITS, (tokens.size + 1, 1, size), strict=True):
             self.part.counts[unit][split] += count
 

@@ -14,7 +14,7 @@ from transformers import GenerationConfig, StoppingCriteriaList
 from training.corpora.documents import CorpusError, document_hash
 from training.corpora.language_model import open_model, start_token
 from training.corpora.source import Generation
-from training.corpora.tokenizer import load_tokenizer, vocabulary_problem
+from training.corpora.tokenizer import id_count, load_tokenizer, vocabulary_problem
 from training.model import non_finite_weight
 
 NGRAM = 8
@@ -37,7 +37,7 @@ class TextSampler:
         self._how, self._tokenizer = how, load_tokenizer(folder)
         self._network = open_model(folder, "generated.model")
         problem = non_finite_weight(self._network) or vocabulary_problem(
-            len(self._tokenizer), self._network.get_input_embeddings().get_parameter("weight").shape[0]
+            id_count(self._tokenizer), self._network.get_input_embeddings().get_parameter("weight").shape[0]
         )
         if problem:
             raise CorpusError(f"generated.model: {folder}: {problem}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +23,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 END_OF_TEXT = "<|endoftext|>"
+PIECE_CHARACTERS = 1 << 20
+"""Longer texts are tokenised in pieces, since a character takes up to 600 bytes of memory."""
+_TRAINING_CHARACTERS = 1 << 10
+# Where no tokenizer of the field has a token across; the first that is in a text counts.
+_CUTS = [
+    re.compile(rf".*(?<=[^\W\d_])(?={cut})", re.DOTALL)
+    for cut in (r" [^\W\d_]", r"[\n.,;:!?\u3001\u3002\uff0c\uff1a\uff1b\uff01\uff1f]")
+] + [re.compile(r".*(?<=\S)(?=\s)", re.DOTALL)]
 SMALLEST_VOCABULARY = 257
 """The 256 bytes and the end of text."""
 
@@ -55,7 +65,10 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, folder: str | os.Path
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    # In short pieces, since training takes time with the square of a word's length, and memory with that of 256 texts.
+    tokenizer.train_from_iterator(
+        (piece for text in texts for piece in text_pieces(text, _TRAINING_CHARACTERS)), trainer
+    )
     special = dict.fromkeys(("bos_token", "eos_token", "pad_token"), END_OF_TEXT)
     config = {"tokenizer_class": "PreTrainedTokenizerFast", **special, "clean_up_tokenization_spaces": False}
     with whole_folder(folder) as temporary:
@@ -148,6 +161,11 @@ def end_of_text_id(tokenizer: PreTrainedTokenizerFast, separator: str | None = N
     raise CorpusError("tokenizer: neither an eos_token nor a sep_token; allowed: one that can end a document")
 
 
+def id_count(tokenizer: PreTrainedTokenizerFast) -> int:
+    """Number of rows that an embedding needs: the ids of some tokenizers have gaps."""
+    return max(tokenizer.get_vocab().values(), default=-1) + 1
+
+
 def vocabulary_problem(token_ids: int, rows: int) -> str:
     """What is wrong with a tokenizer of so many token ids for an embedding of so many rows; empty: nothing.
 
@@ -158,6 +176,24 @@ def vocabulary_problem(token_ids: int, rows: int) -> str:
         return ""
     numbers = f"the tokenizer has {token_ids:,} token ids, the embedding {rows:,} rows"
     return f"{numbers}: the tokenizer does not belong to the model; give the model's own"
+
+
+def text_pieces(text: str, characters: int, without_space: bool = False) -> Iterator[str]:
+    """A text in pieces of at most so many characters, cut between words; in a longer word anywhere.
+
+    Their tokens are those of the text, if it has words. `without_space` leaves out the space at a cut, for a tokenizer
+    that puts one before each text.
+
+    >>> [*text_pieces("one two, three", 8), *text_pieces("one two", 5, without_space=True), *text_pieces("abcd", 3)]
+    ['one two', ', three', 'one', 'two', 'abc', 'd']
+    """
+    start = 0
+    while len(text) - start > characters:
+        found = next(filter(None, (cut.match(text, start + 1, start + characters) for cut in _CUTS)), None)
+        end = found.end() if found else start + characters
+        yield text[start:end]
+        start = end + (without_space and text[end] == " ")
+    yield text[start:]
 
 
 class Chunk(NamedTuple):
@@ -194,6 +230,10 @@ class Encoder:
         # A special token written in a text is text: a page about <|endoftext|> does not end there.
         self._backend.encode_special_tokens = True
         self._screen = Screen.open(screen) if screen else None
+        samples = ["one", "two", " two", "one two"]
+        encodings = self._backend.encode_batch_fast(samples, add_special_tokens=False)
+        one, two, second, both = (encoding.ids for encoding in encodings)
+        self._adds_space = both == one + two != one + second
 
     def encode(
         self, chunks: Iterable[Chunk], screened: bool = True, wide: bool = False
@@ -218,6 +258,23 @@ class Encoder:
     def _encoded(self, texts: list[str], screened: bool) -> Encoded:
         verdicts = self._screen.verdicts(texts) if self._screen and screened else [KEPT] * len(texts)
         kept = [text for text, verdict in zip(texts, verdicts, strict=True) if verdict == KEPT]
-        encodings = iter(self._backend.encode_batch_fast(kept, add_special_tokens=False))
-        ids = [next(encodings).ids if verdict == KEPT else [] for verdict in verdicts]
-        return Encoded([np.array(one, np.uint32) for one in ids], [len(text.encode()) for text in texts], verdicts)
+        tokens = self._tokens(kept)
+        nothing = np.array([], np.uint32)
+        every = [next(tokens) if verdict == KEPT else nothing for verdict in verdicts]
+        return Encoded(every, [len(text.encode()) for text in texts], verdicts)
+
+    def _tokens(self, texts: list[str]) -> Iterator[np.ndarray]:
+        """Token ids of each text, tokenised some at once."""
+        cut = [
+            (number, piece)
+            for number, text in enumerate(texts)
+            for piece in text_pieces(text, PIECE_CHARACTERS, self._adds_space)
+        ]
+        sizes = itertools.accumulate(len(piece) for _, piece in cut)
+        batches = itertools.groupby(zip(sizes, cut, strict=True), lambda one: one[0] // PIECE_CHARACTERS)
+        of_text: list[list[np.ndarray]] = [[] for _ in texts]
+        for _, batch in batches:
+            numbers, parts = zip(*(piece for _, piece in batch), strict=True)
+            for number, encoding in zip(numbers, self._backend.encode_batch_fast([*parts], add_special_tokens=False)):
+                of_text[number].append(np.array(encoding.ids, np.uint32))
+        return (np.concatenate(ids) for ids in of_text)

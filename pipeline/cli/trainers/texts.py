@@ -18,8 +18,9 @@ from pyarrow import parquet
 from pipeline.cli.trainers.plan import TrainerCorpus, TrainingPlan
 from pipeline.question.messages import ConfigError
 from pipeline.study.folder import IMPORTED
-from training.corpora.files import check_columns, whole
+from training.corpora.files import whole
 from training.corpora.locations import is_url, location, refuse_unreadable
+from training.corpora.reader import check_columns
 from training.corpora.readers import open_reader
 from training.corpora.source import Source
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import struct
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -27,7 +29,7 @@ from pipeline.study.context import context_of
 from tests.pipeline.small import refused, small_words
 from tests.pipeline.tiny_model import END_OF_TURN, tiny_model
 from training.base_model.examination import PLAIN_ENGLISH, examine
-from training.base_model.gguf_file import convert_gguf, lost_in_conversion
+from training.base_model.gguf_file import convert_gguf, lost_in_conversion, read_gguf_header
 from training.corpora.tokenizer import END_OF_TEXT, load_tokenizer, train_tokenizer
 from training.model import build_model, model_from_directory
 from training.spec import SpecError
@@ -215,6 +217,37 @@ def test_a_published_shape_is_its_base_model_in_the_hub(
     assert f"model: qwen2.5-1b: no such model{allowed}" in mistake
     assert mistake.endswith("did you mean qwen2.5-1.5b?")
     assert f"model: llama-106m: a shape without weights{allowed}" in refused(["model", "llama-106m"], capsys, 3)
+
+
+def _key(name: bytes, kind: int, value: bytes) -> bytes:
+    return struct.pack("<Q", len(name)) + name + struct.pack("<I", kind) + value
+
+
+MANY = struct.pack("<Q", 2**60)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        MANY + MANY,
+        struct.pack("<QQ", 0, 1) + MANY + b"name",
+        struct.pack("<QQ", 0, 1) + _key(b"general.name", gguf.GGUFValueType.STRING, MANY + b"x"),
+        struct.pack("<QQ", 0, 1)
+        + _key(b"a", gguf.GGUFValueType.ARRAY, struct.pack("<IQ", 0, 3 << 20) + bytes(4 << 20)),
+        struct.pack("<QQ", 0, 1) + _key(b"a", gguf.GGUFValueType.ARRAY, struct.pack("<I", 8) + MANY + bytes(4 << 20)),
+        struct.pack("<QQ", 0, 1) + _key(b"a", gguf.GGUFValueType.ARRAY, struct.pack("<IQ", 9, 1) * 100_000),
+        struct.pack("<QQ", 1, 0) + struct.pack("<Q1sI", 1, b"w", 2**32 - 1) + MANY * 9,
+        struct.pack("<QQ", 0, 1) + _key(b"split.count", gguf.GGUFValueType.STRING, struct.pack("<Q1s", 1, b"x")),
+    ],
+    ids=("keys", "key", "string", "array", "strings", "nested", "dimensions", "type"),
+)
+def test_lengths_that_a_gguf_file_does_not_have_end_in_a_second(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "x.gguf"
+    file.write_bytes(b"GGUF" + struct.pack("<I", 3) + content)
+    start = time.monotonic()
+    with pytest.raises(SpecError, match=r"x\.gguf: cut short or damaged at [\d,]+ bytes \(.*\); download it again$"):
+        read_gguf_header(file)
+    assert time.monotonic() - start < 2
 
 
 LOST = "1 keys or weights would be lost ({}); give the model's Hugging Face directory instead"

@@ -15,12 +15,14 @@ from pipeline.goals.registry import read_question
 from pipeline.plan.prepare import prepare_corpora, progress_bar, sources_of
 from pipeline.plan.runs import data_folder, planned_runs
 from pipeline.plan.write import write_plan
+from pipeline.steps import next_steps
 from pipeline.study.context import context_of
 from pipeline.study.folder import Study
 from tests.pipeline.small import refused, small_words
 from training.corpora.manifest import Manifest
 from training.corpora.readers import open_reader
 
+LINKED = "corpora.sources.domain.path=law-link.jsonl"
 CORPORA = Path(os.environ.get("CPTLAW_CORPORA", "../shared/corpora"))
 
 
@@ -122,6 +124,57 @@ def test_redpajama_like_slices_are_split_by_source() -> None:
     web, wiki = ({document for document, _ in readers[name].documents()} for name in ("web", "wiki"))
     assert min(len(web), len(wiki)) > 1000
     assert not web & wiki
+
+
+def test_text_that_changed_after_prepare_is_noticed(texts: Path, tmp_path: Path, capsys) -> None:
+    code = shutil.copytree(texts / "code", tmp_path / "code")
+    file, held_out = next(path for path in code.iterdir() if path.is_file()), tmp_path / "held-out.txt"
+    held_out.write_text("Nothing like it.\n")
+    keys = [f"corpora.sources.domain.path={code}", f"corpora.sources.domain.validation={held_out}"]
+    words = small_words(texts, tmp_path, "ladder=[]", *keys)
+    prepare_corpora(read_question(words), lambda _: None)
+    assert run(["plan", *words]) == 0
+    before = file.read_bytes()
+    file.write_bytes(before)  # Another time, the same text.
+    held_out.write_text("Other text.\n")
+    said = "is not the text that was prepared; run cptlaw prepare with the same overrides again, or restore it"
+    assert refused(["train", *words], capsys) == f"corpora.sources.domain.validation: {held_out} {said}"
+    held_out.write_text("Nothing like it.\n")
+    assert run(["plan", *words]) == 0
+    file.write_bytes(before.swapcase())
+    for verb in ("plan", "train"):
+        assert refused([verb, *words], capsys) == f"corpora.sources.domain: {code} {said}"
+    assert next_steps(context_of(read_question(words)))[0] == "prepare"
+    prepare_corpora(read_question(words), lambda _: None)
+    assert run(["plan", *words]) == 0
+    shutil.rmtree(code)  # The tokens are enough.
+    assert run(["plan", *words]) == 0
+
+
+def test_one_spelling_of_a_path_is_one_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("here/prose", "here/other"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "here" / "law.jsonl").write_text('{"text": "x"}\n')
+    for name, target in {"there": "here", "here/link": "prose", "here/law-link.jsonl": "law.jsonl"}.items():
+        (tmp_path / name).symlink_to(target)
+    monkeypatch.chdir(tmp_path / "here")
+
+    def prepared_in(general: str, domain: str, *more: str) -> Path:
+        paths = [f"corpora.sources.general.path={general}", f"corpora.sources.domain.path={domain}"]
+        return data_folder(read_question(["experiment=own", *paths, *more])).resolve()
+
+    expected = prepared_in("prose", "law.jsonl")
+    for general in ("prose/", "./prose", str(tmp_path / "here" / "prose"), "link", "../there/prose", "other/../prose"):
+        assert prepared_in(general, "law.jsonl") == expected
+    assert prepared_in("prose", "law-link.jsonl") == expected
+    assert prepared_in("prose", "law.jsonl", f"corpora.folder={tmp_path / 'there'}") == expected
+    assert prepared_in("other", "law.jsonl") != expected
+    sources = sources_of(read_question(["experiment=own", "corpora.sources.general.path=prose", LINKED]))
+    assert sources["domain"].path == str(tmp_path / "here" / "law.jsonl")  # It begins the names of its documents.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").rename(tmp_path / "moved")
+    monkeypatch.chdir(tmp_path / "moved")
+    assert prepared_in("prose", "law.jsonl").name == expected.name
 
 
 def test_confirming_with_other_corpora_than_the_plan_has_is_refused(texts: Path, tmp_path: Path, capsys) -> None:

@@ -1,8 +1,13 @@
 """Corpora from files: every kind read alike, every fault named with its place."""
 
-import pytest
+import os
 
-from tests.training.corpora.rows import as_lines, read, write
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from tests.training.corpora.rows import as_lines, file_reader, read, write
+from training.corpora import files, reader
 from training.corpora.documents import CorpusError
 from training.corpora.files import file_fingerprint
 
@@ -37,6 +42,80 @@ def test_a_folder_is_read_in_the_order_of_names(tmp_path):
     assert names == ["a.jsonl"] * 3 + ["b.jsonl.gz"] * 3 + ["deep/c.parquet"]
 
 
+def test_links_upper_case_and_other_kinds_are_read_or_named(tmp_path):
+    texts, store = tmp_path / "texts", tmp_path / "store"
+    (texts / "sub").mkdir(parents=True)
+    (store / ".git").mkdir(parents=True)
+    for name in ("a.jsonl", "b.JSONL", "c.ndjson", "sub/d.Txt", "e.json", ".f.jsonl", "g.jsonl.xz"):
+        write(texts / name, b'{"text": "x"}\n')
+    for name in ("a.jsonl", ".git/b.jsonl", "blob"):
+        write(store / name, b'{"text": "y"}\n')
+    os.mkfifo(texts / "pipe.txt")
+    links = {"other": store, "again": texts / "sub", "above": tmp_path, "h.jsonl": store / "blob", "i.txt": "a.jsonl"}
+    for name, target in links.items():
+        (texts / name).symlink_to(target)
+    assert [name.split(":")[0] for name, _ in read(texts)] == [
+        *("a.jsonl", "b.JSONL", "c.ndjson", "h.jsonl", "other/a.jsonl", "sub/d.Txt")
+    ]
+    assert file_reader(texts).passed_over() == (
+        "2 hidden, 3 links to what is read already, or to a folder around it, 4 of another kind "
+        "(above/, again/, e.json, g.jsonl.xz, i.txt, 4 more)"
+    )
+    assert [name for name, _ in read(texts / "b.JSONL")] == ["b.JSONL:1"]
+    with pytest.raises(CorpusError, match=r"pipe\.txt: neither a file nor a folder"):
+        read(texts / "pipe.txt")
+    for name in ("loop.jsonl", "gone"):
+        (texts / name).symlink_to(name if name == "loop.jsonl" else "/nowhere/b")
+    with pytest.raises(CorpusError, match=r"texts: links to nothing: gone, loop\.jsonl; mend or remove them"):
+        file_fingerprint(texts)
+    (tmp_path / "none").mkdir()
+    write(tmp_path / "none" / "a.csv", b"")
+    with pytest.raises(CorpusError, match=r"no file of a known kind in this folder, passed over are 1 of another kind"):
+        read(tmp_path / "none")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet", "a.txt", "folder"])
+def test_a_document_that_is_too_long_is_refused_or_left_out_by_a_limit(tmp_path, name, monkeypatch):
+    for module in (files, reader):
+        monkeypatch.setattr(module, "DOCUMENT_BYTES", 100)
+    monkeypatch.setattr(files, "_READ_BYTES", 7)
+    texts = ["one", "long " * 50, "two"]
+    if name == "folder":
+        (tmp_path / name).mkdir()
+        for number, text in enumerate(texts):
+            write(tmp_path / name / f"{number}.txt", text.encode())
+    else:
+        rows = as_lines({"text": text} for text in texts)
+        write(tmp_path / name, "\n\n".join(texts).encode() if name == "a.txt" else rows)
+    with pytest.raises(
+        CorpusError, match=r" [123]: longer than a document may be, 0 MB, or 3 million brackets of JSON; split it"
+    ):
+        read(tmp_path / name)
+    documents = file_reader(tmp_path / name, max_characters=90).documents()
+    assert [text.strip() for _, text in documents] == ["one", "two"]
+    assert documents.dropped == {"max_characters": 1}
+
+
+def test_a_column_that_grows_without_bounds_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "DOCUMENT_BYTES", 1000)
+    texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 50, pyarrow.int32()), ["x" * 1_000_000])
+    parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet", compression="zstd")
+    with pytest.raises(CorpusError, match=r"a\.parquet: column text grows from \d+ to 1,000,\d+ bytes in 50 rows"):
+        read(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_rows_without_a_text_are_left_out_by_a_filter_and_counted(tmp_path, name):
+    rows = [{"text": None, "ok": "no"}, {"text": "x", "ok": "yes"}, {"ok": "no"}, {"text": "x", "ok": "no"}]
+    surrogate = b'{"text": "\\ud800", "ok": "no"}\n' if name == "a.jsonl" else b""
+    path = write(tmp_path / name, as_lines(rows) + surrogate)
+    documents = file_reader(path, where={"ok": ["yes"]}).documents()
+    assert [text for _, text in documents] == ["x"]
+    assert documents.dropped == {"where.ok": 4 if surrogate else 3}
+    with pytest.raises(CorpusError, match=r"row 1: column text is NoneType"):
+        read(path, where={"ok": ["no"]})
+
+
 def test_text_files_are_documents_in_a_folder_and_paragraphs_alone(tmp_path):
     content = "\ufeffFirst,\r\nstill.\r\n\r\n \n\nSecond é.".encode()
     path = write(tmp_path / "a.txt", content)
@@ -66,7 +145,8 @@ def test_many_rows_of_parquet_keep_their_numbers(tmp_path):
         ("a.txt", b"\xef\xbb\xbfx\n\ny\xff", "a.txt line 3: not UTF-8 at byte 7 of the file"),
         ("a.jsonl", b'{"text": "x"}\n{"text": "y', "a.jsonl line 2: not JSON"),
         ("a.jsonl", b'["x"]\n', "a.jsonl line 1: list; allowed: a JSON object a line"),
-        ("a.jsonl", b'{"body": "x", "n": 1}\n', "a.jsonl line 1: no column 'text'; its columns: body, n"),
+        ("a.jsonl", b"[" * 100_000, "a.jsonl line 1: not JSON (maximum recursion depth exceeded"),
+        ("a.jsonl", b'{"body": "x", "n": 1}\n', "a.jsonl row 1: no column 'text'; its columns: body, n"),
         ("a.parquet", b'{"body": "x", "n": 1}\n', "a.parquet: no column 'text'; its columns: body, n"),
         ("a.jsonl", b'{"text": "x"}\n{"text": 3}\n', "a.jsonl row 2: column text is int; allowed: a text"),
         ("a.jsonl", b'{"text": null}\n', "a.jsonl row 1: column text is NoneType"),

@@ -35,6 +35,15 @@ def reader_of(folder, **changes):
     return open_reader("a", hub(folder, **changes))
 
 
+def test_files_that_datasets_does_not_read_are_named(tmp_path):
+    (tmp_path / "sets" / ".hidden").mkdir(parents=True)
+    for name in ("a.jsonl", "b.JSONL", "c.csv", ".hidden/d.jsonl"):
+        (tmp_path / "sets" / name).write_text('{"text": "x"}\n')
+    reader = open_reader("a", Source("hub", name=str(tmp_path / "sets")))
+    assert [text for _, text in reader.documents()] == ["x"]
+    assert reader.passed_over() == "3 that datasets does not read (.hidden/, b.JSONL, c.csv)"
+
+
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 def test_a_folder_is_streamed_like_a_data_set(tmp_path, kind):
     documents = list(reader_of(write_set(tmp_path / "set", kind), group="book").documents())

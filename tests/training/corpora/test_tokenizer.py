@@ -1,21 +1,28 @@
 """Tokenizers: nothing is lost, nothing depends on chance, Hugging Face loads them."""
 
 import json
+import random
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+from tests.training.corpora.rows import as_lines, write
 from training.corpora.documents import CorpusError
+from training.corpora.prepare import TokenizerChoice, prepare
+from training.corpora.source import Source
 from training.corpora.tokenizer import (
     END_OF_TEXT,
     Chunk,
     Encoder,
     copy_tokenizer,
     end_of_text_id,
+    id_count,
     load_tokenizer,
     tokenizer_fingerprint,
     train_tokenizer,
@@ -96,6 +103,52 @@ def test_a_tokenizer_of_another_kind_is_taken_with_its_separator(tmp_path):
     tokenizer = load_tokenizer(copy_tokenizer(tmp_path / "bert", tmp_path / "copy"))
     assert end_of_text_id(tokenizer) == 3
     assert encode(tokenizer, "the cat")[0].tolist() == [5, 6]
+
+
+def _prefixed(tmp_path):
+    """A tokenizer that puts a space before each text, as those of Llama 2 and T5 do."""
+    trained = Tokenizer(models.BPE(unk_token="?"))
+    trained.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")  # pyright: ignore
+    trained.train_from_iterator(TEXTS, trainers.BpeTrainer(vocab_size=120, special_tokens=["?"], show_progress=False))
+    return trained.to_str()
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "prefixed"])
+@pytest.mark.parametrize("characters", [40, 41, 47, 100])
+def test_the_tokens_of_a_long_text_are_those_of_the_whole(tokenizer, tmp_path, monkeypatch, kind, characters):
+    encoder = Encoder(tokenizer.backend_tokenizer.to_str() if kind == "byte-level" else _prefixed(tmp_path))
+    texts = ["".join(TEXTS), "short", "", " ".join(TEXTS[::-1]), "字符，漢語。" * 30 if kind == "byte-level" else "a"]
+    chunk = Chunk([*"abcde"], texts)
+
+    def tokens():
+        ((_, encoded),) = encoder.encode([chunk])
+        return [ids.tolist() for ids in encoded.tokens]
+
+    whole = tokens()
+    monkeypatch.setattr("training.corpora.tokenizer.PIECE_CHARACTERS", characters)
+    assert tokens() == whole
+
+
+def test_long_words_are_cut_and_long_texts_are_not(folder, tmp_path):
+    whole = train_tokenizer(["".join(TEXTS)], 300, tmp_path / "whole")
+    assert (whole / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
+    letters = random.Random(0).choices("ACGT", k=200_000)
+    start = time.monotonic()
+    train_tokenizer(["".join(letters)], 300, tmp_path / "letters")
+    assert time.monotonic() - start < 10  # With the square of the length it would be minutes.
+
+
+def test_ids_may_have_gaps(folder, tmp_path):
+    gap = copy_tokenizer(folder, tmp_path / "gap")
+    content = json.loads((gap / "tokenizer.json").read_text())
+    content["added_tokens"][0]["id"] = content["model"]["vocab"][END_OF_TEXT] = 340
+    (gap / "tokenizer.json").write_text(json.dumps(content))
+    tokenizer = load_tokenizer(gap)
+    assert (len(tokenizer), id_count(tokenizer), end_of_text_id(tokenizer)) == (300, 341, 340)
+    source = Source(path=str(write(tmp_path / "a.jsonl", as_lines({"text": text} for text in TEXTS))))
+    manifest = prepare({"a": source}, TokenizerChoice(path=str(gap)), tmp_path / "out", progress=lambda _: None)
+    assert manifest.vocabulary == 341
+    assert 340 in manifest.store("a").batch("train", np.array([0]), 100)
 
 
 def test_without_an_end_it_is_refused(folder, tmp_path):
