@@ -37,6 +37,8 @@ _FORMS = {
     "huber_mean": ("Huber mean", ".3g"),
     "aicc": ("AICc", ".1f"),
 }
+MANY_ROWS = 20_000
+"""With more rows than this a fit with intervals may take more than a minute."""
 MANY = 12
 """With more sizes or ratios than this, leaving out each of them may run for minutes without progress output."""
 
@@ -53,6 +55,9 @@ class TableFit:
     """Column that a law reads -> column of the file, which may be scaled: {D: tokens / 1e9, r: percent / 100}."""
     corpus: str | None = None
     """Validation corpus to fit, a value of the column corpus; null: each one separately."""
+    every: int = 1
+    """Fit every n-th row of each run and corpus: neighbouring losses of a run say much the same, and time and memory
+    grow with the rows."""
     fix: dict[str, float] = field(default_factory=dict)
     """Parameter -> fixed value."""
     unknown: list[str] = field(default_factory=list)
@@ -78,15 +83,29 @@ def carry_out(arguments: Sequence[str], console: Console) -> Exit:
     """
     settings = read_settings(arguments)
     table, notes = renamed(read_table(Path(settings.points), settings.columns), settings.columns)
+    rows = len(table)
+    table = thinned(table, settings.every)
     parts = by_corpus(table, settings.corpus)
     if lines := all_problems(parts, settings.law, settings.fix, settings.unknown):
         raise ConfigError(lines)
-    print_line(console, f"{settings.points}: {len(table)} rows{'; ' * bool(notes)}{', '.join(notes)}")
+    fitted = f", {len(table)} of them fitted" if len(table) < rows else ""
+    print_line(console, f"{settings.points}: {rows} rows{fitted}{'; ' * bool(notes)}{', '.join(notes)}")
+    if len(table) > MANY_ROWS:
+        minutes = f"a fit of more than {MANY_ROWS:,} rows may take minutes a law, and 1 GB a million rows"
+        print_line(console, f"  {minutes}; every={settings.every * -(-len(table) // MANY_ROWS)} fits fewer of each run")
     for line in assumptions(table, parts, settings.law, settings.unknown):
         print_line(console, f"  {line}")
     for corpus, points in parts.items():
         _fit_corpus(corpus, points, settings, console)
     return Exit.DONE
+
+
+def thinned(table: pd.DataFrame, every: int) -> pd.DataFrame:
+    """Every n-th row of each run and corpus; of other runs other steps, so that all steps stay."""
+    if every == 1:
+        return table
+    runs = table.groupby([name for name in ("run", "corpus") if name in table] or np.zeros(len(table)), sort=False)
+    return table[(runs.cumcount() + runs.ngroup()) % every == 0]
 
 
 def read_settings(arguments: Sequence[str]) -> TableFit:
@@ -106,6 +125,8 @@ def read_settings(arguments: Sequence[str]) -> TableFit:
         problems.append(f"law: has no value; give law=..., one or a list of {', '.join(LAWS)}")
     wrong = [split for split in settings.by or () if split not in SPLITS]
     problems += [f"by: {split!r} is no split; allowed: {', '.join(SPLITS)}" for split in wrong]
+    if settings.every < 1:
+        problems.append(f"every: {settings.every}; allowed: 1 or more")
     if settings.bootstrap < 0:
         problems.append(f"bootstrap: {settings.bootstrap}; allowed: 0 or more")
     if problems:

@@ -57,26 +57,26 @@ def simulate(folder: Path, runs: int = RUNS, points: int = 100) -> dict[str, Any
     slurm = FakeSlurm(folder / "slurm")
     for seed, name in enumerate(("general", "code")):
         write_text(folder / name, seed)
-    words = words_of(folder, runs)
+    words, there = words_of(folder, runs), (slurm.folder, str(slurm.bin))
     found: dict[str, tuple[float, float, int]] = {}
-    _timed(slurm, "prepare", words)
-    found["plan"] = _timed(slurm, "plan", words)
+    timed("prepare", words, *there)
+    found["plan"] = timed("plan", words, *there)
     study = Study(folder / "studies" / "scale")
     plan = study.read_plan()
-    found["submit"] = _timed(slurm, "train", words)
+    found["submit"] = timed("train", words, *there)
     assert len(slurm.jobs()) >= len(plan) // 1000
     before = len(slurm.jobs())
-    _timed(slurm, "train", words)
+    timed("train", words, *there)
     assert len(slurm.jobs()) == before, "what is queued was submitted again"
     states = {run.name: _state_of(run, number, len(plan)) for number, run in enumerate(plan)}
     for run in plan:
         _write(study, run, points, states[run.name])
-    found["status"] = _timed(slurm, "status", [str(study.folder)])
-    found["collect"] = _timed(slurm, "collect", [str(study.folder)])
+    found["status"] = timed("status", [str(study.folder)], *there)
+    found["collect"] = timed("collect", [str(study.folder)], *there)
     for job in slurm.jobs():
         slurm.change(job["id"], "GONE", "NODE_FAIL")
     known = len(read_jobs(study))
-    found["submit again"] = _timed(slurm, "train", [*words, "retry_failed=true"])
+    found["submit again"] = timed("train", [*words, "retry_failed=true"], *there)
     again = [run for job in read_jobs(study)[known:] for run in job.tasks]
     assert sorted(again) == sorted(run.spec.hash for run in plan if states[run.name] != "done")
     calls = slurm.calls()
@@ -108,12 +108,12 @@ def words_of(folder: Path, runs: int) -> list[str]:
     ]
 
 
-def _timed(slurm: FakeSlurm, verb: str, words: list[str]) -> tuple[float, float, int]:
-    """Seconds, seconds of CPU and most bytes of memory."""
-    environment = os.environ | {"PATH": f"{slurm.bin}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+def timed(verb: str, words: list[str], folder: Path, programs: str = "") -> tuple[float, float, int]:
+    """Seconds, seconds of CPU and most bytes of memory of a command; its output is logged in the folder."""
+    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-S", "-c", _USAGE, sys.executable, "-m", "pipeline.cli.main", verb, *words]
     start = time.perf_counter()
-    with open(slurm.folder / f"{verb}.log", "w") as log:
+    with open(folder / f"{verb}.log", "w") as log:
         found = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, env=environment, text=True)
     assert found.returncode == 0, verb
     processor, memory = json.loads(found.stdout)

@@ -27,7 +27,7 @@ MOST_REMEDIES = 10
 """Times that what a message says is done, before the cycle is a failure."""
 HANG = 600
 """Seconds from which a command that still runs is a failure: hundreds of times what it takes, on a busy machine."""
-_KILLED_STAGES = ("prepare", "train", "train", "train", "worker", "collect", "fit", "recommend", "refine")
+_KILLED_STAGES = ("prepare", "train", "train", "train", "worker", "collect", "fit", "recommend", "refine", "advise")
 _ROOT = Path(__file__).parents[2]
 _ALLOWED = {0, 1, 2, 3, 75, -signal.SIGKILL}
 

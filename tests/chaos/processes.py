@@ -22,6 +22,8 @@ SIGNALS = (signal.SIGKILL,) * 6 + (signal.SIGTERM, signal.SIGINT)
 """As often as each is drawn."""
 SHARD_BYTES = (4000, 4000)
 """Smallest and largest aim for a shard: eight of each corpus."""
+ORPHAN_SECONDS = 30
+"""Longest time that a process may live on without the one that started it."""
 
 
 class Command:
@@ -71,7 +73,7 @@ class Command:
 
     def end_group(self) -> None:
         """Wait until no process of the group is left; those of a killed driver see within a second that it is gone."""
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + ORPHAN_SECONDS
         while (left := _group(self.pid)) and time.monotonic() < deadline:
             time.sleep(0.05)
         for pid in left:
@@ -104,7 +106,7 @@ def _run(words: list[str], folder: Path, log: Path, file_size: int | None) -> No
         os.dup2(output, number)
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
-    if "prepare" in words:
+    if {"prepare", "advise"} & {*words}:
         _configure_prepare()
     run_command(words)
 
@@ -114,15 +116,15 @@ def _configure_prepare() -> None:
 
     Texts of this size are one shard, which needs no process; to measure the speed takes long, and it varies.
     """
-    from training import engines
+    from pipeline.plan import machine
     from training.corpora import files
 
     files.SHARD_BYTES = SHARD_BYTES
-    engines.measured_speed = lambda *_: 1e3
+    machine._speed_of_process = lambda *_: 1e3
 
 
 if __name__ == "__main__":
-    if "prepare" in sys.argv:
+    if {"prepare", "advise"} & {*sys.argv}:
         _configure_prepare()
     module, *sys.argv[1:] = sys.argv[1:]
     importlib.import_module(module).main()

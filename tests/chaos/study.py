@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.chaos.processes import CLI, SHARD_BYTES, WORKER, Command
 from tests.conftest import write_text
+from tests.pipeline.tiny_model import tiny_model
 from training.durable import write_whole
 
 NAME = "small"
@@ -32,6 +33,27 @@ WORDS = (
     # Killed workers are no reason to give up, and one worker at a time suffices for a run of a second.
     *("launcher.workers=2", "launcher.retries=1000", "launcher.stale_after=2", "design.batch=1"),
 )
+_NOT_ADVISED = (
+    *(
+        "experiment=",
+        "model=",
+        "ladder=",
+        "corpora.tokenizer",
+        "law",
+        "pretrain.",
+        "mixture.",
+        "continual.",
+        "bootstrap",
+    ),
+    *("variants.", "design.", "target."),
+)
+ADVISED = (
+    *(word for word in WORDS if not word.startswith(_NOT_ADVISED)),
+    *("design.ratios=[0.2,0.5,0.8]", "design.peaks=[1,4]", "design.batch=4", "design.tolerance=0.01", "bootstrap=4"),
+    *("design.lengths=[0.5,1]", "design.budget=1e9", "target.peak_learning_rate=1e-3", "confirm.neighbour=0"),
+    *("target.steps=24", "target.global_batch=4", "continual.evaluation.every=4", "law=transfer-anchored"),
+)
+"""Of a study of a base model, which chooses its runs round by round."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +76,7 @@ STAGES = {
         Stage("fit", (CLI, "fit", FOLDER), "collect"),
         Stage("recommend", (CLI, "recommend", FOLDER), "fit"),
         Stage("refine", (CLI, "refine", FOLDER), "recommend"),
+        Stage("advise", (CLI, "advise", "texts/model", *ADVISED)),
     )
 }
 CHAIN = ("prepare", "train", "collect", "fit", "recommend")
@@ -67,7 +90,7 @@ class Reference:
         self.folder = folder
         self.seconds: dict[str, float] = {}
         folder.mkdir(parents=True, exist_ok=True)
-        settings, file = json.dumps([WORDS, SHARD_BYTES]), folder / "settings.json"
+        settings, file = json.dumps([WORDS, ADVISED, SHARD_BYTES]), folder / "settings.json"
         if any(folder.iterdir()) and (not file.exists() or file.read_text() != settings):
             sys.exit(f"{folder.parent}: a campaign with other settings; give another --folder, or remove this one")
         write_whole(file, settings)
@@ -78,7 +101,7 @@ class Reference:
 
     def before(self, stage: str, place: Path) -> None:
         """Make a place hold what a study holds before a stage."""
-        shutil.copytree(self.folder / (STAGES[stage].after or "texts"), place, dirs_exist_ok=True)
+        shutil.copytree(self.folder / (STAGES[stage].after or "texts"), place, symlinks=True, dirs_exist_ok=True)
 
     def contents(self, stage: str) -> dict[str, str]:
         """What a study holds after a stage: path -> digest."""
@@ -89,6 +112,8 @@ class Reference:
         if not (self.folder / "texts").exists():
             for seed, corpus in enumerate(("general", "domain"), start=1):
                 write_text(self.folder / ".texts" / "texts" / corpus, seed, 80)
+            # A link, since the path of the model is kept, and is to be the same in every copy.
+            (self.folder / ".texts" / "texts" / "model").symlink_to(tiny_model(self.folder / "model"))
             (self.folder / ".texts").rename(self.folder / "texts")
         if not note.exists():
             shutil.rmtree(place, ignore_errors=True)
@@ -105,9 +130,9 @@ class Reference:
 def contents(folder: Path) -> dict[str, str]:
     """Path -> digest of the files that must not depend on kills.
 
-    Not among them: records of attempts, metrics (both hold times), logs, locks, measured engines, resume states (which
-    of them are left depends on when), and hidden parts of files that a kill left, which nothing reads. Of DONE the
-    number of the attempt is left out, of study.yaml and plan.jsonl nothing.
+    Not among them: records of attempts, metrics (both hold times), reports (with measured costs), logs, locks, measured
+    engines, resume states (which of them are left depends on when), and hidden parts of files that a kill left, which
+    nothing reads. Of DONE the number of the attempt is left out, of study.yaml and plan.jsonl nothing.
     """
     digests = {}
     for path in sorted(folder.rglob("*")):
@@ -130,4 +155,8 @@ def differences(found: dict[str, str], expected: dict[str, str], but: Sequence[s
 
 def _varies(path: Path) -> bool:
     hidden = any(part.startswith(".") for part in path.parts)
-    return hidden or bool({"attempts", "logs", "resume", "engines"} & {*path.parts}) or path.name == "metrics.jsonl"
+    return (
+        hidden
+        or bool({"attempts", "logs", "resume", "engines"} & {*path.parts})
+        or path.name in ("metrics.jsonl", "report.html")
+    )

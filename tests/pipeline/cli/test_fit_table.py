@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fitting
-from pipeline.cli.fit_table import TableFit
+from pipeline.cli import fit_table
+from pipeline.cli.fit_table import TableFit, thinned
 from pipeline.cli.main import run
 from pipeline.cli.words import key_and_value
 from tests.fitting.synthetic import TRUE, grid, measured
@@ -220,3 +221,19 @@ def test_a_value_is_read_as_hydra_reads_it(text: str) -> None:
             key_and_value(f"law={text}")
     else:
         assert repr(key_and_value(f"law={text}")[1]) == repr(expected.value())
+
+
+def test_a_table_of_many_rows_is_thinned_run_by_run(points: pd.DataFrame, tmp_path: Path, capsys, monkeypatch) -> None:
+    few = thinned(points, 5)
+    assert len(few) == pytest.approx(len(points) / 5, abs=1)
+    assert {*few["run"]} == {*points["run"]}
+    assert {*few["D"]} == {*points["D"]}
+    assert len(thinned(points[["loss"]], 4)) == -(-len(points) // 4)
+    path = tmp_path / "points.csv"
+    points.to_csv(path, index=False)
+    monkeypatch.setattr(fit_table, "MANY_ROWS", len(points) // 4)
+    assert run(["fit", f"points={path}", "law=chinchilla", "bootstrap=0", "every=2"]) == 0
+    shown = capsys.readouterr().out
+    assert f"{len(points)} rows, {-(-len(points) // 2)} of them fitted" in shown
+    assert f"every={2 * (2 if len(points) % 4 == 0 else 3)} fits fewer of each run" in shown
+    assert printed(capsys, 2, f"points={path}", "law=chinchilla", "every=0") == ["every: 0; allowed: 1 or more"]
