@@ -14,7 +14,7 @@ from pipeline.goals.registry import goal_of
 from pipeline.launch.launcher import launch, launcher_of
 from pipeline.plan import cost
 from pipeline.plan.machine import measure_machine
-from pipeline.plan.prepare import changed_corpora, generation_lines, prepare_corpora
+from pipeline.plan.prepare import changed_corpora, generation_lines, prepare_corpora, sources_of
 from pipeline.plan.runs import by_domain, estimate
 from pipeline.plan.write import add_to_plan, planned_corpora, with_planned, write_plan
 from pipeline.question.messages import ConfigError
@@ -58,6 +58,7 @@ def plan(context: Context, console: Console) -> Exit:
         runs = planned_now(context)
         write_plan(context, runs)
     else:
+        sources_of(question)  # Refuses a path that does not exist.
         context = estimate(question)
         runs = goal.runs(context)
     notes = goal.plan_notes(context, runs)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training.keys import Natural
+from training.keys import MOST_STEPS, Seed
 
 POLICIES = ("dense", "sparse", "sectional", "decay", "explicit")
 
@@ -30,7 +30,7 @@ class EvaluationPolicy:
     bernoulli: bool = False
     """Policy decay: true draws each x with that probability; false takes x where the running sum of the densities
     passes a whole number."""
-    seed: Natural = 0
+    seed: Seed = 0
     """Policy decay with bernoulli: seed of the draw. A longer run repeats the draws of a shorter one."""
     steps: tuple[int, ...] = ()
     """Policy explicit: the steps in any order, none beyond the last of the run."""
@@ -53,8 +53,8 @@ def evaluation_steps(policy: EvaluationPolicy, steps: int) -> list[int]:
     >>> len(evaluation_steps(EvaluationPolicy("decay", every=1000, decay=0.02), 200_000))
     50
     """
-    if steps < 0:
-        raise ValueError(f"steps: {steps!r} is not a number of steps; allowed: 0 or more")
+    if not 0 <= steps <= MOST_STEPS:
+        raise ValueError(f"steps: {steps!r} is not a number of steps; allowed: 0 to {MOST_STEPS:,}")
     if policy.policy not in POLICIES:
         raise ValueError(f"evaluation.policy: {policy.policy!r} is not a policy; allowed: {', '.join(POLICIES)}")
     if policy.every < 1:

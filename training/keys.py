@@ -24,7 +24,7 @@ class Allowed:
     def __contains__(self, value: Any) -> bool:
         if self.choices:
             return value in self.choices
-        return math.isfinite(value) and self.at_least <= value <= self.at_most and self.above < value < self.below
+        return self.at_least <= value <= self.at_most and self.above < value < self.below
 
 
 def one_of(*choices: str) -> Allowed:
@@ -32,15 +32,37 @@ def one_of(*choices: str) -> Allowed:
     return Allowed(", ".join(choice or "empty" for choice in choices), choices=choices)
 
 
-Count = Annotated[int, Allowed("1 or more", at_least=1)]
-Natural = Annotated[int, Allowed("0 or more", at_least=0)]
-NonNegative = Annotated[float, Allowed("0 or more", at_least=0)]
-Positive = Annotated[float, Allowed("above 0", above=0)]
-Seconds = Annotated[float, Allowed("above 0, seconds", above=0)]
+def between(low: float, high: float, note: str = "") -> Allowed:
+    """The numbers from `low` to `high`; both are allowed.
+
+    >>> between(1, 1000, "seeds").text
+    '1 to 1,000, seeds'
+    """
+    return Allowed(f"{low:,} to {high:,}{f', {note}' * bool(note)}", at_least=low, at_most=high)
+
+
+def up_to(high: float, note: str = "") -> Allowed:
+    """The numbers above 0, up to `high`."""
+    return Allowed(f"above 0, up to {high:,}{f', {note}' * bool(note)}", above=0, at_most=high)
+
+
+MOST_STEPS = 10_000_000
+"""Steps of the longest run: its learning rates are an array in memory."""
+Count = Annotated[int, between(1, 1_000_000_000)]
+Natural = Annotated[int, between(0, 1_000_000_000)]
+Steps = Annotated[int, between(1, MOST_STEPS)]
+Step = Annotated[int, between(0, MOST_STEPS)]
+Repeats = Annotated[int, between(1, 1000)]
+Size = Annotated[int, between(0, 1_000_000)]
+Seed = Annotated[int, between(0, 2**32 - 1)]
+Tokens = Annotated[int, between(1, 10_000_000)]
+Seconds = Annotated[float, Allowed("above 0, below 86400, seconds", above=0, below=86400)]
 Ratio = Annotated[float, Allowed("0 to 1", at_least=0, at_most=1)]
-PositiveRatio = Annotated[float, Allowed("above 0, up to 1", above=0, at_most=1)]
+PositiveRatio = Annotated[float, up_to(1)]
 RatioBelowOne = Annotated[float, Allowed("0 or more, below 1", at_least=0, below=1)]
 OpenRatio = Annotated[float, Allowed("above 0, below 1", above=0, below=1)]
+LearningRate = Annotated[float, between(0, 10)]
+RopeTheta = Annotated[float, between(1, 10**12)]
 
 
 def key_problems(section: Any, prefix: str = "", without: tuple[str, ...] = ()) -> Iterator[str]:
@@ -51,19 +73,22 @@ def key_problems(section: Any, prefix: str = "", without: tuple[str, ...] = ()) 
     ['optimizer.beta2: 1.0; allowed: 0 or more, below 1']
     """
     for name, allowed in allowed_values(type(section)).items():
-        if name in without:
-            continue
-        value, key = getattr(section, name), f"{prefix}{name}"
-        inside = {key: value}
-        if isinstance(value, Mapping):
-            inside = {f"{key}.{below}": inner for below, inner in value.items()}
-        elif isinstance(value, list | tuple):
-            inside = {f"{key}[{number}]": inner for number, inner in enumerate(value)}
-        for below, inner in inside.items():
-            if is_dataclass(inner):
-                yield from key_problems(inner, f"{below}.")
-            elif allowed and inner is not None and inner not in allowed:
-                yield f"{key}: {inner!r}; allowed: {allowed.text}"
+        if name not in without:
+            yield from _problems_of(f"{prefix}{name}", f"{prefix}{name}", getattr(section, name), allowed)
+
+
+def _problems_of(key: str, at: str, value: Any, allowed: Allowed | None) -> Iterator[str]:
+    """The lines of one value; `key` is named of an element `at` of a list."""
+    if is_dataclass(value):
+        yield from key_problems(value, f"{at}.")
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _problems_of(f"{at}.{name}", f"{at}.{name}", inner, allowed)
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            yield from _problems_of(key, f"{at}[{number}]", inner, allowed)
+    elif allowed and value is not None and value not in allowed:
+        yield f"{key}: {value!r}; allowed: {allowed.text}"
 
 
 @functools.cache

@@ -9,6 +9,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from training.keys import MOST_STEPS
+
 
 # Not frozen: OmegaConf would make it read-only in a question.
 @dataclass(unsafe_hash=True)
@@ -55,8 +57,8 @@ def learning_rates(pieces: Sequence[Piece], steps: int, before: float = 0.0) -> 
     >>> learning_rates([warm, Piece("constant"), decay], 10)[[0, 5, 9]].tolist()
     [0.0003, 0.0003, 3e-05]
     """
-    if not _whole(steps) or steps < 1:
-        raise ValueError(f"steps: {steps!r} is not a number of steps; allowed: an integer, 1 or more")
+    if not _whole(steps) or not 1 <= steps <= MOST_STEPS:
+        raise ValueError(f"steps: {steps!r} is not a number of steps; allowed: an integer, 1 to {MOST_STEPS:,}")
     _check_rate("before", before)
     lengths = piece_lengths(pieces, steps)
     rates = np.empty(steps, dtype=np.float64)
@@ -165,8 +167,8 @@ def _check_ends(key: str, shape: str, start: float, end: float) -> None:
 
 
 def _check_rate(key: str, rate: float) -> None:
-    if not (_number(rate) and math.isfinite(rate) and rate >= 0.0):
-        raise ValueError(f"{key}: {rate!r} is not a learning rate; allowed: a finite number, 0 or more")
+    if not (_number(rate) and 0.0 <= rate <= 1000.0):
+        raise ValueError(f"{key}: {rate!r} is not a learning rate; allowed: a number, 0 to 1000")
 
 
 def _whole(value: object) -> bool:

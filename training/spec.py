@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from training.evaluation_steps import EvaluationPolicy
-from training.keys import NonNegative, OpenRatio, Positive, RatioBelowOne, Seconds, one_of
+from training.keys import OpenRatio, RatioBelowOne, Seconds, between, one_of, up_to
 from training.schedule import Piece
 
 SCHEMA = 2
@@ -32,11 +32,11 @@ class Optimizer:
     """AdamW: decay rate of the first moment."""
     beta2: RatioBelowOne = 0.95
     """AdamW: decay rate of the second moment."""
-    epsilon: Positive = 1e-8
+    epsilon: Annotated[float, up_to(1)] = 1e-8
     """AdamW: added to the square root of the second moment."""
-    weight_decay: NonNegative = 0.1
+    weight_decay: Annotated[float, between(0, 1000)] = 0.1
     """AdamW: decoupled weight decay, times the learning rate; norms and biases have none."""
-    clip: NonNegative = 1.0
+    clip: Annotated[float, between(0, 10**9)] = 1.0
     """Largest gradient norm; 0: no clipping."""
 
 
@@ -64,7 +64,7 @@ class Objective:
     """causal: each next token; masked: hidden tokens, for model_type bert."""
     mask_share: OpenRatio = 0.15
     """Kind masked: ratio of the tokens that are predicted, rounded to a number per sequence."""
-    mask_token: int = -1
+    mask_token: Annotated[int, between(-1, 10_000_000)] = -1
     """Kind masked: token id that replaces a hidden token; -1: the tokenizer's mask token, or a new one."""
 
     def predictions(self, length: int) -> int:
@@ -218,9 +218,9 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 class Parallel:
     """How a run is distributed over devices; none of it changes the run's hash."""
 
-    kind: str = "single"
+    kind: Annotated[str, one_of("single", "ddp", "fsdp2", "zero1", "zero2", "zero3")] = "single"
     """single, ddp, fsdp2, or DeepSpeed's zero1, zero2 or zero3; see docs/at-scale.md."""
-    processes: int = 1
+    processes: Annotated[int, between(1, 100_000)] = 1
     """Processes that train a run together, one per GPU; must divide the global batch."""
     activation_checkpointing: bool = False
     """Recompute activations in the backward pass instead of storing them: one forward pass more, less memory."""

@@ -14,6 +14,7 @@ from pipeline.goals.registry import read_question
 from pipeline.plan.base_model import PACKAGES, bring_model
 from pipeline.plan.prepare import generation_lines
 from pipeline.question.messages import ConfigError
+from pipeline.question.overrides import key_and_value
 from training.run import Exit
 
 HELP = f"""usage: cptlaw advise MODEL corpora.sources.domain.path=TEXT [corpora.sources.general.path=TEXT] [key=value]
@@ -46,7 +47,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     names, given = names_and_keys(words)
     if len(names) != 1:
         raise ConfigError([f"cptlaw advise: {len(names)} models; allowed: one, see cptlaw advise --help"])
-    data = next((word.removeprefix("data=") for word in given if word.startswith("data=")), "data")
+    data = dict(key_and_value(word, str) for word in given if word.startswith("data=")).get("data", "data")
     if not any(word.startswith(GENERAL) for word in given):
         given.append("corpora.sources.general.kind=generated")
     # The keys are checked before a model is fetched and measured, which takes a minute.

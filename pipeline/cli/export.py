@@ -13,9 +13,10 @@ from rich.console import Console
 from pipeline.cli.trainers.formats import FORMATS, dataset_info
 from pipeline.cli.trainers.plan import never_expressed, training_plan
 from pipeline.cli.trainers.texts import loadable
-from pipeline.cli.words import print_line
+from pipeline.cli.words import names_and_keys, print_line
 from pipeline.goals.registry import question_of_study
 from pipeline.question.messages import ConfigError, nearest
+from pipeline.question.overrides import key_and_value
 from pipeline.study.folder import study_of
 from training.durable import write_whole
 from training.run import Exit
@@ -42,8 +43,8 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         ConfigError, StudyError: as `training_plan`; no study, or an unknown format.
     """
     keys = tuple(f"{key}=" for key in KEYS)
-    own = dict(word.split("=", 1) for word in words if word.startswith(keys))
-    folders = [word for word in words if "=" not in word]
+    folders, given = names_and_keys(words)
+    own = dict(key_and_value(word, str) for word in given if word.startswith(keys))
     problems = []
     if len(folders) != 1:
         problems.append(f"cptlaw export: {len(folders)} study folders; allowed: one, see cptlaw export --help")
@@ -55,9 +56,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     problems += [f"{key}: {count}; allowed: a number, 1 or more" for key, count in wrong.items()]
     if problems:
         raise ConfigError(problems)
-    question = question_of_study(
-        Path(folders[0]), [word for word in words if "=" in word and not word.startswith(keys)]
-    )
+    question = question_of_study(Path(folders[0]), [word for word in given if not word.startswith(keys)])
     plan = training_plan(question, study_of(question), int(counts["devices"]), int(counts["micro_batch"]))
     output = Path(own["output"]) if "output" in own else None
     folder = output.with_name(f"{output.stem}-data") if output else None

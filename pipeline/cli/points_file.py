@@ -15,6 +15,7 @@ import pandas as pd
 
 from fitting import LAWS, problems
 from pipeline.question.messages import ConfigError, StudyError
+from training.keys import MOST_STEPS
 
 UNITS = {
     "N": "billions of parameters",
@@ -54,8 +55,6 @@ TABLES: dict[str, Callable[[Path, list[str]], pd.DataFrame]] = {
     ".jsonl": lambda path, names: pd.read_json(path, lines=True, dtype=dict.fromkeys(names, object)),
 }
 """Suffix of a table -> what reads it, with the columns that hold names."""
-MOST_STEPS = 10**8
-"""Largest step of a run: the learning rate of each step is kept."""
 OPTIONAL = ("learning_rate", "loss_stderr")
 """Columns of a table of losses that may be empty in some rows."""
 _SCALED = re.compile(r"(?P<column>.+?)\s*(?P<sign>[/*])\s*(?P<number>[-+.\deE]+)\s*$")

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipeline.cli.words import key_and_value
+from pipeline.cli.words import names_and_keys
 from pipeline.goals.ratio.answering_laws import AnsweringLaws
 from pipeline.goals.ratio.law_goal import answering_laws
 from pipeline.goals.registry import question_of_study
 from pipeline.question.messages import ConfigError
+from pipeline.question.overrides import key_and_value
 from pipeline.show.table import Table
 from pipeline.show.terminal import print_items
 from pipeline.study.context import context_of
@@ -39,8 +40,8 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         StudyError: the study has no fits, or no loss of the model before its continual phase.
         PointsError: a law cannot predict such a run.
     """
-    own = [word for word in words if word.startswith(KEY)]
-    folders = [word for word in words if "=" not in word]
+    folders, keys = names_and_keys(words)
+    own = [word for word in keys if word.startswith(KEY)]
     problems = []
     if len(folders) != 1:
         problems.append(f"cptlaw predict: {len(folders)} study folders; allowed: one, see cptlaw predict --help")
@@ -52,7 +53,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     problems += [f"domain_ratio: {each!r}; allowed: 0 to 1" for each in wrong]
     if problems:
         raise ConfigError(problems)
-    question = question_of_study(Path(folders[0]), [word for word in words if "=" in word and word not in own])
+    question = question_of_study(Path(folders[0]), [word for word in keys if word not in own])
     laws = answering_laws(context_of(question))
     target = find_target(laws.question, laws.points)
     peak = laws.question.target.peak_learning_rate

@@ -24,7 +24,7 @@ from pipeline.launch.exit_codes import JobError, exit_code_of
 from pipeline.launch.local import last_log_line, train_locally
 from pipeline.plan.write import write_plan
 from pipeline.question.design import is_active
-from pipeline.question.loading import adding, store_groups
+from pipeline.question.loading import hydra_words, store_groups
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.show.tracking.mirror import track_job
@@ -48,7 +48,11 @@ def run_sweep(words: list[str]) -> Exit:
             except metadata.PackageNotFoundError:
                 raise ConfigError([f"{word}: needs {package}: pip install 'cptlaw[sweeps]'"]) from None
     store_groups()
-    sys.argv = ["cptlaw train", *adding(words)]
+    flags = [word for word in words if word.startswith("-") or "=" not in word]
+    overrides, lines = hydra_words([word for word in words if word not in flags], sweeps=True)
+    if lines:
+        raise ConfigError(lines)
+    sys.argv = ["cptlaw train", *flags, *overrides]
     hydra.main(config_path="pkg://conf", config_name="config", version_base="1.3")(job)()
     return Exit.DONE
 

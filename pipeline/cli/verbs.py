@@ -13,6 +13,7 @@ from rich.text import Text
 from pipeline.cli import sweep
 from pipeline.cli.table_studies import make_all_tables, tables
 from pipeline.cli.verb_table import VERBS
+from pipeline.cli.words import names_and_keys
 from pipeline.goals.registry import goal_of, question_of_study, read_question
 from pipeline.launch.downstream import evaluate_tasks, task_table
 from pipeline.launch.launcher import LAUNCHERS, launch
@@ -20,6 +21,7 @@ from pipeline.plan.validation_documents import choose_validation
 from pipeline.plan.write import write_plan
 from pipeline.question.loading import selects_file
 from pipeline.question.messages import ConfigError
+from pipeline.question.overrides import key_and_value
 from pipeline.question.schema import Question
 from pipeline.show.report.page import refuse_without_plotly
 from pipeline.show.terminal import answer_line, print_items
@@ -61,8 +63,7 @@ def _question(verb: str, rest: list[str]) -> Question:
     on_study = VERBS[verb].on_study
     if verb == "tables":
         rest = [_study_word(word) for word in rest]
-    folders = [word for word in rest if "=" not in word and not word.startswith(("-", "~", "+"))]
-    overrides = [word for word in rest if word not in folders]
+    folders, overrides = names_and_keys(rest)
     problems = [f"{word}: no such option" for word in overrides if word.startswith("-")]
     if not problems and len(folders) > (on_study or VERBS[verb].or_study):
         problems = [f"{folders[-1]}: not key=value"]
@@ -86,9 +87,9 @@ def _question(verb: str, rest: list[str]) -> Question:
 
 def _study_word(word: str) -> str:
     """points=FILE as the folder of the study that it belongs to, or as tables.points=FILE."""
-    file = Path(word.removeprefix("points="))
     if not word.startswith("points="):
         return word
+    file = Path(key_and_value(word, str)[1])
     return str(file.parent) if (file.parent / "study.yaml").exists() else f"tables.points={file}"
 
 

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
 
 import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.grammar_parser import parse
-from omegaconf.grammar_visitor import GrammarVisitor
 from rich.console import Console
 
-from pipeline.question.messages import one_line
+from pipeline.question.messages import ConfigError, one_line, type_of
+from pipeline.question.overrides import key_and_value
 
 
 def names_and_keys(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words that are names or existing files, and those that are key=value."""
-    names = [word for word in words if "=" not in word or Path(word).exists()]
-    return names, [word for word in words if word not in names]
+    """The words that are names or existing files, and those that are key=value, ~key, or an option."""
+    names = [word for word in words if _is_name(word)]
+    return [str(Path(name).expanduser()) if name.startswith("~/") else name for name in names], [
+        word for word in words if word not in names
+    ]
+
+
+def _is_name(word: str) -> bool:
+    # A folder like studies/seed=1, which a sweep makes.
+    return os.path.lexists(word) if "=" in word else not word.startswith(("-", "+", "~")) or word.startswith("~/")
 
 
 def update_settings(settings: DictConfig | ListConfig, words: Iterable[str], schema: type) -> list[str]:
@@ -28,34 +32,13 @@ def update_settings(settings: DictConfig | ListConfig, words: Iterable[str], sch
     problems = []
     for word in words:
         try:
-            key, value = key_and_value(word)
+            key, value = key_and_value(word, type_of(word.partition("=")[0], schema))
             # Of a mapping, like loss_before, any key.
             is_new = "." in key and key.split(".")[0] in settings
             OmegaConf.update(settings, key, value, merge=True, force_add=is_new)
         except Exception as error:
-            problems.append(one_line(error, schema))
+            problems += error.lines if isinstance(error, ConfigError) else [one_line(error, schema)]
     return problems
-
-
-def key_and_value(word: str) -> tuple[str, Any]:
-    """The key of key=value, and its value as Hydra reads it.
-
-    >>> key_and_value("columns={N: params / 1e9, loss: 'val loss'}")
-    ('columns', {'N': 'params / 1e9', 'loss': 'val loss'})
-    """
-    key, _, text = word.partition("=")
-    if re.fullmatch(r"[A-Za-z_][\w.]*", key) and text == text.strip():
-        # OmegaConf's grammar of values is a part of Hydra's, which takes a tenth of a second to load.
-        with contextlib.suppress(Exception):
-            return key, GrammarVisitor(_refuse, _refuse, None).visit(parse(text, "singleElement", "VALUE_MODE"))
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    (override,) = OverridesParser.create().parse_overrides([word])
-    return override.get_key_element(), override.value()
-
-
-def _refuse(*_: object) -> NoReturn:
-    raise ValueError("an interpolation")
 
 
 def yaml_with_text_names(text: str) -> str:

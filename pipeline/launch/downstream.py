@@ -55,8 +55,6 @@ def evaluate_tasks(study: Study, question: Question, console: Console) -> list[C
     if not settings.tasks:
         own = "(offline, from the study's text), or your own and evaluate.folder=..."
         raise ConfigError([f"evaluate.tasks: empty; give evaluate.tasks=[hellaswag], [{NEXT}] {own}"])
-    if settings.limit is not None and settings.limit < 1:
-        raise ConfigError([f"evaluate.limit: {settings.limit}; allowed: 1 or more, or null for all"])
     rows, manager = [], None
     request = {"tasks": sorted(settings.tasks), "limit": settings.limit}
     for number, (run, step, path) in enumerate(checkpoints, start=1):

@@ -82,6 +82,11 @@ def directory_of(model: ModelConfig) -> Path:
     return hub_directory("model.path", model.path or "", model.revision, MODEL_FILES)[0]
 
 
+def is_hub_name(name: str) -> bool:
+    """Whether a name may be one of the hub, owner/name."""
+    return not name.startswith((".", "~", "/")) and len(Path(name).parts) == 2
+
+
 def hub_directory(key: str, name: str, revision: str | None, files: tuple[str, ...]) -> tuple[Path, str | None]:
     """The local directory of a model or tokenizer, and its commit if it comes from the hub.
 
@@ -94,7 +99,7 @@ def hub_directory(key: str, name: str, revision: str | None, files: tuple[str, .
     path = Path(name)
     if path.is_dir():
         return path.resolve(), None
-    if path.is_absolute() or len(path.parts) != 2 or name.startswith((".", "~")):
+    if not is_hub_name(name):
         way = f"; run cptlaw model {path.name} first" if path.parent.name == "models" else ""
         raise SpecError(f"{key}: {name}: no such folder; allowed: a Hugging Face directory, or a hub name{way}")
     from huggingface_hub import snapshot_download

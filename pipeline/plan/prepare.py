@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from pipeline.plan.model_shape import MODEL_FILES, TOKENIZER_FILES, hub_directory
+from pipeline.plan.model_shape import MODEL_FILES, TOKENIZER_FILES, hub_directory, is_hub_name
 from pipeline.question.data import below, data_folder, real_file
 from pipeline.question.schema import Question
 from pipeline.study.context import Context
@@ -103,6 +103,9 @@ def sources_of(question: Question, with_validation: bool = True) -> dict[str, So
             problems += [f"corpora.validation: {line}" for line in _unreadable(validation, make)]
         sources[name] = replace(given, path=path, validation=validation, generated=generated)
         problems += sources[name].problems(key)
+    tokenizer = corpora.tokenizer.path
+    if tokenizer and not Path(tokenizer).is_dir() and not is_hub_name(tokenizer):
+        problems.append(f"corpora.tokenizer.path: {tokenizer!r} does not exist; give a directory, or a hub name")
     if problems:
         raise CorpusError("\n".join(problems))
     return sources

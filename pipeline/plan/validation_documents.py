@@ -25,7 +25,9 @@ def choose_validation(question: Question, console: Console) -> None:
     """
     settings = question.validation
     choice = Choice(settings.sample, settings.keep, settings.worst, settings.tokens)
-    problems = choice.problems("validation")
+    problems = []
+    if settings.keep > settings.sample:
+        problems.append(f"validation.keep: {settings.keep}; allowed: 1 to validation.sample, {settings.sample}")
     if question.corpora.validation is None:
         problems.append("corpora.validation: has no value; give the folder for the sets, corpora.validation=FOLDER")
     elif is_url(question.corpora.validation):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pipeline.question.phases import pieces
 from pipeline.question.schema import GOAL_KINDS, PhaseConfig, Question
 from training.evaluation_steps import evaluation_steps
+from training.keys import MOST_STEPS
 from training.schedule import Piece, learning_rates, piece_lengths
 
 
@@ -110,15 +111,16 @@ def designable() -> str:
 def design_problems(question: Question) -> Iterator[str]:
     """A line for each mistake in the keys of the design that a range does not find."""
     design = question.design
-    if not design.ratios:
-        yield "design.ratios: empty; allowed: ratios of the domain corpus, 0 to 1, like [0.1,0.5,0.9]"
+    if len({*design.ratios}) < 1 + is_active(question) and all(0 <= ratio <= 1 for ratio in design.ratios):
+        allowed = "two or more ratios of the domain corpus, 0 to 1, like [0.1,0.5,0.9]"
+        yield f"design.ratios: {design.ratios or 'empty'}; allowed: {allowed}"
     if not design.lengths:
         yield "design.lengths: empty; allowed: parts of target.steps, above 0, up to 1, like [0.25,0.5,1]"
     if not design.peaks:
         yield "design.peaks: empty; allowed: multiples of target.peak_learning_rate, above 0, like [0.5,1,2]"
     if not is_active(question):
         return
-    if question.target.steps >= 1 and all(0 < part <= 1 for part in design.lengths):
+    if 1 <= question.target.steps <= MOST_STEPS and all(0 < part <= 1 for part in design.lengths):
         yield from _length_problems(question)
     if question.goal.kind in GOAL_KINDS and not question.goal_kind.design_question:
         able = f"allowed: auto, grid, or goal.kind of {designable()}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import re
@@ -15,6 +14,7 @@ import yaml
 from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -22,7 +22,8 @@ from yaml import YAMLError
 
 from conf import CONF
 from pipeline.question.evaluation_budget import affordable_windows
-from pipeline.question.messages import ConfigError, one_line, value_problems
+from pipeline.question.messages import ConfigError, one_line, type_of, value_problems
+from pipeline.question.overrides import readable
 from pipeline.question.presets import goal_section, groups, kinds, law_sections, laws
 from pipeline.question.schema import Question
 from pipeline.question.validation import Check, problems
@@ -32,6 +33,8 @@ FREE_NAMES = (
     *(r"corpora\.sources", r"weights\.base", r"weights\.value", r"weights\.given(\.[^=.]+)?", r"variants(\.[^=]+)?"),
 )
 """Keys, as expressions, below which the user chooses the names."""
+REFUSED = (HydraException, OmegaConfBaseException, AttributeError, TypeError, ValueError, LookupError, RecursionError)
+"""What Hydra and OmegaConf raise about a value; of an index into a list Python's own errors."""
 START, END = "---\n", "...\n"
 """First and last line of a study.yaml; one of an earlier version, or written by a person, need not have them."""
 ConfigStore.instance().store(name="schema", node=Question)
@@ -51,27 +54,28 @@ def read_question(overrides: Sequence[str], goal_problems: Check = _none) -> Que
     >>> read_question(["experiment=quickstart", "mixture.domain_ratio=0.3"]).mixture.domain_ratio
     [0.3]
     """
+    words, lines = hydra_words(overrides)
     try:
-        composed = _composed(overrides)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_override_problems(overrides, error)) from None
-    with _in_one_line():
-        return checked(composed, goal_problems)
+        composed = _composed(words)
+    except REFUSED as error:
+        lines += _override_problems(words, error)
+    if lines:
+        raise ConfigError(lines)
+    return checked(composed, goal_problems)
 
 
 def _composed(overrides: Sequence[str]) -> DictConfig:
     """What Hydra composes, but the files once in a process: that takes .3 seconds, and keys alone .02."""
-    words = adding(overrides)
     files, keys = [], []
-    for word in words:
+    for word in overrides:
         (keys if re.match(r"(\+\+)?\w[\w.-]*=", word) and not selects_file(word) else files).append(word)
-    parsed = OverridesParser.create().parse_overrides(keys)
-    if not all(map(selects_file, files)) or any(one.is_sweep_override() or one.is_hydra_override() for one in parsed):
+    changes = [parsed(word) for word in keys]
+    if not all(map(selects_file, files)) or any(one.is_hydra_override() for one in changes):
         # A word that deletes, adds or configures Hydra: let Hydra order all of them.
-        files, parsed = words, []
+        files, changes = overrides, []
     dates = tuple(path.stat().st_mtime_ns for path in CONF.glob("**/*.yaml"))
     composed = copy.deepcopy(_composed_files(tuple(files), dates))
-    for one in parsed:
+    for one in changes:
         OmegaConf.update(composed, one.key_or_group, one.value(), merge=True, force_add=one.is_force_add())
     return composed
 
@@ -92,13 +96,28 @@ def store_groups() -> None:
             ConfigStore.instance().store(group=group, name=name, node=node)
 
 
-def adding(overrides: Sequence[str]) -> list[str]:
-    """The overrides with ++ before keys whose last name the user chooses, as Hydra needs it to add one.
+def hydra_words(overrides: Sequence[str], *, sweeps: bool = False) -> tuple[list[str], list[str]]:
+    """The overrides as Hydra reads them, and a line for each that cannot be read.
 
-    >>> adding(["seed=1", "weights.base={law: 1}"])
-    ['seed=1', '++weights.base={law: 1}']
+    Keys whose last name the user chooses have ++ before them, as Hydra needs it to add one.
+
+    >>> hydra_words(["seed=1", "weights.base={law: 1}", "name=1e3"])[0]
+    ['seed=1', '++weights.base={law: 1}', "name='1e3'"]
     """
-    return [f"++{word}" if re.match(rf"({'|'.join(FREE_NAMES)})=", word) else word for word in overrides]
+    words, lines = [], []
+    for word in overrides:
+        adds = "++" * bool(re.match(rf"({'|'.join(FREE_NAMES)})=", word))
+        try:
+            hint = type_of(word.partition("=")[0].lstrip("+"))
+            words.append(adds + readable(word, hint, is_group=selects_file(word), sweeps=sweeps))
+        except ConfigError as error:
+            lines += error.lines
+    return words, lines
+
+
+def parsed(word: str) -> Override:
+    """The override of a word. Raises HydraException: it cannot be read."""
+    return OverridesParser.create().parse_overrides([word])[0]
 
 
 def selects_file(override: str) -> bool:
@@ -134,18 +153,15 @@ def load_question(
         stored = OmegaConf.merge(OmegaConf.structured(Question), read_yaml(text))
     except (OmegaConfBaseException, YAMLError, ValueError, OSError, RecursionError) as error:
         raise ConfigError([f"{path}: cannot be read as a question ({one_line(error)}); plan again"]) from None
-    lines = []
-    for word in overrides:
+    words, lines = hydra_words(overrides)
+    for word in words:
         try:
             _override(stored, word)
-        except ConfigError as error:
-            lines += error.lines
-        except (HydraException, OmegaConfBaseException, AttributeError) as error:
+        except REFUSED as error:
             lines += _word_problems(word, error)
     if lines:
         raise ConfigError(lines)
-    with _in_one_line():
-        return checked(stored, goal_problems) if again else _question(stored)
+    return checked(stored, goal_problems) if again else _question(stored)
 
 
 def read_yaml(text: str) -> DictConfig | ListConfig:
@@ -178,14 +194,21 @@ def question_of_study(
 
 
 def _question(composed: Any) -> Question:
-    if missing := sorted(OmegaConf.missing_keys(composed)):
-        raise ConfigError([f"{key}: has no value; give {key}=..." for key in missing])
-    question = OmegaConf.to_object(composed)
+    try:
+        if missing := sorted(OmegaConf.missing_keys(composed)):
+            raise ConfigError([f"{key}: has no value; give {key}=..." for key in missing])
+        # OmegaConf converts no elements of a list, and what ${...} stands for is of any type.
+        lines = list(value_problems("", OmegaConf.to_container(composed, resolve=True)))
+        question = OmegaConf.to_object(composed) if not lines else None
+    except REFUSED as error:
+        raise error if isinstance(error, ConfigError) else ConfigError([one_line(error)]) from None
+    if lines:
+        raise ConfigError(lines)
     assert isinstance(question, Question)
     if not isinstance(question.mixture.domain_ratio, list):
         question.mixture.domain_ratio = [question.mixture.domain_ratio]
     continual, target = question.continual, question.target
-    continual.steps = continual.steps or round(continual.part * target.steps)
+    continual.steps = continual.steps or max(1, round(continual.part * target.steps))
     continual.schedule = continual.schedule if continual.schedule.pieces else copy.deepcopy(target.schedule)
     return question
 
@@ -198,7 +221,7 @@ def _override_problems(overrides: Sequence[str], first: Exception) -> list[str]:
         for word in words:
             try:
                 _composed([*valid, word])
-            except (HydraException, OmegaConfBaseException) as error:
+            except REFUSED as error:
                 lines += _word_problems(word, error)
             else:
                 valid += [word] * (word in selections)
@@ -207,24 +230,32 @@ def _override_problems(overrides: Sequence[str], first: Exception) -> list[str]:
 
 def _word_problems(word: str, error: Exception) -> list[str]:
     """The mistakes in an override that OmegaConf or Hydra refuses; of a list or a dictionary each with its path."""
-    with contextlib.suppress(HydraException):
-        (override,) = OverridesParser.create().parse_overrides([word])
-        value = None if override.is_sweep_override() else override.value()
-        if isinstance(value, list | dict) and not selects_file(word):
-            return list(value_problems(override.key_or_group, value)) or [one_line(error)]
-    return [one_line(error)]
+    if isinstance(error, ConfigError):
+        return error.lines
+    try:
+        override = parsed(word)
+    except HydraException:
+        return [f"{word}: cannot be read as key=value or ~key; quote the value"]
+    value = None if override.is_sweep_override() else override.value()
+    if not (override.is_delete() or selects_file(word)) and (
+        lines := list(value_problems(override.key_or_group, value))
+    ):
+        return lines
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return [one_line(error)]
+    return [f"{word}: {one_line(error)}; an element of a list is KEY.0, KEY.1, ..., or give the whole list, KEY=[...]"]
 
 
 def _override(stored: Any, word: str) -> None:
     """Change a stored question by one override, in place."""
-    (override,) = OverridesParser.create().parse_overrides([word])
+    override = parsed(word)
     if override.is_delete():
         section, _, name = override.key_or_group.rpartition(".")
         if not re.fullmatch("|".join(FREE_NAMES), section):
             raise ConfigError([f"{word}: cannot be deleted from an existing study; set it: {word[1:]}=..."])
         OmegaConf.select(stored, section).pop(name, None)
         return
-    key, value = override.get_key_element(), override.value()
+    key, value = override.key_or_group, override.value()
     if key == "experiment":
         return
     if key == "law":
@@ -233,13 +264,6 @@ def _override(stored: Any, word: str) -> None:
     if key != "goal" and key in groups():
         problem = f"{key}: a group; an existing study takes law=[...], goal=... and single keys"
         raise ConfigError([f"{problem}, like goal.tolerance=0.05"])
-    OmegaConf.update(stored, key, goal_section(value) if key == "goal" else value, merge=True, force_add=False)
-
-
-@contextlib.contextmanager
-def _in_one_line() -> Iterator[None]:
-    """Errors of Hydra and OmegaConf as a ConfigError."""
-    try:
-        yield
-    except (HydraException, OmegaConfBaseException, AttributeError) as error:
-        raise ConfigError([one_line(error)]) from None
+    OmegaConf.update(
+        stored, key, goal_section(value) if key == "goal" else value, merge=True, force_add=override.is_force_add()
+    )

@@ -33,11 +33,6 @@ class StudyError(ValueError):
 def one_line(error: Exception, schema: type = Question) -> str:
     """A message of Hydra or OmegaConf as one line: the key, the value, what is allowed."""
     text, cause = str(error), str(error.__cause__ or error)
-    # An OverrideParseException, for which Hydra is not loaded.
-    if override := getattr(error, "override", None):
-        key, _, value = override.partition("=")
-        quoted = value.replace('"', '\\"')
-        return f"{override}: cannot be read as key=value; quote the value: '{key}=\"{quoted}\"'"
     full = re.search(r"full_key: (\S+)", cause)
     key = full.group(1) if full else ""
     if re.search(r"Key '[^']+' (is )?not in", cause):
@@ -45,7 +40,7 @@ def one_line(error: Exception, schema: type = Question) -> str:
         if is_dataclass(owner) and isinstance(owner, type) and owner is not schema and "." not in key:
             # In an element of a list OmegaConf's key is the last name alone.
             return unknown_key(key, owner)
-        return f"{key}: no such key{_suggested_key(key, schema)}"
+        return f"{key}: no such key{suggested_key(key, schema)}"
     if key and "missing mandatory value" in cause:
         return f"{key}: has no value; give {key}=..."
     if missing := re.search(r"Could not (?:find|load) '([^']+)'", text):
@@ -77,19 +72,30 @@ def value_problems(key: str, value: Any, schema: type = Question) -> Iterator[st
      'continual.phases[1].step: no such key; allowed: steps, share, domain_ratio, mixture, schedule; did you mean
      steps?']
     """
+    yield from _problems_of(key, value, type_of(key, schema) or Any)
+
+
+def type_of(key: str, schema: type = Question) -> Any:
+    """The type of a key, also of an element of a list or a dictionary; None: no such key."""
     hint: Any = schema
     for name in re.findall(r"[^.\[\]]+", key):
-        hint, kind = Any, _required(hint)
+        kind = required(hint)
         if is_dataclass(kind):
-            hint = get_type_hints(kind).get(name, Any)
-        elif get_args(kind):
-            hint = get_args(kind)[-1]
-    yield from _problems_of(key, value, hint)
+            hint = get_type_hints(kind).get(name)
+        else:
+            hint = element_type(kind)
+    return hint
+
+
+def element_type(hint: Any) -> Any:
+    """The type of the elements of a list or of the values of a dictionary; None: of neither; Any is of all."""
+    arguments = get_args(hint)
+    return hint if hint is Any else arguments[0 if get_origin(hint) in (list, tuple) else -1] if arguments else None
 
 
 def _problems_of(key: str, value: Any, hint: Any) -> Iterator[str]:
     """A line for each mistake in a value that must be of the type `hint`."""
-    kind = _required(hint)
+    kind = required(hint)
     schema = kind if isinstance(kind, type) and is_dataclass(kind) else None
     is_list, is_dict = get_origin(kind) in (list, tuple), get_origin(kind) is dict
     if schema and isinstance(value, dict):
@@ -115,7 +121,7 @@ def _problems_of(key: str, value: Any, hint: Any) -> Iterator[str]:
             yield f"{key}: {str(error).splitlines()[0]}"
 
 
-def _required(hint: Any) -> Any:
+def required(hint: Any) -> Any:
     """The type X of X | None, else the type itself."""
     kinds = [kind for kind in get_args(hint) if kind is not type(None)]
     return kinds[0] if type(None) in get_args(hint) and len(kinds) == 1 else hint
@@ -133,7 +139,8 @@ def nearest(word: str, words: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def _suggested_key(key: str, schema: type) -> str:
+def suggested_key(key: str, schema: type = Question) -> str:
+    """A suggestion of the closest key."""
     return nearest(key, [name for name, *_ in keys_of(schema)])
 
 

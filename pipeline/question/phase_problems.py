@@ -15,6 +15,7 @@ from pipeline.question.schema import PhaseConfig, Question
 from pipeline.question.schema.training import MixturePhaseConfig
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
+from training.keys import key_problems
 from training.schedule import Piece, part_lengths, piece_lengths
 
 ROUNDING = Fraction(5, 1000)
@@ -116,25 +117,19 @@ def _schedule_problems(key: str, phase: PhaseConfig, lengths: Sequence[int | Non
 
 
 def _length_problems(part: MixturePhaseConfig) -> Iterator[str]:
+    yield from key_problems(part, ".", without=("domain_ratio", "mixture", "schedule"))
     if part.steps is not None and part.share is not None:
         yield f": has steps {part.steps} and share {part.share}; allowed: one of them"
-    if part.steps is not None and part.steps < 1:
-        yield f".steps: {part.steps}; allowed: 1 or more"
-    if part.share is not None and not 0 < part.share <= 1:
-        yield f".share: {part.share}; allowed: above 0, up to 1, a ratio of the run's steps"
 
 
 def _ratio_problems(part: MixturePhaseConfig, question: Question) -> Iterator[str]:
     if part.domain_ratio is not None and part.mixture:
         yield f": has domain_ratio {part.domain_ratio} and mixture {part.mixture}; allowed: one of them"
-    if part.domain_ratio is not None and not 0 <= part.domain_ratio <= 1:
-        yield f".domain_ratio: {part.domain_ratio}; allowed: 0 to 1, or null: the run's"
+    yield from key_problems(part, ".", without=("steps", "share", "schedule"))
     known = question.corpora.sources
-    for corpus, ratio in part.mixture.items():
+    for corpus in part.mixture:
         if corpus not in known:
             yield f".mixture.{corpus}: not a corpus; allowed: {', '.join(known)}{nearest(corpus, known)}"
-        if not 0 <= ratio <= 1:
-            yield f".mixture.{corpus}: {ratio}; allowed: 0 to 1"
     if part.mixture and not math.isclose(total := sum(part.mixture.values()), 1, abs_tol=1e-9):
         yield f".mixture: its ratios sum to {total:.9g}; allowed: 1"
 

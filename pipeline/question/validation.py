@@ -13,13 +13,14 @@ from pipeline.question.design import design_problems, is_active
 from pipeline.question.messages import ConfigError, unknown_choice
 from pipeline.question.phase_problems import phase_problems
 from pipeline.question.phases import branch_phase, pieces, replicated
-from pipeline.question.presets import laws, models
-from pipeline.question.schema import GOAL_KINDS, CorporaConfig, PhaseConfig, Question
+from pipeline.question.presets import kinds, laws, models
+from pipeline.question.schema import GOAL_KINDS, CorporaConfig, ModelConfig, PhaseConfig, Question
+from pipeline.question.schema.execution import LauncherConfig
 from pipeline.question.slurm_options import slurm_problems
 from pipeline.question.variants import variant_questions
 from training.devices.group import parallel_problem
 from training.evaluation_steps import evaluation_steps
-from training.keys import key_problems
+from training.keys import MOST_STEPS, key_problems
 from training.schedule import learning_rates
 
 DEEPSPEED_REFUSED = {"optimizer", "scheduler", "fp16", "bf16", "gradient_accumulation_steps", "train_batch_size"}
@@ -46,6 +47,8 @@ def problems(question: Question, goal_problems: Check) -> Iterator[str]:
 def _own_problems(question: Question, goal_problems: Check) -> Iterator[str]:
     yield from _mixture_problems(question)
     of_keys = list(key_problems(question, without=("pretrain", "continual")))
+    # What is wrong with a source is said with what is wrong with its files, by prepare and plan.
+    of_keys = [line for line in of_keys if not line.startswith("corpora.sources.")]
     yield from of_keys
     for name in ("pretrain", "continual"):
         if name == "continual" or question.ladder or not question.model.path:
@@ -58,6 +61,8 @@ def _own_problems(question: Question, goal_problems: Check) -> Iterator[str]:
     for step in question.transfer_steps:
         if not 1 <= step <= question.pretrain.steps:
             yield f"transfer_steps: {step}; allowed: 1 to pretrain.steps, {question.pretrain.steps}"
+    if not question.law and not question.goal_kind.many_domains:
+        yield "law: empty; allowed: one or more, like law=[transfer-anchored]; cptlaw laws lists them"
     for law in question.law:
         if law not in (known := laws()):
             yield unknown_choice("law", law, known)
@@ -74,9 +79,8 @@ def _goal_problems(question: Question) -> Iterator[str]:
     goal = question.goal
     if goal.kind not in GOAL_KINDS:
         yield f"goal.kind: {goal.kind!r}; allowed: {', '.join(GOAL_KINDS)}"
-    for distance in question.confirm.around:
-        if not 0 < abs(distance) < 1:
-            yield f"confirm.around: {distance}; allowed: differences of the domain ratio, between -1 and 1 and not 0"
+    if 0 in question.confirm.around:
+        yield "confirm.around: 0; allowed: differences of the domain ratio, between -1 and 1 and not 0"
     if goal.change_at and goal.kind != "trade-off":
         yield f"goal.change_at: {goal.change_at} with goal.kind={goal.kind}; allowed: goal.kind=trade-off, or []"
     if goal.change_at and "transfer-two-mixtures" not in question.law:
@@ -114,7 +118,7 @@ def _phase_problems(name: str, question: Question) -> Iterator[str]:
         if problem := parallel_problem(question.parallel, question.engine, phase.global_batch, batch):
             yield problem.replace("global_batch", f"{name}.global_batch")
     yield from _pretraining_problems(name, phase, question.corpora)
-    if phase.steps < 1:
+    if not 1 <= phase.steps <= MOST_STEPS:
         return
     if lines := list(phase_problems(name, phase, question)):
         yield from lines
@@ -135,7 +139,7 @@ def _phase_problems(name: str, question: Question) -> Iterator[str]:
 def _target_problems(question: Question) -> Iterator[str]:
     """What is wrong with the target alone, and what of its steps differs from those of the runs for the fit."""
     phase, runs = question.target_phase, question.continual
-    if phase.steps < 1 or phase.phases or question.goal_kind.many_domains:
+    if not 1 <= phase.steps <= MOST_STEPS or phase.phases or question.goal_kind.many_domains:
         return
     if (phase.steps, phase.schedule) != (runs.steps, runs.schedule):
         try:
@@ -173,7 +177,8 @@ def _execution_problems(question: Question) -> Iterator[str]:
     for key in DEEPSPEED_REFUSED & set(question.parallel.deepspeed):
         yield f"parallel.deepspeed.{key}: not allowed; cptlaw decides it (see docs/at-scale.md)"
     if question.dry_run and not question.launcher.elsewhere:
-        yield f"dry_run: true with launcher.kind={question.launcher.kind}; allowed: launcher=slurm (else: cptlaw plan)"
+        others = " or ".join(f"launcher={kind}" for kind in kinds()["launcher"] if LauncherConfig(kind).elsewhere)
+        yield f"dry_run: true with launcher.kind={question.launcher.kind}; allowed: {others} (else: cptlaw plan)"
     yield from slurm_problems(question)
 
 
@@ -190,10 +195,29 @@ def _model_problems(question: Question) -> Iterator[str]:
         yield from error.lines
         return
     for one in [*ladder, target]:
+        if not one.path and one.hidden_size:
+            yield from _shape_problems(one)
         if not one.path and (one.model_type == "bert") != (kind == "masked"):
             allowed = "masked" if one.model_type == "bert" else "causal"
             yield f"objective.kind: {kind!r} with {one.name}; allowed: {allowed}, or models of another model_type"
             return
+
+
+def _shape_problems(model: ModelConfig) -> Iterator[str]:
+    """A line for each size of a model that does not divide another one as attention needs it."""
+    heads, groups, width = model.num_attention_heads, model.num_key_value_heads, model.head_dim
+    learned = model.model_type in ("gpt2", "bert")
+    if heads < 1:
+        yield f"model.num_attention_heads: {heads} of {model.name}; allowed: 1 or more"
+    elif (learned or width is None) and model.hidden_size % heads:
+        of = f"num_attention_heads {heads} of {model.name}"
+        yield f"model.hidden_size: {model.hidden_size} is not divisible by {of}; allowed: a multiple of it"
+    elif not learned and (width or model.hidden_size // heads) % 2:
+        each = f"{width or model.hidden_size // heads} a head of {model.name}"
+        yield f"model.hidden_size: {model.hidden_size}, {each}; allowed: an even number a head"
+    elif not learned and groups and heads % groups:
+        allowed = f"a divisor of num_attention_heads {heads} of {model.name}, or 0"
+        yield f"model.num_key_value_heads: {groups}; allowed: {allowed}"
 
 
 def _corpus_problems(corpora: CorporaConfig) -> Iterator[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from training.corpora.documents import CorpusError
+from training.keys import Count, Natural, PositiveRatio, Ratio, Seed, Tokens, between, key_problems, one_of, up_to
 
 KINDS = ("installed-python", "files", "hub", "generated")
 
@@ -24,40 +24,27 @@ class Generation:
     """Hugging Face directory or hub name of the model that writes; null: model.path."""
     separator: str | None = None
     """Token from which each document is sampled; null: the token between documents, see corpora.tokenizer.separator."""
-    tokens: int = 1_000_000
+    tokens: Annotated[int, between(1, 10**12)] = 1_000_000
     """Tokens wanted, in documents that are kept, for training and validation together."""
-    max_tokens: int = 512
+    max_tokens: Tokens = 512
     """Length at which a document is cut, tokens."""
-    temperature: float = 1.0
+    temperature: Annotated[float, up_to(1000, "1 is the model's distribution")] = 1.0
     """Divides the logits, above 0; 1: the model's own distribution."""
-    top_p: float | None = None
+    top_p: PositiveRatio | None = None
     """Sample among the likeliest tokens with this total probability, above 0, at most 1; null: among all."""
-    seed: int = 0
+    seed: Seed = 0
     """Another seed, another text."""
-    batch: int = 16
+    batch: Annotated[int, between(1, 100_000)] = 16
     """Documents sampled at once; another batch, another text."""
-    max_repetition: float = 0.3
+    max_repetition: Ratio = 0.3
     """Documents in which more than this ratio of the sequences of 8 tokens occurred before are dropped; 1: none."""
-
-    def problems(self, key: str) -> list[str]:
-        """What is wrong with the settings, one line each, which starts with the key."""
-        least = {"tokens": 1, "max_tokens": 1, "batch": 1, "seed": 0}
-        checks = [
-            *((getattr(self, name) >= low, name, f"{low} or more") for name, low in least.items()),
-            (0 < self.temperature < math.inf, "temperature", "above 0, 1 is the model's distribution"),
-            (self.top_p is None or 0 < self.top_p <= 1, "top_p", "above 0, at most 1, or null for all tokens"),
-            (0 <= self.max_repetition <= 1, "max_repetition", "0 to 1, 1 drops none"),
-        ]
-        return [
-            f"{key}.{name}: {getattr(self, name)}; allowed: {allowed}" for good, name, allowed in checks if not good
-        ]
 
 
 @dataclass
 class Source:
     """Where the text of a corpus comes from, and which of its documents are kept."""
 
-    kind: str = "files"
+    kind: Annotated[str, one_of(*KINDS)] = "files"
     """files, hub (a data set of the Hugging Face hub, streamed), installed-python (text that every machine has), or
     generated (text that the base model writes)."""
     path: str = ""
@@ -76,9 +63,9 @@ class Source:
     """Column that holds the text, in files and data sets of the hub."""
     group: str | None = None
     """Column whose value keeps documents, like the chapters of a book, on one side of the split."""
-    min_characters: int = 0
+    min_characters: Natural = 0
     """Length of the shortest document that is kept, Unicode characters."""
-    max_characters: int | None = None
+    max_characters: Count | None = None
     """Length of the longest document that is kept, Unicode characters; null: any."""
     generated: Generation = field(default_factory=Generation)
     """How the model writes generated text."""
@@ -88,7 +75,7 @@ class Source:
     """Part of installed-python: prose, code, math, graphs, statistics, tables or arrays."""
     exclude: tuple[str, ...] = ()
     """Parts to leave out of installed-python prose (any but code)."""
-    max_bytes: int | None = None
+    max_bytes: Annotated[int, between(1, 10**15)] | None = None
     """Upper limit of the text, bytes of UTF-8; documents are drawn by a hash of their name, those of the hub are the
     first ones. null: all."""
     validation: str | None = None
@@ -107,30 +94,25 @@ class Source:
     def problems(self, key: str) -> list[str]:
         """What is wrong with the settings, one line each, which starts with the key, such as corpora.law."""
         no_columns = self.kind in ("installed-python", "generated")
-        cap, shortest, longest = self.max_bytes, self.min_characters, self.max_characters
+        generated, cap, shortest, longest = (
+            self.kind == "generated",
+            self.max_bytes,
+            self.min_characters,
+            self.max_characters,
+        )
         checks = [
-            (self.kind not in KINDS, f"kind: {self.kind!r}; allowed: {', '.join(KINDS)}"),
             (self.kind == "files" and not self.path, "path: missing; allowed: a file or a folder"),
             (self.kind == "hub" and not self.name, "name: missing; allowed: owner/name on the hub, or a local folder"),
             (no_columns and self.where, f"where: {self.where}; {self.kind} has no columns"),
-        ]
-        generated = self.kind == "generated"
-        more = [
+            (generated and cap, f"max_bytes: {cap}; allowed for generated text: null, give generated.tokens"),
             (
-                generated and cap is not None,
-                f"max_bytes: {cap}; allowed for generated text: null, give generated.tokens",
-            ),
-            (cap is not None and cap < 1, f"max_bytes: {cap}; allowed: 1 or more, or null for all"),
-            (shortest < 0, f"min_characters: {shortest}; allowed: 0 or more"),
-            (
-                longest is not None and longest < max(shortest, 1),
+                longest is not None and longest < shortest,
                 f"max_characters: {longest}; allowed: at least min_characters, or null for any",
             ),
         ]
         return [
+            *key_problems(self, f"{key}.", without=() if generated else ("generated",)),
             *(f"{key}.{line}" for wrong, line in checks if wrong),
-            *(self.generated.problems(f"{key}.generated") if generated else []),
-            *(f"{key}.{line}" for wrong, line in more if wrong),
             *(f"{key}.where{line}" for line in self._where_problems()),
         ]
 

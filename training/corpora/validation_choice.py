@@ -29,16 +29,6 @@ class Choice:
     tokens: int = 1024
     """Length of the start of each document that is used, tokens."""
 
-    def problems(self, key: str) -> list[str]:
-        """Problems with the settings, one line each, which starts with the key."""
-        checks = [
-            (self.sample >= 1, f"sample: {self.sample}; allowed: 1 or more"),
-            (1 <= self.keep <= max(self.sample, 1), f"keep: {self.keep}; allowed: 1 to {key}.sample, {self.sample}"),
-            (0 <= self.worst < 1, f"worst: {self.worst}; allowed: 0 to below 1, 0.1 is the worst tenth"),
-            (self.tokens >= 2, f"tokens: {self.tokens}; allowed: 2 or more"),
-        ]
-        return [f"{key}.{line}" for good, line in checks if not good]
-
 
 def write_validation_set(
     file: Path, reader: Reader, models: Sequence[Path], choice: Choice, bar: Bar | None = None

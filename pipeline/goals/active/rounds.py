@@ -17,7 +17,7 @@ from math import inf
 
 import pandas as pd
 
-from fitting import LAWS, Law, design
+from fitting import LAWS, Law, PointsError, design
 from fitting.laws import with_unknown
 from pipeline.goals.active.candidates import (
     CandidateRun,
@@ -103,8 +103,22 @@ def chosen_runs(context: Context) -> Chosen:
 
 
 def first_round(context: Context) -> DesignRound:
-    """The runs to begin with, by the question alone. Raises PointsError: the laws cannot be asked this."""
-    return _round(context, Chosen([], []), None, False)
+    """The runs to begin with, by the question alone.
+
+    Raises:
+        ConfigError: a budget below the cheapest run, or candidates that all lack what the target has.
+    """
+    try:
+        added = _round(context, Chosen([], []), None, False)
+    except PointsError as error:
+        keys = {"N": "ladder", "D": "design.lengths"}
+        key = next((key for name, key in keys.items() if f"all have {name} =" in str(error)), "design")
+        raise ConfigError([f"{key}: {error}"]) from None
+    if not added.chosen:
+        least = min(cost_of(context, one.run, ()) for one in candidate_runs(context, []))
+        allowed = f"{least:.3g} or more, the cost of the cheapest run, or null"
+        raise ConfigError([f"design.budget: {added.budget:g} {added.unit}; allowed: {allowed}"])
+    return added
 
 
 def next_round(context: Context, more: bool = False, recommended: Recommended | None = None) -> DesignRound | None:

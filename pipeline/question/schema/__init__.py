@@ -25,7 +25,7 @@ from pipeline.question.schema.training import (
     TargetConfig,
     ValidationConfig,
 )
-from training.keys import Count, Natural, PositiveRatio, one_of
+from training.keys import PositiveRatio, Seed, Size, Steps, Tokens, between, one_of
 from training.spec import Objective, Optimizer, Parallel
 
 ROLES = ("pretrain", "fit", "confirm")
@@ -40,7 +40,7 @@ class Question:
     """Folder that holds the studies."""
     data: str = "data"
     """Folder that holds prepared corpora; studies share it."""
-    seed: Natural = 0
+    seed: Seed = 0
     """Seed of the initial weights and of the order of sequences; replicates count up from it."""
     precision: Annotated[str, one_of("auto", "fp32", "bf16")] = "auto"
     """fp32, bf16 (autocast over fp32 weights), or auto: the faster on this machine, measured once by prepare;
@@ -48,9 +48,9 @@ class Question:
     engine: Annotated[str, one_of("auto", "sdpa", "eager", "sdpa-compiled", "eager-compiled", "sdpa-chunked")] = "auto"
     """sdpa, eager, sdpa-compiled, eager-compiled, sdpa-chunked (for large vocabularies), or auto: the fastest, measured
     once per shape. Changes no run's name, and losses by rounding only."""
-    sequence_length: Count = 128
+    sequence_length: Tokens = 128
     """Predictions per sequence, tokens."""
-    validation_windows: Natural = 0
+    validation_windows: Size = 0
     """Fixed validation sequences per corpus; a shorter corpus has fewer. 0: as many as evaluation_budget allows, 16 to
     96."""
     evaluation_budget: PositiveRatio = 0.2
@@ -63,7 +63,7 @@ class Question:
     """none: attention crosses the documents of a sequence; documents: it stays within each."""
     dense: dict[str, str] = field(default_factory=dict)
     """Domain -> model whose runs on it are evaluated on the whole grid (policy dense), to compare policies."""
-    transfer_steps: list[int] = field(default_factory=list)
+    transfer_steps: list[Steps] = field(default_factory=list)
     """Pre-training steps that continual runs start from; empty: the last. Answers are for the last."""
     variants: dict[str, Any] = field(default_factory=dict)
     """Variants of the study: name -> keys that differ, of ladder, mixture, pretrain, continual and transfer_steps; with
@@ -96,7 +96,7 @@ class Question:
     """Where runs can be watched; changes no run's name."""
     law: dict[str, LawConfig] = field(default_factory=dict)
     """Laws to fit -> which points each is fitted to."""
-    bootstrap: Natural = 50
+    bootstrap: Annotated[int, between(0, 10_000)] = 50
     """Bootstrap samples of the runs, for the intervals; more of them take longer."""
     goal: GoalConfig = field(default_factory=GoalConfig)
     """What is asked of the fit."""
@@ -115,7 +115,8 @@ class Question:
     retry_failed: bool = False
     """Whether train trains the runs again that have failed, or with run=NAME that one."""
     dry_run: bool = False
-    """Whether advise, or train with launcher=slurm, prints scripts and commands and submits nothing."""
+    """Whether advise, or train with a launcher that queues runs elsewhere, prints what it would submit, and submits
+    nothing."""
     experiment: Any = None
     """Complete questions, files of conf/experiment."""
 

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
-from training.keys import Allowed, Count, Natural, OpenRatio, Ratio, RatioBelowOne, one_of
+from training.keys import (
+    Allowed,
+    OpenRatio,
+    PositiveRatio,
+    Ratio,
+    RatioBelowOne,
+    Repeats,
+    Step,
+    Steps,
+    between,
+    one_of,
+    up_to,
+)
 
+AROUND = Allowed("differences of the domain ratio, between -1 and 1", above=-1, below=1)
+TOKENS = up_to(1e18, "tokens")
 TOLERANCE = Allowed("above -1, below 1: 0.02 is 2%, -0.02 a loss that falls by 2%", above=-1, below=1)
 PARTS = Allowed("parts of the run's steps, between 0 and 1, like [0.5, 0.8]", above=0, below=1)
 LENGTHS = Allowed("parts of target.steps, above 0, up to 1, like [0.25,0.5,1]", above=0, at_most=1)
-FACTORS = Allowed("multiples of target.peak_learning_rate, above 0, like [0.5,1,2]", above=0)
+FACTORS = Allowed("multiples of target.peak_learning_rate, above 0, up to 1000, like [0.5,1,2]", above=0, at_most=1000)
 COMPUTE_RATIO = Allowed("above 0, up to 1, or null: goal.tolerance decides", above=0, at_most=1)
 
 
 @dataclass
 class LawConfig:
-    from_step: Natural = 0
+    from_step: Step = 0
     """First step whose points are fitted; a quarter of the longest run where that is earlier."""
     min_ratio: Ratio = 0.0
     """Smallest ratio of the validation corpus in the mixture whose runs are fitted."""
@@ -55,11 +69,11 @@ class GoalConfig:
     change_at: list[Annotated[float, PARTS]] = field(default_factory=list)
     """Times to try for trade-off, each by itself, for one change of the mixture, as parts of the run's steps, like
     [0.5, 0.8]; needs the law transfer-two-mixtures, see docs/training.md."""
-    domain_tokens: float | None = None
+    domain_tokens: Annotated[float, TOKENS] | None = None
     """Tokens of the domain for limited-data; at domain ratio r the run has domain_tokens / r tokens."""
-    most_tokens: float | None = None
+    most_tokens: Annotated[float, TOKENS] | None = None
     """Upper limit of the run's tokens for limited-data; null: 20 times domain_tokens."""
-    flops: float | None = None
+    flops: Annotated[float, up_to(1e30)] | None = None
     """Budget of the continual phase for compute, FLOPs, 6 N D with N non-embedding parameters, like 5e19."""
     domain_ratio: Annotated[float, COMPUTE_RATIO] | None = None
     """Domain ratio for compute; null: for each model the largest within the tolerance."""
@@ -73,16 +87,16 @@ class DesignConfig:
     mixture.domain_ratio is empty and the goal allows it."""
     tolerance: OpenRatio = 0.05
     """Half-width of the 90% interval of the domain ratio at which an active design chooses no further runs."""
-    budget: Annotated[float, Allowed("above 0, in design.budget_unit: FLOPs like 1e18", above=0)] | None = None
+    budget: Annotated[float, up_to(1e30, "in design.budget_unit: FLOPs like 1e18")] | None = None
     """Upper limit of the cost of all runs that an active design chooses and of the pre-training of their models but the
     target, in `budget_unit`; null: the cost of the grid. Confirmation runs come on top."""
     budget_unit: Annotated[str, one_of("auto", "FLOPs", "tokens", "device-hours")] = "auto"
     """Unit of the cost of runs, by which they are chosen too: FLOPs, tokens (trained on), or device-hours (of start,
     training and evaluation, at the speeds that prepare measured); auto: device-hours where prepare has measured the
     speed of every model and no budget is given, else FLOPs."""
-    batch: Count | None = None
-    """Runs chosen at once; null: as in the round before, or at first one a worker, on Slurm launcher.slurm.limit, or 8
-    without a limit."""
+    batch: Repeats | None = None
+    """Runs chosen at once; null: as in the round before, or at first one a worker; where runs are queued elsewhere 8,
+    on Slurm launcher.slurm.limit if there is one."""
     ratios: list[Ratio] = field(default_factory=lambda: [number / 10 for number in range(11)])
     """Domain ratios that runs may be chosen at, 0 to 1."""
     lengths: list[Annotated[float, LENGTHS]] = field(default_factory=lambda: [0.25, 0.5, 1.0])
@@ -102,19 +116,19 @@ class DesignConfig:
 class ConfirmConfig:
     neighbour: RatioBelowOne = 0.15
     """Distance between the domain ratios of the first and second confirmation run; 0: no second run."""
-    around: list[float] = field(default_factory=list)
+    around: list[Annotated[float, AROUND]] = field(default_factory=list)
     """Distances from the recommended domain ratio at which confirmation runs are added, like [-0.3,-0.1,0.1]; ratios
     outside 0 to 1 are left out. Empty: neighbour. Of compute every model is run in any case."""
-    seeds: Count = 1
+    seeds: Repeats = 1
     """Seeds of every confirmation run, paired between the ratios; two or more give intervals."""
 
 
 @dataclass
 class DoReMiConfig:
-    step_size: float = 1.0
+    step_size: Annotated[float, up_to(1000)] = 1.0
     """eta: each step multiplies a domain's weight by exp(eta times its excess loss, nats per token); 1 in Xie et al.
     2023."""
-    smoothing: float = 1e-3
+    smoothing: RatioBelowOne = 1e-3
     """c: ratio of uniform weights in the weights of every step; 0.001 in Xie et al. 2023."""
 
 
@@ -123,38 +137,38 @@ class WeightsConfig:
     methods: list[str] = field(default_factory=lambda: ["autoscale", "uniform"])
     """Methods to find mixture weights: uniform, given, ddo, autoscale, doremi, regmix, data-mixing, continual. The
     answer is that of autoscale if it is listed, else that of the first."""
-    phase: str = "pretrain"
+    phase: Annotated[str, one_of("pretrain", "continual")] = "pretrain"
     """pretrain: weights of a training from scratch; continual: of the phase after a pre-training on general."""
-    base: dict[str, float] = field(default_factory=dict)
+    base: dict[str, PositiveRatio] = field(default_factory=dict)
     """Domain -> weight of the base run, sum 1; empty: uniform weights."""
-    given: dict[str, dict[str, Any]] = field(default_factory=dict)
+    given: dict[str, dict[str, Ratio]] = field(default_factory=dict)
     """Weights that method given compares, like published ones: name -> (domain -> weight, sum 1)."""
     factors: list[str] = field(default_factory=lambda: ["1/3", "1", "3"])
     """Factors of ddo for the tokens of one domain in the runs around the base run: three or more, one of them 1.
     Fractions as text."""
-    scales: list[int] = field(default_factory=lambda: [150, 300])
+    scales: list[Steps] = field(default_factory=lambda: [150, 300])
     """Steps of the base run: autoscale runs at the first and the last, the other methods at the first."""
-    target: int = 1200
+    target: Steps = 1200
     """Steps of the runs that the weights are for, and that confirm compares."""
-    rounds: int = 1
+    rounds: Repeats = 1
     """How often the optimum of ddo, autoscale or doremi becomes the base of the next runs; 1: never."""
-    seeds: int = 1
+    seeds: Repeats = 1
     """Seeds of every search run; intervals of ddo and autoscale need two or more."""
-    confirm_seeds: int = 3
+    confirm_seeds: Repeats = 3
     """Seeds of every confirmation run, paired between the methods."""
-    passes: float = 1.0
+    passes: Annotated[float, up_to(1000, "1 is each token once")] = 1.0
     """Upper limit of how often the tokens of a domain are read in a run at the target; it bounds the weights."""
-    mixtures: int = 20
+    mixtures: Annotated[int, between(1, 10_000)] = 20
     """Random mixtures around the base weights that regmix, data-mixing and continual run."""
-    concentration: list[float] = field(default_factory=lambda: [0.1, 5.0])
+    concentration: list[Annotated[float, up_to(1_000_000)]] = field(default_factory=lambda: [0.1, 5.0])
     """Smallest and largest Dirichlet concentration of the random mixtures. Far below the number of domains most of a
     mixture is one domain, far above it all mixtures are near the base weights. RegMix's: [0.1, 5]."""
-    value: dict[str, float] = field(default_factory=dict)
+    value: dict[str, Annotated[float, between(0, 1_000_000)]] = field(default_factory=dict)
     """Domain -> weight of its loss in the average that is minimised, 0 for those left out; empty: 1 for all, or of
     continual for all but general, whose loss may increase by goal.tolerance."""
     doremi: DoReMiConfig = field(default_factory=DoReMiConfig)
     """How the weights of doremi's proxy change."""
-    average: str = "loss"
+    average: Annotated[str, one_of("loss", "perplexity")] = "loss"
     """What is averaged over domains and minimised: loss (nats per token), or perplexity."""
 
 
@@ -165,7 +179,7 @@ class TablesConfig:
     CPTLAW_PAPER_TABLES, and without it only our numbers are shown."""
     names: list[str] = field(default_factory=list)
     """Which tables, like dcpt-1; empty: all."""
-    from_step: Natural = 1
+    from_step: Step = 1
     """First step whose points are fitted; the paper begins with its first evaluation, a 200th of a run."""
     min_ratio: Ratio = 0.0
     """Smallest ratio of the validation corpus in the mixture whose runs are fitted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from training.keys import Allowed, Count, Natural, NonNegative, Seconds, one_of
+from training.keys import Count, Repeats, Seconds, Size, Step, between, one_of
 
 
 @dataclass
@@ -18,21 +18,21 @@ class SlurmConfig:
     """Quality of service."""
     constraint: str | None = None
     """Features that a node must have, like h100."""
-    nodes: Count = 1
+    nodes: Annotated[int, between(1, 100_000)] = 1
     """Nodes per run; parallel.processes are distributed over them evenly."""
-    gpus: Natural = 0
+    gpus: Annotated[int, between(0, 1000)] = 0
     """GPUs per node; 0: none."""
-    cpus: Count | None = None
+    cpus: Annotated[int, between(1, 10_000)] | None = None
     """Cores per process; null: launcher.threads."""
     mem: str | None = None
     """Memory per node, like 64G."""
     time: str | None = None
     """Time limit of a job, as 30 (minutes), 4:00:00 or 2-00:00:00. A longer run continues in the next job."""
-    limit: Natural = 0
+    limit: Size = 0
     """Upper limit of tasks of an array that run at once; 0: none."""
-    prepare_tasks: Natural = 0
+    prepare_tasks: Annotated[int, between(0, 100_000)] = 0
     """Tasks of the array by which cptlaw prepare tokenises, with `cpus` cores each; 0: it tokenises where it runs."""
-    signal: Count = 120
+    signal: Annotated[int, between(1, 65_535)] = 120
     """Seconds before the time limit at which a run is asked to save."""
     setup: list[str] = field(default_factory=list)
     """Shell lines before the run, like module load cuda, or . venv/bin/activate."""
@@ -50,18 +50,18 @@ class SlurmConfig:
 class LauncherConfig:
     kind: Annotated[str, one_of("local", "slurm")] = "local"
     """local: worker processes on this machine; slurm: arrays of jobs, see docs/at-scale.md."""
-    workers: Natural = 0
+    workers: Annotated[int, between(0, 10_000)] = 0
     """Runs that are trained at once; 0: one for every `threads` cores."""
-    threads: Count = 1
+    threads: Annotated[int, between(1, 10_000)] = 1
     """CPU threads per run."""
-    micro_batch: Natural = 0
+    micro_batch: Size = 0
     """Sequences per forward pass; 0: all that a process has of a step. Must divide them."""
-    resume_every: Natural = 200
+    resume_every: Step = 200
     """Steps between saved states to resume from; 0: none by steps."""
-    resume_minutes: NonNegative = 10.0
+    resume_minutes: Annotated[float, between(0, 1_000_000)] = 10.0
     """Minutes after which a state is saved whatever the steps, so that a kill costs no more; 0: none by time. A run
     that is asked to stop saves in any case."""
-    retries: Natural = 2
+    retries: Annotated[int, between(0, 1000)] = 2
     """How often a run whose process died is started again without progress before it counts as failed."""
     stale_after: Seconds = 60.0
     """Seconds without a heartbeat after which a process on another host counts as dead."""
@@ -76,7 +76,7 @@ class LauncherConfig:
     @property
     def at_once(self) -> int | None:
         """Runs to choose in a round where they are trained elsewhere; None: one for each worker of this machine."""
-        return (self.slurm.limit or 8) if self.elsewhere else None
+        return ((self.kind == "slurm" and self.slurm.limit) or 8) if self.elsewhere else None
 
 
 @dataclass
@@ -91,9 +91,9 @@ class TrackingConfig:
     """Mode of wandb: online, offline, or auto: WANDB_MODE, else online where an API key is known (wandb login)."""
     tags: list[str] = field(default_factory=list)
     """Tags in wandb, in addition to phase and model."""
-    every: Annotated[float, Allowed("above 0, below 86400, seconds", above=0, below=86400)] = 5.0
+    every: Seconds = 5.0
     """Seconds between two readings of a run's files for wandb."""
-    wait: Annotated[float, Allowed("above 0, below 86400, seconds", above=0, below=86400)] = 30.0
+    wait: Seconds = 30.0
     """Time-out of wandb at the end of a process, seconds; cptlaw track sync uploads what is missing."""
 
 
@@ -109,5 +109,5 @@ class EvaluateConfig:
     """last, or all: which kept weights of each run."""
     limit: Count | None = None
     """Number of documents of each task, the first ones; null: all."""
-    batch: Count = 8
+    batch: Repeats = 8
     """Sequences per forward pass."""

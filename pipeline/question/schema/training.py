@@ -9,13 +9,27 @@ from omegaconf import MISSING
 
 from training.corpora.source import Source
 from training.evaluation_steps import EvaluationPolicy
-from training.keys import Allowed, Count, Natural, NonNegative, OpenRatio, Positive, PositiveRatio
+from training.keys import (
+    Count,
+    LearningRate,
+    OpenRatio,
+    PositiveRatio,
+    Ratio,
+    RatioBelowOne,
+    Repeats,
+    RopeTheta,
+    Size,
+    Steps,
+    Tokens,
+    between,
+    one_of,
+)
 from training.schedule import Piece
 
 
 @dataclass
 class TokenizerConfig:
-    vocabulary: Annotated[int, Allowed("257 or more", at_least=257)] = 2048
+    vocabulary: Annotated[int, between(257, 1_000_000)] = 2048
     """Token ids of the byte-level BPE that is trained on the corpora, 257 or more."""
     path: str | None = None
     """Use this tokenizer instead: a Hugging Face directory, or a hub name like Qwen/Qwen2.5-0.5B."""
@@ -52,13 +66,13 @@ class CorporaConfig:
 class ValidationConfig:
     models: list[str] = field(default_factory=list)
     """Models that measure perplexity for prepare validation: Hugging Face directories, hub names, or study folders."""
-    sample: int = 5000
+    sample: Count = 5000
     """Documents that prepare validation draws from each corpus."""
-    keep: int = 1000
+    keep: Count = 1000
     """Documents that prepare validation keeps of them."""
-    worst: float = 0.1
+    worst: RatioBelowOne = 0.1
     """Upper quantile of the perplexity; a document in it under every model counts as noise."""
-    tokens: int = 1024
+    tokens: Annotated[int, between(2, 10_000_000)] = 1024
     """Tokens that prepare validation reads of each document."""
 
 
@@ -70,23 +84,23 @@ class ModelConfig:
     """A Hugging Face directory, or a hub name like Qwen/Qwen2.5-0.5B; the shape then comes from its config.json."""
     revision: str | None = None
     """Branch, tag or commit of a hub name; plan.jsonl keeps the commit. null: the main branch."""
-    model_type: str = "qwen2"
+    model_type: Annotated[str, one_of("qwen2", "qwen3", "llama", "gpt2", "bert")] = "qwen2"
     """Architecture: qwen2 (also Qwen1.5 and 2.5), qwen3, llama, gpt2, or bert with objective=masked."""
-    hidden_size: Natural = 0
+    hidden_size: Size = 0
     """Width."""
-    num_hidden_layers: Natural = 0
+    num_hidden_layers: Annotated[int, between(0, 10_000)] = 0
     """Layers."""
-    num_attention_heads: Natural = 0
+    num_attention_heads: Size = 0
     """Query heads."""
-    num_key_value_heads: Natural = 0
+    num_key_value_heads: Size = 0
     """Key and value heads; 0: as many as query heads."""
-    head_dim: Count | None = None
+    head_dim: Annotated[int, between(1, 1_000_000)] | None = None
     """Width of a head; null: hidden_size / num_attention_heads."""
-    intermediate_size: Natural = 0
+    intermediate_size: Annotated[int, between(0, 10_000_000)] = 0
     """Width inside the MLP."""
-    rope_theta: Positive | None = None
+    rope_theta: RopeTheta | None = None
     """Base of the rotary position embedding; null: 10,000."""
-    vocab_size: Count | None = None
+    vocab_size: Tokens | None = None
     """Rows of the embedding; null: the tokenizer's number of token ids."""
     tie_word_embeddings: bool = True
     """Whether input embedding and output head share their weights."""
@@ -98,7 +112,7 @@ class MixtureConfig:
     """Domain ratios to run, 0 to 1: one or a list; the replay ratio is 1 minus it."""
     replicate_at: Any = None
     """Domain ratio, or list of them, that is run with several seeds, to measure noise; null: the median of the list."""
-    replicates: Count = 1
+    replicates: Repeats = 1
     """Number of seeds at those ratios; 1: no replicates."""
 
 
@@ -110,14 +124,14 @@ class ScheduleConfig:
 
 @dataclass
 class MixturePhaseConfig:
-    steps: int | None = None
+    steps: Steps | None = None
     """Length, optimizer steps; null: see share."""
-    share: float | None = None
+    share: PositiveRatio | None = None
     """Length as a ratio of the run's steps, above 0, up to 1; one phase may have neither steps nor share and takes the
     rest."""
-    domain_ratio: float | None = None
+    domain_ratio: Ratio | None = None
     """Domain ratio, 0 to 1; null: the run's, of mixture.domain_ratio."""
-    mixture: dict[str, float] = field(default_factory=dict)
+    mixture: dict[str, Ratio] = field(default_factory=dict)
     """In place of domain_ratio: corpus -> ratio, with sum 1; other corpora are not read."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     """Learning rate over the phase, from the last rate of the phase before on, in place of target.schedule. All
@@ -126,9 +140,9 @@ class MixturePhaseConfig:
 
 @dataclass
 class BranchConfig:
-    step: int = MISSING
+    step: Steps = MISSING
     """Step of the phase after which the branch starts; it continues weights, moments and the order of sequences."""
-    steps: int = MISSING
+    steps: Steps = MISSING
     """Length of the branch, optimizer steps."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     """Learning rate over the branch, relative to the phase's peak; it starts from the rate at `step`."""
@@ -136,22 +150,22 @@ class BranchConfig:
 
 @dataclass
 class PhaseConfig:
-    steps: Count = 0
+    steps: Steps = 0
     """Optimizer steps; in continual the length of the runs of a grid, 0: `part` of target.steps. An active design takes
     design.lengths in its place."""
     part: PositiveRatio = 0.5
     """Length of the runs of a grid as a part of target.steps, where continual.steps is 0."""
-    global_batch: Count = 20
+    global_batch: Annotated[int, between(1, 1_000_000)] = 20
     """Sequences per step."""
-    peak_learning_rate: NonNegative = 1e-3
+    peak_learning_rate: LearningRate = 1e-3
     """Largest learning rate; the schedule is relative to it."""
-    sequence_length: Count | None = None
+    sequence_length: Tokens | None = None
     """Predictions per sequence in this phase, tokens; null: the question's sequence_length."""
-    rope_theta: Positive | None = None
+    rope_theta: RopeTheta | None = None
     """Base of the rotary position embedding in this phase; null: the model's."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     """Learning rate over the phase; of continual none: that of the target."""
-    domain_ratio: float = 0.0
+    domain_ratio: Ratio = 0.0
     """Ratio of each domain of the study in pretrain, 0 to 1 in sum; general takes the rest."""
     phases: list[MixturePhaseConfig] = field(default_factory=list)
     """Mixture along the schedule of continual; empty: one mixture. [{share: 0.8}, {domain_ratio: 0.7}]"""
@@ -165,13 +179,13 @@ class PhaseConfig:
 
 @dataclass
 class TargetConfig:
-    steps: Count = 600
+    steps: Steps = 600
     """Optimizer steps; of limited-data and compute the goal decides them."""
-    global_batch: Count = 20
+    global_batch: Annotated[int, between(1, 1_000_000)] = 20
     """Sequences per step."""
-    sequence_length: Count | None = None
+    sequence_length: Tokens | None = None
     """Predictions per sequence, tokens; null: the question's sequence_length."""
-    peak_learning_rate: NonNegative = 1e-3
+    peak_learning_rate: LearningRate = 1e-3
     """Largest learning rate; the schedule is relative to it."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     """Learning rate over the run."""

@@ -74,7 +74,6 @@ def test_a_task_file_is_run_on_every_checkpoint_and_once(study: Study, question)
     ("changes", "error"),
     [
         ({"tasks": []}, r"evaluate\.tasks: empty"),
-        ({"limit": -3}, r"evaluate\.limit: -3; allowed: 1 or more"),
         ({"tasks": ["lettres"]}, r"evaluate\.tasks: lettres: unknown to lm-eval"),
         ({"folder": "nowhere"}, r"evaluate\.folder: 'nowhere' is not a folder"),
     ],

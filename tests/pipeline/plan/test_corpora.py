@@ -72,9 +72,9 @@ def test_all_mistakes_are_reported_together(tmp_path: Path, capsys: pytest.Captu
         *("sources.general.path", "validation", "validation"),
         *("sources.domain.kind", "sources.domain.min_characters", "sources.domain.where.lang"),
     ]
-    assert run(["prepare", "validation", "experiment=quickstart", f"studies={tmp_path}", "validation.worst=2"]) == 2
+    assert run(["prepare", "validation", "experiment=quickstart", f"studies={tmp_path}", "validation.keep=5001"]) == 2
     lines = capsys.readouterr().err.strip().splitlines()
-    assert [line.split(":")[0] for line in lines] == ["validation.worst", "corpora.validation", "validation.models"]
+    assert [line.split(":")[0] for line in lines] == ["validation.keep", "corpora.validation", "validation.models"]
 
 
 def test_a_progress_bar_is_for_terminals_only() -> None:

@@ -200,7 +200,7 @@ def mistakes(*words: str) -> list[str]:
             "continual.phases[1].schedule: its pieces take 40 steps; allowed: at most 30",
         ),
         ("[{steps: 3, share: 0.5}, {}]", "continual.phases[0]: has steps 3 and share 0.5; allowed: one of them"),
-        ("[{steps: 0}, {}]", "continual.phases[0].steps: 0; allowed: 1 or more"),
+        ("[{steps: 0}, {}]", "continual.phases[0].steps: 0; allowed: 1 to"),
         ("[{share: 1.5}, {}]", "continual.phases[0].share: 1.5; allowed: above 0, up to 1"),
         ("[{share: nan}, {}]", "continual.phases[0].share: nan; allowed: above 0, up to 1"),
         ("[{domain_ratio: nan}]", "continual.phases[0].domain_ratio: nan; allowed: 0 to 1"),

@@ -9,8 +9,8 @@ from pipeline.question.design import candidate_steps, is_active
 from pipeline.question.messages import ConfigError
 
 BAD_KEYS = {
-    ("design.batch=0",): "design.batch: 0; allowed: 1 or more",
-    ("design.budget=0",): "design.budget: 0.0; allowed: above 0, in design.budget_unit: FLOPs like 1e18",
+    ("design.batch=0",): "design.batch: 0; allowed: 1 to 1,000",
+    ("design.budget=0",): "design.budget: 0.0; allowed: above 0, up to 1e+30, in design.budget_unit: FLOPs like 1e18",
     ("design.tolerance=1",): "design.tolerance: 1.0; allowed: above 0, below 1",
     ("design.kind=random",): "design.kind: 'random'; allowed: auto, grid, active",
     ("design.ratios=[0.1,1.1]",): "design.ratios: 1.1; allowed: 0 to 1",

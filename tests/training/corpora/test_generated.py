@@ -207,11 +207,14 @@ def test_the_fingerprint_knows_the_model_and_all_keys(model: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        ({"temperature": 0.0}, "generated.temperature: 0.0; allowed: above 0, 1 is the model's distribution"),
+        (
+            {"temperature": 0.0},
+            "generated.temperature: 0.0; allowed: above 0, up to 1,000",
+        ),
         ({"temperature": float("nan")}, "generated.temperature: nan; allowed: above 0"),
-        ({"top_p": 0.0}, "generated.top_p: 0.0; allowed: above 0, at most 1"),
-        ({"tokens": 0}, "generated.tokens: 0; allowed: 1 or more"),
-        ({"batch": 0}, "generated.batch: 0; allowed: 1 or more"),
+        ({"top_p": 0.0}, "generated.top_p: 0.0; allowed: above 0, up to 1"),
+        ({"tokens": 0}, "generated.tokens: 0; allowed: 1 to 1,000"),
+        ({"batch": 0}, "generated.batch: 0; allowed: 1 to 100,000"),
         ({"max_repetition": 1.5}, "generated.max_repetition: 1.5; allowed: 0 to 1"),
         ({"max_tokens": 64}, "generated.max_tokens: 64; allowed: 1 to 63, which the model can read"),
         ({"model": "/none"}, "generated.model: /none: no config.json"),

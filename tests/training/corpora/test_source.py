@@ -89,7 +89,7 @@ def test_rules_that_do_not_fit_the_rows_are_refused(source, where, message):
 @pytest.mark.parametrize(
     ("rules", "messages"),
     [
-        ({"min_characters": -1}, [r"corpora\.law\.min_characters: -1; allowed: 0 or more"]),
+        ({"min_characters": -1}, [r"corpora\.law\.min_characters: -1; allowed: 0 to"]),
         ({"min_characters": 9, "max_characters": 8}, [r"corpora\.law\.max_characters: 8; allowed: at least"]),
         ({"where": {"lang": "("}}, [r"corpora\.law\.where\.lang: '\(' is not a regular expression"]),
         ({"where": {"lang": []}, "min_characters": -1}, ["min_characters", r"where\.lang: \[\]; allowed: a list"]),

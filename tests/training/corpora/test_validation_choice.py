@@ -163,8 +163,3 @@ def test_a_draw_depends_on_names_alone(numbers, count, draw):
     draw.shuffle(documents)
     assert sampled(documents, count) == chosen
     assert chosen == sampled(documents, 40)[:count]
-
-
-def test_impossible_numbers_are_all_named():
-    assert len(Choice(0, 2, 1.0, 1).problems("validation")) == 4
-    assert Choice(10, 11).problems("validation") == ["validation.keep: 11; allowed: 1 to validation.sample, 10"]

@@ -21,16 +21,16 @@ MISTAKES = {
     "weights.phase=both": ["weights.phase: 'both'; allowed: pretrain, continual"],
     "weights.base={general: 0.5, code: 0.4}": ["weights.base: its weights sum to 0.9; allowed: 1"],
     "weights.base={general: 1.0}": ["weights.base: has no weight of code"],
-    "weights.base={general: 1.0, code: 0}": ["weights.base.code: 0.0; allowed: a number, above 0 to 1"],
-    "weights.given.mine={general: 1, code: half}": ["weights.given.mine.code: 'half'; allowed: a number, 0 to 1"],
+    "weights.base={general: 1.0, code: 0}": ["weights.base.code: 0.0; allowed: above 0, up to 1"],
+    "weights.given.mine={general: 1, code: half}": ["weights.given.mine.code: Value 'half' of type 'str'"],
     "weights.given.mine={general: 0.5, law: 0.5}": ["weights.given.mine: 'law' is no source; allowed: general, code"],
     "weights.given.ddo={general: 0.5, code: 0.5}": ["weights.given.ddo: also the name of a method"],
     "weights.factors=[1/3,3]": ["weights.factors: [1/3, 3]; allowed: three or more", "1 among them"],
     "weights.factors=[a,1,3]": ["weights.factors: 'a'; allowed: numbers above 0, like 1/3"],
     "weights.scales=[300,150]": ["weights.scales: [300, 150]; allowed: rising"],
     "weights.scales=[150]": ["weights.scales: [150]; allowed: two or more for autoscale"],
-    "weights.target=0": ["weights.target: 0; allowed: 1 or more"],
-    "weights.rounds=0": ["weights.rounds: 0; allowed: 1 or more"],
+    "weights.target=0": ["weights.target: 0; allowed: 1 to 10,000,000"],
+    "weights.rounds=0": ["weights.rounds: 0; allowed: 1 to 1,000"],
     "weights.passes=4": ["weights.passes: 4.0 with allow_repeats=false", "allow_repeats=true"],
     "weights.average=median": ["weights.average: 'median'; allowed: loss, perplexity"],
     "weights.doremi.step_size=0": ["weights.doremi.step_size: 0.0; allowed: above 0"],
@@ -42,7 +42,7 @@ MISTAKES = {
         "concentration: [2.0, 1.0]; allowed: two numbers above 0"
     ],
     "weights.value={lwa: 1}": ["weights.value: 'lwa' is no source; allowed: general, code"],
-    "weights.value={code: -1, general: 2}": ["weights.value.code: -1.0; allowed: 0 or more"],
+    "weights.value={code: -1, general: 2}": ["weights.value.code: -1.0; allowed: 0 to 1,000,000"],
     "weights.methods=[continual]": [
         "weights.phase: 'pretrain' with continual among weights.methods; allowed: continual"
     ],
@@ -75,6 +75,6 @@ def test_all_mistakes_come_at_once_and_nothing_is_written(capsys: pytest.Capture
     words = ["goal=weights", f"studies={tmp_path}", "weights.base={general: 0.5, code: 0.4}", "weights.target=0"]
     assert run(["plan", *words]) == 2
     first, second = capsys.readouterr().err.strip().splitlines()
-    assert first == "weights.base: its weights sum to 0.9; allowed: 1"
-    assert second.startswith("weights.target: 0; allowed: 1 or more")
+    assert second == "weights.base: its weights sum to 0.9; allowed: 1"
+    assert first.startswith("weights.target: 0; allowed: 1 to 10,000,000")
     assert not list(tmp_path.iterdir())
