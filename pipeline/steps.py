@@ -56,7 +56,7 @@ def plan(context: Context, console: Console) -> Exit:
     if prepared := context.is_prepared:
         _refuse_changed_text(context)
         runs = planned_now(context)
-        write_plan(context, runs)
+        print_items(write_plan(context, runs), console)
     else:
         sources_of(question)  # Refuses a path that does not exist.
         context = estimate(question)
@@ -86,7 +86,7 @@ def _refuse_changed_text(context: Context) -> None:
 
 
 def planned_now(context: Context, *, keep: bool = False) -> list[PlannedRun]:
-    """The runs of a question, and the confirmation runs that are planned already; with `keep` all planned runs."""
+    """The runs of a question, and its confirmation runs that have begun already; with `keep` all planned runs."""
     return with_planned(context, goal_of(context.question).runs(context), keep=keep)
 
 
@@ -106,7 +106,7 @@ def train(context: Context, console: Console) -> Exit:
         context = context.fresh()
         line = goal.collect_stage(context, console.print)
         runs = planned_now(context)
-        write_plan(context, runs)
+        print_items(write_plan(context, runs), console)
         names = {run.name for run in runs if run.role != "confirm"}
         if line:
             console.print(line, highlight=False, soft_wrap=True)

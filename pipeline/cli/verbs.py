@@ -111,7 +111,7 @@ def refine(question: Question, console: Console) -> Exit:
     if line := goal_of(question).add_round(context):
         console.print(line, highlight=False, soft_wrap=True)
     context = context.fresh()
-    write_plan(context, planned_now(context))
+    print_items(write_plan(context, planned_now(context)), console)
     code = launch(context, console)
     if code != Exit.DONE or question.launcher.elsewhere:
         return code  # DONE: the runs are queued, and behind them the job that answers.

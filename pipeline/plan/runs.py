@@ -100,7 +100,7 @@ def _runs(context: Context, role: str) -> list[PlannedRun]:
 def continual_run(
     context: Context,
     model: ModelConfig,
-    domain_ratio: float,
+    domain_ratio: float | str,
     steps: int,
     seed: int,
     role: str,

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+import pandas as pd
+import yaml
+
+from pipeline.plan.runs import continual_run
 from pipeline.question.data import data_folder
+from pipeline.question.design import candidate_peaks
 from pipeline.question.loading import load_question
 from pipeline.study.artifacts import Corpora, PlannedCorpus
 from pipeline.study.context import Context
@@ -12,11 +18,15 @@ from pipeline.study.folder import PlannedRun, Study, StudyError, question_yaml
 from training.corpora.manifest import Manifest
 from training.durable import write_whole
 
+MOST = 8
+"""Changed keys that are listed."""
 
-def write_plan(context: Context, runs: Sequence[PlannedRun]) -> None:
-    """Freeze the question and its runs in the study's folder."""
+
+def write_plan(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
+    """Freeze the question and its runs in the study's folder; returns a line on what of the question before changes."""
     study = context.study
     study.folder.mkdir(parents=True, exist_ok=True)
+    lines = list(_changes(context, runs))
     write_whole(study.folder / "study.yaml", question_yaml(context.question))
     study.write_plan(runs)
     # Beside the plan, since a study may be read where its corpora are not.
@@ -24,20 +34,52 @@ def write_plan(context: Context, runs: Sequence[PlannedRun]) -> None:
     tokens_per_byte = {name: text.tokens["validation"] / text.bytes["validation"] for name, text in of_manifest.items()}
     corpora = {name: PlannedCorpus(text.fingerprint, text.revision, text.tokens) for name, text in of_manifest.items()}
     Corpora(tokens_per_byte, corpora).write(study)
+    return lines
+
+
+def _changes(context: Context, runs: Sequence[PlannedRun]) -> Iterator[str]:
+    """A line on the keys that study.yaml has otherwise, and one on the planned runs that are left out."""
+    file = context.study.folder / "study.yaml"
+    if not file.exists() or not context.study.plan_file.exists():
+        return
+    texts = (file.read_text(), question_yaml(context.question))
+    before, now = (pd.json_normalize(yaml.safe_load(text)).to_dict("records")[0] for text in texts)
+    keys = [key for key in {**now, **before} if str(before.get(key)) != str(now.get(key))]
+    if keys:
+        shown = [f"{key}={now.get(key)} (was {before.get(key)})" for key in keys[:MOST]]
+        more = f" and {len(keys) - MOST} more keys" if keys[MOST:] else ""
+        yield f"{file}: the question of later commands changes: {', '.join(shown)}{more}"
+    kept = {run.spec.hash for run in runs}
+    if gone := [run.name for run in context.plan if run.spec.hash not in kept]:
+        runs_are = "1 run is" if len(gone) == 1 else f"{len(gone)} runs are"
+        yield f"{context.study.plan_file}: {runs_are} not of this question and left out; their files stay"
 
 
 def with_planned(context: Context, runs: Sequence[PlannedRun], *, keep: bool = False) -> list[PlannedRun]:
-    """Runs for the fit, and the confirmation runs that are planned already; with `keep` all planned runs."""
+    """Runs for the fit, and the confirmation runs of the question that have begun; with `keep` all planned runs."""
     hashes = {run.spec.hash for run in runs}
-    return [
-        *runs,
-        *(
-            run
-            for run in context.plan
-            if run.spec.hash not in hashes
-            and (keep or (run.role == "confirm" and not run.variant and run.parent in {*hashes, None}))
-        ),
-    ]
+    parents = {*hashes, None}
+    others = (run for run in context.plan if run.spec.hash not in hashes)
+    return [*runs, *(run for run in others if keep or (run.parent in parents and _is_of_question(context, run)))]
+
+
+def _is_of_question(context: Context, run: PlannedRun) -> bool:
+    """Whether this question would confirm an answer with a run, and it has begun or is queued on a cluster."""
+    question = context.question
+    if run.role != "confirm" or run.variant:
+        return False
+    if question.goal_kind.many_domains or run.imported:
+        return True
+    begun = question.launcher.elsewhere or (context.study.runs / run.name).exists()
+    corpora, spec = question.corpora, run.spec
+    domain = next((name for name in spec.mixture if name != corpora.general), "")
+    if not begun or run.model not in context.models or domain not in (corpora.domain, *corpora.domains):
+        return False
+    context = context.asking(replace(question, corpora=replace(corpora, domain=domain)))
+    place = (context, context.models[run.model], spec.mixture[domain], spec.steps, spec.seed, "confirm")
+    # The peak learning rate is part of an answer.
+    peaks = (None, *candidate_peaks(question))
+    return any(continual_run(*place, peak=peak).spec.hash == spec.hash for peak in peaks)
 
 
 def planned_corpora(context: Context) -> Manifest:

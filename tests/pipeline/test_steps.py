@@ -79,6 +79,32 @@ def test_another_question_is_planned_anew_and_an_open_run_trained(confirmed: Con
     assert next_steps(context_in(confirmed.study, confirmed.question))[0] == "train"
 
 
+def test_planning_another_question_says_what_changes_and_leaves_its_runs_out(
+    confirmed: Context, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Context, "is_prepared", True)
+    asked, (first, second) = confirmed.question, [run for run in confirmed.plan if run.role == "confirm"]
+
+    def planned(**target: int) -> tuple[list[str], str]:
+        question = dataclasses.replace(asked, target=dataclasses.replace(asked.target, **target))
+        steps.plan(confirmed.asking(question), Console(soft_wrap=True))
+        return [run.name for run in confirmed.fresh().plan if run.role == "confirm"], capsys.readouterr().out
+
+    same, printed = planned()
+    assert same == [first.name, second.name]
+    assert "changes" not in printed
+    assert "left out" not in printed
+    # A run that confirms an earlier answer and never began would be trained by the next train.
+    shutil.rmtree(confirmed.study.runs / second.name)
+    begun, printed = planned()
+    assert begun == [first.name]
+    assert "1 run is not of this question and left out" in printed
+    other, printed = planned(global_batch=8)
+    assert other == []
+    assert "study.yaml: the question of later commands changes: target.global_batch=8 (was 16)" in printed
+    assert "1 run is not of this question and left out; their files stay" in printed
+
+
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The steps that were taken; those before train are done, and a plan is there."""
