@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from fitting import Fit, PointsError
-from fitting.fitted import BY_PRIOR
+from fitting import PointsError
 from fitting.law_average import AVERAGE
 from pipeline.goals.active.rounds import (
     add_confirmation_runs,
@@ -21,6 +20,7 @@ from pipeline.goals.active.rounds import (
     plan_lines,
 )
 from pipeline.goals.goal import FitSummary, Goal, Log, PlanNotes
+from pipeline.goals.ratio.answer_warnings import answer_warnings, by_weight, domain_gain
 from pipeline.goals.ratio.answering_laws import CHANGE_LAW, AnsweringLaws, Solution, change_lines, mixture_changes
 from pipeline.goals.ratio.asked import asked_lines
 from pipeline.goals.ratio.confirm import Place, compare, confirmation_runs, imported_runs
@@ -145,7 +145,9 @@ class LawGoal(Goal):
             change_notes = [f"goal.change_at: not answered, since {CHANGE_LAW} could not be fitted"]
         elif context.question.goal.change_at:
             changes = mixture_changes(at_answer)
-        warnings = [*_warnings(context, laws, answer), *change_notes, *change_lines(laws.question, changes)]
+        gain = domain_gain(at_answer, answer)
+        warnings = [*by_weight(answer_warnings(context, laws, answer, gain)), *change_notes]
+        warnings += change_lines(laws.question, changes)
         # Down, so that the mixture that is run stays within the tolerance.
         ratio = None if answer.domain_ratio is None else math.floor(answer.domain_ratio * 1000) / 1000
         general, domain = context.corpora
@@ -176,7 +178,7 @@ class LawGoal(Goal):
                 corpus: {name: fit.n_points for name, fit in of_law.items()} for corpus, of_law in context.fits.items()
             },
             changes=changes,
-            gain=_gain(at_answer, answer),
+            gain=gain,
         )
         recommendation.write(context.study)
         return recommendation
@@ -260,15 +262,6 @@ class LawGoal(Goal):
         return compare(context.fresh(), runs, self.outcome)
 
 
-def _gain(laws: AnsweringLaws, answer: Solution) -> float | None:
-    """Domain loss at the smallest fitted domain ratio less that at the answer; of goal=trade-off."""
-    _, domain = laws.corpora
-    least, _ = laws.fit(domain).ranges.get("r", (1.0, 1.0))
-    if laws.question.goal.kind != "trade-off" or not answer.predicted or least >= (answer.domain_ratio or 0.0):
-        return None
-    return laws.loss(answer.target, domain, least)[0] - answer.predicted[domain][0]
-
-
 def _refuse_phases(question: Question) -> None:
     if question.continual.phases:
         raise ConfigError(
@@ -310,35 +303,3 @@ def with_tried_peaks(question: Question, plan: Sequence[PlannedRun]) -> Question
 
     factors = [factor for factor in question.design.peaks if runs and has_run(factor)]
     return replace(question, design=replace(question.design, peaks=factors)) if factors else question
-
-
-def _warnings(context: Context, laws: AnsweringLaws, answer: Solution) -> Iterator[str]:
-    """What limits an answer: the optimum that is not found, the laws that were left out, the fits' own warnings."""
-    general, domain = context.corpora
-    if not answer.identified:
-        yield "the points do not say where the optimum is: its interval is all that was asked"
-    # The fitter's warnings with the corpora's own names, and one line where both laws are warned of the same.
-    names, merged = {"general": general, "domain": domain, "fit": domain}, {}
-    for warning in answer.warnings:
-        kind, _, rest = warning.partition(": ")
-        merged.setdefault(rest, []).append(names.get(kind, kind))
-    yield from (f"{', '.join(corpora)}: {rest}" for rest, corpora in merged.items())
-    if unfitted := [name for name in context.question.law if name not in context.fits[general]]:
-        yield f"{', '.join(unfitted)}: left out, cptlaw fit says why"
-    if laws.tested.empty:
-        yield "no law could be tested on held-out runs; the first one was taken"
-    for corpus in context.corpora:
-        weight = laws.weights.get(corpus)
-        if weight and (left := [name for name in laws.question.law if name not in weight]):
-            yield f"{', '.join(left)} on {corpus}: not in the average, since no run could be held out of them"
-        for name in weight or [laws.law[corpus]]:
-            if lines := _not_identified(context.fits[corpus][name]):
-                yield f"{name} on {corpus}: {lines} (docs/laws.md)"
-
-
-def _not_identified(fit: Fit) -> str:
-    """The parameters that the points leave open, and those of them that the prior decides; empty: none."""
-    left = [name for name, known in fit.identified.items() if not known]
-    by_prior = [name for name in left if fit.prior_shares.get(name, 0.0) >= BY_PRIOR]
-    kinds = {"not identified": left, "of these decided by the prior": by_prior}
-    return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)

@@ -61,14 +61,33 @@ def trade_off_curve(evidence: Evidence) -> Figure | None:
         keys.append(Key("the answer, with 90% intervals", BLACK, "ring"))
     if evidence.confirmations:
         keys.append(Key("confirmation runs", BLACK, "diamond"))
-    # The laws of the answer set the range; another law that diverges must not flatten it.
-    x_range, y_range = limits(xs[0], *xs[1:]), limits([*ys[0], 0.0, tolerance], *ys[1:])
+    # What is asked, answered and measured sets the range, with as much of the curve around it; no law flattens it.
+    x_range, y_range = (limits(*of) for of in _around_answer(evidence, xs, ys, [0.0, tolerance]))
     traces.insert(0, line(x_range, [tolerance] * 2, GREY, "dash", 1.6))
     x = axis(f"loss on {short(evidence.domain)}, nats per token", range=x_range)
     y = axis(f"loss increase on {short(evidence.general)}", range=y_range, ticksuffix="%")
     words = [percent(at) for at in RATIOS[LABELLED]]
     written = notes(xs[0][LABELLED], ys[0][LABELLED], words, x_range, y_range)
     return Figure(keys, [panel("", "", traces, x, y, height=430, annotations=written)])
+
+
+def _around_answer(
+    evidence: Evidence, xs: list[np.ndarray], ys: list[np.ndarray], asked: list[float]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """What decides on the axes of `trade_off_curve`, and what may widen them."""
+    content = evidence.recommendation
+    if content is None or not content.predicted:
+        return xs, [np.append(ys[0], asked), *ys[1:]]
+    before = evidence.target.before[evidence.general] if evidence.target else 1.0
+    sides = ("low", "loss", "high")
+    x, y = (
+        [getattr(content.predicted[corpus], side) for side in sides] for corpus in (evidence.domain, evidence.general)
+    )
+    count, some = len(RATIOS), RATIOS >= 0.1
+    # Behind the curve are the confirmation runs.
+    rises = np.concatenate([asked, 100 * (np.array(y) / before - 1), ys[0][count:], [ys[0][:count][some].min()]])
+    near = some & (ys[0][:count] <= rises.max())
+    return [np.concatenate([x, xs[0][count:], xs[0][:count][near]]), *xs], [rises, *ys]
 
 
 def _laws_drawn(evidence: Evidence) -> dict[str, tuple[tuple[str, str], str]]:

@@ -17,10 +17,12 @@ from pipeline.question.schema import LawConfig, Question
 from pipeline.show.conclusion import Conclusion, conclude
 from pipeline.show.report.colours import BLACK, LAW_COLOURS
 from pipeline.study.artifacts import Confirmation, ConfirmationRow, Outcome, Recommendation, read_if_there
+from pipeline.study.collect import read_points
 from pipeline.study.context import Context
 from pipeline.study.fits import fit_file
 from pipeline.study.folder import PlannedRun, StudyError
 from pipeline.study.target import Target, find_target
+from training.attempt import AttemptRecord, attempts
 
 
 class Evidence:
@@ -39,6 +41,22 @@ class Evidence:
     def plan(self) -> list[PlannedRun]:
         """The planned runs; StudyError where there is no plan."""
         return self.study.read_plan()
+
+    @cached_property
+    def attempts(self) -> dict[str, list[AttemptRecord]]:
+        """Run -> its attempts."""
+        return {run.name: attempts(self.study.runs / run.name) for run in self.plan}
+
+    @cached_property
+    def kept_steps(self) -> dict[str, int] | None:
+        """Run -> its last step among the points, of a study whose points are here and whose runs are not; else None."""
+        if any((self.study.runs / run.name / "attempts").is_dir() for run in self.plan):
+            return None
+        try:
+            last = read_points(self.study).groupby("run")["step"].max()
+        except StudyError:
+            return None
+        return {str(run): int(step) for run, step in last.items()}
 
     @cached_property
     def points(self) -> pd.DataFrame | None:

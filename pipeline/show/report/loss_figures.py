@@ -28,6 +28,8 @@ from pipeline.study.number_format import label, percent, quantity
 
 RATIOS = np.linspace(0.0, 1.0, 51)
 """Domain ratios at which curves are drawn."""
+OUTERMOST = 0.06
+"""Curves nearer to a ratio of 0 or 1 do not decide on the range of an axis."""
 
 
 def loss_curves(evidence: Evidence) -> Figure | None:
@@ -41,7 +43,7 @@ def loss_curves(evidence: Evidence) -> Figure | None:
         laws = [law for law in laws if law in evidence.fits]
         drawn |= {(law, law == laws[0]) for law in laws}
         own = points.loc[points["corpus"] == corpus]
-        bounds = limits([*own["loss"], *own["loss_before"]])
+        bounds = limits(own["loss"], own["loss_before"])
         for title, rows in _by_size_and_variant(own):
             span = [rows["tokens"].min(), rows["tokens"].max()]
             traces = [line(span, [rows["loss_before"].iloc[0]] * 2, GREY, "dash", 1.2)]
@@ -101,13 +103,15 @@ def _target_panel(evidence: Evidence, corpus: str) -> Iterator[Panel]:
             sides += fit.predict_interval(frame, 0.9, errors)
             bands.append(band(100 * RATIOS, sides[1], sides[2], evidence.colour(law)))
         curves += sides
-        shown = shown or [side[_seen(evidence, law, corpus)] for side in sides]
+        # Where the run is all domain, or all general, losses leave the range that an answer is sought in.
+        near = _seen(evidence, law, corpus) & (RATIOS >= OUTERMOST) & (RATIOS <= 1 - OUTERMOST)
+        shown = shown or [side[near] for side in sides]
     if not curves:
         return
     measured = {row.run: row for row in evidence.confirmations if row.corpus == corpus}.values()
     x, y = [100 * row.domain_ratio for row in measured], [row.measured for row in measured]
     marks = dots(x, y, BLACK, 11, "diamond", "measured: %{y:.4f} at %{x:.1f}%")
-    bounds = limits([*np.concatenate(shown), *y, target.before[corpus]], *curves)
+    bounds = limits([*np.concatenate(shown), *y], [target.before[corpus]], *curves)
     rules = [line([0, 100], [target.before[corpus]] * 2, GREY, "dash", 1.2)]
     if evidence.domain_ratio is not None:
         rules.append(line([100 * evidence.domain_ratio] * 2, bounds, BLACK, "solid", 1))
@@ -143,7 +147,7 @@ def _fitted_panel(evidence: Evidence, corpus: str, title: str, ends: pd.DataFram
     hover = "measured: %{y:.4f} at %{x:.1f}%"
     traces.append(dots(100 * ends["ratio"], ends["loss"], GREY, 8, hover=hover))
     seen = curves[0][_seen(evidence, laws[0], corpus)]
-    bounds = limits([*ends["loss"], *ends["loss_before"], *seen], *curves)
+    bounds = limits([*ends["loss"], *seen], ends["loss_before"], *curves)
     y = axis("loss, nats per token", range=bounds)
     return panel(f"Loss on {corpus}", title, traces, ratio_axis(evidence.domain), y)
 

@@ -101,11 +101,11 @@ def name_axis(names: Iterable[str]) -> tuple[np.ndarray, Mark]:
 
 
 def log_axis(title: str, tokens: Iterable[float]) -> Mark:
-    """A logarithmic axis of token counts, labelled at 1 and 3 of each decade, or at 1 if they are many."""
+    """A logarithmic axis of token counts, labelled at 1, 2 and 5 of a decade, at 1 and 3 of few, or at 1 of many."""
     logs = np.log10(np.array(list(tokens), float))
     low, high = float(logs.min()), float(logs.max())
     room = 0.05 * max(high - low, 0.1)
-    steps = (1, 3) if high - low < 3 else (1,)
+    steps = (1, 2, 5) if high - low < 1 else (1, 3) if high - low < 3 else (1,)
     marked = [step * 10**decade for decade in range(int(low) - 1, int(high) + 2) for step in steps]
     ticks = {"tickvals": marked, "ticktext": [quantity(value).replace(" ", "") for value in marked], "tickangle": 0}
     return axis(title, type="log", range=numbers([low - room, high + room]), **ticks)

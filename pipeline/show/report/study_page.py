@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from pipeline.goals.ratio.answer_warnings import by_weight
 from pipeline.goals.registry import goal_of
+from pipeline.question.phases import pieces
 from pipeline.show.report.answer_figures import agreement, places, rounds, trade_off_curve
 from pipeline.show.report.colours import CORPUS_COLOURS
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.explorer import explorer_data, explorer_parts
 from pipeline.show.report.loss_figures import loss_curves, ratio_curves
 from pipeline.show.report.page import links_beside, page
-from pipeline.show.report.tables import held_out, parameters, record
+from pipeline.show.report.tables import dates, held_out, parameters, record, spent
 from pipeline.show.tables import answer_table, candidates_table, confirmation_table
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.number_format import laws_used, percent, quantity, weights_used
@@ -79,7 +81,8 @@ def _answer(evidence: Evidence, content: Recommendation) -> dict[str, Any]:
     ratio, low, high = evidence.domain_ratio, content.low or 0.0, content.high or 0.0
     parts = []
     if ratio is not None:
-        names = f"{evidence.domain}, 90% interval {low:.1%} to {high:.1%}", evidence.general
+        predicted = "" if evidence.conclusion.is_known else " predicted"
+        names = f"{evidence.domain}{predicted}, 90% interval {low:.1%} to {high:.1%}", evidence.general
         colours = reversed(CORPUS_COLOURS)
         parts = [(f"{percent(of)} {name}", of, ink) for of, name, ink in zip((ratio, 1 - ratio), names, colours)]
     others = [
@@ -106,23 +109,32 @@ def _cards(evidence: Evidence, content: Recommendation) -> list[tuple[str, str, 
     """Name, value, more and address of each card."""
     target = content.target
     weights = "; ".join(f"on {corpus} {weights_used(of_law)}" for corpus, of_law in content.weights.items() if of_law)
-    size = f"N = {quantity(target.N * 1e9)} (non-embedding), {quantity(target.D * 1e9)} tokens"
+    phase, question = evidence.question.target_phase, evidence.question
+    sequence = phase.sequence_length or question.sequence_length
+    batch = f"{target.steps:,} steps of {phase.global_batch:,} x {sequence:,} tokens"
+    schedule = ", ".join(piece.shape for piece in pieces(phase))
     tested = f"weights by held-out errors: {weights}" if weights else "it answers alone"
     known = evidence.conclusion
     return [
-        ("Model", target.model, size, ""),
+        ("Model", target.model, f"N = {quantity(target.N * 1e9)} (non-embedding)", ""),
+        ("Tokens", quantity(target.D * 1e9), f"{batch}", ""),
+        ("Peak learning rate", f"{phase.peak_learning_rate:g}", f"schedule: {schedule}", ""),
+        ("Confirmed", known.verdict, known.inside, ""),
+        ("Cost", *spent(evidence, target), ""),
+        ("Date", *dates(evidence), ""),
         ("Law", " and ".join(dict.fromkeys(content.law.values())), tested, ""),
         ("Binding constraint", content.binding, _asked(evidence, content), ""),
-        ("Confirmed", known.verdict, known.inside, ""),
     ]
 
 
 def _warnings(evidence: Evidence) -> list[str]:
+    """What limits the answer, in the order of its weight."""
     warnings = [*evidence.recommendation.warnings] if evidence.recommendation else []
     for law, of_corpus in evidence.fits.items():
         warnings += [f"{law} on {corpus}: {line}" for corpus, fit in of_corpus.items() for line in fit.warnings]
-    states = [evidence.study.state(run) for run in evidence.plan]
+    # Of points that were kept without their runs no run is known to be done.
+    states = [] if evidence.kept_steps else [evidence.study.state(run) for run in evidence.plan]
     for state, words in (("failed", "failed"), ("open", "not done")):
         if count := states.count(state):
             warnings.append(f"{count} of {len(states)} planned runs are {words}: see cptlaw status")
-    return warnings
+    return by_weight(warnings)

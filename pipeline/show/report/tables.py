@@ -15,11 +15,10 @@ from pipeline.show.report.colours import CORPUS_COLOURS
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.table import Table
 from pipeline.show.tables import cost_rows
-from pipeline.study.artifacts import Corpora
-from pipeline.study.collect import read_points
+from pipeline.study.artifacts import Corpora, RecommendedRun
 from pipeline.study.folder import StudyError
 from pipeline.study.number_format import duration, percent
-from training.attempt import AttemptRecord, attempts
+from training.parameters import model_size
 
 _SPLITS = {
     "size": "the largest size",
@@ -87,42 +86,66 @@ def held_out(evidence: Evidence) -> Table | None:
     return Table("Held-out errors of the laws", columns, rows, _REFITTED, left=3)
 
 
-def record(evidence: Evidence) -> dict[str, Any]:
-    """Cost and provenance, as templates/provenance.html shows it."""
-    records = {run.name: attempts(evidence.study.runs / run.name) for run in evidence.plan}
-    last = _last_steps_without_runs(evidence)
-    every = [record for of_run in records.values() for record in of_run]
-    software, started = _software(evidence, every)
-    cost = _measured_cost(evidence, records, last)
-    return {"cost": cost, "software": software, "texts": _texts(evidence), "started": started, "kept": last is not None}
+def spent(evidence: Evidence, target: RecommendedRun) -> tuple[str, str]:
+    """What the answer cost against one run of its target, and in all, for a card."""
+    groups = costs(evidence.plan, None, evidence.context.question)
+    own = next((run.spec for run in evidence.plan if run.model == target.model), None)
+    if own is None or not groups:
+        return "not known", "the plan has no run of that model"
+    tokens = 1e9 * target.D
+    flops = model_size(own.model, own.sequence_length).flops_per_token * tokens
+    of_fit = [group for group in groups if group.role != "confirm"]
+    times = sum(group.flops for group in of_fit) / flops
+    parts = [f"{sum(group.tokens for group in of_fit) / tokens:.3g} times its tokens for the fit"]
+    if confirm := sum(group.flops for group in groups if group.role == "confirm"):
+        parts.append(f"{confirm / flops:.3g} times its FLOPs to confirm")
+    if seconds := sum(_seconds(evidence).values()):
+        parts.append(f"{duration(seconds)} in all")
+    return f"{times:.3g} times that run", f"FLOPs of the runs for the fit, with pre-training; {'; '.join(parts)}"
 
 
-def _last_steps_without_runs(evidence: Evidence) -> dict[str, int] | None:
-    """Run -> its last step among the points, of a study whose points are here and whose runs are not; else None."""
-    study = evidence.study
-    if any((study.runs / run.name / "attempts").is_dir() for run in evidence.plan):
-        return None
-    try:
-        last = read_points(study).groupby("run")["step"].max()
-        return {str(run): int(step) for run, step in last.items()}
-    except StudyError:
-        return None
+def dates(evidence: Evidence) -> tuple[str, str]:
+    """The day of the last run, and the first start and last end, for a card."""
+    times = _times(evidence)
+    if not times:
+        return "not known", "the runs are not here" if evidence.kept_steps else "no run has been started"
+    first, last = (time[:16].replace("T", " ") for time in (min(times), max(times)))
+    return max(times)[:10], f"runs from {first} to {last}, cptlaw {version('cptlaw')}"
 
 
-def _measured_cost(evidence: Evidence, records: dict[str, list[AttemptRecord]], last: dict[str, int] | None) -> Table:
-    """Runs, tokens, FLOPs and measured time by role and model."""
+def _times(evidence: Evidence) -> list[str]:
+    every = itertools.chain(*evidence.attempts.values())
+    return [time for record in every for side in ("start", "end") if (time := record.get(side))]
+
+
+def _seconds(evidence: Evidence) -> dict[tuple[str, str], float]:
+    """Role and model -> seconds of all attempts that ended."""
     seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
-    done: Counter[tuple[str, str]] = Counter()
     for run in evidence.plan:
-        for record in records[run.name]:
+        for record in evidence.attempts[run.name]:
             if "start" in record and "end" in record:
                 start, end = (datetime.datetime.fromisoformat(record[side]) for side in ("start", "end"))
                 seconds[run.role, run.model] += (end - start).total_seconds()
+    return seconds
+
+
+def record(evidence: Evidence) -> dict[str, Any]:
+    """Cost and provenance, as templates/provenance.html shows it."""
+    software, started = _software(evidence)
+    made = {"cost": _measured_cost(evidence), "software": software, "texts": _texts(evidence)}
+    return {**made, "started": started, "kept": evidence.kept_steps is not None}
+
+
+def _measured_cost(evidence: Evidence) -> Table:
+    """Runs, tokens, FLOPs and measured time by role and model."""
+    last, seconds = evidence.kept_steps, _seconds(evidence)
+    done: Counter[tuple[str, str]] = Counter()
+    for run in evidence.plan:
         whole = evidence.study.state(run) == "done" if last is None else last.get(run.name) == run.spec.steps
         done[run.role, run.model] += whole
     groups = costs(evidence.plan, None, evidence.context.question)
     keys = [(group.role, group.model) for group in groups]
-    times = [*(seconds[key] for key in keys), sum(seconds.values())]
+    times = [*(seconds.get(key, 0.0) for key in keys), sum(seconds.values())]
     rows = [
         [*cells, duration(time) if last is None else "not here"]
         for cells, time in zip(cost_rows(groups, [done[key] for key in keys]), times)
@@ -131,17 +154,17 @@ def _measured_cost(evidence: Evidence, records: dict[str, list[AttemptRecord]], 
     return Table("Runs, tokens, operations and time", columns, rows, _COUNTED, left=2)
 
 
-def _software(evidence: Evidence, records: list[AttemptRecord]) -> tuple[Table, bool]:
+def _software(evidence: Evidence) -> tuple[Table, bool]:
     """Software, machine and time of the runs, and whether any attempt tells of them."""
     seen: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for record in records:
+    for record in itertools.chain(*evidence.attempts.values()):
         facts: dict[str, Any] = dict(record.get("packages", {}))
         for name in ("python", "git", "device", "engine", "precision", "threads"):
             facts[_FACTS.get(name, name)] = record.get(name)
         for name, value in facts.items():
             if value is not None:
                 seen[name][str(value)] += 1
-    times = [time for record in records for side in ("start", "end") if (time := record.get(side))]
+    times = _times(evidence)
     seeds = sorted({run.spec.seed for run in evidence.plan})
     rows = [["study", evidence.study.folder.resolve().name], ["seeds", ", ".join(map(str, seeds))]]
     if times:

@@ -13,11 +13,11 @@ import pyarrow.parquet
 import pytest
 
 from pipeline.goals.active.history import TOLERANCE, ChosenRun, DesignRound, write_rounds
+from pipeline.goals.ratio.answer_warnings import by_weight
 from pipeline.question.schema import Question
 from pipeline.show.report.answer_figures import rounds as rounds_figure
 from pipeline.show.report.evidence import Evidence
 from pipeline.show.report.loss_figures import loss_curves
-from pipeline.show.report.marks import limits, notes
 from pipeline.show.report.pages import write_pages
 from pipeline.show.tracking.answer import answer_summary
 from pipeline.study.artifacts import Confirmation, Corpora, PlannedCorpus, Recommendation
@@ -100,6 +100,8 @@ def test_it_has_every_section_and_answers_first(whole, page):
     for fact in (
         *(f"{100 * ratio:.1f}".removesuffix(".0") + "%", f"{answer.low:.1%} to {answer.high:.1%}"),
         *(*answer.law.values(), answer.binding, "Domain ratio by one law alone"),
+        *("600 steps of 16 x 128 tokens", "0.0006", "2026-01-01", "times that run", "15 min in all"),
+        *(*by_weight(answer.warnings)[:5], "more warnings"),
         *(f"{loss:.4f}" for loss in [*measured, *(predicted.loss for predicted in answer.predicted.values())]),
     ):
         assert fact in above
@@ -350,17 +352,6 @@ def test_the_answer_to_another_question_is_none(copied, change):
     evidence = Evidence(Context(question, study))
     assert evidence.recommendation is None
     assert evidence.missing == ["The recommendation is of another question: run cptlaw recommend again."]
-
-
-def test_words_beside_points_give_way_to_earlier_ones():
-    written = notes([0.5, 0.55, 0.9, 1.2], [0.5, 0.52, 0.5, 0.5], ["a", "b", "c", "d"], [0, 1], [0, 1])
-    assert [note["text"] for note in written] == ["a", "c"]
-
-
-def test_another_law_that_goes_astray_does_not_flatten_a_figure():
-    low, high = limits([1.0, 2.0], [1.5, 100.0])
-    assert low == pytest.approx(0.94)
-    assert high == pytest.approx(2.56)
 
 
 def _drop_the_schema_of_the_points(study):

@@ -1,0 +1,106 @@
+"""What limits an answer, a line each, in the order of its weight."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from fitting import LAWS, Fit, with_areas
+from fitting.fitted import BY_PRIOR
+from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
+from pipeline.study.context import Context
+from pipeline.study.fits import selected
+from pipeline.study.number_format import percent
+
+WEIGHTS = (
+    "do not say where the optimum", "a spike", "is flat", "have failed|runs are failed", "no ratio is feasible",
+    "beyond the points", "could not be fitted|left out", "could be tested", "not done", "not in the average", "",
+    "not identified|do not fix",
+)  # fmt: skip
+"""Patterns of warnings, those that say most of an answer first; the empty one stands for all others."""
+SPIKE = 8.0
+"""A log error of so many standard deviations, by their median, is a spike if few runs have one."""
+LEAST_SPIKE = 0.03
+
+
+def by_weight(warnings: Iterable[str]) -> list[str]:
+    """The warnings in the order of their weight, extrapolations by how far they go.
+
+    >>> by_weight(["dcpt: not identified: E", "D is beyond the points, 2 times", "D is beyond the points, 3 times"])
+    ['D is beyond the points, 3 times', 'D is beyond the points, 2 times', 'dcpt: not identified: E']
+    """
+
+    def weight(line: str) -> tuple[int, float]:
+        kinds = [number for number, words in enumerate(WEIGHTS) if words and re.search(words, line)]
+        far = re.search(r"beyond the points, ([\d.e+]+) times", line)
+        return min(kinds, default=WEIGHTS.index("")), -float(far[1]) if far else 0.0
+
+    return sorted(dict.fromkeys(warnings), key=weight)
+
+
+def domain_gain(laws: AnsweringLaws, answer: Solution) -> float | None:
+    """Domain loss at the smallest fitted domain ratio less that at the answer; of goal=trade-off."""
+    _, domain = laws.corpora
+    least, _ = laws.fit(domain).ranges.get("r", (1.0, 1.0))
+    if laws.question.goal.kind != "trade-off" or not answer.predicted or least >= (answer.domain_ratio or 0.0):
+        return None
+    return laws.loss(answer.target, domain, least)[0] - answer.predicted[domain][0]
+
+
+def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gain: float | None) -> Iterator[str]:
+    """What limits an answer: the optimum that is not found, the laws that were left out, the fits' own warnings."""
+    general, domain = context.corpora
+    if not answer.identified:
+        yield "the points do not say where the optimum is: its interval is all that was asked"
+    if gain is not None and gain < (answer.predicted[domain][2] - answer.predicted[domain][1]) / 2:
+        least, _ = laws.fit(domain).ranges["r"]
+        yield (
+            f"the loss on {domain} is flat: {answer.predicted[domain][0] + gain:.4f} at {percent(least)}, "
+            f"{answer.predicted[domain][0]:.4f} at {percent(answer.domain_ratio or 0.0)}, less apart than its interval"
+        )
+    yield from _spikes(context, laws)
+    # The fitter's warnings with the corpora's own names, and one line where both laws are warned of the same.
+    names, merged = {"general": general, "domain": domain, "fit": domain}, {}
+    for warning in answer.warnings:
+        kind, _, rest = warning.partition(": ")
+        merged.setdefault(rest, []).append(names.get(kind, kind))
+    yield from (f"{', '.join(corpora)}: {rest}" for rest, corpora in merged.items())
+    if unfitted := [name for name in context.question.law if name not in context.fits[general]]:
+        yield f"{', '.join(unfitted)}: left out, cptlaw fit says why"
+    if laws.tested.empty:
+        yield "no law could be tested on held-out runs; the first one was taken"
+    for corpus in context.corpora:
+        weight = laws.weights.get(corpus)
+        if weight and (left := [name for name in laws.question.law if name not in weight]):
+            yield f"{', '.join(left)} on {corpus}: not in the average, since no run could be held out of them"
+        for name in weight or [laws.law[corpus]]:
+            if lines := _not_identified(context.fits[corpus][name]):
+                yield f"{name} on {corpus}: {lines} (docs/laws.md)"
+
+
+def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:
+    """A line for each of few runs that has a loss far from what the law of the largest weight fits."""
+    for corpus in context.corpora:
+        weight = laws.weights.get(corpus) or {laws.law[corpus]: 1.0}
+        law = max(weight, key=lambda name: weight[name])
+        fit, rows = context.fits[corpus][law], selected(context.points, corpus, laws.question.law[law])
+        rows = with_areas(rows, context.schedules, fit.params.get("lambda", 0.999), LAWS[law].s2.rate_power)
+        error = np.log(rows["loss"].to_numpy(float) / fit.predict(rows))
+        # The scale of a normal distribution of this median.
+        usual = float(np.median(np.abs(error))) / 0.6745
+        off = rows.assign(error=error)[np.abs(error) > max(SPIKE * usual, LEAST_SPIKE)]
+        if 0 < off["run"].nunique() <= max(1, rows["run"].nunique() // 5):
+            for run, of_run in off.groupby("run"):
+                worst = of_run.loc[of_run["error"].abs().idxmax()]
+                far = f"{np.expm1(worst['error']):+.1%} from what {law} fits, where others are within {usual:.1%}"
+                yield f"{run}: a spike? Its loss on {corpus} at step {worst['step']}, {worst['loss']:.4f}, is {far}"
+
+
+def _not_identified(fit: Fit) -> str:
+    """The parameters that the points leave open, and those of them that the prior decides; empty: none."""
+    left = [name for name, known in fit.identified.items() if not known]
+    by_prior = [name for name in left if fit.prior_shares.get(name, 0.0) >= BY_PRIOR]
+    kinds = {"not identified": left, "of these decided by the prior": by_prior}
+    return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)

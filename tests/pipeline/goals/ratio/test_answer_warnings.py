@@ -1,0 +1,46 @@
+"""A run with a spike is named, and a domain loss that does not depend on the ratio is said."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline.goals.registry import goal_of
+from pipeline.show.conclusion import conclude
+from pipeline.study.artifacts import Recommendation
+from pipeline.study.collect import collect
+from pipeline.study.context import Context
+from pipeline.study.folder import Study
+from tests.pipeline.show.report.report_study import HOSTILE_CORPUS, whole_study
+
+
+def test_the_run_with_a_spike_and_a_flat_loss_are_named(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made, question = whole_study(tmp_path_factory.getbasetemp() / "report")
+    assert not any("a spike?" in line or "is flat" in line for line in Recommendation.read(made).warnings)
+    study = Study(shutil.copytree(made.folder, tmp_path / "copy"))
+    runs = [run for run in study.read_plan() if run.role == "fit"]
+    odd = next(run for run in runs if run.model == "qwen2-0.3m")
+    for run in runs:
+        path = study.runs / run.name / "points.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            if line["corpus"] == HOSTILE_CORPUS and line["step"]:
+                line["loss"] = 4.0 - line["step"] * 1e-4 + line["loss"] * 1e-4
+            if run.name == odd.name and line["step"] == run.spec.steps and line["corpus"] == "general":
+                line["loss"] *= 1.3
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    context = Context(dataclasses.replace(question, bootstrap=4), study)
+    collect(study, "general")
+    goal_of(question).fit(context, list)
+    answer = goal_of(question).recommend(context.fresh(), list)
+    assert isinstance(answer, Recommendation)
+    assert answer.warnings[0].startswith(f"{odd.name}: a spike? Its loss on general at step {odd.spec.steps}, ")
+    assert sum("a spike?" in line for line in answer.warnings) == 1
+    assert any(line.startswith(f"the loss on {HOSTILE_CORPUS} is flat: ") for line in answer.warnings)
+    assert conclude(context.fresh(), answer, None).headline.startswith("any ratio up to ")
