@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -50,11 +51,11 @@ def conclusion_of(context: Context) -> Conclusion:
 
 def conclude(context: Context, answer: Recommendation | None, confirmation: Confirmation | None) -> Conclusion:
     """What is known of an answer by a confirmation, which counts only if it is of this answer."""
-    domain, folder = context.question.corpora.domain, context.study.folder
+    domain, study = context.question.corpora.domain, _words(context)
     if answer is None:
         return Conclusion(f"which domain ratio of {domain}? No recommendation yet", False)
     if why := outdated(context, answer):
-        remedy = f"Run cptlaw fit {folder}, then cptlaw recommend {folder}, with the question that is meant."
+        remedy = f"Run cptlaw fit {study}, then cptlaw recommend {study}, with the question that is meant."
         return Conclusion(
             f"which domain ratio of {domain}? The recommendation is out of date: {why}", False, remedy=remedy
         )
@@ -118,13 +119,20 @@ def _flat(answer: Recommendation, domain: str) -> str:
     return f"the loss on {domain} hardly depends on it"
 
 
+def _words(context: Context) -> str:
+    """The words that name a study, and of several domains the one that is asked about, to a command."""
+    corpora = context.question.corpora
+    domain = [f"corpora.domain={corpora.domain}"] if corpora.domains else []
+    return shlex.join([str(context.study.folder), *domain])
+
+
 def _remedy(context: Context, answer: Recommendation) -> str:
-    folder, kind = context.study.folder, context.question.goal_kind
+    study, kind = _words(context), context.question.goal_kind
     if context.question.model.path == IMPORTED:
         return f"runs nearer to {answer.target.model} at this length, brought by cptlaw import"
     if kind.design_question:
-        return f"cptlaw refine {folder} trains the runs that should narrow it most, and answers again"
-    return f"a smaller and a larger model in ladder, or cptlaw confirm {folder} confirm.seeds=3"
+        return f"cptlaw refine {study} trains the runs that should narrow it most, and answers again"
+    return f"a smaller and a larger model in ladder, or cptlaw confirm {study} confirm.seeds=3"
 
 
 class _Measured:

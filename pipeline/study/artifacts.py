@@ -341,11 +341,13 @@ class Confirmation(Artifact, name="confirmation.json", verb="confirm", per_goal=
 
     def is_of(self, answer: Recommendation, domain: str) -> bool:
         """Whether it compares this answer, and not an earlier one or that to another question."""
+        outcome, place = self.outcome, self.outcome.places[self.outcome.at]
+        # A run that was trained elsewhere may be at another ratio.
+        if abs(place.domain_ratio - (answer.mixture or {}).get(domain, -1.0)) >= 5e-4:
+            return False
         if self.answer:
             return self.answer == answer.identity
-        outcome, place = self.outcome, self.outcome.places[self.outcome.at]
         kind, tolerance, target = answer.goal.kind, answer.goal.tolerance, answer.target
         same = outcome.goal == kind and outcome.tolerance in (None, tolerance) and place.model == target.model
         # The ratio is rounded down before the steps are worked out.
-        near = abs(place.steps - target.steps) <= 1 + 0.01 * target.steps
-        return same and near and abs(place.domain_ratio - (answer.mixture or {}).get(domain, -1.0)) < 5e-4
+        return same and abs(place.steps - target.steps) <= 1 + 0.01 * target.steps
