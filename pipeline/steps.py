@@ -74,8 +74,6 @@ def plan(context: Context, console: Console) -> Exit:
     else:
         done = sum(study.state(run) == "done" for run in runs)
         console.print(f"{len(runs)} runs, {done} of them done already; written to {study.plan_file}", highlight=False)
-        if runs:
-            console.print("start them: cptlaw train with the same overrides; watch them: cptlaw status")
     print_items(shown(notes), console)
     return Exit.DONE
 
@@ -207,8 +205,7 @@ def _is_planned(context: Context) -> bool:
 
 def _is_trained(context: Context) -> bool:
     """Whether every run for the fit is done; where results decide on further runs, train itself finds out."""
-    staged = goal_of(context.question).is_staged(context.question)
-    return not staged and not [run for run in open_runs(context) if run.role != "confirm"]
+    return not goal_of(context.question).is_staged(context.question) and has_trained(context)
 
 
 def _is_answered(context: Context) -> bool:
@@ -251,6 +248,21 @@ def next_steps(context: Context) -> list[str]:
     """The steps still to take, the first one first: those from the first on that is not done."""
     first = next(number for number, step in enumerate(STEPS.values()) if not step.is_done(context))
     return list(STEPS)[first:]
+
+
+def step_after(verb: str, context: Context) -> str:
+    """The step to take after a verb; empty: none is left. Whether a staged goal needs more runs, only train finds."""
+    names = list(STEPS)
+    first = names.index(verb) + (verb != "train") if verb in STEPS else names.index("train") if context.plan else 0
+    for name in names[first:]:
+        planned = name == "train" and context.plan
+        if (
+            [run for run in open_runs(context) if run.role != "confirm"]
+            if planned
+            else not STEPS[name].is_done(context)
+        ):
+            return name
+    return ""
 
 
 def steps_between(first: str, last: str) -> list[str]:
@@ -345,6 +357,11 @@ def open_runs(context: Context) -> list[PlannedRun]:
     return [run for run in context.plan if context.study.state(run) == "open"]
 
 
+def has_trained(context: Context) -> bool:
+    """Whether no planned run for the fit is left to train."""
+    return bool(context.plan) and all(run.role == "confirm" for run in open_runs(context))
+
+
 def not_collected(context: Context) -> list[PlannedRun]:
     """The runs for the fit that have not failed, and whose points were not all collected."""
     study = context.study
@@ -355,4 +372,4 @@ def not_collected(context: Context) -> list[PlannedRun]:
 
 
 def _print_rule(words: str, start: float, console: Console) -> None:
-    console.rule(f"{words} [dim]{time.perf_counter() - start:.0f} s[/]", align="left")
+    console.rule(f"{words}, {time.perf_counter() - start:.0f} s", align="left")

@@ -60,7 +60,7 @@ def train(
         check: called before each step and each forward pass of an evaluation; raises StopRequestedError or
             LeaseLostError in all processes of the group.
         group: the processes that train the run together; each calls this, only the first writes.
-        log: called with warnings.
+        log: called with warnings and progress.
 
     Raises:
         StopRequestedError: a stop was requested; the state is saved.
@@ -146,6 +146,7 @@ def train(
                         if not math.isfinite(result.loss):
                             raise NonFiniteLossError(f"validation loss on {corpus} is {result.loss} at step {step}")
                         lines.append(_point(spec, step, corpus, result.loss, result.stderr, rates))
+                        telemetry.validation[corpus] = result.loss
                     check()
                     group.broadcast(partial(append_flushed, points, "".join(lines)))
 

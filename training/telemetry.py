@@ -19,6 +19,8 @@ from training.devices.group import ALONE, Group
 from training.parameters import model_size
 from training.spec import RunSpec
 
+LOG_SECONDS = 60.0
+"""Between two lines of progress in the log of a run."""
 _REMEMBERED = 64
 _SPIKE = 6.0
 """Robust standard deviations above the median of the last losses; probability 10^-9 under a Gaussian."""
@@ -68,15 +70,18 @@ class Telemetry:
     peak: float | None
     """Sum of the dense peaks of the run's devices, FLOP a second; None: unknown."""
     log: Callable[[str], object]
-    """Called with warnings."""
+    """Called with warnings and progress."""
     group: Group = ALONE
     """The run's processes, of which the first writes and warns."""
+    validation: dict[str, float] = field(default_factory=dict)
+    """Corpus -> its last validation loss, nats per token."""
     _unread: tuple[int, torch.Tensor | float, float] | None = None
     _losses: list[float] = field(default_factory=list)
     _recent: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _speeds: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _waited: float = 0.0
     _since: float = field(default_factory=time.perf_counter)
+    _logged: float = field(default_factory=time.perf_counter)
 
     def waited(self, seconds: float) -> None:
         """Add time in which the devices waited for tokens."""
@@ -135,6 +140,12 @@ class Telemetry:
         with open(self.folder / "metrics.jsonl", "a") as stream:
             stream.write(json.dumps(line) + "\n")
         self._losses, self._waited, self._since = [], 0.0, now
+        if now - self._logged > LOG_SECONDS:
+            self._logged = now
+            left = (self.spec.steps - step) * seconds / steps
+            losses = "".join(f", {corpus} {loss:.4f}" for corpus, loss in self.validation.items())
+            progress = f"step {step}/{self.spec.steps}, {left / 60:,.0f} min left, {speed:,.0f} tokens/s"
+            self.log(f"{self.folder.name}: {progress}, training loss {line['loss']:.4f}{losses}")
 
 
 def peak_memory() -> int:

@@ -22,7 +22,7 @@ HELP = f"""usage: cptlaw advise MODEL corpora.sources.domain.path=TEXT [corpora.
   MODEL        {", ".join(PACKAGES)}, a GGUF file, a Hugging Face directory or a hub name, as cptlaw model takes it
                qwen2.5-1.5b, gpt2 and other published shapes of conf/model: their base models, from the hub
   general      text to replay and to measure forgetting on; left out: the model writes it, which takes hours on a CPU
-  key=value    keys of experiment=base-model; cptlaw plan --help lists them
+  key=value    keys of experiment=base-model; cptlaw plan --help all lists them
 
 It says what the model is, tokenises the corpora, chooses short runs of the model round by round, fits, recommends a
 domain ratio and a peak learning rate for a run of target.steps steps, trains that run to
@@ -62,7 +62,10 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         log(f"  {line}")
     question = read_question(["experiment=base-model", *base_model.overrides(names[0], folder, model), *given])
     if not dry:
-        return verbs.quickstart(question, console)
-    # What the model has yet to write takes hours: its cost is estimated before.
-    code = Exit.DONE if generation_lines(question) else verbs.carry_out("prepare", question, console)
-    return code if code != Exit.DONE else verbs.carry_out("plan", question, console)
+        code = verbs.quickstart(question, console)
+    else:
+        # What the model has yet to write takes hours: its cost is estimated before.
+        code = Exit.DONE if generation_lines(question) else verbs.carry_out("prepare", question, console)
+        code = code if code != Exit.DONE else verbs.carry_out("plan", question, console)
+    verbs.print_next("advise", words, question, code, console)
+    return code

@@ -50,7 +50,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         log(f"  {line}")
     data = [f"data={keys['data']}"] if folder.name in PACKAGES and "data" in keys else []
     line = shlex.join(["cptlaw", "plan", "experiment=base-model", *overrides(names[0], folder, model), *data])
-    log(f"use it: {line} and your corpora")
+    log(f"next: {line} corpora.sources.domain.path=TEXT corpora.sources.general.path=TEXT")
     return Exit.DONE
 
 

@@ -2,34 +2,88 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
+from typing import TextIO
 
-from rich.console import Console
-
-from pipeline.cli.verb_table import VERBS
+from pipeline.cli.console import LineConsole
+from pipeline.cli.verb_table import HYDRA_OPTIONS, VERBS
 from pipeline.launch.exit_codes import exit_code_of
+from pipeline.question.messages import ConfigError
 from training.run import Exit
 
 
 def run_verb(verb: str, words: list[str], debug: bool, loaded: Callable[[], object]) -> int:
     """Exit code of a verb; an error is a line on stderr. `loaded` is called before anything is written."""
     try:
+        if verb == "completion":
+            import_module("pipeline.cli.hydra_options").complete(words[1:])
+            return Exit.DONE
+        if asked := {"-h", "--help"}.intersection(words):
+            return _print_help(verb, [word for word in words if word not in asked])
         # Who fits a table waits for the libraries of `fitting` alone.
         of_table = verb == "fit" and any(word.startswith("points=") for word in words)
         name = "fit_table" if of_table else VERBS[verb].module
-        module = import_module(f"pipeline.cli.{name or 'verbs'}")
-        if name:
+        _refuse_options(verb, words, bool(name))
+        module, output = import_module(f"pipeline.cli.{name or 'verbs'}"), sys.stdout
+        with contextlib.redirect_stdout(sys.stderr) if "--json" in words else contextlib.nullcontext():
+            as_json = [partial(_print_json, output)] if "--json" in words else []
+            if not name:
+                return int(module.run_words(verb, words, LineConsole(), loaded, *as_json))
             loaded()
-            return int(module.carry_out(words, Console()))
-        return int(module.run_words(verb, words, Console(), loaded))
+            return int(module.carry_out(words, LineConsole(), *as_json))
     except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, BrokenPipeError) and _is_closed(sys.stdout):
+            return Exit.RUN_ME_AGAIN
         known = exit_code_of(error)
         if debug and known is None:
             raise
         code, line = known or (Exit.CRASH, f"{type(error).__name__}: {error} (--debug shows where)")
     if debug:
         traceback.print_exc()
-    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(line)
+    LineConsole(stderr=True).print(line, soft_wrap=True)
     return code
+
+
+def _print_help(verb: str, words: list[str]) -> Exit:
+    """Print the help of a verb; the words are sections of keys, or `all`."""
+    module = import_module(f"pipeline.cli.{VERBS[verb].module or 'key_help'}")
+    if VERBS[verb].module:
+        print(f"cptlaw {verb}: {VERBS[verb].help}\n{module.HELP}", end="")
+    else:
+        # What is to be done, as in plan model=gpt2 --help, does not matter.
+        module.print_keys(verb, [word for word in words if "=" not in word and "/" not in word])
+    return Exit.DONE
+
+
+def _is_closed(output: TextIO) -> bool:
+    """Whether nobody reads the output any more, as behind `| head`; what is left of it then goes nowhere."""
+    try:
+        output.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+        return True
+    return False
+
+
+def _print_json(output: TextIO, content: object) -> None:
+    print(json.dumps(content, indent=2, allow_nan=False), file=output)
+
+
+def _refuse_options(verb: str, words: list[str], own_keys: bool) -> None:
+    """Refuse options of other verbs, and of a verb with keys of its own those of Hydra."""
+    problems = []
+    for word in (word for word in words if word.startswith("-")):
+        takers = [name for name, known in VERBS.items() if word in known.options]
+        if takers and verb not in takers:
+            problems.append(f"{word}: no option of cptlaw {verb}; allowed: cptlaw {', '.join(takers)}")
+        if own_keys and word.partition("=")[0] in HYDRA_OPTIONS:
+            problems.append(f"{word}: cptlaw {verb} has keys of its own; cptlaw plan takes the options of Hydra")
+    if problems:
+        raise ConfigError(problems)

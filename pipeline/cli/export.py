@@ -81,4 +81,5 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         print_line(console, f"written to {output}")
     else:
         print(text, end="")
+    print(f"next: give the file to {name}, with the text of the study's corpora in reach", file=sys.stderr)
     return Exit.DONE

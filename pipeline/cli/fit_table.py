@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ HELP = """Any table with a validation loss per row, without a study:
   cptlaw fit points=runs.csv 'law=[dcpt,chinchilla]' out=fits \\
       columns='{N: params / 1e9, D: tokens / 1e9, r: percent / 100, loss: val_loss, run: name}'
 """
+JSON = Mapping[str, object]
+"""The content of a JSON file."""
 _FORMS = {
     "parameters": ("parameters", "g"),
     "r2": ("R2", ".4f"),
@@ -74,14 +77,16 @@ class TableFit:
     """Folder to write the fits to, a JSON file per law and corpus; null: only print."""
 
 
-def carry_out(arguments: Sequence[str], console: Console) -> Exit:
+def carry_out(arguments: Sequence[str], console: Console, print_json: Callable[[JSON], object] | None = None) -> Exit:
     """Fit the laws that the arguments (key=value) ask for, and print parameters and comparison.
+
+    `print_json`, of `--json`, receives the fits.
 
     Raises:
         ConfigError: every mistake in the arguments or in the points, a line each.
         StudyError: the file cannot be read.
     """
-    settings = read_settings(arguments)
+    settings = read_settings([word for word in arguments if word != "--json"])
     table, notes = renamed(read_table(Path(settings.points), settings.columns), settings.columns)
     rows = len(table)
     table = thinned(table, settings.every)
@@ -95,8 +100,11 @@ def carry_out(arguments: Sequence[str], console: Console) -> Exit:
         print_line(console, f"  {minutes}; every={settings.every * -(-len(table) // MANY_ROWS)} fits fewer of each run")
     for line in assumptions(table, parts, settings.law, settings.unknown):
         print_line(console, f"  {line}")
-    for corpus, points in parts.items():
-        _fit_corpus(corpus, points, settings, console)
+    fits = {corpus: _fit_corpus(corpus, points, settings, console) for corpus, points in parts.items()}
+    if print_json:
+        keys = {corpus: {law: fit_keys(fitted) for law, fitted in of.items()} for corpus, of in fits.items()}
+        print_json({"schema": 1, "points": settings.points, "fits": keys})
+    print_line(console, "next: cptlaw import FILE makes a study of such a table, which recommends a domain ratio")
     return Exit.DONE
 
 
@@ -137,24 +145,38 @@ def read_settings(arguments: Sequence[str]) -> TableFit:
     return checked
 
 
-def print_help(console: Console) -> None:
-    """Print the part of `cptlaw fit --help` about points=FILE."""
+def print_help(console: Console, laws: bool) -> None:
+    """Print the part of `cptlaw fit --help` about points=FILE, also with the columns of all `laws`."""
     print_line(console, HELP)
     console.print(key_table(describe_keys(TableFit), "meaning"), highlight=False, markup=False)
     reads = Table("law", "columns that it reads, with loss", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for law in LAWS.values():
         reads.add_row(law.name, ", ".join(law.columns) if law.for_corpora is None else "mixture.<corpus>, one a corpus")
-    console.print(reads, highlight=False, markup=False)
+    console.print(reads if laws else f"laws: {', '.join(LAWS)}; cptlaw laws lists their columns", highlight=False)
     print_line(console, "run names the runs, step their points, corpus the validation sets; all three are optional.\n")
 
 
-def _fit_corpus(corpus: str, points: pd.DataFrame, settings: TableFit, console: Console) -> None:
+def fit_keys(fitted: Fit) -> JSON:
+    """What `--json` prints of a fit; null where a number is not known."""
+    intervals, known = (fitted.intervals(), fitted.identified) if len(fitted.draws) else ({}, {})
+    parameters = {}
+    for name, value in fitted.params.items():
+        low, high = (side if math.isfinite(side) else None for side in intervals.get(name, (math.nan, math.nan)))
+        parameters[name] = {"value": value, "low": low, "high": high, "identified": known.get(name)}
+    metrics = {name: float(value) if math.isfinite(value) else None for name, value in fitted.metrics.items()}
+    counts = {"points": fitted.n_points, "runs": fitted.n_runs}
+    return {"parameters": parameters, "metrics": metrics, **counts, "warnings": list(fitted.warnings)}
+
+
+def _fit_corpus(corpus: str, points: pd.DataFrame, settings: TableFit, console: Console) -> dict[str, Fit]:
+    """Fit the laws to one corpus, print and write the fits; law -> fit."""
     if "run" not in points.columns:
         points = points.assign(run=np.arange(len(points)))
+    fits = {}
     how = {"fix": settings.fix, "unknown": settings.unknown, "point_weights": settings.weights}
     for law in settings.law:
         with console.status(f"fitting {law}"):
-            fitted = fit(points, law, bootstrap=settings.bootstrap, seed=settings.seed, **how)
+            fits[law] = fitted = fit(points, law, bootstrap=settings.bootstrap, seed=settings.seed, **how)
         named = f"{law} on {corpus}" if corpus else law
         console.print(parameter_table(fitted, named))
         print_line(console, fitted.explain())
@@ -172,6 +194,7 @@ def _fit_corpus(corpus: str, points: pd.DataFrame, settings: TableFit, console: 
         console.print(selection_table(chosen, by, corpus))
         for line in advise(tried):
             print_line(console, line)
+    return fits
 
 
 def possible_splits(points: pd.DataFrame) -> list[str]:

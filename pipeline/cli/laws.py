@@ -59,11 +59,13 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     if words:
         for line in long_form(law_named(words[0], LAWS)):
             print_line(console, line)
+        print_line(console, f"\nnext: cptlaw fit points=FILE law={words[0]}")
         return Exit.DONE
     table = Table("law", "parameters", "reads")
     for law in LAWS.values():
         table.add_row(law.name, str(len(law.parameters)), ", ".join(columns_of(law)))
     console.print(table, highlight=False, markup=False)
+    print_line(console, "next: cptlaw laws NAME")
     return Exit.DONE
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
 
-from pipeline.cli.verb_table import HELP, VERBS
+from pipeline.cli.verb_table import HELP, HYDRA_OPTIONS, VERBS
 from training.stop import ignore_signals, interrupt_on_signals, leave_on_signals
 
 
@@ -38,24 +38,22 @@ def run(arguments: Sequence[str], loaded: Callable[[], object] = lambda: None) -
         return 0 if words else 2
     if " ".join(words[:2]) in VERBS:
         words[:2] = [" ".join(words[:2])]
+    option = HYDRA_OPTIONS.get(words[0].partition("=")[0])
+    if option:
+        # As Hydra's users give them: of the question that the other words ask.
+        words.insert(0, "completion" if option == "--shell-completion" else "plan")
     verb, rest = words[0], words[1:]
     if verb in ("--version", "-V"):
         print(f"cptlaw {metadata.version('cptlaw')}")
         return 0
-    if verb not in VERBS:
+    if verb not in VERBS and not option:
         near = difflib.get_close_matches(verb, VERBS, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         print(f"{verb}: not a verb; allowed: {', '.join(VERBS)}{hint}", file=sys.stderr)
         return 2
-    # The only place that imports late: help needs no module, and a verb not those of the others.
-    if not {"-h", "--help"}.isdisjoint(rest):
-        module = import_module(f"pipeline.cli.{VERBS[verb].module or 'key_help'}")
-        if VERBS[verb].module:
-            print(f"cptlaw {verb}: {VERBS[verb].help}\n{module.HELP}", end="")
-        else:
-            module.print_keys(verb)
-        return 0
-    return import_module("pipeline.cli.dispatch").run_verb(verb, rest, "--debug" in arguments, loaded)
+    # Late, since the help above needs no module.
+    dispatch = import_module("pipeline.cli.dispatch")
+    return dispatch.run_verb(verb, rest, "--debug" in arguments, loaded)
 
 
 if __name__ == "__main__":

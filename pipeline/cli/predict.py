@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     peak = laws.question.target.peak_learning_rate
     run = f"{target.model}, {target.steps:,} steps, {quantity(target.D * 1e9)} tokens, peak {peak:g}"
     items = [f"{run}: by {laws_used(laws.law)}", _table(laws, target, ratios), *_distance_lines(laws, target)]
-    print_items(items, console)
+    print_items([*items, f"next: cptlaw recommend {shlex.quote(folders[0])}"], console)
     return Exit.DONE
 
 

@@ -15,16 +15,16 @@ from statistics import fmean
 from types import FrameType
 from typing import NoReturn
 
-import hydra
 from omegaconf import DictConfig
-from rich.console import Console
 
+from pipeline.cli.console import LineConsole
+from pipeline.cli.hydra_options import run_hydra
 from pipeline.goals.registry import checked, goal_of, read_question
 from pipeline.launch.exit_codes import JobError, exit_code_of
 from pipeline.launch.local import last_log_line, train_locally
 from pipeline.plan.write import write_plan
 from pipeline.question.design import is_active
-from pipeline.question.loading import hydra_words, store_groups
+from pipeline.question.loading import hydra_words
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
 from pipeline.show.tracking.mirror import track_job
@@ -40,20 +40,19 @@ PLUGINS = {"hydra-submitit-launcher": "hydra/launcher=submitit", "hydra-optuna-s
 
 
 def run_sweep(words: list[str]) -> Exit:
-    """Compose and run the jobs of `cptlaw train -m`, or what another flag of Hydra asks for."""
+    """Compose and run the jobs of `cptlaw train -m`."""
     for word, package in itertools.product(words, PLUGINS):
         if word.startswith(PLUGINS[package]):
             try:
                 metadata.distribution(package)
             except metadata.PackageNotFoundError:
                 raise ConfigError([f"{word}: needs {package}: pip install 'cptlaw[sweeps]'"]) from None
-    store_groups()
     flags = [word for word in words if word.startswith("-") or "=" not in word]
     overrides, lines = hydra_words([word for word in words if word not in flags], sweeps=True)
     if lines:
         raise ConfigError(lines)
-    sys.argv = ["cptlaw train", *flags, *overrides]
-    hydra.main(config_path="pkg://conf", config_name="config", version_base="1.3")(job)()
+    run_hydra([*flags, *overrides], "cptlaw train", job)
+    print("next: cptlaw collect STUDY_FOLDER")
     return Exit.DONE
 
 
@@ -100,7 +99,7 @@ def carry_out(question: Question) -> float | None:
         runs_of_job = [run for run in runs if run.spec.hash in own and (run.role != "confirm" or run.variant)]
         write_plan(context, runs)
     names = [run.name for run in runs_of_job]
-    code = train_locally(study, question, Console(), names)
+    code = train_locally(study, question, LineConsole(), names)
     objective = _objective(study, runs_of_job, question.corpora.domain) if code == Exit.DONE else None
     if os.environ.get("WANDB_SWEEP_ID"):
         track_job(study, question, names, code, objective)

@@ -15,36 +15,48 @@ class Verb(NamedTuple):
     """The module of `pipeline.cli` with HELP and `carry_out(words, console)` of a verb that has keys of its own."""
     or_study: bool = False
     """Whether it takes a study folder in place of a question."""
+    options: tuple[str, ...] = ()
+    """Options without a value that it takes."""
 
 
+JSON = ("--json",)
 VERBS = {
     "quickstart": Verb("all steps from prepare to report, on this machine"),
     "model": Verb("fetch and convert a base model; say what it is: smollm2-135m or a PATH", module="base_model"),
     "advise": Verb("all steps for a base model and your corpora: which domain ratio and peak", module="advise"),
     "prepare": Verb("tokenise the corpora, train the tokenizer, measure the precision", or_study=True),
     "prepare validation": Verb("choose validation documents; validation.models=[A,B] corpora.validation=FOLDER"),
-    "plan": Verb("print runs, tokens, FLOPs, time and disk; trains nothing"),
+    "plan": Verb("print runs, tokens, FLOPs, time and disk; trains nothing", options=JSON),
     "train": Verb("train the planned runs; run=HASH trains one, -m sweeps", or_study=True),
     "continue": Verb("take the steps that are left; jobs behind the runs on a cluster do it", True),
-    "status": Verb("progress of each run, and why its job waits", True),
+    "status": Verb("progress of each run, and why its job waits", True, options=JSON),
     "cancel": Verb("cancel the study's jobs on the cluster; running ones save first", True),
     "collect": Verb("join all validation losses into points.parquet", True),
     "import": Verb(
         "losses of runs made elsewhere become a study: trainer_state.json, wandb, CSV", module="import_runs"
     ),
     "laws": Verb("the laws that can be fitted; laws NAME: equation, parameters, columns, source", module="laws"),
-    "fit": Verb("fit the laws, with intervals; points=FILE fits any table of losses", True),
-    "recommend": Verb("answer the goal: domain ratio, interval, predicted losses", True),
+    "fit": Verb("fit the laws, with intervals; points=FILE fits any table of losses", True, options=JSON),
+    "recommend": Verb("answer the goal: domain ratio, interval, predicted losses", True, options=JSON),
     "predict": Verb("losses of a run of any length, peak and mixture by the fits; domain_ratio=0.3", module="predict"),
-    "confirm": Verb("train runs that the fit has not seen, and compare them with the prediction", True),
+    "confirm": Verb("train runs that the fit has not seen, and compare them with the prediction", True, options=JSON),
     "refine": Verb("choose and train one more round of runs, and answer again", True),
-    "report": Verb("write report.html", True),
+    "report": Verb("write report.html; --open shows it in a browser", True, options=("--open",)),
     "export": Verb("the recommended run for another trainer: format=trl, megatron, ...", True, "export"),
     "tables": Verb("the papers' tables beside ours; tables.papers=FOLDER, tables.run=true trains studies", True),
     "track sync": Verb("bring wandb's copy of a study up to date, and upload it where an API key is known", True),
     "evaluate": Verb("down-stream tasks of kept checkpoints by lm-eval; evaluate.tasks=[hellaswag]", True),
 }
 """Every verb, in the order of use. A new verb is a row here and one of `FUNCTIONS` in `pipeline.cli.verbs`."""
+
+HYDRA_OPTIONS = {
+    **{"-c": "--cfg", "-i": "--info", "-p": "--package", "-r": "--run", "-m": "--multirun"},
+    **{"-cp": "--config-path", "-cn": "--config-name", "-cd": "--config-dir", "-sc": "--shell-completion"},
+    **{name: name for name in ("--cfg", "--info", "--package", "--resolve", "--run", "--multirun", "--hydra-help")},
+    **{name: name for name in ("--config-path", "--config-name", "--config-dir", "--experimental-rerun")},
+    "--shell-completion": "--shell-completion",
+}
+"""Option of Hydra, short or long -> its long name."""
 
 HELP = """cptlaw: find the data mixture and learning-rate schedule for continual pre-training, from a few small runs.
 
@@ -64,8 +76,9 @@ examples:
   cptlaw tables tables.run=true                  train every study that the papers' tables need, then make the tables
   cptlaw fit points=runs.csv 'law=[dcpt,chinchilla]' columns='{{N: params_b, D: tokens_b, loss: val_loss}}'
 
-cptlaw plan --help lists every key, cptlaw VERB --help what VERB takes. Overrides follow Hydra: group=file of conf/,
-key=value, 'key=[a,b]'.
+cptlaw VERB --help lists the keys that people set first, --help all every key, --help goal those of a section. Overrides
+follow Hydra: group=file of conf/, key=value, 'key=[a,b]'; so do --cfg job, which prints the question, and --info.
+status, plan, fit, recommend and confirm take --json. eval "$(cptlaw -sc install=bash)": the shell completes by Tab.
 exit codes: 0 done, 1 crash, a failed run, or nothing meets the goal, 2 bad configuration, 3 input missing or disk full,
 75 stopped or waiting, no error: remove the file STOP of the study if there is one, and give the command again
 """

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 import time
-from collections.abc import Callable
+import webbrowser
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from pipeline.cli import sweep
+from pipeline.cli import hydra_options, sweep
+from pipeline.cli.fit_table import JSON
+from pipeline.cli.json_output import described, json_of
 from pipeline.cli.table_studies import make_all_tables, tables
-from pipeline.cli.verb_table import VERBS
+from pipeline.cli.verb_table import HYDRA_OPTIONS, VERBS
 from pipeline.cli.words import names_and_keys
 from pipeline.goals.registry import goal_of, question_of_study, read_question
 from pipeline.launch.downstream import evaluate_tasks, task_table
@@ -26,37 +32,100 @@ from pipeline.question.schema import Question
 from pipeline.show.report.page import refuse_without_plotly
 from pipeline.show.terminal import answer_line, print_items
 from pipeline.show.tracking.sync import sync
-from pipeline.steps import STEPS, answered_questions, go_on, planned_now, print_answer, steps_between
-from pipeline.study.context import context_of
-from pipeline.study.folder import keep_overrides, study_of
+from pipeline.steps import (
+    STEPS,
+    answered_questions,
+    go_on,
+    open_runs,
+    planned_now,
+    print_answer,
+    step_after,
+    steps_between,
+)
+from pipeline.study.context import Context, context_of
+from pipeline.study.folder import Study, StudyError, keep_overrides, study_of
 from pipeline.study.status import MOST, status_table, statuses
+from training.corpora.documents import CorpusError
 from training.run import Exit
+from training.spec import SpecError
 
-_HYDRA_FLAGS = {
-    *("-m", "--multirun", "-c", "--cfg", "-i", "--info", "--hydra-help", "-sc", "--shell-completion", "--resolve")
-}
 _KEEPING = ("fit", "recommend", "confirm")
 """Verbs whose overrides of laws, goal, bootstrap, confirmation and design are kept in the study."""
 _STUDY_KEYS = {"experiment", "name", "points", "tables.points", "corpora"}
 """Keys that name the study of `cptlaw tables`."""
 
 
-def run_words(verb: str, words: list[str], console: Console, loaded: Callable[[], object]) -> Exit:
-    """Read the question from the words, and carry the verb out; `loaded` is called before anything is written."""
+def run_words(
+    verb: str,
+    words: list[str],
+    console: Console,
+    loaded: Callable[[], object],
+    print_json: Callable[[JSON], object] | None = None,
+) -> Exit:
+    """Read the question from the words, and carry the verb out; `loaded` is called before anything is written.
+
+    `print_json`, of `--json`, receives what the verb has found.
+    """
     keys = {word.split("=")[0] for word in words}
-    if verb == "train" and keys & _HYDRA_FLAGS:
+    options = {HYDRA_OPTIONS[key] for key in keys if key in HYDRA_OPTIONS}
+    if verb == "train" and options == {"--multirun"}:
         loaded()
         return sweep.run_sweep(words)
+    if options:
+        return hydra_options.print_asked(verb, words, partial(_question, verb))
+    in_browser, words = "--open" in words, [word for word in words if word not in VERBS[verb].options]
     if verb == "tables" and not keys & _STUDY_KEYS and all("=" in word for word in words):
         loaded()
-        return make_all_tables(words, console)
+        code = make_all_tables(words, console)
+        console.print("next: open tables.html in the folder of each study")
+        return code
     question = _question(verb, words)
     loaded()
-    code = carry_out(verb, question, console)
+    code = Exit.DONE if verb == "status" and print_json else carry_out(verb, question, console)
     # Not before: a command that was refused leaves the question as it was.
     if verb in _KEEPING and (kept := keep_overrides(Path(question.studies) / question.name, words)):
         print_items([f"kept in study.yaml: {' '.join(kept)}"], console)
+    # Where no mixture meets the goal there is an answer all the same.
+    if print_json and (code == Exit.DONE or (code, verb) == (Exit.CRASH, "recommend")):
+        print_json(json_of(verb, question))
+    if in_browser:
+        _open(study_of(question), console)
+    if verb == "tables":
+        console.print(f"next: open {question.studies}/{question.name}/tables.html", soft_wrap=True)
+    else:
+        print_next(verb, words, question, code, console)
     return code
+
+
+def print_next(verb: str, words: Sequence[str], question: Question, code: Exit, console: Console) -> None:
+    """Print the command to give next, as a line that a shell can be given."""
+    context = context_of(question)
+    folder = str(context.study.folder)
+    same = [word for word in words if word != "dry_run=true"]
+    command, ended = ["status", folder], {"quickstart": "report", "advise": "report", "continue": "report"}
+    # Not whether a file is damaged: the verb is done.
+    with contextlib.suppress(StudyError, ConfigError, SpecError, CorpusError):
+        if code == Exit.RUN_ME_AGAIN or len(same) < len(words):
+            command = [*verb.split(), *same]
+        elif code != Exit.DONE and verb == "recommend":
+            command = ["report", folder]
+        elif code == Exit.DONE and not _is_queued(context):
+            step = step_after(ended.get(verb, verb), context)
+            on_words = step in ("prepare", "plan") and folder not in words
+            command = [step, *(words if on_words else [folder])] if step else ["export", folder, "format=trl"]
+    console.print(f"next: cptlaw {shlex.join(command)}", soft_wrap=True)
+
+
+def _open(study: Study, console: Console) -> None:
+    """Show the report of a study in a browser, if there is one."""
+    path = (study.folder / study.answer("report.html")).resolve()
+    if not webbrowser.open(path.as_uri()):
+        console.print(f"no browser was found on this machine: open {path}", soft_wrap=True)
+
+
+def _is_queued(context: Context) -> bool:
+    """Whether jobs of a cluster go on with the study."""
+    return context.question.launcher.elsewhere and (not context.is_prepared or bool(open_runs(context)))
 
 
 def _question(verb: str, rest: list[str]) -> Question:
@@ -129,12 +198,9 @@ def status(question: Question, console: Console) -> Exit:
     study = context.study
 
     def read() -> tuple[bool, Group]:
-        plan, lines = study.read_plan() if study.plan_file.exists() else [], []
+        plan = study.read_plan() if study.plan_file.exists() else []
         rows = statuses(study, plan, question.launcher.stale_after, brief=len(plan) > MOST)
-        # Of all launchers: the study's may have been another when jobs were queued.
-        for launcher in LAUNCHERS.values():
-            rows, more = launcher.status(context, rows)
-            lines += more
+        rows, lines = described(context, rows)
         if not rows and not lines:
             study.read_plan()
         table = [status_table(rows)] if rows else []

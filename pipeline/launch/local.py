@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Collection
@@ -10,16 +12,25 @@ from functools import partial
 from subprocess import DEVNULL, Popen
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Column
 
+from pipeline.plan.cost import run_flops
+from pipeline.plan.duration import wall_seconds
 from pipeline.plan.machine import gpus, workers
 from pipeline.question.schema import Question
-from pipeline.study.context import Context
-from pipeline.study.folder import PlannedRun, Study
+from pipeline.study.context import Context, context_of
+from pipeline.study.folder import PlannedRun, Study, StudyError
+from pipeline.study.number_format import duration
 from pipeline.study.status import RunStatus, print_failed, statuses
+from training.attempt import attempts
 from training.run import Exit
 
-_LINE_SECONDS = 15.0
+ENDED = ("done", "failed")
+_LOG_SECONDS = 15.0
+"""Between two lines of progress in a log; after ten minutes four times as long."""
+_MOST_LISTED = 12
+"""Runs that are shown at once."""
 
 
 def train(context: Context, console: Console, only: Collection[str] | None) -> Exit:
@@ -47,14 +58,21 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
         line = "this file stops every run: remove it and give the same command again"
         console.print(f"{stop_file}: {line}", markup=False)
         return Exit.RUN_ME_AGAIN
+    read = _reader(study, plan, question.launcher.stale_after)
+    rows = read()
+    if running := [row for row in rows if row.state == "running"]:
+        console.print(_helping(study, running, waits=not any(row.state in ("waiting", "interrupted") for row in rows)))
     # A worker without a run to take only costs its start.
     count = min(workers(question), sum(study.state(run) == "open" for run in plan))
     (study.folder / "logs").mkdir(exist_ok=True)
     start = partial(_start, study, question, [] if only is None else ["--only", ",".join(only)])
+    expected = None
+    with contextlib.suppress(StudyError):
+        expected = wall_seconds(context_of(question), [row.run for row in rows if row.state not in ENDED])
     processes = [start(number) for number in range(count)]
     try:
-        with _ProgressDisplay(plan, console) as display:
-            _watch(processes, start, partial(statuses, study, plan, question.launcher.stale_after), display)
+        with _ProgressDisplay(rows, expected, console) as display:
+            _watch(processes, start, read, display)
     except KeyboardInterrupt:
         console.print("stopping: each run saves its state ...")
         for process in processes:
@@ -112,21 +130,51 @@ def _start(study: Study, question: Question, selection: list[str], number: int) 
         return Popen(command, stdin=DEVNULL, stdout=log, stderr=log, env=environment)
 
 
-class _ProgressDisplay:
-    """A progress bar on a terminal, plain lines in a log."""
+def _reader(study: Study, plan: list[PlannedRun], stale_after: float) -> Callable[[], list[RunStatus]]:
+    """A function that reads the states of the runs, of one that has ended once."""
+    ended: dict[str, RunStatus] = {}
 
-    def __init__(self, plan: list[PlannedRun], console: Console) -> None:
-        self._console = console
-        self._tokens = sum(run.spec.tokens for run in plan)
-        self._shown: set[str] = set()
-        self._last_time, self._last_line = 0.0, ""
-        self._first = True
+    def read() -> list[RunStatus]:
+        rows = [ended.get(run.name) or statuses(study, [run], stale_after)[0] for run in plan]
+        ended.update({row.run.name: row for row in rows if row.state in ENDED})
+        return rows
+
+    return read
+
+
+def _helping(study: Study, running: list[RunStatus], waits: bool) -> str:
+    """Whom this command helps."""
+    listed = []
+    for row in running[:_MOST_LISTED]:
+        record = attempts(study.runs / row.run.name)[-1]
+        listed.append(f"process {record.get('pid')} on {record.get('host')} trains {row.run.name}")
+    if running[_MOST_LISTED:]:
+        listed.append(f"others {len(running) - _MOST_LISTED} more runs")
+    task = "waits for them" if waits else "helps with the other runs"
+    return f"{'; '.join(listed)}; this command {task}, and ends when all {'of them ' * waits}are done"
+
+
+class _ProgressDisplay:
+    """Progress bars on a terminal, of all runs and of each that is trained now; plain lines in a log."""
+
+    def __init__(self, rows: list[RunStatus], expected: float | None, console: Console) -> None:
+        """`expected` are the seconds until the runs are done, as far as that is known before they start."""
+        self._console, self._expected = console, expected
+        self._tokens = sum(row.run.spec.tokens for row in rows)
+        self._flops = {row.run.name: run_flops(row.run.spec) for row in rows}
+        self._start, self._before = time.monotonic(), self._worked(rows)
+        self._shown = {row.run.name for row in rows if row.state == "done"}
+        self._last_line = -_LOG_SECONDS
+        # A fixed width each but the last, which is cut at the right: what comes first says most.
+        cut = Column(no_wrap=True, overflow="ellipsis", ratio=1)
         columns = (
-            *(TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn("runs")),
-            *(TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=10),
+            TextColumn("{task.fields[facts]}", markup=False, table_column=cut),
         )
-        self._bars = Progress(*columns, console=console, disable=not console.is_terminal)
-        self._task = self._bars.add_task("training", total=len(plan))
+        self._bars = Progress(*columns, console=console, disable=not console.is_terminal, expand=True)
+        self._all = self._bars.add_task("all runs", total=1.0, facts="")
+        self._of_run: dict[str, TaskID] = {}
 
     def __enter__(self) -> _ProgressDisplay:
         self._bars.start()
@@ -136,31 +184,62 @@ class _ProgressDisplay:
         self._bars.stop()
 
     def show(self, rows: list[RunStatus]) -> None:
+        """Show the states of the runs now."""
         trained = sum(row.step * row.run.spec.tokens_per_step for row in rows) / self._tokens
-        running = [f"{row.run.name} {row.step}/{row.run.spec.steps}" for row in rows if row.state == "running"]
-        self._bars.update(
-            self._task,
-            # By tokens, since runs differ a hundredfold in length; shown as runs.
-            completed=trained * len(rows),
-            description="training " + (f"{len(running)} in parallel" if running else ""),
-        )
+        done, left = sum(row.state == "done" for row in rows), self._seconds_left(rows)
+        facts = f"{done}/{len(rows)} runs, {trained:.0%} of the tokens"
+        facts += "" if left is None else f", {duration(left)} left"
+        running = [row for row in rows if row.state == "running"][:_MOST_LISTED]
         for row in rows:
-            if row.state in ("done", "failed") and row.run.name not in self._shown:
+            if row.state in ENDED and row.run.name not in self._shown:
                 self._shown.add(row.run.name)
-                if not self._first or row.state == "failed":
-                    self._console.print(f"{row.state:7} {row.run.name}  {row.detail}", highlight=False)
-        if not self._console.is_terminal and time.monotonic() - self._last_time > _LINE_SECONDS:
-            self._last_time = time.monotonic()
-            done = sum(row.state == "done" for row in rows)
-            line = f"{done}/{len(rows)} runs, {trained:.0%} of the tokens; {'; '.join(running)}"
-            if line != self._last_line:
-                self._console.print(line, highlight=False, soft_wrap=True)
-            self._last_line = line
-        self._first = False
+                self._console.print(f"{row.state:7} {row.run.name}  {_facts(row)}  ({facts})")
+        if self._console.is_terminal:
+            # By tokens, since runs differ a hundredfold in length.
+            self._bars.update(self._all, completed=trained, facts=facts)
+            for name in {*self._of_run} - {row.run.name for row in running}:
+                self._bars.remove_task(self._of_run.pop(name))
+            for row in running:
+                name, spec = row.run.name, row.run.spec
+                if name not in self._of_run:
+                    label = f"{row.run.model} {spec.hash[:8]}"
+                    self._of_run[name] = self._bars.add_task(label, total=spec.steps, facts="")
+                self._bars.update(self._of_run[name], completed=row.step, facts=_step_and_facts(row))
+            return
+        now = time.monotonic()
+        if now - self._last_line > (_LOG_SECONDS if now - self._start < 600 else 4 * _LOG_SECONDS):
+            self._last_line = now
+            self._console.print("; ".join([facts, *(f"{row.run.name} {_step_and_facts(row)}" for row in running)]))
+
+    def _worked(self, rows: list[RunStatus]) -> float:
+        """FLOPs that nobody has to spend any more, those of failed runs included."""
+        parts = ((row, 1.0 if row.state == "failed" else row.step / row.run.spec.steps) for row in rows)
+        return sum(self._flops[row.run.name] * part for row, part in parts)
+
+    def _seconds_left(self, rows: list[RunStatus]) -> float | None:
+        """Seconds until all runs are done, by the speed since the start; None: not known yet."""
+        elapsed, worked = time.monotonic() - self._start, self._worked(rows)
+        if worked > self._before:
+            return elapsed * (sum(self._flops.values()) - worked) / (worked - self._before)
+        return None if self._expected is None else max(self._expected - elapsed, 0.0)
+
+
+def _step_and_facts(row: RunStatus) -> str:
+    return ", ".join(filter(None, [f"{row.step}/{row.run.spec.steps}", _facts(row)]))
+
+
+def _facts(row: RunStatus) -> str:
+    """Time left, last losses and speed of a run, as far as they are known."""
+    words = [row.detail]
+    if row.speed and row.state == "running":
+        left = (row.run.spec.steps - row.step) * row.run.spec.tokens_per_step / row.speed
+        words.insert(0, f"{duration(left)} left")
+    return ", ".join(filter(None, [*words, f"{row.speed:,} tokens/s" if row.speed else ""]))
 
 
 def last_log_line(study: Study) -> str:
     """The last line in the workers' logs, which gives the reason of a failure; empty if there is none."""
     logs = sorted((study.folder / "logs").glob("worker-*.log"), key=lambda path: path.stat().st_mtime)
     lines = (line for path in reversed(logs) for line in reversed(path.read_text(errors="replace").splitlines()))
-    return next(filter(str.strip, lines), "")
+    # Another worker may go on for long, with lines of progress.
+    return next((line for line in lines if line.strip() and not re.search(r": step \d+/\d+, ", line)), "")

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -34,6 +34,8 @@ class RunStatus:
     """Tokens a second, evaluations included, or None before the first measurement."""
     detail: str
     """Last losses, or why it failed."""
+    losses: Mapping[str, float] = field(default_factory=dict)
+    """Corpus -> last validation loss, nats per token."""
 
 
 def statuses(study: Study, plan: list[PlannedRun], stale_after: float, brief: bool = False) -> list[RunStatus]:
@@ -56,7 +58,7 @@ def status_table(rows: list[RunStatus]) -> Table:
     for name in ("run", "state", "step", "tokens/s", "result"):
         table.add_column(name, justify="right" if name in ("step", "tokens/s") else "left", overflow="fold")
     for row in rows:
-        state, step = f"[{STATES[row.state]}]{row.state}[/]", f"{row.step}/{row.run.spec.steps}"
+        state, step = Text(row.state, STATES[row.state]), f"{row.step}/{row.run.spec.steps}"
         table.add_row(Text(row.run.name), state, step, f"{row.speed:,}" if row.speed else "", Text(row.detail))
     return table
 
@@ -87,11 +89,17 @@ def _status(study: Study, run: PlannedRun, stale_after: float, brief: bool) -> R
         live = bool(records) and is_live(folder, records[-1], stale_after)
         state = "waiting" if not records else "running" if live else "interrupted"
     step = run.spec.steps if state == "done" else _step(folder)
-    (metrics,) = _tail(folder / "metrics.jsonl", 1) or [{}]
     lines = _tail(folder / "points.jsonl", len(run.spec.corpora))
-    points = [line for line in lines if isinstance(line.get("loss"), float)]
-    losses = "  ".join(f"{line.get('corpus')} {line['loss']:.4f}" for line in points)
-    return RunStatus(run, state, step, _number(metrics, "tokens_per_second"), losses)
+    losses = {str(line.get("corpus")): line["loss"] for line in lines if isinstance(line.get("loss"), float)}
+    detail = "  ".join(f"{corpus} {loss:.4f}" for corpus, loss in losses.items())
+    return RunStatus(run, state, step, _speed(folder), detail, losses)
+
+
+def _speed(folder: Path) -> int | None:
+    """Tokens a second in the last lines of metrics; of one line alone it would jump with each evaluation."""
+    lines = [line for line in _tail(folder / "metrics.jsonl", 8) if isinstance(line.get("seconds"), float)]
+    tokens = sum(_number(line, "tokens_per_second") * line["seconds"] for line in lines)
+    return round(tokens / sum(line["seconds"] for line in lines)) if tokens else None
 
 
 def _step(folder: Path) -> int:

@@ -53,7 +53,9 @@ def test_status_says_how_far_the_jobs_are(
     def lines() -> list[str]:
         capsys.readouterr()
         assert run(["status", str(study)]) == 0
-        return capsys.readouterr().out.splitlines()
+        *shown, following = capsys.readouterr().out.splitlines()
+        assert following == f"next: cptlaw status {study}"
+        return shown
 
     waits = "PENDING (Priority)"
     assert lines() == [f"prepare, tokenise: job 1: 2 {waits}", "prepare, merge: job 2: PENDING (Dependency)"]

@@ -197,7 +197,9 @@ def test_a_study_is_exported_with_what_it_says_of_the_run(tmp_path: Path, capsys
     shown = capsys.readouterr()
     assert "not expressed: fraction counts documents" in shown.err
     text = output.read_text()
-    assert all(f"# {line}" in text for line in shown.err.splitlines())
+    *missing, following = shown.err.splitlines()
+    assert all(f"# {line}" in text for line in missing)
+    assert following.startswith("next: give the file to trl")
     values = yaml.safe_load(text)
     keys = ("model_name_or_path", "max_steps", "gradient_accumulation_steps", "bf16")
     assert [values[key] for key in keys] == ["org/base", 400, 4, True]

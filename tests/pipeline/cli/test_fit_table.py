@@ -192,7 +192,7 @@ def test_a_file_that_cannot_be_read_is_input_missing(name, content, said, tmp_pa
 
 
 def test_help_teaches_it(capsys) -> None:
-    assert run(["fit", "--help"]) == 0
+    assert run(["fit", "--help", "all"]) == 0
     text = capsys.readouterr().out
     assert "cptlaw fit points=runs.csv law=dcpt" in text
     for key in (*TableFit.__dataclass_fields__, *fitting.LAWS, "loss_before, rho, r, s1, s2, s1_pretrain", "corpora"):

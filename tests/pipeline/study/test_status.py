@@ -2,7 +2,12 @@
 
 import json
 import os
+import subprocess
+import sys
 import time
+from pathlib import Path
+
+import pytest
 
 from pipeline.study.folder import PlannedRun, Study
 from pipeline.study.status import statuses
@@ -10,16 +15,36 @@ from tests.conftest import tiny_spec
 from training.attempt import claim
 
 
-def test_a_run_on_another_host_is_interrupted_after_the_seconds_of_the_question(tmp_path):
+def _claimed_elsewhere(tmp_path: Path) -> tuple[Study, PlannedRun]:
+    """A run that a process on another host claimed, whose last heartbeat is 90 seconds old."""
     spec = tiny_spec(mixture={"general": "1", "code": "0"}, steps=10)
     study, run = Study(tmp_path), PlannedRun(f"fit-{spec.hash[:8]}", "fit", "tiny", "", spec)
     folder = study.runs / run.name
     folder.mkdir(parents=True)
     attempt = claim(folder, heartbeat_seconds=1000)
+    assert attempt is not None
     (folder / "attempts/001.json").write_text(json.dumps({**attempt.record, "host": "elsewhere"}))
     beat = time.time() - 90
     os.utime(folder / "attempts/001.heartbeat", (beat, beat))
+    return study, run
+
+
+def test_a_run_on_another_host_is_interrupted_after_the_seconds_of_the_question(tmp_path):
+    study, run = _claimed_elsewhere(tmp_path)
     for stale_after, state in ((60.0, "interrupted"), (300.0, "running")):
         (row,) = statuses(study, [run], stale_after)
         assert row.state == state
-    attempt.end(0)
+
+
+def test_a_study_that_may_only_be_read_has_its_states(tmp_path):
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("a mount of its own is not allowed to this user")
+    study, run = _claimed_elsewhere(tmp_path)
+    code = (
+        "import sys; from pathlib import Path; from training.attempt import attempts, is_live; "
+        "folder = Path(sys.argv[1]); print(is_live(folder, attempts(folder)[-1], 300.0))"
+    )
+    mount = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && exec "$2" -c "$3" "$4"'
+    words = [str(tmp_path), sys.executable, code, str(study.runs / run.name)]
+    shown = subprocess.check_output(["unshare", "--mount", "bash", "-c", mount, "bash", *words], text=True)
+    assert shown == "True\n"

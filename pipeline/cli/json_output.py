@@ -1,0 +1,92 @@
+"""What `--json` prints of a study: the artifacts that the verb wrote, under keys that docs/guide.md lists."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from fractions import Fraction
+
+from pipeline.cli.fit_table import JSON, fit_keys
+from pipeline.goals.registry import goal_of
+from pipeline.goals.weights.artifacts import WeightsConfirmation, WeightsRecommendation
+from pipeline.launch.launcher import LAUNCHERS
+from pipeline.plan.cost import costs
+from pipeline.plan.duration import speed_of, wall_seconds
+from pipeline.plan.runs import estimate
+from pipeline.question.schema import Question
+from pipeline.steps import planned_now
+from pipeline.study.artifacts import Confirmation, Recommendation
+from pipeline.study.context import Context, context_of
+from pipeline.study.fits import read_back_test, read_fits
+from pipeline.study.folder import PlannedRun
+from pipeline.study.status import RunStatus, statuses
+
+
+def json_of(verb: str, question: Question) -> JSON:
+    """The content for `cptlaw VERB --json`. Raises StudyError: a file that the verb writes is missing or damaged."""
+    context, many = context_of(question), question.goal_kind.many_domains
+    if verb in ("recommend", "confirm"):
+        kinds = (WeightsRecommendation, WeightsConfirmation) if many else (Recommendation, Confirmation)
+        artifact = kinds[verb == "confirm"]
+        # Read, so that a damaged file is an error here too.
+        return {"schema": artifact.SCHEMA, **dataclasses.asdict(artifact.read(context.study))}
+    content = {"status": _status, "plan": _plan, "fit": _fit}[verb](context)
+    return {"schema": 1, "study": str(context.study.folder), **content}
+
+
+def _run(run: PlannedRun) -> JSON:
+    keys = {"run": run.name, "hash": run.spec.hash, "role": run.role, "model": run.model, "steps": run.spec.steps}
+    return {
+        **keys,
+        "tokens": run.spec.tokens,
+        "mixture": {name: float(Fraction(r)) for name, r in run.spec.mixture.items()},
+    }
+
+
+def _status(context: Context) -> JSON:
+    plan = context.study.read_plan() if context.study.plan_file.exists() else []
+    rows, jobs = described(context, statuses(context.study, plan, context.question.launcher.stale_after))
+    if not rows and not jobs:
+        context.study.read_plan()
+    runs = [
+        {**_run(row.run), "state": row.state, "step": row.step, "tokens_per_second": row.speed, "losses": row.losses}
+        | {"detail": row.detail}
+        for row in rows
+    ]
+    return {"runs": runs, "jobs": jobs}
+
+
+def described(context: Context, rows: list[RunStatus]) -> tuple[list[RunStatus], list[str]]:
+    """The rows with what launchers know of them, and lines about other jobs; of all launchers, since the study's may
+    have been another when jobs were queued.
+    """
+    lines: list[str] = []
+    for launcher in LAUNCHERS.values():
+        rows, more = launcher.status(context, rows)
+        lines += more
+    return rows, lines
+
+
+def _plan(context: Context) -> JSON:
+    question, prepared = context.question, context.is_prepared
+    if prepared:
+        runs = planned_now(context)
+    else:
+        context = estimate(question)
+        runs = goal_of(question).runs(context)
+    seconds = wall_seconds(context, runs)
+    of_groups = [dataclasses.asdict(group) for group in costs(runs, speed_of(context, runs), question)]
+    described_runs = [{**_run(run), "state": context.study.state(run)} for run in runs]
+    return {"written": prepared, "seconds": seconds, "costs": of_groups, "runs": described_runs}
+
+
+def _fit(context: Context) -> JSON:
+    if context.question.goal_kind.many_domains:
+        return {"fits": {}, "held_out": []}
+    fits, tested = read_fits(context.study, context.question), read_back_test(context.study)
+    errors = tested.assign(error=tested["relative_error"].abs()).groupby(["corpus", "law", "split"], sort=False)[
+        "error"
+    ]
+    held_out = errors.agg(mean_error="mean", max_error="max", points="size").reset_index()
+    of_corpora = {corpus: {law: fit_keys(fitted) for law, fitted in of.items()} for corpus, of in fits.items()}
+    return {"fits": of_corpora, "held_out": json.loads(held_out.to_json(orient="records", double_precision=15))}

@@ -1,0 +1,158 @@
+"""Options beside keys: --json, --open, --help of a section, and those that Hydra's users know."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.cli.json_output import json_of
+from pipeline.cli.key_help import FIRST
+from pipeline.cli.main import run
+from pipeline.question.schema import Question
+from pipeline.study.folder import Study, question_yaml
+from tests.pipeline.show.report.report_study import make_study
+from tests.pipeline.small import CPTLAW, refused
+
+GUIDE = (Path(__file__).parents[3] / "docs/guide.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Question]:
+    study, question = make_study(tmp_path_factory.mktemp("studies"))
+    (study.folder / "study.yaml").write_text(question_yaml(question))
+    return study, question
+
+
+def documented(name: str) -> set[str]:
+    """The keys in a row of the guide's tables, without the words in brackets."""
+    row = next(line for line in GUIDE.splitlines() if line.startswith(f"| {name} |"))
+    return {*re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", row.split("|")[2]))}
+
+
+def test_the_guide_lists_the_keys_of_each_verb(study: tuple[Study, Question]) -> None:
+    content: dict[str, Any] = {verb: json_of(verb, study[1]) for verb in ("status", "fit", "recommend", "confirm")}
+    for verb, keys in content.items():
+        assert json.loads(json.dumps(keys, allow_nan=False)) == keys
+        assert {*keys} == documented(f"`{verb}`"), verb
+    (fitted, *_) = content["fit"]["fits"]["code"].values()
+    assert {*content["status"]["runs"][0]} == documented("a run")
+    assert {*next(iter(fitted["parameters"].values()))} == documented("a parameter")
+    assert content["recommend"] == json.loads((study[0].folder / "recommendation.json").read_text())
+    assert content["confirm"] == json.loads((study[0].folder / "confirmation.json").read_text())
+
+
+def test_json_alone_is_on_standard_output(study: tuple[Study, Question], tmp_path: Path, capsys) -> None:
+    folder = str(study[0].folder)
+    assert run(["status", folder, "--json"]) == 0
+    captured = capsys.readouterr()
+    runs = json.loads(captured.out)["runs"]
+    assert [row["run"] for row in runs] == [planned.name for planned in study[0].read_plan()]
+    assert captured.err.startswith("next: cptlaw ")
+    assert run(["plan", "experiment=quickstart", f"data={tmp_path}", f"studies={tmp_path}", "--json"]) == 0
+    captured = capsys.readouterr()
+    plan = json.loads(captured.out)
+    assert ({*plan}, plan["written"]) == (documented("`plan`"), False)
+    assert {*plan["costs"][0]} == documented("a cost")
+    assert {*plan["runs"][0]} < documented("a run")
+    assert "runs" in captured.err
+    (tmp_path / "runs.csv").write_text(
+        "N,D,loss\n" + "".join(f"{n},{d},{2 + 1 / n + 1 / d}\n" for n in (1, 2, 4) for d in (1, 2, 4))
+    )
+    assert run(["fit", f"points={tmp_path / 'runs.csv'}", "law=chinchilla", "bootstrap=0", "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert {*table} == {"schema", "points", "fits"}
+    assert table["fits"][""]["chinchilla"]["points"] == 9
+    # An error leaves it empty.
+    assert run(["recommend", str(tmp_path), "--json"]) == 2
+    assert capsys.readouterr().out == ""
+    assert "allowed: cptlaw plan, status, fit, recommend, confirm" in refused(["report", folder, "--json"], capsys, 2)
+
+
+def test_the_options_of_hydra(study: tuple[Study, Question], capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(study[0].folder)
+    for words in (
+        ["recommend", folder, "goal.tolerance=0.07", "--cfg", "job"],
+        ["plan", "goal.tolerance=0.07", "-c=job"],
+    ):
+        assert run(words) == 0
+        assert yaml.safe_load(capsys.readouterr().out)["goal"]["tolerance"] == 0.07
+    lines = {
+        ("plan", "--cfg", "jobs"): "--cfg: 'jobs'; allowed: job, hydra, all",
+        ("plan", "--config-dir", "x"): "put one into",
+        ("recommend", folder, "--info"): "--cfg job prints it",
+        ("plan", "-m", "seed=1,2"): "--multirun: only cptlaw train sweeps",
+        ("laws", "--cfg", "job"): "cptlaw plan takes the options of Hydra",
+        ("plan", "--nonsense"): "no such option",
+        ("plan", "experiment=nonsense", "--info"): "'nonsense' does not exist",
+        ("-sc", "install=tcsh"): "allowed: install=bash install=zsh install=fish",
+        ("plan", "--help", "gaol"): "did you mean goal?",
+        ("plan", "--open"): "allowed: cptlaw report",
+    }
+    for words, part in lines.items():
+        assert part in refused([*words], capsys, 2), words
+
+
+def test_a_shell_completes_verbs_studies_and_keys(tmp_path: Path) -> None:
+    (tmp_path / "studies/mine").mkdir(parents=True)
+    (tmp_path / "studies/mine/study.yaml").touch()
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+
+    def completed(line: str) -> list[str]:
+        command, known = [*CPTLAW, "-sc", "query=bash"], environment | {"COMP_LINE": line}
+        return subprocess.run(
+            command, cwd=tmp_path, env=known, capture_output=True, text=True, check=True
+        ).stdout.split()
+
+    assert completed("cptlaw re") == ["recommend", "refine", "report"]
+    assert completed("cptlaw report ") == ["studies/mine"]
+    assert completed("cptlaw recommend studies/mine goal.tol") == ["goal.tolerance="]
+    assert completed("cptlaw plan experiment=qu") == ["experiment=quickstart"]
+
+
+def test_help_in_screens(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = {}
+    for words in ((), ("goal",), ("all",)):
+        assert run(["plan", "--help", *words]) == 0
+        shown[words] = capsys.readouterr().out
+    assert len(FIRST) == 20
+    assert all(re.search(rf"^{re.escape(key)}  ", text, re.M) for key in FIRST for text in (shown[()], shown["all",]))
+    assert len(shown[()].splitlines()) < 45
+    assert "goal.flops" in shown["goal",]
+    assert "goal.flops" not in shown[()]
+    assert "seed" not in shown["goal",]
+
+
+def test_a_report_is_opened(study: tuple[Study, Question], capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or len(opened) == 1)
+    for _ in range(2):
+        assert run(["report", str(study[0].folder), "--open"]) == 0
+    path = study[0].folder.resolve() / "report.html"
+    assert opened == [path.as_uri()] * 2
+    assert capsys.readouterr().out.count(f"no browser was found on this machine: open {path}\n") == 1
+
+
+def test_each_verb_names_the_next_one(study: tuple[Study, Question], tmp_path: Path, capsys) -> None:
+    copy = tmp_path / study[0].folder.name
+    shutil.copytree(study[0].folder, copy)
+
+    def following(verb: str) -> str:
+        assert run([verb, str(copy)]) == 0
+        return capsys.readouterr().out.splitlines()[-1]
+
+    assert following("report") == f"next: cptlaw export {copy} format=trl"
+    assert following("cancel") == f"next: cptlaw report {copy}"
+    for file, verb in (("confirmation.json", "confirm"), ("recommendation.json", "fit"), ("points.parquet", "collect")):
+        (copy / file).unlink()
+        assert following("status") == f"next: cptlaw {verb} {copy}"
+    assert following("collect") == f"next: cptlaw fit {copy}"
+    assert following("recommend") == f"next: cptlaw confirm {copy}"

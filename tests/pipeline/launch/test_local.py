@@ -1,0 +1,87 @@
+"""What a training on this machine shows: lines in a log, bars on a terminal, and whom a second command helps."""
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from rich.text import Text
+
+from pipeline.cli.console import LineConsole
+from pipeline.launch import local
+from pipeline.study.folder import PlannedRun, Study
+from pipeline.study.status import RunStatus, statuses
+from tests.conftest import tiny_spec
+from training.attempt import claim
+
+LOSSES = "general 3.1416  code 2.7183"
+
+
+def rows(*states: str, step: int = 10) -> list[RunStatus]:
+    """A run in each state, of 20 steps, the first one with measurements."""
+    planned = [PlannedRun(f"{'long-name-' * 9}{n}", "fit", "tiny", "", tiny_spec(seed=n)) for n in range(len(states))]
+    steps = {"done": 20, "running": step, "failed": 5}
+    known = {run.name: (320, LOSSES) if state == "running" else (None, "") for run, state in zip(planned, states)}
+    return [RunStatus(run, state, steps.get(state, 0), *known[run.name]) for run, state in zip(planned, states)]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1000.0]
+    monkeypatch.setattr("pipeline.launch.local.time.monotonic", lambda: now[0])
+    return now
+
+
+def shown(before: list[RunStatus], after: list[RunStatus], clock: list[float], **console) -> str:
+    """What is printed 20 seconds after the start."""
+    output = LineConsole(file=(text := io.StringIO()), **console)
+    with local._ProgressDisplay(before, 50.0, output) as display:
+        display.show(before)
+        clock[0] += 20
+        display.show(after)
+        display._bars.refresh()
+    return Text.from_ansi(text.getvalue()).plain
+
+
+def test_each_line_of_a_log_has_time_left_speed_and_losses(clock) -> None:
+    before, after = rows("running", "waiting", "waiting", step=0), rows("running", "failed", "waiting")
+    lines = shown(before, after, clock).splitlines()
+    first, second = (run.run.name for run in after[:2])
+    of_run = f"left, {LOSSES}, 320 tokens/s"
+    assert lines == [
+        f"0/3 runs, 0% of the tokens, 50 s left; {first} 0/20, 4 s {of_run}",
+        # What is left of the failed run is not waited for: 1.5 of 3 runs took 20 seconds.
+        f"failed  {second}    (0/3 runs, 25% of the tokens, 20 s left)",
+        f"0/3 runs, 25% of the tokens, 20 s left; {first} 10/20, 2 s {of_run}",
+    ]
+
+
+def test_a_terminal_has_a_bar_for_each_run_that_is_trained(clock) -> None:
+    before, after = rows("running", "running", "waiting", step=0), rows("done", "running", "waiting")
+    text = shown(before, after, clock, force_terminal=True, width=80)
+    last = text[text.rindex("all runs") :]
+    of_run = re.escape(f"tiny {after[1].run.spec.hash[:8]}")
+    assert re.search(rf"{of_run} ━.* 10/20, 2 s left, {LOSSES}, 320 t", last)
+    assert after[0].run.spec.hash[:8] not in last
+    assert max(map(len, last.splitlines())) <= 80
+
+
+def test_a_second_command_says_whom_it_helps(tmp_path: Path) -> None:
+    study, (first, second) = Study(tmp_path), [row.run for row in rows("waiting", "waiting")]
+    attempt = claim(study.runs / first.name)
+    assert attempt is not None
+    record = json.loads((study.runs / first.name / "attempts/001.json").read_text())
+    now = statuses(study, [first, second], 60.0)
+    assert [row.state for row in now] == ["running", "waiting"]
+    by = f"process {record['pid']} on {record['host']} trains {first.name}; this command"
+    assert local._helping(study, now[:1], waits=False) == f"{by} helps with the other runs, and ends when all are done"
+    assert local._helping(study, now[:1], waits=True) == f"{by} waits for them, and ends when all of them are done"
+    attempt.end(0)
+
+
+def test_the_reason_of_a_failure_is_no_line_of_progress(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    progress = "fit-1: step 20/600, 3 min left, 1,234 tokens/s, training loss 3.1\n"
+    (tmp_path / "logs/worker-0.log").write_text(f"{progress}disk: no space\n{progress}\n")
+    assert local.last_log_line(Study(tmp_path)) == "disk: no space"
