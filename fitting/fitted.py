@@ -284,17 +284,20 @@ class Fit:
             )
         if plain.get("law") not in LAWS:
             raise PointsError(f"this fit is of the law {plain.get('law')!r}, which this version does not have")
+        if any(len(draw) != len(plain["params"]) for draw in plain["draws"]):
+            raise PointsError("this fit has draws of other parameters: fit again")
         for name in ("draws", "run_errors", "point_errors"):
             plain[name] = np.array(plain[name], dtype=float)
-        lost = [len(draw) for draw in plain["draws"] if len(draw) != len(plain["params"])]
         plain["draws"] = plain["draws"].reshape(len(plain["draws"]), -1 if len(plain["draws"]) else 0)
         plain["profiles"] = {name: Profile(**one) for name, one in plain["profiles"].items()}
         for one in plain["profiles"].values():
             object.__setattr__(one, "closed", tuple(one.closed))
         plain["reach"] = [(N, D) for N, D in plain.get("reach", [])]
         plain["ranges"] = {name: (low, high) for name, (low, high) in plain["ranges"].items()}
+        if foreign := plain.keys() - {f.name for f in fields(cls)}:
+            raise PointsError(f"this fit has keys of another version ({', '.join(map(repr, foreign))}): fit again")
         fitted = cls(**plain)
-        if lost or not fitted.params.keys() >= {one.name for one in fitted.equation.parameters}:
+        if not fitted.params.keys() >= {one.name for one in fitted.equation.parameters}:
             raise PointsError("this fit lacks parameters of its law: fit again")
         return fitted
 

@@ -31,6 +31,7 @@ from pipeline.study.fits import are_all_fitted
 from pipeline.study.folder import PlannedRun, StudyError, question_yaml
 from pipeline.study.status import ended_points, is_confirmed
 from training.corpora.documents import CorpusError
+from training.durable import read_text
 from training.run import Exit
 from training.spec import SpecError
 from training.stop import was_interrupted
@@ -200,7 +201,7 @@ class Step:
 
 def _is_planned(context: Context) -> bool:
     path = context.study.folder / "study.yaml"
-    return bool(context.plan) and path.exists() and path.read_text() == question_yaml(context.question)
+    return bool(context.plan) and path.exists() and read_text(path) == question_yaml(context.question)
 
 
 def _is_trained(context: Context) -> bool:

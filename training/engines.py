@@ -5,12 +5,15 @@ The name of an engine is an attention implementation of transformers, sdpa or ea
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
 import os
 import platform
 import shutil
+import struct
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -98,7 +101,14 @@ def build_engine(
     def one_graph(tokens: torch.Tensor) -> torch.Tensor:
         # Evaluations use the training graph: compiling a second one would take 15 s per shape.
         with torch.enable_grad():
-            return compiled(tokens)
+            try:
+                return compiled(tokens)
+            except Exception as error:
+                # Its compiler, or that of another process, was killed: compiled again, once what it left is gone.
+                if ".so" not in str(error):
+                    raise
+                drop_cut_libraries()
+                return compiled(tokens)
 
     return network, one_graph
 
@@ -131,6 +141,7 @@ def _prepare_compiler() -> None:
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     import torch._inductor.config as inductor  # takes two seconds, which engines without compilation need not spend
 
+    drop_cut_libraries()
     # Autocast's arguments are constants of the graph and so part of its key, but by default they keep the traced
     # forward and backward out of the cache: each process would spend half its start tracing them again.
     inductor.unsafe_marked_cacheable_functions.update(
@@ -138,6 +149,28 @@ def _prepare_compiler() -> None:
     )
     # Each shape is one cache entry of a compiled function; beyond the limit it would run without compilation.
     torch._dynamo.config.recompile_limit = 64
+
+
+def drop_cut_libraries() -> None:
+    """Remove the libraries that a killed compiler left in torch's cache: each later process would fail to load them."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir  # takes two seconds
+
+    if sys.platform == "linux":
+        for library in Path(cache_dir()).glob("**/*.so"):
+            with contextlib.suppress(OSError):
+                if not _is_whole(library):
+                    library.unlink()
+
+
+def _is_whole(library: Path) -> bool:
+    """Whether a library has all of its bytes: the table of its sections is at its end."""
+    with library.open("rb") as stream:
+        header = stream.read(64)
+        size = os.fstat(stream.fileno()).st_size
+    if len(header) < 64 or header[:4] != b"\x7fELF":
+        return False
+    start, entry, count = struct.unpack("<40xQ10xHH2x", header)
+    return size >= start + entry * count
 
 
 def _compiled_by_layer(blocks: list[torch.nn.Module]) -> Callable[..., torch.Tensor]:

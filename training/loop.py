@@ -27,9 +27,11 @@ from training.model import build_model, model_from_directory
 from training.objectives import Losses
 from training.schedule import learning_rates
 from training.spec import Execution, RunSpec
-from training.stop import StopRequestedError
+from training.stop import StopRequestedError, answer_signal, answering
 from training.telemetry import NonFiniteLossError, telemetry_of
 
+LONG_STEPS = 2**25
+"""Parameters above which a step may take seconds."""
 METRICS_MINUTES = 0.5
 """Minutes after which a line of metrics is written whatever the steps, so that a large model is seen to go on."""
 
@@ -102,7 +104,15 @@ def train(
     predictions = spec.objective.predictions(spec.sequence_length)
     telemetry = telemetry_of(spec, folder, group, log)
     gradient_norm, last_save, last_metrics = 0.0, time.monotonic(), time.monotonic()
+    # A gradient that was not finished is dropped; other processes and weights of domains have counted it.
+    alone = group.count == 1 and domains is None
+    at_once = partial(answering, at_once=alone)
     with contextlib.ExitStack() as at_end:
+        at_end.enter_context(answering(patient=not alone))
+        if alone and sum(value.numel() for value in devices.parameters.values()) > LONG_STEPS:
+            # Handlers of signals run between instructions of Python, and a backward pass may be one for a minute.
+            for value in devices.parameters.values():
+                at_end.callback(value.register_post_accumulate_grad_hook(lambda _: None).remove)
         at_end.callback(devices.release)
         writers = at_end.enter_context(group.apart()) if devices.sharded else ALONE
         writer = at_end.enter_context(StateWriter(folder, execution.keep_last, execution.kept_states, writers))
@@ -122,7 +132,7 @@ def train(
                     telemetry.waited(time.perf_counter() - wait_start)
                     local_loss = 0.0
                     for number, micro in enumerate(micros, start=1):
-                        with devices.accumulate(number == len(micros)):
+                        with devices.accumulate(number == len(micros)), at_once():
                             # Divided by the tokens of the step, so that the loss does not depend on micro-batches.
                             losses_of_micro = devices.losses(micro)
                             if domains is not None:
@@ -142,7 +152,8 @@ def train(
                     telemetry.read_loss()
                     lines = []
                     for corpus, windows in validation.items():
-                        result = evaluate(devices.evaluation, windows, predictions, micro_batch, check, group)
+                        with at_once():
+                            result = evaluate(devices.evaluation, windows, predictions, micro_batch, check, group)
                         if not math.isfinite(result.loss):
                             raise NonFiniteLossError(f"validation loss on {corpus} is {result.loss} at step {step}")
                         lines.append(_point(spec, step, corpus, result.loss, result.stderr, rates))
@@ -171,6 +182,7 @@ def train(
                         group.broadcast(writer.wait)
                     in_state, last_save = step, time.monotonic()
         except StopRequestedError:
+            answer_signal()
             if finished > in_state:
                 save_state(finished)
             group.broadcast(writer.wait)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import AttentionInterface
 from transformers.utils.logging import disable_progress_bar, get_verbosity, set_verbosity, set_verbosity_error
 
+from training.durable import read_json
 from training.spec import Architecture, SpecError
 
 # A progress bar per checkpoint would flood a worker's log.
@@ -138,7 +138,7 @@ def read_model_directory(path: str | Path) -> tuple[Architecture, str]:
     for file in [path / "config.json", *weights]:
         with open(file, "rb") as stream:
             hashlib.file_digest(stream, lambda: digest)
-    return json.loads((path / "config.json").read_text()), digest.hexdigest()
+    return read_json(path / "config.json"), digest.hexdigest()
 
 
 @contextlib.contextmanager

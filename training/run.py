@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from functools import partial
@@ -18,10 +18,10 @@ from training.attempt import Attempt, LeaseLostError, claim
 from training.corpora.documents import CorpusError
 from training.corpora.manifest import Manifest
 from training.devices.group import ALONE, Group, parallel_problem
-from training.durable import FileError, write_whole
+from training.durable import FileError, read_file, write_whole
 from training.loading import load_transformers
 from training.spec import Execution, RunSpec, SpecError
-from training.stop import StopRequest, StopRequestedError
+from training.stop import StopRequest, StopRequestedError, answering
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -193,20 +193,28 @@ def run_once(
         return None
     if run.attempt:
         claimed_as(run.attempt.number)
+
+    def at_once() -> AbstractContextManager[None]:
+        # Where others wait for this process it must not leave by itself.
+        return answering(at_once=group.count == 1)
+
     try:
-        with nullcontext(stop) if stop else StopRequest() as stop:
+        stopped = partial(run.end, Exit.RUN_ME_AGAIN, "asked to stop in the middle of a step or a measurement")
+        with nullcontext(stop) if stop else StopRequest() as stop, answering(last_act=stopped):
             if group.broadcast(partial(state_of, folder)) == "done":
                 return run.end(Exit.DONE, "was done already")
             group.broadcast(partial(write_whole, folder / "spec.yaml", yaml.safe_dump(spec.to_dict(), sort_keys=False)))
             parallel = execution.parallel
             if problem := parallel_problem(parallel, execution.engine, spec.global_batch, execution.micro_batch):
                 raise SpecError(problem)
-            chosen = group.broadcast(partial(choose_engine, spec, execution, folders.engines, tokens_ahead))
+            with at_once():
+                chosen = group.broadcast(partial(choose_engine, spec, execution, folders.engines, tokens_ahead))
             state = resumable_state(spec, folder) if group.first else None
             facts = {name: value for name, value in asdict(chosen).items() if value}
             facts |= {"parallel": parallel.kind, "processes": group.count, "threads": execution.threads}
             run.note(**facts | {"from_step": step_of(state) if state else 0, "precision": spec.precision})
-            network, losses, reference = build_run(spec, folders, chosen.engine, execution.threads, group)
+            with at_once():
+                network, losses, reference = build_run(spec, folders, chosen.engine, execution.threads, group)
             try:
                 train(
                     spec, folder, manifest=folders.manifest, start=folders.start, network=network, losses=losses,
@@ -217,7 +225,7 @@ def run_once(
                     drop_shared_engines()
             if run.attempt is not None:
                 # So that a file which loses lines later is not taken for the whole of the run.
-                points = (folder / "points.jsonl").read_bytes().count(b"\n")
+                points = read_file(folder / "points.jsonl").count(b"\n")
                 done = {"attempt": run.attempt.number, "steps": spec.steps, "points": points}
                 write_whole(folder / "DONE", json.dumps(done) + "\n")
                 drop_states(folder, execution.kept_states)

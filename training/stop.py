@@ -2,15 +2,92 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import os
 import signal
 import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+PATIENCE = 4.0
+"""Seconds in which a process answers a signal by itself, before `end_in_time` ends it."""
 _received: list[int] = []
+
+
+@dataclass
+class _Answer:
+    """How this process answers a signal."""
+
+    given: bool = False
+    """Whether the program has seen it, and saves or waits for those that do."""
+    patient: bool = False
+    """Whether it will be seen, however long that takes."""
+    at_once: bool = False
+    """Whether it raises in the main thread."""
+    last_act: Callable[[], object] = lambda: None
+    """Done before the process is ended."""
+
+
+_answer = _Answer()
+
+
+def end_in_time() -> None:
+    """From now on a signal that is not answered in time ends this process, with exit code 75.
+
+    Python runs handlers between two instructions of its main thread: one call may compile, read or multiply for
+    minutes. All files are whole after a kill, so they are after this.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+
+    def watch() -> None:
+        while os.read(reading, 1)[0] not in SIGNALS:
+            pass
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline or _answer.patient:
+            if _answer.given:
+                return
+            time.sleep(0.1)
+        _answer.last_act()
+        shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar has hidden the cursor
+        os.write(2, f"{shown}stopped in the middle of it; run the same command again to continue\n".encode())
+        os._exit(75)
+
+    # Not a Thread: `fitting.parallel` forks where it sees none, and this one holds no lock.
+    _thread.start_new_thread(watch, ())
+
+
+def answer_signal() -> None:
+    """Say that a signal was seen: what is left is to save, or to wait for processes that do."""
+    _answer.given = True
+
+
+@contextlib.contextmanager
+def answering(
+    *, at_once: bool = False, patient: bool = False, last_act: Callable[[], object] | None = None
+) -> Iterator[None]:
+    """How a signal is answered within the block.
+
+    Args:
+        at_once: it raises StopRequestedError in the main thread.
+        patient: it is not ended in time, as its answer is agreed on with other processes.
+        last_act: done before the process is ended in time.
+    """
+    before = (_answer.at_once, _answer.patient, _answer.last_act)
+    _answer.patient, _answer.last_act = patient or before[1], last_act or before[2]
+    _answer.at_once = at_once
+    try:
+        yield
+    finally:
+        _answer.at_once, _answer.patient, _answer.last_act = before
 
 
 def leave_on_signals(line: str) -> None:
@@ -41,6 +118,7 @@ def interrupt_on_signals() -> None:
 
 def ignore_signals() -> None:
     """From now on signals do nothing: the work is done, and its exit code is known."""
+    answer_signal()
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -50,8 +128,8 @@ def was_interrupted() -> bool:
     return bool(_received)
 
 
-class StopRequestedError(Exception):
-    """A stop was requested; the run saves its state and can be run again."""
+class StopRequestedError(BaseException):
+    """A stop was requested; the run saves its state and can be run again. No Exception: libraries wrap those."""
 
 
 class StopRequest:
@@ -79,7 +157,12 @@ class StopRequest:
     @property
     def requested(self) -> bool:
         """Whether a stop was requested."""
+        if self._received:
+            answer_signal()
         return self._received or (self._stop_file is not None and self._stop_file.exists())
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self._received = True
+        if _answer.at_once:
+            _answer.at_once = False
+            raise StopRequestedError

@@ -29,7 +29,7 @@ from pipeline.question.messages import ConfigError, describe_keys, one_line
 from pipeline.question.schema import Question
 from pipeline.study.collect import collect
 from pipeline.study.folder import IMPORTED, PlannedRun, Study, StudyError, question_yaml
-from training.durable import write_whole
+from training.durable import read_text, write_whole
 from training.evaluation_steps import EvaluationPolicy
 from training.run import Exit
 from training.schedule import Piece, learning_rates
@@ -181,7 +181,7 @@ def read_settings(words: Sequence[str]) -> tuple[ImportSettings, list[str], dict
     problems = update_settings(settings, [word for word in keys if word.startswith("runs=")], ImportSettings)
     if file := settings.runs:
         try:
-            content = OmegaConf.to_container(read_yaml(yaml_with_text_names(Path(file).read_text())))
+            content = OmegaConf.to_container(read_yaml(yaml_with_text_names(read_text(file))))
             assert isinstance(content, dict)
             of_run = {name: dict(facts) for name, facts in (content.pop("runs", None) or {}).items()}
             settings = OmegaConf.merge(settings, content)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
 
 from pipeline.cli.verb_table import HELP, HYDRA_OPTIONS, VERBS
-from training.stop import ignore_signals, interrupt_on_signals, leave_on_signals
+from training.stop import end_in_time, ignore_signals, interrupt_on_signals, leave_on_signals
 
 
 def main() -> None:
@@ -18,6 +18,7 @@ def main() -> None:
     # Read when numpy is loaded. A fit uses all cores by processes: threads of theirs would wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     leave_on_signals("stopped before anything was written")
+    end_in_time()
     # Imported objects stay alive: collecting garbage among them took a third of the time of `cptlaw plan`.
     gc.set_threshold(100_000, 20, 20)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ import pandas as pd
 
 from fitting import LAWS, problems
 from pipeline.question.messages import ConfigError, StudyError
+from training.durable import json_value, read_file, read_json
 from training.keys import MOST_STEPS
 
 UNITS = {
@@ -206,7 +206,7 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
             raise StudyError(f"{path}: {len(logs)} logs; allowed: {wanted}, or a table ({', '.join(TABLES)})")
         path = logs[0]
     try:
-        state = {} if _regular(path).suffix == ".wandb" else json.loads(path.read_bytes())
+        state = {} if _regular(path).suffix == ".wandb" else read_json(path)
         rows = list(wandb_rows(path)) if path.suffix == ".wandb" else state["log_history"]
         points = [
             {"step": _step(row), "corpus": losses[key], "loss": _loss(row, key)}
@@ -259,7 +259,7 @@ def wandb_rows(path: Path) -> Iterator[dict[str, Any]]:
     """
     from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
 
-    data, at, parts = path.read_bytes(), 7, b""
+    data, at, parts = read_file(path), 7, b""
     if data[:4] != b":W&B":
         raise ValueError("no wandb file")
     while at + 7 <= len(data):
@@ -277,7 +277,7 @@ def wandb_rows(path: Path) -> Iterator[dict[str, Any]]:
             record, parts = Record.FromString(parts), b""
             if record.WhichOneof("record_type") == "history":
                 items = record.history.item
-                yield {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
+                yield {item.key or "/".join(item.nested_key): json_value(item.value_json) for item in items}
 
 
 def _table(path: Path, columns: Mapping[str, str]) -> dict[str, RunLog]:

@@ -5,7 +5,6 @@ A wandb agent starts it as a program: python pipeline/cli/sweep.py key=value ...
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import os
 import signal
@@ -31,7 +30,7 @@ from pipeline.show.tracking.mirror import track_job
 from pipeline.steps import planned_now
 from pipeline.study.context import context_of
 from pipeline.study.folder import PlannedRun, Study, study_of
-from training.durable import read_lines_whole
+from training.durable import read_lines_whole, read_text, wait_for_lock
 from training.run import Exit
 from training.stop import SIGNALS
 
@@ -92,7 +91,7 @@ def carry_out(question: Question) -> float | None:
     study.folder.mkdir(parents=True, exist_ok=True)
     with (study.folder / "plan.lock").open("a") as lock:
         # Jobs of a sweep change the plan one after another.
-        fcntl.lockf(lock, fcntl.LOCK_EX)
+        wait_for_lock(lock, print)
         context = context_of(question)
         runs = planned_now(context, keep=True)
         own = {run.spec.hash for run in planned_now(context)}
@@ -106,7 +105,7 @@ def carry_out(question: Question) -> float | None:
     if code == Exit.CRASH:
         failed = next((run.name for run in runs_of_job if study.state(run) == "failed"), "")
         path = study.runs / failed / "FAILED"
-        raise JobError(f"{failed}: {path.read_text().strip() if path.exists() else last_log_line(study)}")
+        raise JobError(f"{failed}: {read_text(path).strip() if path.exists() else last_log_line(study)}")
     if code:
         sys.exit(code)
     return objective

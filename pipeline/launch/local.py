@@ -25,6 +25,7 @@ from pipeline.study.number_format import duration
 from pipeline.study.status import RunStatus, print_failed, statuses
 from training.attempt import attempts
 from training.run import Exit
+from training.stop import answer_signal
 
 ENDED = ("done", "failed")
 _LOG_SECONDS = 15.0
@@ -74,6 +75,7 @@ def train_locally(study: Study, question: Question, console: Console, only: Coll
         with _ProgressDisplay(rows, expected, console) as display:
             _watch(processes, start, read, display)
     except KeyboardInterrupt:
+        answer_signal()
         console.print("stopping: each run saves its state ...")
         for process in processes:
             process.terminate()

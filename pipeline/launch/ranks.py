@@ -13,7 +13,7 @@ from types import FrameType
 
 from training.run import Exit
 from training.spec import SpecError
-from training.stop import SIGNALS
+from training.stop import SIGNALS, answer_signal
 
 _GOOD = (Exit.DONE, Exit.RUN_ME_AGAIN)
 
@@ -61,6 +61,7 @@ def run_ranks(command: list[str], count: int, threads: int, grace: float = 10.0)
     def forward(number: int, frame: FrameType | None) -> None:
         nonlocal stopping
         stopping = True
+        answer_signal()
         for process in processes:
             process.send_signal(signal.SIGTERM)
 

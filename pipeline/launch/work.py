@@ -104,7 +104,7 @@ def work(
     by_name = {run.name: run for run in plan}
     selected = select_runs(study, plan, only)
     done_before = {run.spec.hash for run in selected if study.state(run) == "done"}
-    last_model = None
+    last_model, waited_for = None, None
     while not group.maximum(int(stop.requested)):
         names = group.broadcast(partial(next_runs, study, question, plan, selected, number, last_model))
         if isinstance(names, Exit):
@@ -123,7 +123,10 @@ def work(
                 last_model = run.model
                 break
         else:
-            # Other processes have every run that could start.
+            if group.first and names != waited_for:
+                named = f": {', '.join(names[:3])}" + ", ..." * (len(names) > 3) if names else ""
+                print(f"waiting for runs that other processes train{named}", file=sys.stderr, flush=True)
+            waited_for = names
             time.sleep(0.5)
     return Exit.RUN_ME_AGAIN
 

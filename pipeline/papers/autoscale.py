@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
 
@@ -13,6 +12,7 @@ from fitting import PointsError
 from pipeline.goals.weights.artifacts import WeightsConfirmation
 from pipeline.papers.table import PaperStudy, StudyReader, Table
 from pipeline.papers.verdict import HOLDS, IN_ORDER, NOT_HERE, UNKNOWN
+from training.durable import read_json
 
 METHODS = {
     "AutoScale": "autoscale",
@@ -183,7 +183,7 @@ def _read(source: PaperStudy) -> Weighed:
         for run in row.runs:
             files = (source.study.runs / run / "tasks").glob("step-*.json")
             last = max(files, key=lambda file: int(file.stem.removeprefix("step-")), default=None)
-            for task, metrics in (json.loads(last.read_text())["results"] if last else {}).items():
+            for task, metrics in (read_json(last)["results"] if last else {}).items():
                 if "acc" in metrics:
                     results.setdefault(row.method, {}).setdefault(task, []).append(metrics["acc"])
     return Weighed(comparison, tuple(source.question.weights.given), results)

@@ -311,7 +311,7 @@ def _limited() -> Iterator[None]:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, 4 * HANG)
+    signal.setitimer(signal.ITIMER_REAL, 12 * HANG)
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,22 @@ def test_compiled_engines_attend_within_documents_alone(engine, base):
 def test_two_processes_of_compiled_code_give_the_losses_of_one(apart, manifest, base):
     assert all_done(together(_of_two, apart, base / "ddp", manifest.folder, "eager-compiled"))
     assert losses_of(base / "ddp") == pytest.approx(losses_of(base / "eager"), abs=1e-5)
+
+
+def _cached(spec: RunSpec, folder: Path, manifest: Path, cache: Path) -> None:
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)
+    _train(ALONE, spec, folder, manifest, "eager-compiled")
+
+
+def test_what_a_killed_compiler_left_is_compiled_again(apart, manifest, tmp_path):
+    assert in_process(_cached, apart, tmp_path / "before", manifest.folder, tmp_path / "cache") == 0
+    libraries = [*(tmp_path / "cache").glob("**/*.so")]
+    assert libraries
+    for number, library in enumerate(libraries):
+        # Cut before and behind its first section: the first cannot be loaded, the second may end in a bus error.
+        os.truncate(library, [0, 40, library.stat().st_size // 2, library.stat().st_size - 1][number % 4])
+    assert in_process(_cached, apart, tmp_path / "after", manifest.folder, tmp_path / "cache") == 0
+    assert losses_of(tmp_path / "after") == losses_of(tmp_path / "before")
 
 
 def _choose(spec: RunSpec, folder: Path) -> None:

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import tiny_spec
+from tests.processes import FORKS
+from training.attempt import attempts
+from training.checkpoints.states import saved_states
+from training.run import Exit, RunFolders, run_once
+from training.spec import Execution
+from training.stop import end_in_time
 
 _SIGNALS_IN_SIGNALS = """
 import signal, sys
@@ -28,3 +42,55 @@ def test_a_signal_during_the_handler_of_another_does_not_block() -> None:
     # timeout, and lost what it had trained since its last state.
     command = [sys.executable, "-c", _SIGNALS_IN_SIGNALS]
     assert subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout == "True\n"
+
+
+IN_ONE_CALL = """
+import hashlib
+from training.stop import end_in_time, interrupt_on_signals
+end_in_time()
+interrupt_on_signals()
+print("now", flush=True)
+hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_in_a_call_of_minutes_is_obeyed_in_seconds(number: int) -> None:
+    process = subprocess.Popen([sys.executable, "-c", IN_ONE_CALL], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout
+    assert process.stdout.readline() == b"now\n"
+    time.sleep(0.5)  # until it is in the call
+    start = time.monotonic()
+    process.send_signal(number)
+    assert process.communicate(timeout=60)[1].endswith(b"run the same command again to continue\n")
+    assert process.returncode == 75
+    assert time.monotonic() - start < 6
+
+
+def _train(folder: Path, manifest, spec, engine: str) -> None:
+    end_in_time()
+    code = run_once(spec, RunFolders(folder, manifest, folder / "engines"), Execution(engine=engine))
+    os._exit(code or 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("engine", "steps"), [("auto", 0), ("eager", 1)])
+def test_a_signal_while_a_large_model_is_measured_or_trained(engine: str, steps: int, manifest, tmp_path) -> None:
+    sizes = {"hidden_size": 512, "num_hidden_layers": 12, "num_attention_heads": 8, "intermediate_size": 2048}
+    shape = {**tiny_spec().model, **sizes, "vocab_size": manifest.vocabulary, "max_position_embeddings": 512}
+    corpora = {name: corpus.fingerprint for name, corpus in manifest.corpora.items()}
+    spec = tiny_spec(model=shape, corpora=corpora, sequence_length=256, global_batch=64, validation_windows=1)
+    process = FORKS.Process(target=_train, args=(tmp_path, manifest, spec, engine))
+    process.start()
+    metrics = tmp_path / "metrics.jsonl"
+    while not (attempts(tmp_path) and (not steps or metrics.exists())):
+        time.sleep(0.1)
+    time.sleep(8)
+    start = time.monotonic()
+    process.terminate()
+    process.join()
+    assert process.exitcode == Exit.RUN_ME_AGAIN
+    # A state of this size is written in a second or two.
+    assert time.monotonic() - start < 10
+    assert attempts(tmp_path)[-1].get("exit_code") == Exit.RUN_ME_AGAIN
+    assert len(saved_states(tmp_path)) == bool(steps)

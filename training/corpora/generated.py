@@ -21,7 +21,7 @@ from training.corpora.language_model import model_fingerprint, start_token
 from training.corpora.reader import Documents, Reader, Row, Shard
 from training.corpora.source import Generation, Source
 from training.corpora.tokenizer import load_tokenizer
-from training.durable import read_lines_whole, write_whole
+from training.durable import read_json, read_lines_whole, write_whole
 
 # Increased when other rules of sampling give other text.
 _RULES = 1
@@ -168,10 +168,9 @@ def _remaining(tokens: int, speed: float, kept: Documents) -> str:
 def _note(folder: Path) -> dict[str, Any]:
     """What an earlier process noted in the folder: speed and threads; empty: nothing."""
     try:
-        note = json.loads((folder / _NOTE).read_bytes())
+        return read_json(folder / _NOTE)
     except (OSError, ValueError):
         return {}
-    return note if isinstance(note, dict) else {}
 
 
 def _file(folder: Path, number: int) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import json
 import os
 import re
 import shutil
@@ -36,7 +35,7 @@ from training.corpora.tokenizer import (
     tokenizer_fingerprint,
     train_tokenizer,
 )
-from training.durable import locked_folder
+from training.durable import locked_folder, read_json
 
 _SAMPLE_BYTES = 8_000_000
 # Reading this much takes seconds, and is announced.
@@ -297,7 +296,7 @@ def _holds_tokenizer(folder: Path) -> bool:
     with contextlib.suppress(ValueError):
         tokenizer_fingerprint(folder)
         for file in folder.glob("*.json"):
-            json.loads(file.read_bytes())
+            read_json(file)
         return True
     shutil.rmtree(folder, ignore_errors=True)
     return False

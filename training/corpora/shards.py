@@ -28,7 +28,7 @@ from training.corpora.source import Generation, Source
 from training.corpora.store_writer import Part, PartWriter, Tokenisation, part_totals, read_parts
 from training.corpora.tokenizer import Chunk, Encoder
 from training.devices.spawned import spawned_processes, started_quietly
-from training.durable import flush_folder, locked_folder, write_whole
+from training.durable import flush_folder, locked_folder, read_json, write_whole
 
 PART_BYTES = 1_000_000_000
 """Bytes of text in a part of a shard; few shards have more than one."""
@@ -84,8 +84,8 @@ class ShardedCorpus:
     @staticmethod
     def _plan(folder: Path) -> dict[str, Any]:
         try:
-            return {**json.loads((folder / "job.json").read_bytes())}
-        except (OSError, ValueError, TypeError) as error:
+            return read_json(folder / "job.json")
+        except (OSError, ValueError) as error:
             raise _no_plan(folder, error) from error
 
     @property

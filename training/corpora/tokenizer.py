@@ -108,6 +108,7 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> PreTrainedTokenizerFast:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        tokenizer("a")  # with a key of another type it loads, and ends here
     except Exception as error:  # what transformers raises here differs from version to version
         reason = str(error).strip().split("\n")[0]
         raise CorpusError(f"tokenizer: {folder} holds no tokenizer that transformers loads ({reason})") from error

@@ -13,7 +13,7 @@ import numpy as np
 from training.corpora.documents import CorpusError, json_hash, sampled
 from training.corpora.language_model import model_fingerprint, perplexities
 from training.corpora.reader import Bar, Reader
-from training.durable import write_whole
+from training.durable import read_json, write_whole
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def write_validation_set(
     made_of = {"source": source, "models": prints, **asdict(choice)}
     record_file = file.with_suffix(".json")
     if file.exists():
-        record = json.loads(record_file.read_bytes()) if record_file.exists() else {}
+        record = read_json(record_file) if record_file.exists() else {}
         if {key: record.get(key) for key in made_of} != made_of:
             raise CorpusError(
                 f"{file}: a validation set of another source, other models or another choice; remove it, or give "

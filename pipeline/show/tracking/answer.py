@@ -15,6 +15,7 @@ from pipeline.show.report.study_page import study_page
 from pipeline.show.tracking.runs import TrackedRun, marker, mode_of, open_run
 from pipeline.study.context import Context
 from pipeline.study.folder import Study
+from training.durable import read_file
 
 FILES = ("study.yaml", "plan.jsonl", "corpora.json", "points.parquet", "recommendation.json", "confirmation.json")
 
@@ -48,7 +49,7 @@ def answer_identity(study: Study) -> str | None:
     present = [path for path in files if path.is_file()]
     digest = hashlib.blake2b(study.folder.resolve().name.encode(), digest_size=6)
     for path in present:
-        digest.update(path.name.encode() + path.read_bytes())
+        digest.update(path.name.encode() + read_file(path))
     return f"fit-{digest.hexdigest()}" if present else None
 
 

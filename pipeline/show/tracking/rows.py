@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from training.attempt import AttemptRecord
-from training.durable import read_lines_whole
+from training.durable import json_value, read_file, read_lines_whole
 
 STEP = "step"
 """Axis of every curve; wandb's own step counts rows."""
@@ -94,8 +93,8 @@ def _lines(path: Path, offset: int = 0) -> list[Any]:
         return []
     if not offset:
         return read_lines_whole(path)
-    data = path.read_bytes()[offset:]
-    return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines() if line.strip()]
+    data = read_file(path)[offset:]
+    return [json_value(line) for line in data[: data.rfind(b"\n") + 1].splitlines() if line.strip()]
 
 
 def _has_step(line: Any) -> bool:

@@ -196,9 +196,9 @@ def test_damage_is_refused_in_one_clear_line(tmp_path):
         TokenStore.open(folder)
     meta = json.loads((folder / "meta.json").read_text())
     for content, message in (
-        (json.dumps(meta | {"schema": 99}), r"meta\.json: schema 99; this version reads schema 1"),
-        (json.dumps({key: value for key, value in meta.items() if key != "dtype"}), "fields are not those of schema 1"),
-        ("{", r"not the meta\.json of a token store"),
+        (json.dumps(meta | {"schema": 99}), r"meta\.json: schema 99; this version reads 1;"),
+        (json.dumps({key: value for key, value in meta.items() if key != "dtype"}), r"meta\.json: dtype: missing"),
+        ("{", r"meta\.json: not JSON"),
     ):
         (folder / "meta.json").write_text(content)
         with pytest.raises(CorpusError, match=message):
