@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,9 +14,6 @@ from fitting.uncertainty.bootstrap import with_errors
 from fitting.uncertainty.horizon import BEYOND, Reach, half_width, horizons
 from fitting.uncertainty.misfit import log_errors as errors_of
 from fitting.uncertainty.profile import Optimum, Profile, profile
-
-if TYPE_CHECKING:
-    from fitting.law_average import LawAverage
 
 SCHEMA = 3
 BY_PRIOR = 0.5
@@ -181,7 +177,9 @@ class Fit:
 
         It is 0 too where the frame has no D, and for a law whose residuals are not of the log loss.
         """
-        return half_widths_beyond(self, frame, "law", self.growth) if not self.scale else np.zeros(len(frame))
+        if self.scale:
+            return np.zeros(len(frame))
+        return half_widths_beyond(self.reach, self.metrics["log_rmse"], frame, "law", self.growth)
 
     def errors_at(self, frame: pd.DataFrame, log_errors: np.ndarray) -> np.ndarray:
         """Log errors (k, n) of the predictions at the rows: `log_errors` (k,) at each."""
@@ -307,16 +305,17 @@ UNSAVED = ("residuals", "optimum", "schedules", "own_law")
 
 
 def half_widths_beyond(
-    fit: "Fit | LawAverage", frame: pd.DataFrame, kind: str, growth: Sequence[float] = ()
+    reach: Reach, log_rmse: float, frame: pd.DataFrame, kind: str, growth: Sequence[float] = ()
 ) -> np.ndarray:
-    """`Fit.half_width_beyond` of a fit or an average; `kind` and `growth` as in `uncertainty.horizon.half_width`."""
-    if not fit.reach or "D" not in frame:
+    """`Fit.half_width_beyond` of a fit or an average by its `reach` and residuals; `kind` and `growth` as in
+    `uncertainty.horizon.half_width`."""
+    if not reach or "D" not in frame:
         return np.zeros(len(frame))
     # Without a size, that of the shortest runs: no horizon is nearer than it is.
-    shortest = min(fit.reach, key=lambda corner: corner[1])[0]
+    shortest = min(reach, key=lambda corner: corner[1])[0]
     sizes = frame["N"].to_numpy(float) if "N" in frame else np.full(len(frame), shortest)
-    ahead = horizons(fit.reach, sizes, frame["D"].to_numpy(float))
-    return np.where(ahead > BEYOND, half_width(ahead, growth, fit.metrics["log_rmse"], kind), 0.0)
+    ahead = horizons(reach, sizes, frame["D"].to_numpy(float))
+    return np.where(ahead > BEYOND, half_width(ahead, growth, log_rmse, kind), 0.0)
 
 
 def interval_of(

@@ -137,7 +137,7 @@ class LawAverage:
             raise PointsError("the interval of an average needs log_errors: the log errors of held-out predictions")
         kind = AVERAGE if len(self.fits) > 1 else "law"
         nearest = half_width(np.full(len(frame), NEAREST), self.growth, self.metrics["log_rmse"], kind)
-        half = np.maximum(nearest, half_widths_beyond(self, frame, kind, self.growth))
+        half = np.maximum(nearest, half_widths_beyond(self.reach, self.metrics["log_rmse"], frame, kind, self.growth))
         errors = np.stack([self._widened(logs[:, [i]], errors_of(one))[:, 0] for i, one in enumerate(half)], axis=1)
         return interval_of(np.exp(self._weights @ logs), errors, level)
 

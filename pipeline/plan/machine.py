@@ -17,9 +17,9 @@ from pipeline.question.schema import Question
 from pipeline.study.artifacts import Machine, Speed
 from pipeline.study.context import Context
 from pipeline.study.folder import StudyError
-from training.devices.spawned import spawned_processes, started_quietly
 from training.parameters import model_size
 from training.spec import Initial, RunSpec
+from training.stop import spawned_processes, started_quietly
 
 SECONDS = 20.0
 """What measuring a machine takes, about, beside building the models."""

@@ -329,7 +329,7 @@ def prediction_errors(
     root = float(np.sqrt(np.mean(missed**2)))
     growth = [root / np.log(HELD_OUT_HORIZON[known]) ** POWER] if known in HELD_OUT_HORIZON else []
     at = pd.DataFrame({"N": [N], "D": [D]})
-    beyond = half_widths_beyond(fit, at, AVERAGE if len(laws) > 1 else "law", growth)
+    beyond = half_widths_beyond(fit.reach, fit.metrics["log_rmse"], at, AVERAGE if len(laws) > 1 else "law", growth)
     return log_errors(max(half, float(beyond[0])))
 
 

@@ -27,8 +27,8 @@ from training.corpora.readers import open_reader
 from training.corpora.source import Generation, Source
 from training.corpora.store_writer import Part, PartWriter, Tokenisation, part_totals, read_parts
 from training.corpora.tokenizer import Chunk, Encoder
-from training.devices.spawned import spawned_processes, started_quietly
 from training.durable import flush_folder, locked_folder, read_json, write_whole
+from training.stop import spawned_processes, started_quietly
 
 PART_BYTES = 1_000_000_000
 """Bytes of text in a part of a shard; few shards have more than one."""

@@ -16,8 +16,8 @@ import numpy as np
 
 from training.corpora.documents import CorpusError, json_hash
 from training.corpora.near_duplicates import KEPT, Screen
-from training.devices.spawned import environment
 from training.durable import FileError, read_json, whole_folder, write_whole
+from training.stop import environment
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
