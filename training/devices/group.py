@@ -157,6 +157,8 @@ def parallel_problem(parallel: Parallel, engine: str, global_batch: int, micro_b
     kind, processes = parallel.kind, parallel.processes
     if kind == "single" and processes > 1:
         return f"parallel.processes: {processes} with parallel.kind=single; allowed: 1"
+    if processes < 1:
+        return None  # What the key allows says so.
     if global_batch % processes:
         return f"parallel.processes: {processes} does not divide global_batch {global_batch}; allowed: a divisor of it"
     local_batch = global_batch // processes

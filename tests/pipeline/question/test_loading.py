@@ -153,6 +153,7 @@ OUT_OF_RANGE = {
     "optimizer.beta2=1.0": "0 or more, below 1",
     "optimizer.clip=nan": "0 to 1,000,000,000",
     "launcher.threads=0": "1 to 10,000",
+    "parallel.processes=0": "1 to 100,000",
     "launcher.workers=-2": "0 to 10,000",
     "tracking.every=0.0": "above 0, below 86400, seconds",
     "law.dcpt.min_ratio=1.5": "0 to 1",
