@@ -19,7 +19,7 @@ from fitting import LAWS, Fit, PointsError, advise, compare, fit, try_out
 from fitting.cross_validation import SPLITS
 from fitting.points import law_named
 from fitting.schedule import LAMBDA
-from pipeline.cli.points_file import all_problems, assumptions, by_corpus, read_table, renamed
+from pipeline.cli.points_file import all_problems, assumptions, by_corpus, perplexity_question, read_table, renamed
 from pipeline.cli.words import print_line, update_settings
 from pipeline.question.messages import ConfigError, describe_keys, key_table
 from training.durable import write_whole
@@ -55,7 +55,7 @@ class TableFit:
     law: Any = field(default_factory=list)
     """Law to fit, or a list of them to choose from."""
     columns: dict[str, str] = field(default_factory=dict)
-    """Column that a law reads -> column of the file, which may be scaled: {D: tokens / 1e9, r: percent / 100}."""
+    """Column that a law reads -> column of the file, which may be scaled: {D: tokens / 1e9, loss: log perplexity}."""
     corpus: str | None = None
     """Validation corpus to fit, a value of the column corpus; null: each one separately."""
     every: int = 1
@@ -99,6 +99,8 @@ def carry_out(arguments: Sequence[str], console: Console, print_json: Callable[[
         minutes = f"a fit of more than {MANY_ROWS:,} rows may take minutes a law, and 1 GB a million rows"
         print_line(console, f"  {minutes}; every={settings.every * -(-len(table) // MANY_ROWS)} fits fewer of each run")
     for line in assumptions(table, parts, settings.law, settings.unknown):
+        print_line(console, f"  {line}")
+    if line := perplexity_question(table["loss"], settings.columns.get("loss", "loss")):
         print_line(console, f"  {line}")
     fits = {corpus: _fit_corpus(corpus, points, settings, console) for corpus, points in parts.items()}
     if print_json:

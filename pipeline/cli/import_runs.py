@@ -8,7 +8,7 @@ import json
 import math
 import re
 import shutil
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -21,7 +21,7 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from pipeline.cli.points_file import MOST_STEPS, RunLog, constants, read_logs
+from pipeline.cli.points_file import MOST_STEPS, RunLog, constants, join_logs, perplexity_question, read_logs
 from pipeline.cli.words import names_and_keys, print_line, update_settings, yaml_with_text_names
 from pipeline.goals.registry import question_of_study, read_question
 from pipeline.question.loading import read_yaml
@@ -96,7 +96,8 @@ HELP = f"""usage: cptlaw import FILE... name=STUDY [runs=FACTS.yaml] [key=value 
   FILE  trainer_state.json or a folder with one, a wandb offline run folder, a .csv, .parquet or .jsonl table with
         step, corpus and loss, and run where it has several
 
-A second import of a run (same name in a table, wandb id or Trainer folder; same model_name and seed) replaces it.
+A second import of a run (same name in a table, wandb id or Trainer folder; same model_name and seed) replaces it. A
+run that was resumed is read from all its folders: give them together.
 
 {"".join(f"  {key:16} {note}{chr(10)}" for key, note in NOTES.items())}
 Other keys are those of a question, like law=[transfer-anchored] or goal.tolerance=0.05.
@@ -124,22 +125,27 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         raise ConfigError(["cptlaw import: no file; allowed: one or more, see cptlaw import --help"])
     both = (settings.general, settings.domain)
     losses = settings.losses or {key: name for name in both for key in (f"eval_{name}_loss", f"eval/{name}_loss")}
-    runs, tables, problems = [], {}, []
+    parts: dict[tuple[str, ...], list[tuple[str, str, RunLog]]] = defaultdict(list)
     for file in files:
         for name, log in read_logs(Path(file), losses, settings.columns).items():
-            label = f"{file}: {name}" if name else file
-            try:
-                facts = facts_of(label, settings, log.points, of_run.get(name) or of_run.get(file) or {})
-                run = imported_run(label, name or file, facts, settings, log)
-            except ConfigError as error:
-                problems += error.lines
-                continue
-            runs.append(run)
-            tables[run.name] = with_loss_before(log.points, facts, run.spec)
+            # A run that was resumed has several logs; the runs of a table have one each.
+            key = (file, name) if name else (log.source, repr(of_run.get(file)))
+            parts[key].append((file, name, log))
+    runs, tables, problems = [], {}, []
+    for logs in parts.values():
+        file, name, _ = logs[0]
+        label = f"{file}: {name}" if name else ", ".join(dict.fromkeys(file for file, _, _ in logs))
+        log = join_logs(log for _, _, log in logs)
+        try:
+            facts = facts_of(label, settings, log.points, of_run.get(name) or of_run.get(file) or {})
+            runs.append(imported_run(label, name or file, facts, settings, log))
+            tables[runs[-1].name] = with_loss_before(log.points, facts, runs[-1].spec)
+        except ConfigError as error:
+            problems += error.lines
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     if twice := [key for key, count in Counter(map(_identity, runs)).items() if count > 1]:
-        remedy = "give the longer one alone; give different runs a seed or a model_name each"
+        remedy = "give one alone, or the same facts for both; give different runs a seed or a model_name each"
         raise ConfigError([f"{source}: two logs of one run; {remedy}" for source, _, _ in twice])
     study = Study(Path(settings.studies) / settings.name)
     known = study.read_plan() if study.plan_file.exists() else []
@@ -160,9 +166,12 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     if replaced:
         names = ", ".join(run.source for run in replaced[:5]) + ", ..." * (len(replaced) > 5)
         print_line(console, f"replaced {len(replaced)} runs that were imported before: {names}")
+    loss = settings.columns.get("loss", " ".join(settings.losses) or "loss")
+    if line := perplexity_question(points["loss"], loss):
+        print_line(console, line)
     verb = "confirm" if all(run.role == "confirm" for run in runs) else "fit"
     line = f"{len(points):,} points of {points['run'].nunique()} runs in {study.folder}; next: cptlaw {verb}"
-    console.print(f"{line} {study.folder}", highlight=False, soft_wrap=True)
+    print_line(console, f"{line} {study.folder}")
     return Exit.DONE
 
 

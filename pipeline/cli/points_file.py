@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fitting import LAWS, problems
+from fitting.points import mixture_columns
 from pipeline.question.messages import ConfigError, StudyError
 from training.durable import json_value, read_file, read_json
 from training.keys import MOST_STEPS
@@ -22,7 +23,8 @@ UNITS = {
     "D": "billions of tokens",
     "r": "ratio of the corpus in the mixture, 0 to 1",
     "rho": "ratio of the corpus in pre-training, 0 to 1",
-    "loss": "nats per token (bits or perplexities would go unnoticed)",
+    "loss": "nats per token (bits would go unnoticed)",
+    "mixture": "ratio of the corpus in the training tokens, 0 to 1",
     "loss_before": "nats per token, before the run",
     "s1": "summed learning rate of the run so far",
     "s2": "annealing area of the run so far",
@@ -57,6 +59,8 @@ TABLES: dict[str, Callable[[Path, list[str]], pd.DataFrame]] = {
 """Suffix of a table -> what reads it, with the columns that hold names."""
 OPTIONAL = ("learning_rate", "loss_stderr")
 """Columns of a table of losses that may be empty in some rows."""
+_HIGH_LOSS = 20
+"""Nats per token; a model that knows nothing has 12.4 with 250,000 tokens."""
 _SCALED = re.compile(r"(?P<column>.+?)\s*(?P<sign>[/*])\s*(?P<number>[-+.\deE]+)\s*$")
 
 
@@ -100,23 +104,37 @@ def renamed(table: pd.DataFrame, columns: Mapping[str, str]) -> tuple[pd.DataFra
     new, notes, mistakes = {}, [], []
     for name, source in columns.items():
         scaled = None if source in table.columns else _SCALED.fullmatch(source)
-        column = scaled["column"] if scaled else source
+        logarithm = None if source in table.columns else re.fullmatch(r"log (.+)", source)
+        column = scaled["column"] if scaled else logarithm[1] if logarithm else source
         factor = pd.to_numeric(scaled["number"], errors="coerce") if scaled else 1.0
         if column not in table.columns:
             allowed = ", ".join(map(str, table.columns))
             mistakes.append(f"columns.{name}: {column!r} is not in the file; allowed: {allowed}")
         elif not np.isfinite(factor) or factor == 0:
-            allowed = f"a column, or one over or times a number, like {column} / 1e9"
+            allowed = f"a column, log COLUMN, or one over or times a number, like {column} / 1e9"
             mistakes.append(f"columns.{name}: {source!r}; allowed: {allowed}")
-        elif scaled and not pd.api.types.is_numeric_dtype(table[column]):
+        elif (scaled or logarithm) and not pd.api.types.is_numeric_dtype(table[column]):
             mistakes.append(f"columns.{name}: {column!r} holds text, which cannot be scaled")
         else:
             scales = {"/": table[column].div, "*": table[column].mul}
             new[name] = scales[scaled["sign"]](factor) if scaled else table[column]
+            if logarithm:
+                new[name] = np.log(table[column].where(table[column] > 0))
             notes.append(f"{name} is {source}")
     if mistakes:
         raise ConfigError(mistakes)
     return table.assign(**new), notes
+
+
+def perplexity_question(losses: pd.Series, source: str) -> str:
+    """The question whether values are perplexities, by their size and the name that they have in the file; '': no."""
+    if re.search(r"ppl|perplex", source.lower()) and not source.startswith("log "):
+        reason = f"its column is {source}"
+    elif losses.max() > _HIGH_LOSS:
+        reason = f"{losses.max():.4g} is above {_HIGH_LOSS}, more than a model without training has"
+    else:
+        return ""
+    return f"loss: perplexities? {reason}; if so, give their logarithm: columns='{{loss: log {source}}}'"
 
 
 def by_corpus(points: pd.DataFrame, corpus: str | None) -> dict[str, pd.DataFrame]:
@@ -145,6 +163,7 @@ def all_problems(
             of_law = f"{law} on {corpus}" if corpus else law
             for line in problems(points, law, fix=fix, unknown=unknown):
                 hint = "; name it with columns=" if line.startswith("missing column") else ""
+                hint += " Perplexities: columns='{loss: log COLUMN}'" * line.startswith("loss = ")
                 whose.setdefault(line + hint, []).append(of_law)
     everyone = len(laws) * len(parts)
     return [line if len(named) == everyone else f"{', '.join(named)}: {line}" for line, named in whose.items()]
@@ -154,12 +173,13 @@ def assumptions(
     points: pd.DataFrame, parts: Mapping[str, pd.DataFrame], laws: Iterable[str], unknown: Iterable[str]
 ) -> list[str]:
     """A line for each assumption about the file."""
-    reads = [name for law in laws for name in LAWS[law].columns if name not in unknown]
+    of_laws = [mixture_columns(points) if LAWS[law].for_corpora else LAWS[law].columns for law in laws]
+    reads = [name for columns in of_laws for name in columns if name not in unknown]
     lines = []
     for name in dict.fromkeys([*reads, "loss"]):
         values = np.concatenate([part[name].to_numpy(float) for part in parts.values()])
         between = f"{values.min():.4g} to {values.max():.4g}" if values.min() < values.max() else f"{values.min():.4g}"
-        lines.append(f"{name}: {between}, taken as {UNITS.get(name, 'it is')}")
+        lines.append(f"{name}: {between}, taken as {UNITS.get(name.split('.')[0], 'it is')}")
     if "run" in points:
         lines.append(f"run: {points['run'].nunique()} runs; errors within a run are taken as correlated")
     else:
@@ -185,6 +205,8 @@ class RunLog:
     """Length of the learning-rate schedule, where it is logged."""
     source: str = ""
     """Names the run, whichever of its logs this is."""
+    begun: str = ""
+    """Date and time in the name of wandb's folder."""
 
 
 def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str]) -> dict[str, RunLog]:
@@ -227,7 +249,20 @@ def read_logs(path: Path, losses: Mapping[str, str], columns: Mapping[str, str])
         raise StudyError(f"{path}: none of {', '.join(losses)} in its log; {keys}")
     # A Trainer that was resumed logs a step twice; the later one counts.
     table = pd.DataFrame(points).drop_duplicates(["step", "corpus"], keep="last")
-    return {"": RunLog(table, rates, steps, _name_of_log(path))}
+    begun = re.search(r"run-(\d{8}_\d{6})-", path.resolve().parent.name)
+    return {"": RunLog(table, rates, steps, _name_of_log(path), begun[1] if begun else "")}
+
+
+def join_logs(logs: Iterable[RunLog]) -> RunLog:
+    """The log of a run that was resumed: of each corpus, a later log counts from its first step on."""
+    first, *rest = sorted(logs, key=lambda log: (log.begun, log.points["step"].max()))
+    points, rates, steps = first.points, first.rates, first.steps
+    for log in rest:
+        begin = points["corpus"].map(log.points.groupby("corpus")["step"].min())
+        points = pd.concat([points[~(points["step"] >= begin)], log.points], ignore_index=True)
+        rates = {step: rate for step, rate in rates.items() if step < min(log.rates, default=np.inf)} | log.rates
+        steps = log.steps or steps
+    return RunLog(points, rates, steps, first.source)
 
 
 def _step(row: Mapping[str, Any]) -> int:

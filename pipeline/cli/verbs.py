@@ -43,7 +43,7 @@ from pipeline.steps import (
     steps_between,
 )
 from pipeline.study.context import Context, context_of
-from pipeline.study.folder import Study, StudyError, keep_overrides, study_of
+from pipeline.study.folder import IMPORTED, Study, StudyError, keep_overrides, study_of
 from pipeline.study.status import MOST, status_table, statuses
 from training.corpora.documents import CorpusError
 from training.run import Exit
@@ -51,6 +51,8 @@ from training.spec import SpecError
 
 _KEEPING = ("fit", "recommend", "confirm")
 """Verbs whose overrides of laws, goal, bootstrap, confirmation and design are kept in the study."""
+_TRAINING = ("prepare", "plan", "train", "refine", "continue")
+"""Verbs of the way to runs that are trained here."""
 _STUDY_KEYS = {"experiment", "name", "points", "tables.points", "corpora"}
 """Keys that name the study of `cptlaw tables`."""
 
@@ -80,6 +82,10 @@ def run_words(
         console.print("next: open tables.html in the folder of each study")
         return code
     question = _question(verb, words)
+    if question.model.path == IMPORTED and verb in _TRAINING:
+        folder = study_of(question).folder
+        add = f"cptlaw import LOG name={question.name} studies={question.studies} adds runs"
+        raise StudyError(f"{folder}: its runs were imported, {verb} cannot train more; {add}, cptlaw fit {folder} fits")
     loaded()
     code = Exit.DONE if verb == "status" and print_json else carry_out(verb, question, console)
     # Not before: a command that was refused leaves the question as it was.

@@ -23,8 +23,14 @@ MOST = 8
 
 
 def write_plan(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
-    """Freeze the question and its runs in the study's folder; returns a line on what of the question before changes."""
+    """Freeze the question and its runs in the study's folder; returns a line on what of the question before changes.
+
+    Raises:
+        StudyError: runs were imported into it.
+    """
     study = context.study
+    if any(run.imported for run in context.plan):
+        raise StudyError(f"{study.folder}: its runs were imported, and would be lost; plan under another name=")
     study.folder.mkdir(parents=True, exist_ok=True)
     lines = list(_changes(context, runs))
     write_whole(study.folder / "study.yaml", question_yaml(context.question))

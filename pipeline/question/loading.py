@@ -153,6 +153,9 @@ def load_question(
         stored = OmegaConf.merge(OmegaConf.structured(Question), read_yaml(text))
     except (OmegaConfBaseException, YAMLError, ValueError, OSError, RecursionError) as error:
         raise ConfigError([f"{path}: cannot be read as a question ({one_line(error)}); plan again"]) from None
+    # As in conf/config.yaml, where the runs for the fit have these of the target.
+    followed = [key for key in ("global_batch", "sequence_length") if stored.continual[key] == stored.target[key]]
+    followed = [key for key in followed if not any(f"continual.{key}=" in word for word in overrides)]
     words, lines = hydra_words(overrides)
     for word in words:
         try:
@@ -161,6 +164,7 @@ def load_question(
             lines += _word_problems(word, error)
     if lines:
         raise ConfigError(lines)
+    stored.continual.update({key: stored.target[key] for key in followed})
     return checked(stored, goal_problems) if again else _question(stored)
 
 

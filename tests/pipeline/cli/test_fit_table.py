@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -144,7 +146,7 @@ def test_wrong_points_are_told_all_at_once_with_the_line_of_the_file(file: Path,
         "D = 2.62144e+10 looks like raw tokens: give billions (divide by 1e9)",
         "dcpt: column r is not finite in 1 of 136 points (first: row 9): leave them out",
         "loss = 3e+09 (row 5) is not a mean in nats per token, where blind guessing among 250,000 tokens has 12.4: is "
-        "it a sum, or another column?",
+        "it a sum, or another column? Perplexities: columns='{loss: log COLUMN}'",
         "run 2, step 80000 is there twice (rows 13 and 137; 1 points in all): keep one of each, or give every run a "
         "name of its own",
     ]
@@ -189,6 +191,26 @@ def test_a_file_that_cannot_be_read_is_input_missing(name, content, said, tmp_pa
     (line,) = printed(capsys, 3, f"points={tmp_path / name}", "law=dcpt")
     assert line.startswith(f"points: {tmp_path / name} ")
     assert said in line
+
+
+def test_a_law_of_all_corpora_reads_the_columns_that_the_table_has(tmp_path: Path, capsys) -> None:
+    weights = [(0.5, 0.3), (0.2, 0.5), (0.1, 0.1), (0.8, 0.1), (0.3, 0.3), (0.6, 0.2), (0.3, 0.6)]
+    rows = [{"web": one, "code": two, "rest": 1 - one - two, "loss": 1 + math.exp(one - two)} for one, two in weights]
+    pd.DataFrame(rows).to_csv(tmp_path / "mix.csv", index=False)
+    columns = "columns={mixture.web: web, mixture.code: code, mixture.rest: rest}"
+    lines = printed(capsys, 0, f"points={tmp_path / 'mix.csv'}", "law=data-mixing", columns, "bootstrap=0")
+    assert "  mixture.code: 0.1 to 0.6, taken as ratio of the corpus in the training tokens, 0 to 1" in lines
+    assert any("t.code" in line and "-1" in line for line in lines)
+
+
+def test_perplexities_are_asked_about(points: pd.DataFrame, tmp_path: Path, capsys) -> None:
+    points.assign(val_ppl=np.exp(points["loss"])).drop(columns="loss").to_csv(tmp_path / "ppl.csv", index=False)
+    given = [f"points={tmp_path / 'ppl.csv'}", "law=dcpt", "bootstrap=0"]
+    lines = printed(capsys, 0, *given, "columns={loss: val_ppl}")
+    assert any(line.startswith("  loss: perplexities? its column is val_ppl; if so,") for line in lines)
+    lines = printed(capsys, 0, *given, "columns={loss: log val_ppl}")
+    assert not any("perplexities?" in line for line in lines)
+    assert f"  loss: {points['loss'].min():.4g} to {points['loss'].max():.4g}, taken as" in "\n".join(lines)
 
 
 def test_help_teaches_it(capsys) -> None:

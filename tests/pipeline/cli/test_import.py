@@ -18,9 +18,11 @@ import pytest
 from fitting import areas
 from pipeline.cli.main import run
 from pipeline.goals.registry import question_of_study
+from pipeline.plan.write import write_plan
 from pipeline.study.artifacts import Confirmation, Recommendation
 from pipeline.study.collect import read_points
-from pipeline.study.folder import Study
+from pipeline.study.context import context_of
+from pipeline.study.folder import Study, StudyError
 from tests.pipeline.small import refused
 from training.schedule import Piece, learning_rates
 
@@ -123,7 +125,7 @@ def test_a_run_at_the_answer_confirms_it(
 
     export = ["export", str(study.folder), "format=trl"]
     assert "whose steps have 2,048 tokens; give it and the sequences" in refused(export, capsys, 2)
-    assert run([*export, "sequence_length=256", "target.global_batch=8", "continual.global_batch=8"]) == 0
+    assert run([*export, "sequence_length=256", "target.global_batch=8"]) == 0
     said = capsys.readouterr()
     assert "max_length: 256" in said.out
     assert "optimizer and precision of the imported runs" in said.err
@@ -166,22 +168,31 @@ def test_a_table_with_several_runs_gives_the_same_points(states: Mapping[float, 
     pd.testing.assert_frame_equal(one, two)
 
 
-def test_an_offline_run_of_wandb_is_read(tmp_path: Path) -> None:
-    logged = [
-        {"train/global_step": step, **{f"eval/{c}_loss": v for c, v in losses(0.5, step).items()}} for step in STEPS
-    ]
+def test_an_offline_run_of_wandb_is_read_from_all_its_folders(tmp_path: Path) -> None:
+    def rows(*steps: int, shift: float = 0.0) -> list[dict[str, float]]:
+        named = {step: {f"eval/{c}_loss": v + shift for c, v in losses(0.5, step).items()} for step in steps}
+        return [{"train/global_step": step, **measured} for step, measured in named.items()]
+
+    # It died after step 20, and went on from a checkpoint of step 15.
+    logged = [rows(10, 20, 25, shift=0.1), rows(20, 30, 40)]
     script = (
-        "import sys, json, wandb\n"
-        "run = wandb.init(mode='offline', dir=sys.argv[1], project='p', settings=wandb.Settings(silent=True))\n"
-        "for row in json.loads(sys.argv[2]): run.log(row)\n"
-        "run.finish()\n"
+        "import sys, json, time, wandb\n"
+        "for rows in json.loads(sys.argv[2]):\n"
+        "    silent = wandb.Settings(silent=True)\n"
+        "    run = wandb.init(mode='offline', id='x', dir=sys.argv[1], project='p', settings=silent)\n"
+        "    for row in rows: run.log(row)\n"
+        "    run.finish()\n"
+        "    time.sleep(1.1)  # A folder is named by its second.\n"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path), json.dumps(logged)], check=True, timeout=120)
-    (folder,) = (tmp_path / "wandb").glob("offline-run-*")
-    table = imported(tmp_path, str(folder), "domain_ratio=0.5", *LOSS_BEFORE)
+    folders = sorted(map(str, (tmp_path / "wandb").glob("offline-run-*")), reverse=True)
+    assert len(folders) == 2
+    table = imported(tmp_path, *folders, "domain_ratio=0.5", *LOSS_BEFORE)
+    assert sources(tmp_path) == ["wandb x"]
     measured = table[table["step"] > 0].pivot(index="step", columns="corpus", values="loss")
-    wanted = pd.DataFrame([losses(0.5, step) for step in STEPS], index=STEPS)
-    np.testing.assert_allclose(measured[["general", "domain"]].to_numpy(), wanted.to_numpy(), rtol=1e-12)
+    wanted = [losses(0.5, step) for step in STEPS]
+    wanted[0] = {corpus: loss + 0.1 for corpus, loss in wanted[0].items()}
+    np.testing.assert_allclose(measured[["general", "domain"]], pd.DataFrame(wanted, index=STEPS), rtol=1e-12)
 
 
 def test_what_is_missing_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -315,7 +326,32 @@ def test_a_second_import_of_a_run_replaces_it(tmp_path: Path, capsys: pytest.Cap
     assert sources(tmp_path)[-1] == str(tmp_path / "log")
     shutil.copytree(longer, tmp_path / "log" / "checkpoint-60")
     both = [str(tmp_path / "log" / f"checkpoint-{step}") for step in (50, 60)]
-    assert "log: two logs of one run" in refused(["import", *words(tmp_path, *both, *given)], capsys, 2)
+    again = imported(tmp_path, *both, *given)
+    pd.testing.assert_frame_equal(points.drop(columns="run"), again.drop(columns="run"))
+    table_file(tmp_path / "a.csv", ("a",))
+    tables = [str(tmp_path / name) for name in ("a.csv", "corrected.csv")]
+    assert "a: two logs of one run; give one alone" in refused(["import", *words(tmp_path, *tables)], capsys, 2)
+
+
+@pytest.mark.parametrize("verb", ["prepare", "train", "refine", "continue"])
+def test_imported_runs_are_not_trained(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table_file(tmp_path / "t.csv")
+    imported(tmp_path, str(tmp_path / "t.csv"))
+    study = Study(tmp_path / "studies" / "elsewhere")
+    error = refused([verb, str(study.folder)], capsys, 3)
+    with pytest.raises(StudyError, match="its runs were imported, and would be lost; plan under another name="):
+        write_plan(context_of(question_of_study(study.folder, [])), [])
+    assert f": its runs were imported, {verb} cannot train more; cptlaw import LOG name=elsewhere" in error
+
+
+def test_perplexities_are_asked_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = pd.DataFrame(table_file(tmp_path / "t.csv"))
+    rows.assign(loss=np.exp(rows["loss"])).to_csv(tmp_path / "t.csv", index=False)
+    points = imported(tmp_path, str(tmp_path / "t.csv"))
+    assert "loss: perplexities? 54.6 is above 20, more than a model without training has" in capsys.readouterr().out
+    points = imported(tmp_path, str(tmp_path / "t.csv"), "columns={loss: log loss}")
+    assert "perplexities?" not in capsys.readouterr().out
+    assert sorted(points["loss"]) == pytest.approx(sorted(rows["loss"]))
 
 
 def test_a_study_without_names_of_its_runs_keeps_them_all(tmp_path: Path) -> None:
