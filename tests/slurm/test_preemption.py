@@ -71,7 +71,7 @@ def test_deaths_count_from_the_last_progress(planned: Planned) -> None:
     assert not die(1, from_step=0)
     assert not die(2, from_step=20)
     # A saved state is no death.
-    assert not die(3, from_step=40, exit_code=75, end=0)
+    assert not die(3, from_step=40, exit_code=75, end="2026-11-26T10:00:00+00:00")
     assert not die(4)
     assert die(5, from_step=40)
     assert (folder / "FAILED").read_text() == REASON.format(2)

@@ -131,7 +131,8 @@ def with_tokens(tmp_path: Path, tokens: int) -> list[str]:
     """Overrides of a question whose corpora are prepared and have so many tokens each."""
     words = [*QUESTION, f"data={tmp_path}", "mixture.domain_ratio=[0.5]"]
     question = read_question(words)
-    text = PreparedCorpus("", "", "", {"train": tokens, "validation": 1}, {}, {})
+    one = {"train": 1, "validation": 1}
+    text = PreparedCorpus("", "", "", {"train": tokens, "validation": 1}, one, one)
     data_folder(question).mkdir(parents=True)
     dataclasses.replace(estimate(question).manifest, corpora={"general": text, "code": text}).write()
     return words
