@@ -114,7 +114,7 @@ def _unknown(domain: str, answer: Recommendation) -> str:
 def _flat(answer: Recommendation, domain: str) -> str:
     """That the domain loss hardly depends on the ratio, in words; empty: it does, or that is not known."""
     loss = answer.predicted.get(domain)
-    if answer.gain is None or loss is None or answer.gain >= (loss.high - loss.low) / 2:
+    if answer.gain is None or loss is None or abs(answer.gain) >= (loss.high - loss.low) / 2:
         return ""
     return f"the loss on {domain} hardly depends on it"
 

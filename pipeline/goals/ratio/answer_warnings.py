@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from fitting import LAWS, Fit, with_areas
+from fitting import LAWS, Fit, LawAverage, with_areas
 from fitting.fitted import BY_PRIOR
 from pipeline.goals.ratio.answering_laws import AnsweringLaws, Solution
 from pipeline.study.context import Context
@@ -43,10 +43,16 @@ def by_weight(warnings: Iterable[str]) -> list[str]:
 def domain_gain(laws: AnsweringLaws, answer: Solution) -> float | None:
     """Domain loss at the smallest fitted domain ratio less that at the answer; of goal=trade-off."""
     _, domain = laws.corpora
-    least, _ = laws.fit(domain).ranges.get("r", (1.0, 1.0))
+    least = _least_ratio(laws.fit(domain))
     if laws.question.goal.kind != "trade-off" or not answer.predicted or least >= (answer.domain_ratio or 0.0):
         return None
     return laws.loss(answer.target, domain, least)[0] - answer.predicted[domain][0]
+
+
+def _least_ratio(fit: Fit | LawAverage) -> float:
+    """The smallest domain ratio that every law of a fit has seen."""
+    alone = fit.fits.values() if isinstance(fit, LawAverage) else [fit]
+    return max(one.ranges.get("r", (1.0, 1.0))[0] for one in alone)
 
 
 def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gain: float | None) -> Iterator[str]:
@@ -54,8 +60,8 @@ def answer_warnings(context: Context, laws: AnsweringLaws, answer: Solution, gai
     general, domain = context.corpora
     if not answer.identified:
         yield "the points do not say where the optimum is: its interval is all that was asked"
-    if gain is not None and gain < (answer.predicted[domain][2] - answer.predicted[domain][1]) / 2:
-        least, _ = laws.fit(domain).ranges["r"]
+    if gain is not None and abs(gain) < (answer.predicted[domain][2] - answer.predicted[domain][1]) / 2:
+        least = _least_ratio(laws.fit(domain))
         yield (
             f"the loss on {domain} is flat: {answer.predicted[domain][0] + gain:.4f} at {percent(least)}, "
             f"{answer.predicted[domain][0]:.4f} at {percent(answer.domain_ratio or 0.0)}, less apart than its interval"

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from pipeline.goals.registry import goal_of
-from pipeline.show.conclusion import conclude
 from pipeline.study.artifacts import Recommendation
 from pipeline.study.collect import collect
 from pipeline.study.context import Context
@@ -43,4 +42,4 @@ def test_the_run_with_a_spike_and_a_flat_loss_are_named(
     assert answer.warnings[0].startswith(f"{odd.name}: a spike? Its loss on general at step {odd.spec.steps}, ")
     assert sum("a spike?" in line for line in answer.warnings) == 1
     assert any(line.startswith(f"the loss on {HOSTILE_CORPUS} is flat: ") for line in answer.warnings)
-    assert conclude(context.fresh(), answer, None).headline.startswith("any ratio up to ")
+    assert abs(answer.gain or 1.0) < 0.1
