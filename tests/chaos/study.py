@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import sys
 import time
@@ -132,7 +133,8 @@ def contents(folder: Path) -> dict[str, str]:
 
     Not among them: records of attempts, metrics (both hold times), reports (with measured costs), logs, locks, measured
     engines, resume states (which of them are left depends on when), and hidden parts of files that a kill left, which
-    nothing reads. Of DONE the number of the attempt is left out, of study.yaml and plan.jsonl nothing.
+    nothing reads. Of DONE the number of the attempt is left out, of manifest.json the times of the text's files, which
+    each copy has of its own.
     """
     digests = {}
     for path in sorted(folder.rglob("*")):
@@ -142,6 +144,8 @@ def contents(folder: Path) -> dict[str, str]:
         data = path.read_bytes()
         if path.name == "DONE" and path.parent.parent.name == "runs":
             data = json.dumps({**json.loads(data), "attempt": 0}).encode()
+        if path.name == "manifest.json":
+            data = re.sub(rb'"state": "\w+"', b"", data)
         digests[str(relative)] = hashlib.blake2b(data, digest_size=8).hexdigest()
     return digests
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from fitting.uncertainty.horizon import half_width
 from pipeline.goals.active.candidates import budget, own_cost, pretraining_runs
 from pipeline.plan.cost import run_flops, run_seconds
 from pipeline.plan.runs import continual_run
@@ -46,7 +49,11 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
         f"the runs for the fit cost {fit} that run{beside}; to confirm it, {follow}",
     ]
     if longest:
-        lines.append(f"horizon: that run has {steps / longest:.3g} times the steps of the longest run for the fit")
+        line = f"horizon: that run has {steps / longest:.3g} times the steps of the longest run for the fit"
+        if steps > longest:
+            width = float(half_width(np.array([steps / longest]), (), 0.0)[0])
+            line += f", where one law's 90% intervals of a loss are some {width:.1%} to either side"
+        lines.append(line)
     return lines
 
 

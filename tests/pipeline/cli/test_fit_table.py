@@ -71,7 +71,7 @@ def test_a_csv_is_fitted_compared_and_written(file: Path, tmp_path: Path, points
         "any.csv: 135 rows; N is params_b, D is tokens_b, loss is val_loss, run is name",
         "N: 0.5 to 4, taken as billions of parameters",
         "loss: ",
-        "taken as nats per token (bits or perplexities would go unnoticed)",
+        "taken as nats per token (bits would go unnoticed)",
         "run: 27 runs",
         "corpus: no such column",
         "dcpt: R2 0.99",
