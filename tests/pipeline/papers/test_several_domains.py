@@ -106,7 +106,7 @@ def test_from_text_to_tables_and_an_answer_a_domain(
     ]
     assert run(["quickstart", *words]) == 0
     printed = capsys.readouterr().out
-    assert [line.split()[1] for line in printed.splitlines() if line.startswith("fit ")] == ["music", "law"]
+    assert [line.split()[1] for line in printed.splitlines() if line.startswith("fit ")] == ["music,", "law,"]
     study = Study(tmp_path / "studies" / "small")
     assert Counter(planned.role for planned in study.read_plan()) == {"pretrain": 2, "fit": 14, "confirm": 2}
     for domain in ("music", "law"):

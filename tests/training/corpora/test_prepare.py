@@ -161,8 +161,8 @@ def test_a_fault_in_a_corpus_leaves_no_manifest(sources, brought, tmp_path):
         ({"sources": {}}, "corpora: none named"),
         (
             {"sources": {"a/b": Source("web"), "c": Source("hub", max_bytes=0)}, "validation_ratio": 0.0},
-            r"^corpora: 'a/b' is not a valid corpus name.*\ncorpora\.a/b\.kind: 'web'.*\ncorpora\.c\.name: missing.*"
-            r"\ncorpora\.c\.max_bytes: 0.*\nvalidation_ratio: 0\.0",
+            r"^corpora: 'a/b' is not a valid corpus name.*\ncorpora\.a/b\.kind: 'web'.*\ncorpora\.c\.max_bytes: 0.*"
+            r"\ncorpora\.c\.name: missing.*\nvalidation_ratio: 0\.0",
         ),
         ({"sources": {"a": Source("files", path="/none")}}, "/none: no such file or folder"),
         ({"tokenizer": TokenizerChoice()}, "tokenizer: vocabulary None, path None; allowed: one of the two"),
