@@ -70,9 +70,10 @@ def masked(spec: RunSpec, manifest: Manifest, **changes) -> RunSpec:
 
 
 def diverging(spec: RunSpec) -> RunSpec:
-    """The run with a learning rate that makes its loss infinite."""
-    schedule = (dataclasses.replace(spec.schedule[0], end=1e20, share=None, steps=None),)
-    return dataclasses.replace(spec, schedule=schedule, optimizer=dataclasses.replace(spec.optimizer, clip=0.0))
+    """The run with a learning rate and a weight decay that make its loss infinite."""
+    schedule = (dataclasses.replace(spec.schedule[0], end=1000.0, share=None, steps=None),)
+    optimizer = dataclasses.replace(spec.optimizer, clip=0.0, weight_decay=1000.0)
+    return dataclasses.replace(spec, schedule=schedule, optimizer=optimizer)
 
 
 def in_process(job: Callable[..., object], *arguments: object) -> int | None:
