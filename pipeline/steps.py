@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from pipeline.goals.ratio.law_goal import LawGoal
 from pipeline.goals.registry import goal_of
 from pipeline.launch.launcher import launch, launcher_of
 from pipeline.plan import cost
@@ -19,6 +20,7 @@ from pipeline.plan.runs import by_domain, estimate
 from pipeline.plan.write import add_to_plan, planned_corpora, with_planned, write_plan
 from pipeline.question.messages import ConfigError
 from pipeline.question.schema import Question
+from pipeline.show.conclusion import outdated
 from pipeline.show.report.pages import write_pages
 from pipeline.show.tables import cost_table
 from pipeline.show.terminal import answer_items, print_items, shown
@@ -128,6 +130,10 @@ def collect(context: Context, console: Console) -> Exit:
     table = collect_points(study, context.question.corpora.general)
     line = f"{len(table):,} points of {table['run'].nunique()} runs in {study.folder / 'points.parquet'}"
     console.print(line, highlight=False)
+    of_fit = [run for run in context.plan if run.role == "fit"]
+    done = sum(study.state(run) == "done" for run in of_fit)
+    if done < len(of_fit):
+        console.print(f"{done} of {len(of_fit)} runs for the fit are done", highlight=False)
     return Exit.DONE
 
 
@@ -164,6 +170,8 @@ def confirm(context: Context, console: Console) -> Exit:
             context, given_manifest=planned_corpora(context), given_precision=context.known_precision or "fp32"
         )
         runs = goal.confirmation_runs(estimated)
+        if not question.goal_kind.many_domains and (why := outdated(context, Recommendation.read(study))):
+            console.print(f"note: the recommendation is out of date: {why}; cptlaw fit {study.folder} comes first")
         add_to_plan(study, runs)
 
         def ended() -> bool:
@@ -216,7 +224,9 @@ def _is_answered(context: Context) -> bool:
         return False
     answer = Recommendation.read(study)
     same_laws = all({*of_law} == {*question.law} for of_law in answer.fit_points.values())
-    same = answer.goal == question.goal and same_laws
+    goal = goal_of(question)
+    assert isinstance(goal, LawGoal)
+    same = answer.goal == question.goal and same_laws and not goal.asked_otherwise(question, answer)
     return same and are_all_fitted(answer.fit_points, context.points, question.law)
 
 
@@ -255,7 +265,11 @@ def step_after(verb: str, context: Context) -> str:
     """The step to take after a verb; empty: none is left. Whether a staged goal needs more runs, only train finds."""
     names = list(STEPS)
     first = names.index(verb) + (verb != "train") if verb in STEPS else names.index("train") if context.plan else 0
-    for name in names[first:]:
+    if verb == "plan" and not context.is_prepared:
+        return "prepare"
+    # What a verb was given too early or is out of date comes before what follows on it.
+    answers = [] if context.question.goal_kind.many_domains or not context.plan else ["train", "collect", "fit"]
+    for name in [*(one for one in answers if names.index(one) < first and one != verb), *names[first:]]:
         planned = name == "train" and context.plan
         if (
             [run for run in open_runs(context) if run.role != "confirm"]

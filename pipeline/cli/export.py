@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -81,5 +82,11 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
         print_line(console, f"written to {output}")
     else:
         print(text, end="")
-    print(f"next: give the file to {name}, with the text of the study's corpora in reach", file=sys.stderr)
+    given = f"give the file to {name}, with the text of the study's corpora in reach"
+    line = (
+        given
+        if output
+        else f"cptlaw export {shlex.join(words)} output=FILE writes it, and the text that {name} cannot read"
+    )
+    print(f"next: {line}", file=sys.stderr)
     return Exit.DONE

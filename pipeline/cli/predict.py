@@ -16,7 +16,9 @@ from pipeline.question.messages import ConfigError
 from pipeline.question.overrides import key_and_value
 from pipeline.show.table import Table
 from pipeline.show.terminal import print_items
+from pipeline.study.artifacts import Recommendation
 from pipeline.study.context import context_of
+from pipeline.study.folder import study_of
 from pipeline.study.number_format import laws_used, percent, quantity
 from pipeline.study.target import Target, find_target
 from training.run import Exit
@@ -60,7 +62,9 @@ def carry_out(words: Sequence[str], console: Console) -> Exit:
     peak = laws.question.target.peak_learning_rate
     run = f"{target.model}, {target.steps:,} steps, {quantity(target.D * 1e9)} tokens, peak {peak:g}"
     items = [f"{run}: by {laws_used(laws.law)}", _table(laws, target, ratios), *_distance_lines(laws, target)]
-    print_items([*items, f"next: cptlaw recommend {shlex.quote(folders[0])}"], console)
+    answered = Recommendation.path(study_of(question)).exists()
+    verb = "report" if answered else "recommend"
+    print_items([*items, f"next: cptlaw {verb} {shlex.quote(folders[0])}"], console)
     return Exit.DONE
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fitting.uncertainty.horizon import half_width
-from pipeline.goals.active.candidates import budget, own_cost, pretraining_runs
+from pipeline.goals.active.candidates import budget, own_cost, pretraining_runs, unit
 from pipeline.plan.cost import run_flops, run_seconds
 from pipeline.plan.runs import continual_run
 from pipeline.question.design import candidate_steps, is_active
@@ -46,7 +46,7 @@ def asked_lines(context: Context, runs: Sequence[PlannedRun]) -> list[str]:
     )
     lines = [
         f"asked about: {model}, {size}: {quantity(asked.spec.tokens)} tokens, {flops} FLOPs{took}",
-        f"the runs for the fit cost {fit} that run{beside}; to confirm it, {follow}",
+        f"the runs for the fit cost {fit} that run, by {context.once(unit)}{beside}; to confirm it, {follow}",
     ]
     if longest:
         line = f"horizon: that run has {steps / longest:.3g} times the steps of the longest run for the fit"

@@ -123,6 +123,7 @@ class LawGoal(Goal):
         return "\n".join([*lines, *([added.line()] if added else [])])
 
     def fit(self, context: Context, log: Log) -> FitSummary:
+        _refuse_other_runs(context)
         own = context.points[context.points["role"] == "fit"]
         if later := len(own) - len(first_mixture(own)):
             log(
@@ -137,6 +138,7 @@ class LawGoal(Goal):
     def recommend(self, context: Context, log: Log) -> Recommendation:
         """Answer with `answering_laws`. Raises PointsError: they cannot be asked this."""
         _refuse_phases(context.question)
+        _refuse_other_runs(context)
         laws = answering_laws(context)
         answer = self.solve(laws)
         at_answer = laws if answer.peak is None else laws.at_peak(answer.peak)
@@ -260,6 +262,17 @@ class LawGoal(Goal):
     def confirm(self, context: Context, runs: list[PlannedRun]) -> Confirmation:
         collect(context.study, context.question.corpora.general)
         return compare(context.fresh(), runs, self.outcome)
+
+
+def _refuse_other_runs(context: Context) -> None:
+    """Raise StudyError where a run of the points is no longer in the plan, so that its learning rates are not known."""
+    points, planned = context.points, {run.name for run in context.plan}
+    if not planned or "role" not in points:
+        return
+    if gone := sorted({*points.loc[points["role"] == "fit", "run"]} - planned):
+        folder = context.study.folder
+        problem = f"{len(gone)} runs that are no longer in the plan, like {gone[0]}"
+        raise StudyError(f"{folder}/points.parquet: {problem}; run cptlaw train {folder}, then cptlaw collect {folder}")
 
 
 def _refuse_phases(question: Question) -> None:

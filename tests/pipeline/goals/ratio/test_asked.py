@@ -14,24 +14,28 @@ WORDS = [
     "design.budget_unit=tokens",
 ]
 ASKED = "asked about: qwen2-0.7m, 600 steps of 16 x 128 tokens: 1.23 M tokens, "
-BESIDE = ", beside the pre-training of qwen2-0.7m; to confirm it, "
+BESIDE = " that run, by tokens, beside the pre-training of qwen2-0.7m; to confirm it, "
 
 
 @pytest.mark.parametrize(
     ("words", "cost", "horizon"),
     [
         # A quarter of 1,228,800 tokens, whatever the first round chooses.
-        (["design.budget=307200"], f"at most 25% of that run{BESIDE}2 such runs follow", "1"),
-        (["design.budget=2457600", "confirm.neighbour=0"], f"at most 2 times that run{BESIDE}1 such run follows", "1"),
+        (["design.budget=307200"], f"at most 25% of{BESIDE}2 such runs follow", "1"),
+        (
+            ["design.budget=2457600", "confirm.neighbour=0"],
+            f"at most 2 times{BESIDE}1 such run follows",
+            "1",
+        ),
         # Three ratios of half of its steps.
         (
             ["mixture.domain_ratio=[0.2,0.5,0.8]", "mixture.replicates=1", "ladder=[]", "confirm.seeds=2"],
-            f"150% of that run{BESIDE}4 such runs follow",
+            f"150% of{BESIDE}4 such runs follow",
             "2",
         ),
         (
             ["design.budget=3e6", "design.lengths=[0.05,0.1]"],
-            f"at most 2.44 times that run{BESIDE}2 such runs follow",
+            f"at most 2.44 times{BESIDE}2 such runs follow",
             "10",
         ),
     ],
