@@ -92,6 +92,8 @@ def _spikes(context: Context, laws: AnsweringLaws) -> Iterator[str]:
         weight = laws.weights.get(corpus) or {laws.law[corpus]: 1.0}
         law = max(weight, key=lambda name: weight[name])
         fit, rows = context.fits[corpus][law], selected(context.points, corpus, laws.question.law[law])
+        if rows.empty:
+            continue
         rows = with_areas(rows, context.schedules, fit.params.get("lambda", 0.999), LAWS[law].s2.rate_power)
         error = np.log(rows["loss"].to_numpy(float) / fit.predict(rows))
         # The scale of a normal distribution of this median.

@@ -30,7 +30,14 @@ CHANGE = RecommendedChange(0.8, 0.5, 0.25, {"general": 3.1, "code": 3.9}, -0.1, 
 
 def _asked(*words: str, **domain: float) -> AnsweringLaws:
     question = read_question([*WORDS, *words])
-    facts = {"model": question.model.name, "N": 3e-4, "s1_pretrain": 2.0, "learning_rate": 3e-4, "phase": "pretrain"}
+    facts = {
+        "model": question.model.name,
+        "N": 3e-4,
+        "s1_pretrain": 2.0,
+        "learning_rate": 3e-4,
+        "phase": "pretrain",
+        "role": "pretrain",
+    }
     rows = [
         {**facts, "step": 1200, "D": 0.002, "corpus": corpus, "r": ratio, "loss": loss}
         for corpus, ratio, loss in (("general", 1.0, 3.0), ("code", 0.0, 5.0))
