@@ -186,7 +186,7 @@ def text_pieces(text: str, characters: int, without_space: bool = False) -> Iter
     that puts one before each text.
 
     >>> [*text_pieces("one two, three", 8), *text_pieces("one two", 5, without_space=True), *text_pieces("abcd", 3)]
-    ['one two', ', three', 'one', 'two', 'abc', 'd']
+    ['one', ' two', ', three', 'one', 'two', 'abc', 'd']
     """
     start = 0
     while len(text) - start > characters:
