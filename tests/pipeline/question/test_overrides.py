@@ -166,6 +166,7 @@ def test_no_line_of_overrides_ends_as_an_error_of_the_program(tmp_path: Path, mo
         assert code in (0, 2, 3), (number, words, told.getvalue())
         assert "--debug" not in told.getvalue(), (number, words)
         assert code == 0 or told.getvalue().strip(), (number, words)
-        assert not re.search(r"\b(nan|inf)\b", shown.getvalue()), (number, words)
+        # The next command repeats the words.
+        assert not re.search(r"\b(nan|inf)\b", shown.getvalue().split("\nnext: ")[0]), (number, words)
         assert number == 0 or time.process_time() - began < 5, (number, words)
     assert list(tmp_path.iterdir()) == []
