@@ -90,7 +90,7 @@ def test_a_signal_while_a_large_model_is_measured_or_trained(engine: str, steps:
     process.terminate()
     process.join()
     assert process.exitcode == Exit.RUN_ME_AGAIN
-    # A state of this size is written in a second or two.
-    assert time.monotonic() - start < 10
+    # A state of this size is written in a second or two, on a busy disk in some ten; a step takes a minute.
+    assert time.monotonic() - start < 20
     assert attempts(tmp_path)[-1].get("exit_code") == Exit.RUN_ME_AGAIN
     assert len(saved_states(tmp_path)) == bool(steps)
