@@ -63,7 +63,7 @@ def _print_help(verb: str, words: list[str]) -> Exit:
 
 
 def _is_closed(output: TextIO) -> bool:
-    """Whether nobody reads the output any more, as behind `| head`; what is left of it then goes nowhere."""
+    """Whether the reader of the output has closed it, as `| head` does; the rest of the output is then dropped."""
     try:
         output.flush()
     except BrokenPipeError:

@@ -214,7 +214,7 @@ class _ProgressDisplay:
             self._console.print("; ".join([facts, *(f"{row.run.name} {_step_and_facts(row)}" for row in running)]))
 
     def _worked(self, rows: list[RunStatus]) -> float:
-        """FLOPs that nobody has to spend any more, those of failed runs included."""
+        """FLOPs that need no more work, those of failed runs included."""
         parts = ((row, 1.0 if row.state == "failed" else row.step / row.run.spec.steps) for row in rows)
         return sum(self._flops[row.run.name] * part for row, part in parts)
 
