@@ -79,7 +79,14 @@ def test_near_the_time_limit_the_job_saves_and_is_requeued(
     (place / "words").write_text("\n".join(overrides))
     job = cluster.submit("--array=1", SCRIPT, "who/cptlaw/sweep", folder=place)
     study = Study(studies / "stopped")
-    wait_until(lambda: list(study.runs.glob("pretrain*/points.jsonl")), 90)
+    wait_until(
+        lambda: any(
+            point["step"] > 0
+            for points in study.runs.glob("pretrain*/points.jsonl")
+            for point in read_lines_whole(points)
+        ),
+        90,
+    )
     subprocess.run(["scancel", "--batch", "--signal=USR1", f"{job}_1"], check=True, env=os.environ)
     assert cluster.wait(f"{job}_1", "PENDING", "COMPLETED", seconds=90)["JobState"] == "PENDING"
     (run,) = study.runs.glob("pretrain*")
