@@ -20,7 +20,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from conf import CONF
+from conf import CONF, WORDS
 from pipeline.question.evaluation_budget import affordable_windows
 from pipeline.question.messages import ConfigError, one_line, type_of, value_problems
 from pipeline.question.overrides import readable
@@ -89,8 +89,8 @@ def _composed_files(overrides: tuple[str, ...], dates: tuple[int, ...]) -> DictC
 
 
 def store_groups() -> None:
-    """Give Hydra the groups that have no files: laws, and kinds like launcher=slurm, which is launcher.kind=slurm."""
-    nodes = {"law": {name: {name: asdict(section)} for name, section in laws().items()}, **kinds()}
+    """Give Hydra the groups that have no files: laws, words, and kinds like launcher=slurm, for launcher.kind=slurm."""
+    nodes = {"law": {name: {name: asdict(section)} for name, section in laws().items()}, **WORDS, **kinds()}
     for group, options in nodes.items():
         for name, node in options.items():
             ConfigStore.instance().store(group=group, name=name, node=node)

@@ -10,7 +10,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from conf import CONF, options
+from conf import CONF, WORDS, options
 from pipeline.question.messages import ConfigError, nearest, unknown_choice
 from pipeline.question.schema import GOAL_KINDS, LawConfig, ModelConfig, Question
 from pipeline.question.schema.answers import DesignConfig
@@ -90,5 +90,5 @@ def kinds() -> dict[str, dict[str, dict[str, str]]]:
 def groups() -> dict[str, list[str]]:
     """Group -> its words, sorted: what `group=word` may select."""
     folders = [path.name for path in CONF.iterdir() if path.name != "wandb_sweeps" and any(path.glob("*.yaml"))]
-    words = {name: options(name) for name in folders}
+    words = {name: options(name) for name in (*folders, *WORDS)}
     return words | {name: sorted(known) for name, known in {"law": laws(), **kinds()}.items()}

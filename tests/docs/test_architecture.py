@@ -65,4 +65,4 @@ def test_each_stop_of_a_path_imports_its_neighbour(path: str) -> None:
 
 
 def test_the_configuration_key_is_read_from_its_first_stop() -> None:
-    assert "domain_ratio:" in (ROOT / "conf/mixture/ratios.yaml").read_text(encoding="utf-8")
+    assert "domain_ratio:" in (ROOT / "conf/words.yaml").read_text(encoding="utf-8")

@@ -12,10 +12,9 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from omegaconf import OmegaConf
 from transformers import TrainingArguments, get_scheduler
 
-from conf import CONF, options
+from conf import WORDS
 from pipeline.cli.main import run
 from pipeline.cli.trainers.formats import FORMATS, scheduler
 from pipeline.cli.trainers.plan import TrainerCorpus, TrainerSchedule, TrainingPlan, schedule_of
@@ -150,10 +149,9 @@ def test_tokens_are_weighed_where_the_trainer_counts_tokens() -> None:
     assert written("torchtitan", PLAN)["decay_ratio"] == "0.2"
 
 
-@pytest.mark.parametrize("name", options("schedule"))
+@pytest.mark.parametrize("name", WORDS["schedule"])
 def test_transformers_walks_our_learning_rates(name: str) -> None:
-    loaded = OmegaConf.load(CONF / "schedule" / f"{name}.yaml")
-    pieces = [Piece(**dict(piece)) for piece in loaded.pieces]
+    pieces = [Piece(**piece) for piece in WORDS["schedule"][name]["pieces"]]
     plan = dataclasses.replace(PLAN, peak=1.0, schedule=schedule_of(pieces, 100, 1.0, 0.0), steps=100)
     kind, arguments, missing = scheduler(plan)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)

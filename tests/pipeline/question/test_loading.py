@@ -326,10 +326,10 @@ def test_a_file_of_conf_changed_since_is_read_again(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(loading, "CONF", tmp_path / "conf")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "conf")
-    file = tmp_path / "conf" / "parallel" / "single.yaml"
-    for kind in ("ddp", "fsdp2"):
-        file.write_text(f"kind: {kind}\n")
-        assert read_question([]).parallel.kind == kind
+    file = tmp_path / "conf" / "corpora" / "installed-python.yaml"
+    for vocabulary in (300, 400):
+        file.write_text(re.sub(r"vocabulary: \d+", f"vocabulary: {vocabulary}", file.read_text()))
+        assert read_question([]).corpora.tokenizer.vocabulary == vocabulary
 
 
 def test_every_key_is_documented() -> None:
