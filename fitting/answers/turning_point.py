@@ -37,7 +37,7 @@ def turning_length(
 
     Raises PointsError for a law that has no value before the first step, and missing columns.
 
-    Source: Wang et al., ICML 2025, sec. 4.3, fig. 7c.
+    Source: Wang et al., ICML 2025, sec. 4.4, fig. 7c.
     """
     course, step = course_and_steps(fit, rates, before, pretrain, at, decay)
     loss, draws = course.losses(step)
@@ -95,7 +95,7 @@ def critical_point(
     never does; infinite where it always does. For transfer-anchored instead critical_ratio, the ratio r of the corpus
     at and below which the loss never comes back. `predicted`: highest.
 
-    Source: Wang et al., ICML 2025, sec. 4.3, fig. 7c; docs/laws.md.
+    Source: Wang et al., ICML 2025, sec. 4.4, fig. 7c; docs/laws.md.
     """
     course, step = course_and_steps(fit, rates, before, pretrain, at, decay)
     loss, draws = course.losses(step)

@@ -21,28 +21,29 @@ METHODS = {
     "LLaMA": "given",
     "Uniform": "uniform",
 }
-"""How the paper's name of a method begins -> ours; LLaMA's weights are published ones, as our given ones are."""
+"""How the paper's name of a method begins -> ours; weights that the question gives stand for LLaMA's."""
 MEANS = {"mean": "mean", "geometric": "exp of the mean loss", "worst": "worst domain"}
 """Ways to sum up perplexities. The paper's average is the arithmetic mean; the order may differ by the other."""
 
 
 @dataclass(frozen=True, eq=False)
 class Weighed:
-    """Weights of every method, trained at the target; `published`: methods whose weights were given, as LLaMA's are."""
+    """Weights of every method, trained at the target."""
 
     comparison: WeightsConfirmation
-    published: tuple[str, ...]
+    given: tuple[str, ...]
+    """Methods whose weights the question gives, in the place of LLaMA's."""
     scores: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     """Method -> task -> score of each seed, as `cptlaw evaluate` left them; empty: none were evaluated."""
 
     def named(self, method: str) -> str:
         """A method's name in the tables."""
-        return "given" if method in self.published[:1] else method
+        return "given" if method in self.given[:1] else method
 
     @property
     def note(self) -> str:
         """Whose weights the given ones are."""
-        return f"given: {self.published[0]}, published weights." if self.published else ""
+        return f"given: weights of the question ({self.given[0]}), in the place of LLaMA's." if self.given else ""
 
 
 def scores(weighed: Weighed) -> pd.DataFrame:

@@ -115,15 +115,16 @@ def _wide(result: Result) -> tuple[list[str], list[tuple[str, list[str]]], list[
     """Keys that are rows; heading and sides (paper, here) of each column; keys and, by column, numbers of each row."""
     across = [name for name in result.table.keys if name in result.table.across]
     names = [name for name in result.table.keys if name not in across]
+    shown = result.cells.assign(**{name: result.cells[name].astype(str) for name in across})
     sides = {
-        tuple(map(str, key)): [side for side, column in _SIDES.items() if cells[column].notna().any()]
-        for key, cells in result.cells.groupby(across, sort=False)  # pyright: ignore[reportGeneralTypeIssues]
+        key: [side for side, column in _SIDES.items() if cells[column].notna().any()]
+        for key, cells in shown.groupby(across, sort=False)  # pyright: ignore[reportGeneralTypeIssues]
     }
     order = list(_LABELS)
     keys = sorted(sides, key=lambda key: [order.index(part) if part in order else -1 for part in key])
     columns = [(" ".join(_LABELS.get(part, part) for part in key), sides[key]) for key in keys]
     rows = []
-    for row, cells in result.cells.groupby(names, sort=False):
+    for row, cells in shown.groupby(names, sort=False):
         at = cells.set_index(across)
         rows.append(([*map(str, row)], [[_number(at, key, _SIDES[side]) for side in sides[key]] for key in keys]))
     return names, columns, rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -136,6 +137,15 @@ def test_beside_a_paper_with_the_same_numbers_it_holds(study: DomainPoints, tmp_
     page = markdown([same], "From a test.")
     assert "| parameterization | domain | general Huber, paper | general Huber, here |" in page
     assert "| dcpt-14 | Fitted to all points, Huber loss by domain | holds in order |" in page
+
+
+def test_a_column_for_each_number_has_its_cells() -> None:
+    cells = pd.DataFrame(
+        {"choice": "peak", "model": "m", "weight": [0.1, 0.3], "paper": math.nan, "ours": [3e-3, 2e-3]}
+    )
+    page = markdown([Result("dynamics-figure-8", TABLES["dynamics-figure-8"], cells, HOLDS, "")], "From a test.")
+    assert "| choice | model | 0.1, here | 0.3, here |" in page
+    assert "| peak | m | 0.003 | 0.002 |" in page
 
 
 @pytest.mark.skipif(not PAPERS.is_dir(), reason="the papers' numbers are not here: CPTLAW_PAPER_TABLES")
